@@ -1,0 +1,120 @@
+"""``[model]``: what is computed."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from sublayer.config.table import Table, field
+
+FfnName = Literal["relu", "gelu", "swish", "glu", "bilinear", "reglu", "geglu", "swiglu"]
+
+
+class ModelConfig(Table):
+    """The architecture. Every paper's idea is a field, and the fields are orthogonal."""
+
+    kind: Literal["decoder"] = field("decoder", "What the stack is: a decoder predicts the next token.")
+    n_layers: int = field(6, "Executed blocks; blocks that share weights count each time.", unit="blocks", ge=1)
+    d_model: int = field(256, "Width of the residual stream.", unit="features", ge=1)
+    n_heads: int = field(4, "Attention heads.", unit="heads", ge=1)
+    d_head: int | None = field(
+        None, "Width of one head.", unit="features", derived="d_model / n_heads, which must be whole", ge=1
+    )
+    d_ff: int | None = field(
+        None,
+        "Width of each ffn entry of a block, as built: never rescaled for gates or halves.",
+        unit="features",
+        derived="4 * d_model",
+        ge=1,
+    )
+    d_embed: int | None = field(
+        None,
+        "Width of the token table; below d_model it is factorised (a projection follows the table).",
+        unit="features",
+        derived="d_model",
+        ge=1,
+    )
+    block: str | tuple[str, ...] = Field(
+        "transformer",
+        strict=False,
+        description=(
+            "The residual sub-layers of a block in order: transformer, macaron, or a list of name[:variant][*step] "
+            "over attention and ffn."
+        ),
+    )
+    ffn: FfnName = field("gelu", "Feed-forward network of the ffn entries that name no variant.")
+    gelu: Literal["exact", "tanh"] = field(
+        "tanh", "Exact (erf) or tanh-approximated GELU, in the gelu and geglu networks."
+    )
+    norm: Literal["layer", "rms", "none"] = field("layer", "Normalisation of each sub-layer.")
+    norm_order: Literal["pre", "post"] = field(
+        "pre", "Normalise a sub-layer's input (pre) or its sum with the residual (post).", needs={"norm": ("layer", "rms")}
+    )
+    norm_affine: bool = field(
+        True, "Whether the norms of the sub-layers have a learned gain (and offset).", needs={"norm": ("layer", "rms")}
+    )
+    norm_eps: float | None = field(
+        None, "Added to the variance under the root.", derived="1e-5 for layer, 1e-6 for rms", gt=0.0,
+        needs={"norm": ("layer", "rms")},
+    )
+    final_norm: Literal["affine", "plain", "none"] | None = field(
+        None,
+        "Norm after the last block: with parameters, without, or none.",
+        derived="affine after pre-norm blocks, none otherwise",
+    )
+    positions: Literal["sinusoidal", "learned", "learned-per-layer", "rotary", "none"] = field(
+        "learned", "How a token's place enters the model.", selects=True
+    )
+    rotary_base: float = field(
+        10000.0, "Base of the rotary frequencies.", needs={"positions": ("rotary",)}, gt=1.0
+    )
+    share: Literal["none", "all", "attention", "ffn"] = field(
+        "none", "Which sub-layers (with their norms) use one set of weights in every block of a group."
+    )
+    share_groups: int = field(
+        1,
+        "Groups of consecutive blocks; each group has its own shared weights.",
+        unit="groups",
+        needs={"share": ("all", "attention", "ffn")},
+        ge=1,
+    )
+    share_inner: int = field(
+        1,
+        "Distinct blocks run one after another as one shared unit.",
+        unit="blocks",
+        needs={"share": ("all", "attention", "ffn")},
+        ge=1,
+    )
+    tie_embeddings: bool = field(True, "Whether the token table is also the output matrix.")
+    embedding_scale: Literal["none", "sqrt"] = field(
+        "none", "Multiply token embeddings by nothing or by the square root of their width."
+    )
+    attention_scale: Literal["sqrt", "none"] = field(
+        "sqrt", "Divide attention scores by the square root of d_head, or by nothing."
+    )
+    bias: bool = field(True, "Whether the linear maps of blocks and of the factorised embedding have biases.")
+    head_bias: bool = field(False, "Whether the output logits have a bias.")
+    dropout: float = field(0.0, "Dropout of each sub-layer's output.", unit="probability", ge=0.0, lt=1.0)
+    dropout_attention: float | None = field(
+        None, "Dropout of the attention weights.", unit="probability", derived="dropout", ge=0.0, lt=1.0
+    )
+    dropout_ffn: float | None = field(
+        None, "Dropout of the feed-forward networks' hidden units.", unit="probability", derived="0", ge=0.0, lt=1.0
+    )
+    dropout_embedding: float | None = field(
+        None, "Dropout of the sum of token and position embeddings.", unit="probability", derived="dropout",
+        ge=0.0, lt=1.0,
+    )
+    init: Literal["normal", "scaled", "xavier"] = field(
+        "scaled",
+        "Initial weights: normal with init_std (GPT-1); the same with residual outputs divided by the root of the "
+        "number of sub-layers (GPT-2); Xavier uniform with N(0, 1/d_embed) embeddings (fairseq).",
+    )
+    init_std: float = field(
+        0.02, "Standard deviation of the initial weights.", needs={"init": ("normal", "scaled")}, gt=0.0
+    )
+    vocab_size: int | None = field(
+        None, "Rows of the token table.", unit="tokens", derived="the tokenizer's vocabulary", ge=1
+    )
+    max_len: int | None = field(
+        None, "Longest input; the rows of learned position tables.", unit="tokens", derived="data.context", ge=1
+    )

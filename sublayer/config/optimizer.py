@@ -1,0 +1,64 @@
+"""``[optimizer]``: how weights change; a union by ``kind``."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from sublayer.config.table import Table, field
+
+
+class _Optimizer(Table):
+    lr: float = field(3e-4, "Peak learning rate.", gt=0.0)
+    schedule: Literal["constant", "linear", "cosine", "inverse-sqrt"] = field(
+        "cosine", "Shape of the learning rate after warm-up."
+    )
+    warmup_steps: int | None = field(
+        None, "Steps of linear warm-up from 0.", unit="steps", derived="warmup_share of the run", ge=0
+    )
+    warmup_share: float | None = field(
+        None, "Warm-up as a share of the run; excludes warmup_steps.", unit="share", derived="0.05", ge=0.0, le=1.0
+    )
+    final_lr_share: float = field(
+        0.0,
+        "Learning rate at the end, as a share of the peak.",
+        unit="share",
+        needs={"schedule": ("linear", "cosine")},
+        ge=0.0,
+        le=1.0,
+    )
+    clip_norm: float = field(1.0, "Largest global norm of the gradient; 0 turns clipping off.", ge=0.0)
+
+
+class SgdConfig(_Optimizer):
+    """Stochastic gradient descent with momentum; weight decay is coupled (added to the gradient)."""
+
+    kind: Literal["sgd"] = field("sgd", "sgd, adam or adamw.", selects=True)
+    lr: float = field(0.1, "Peak learning rate.", gt=0.0)
+    momentum: float = field(0.9, "Share of the last update that is kept.", ge=0.0, lt=1.0)
+    weight_decay: float = field(0.0, "L2 penalty on matrices and embeddings, never on vectors.", ge=0.0)
+
+
+class AdamConfig(_Optimizer):
+    """Adam (Kingma & Ba 2015); weight decay is coupled (added to the gradient)."""
+
+    kind: Literal["adam"] = field("adam", "sgd, adam or adamw.", selects=True)
+    betas: tuple[float, float] = Field(
+        (0.9, 0.999), strict=False, description="Decay rates of the first and second moment."
+    )
+    eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0)
+    weight_decay: float = field(0.0, "L2 penalty on matrices and embeddings, never on vectors.", ge=0.0)
+
+
+class AdamWConfig(_Optimizer):
+    """AdamW (Loshchilov & Hutter 2019); weight decay is decoupled and multiplied by the learning rate."""
+
+    kind: Literal["adamw"] = field("adamw", "sgd, adam or adamw.", selects=True)
+    betas: tuple[float, float] = Field(
+        (0.9, 0.95), strict=False, description="Decay rates of the first and second moment."
+    )
+    eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0)
+    weight_decay: float = field(0.1, "Decoupled decay of matrices and embeddings, never of vectors.", ge=0.0)
+
+
+OptimizerConfig = Annotated[SgdConfig | AdamConfig | AdamWConfig, Field(discriminator="kind")]
+OPTIMIZERS: dict[str, type[Table]] = {"sgd": SgdConfig, "adam": AdamConfig, "adamw": AdamWConfig}

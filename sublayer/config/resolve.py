@@ -1,0 +1,76 @@
+"""What a recipe leaves unset, derived from what it says: one rule per field."""
+
+from sublayer.config.block import Entry, parse_block
+from sublayer.config.model import ModelConfig
+from sublayer.errors import ConfigError
+
+GATED = ("glu", "bilinear", "reglu", "geglu", "swiglu")
+
+
+def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> ModelConfig:
+    """Fill every derived field of a model; the result has no None.
+
+    ``vocab_size`` is the tokenizer's, ``context`` the training window in tokens. Raises ConfigError where fields
+    contradict each other.
+    """
+    check_model(model)
+    d_head = model.d_head or model.d_model // model.n_heads
+    rows = model.vocab_size or vocab_size
+    if rows < vocab_size:
+        raise ConfigError(f"model.vocab_size = {rows} is smaller than the tokenizer's vocabulary of {vocab_size}")
+    max_len = model.max_len or context
+    if max_len < context:
+        raise ConfigError(f"model.max_len = {max_len} is shorter than data.context = {context}")
+    default_final = "affine" if model.norm != "none" and model.norm_order == "pre" else "none"
+    return model.model_copy(
+        update={
+            "d_head": d_head,
+            "d_ff": model.d_ff or 4 * model.d_model,
+            "d_embed": model.d_embed or model.d_model,
+            "norm_eps": model.norm_eps or (1e-6 if model.norm == "rms" else 1e-5),
+            "final_norm": model.final_norm or default_final,
+            "dropout_attention": model.dropout if model.dropout_attention is None else model.dropout_attention,
+            "dropout_ffn": model.dropout_ffn or 0.0,
+            "dropout_embedding": model.dropout if model.dropout_embedding is None else model.dropout_embedding,
+            "vocab_size": rows,
+            "max_len": max_len,
+        }
+    )
+
+
+def entries(model: ModelConfig) -> tuple[Entry, ...]:
+    """The sub-layers of one block, in order, each ffn with its variant."""
+    return parse_block(model.block, default_ffn=model.ffn)
+
+
+def check_model(model: ModelConfig) -> None:
+    """Raise ConfigError where two fields of a model contradict each other, naming both."""
+    if model.d_head is None and model.d_model % model.n_heads:
+        raise ConfigError(
+            f"model.n_heads = {model.n_heads} must divide model.d_model = {model.d_model} (or give model.d_head)"
+        )
+    d_head = model.d_head or model.d_model // model.n_heads
+    if model.positions == "rotary" and d_head % 2:
+        raise ConfigError(f"model.positions = rotary needs an even model.d_head, not {d_head}")
+    if model.positions == "sinusoidal" and model.d_model % 2:
+        raise ConfigError(f"model.positions = sinusoidal needs an even model.d_model, not {model.d_model}")
+    if model.norm == "none" and model.final_norm in ("affine", "plain"):
+        raise ConfigError(f"model.final_norm = {model.final_norm} contradicts model.norm = none")
+    names = [entry.name for entry in entries(model)]
+    if "cross" in names:
+        raise ConfigError("model.block has a cross entry, which model.kind = decoder has nothing to attend to with")
+    if model.share != "none":
+        _check_sharing(model, names)
+
+
+def _check_sharing(model: ModelConfig, names: list[str]) -> None:
+    if model.share in ("attention", "ffn") and model.share not in names:
+        raise ConfigError(f"model.share = {model.share} has nothing to share: model.block has no {model.share} entry")
+    if model.n_layers % model.share_inner:
+        raise ConfigError(f"model.share_inner = {model.share_inner} must divide model.n_layers = {model.n_layers}")
+    units = model.n_layers // model.share_inner
+    if model.share_groups > units:
+        raise ConfigError(
+            f"model.share_groups = {model.share_groups} is more than the {units} units of {model.share_inner} block(s) "
+            f"in model.n_layers = {model.n_layers}"
+        )

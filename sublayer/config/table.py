@@ -1,0 +1,43 @@
+"""The base of every table of a recipe, and the declaration of a field."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Table(BaseModel):
+    """One table of a recipe: frozen, strict, and closed to unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=False)
+
+
+def field(
+    default: Any,
+    description: str,
+    *,
+    unit: str | None = None,
+    needs: Mapping[str, tuple[Any, ...]] | None = None,
+    derived: str | None = None,
+    selects: bool = False,
+    **constraints: Any,
+) -> Any:
+    """Declare a field of a table.
+
+    ``unit`` names what a number counts. ``needs`` maps a sibling field to the values under which this field has an
+    effect; setting it elsewhere is a ConfigError. ``derived`` says in words what an unset value becomes. ``selects``
+    marks a kind or a name: a later layer that changes it drops what earlier layers set for the other choices.
+    ``constraints`` are pydantic's (``ge``, ``gt``, ``lt`` ...).
+    """
+    extra = {
+        "unit": unit,
+        "needs": {name: list(values) for name, values in (needs or {}).items()} or None,
+        "derived": derived,
+        "selects": selects or None,
+    }
+    return Field(
+        default,
+        description=description,
+        json_schema_extra={name: value for name, value in extra.items() if value is not None},
+        **constraints,
+    )

@@ -1,0 +1,68 @@
+"""``[train]``: how long, in what batches, and what is kept; ``[init]``: what training starts from."""
+
+from typing import Literal
+
+from sublayer.config.table import Table, field
+
+LENGTHS = ("steps", "tokens", "epochs", "minutes")
+BATCHES = ("batch_tokens", "batch_sequences")
+
+
+class TrainConfig(Table):
+    """The run itself. One of steps, tokens, epochs, minutes; one of batch_tokens, batch_sequences."""
+
+    steps: int | None = field(
+        None, "Optimizer steps; excludes tokens, epochs, minutes.", unit="steps", derived="tokens, epochs or minutes",
+        ge=1,
+    )
+    tokens: float | None = field(None, "Tokens to train on, rounded up to steps.", unit="tokens", gt=0)
+    epochs: float | None = field(None, "Passes over the training split, rounded up to steps.", unit="passes", gt=0)
+    minutes: float | None = field(
+        None,
+        "Wall clock of the command after set-up, evaluation included; turned into steps once by measurement.",
+        unit="minutes",
+        gt=0,
+    )
+    batch_tokens: int | None = field(
+        None, "Tokens per optimizer step, rounded to whole windows; excludes batch_sequences.", unit="tokens", ge=1
+    )
+    batch_sequences: int | None = field(
+        None, "Windows per optimizer step.", unit="windows", derived="batch_tokens / context, else 16", ge=1
+    )
+    micro_batch_sequences: int | None = field(
+        None,
+        "Windows per forward and backward pass; gradients accumulate to the same batch.",
+        unit="windows",
+        derived="what fits the processor's cache, or the GPU's memory",
+        ge=1,
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = field(
+        "auto", "Arithmetic of matrix products; auto measures once per machine which is faster."
+    )
+    compile: bool = field(False, "Compile the model with torch.compile (GPU).")
+    evaluate_steps: int | None = field(
+        None, "Optimizer steps between evaluations on the validation split.", unit="steps",
+        derived="a tenth of the run", ge=1,
+    )
+    evaluate_tokens: int | None = field(
+        None, "Tokens of the validation split that an evaluation during training scores, evenly spread.",
+        unit="tokens", derived="32768, or the whole split if smaller", ge=1,
+    )
+    checkpoint_steps: int | None = field(
+        None, "Optimizer steps between checkpoints.", unit="steps", derived="evaluate_steps", ge=1
+    )
+    keep_checkpoints: int = field(2, "Newest checkpoints kept, beside the best.", unit="checkpoints", ge=2)
+    log_steps: int | None = field(
+        None, "Optimizer steps between lines of metrics.jsonl.", unit="steps", derived="a two-hundredth of the run", ge=1
+    )
+    seed: int = field(0, "Seed of initial weights, data order and dropout.", ge=0)
+    threads: int | None = field(None, "CPU threads of PyTorch.", unit="threads", derived="the processor's cores", ge=1)
+
+
+class InitConfig(Table):
+    """What training starts from, instead of random weights."""
+
+    run: str | None = field(None, "A run, a checkpoint or an imported folder; its tokenizer comes with it.")
+    layers: int | None = field(
+        None, "Take only the first n blocks of that model; the rest start fresh.", unit="blocks", ge=0
+    )

@@ -1,0 +1,25 @@
+"""What can go wrong, one class per remedy."""
+
+
+class SublayerError(Exception):
+    """Base of the errors that a user can mend; the message is one line that says how."""
+
+
+class ConfigError(SublayerError):
+    """A recipe, an override or a command line asks for something that has no meaning: change the setting."""
+
+
+class DataError(SublayerError):
+    """A text, a tokenizer or a corpus cannot be used as asked: change or move the file."""
+
+
+class CheckpointError(SublayerError):
+    """A run, a checkpoint or an imported model cannot be read or does not fit: name another."""
+
+
+class TrainingError(SublayerError):
+    """Training cannot go on (a loss that is not finite): change the recipe or go on from the last good checkpoint."""
+
+
+class Interrupted(SublayerError):
+    """Training was interrupted by a signal, after saving a checkpoint."""
