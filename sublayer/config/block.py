@@ -44,9 +44,7 @@ def _parse_entry(text: str, default_ffn: str) -> Entry:
     if name not in SUBLAYERS:
         raise ConfigError(f"model.block entry {text!r}: {name!r} is not one of {', '.join(SUBLAYERS)}")
     if colon and (name != "ffn" or variant not in FFN_VARIANTS):
-        raise ConfigError(
-            f"model.block entry {text!r}: only ffn takes a variant, one of {', '.join(FFN_VARIANTS)}"
-        )
+        raise ConfigError(f"model.block entry {text!r}: only ffn takes a variant, one of {', '.join(FFN_VARIANTS)}")
     try:
         step = float(step_text) if star else 1.0
     except ValueError:

@@ -2,28 +2,24 @@
 
 from typing import Literal
 
-from pydantic import Field
+from sublayer.config.table import List, Table, field
 
-from sublayer.config.table import Table, field
-
-Sources = str | tuple[str, ...] | dict[str, float]
+Sources = str | List | dict[str, float]
 
 
 class DataConfig(Table):
     """The text, its split, its tokenizer and how it is cut into training windows."""
 
-    path: Sources | None = Field(
+    path: Sources | None = field(
         None,
-        strict=False,
-        description=(
+        (
             "Local text: a file (plain, .gz, .zst), a folder or a glob; a list; or {path = weight}. "
             "The files of a folder or a glob are documents."
         ),
     )
-    corpus: Sources | None = Field(
+    corpus: Sources | None = field(
         None,
-        strict=False,
-        description=(
+        (
             "Named text: python (the prose of the running Python installation), enwik8, text8, lm1b; a list; or "
             "{name = weight}. Given together with path they are mixed."
         ),

@@ -2,9 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
-
-from sublayer.config.table import Table, field
+from sublayer.config.table import List, Table, field
 
 FfnName = Literal["relu", "gelu", "swish", "glu", "bilinear", "reglu", "geglu", "swiglu"]
 
@@ -33,10 +31,9 @@ class ModelConfig(Table):
         derived="d_model",
         ge=1,
     )
-    block: str | tuple[str, ...] = Field(
+    block: str | List = field(
         "transformer",
-        strict=False,
-        description=(
+        (
             "The residual sub-layers of a block in order: transformer, macaron, or a list of name[:variant][*step] "
             "over attention and ffn."
         ),
@@ -47,13 +44,18 @@ class ModelConfig(Table):
     )
     norm: Literal["layer", "rms", "none"] = field("layer", "Normalisation of each sub-layer.")
     norm_order: Literal["pre", "post"] = field(
-        "pre", "Normalise a sub-layer's input (pre) or its sum with the residual (post).", needs={"norm": ("layer", "rms")}
+        "pre",
+        "Normalise a sub-layer's input (pre) or its sum with the residual (post).",
+        needs={"norm": ("layer", "rms")},
     )
     norm_affine: bool = field(
         True, "Whether the norms of the sub-layers have a learned gain (and offset).", needs={"norm": ("layer", "rms")}
     )
     norm_eps: float | None = field(
-        None, "Added to the variance under the root.", derived="1e-5 for layer, 1e-6 for rms", gt=0.0,
+        None,
+        "Added to the variance under the root.",
+        derived="1e-5 for layer, 1e-6 for rms",
+        gt=0.0,
         needs={"norm": ("layer", "rms")},
     )
     final_norm: Literal["affine", "plain", "none"] | None = field(
@@ -64,9 +66,7 @@ class ModelConfig(Table):
     positions: Literal["sinusoidal", "learned", "learned-per-layer", "rotary", "none"] = field(
         "learned", "How a token's place enters the model.", selects=True
     )
-    rotary_base: float = field(
-        10000.0, "Base of the rotary frequencies.", needs={"positions": ("rotary",)}, gt=1.0
-    )
+    rotary_base: float = field(10000.0, "Base of the rotary frequencies.", needs={"positions": ("rotary",)}, gt=1.0)
     share: Literal["none", "all", "attention", "ffn"] = field(
         "none", "Which sub-layers (with their norms) use one set of weights in every block of a group."
     )
@@ -101,8 +101,12 @@ class ModelConfig(Table):
         None, "Dropout of the feed-forward networks' hidden units.", unit="probability", derived="0", ge=0.0, lt=1.0
     )
     dropout_embedding: float | None = field(
-        None, "Dropout of the sum of token and position embeddings.", unit="probability", derived="dropout",
-        ge=0.0, lt=1.0,
+        None,
+        "Dropout of the sum of token and position embeddings.",
+        unit="probability",
+        derived="dropout",
+        ge=0.0,
+        lt=1.0,
     )
     init: Literal["normal", "scaled", "xavier"] = field(
         "scaled",

@@ -1,15 +1,20 @@
 """The base of every table of a recipe, and the declaration of a field."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+
+
+List = Annotated[tuple[str, ...], Field(strict=False)]
+Pair = Annotated[tuple[float, float], Field(strict=False)]
+"""TOML arrays, which arrive as lists and are kept as tuples."""
 
 
 class Table(BaseModel):
     """One table of a recipe: frozen, strict, and closed to unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 def field(
@@ -29,7 +34,7 @@ def field(
     marks a kind or a name: a later layer that changes it drops what earlier layers set for the other choices.
     ``constraints`` are pydantic's (``ge``, ``gt``, ``lt`` ...).
     """
-    extra = {
+    extra: dict[str, Any] = {
         "unit": unit,
         "needs": {name: list(values) for name, values in (needs or {}).items()} or None,
         "derived": derived,

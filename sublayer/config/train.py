@@ -12,7 +12,10 @@ class TrainConfig(Table):
     """The run itself. One of steps, tokens, epochs, minutes; one of batch_tokens, batch_sequences."""
 
     steps: int | None = field(
-        None, "Optimizer steps; excludes tokens, epochs, minutes.", unit="steps", derived="tokens, epochs or minutes",
+        None,
+        "Optimizer steps; excludes tokens, epochs, minutes.",
+        unit="steps",
+        derived="tokens, epochs or minutes",
         ge=1,
     )
     tokens: float | None = field(None, "Tokens to train on, rounded up to steps.", unit="tokens", gt=0)
@@ -41,19 +44,29 @@ class TrainConfig(Table):
     )
     compile: bool = field(False, "Compile the model with torch.compile (GPU).")
     evaluate_steps: int | None = field(
-        None, "Optimizer steps between evaluations on the validation split.", unit="steps",
-        derived="a tenth of the run", ge=1,
+        None,
+        "Optimizer steps between evaluations on the validation split.",
+        unit="steps",
+        derived="a tenth of the run",
+        ge=1,
     )
     evaluate_tokens: int | None = field(
-        None, "Tokens of the validation split that an evaluation during training scores, evenly spread.",
-        unit="tokens", derived="32768, or the whole split if smaller", ge=1,
+        None,
+        "Tokens of the validation split that an evaluation during training scores, evenly spread.",
+        unit="tokens",
+        derived="32768, or the whole split if smaller",
+        ge=1,
     )
     checkpoint_steps: int | None = field(
         None, "Optimizer steps between checkpoints.", unit="steps", derived="evaluate_steps", ge=1
     )
     keep_checkpoints: int = field(2, "Newest checkpoints kept, beside the best.", unit="checkpoints", ge=2)
     log_steps: int | None = field(
-        None, "Optimizer steps between lines of metrics.jsonl.", unit="steps", derived="a two-hundredth of the run", ge=1
+        None,
+        "Optimizer steps between lines of metrics.jsonl.",
+        unit="steps",
+        derived="a two-hundredth of the run",
+        ge=1,
     )
     seed: int = field(0, "Seed of initial weights, data order and dropout.", ge=0)
     threads: int | None = field(None, "CPU threads of PyTorch.", unit="threads", derived="the processor's cores", ge=1)
