@@ -1,0 +1,1 @@
+"""Fair comparison: arms, their matching, their runs, and what the differences say."""

@@ -1,0 +1,91 @@
+"""Give every arm of a comparison the baseline's budget: its parameters, its operations or its time."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import entries
+from sublayer.errors import ConfigError
+from sublayer.model.cost import count_parameters
+
+Rule = Literal["parameters", "flops", "time", "none"]
+RULES: tuple[Rule, ...] = ("parameters", "flops", "time", "none")
+TOLERANCE = 0.005
+
+
+@dataclass(frozen=True)
+class Match:
+    """What matching changes in an arm, and what difference from the baseline is left.
+
+    ``overrides`` are settings as on the command line. ``residual`` is the arm's excess over the baseline, as a share of
+    the baseline's, in what the rule matches (in parameters where the rule is none).
+    """
+
+    overrides: tuple[str, ...]
+    residual: float
+
+    @property
+    def is_unequal(self) -> bool:
+        """Whether the arm differs by more than 0.5 % and is marked."""
+        return abs(self.residual) > TOLERANCE
+
+
+def match_parameters(name: str, arm: ModelConfig, baseline: ModelConfig) -> Match:
+    """Solve ``model.d_ff`` of an arm so that its parameters come nearest to the baseline's.
+
+    Parameters are the unique ones of the inference model, embeddings included. The width is the nearest integer, never
+    rounded to a multiple. Both configs are resolved; ``name`` is the arm's in errors.
+
+    Raises ConfigError where no width can match: no ffn entry, too much outside them, or weights that blocks share.
+    """
+    target = count_parameters(baseline).total
+    if count_parameters(arm).total == target:
+        return Match((), 0.0)
+    width = _solve_width(name, arm, target)
+    if arm.share != "none" or baseline.share != "none":
+        sharing = arm if arm.share != "none" else baseline
+        raise ConfigError(
+            f"{name}: model.share = {sharing.share} is not matched by parameters, which would take model.d_ff = {width}"
+            f" instead of {arm.d_ff}; use --match flops or --match time"
+        )
+    overrides = () if width == arm.d_ff else (f"model.d_ff={width}",)
+    return Match(overrides, _excess(_total(arm, width), target))
+
+
+def match_steps(steps: int, *, cost: float, baseline_cost: float) -> Match:
+    """Solve ``train.steps`` of an arm so that its whole run costs what the baseline's does.
+
+    ``steps`` is the baseline's number; the costs are those of one step, both in operations or both in seconds.
+    """
+    matched = max(1, round(steps * baseline_cost / cost))
+    overrides = () if matched == steps else (f"train.steps={matched}",)
+    return Match(overrides, _excess(matched * cost, steps * baseline_cost))
+
+
+def leave_unmatched(arm: ModelConfig, baseline: ModelConfig) -> Match:
+    """Change nothing, and say how far the parameters are apart."""
+    return Match((), _excess(count_parameters(arm).total, count_parameters(baseline).total))
+
+
+def _solve_width(name: str, arm: ModelConfig, target: int) -> int:
+    if not any(entry.name == "ffn" for entry in entries(arm)):
+        raise ConfigError(
+            f"{name}: model.block has no ffn entry whose width could match the baseline's parameters; "
+            "use --match flops, time or none"
+        )
+    smallest = _total(arm, 1)
+    width = 1 + round((target - smallest) / (_total(arm, 2) - smallest))  # the count is linear in the width
+    if width < 1:
+        raise ConfigError(
+            f"{name}: it has {smallest:,} parameters at model.d_ff = 1, the baseline {target:,}; "
+            "make the arm smaller, or use --match flops, time or none"
+        )
+    return width
+
+
+def _total(config: ModelConfig, d_ff: int) -> int:
+    return count_parameters(config.model_copy(update={"d_ff": d_ff})).total
+
+
+def _excess(value: float, baseline: float) -> float:
+    return value / baseline - 1.0

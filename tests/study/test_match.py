@@ -1,0 +1,98 @@
+"""Matched arms have the baseline's budget, or say why they cannot."""
+
+from typing import Any
+
+import pytest
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import resolve_model
+from sublayer.errors import ConfigError
+from sublayer.model.cost import count_parameters
+from sublayer.study.match import Match, leave_unmatched, match_parameters, match_steps
+
+
+def resolved(**fields: Any) -> ModelConfig:
+    return resolve_model(ModelConfig(**fields), vocab_size=101, context=31)
+
+
+def test_a_gated_arm_without_biases_gets_two_thirds_of_the_width() -> None:
+    relu, swiglu = (resolved(d_model=768, n_heads=12, d_ff=3072, ffn=ffn, bias=False) for ffn in ("relu", "swiglu"))
+    assert match_parameters("swiglu", swiglu, relu) == Match(("model.d_ff=2048",), 0.0)
+
+
+def test_a_macaron_arm_gets_half_of_the_width() -> None:
+    transformer = resolved(d_model=512, n_heads=8, d_ff=2048)
+    match = match_parameters("macaron", transformer.model_copy(update={"block": "macaron"}), transformer)
+    # Three vectors more at half the width; one unit of both networks holds 4 * 512 + 2.
+    assert match.overrides == ("model.d_ff=1023",)
+    left = 6 * (3 * 512 - (4 * 512 + 2))
+    assert match.residual == pytest.approx(left / count_parameters(transformer).total, rel=1e-12)
+    assert not match.is_unequal
+
+
+@pytest.mark.parametrize("block", [("attention", "ffn:glu"), ("ffn:swiglu*0.5", "attention", "attention", "ffn:relu")])
+@pytest.mark.parametrize("d_ff", [143, 297, 1013])
+def test_no_other_width_comes_nearer(block: tuple[str, ...], d_ff: int) -> None:
+    baseline = resolved(d_model=20, d_ff=d_ff, norm="rms")
+    arm = resolved(d_model=20, block=block, positions="rotary", d_head=6)
+    target = count_parameters(baseline).total
+    match = match_parameters("arm", arm, baseline)
+    width = int(match.overrides[0].removeprefix("model.d_ff="))
+
+    def distance(d_ff: int) -> int:
+        return abs(count_parameters(arm.model_copy(update={"d_ff": d_ff})).total - target)
+
+    assert distance(width) == min(distance(other) for other in range(max(1, width - 3), width + 4))
+    assert abs(match.residual) == pytest.approx(distance(width) / target, abs=1e-12)
+
+
+def test_equal_arms_are_left_alone_even_where_blocks_share_weights() -> None:
+    baseline = resolved(ffn="relu", share="all")
+    assert match_parameters("gelu", resolved(ffn="gelu", share="all"), baseline) == Match((), 0.0)
+
+
+def test_an_arm_that_differs_by_more_than_half_a_percent_is_marked() -> None:
+    baseline = resolved(n_layers=1, d_model=8, n_heads=2, d_ff=1)
+    coarse = resolved(n_layers=30, d_model=8, n_heads=2, block=("ffn",), norm="none", positions="none")
+    assert leave_unmatched(coarse, baseline).is_unequal
+    assert match_parameters("coarse", coarse, baseline).is_unequal
+    assert not leave_unmatched(baseline, baseline).is_unequal
+
+
+def test_sharing_arms_are_told_the_width_and_the_other_rules() -> None:
+    baseline = resolved(n_layers=6, d_model=32, n_heads=2, d_ff=128)
+    arm = baseline.model_copy(update={"share": "all"})
+    message = r"share=all: model\.share = all .* model\.d_ff = (\d+) instead of 128; use --match flops or --match time"
+    with pytest.raises(ConfigError, match=message) as error:
+        match_parameters("share=all", arm, baseline)
+    width = int(str(error.value).split("d_ff = ")[1].split(" ")[0])
+    matched = count_parameters(arm.model_copy(update={"d_ff": width})).total
+    assert matched == pytest.approx(count_parameters(baseline).total, rel=0.005)
+
+
+def test_an_arm_of_a_sharing_baseline_is_refused_as_well() -> None:
+    baseline = resolved(n_layers=2, d_model=32, n_heads=2, share="attention")
+    with pytest.raises(ConfigError, match=r"model\.share = attention is not matched"):
+        match_parameters("share=none", baseline.model_copy(update={"share": "none"}), baseline)
+
+
+def test_an_arm_without_feed_forward_network_cannot_be_matched() -> None:
+    with pytest.raises(ConfigError, match=r"attention only: model\.block has no ffn entry"):
+        match_parameters("attention only", resolved(block=("attention",)), resolved())
+
+
+def test_an_arm_too_large_at_the_smallest_width_cannot_be_matched() -> None:
+    with pytest.raises(ConfigError, match=r"deep: it has [\d,]+ parameters at model\.d_ff = 1, the baseline [\d,]+;"):
+        match_parameters("deep", resolved(n_layers=60), resolved(n_layers=6))
+
+
+def test_steps_are_inverse_to_the_cost_of_a_step() -> None:
+    assert match_steps(900, cost=3.0, baseline_cost=2.0) == Match(("train.steps=600",), 0.0)
+    assert match_steps(900, cost=2.0, baseline_cost=2.0) == Match((), 0.0)
+
+
+def test_rounding_to_whole_steps_leaves_a_residual() -> None:
+    match = match_steps(10, cost=3.0, baseline_cost=2.0)
+    assert match.overrides == ("train.steps=7",)
+    assert match.residual == pytest.approx(1 / 20)
+    assert match.is_unequal
