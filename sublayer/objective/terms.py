@@ -1,0 +1,37 @@
+"""What every objective gives the training loop."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from sublayer.data.batches import Batch
+from sublayer.model.transformer import Transformer
+
+
+class Objective(nn.Module, ABC):
+    """A model and the terms of its loss.
+
+    The loss of an optimizer step is the sum over terms of ``weights[term] * total / count``, where totals (nats) and
+    counts are summed over all micro-batches and processes. ``counts`` needs only the batch, so the loop knows every
+    denominator before the first forward pass, and accumulating over ragged micro-batches equals the large batch.
+    """
+
+    weights: Mapping[str, float]
+    reported: str
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.model = model
+
+    @abstractmethod
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count what each term averages over."""
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """Compute each term's total in nats, a scalar each."""
+
+    def training_only(self) -> dict[str, nn.Parameter]:
+        """Name the parameters that training needs and the saved model does not."""
+        return {name: value for name, value in self.named_parameters() if not name.startswith("model.")}

@@ -1,0 +1,159 @@
+"""The one training loop: steps, and between them evaluation, checkpoints and the record."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from sublayer.config.train import TrainConfig
+from sublayer.errors import Interrupted, TrainingError
+from sublayer.train.interrupt import InterruptWatch
+from sublayer.train.metrics import MetricsLog
+from sublayer.train.progress import Progress, Status
+from sublayer.train.snapshot import LoopState, Snapshots
+from sublayer.train.step import TrainStep, resolved
+
+Evaluation = Mapping[str, float]
+
+
+class Loop:
+    """Takes a run from the step where it stands to its last."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        train_step: TrainStep,
+        evaluate: Callable[[], Evaluation],
+        snapshots: Snapshots,
+        state: LoopState,
+    ) -> None:
+        self.state = state
+        self._config = config
+        self._train_step = train_step
+        self._evaluate = evaluate
+        self._snapshots = snapshots
+        self._world = train_step.world
+        self._steps = resolved(config.steps)
+        self._unchecked: list[tuple[int, Tensor, Tensor]] = []
+        self._gradient_norm = math.nan
+        self._loss = math.nan
+        self._valid_loss: float | None = None
+        self._began = 0.0
+
+    def run(self, progress: Progress) -> LoopState:
+        """Train to the end.
+
+        Raises Interrupted after a signal, saved; TrainingError where the loss or the gradient is not finite.
+        """
+        with InterruptWatch() as watch, self._open_log() as log:
+            self._began = time.monotonic() - self.state.seconds
+            while self.state.step < self._steps:
+                begun = time.monotonic()
+                self._take_step()
+                self.state.step_seconds += time.monotonic() - begun
+                self._between_steps(log)
+                progress.update(self._status())
+                if self._must_stop(watch):
+                    self._stop(log)
+        return self.state
+
+    def _open_log(self) -> AbstractContextManager[MetricsLog | None]:
+        if not self._world.is_main:
+            return nullcontext()
+        return MetricsLog(self._snapshots.folder, self.state.step)
+
+    def _take_step(self) -> None:
+        result = self._train_step(self.state.step)
+        self.state.step += 1
+        self.state.tokens += self._train_step.tokens_per_step
+        self._unchecked.append((self.state.step, result.loss, result.gradient_norm))
+
+    def _between_steps(self, log: MetricsLog | None) -> None:
+        config, is_last = self._config, self.state.step == self._steps
+        is_logged, is_evaluated, is_saved = (
+            is_last or self.state.step % resolved(every) == 0
+            for every in (config.log_steps, config.evaluate_steps, config.checkpoint_steps)
+        )
+        if is_logged or is_evaluated or is_saved or self._train_step.device.type == "cpu":
+            self._check_finite()
+        if is_logged:
+            self._log_training(log)
+        if is_evaluated:
+            # The best weights must outlive the run, so a new best is always saved.
+            is_saved = self._log_evaluation(log) or is_saved
+        if is_saved:
+            self._save(log)
+
+    def _check_finite(self) -> None:
+        # The only place of the loop that waits for the device.
+        for step, loss, norm in self._unchecked:
+            value, self._gradient_norm = float(loss), float(norm)
+            if not math.isfinite(value) or not math.isfinite(self._gradient_norm):
+                what = "gradient" if math.isfinite(value) else "loss"
+                raise TrainingError(
+                    f"the {what} is not finite at step {step} of {self._steps}; {self._snapshots.describe_last()}; "
+                    "a lower optimizer.lr or a longer warm-up may help"
+                )
+            self._loss = value
+            self.state.pending_losses.append(value)
+        self._unchecked.clear()
+
+    def _log_training(self, log: MetricsLog | None) -> None:
+        losses, self.state.pending_losses = self.state.pending_losses, []
+        values = {
+            "loss": math.fsum(losses) / len(losses),
+            "lr": self._train_step.lr,
+            "gradient_norm": self._gradient_norm,
+        }
+        self._write(log, "train", values)
+
+    def _log_evaluation(self, log: MetricsLog | None) -> bool:
+        values = self._evaluate_once()
+        self._valid_loss = values["loss"]
+        is_best = self.state.best is None or values["loss"] < self.state.best["loss"]
+        if is_best:
+            self.state.best = {"step": self.state.step, **values}
+        self._write(log, "valid", values)
+        return is_best
+
+    def _evaluate_once(self) -> dict[str, float]:
+        # One process evaluates; the others learn its figures, so that all agree on what is best.
+        values = dict(self._evaluate()) if self._world.is_main else {"loss": 0.0, "bits_per_byte": 0.0}
+        if self._world.size == 1:
+            return values
+        shared = torch.tensor([values["loss"], values["bits_per_byte"]], dtype=torch.float64)
+        shared = self._world.broadcast(shared.to(self._train_step.device))
+        return dict(zip(("loss", "bits_per_byte"), shared.tolist(), strict=True))
+
+    def _write(self, log: MetricsLog | None, kind: str, values: Mapping[str, float]) -> None:
+        if log is not None:
+            where = {"tokens": self.state.tokens, "seconds": round(time.monotonic() - self._began, 3)}
+            log.write(kind, self.state.step, {**values, **where})
+
+    def _save(self, log: MetricsLog | None) -> None:
+        if log is not None:
+            log.sync()
+            self.state.seconds = time.monotonic() - self._began
+            self._snapshots.save(self.state, keep=self._config.keep_checkpoints)
+        self._world.wait()
+
+    def _must_stop(self, watch: InterruptWatch) -> bool:
+        if self._world.size == 1:
+            return watch.requested
+        flag = torch.tensor([float(watch.requested)], device=self._train_step.device)
+        return bool(self._world.sum(flag) > 0)
+
+    def _stop(self, log: MetricsLog | None) -> None:
+        self._check_finite()
+        self._save(log)
+        raise Interrupted(
+            f"interrupted and saved at step {self.state.step} of {self._steps} in {self._snapshots.folder}; "
+            "the same command with --resume goes on"
+        )
+
+    def _status(self) -> Status:
+        tokens_per_s = self.state.tokens / self.state.step_seconds
+        return Status(self.state.step, self._steps, self._loss, tokens_per_s, self._valid_loss)
