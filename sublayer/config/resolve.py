@@ -45,6 +45,20 @@ def entries(model: ModelConfig) -> tuple[Entry, ...]:
 
 def check_model(model: ModelConfig) -> None:
     """Raise ConfigError where two fields of a model contradict each other, naming both."""
+    names = [entry.name for entry in entries(model)]
+    if "cross" in names:
+        raise ConfigError("model.block has a cross entry, which model.kind = decoder has nothing to attend to with")
+    if "attention" in names:
+        _check_heads(model)
+    if model.positions == "sinusoidal" and model.d_model % 2:
+        raise ConfigError(f"model.positions = sinusoidal needs an even model.d_model, not {model.d_model}")
+    if model.norm == "none" and model.final_norm in ("affine", "plain"):
+        raise ConfigError(f"model.final_norm = {model.final_norm} contradicts model.norm = none")
+    if model.share != "none":
+        _check_sharing(model, names)
+
+
+def _check_heads(model: ModelConfig) -> None:
     if model.d_head is None and model.d_model % model.n_heads:
         raise ConfigError(
             f"model.n_heads = {model.n_heads} must divide model.d_model = {model.d_model} (or give model.d_head)"
@@ -52,15 +66,6 @@ def check_model(model: ModelConfig) -> None:
     d_head = model.d_head or model.d_model // model.n_heads
     if model.positions == "rotary" and d_head % 2:
         raise ConfigError(f"model.positions = rotary needs an even model.d_head, not {d_head}")
-    if model.positions == "sinusoidal" and model.d_model % 2:
-        raise ConfigError(f"model.positions = sinusoidal needs an even model.d_model, not {model.d_model}")
-    if model.norm == "none" and model.final_norm in ("affine", "plain"):
-        raise ConfigError(f"model.final_norm = {model.final_norm} contradicts model.norm = none")
-    names = [entry.name for entry in entries(model)]
-    if "cross" in names:
-        raise ConfigError("model.block has a cross entry, which model.kind = decoder has nothing to attend to with")
-    if model.share != "none":
-        _check_sharing(model, names)
 
 
 def _check_sharing(model: ModelConfig, names: list[str]) -> None:

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-
 List = Annotated[tuple[str, ...], Field(strict=False)]
 Pair = Annotated[tuple[float, float], Field(strict=False)]
 """TOML arrays, which arrive as lists and are kept as tuples."""

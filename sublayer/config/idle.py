@@ -1,0 +1,122 @@
+"""Which fields have an effect only where others have certain values: setting one elsewhere is an error."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sublayer.config.block import Entry, parse_block
+from sublayer.config.catalog import declarations, extra
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve import entries
+from sublayer.config.settings import Setting, where
+from sublayer.config.wording import show
+from sublayer.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Use:
+    """When a field has an effect: in words, as a test of the recipe, and the fields that decide it."""
+
+    when: str
+    holds: Callable[[Recipe], bool]
+    deciders: tuple[str, ...]
+
+
+def uses(key: str, kind: str = "") -> tuple[Use, ...]:
+    """List the conditions under which a field has an effect; all must hold."""
+    found = declarations(key)
+    needs = extra(found[kind] if kind in found else next(iter(found.values()))).get("needs") or {}
+    table = key.partition(".")[0]
+    return (*(_sibling(f"{table}.{name}", values) for name, values in needs.items()), *USES.get(key, ()))
+
+
+def check_idle(recipe: Recipe, settings: Mapping[str, Setting]) -> None:
+    """Raise ConfigError for the first field that a layer set and that has no effect, with the reason."""
+    for key, setting in settings.items():
+        table = key.partition(".")[0]
+        for use in uses(key, getattr(getattr(recipe, table), "kind", "")):
+            if not use.holds(recipe):
+                raise ConfigError(_idle(key, setting, use, recipe, settings))
+
+
+def is_idle(key: str, recipe: Recipe) -> bool:
+    """Tell whether a field has no effect in a recipe."""
+    kind = getattr(getattr(recipe, key.partition(".")[0]), "kind", "")
+    return not all(use.holds(recipe) for use in uses(key, kind))
+
+
+def _idle(key: str, setting: Setting, use: Use, recipe: Recipe, settings: Mapping[str, Setting]) -> str:
+    deciders = []
+    for decider in use.deciders:
+        origin = where(settings[decider].origin) if decider in settings else ""
+        deciders.append(f"{decider} = {show(value_of(decider, recipe))}{origin}")
+    given = f"{key} = {show(setting.value)}{where(setting.origin)}"
+    return f"{given} has no effect with {' and '.join(deciders)}: it counts only where {use.when}"
+
+
+def value_of(key: str, recipe: Recipe) -> Any:
+    """Return the value of ``table.field``, or of a heading, in a recipe."""
+    value: Any = recipe
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _sibling(key: str, values: Sequence[Any]) -> Use:
+    words = " or ".join(str(value) for value in values)
+    return Use(f"{key} is {words}", lambda recipe: value_of(key, recipe) in values, (key,))
+
+
+def _has(test: Callable[[Entry], bool]) -> Callable[[Recipe], bool]:
+    return lambda recipe: any(test(entry) for entry in entries(recipe.model))
+
+
+def _has_plain_ffn(recipe: Recipe) -> bool:
+    return any(entry.variant == "" for entry in parse_block(recipe.model.block, default_ffn=""))
+
+
+def _split_is_used(recipe: Recipe) -> bool:
+    return not (recipe.data.valid_path and recipe.data.test_path)
+
+
+def _rotary_turns(recipe: Recipe) -> bool:
+    return recipe.model.positions != "rotary" or _ATTENTION.holds(recipe)
+
+
+_ATTENTION = Use("the block has an attention entry", _has(lambda entry: entry.name == "attention"), ("model.block",))
+_FFN = Use("the block has an ffn entry", _has(lambda entry: entry.name == "ffn"), ("model.block",))
+_PLAIN_FFN = Use("an ffn entry of the block names no variant", _has_plain_ffn, ("model.block",))
+_GELU = Use(
+    "an ffn entry is gelu or geglu",
+    _has(lambda entry: entry.variant in ("gelu", "geglu")),
+    ("model.ffn", "model.block"),
+)
+_TRAINED = Use(
+    "data.tokenizer is bpe or characters",
+    lambda recipe: recipe.data.tokenizer in ("bpe", "characters"),
+    ("data.tokenizer",),
+)
+_OWN_TOKENIZER = Use("no init.run brings its tokenizer", lambda recipe: recipe.init.run is None, ("init.run",))
+
+USES: dict[str, tuple[Use, ...]] = {
+    "model.n_heads": (_ATTENTION,),
+    "model.d_head": (_ATTENTION,),
+    "model.attention_scale": (_ATTENTION,),
+    "model.dropout_attention": (_ATTENTION,),
+    "model.positions": (Use("rotary has an attention entry to turn", _rotary_turns, ("model.block",)),),
+    "model.d_ff": (_FFN,),
+    "model.dropout_ffn": (_FFN,),
+    "model.ffn": (_PLAIN_FFN,),
+    "model.gelu": (_GELU,),
+    "data.split": (
+        Use(
+            "valid_path and test_path are not both given",
+            _split_is_used,
+            ("data.valid_path", "data.test_path"),
+        ),
+    ),
+    "data.tokenizer": (_OWN_TOKENIZER,),
+    "data.vocab_size": (_OWN_TOKENIZER, _TRAINED),
+    "init.layers": (Use("init.run is given", lambda recipe: recipe.init.run is not None, ("init.run",)),),
+}
+"""Beyond ``needs`` of a field's declaration: conditions that more than one sibling's value decides."""
