@@ -1,27 +1,14 @@
 """Bytes, characters and words of a range of tokens, exactly: the denominators of every likelihood."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
+
+from sublayer.data.split import Split
 
 _WHITESPACE = b" \t\n\r\x0b\x0c"
-
-
-class Vocabulary(Protocol):
-    """What counting needs of a tokenizer."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of ids."""
-
-    @property
-    def token_bytes(self) -> NDArray[np.int64]:
-        """Raw UTF-8 bytes of each id, 0 for the end of a document."""
-
-    def decode(self, ids: NDArray[np.int64]) -> bytes:
-        """The bytes that ids stand for."""
+_CHUNK_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -43,39 +30,44 @@ class Counts:
 
 
 class Counter:
-    """Count what ranges of a token sequence hold, from one table per vocabulary.
+    """Count what ranges of a split hold, from one table per tokenizer.
 
     A character counts with the token that holds the first byte of its UTF-8 form. A word is a longest run of bytes
     that are not ASCII whitespace; it counts with the token that holds its first byte, so that a range which begins
-    inside a word does not count that word, and one which ends inside a word does. The end of a document has no bytes
-    and ends a word.
+    inside a word does not count that word, and one which ends inside a word does. No word goes from one document into
+    the next.
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        pieces = [vocabulary.decode(np.array([token])) for token in range(vocabulary.vocab_size)]
-        self._bytes = np.asarray(vocabulary.token_bytes, dtype=np.int64)
-        self._characters = np.array([sum(byte & 0xC0 != 0x80 for byte in piece) for piece in pieces], dtype=np.int64)
-        self._inner_words = np.array([_word_starts(piece) for piece in pieces], dtype=np.int64)
+    def __init__(self, split: Split) -> None:
+        tokenizer = split.tokenizer
+        pieces = [
+            tokenizer.decode([token]) if length else b"" for token, length in enumerate(tokenizer.token_bytes.tolist())
+        ]
+        self._split = split
+        self._bytes = tokenizer.token_bytes
+        self._characters = tokenizer.token_characters
+        self._inner_words = np.array([_inner_words(piece) for piece in pieces], dtype=np.int64)
         self._begins_word = np.array([bool(piece) and piece[0] not in _WHITESPACE for piece in pieces])
         self._ends_word = np.array([not piece or piece[-1] in _WHITESPACE for piece in pieces])
 
-    def count(self, ids: NDArray[np.integer], start: int, stop: int) -> Counts:
-        """Count the tokens ``ids[start:stop]``; ``ids[start - 1]`` tells whether they begin inside a word."""
+    def count(self, start: int, stop: int) -> Counts:
+        """Count the tokens from position ``start`` to before ``stop``."""
         counts = Counts(0, 0, 0, 0)
-        for low in range(start, stop, 1 << 20):
-            counts += self._count_chunk(ids, low, min(low + (1 << 20), stop))
+        for low in range(start, stop, _CHUNK_TOKENS):
+            counts += self._count_chunk(low, min(low + _CHUNK_TOKENS, stop))
         return counts
 
-    def _count_chunk(self, ids: NDArray[np.integer], start: int, stop: int) -> Counts:
-        chunk = np.asarray(ids[start:stop])
-        ends_word = self._ends_word[np.asarray(ids[max(start - 1, 0) : stop - 1])]
-        if start == 0:
-            ends_word = np.concatenate([[True], ends_word])
-        words = self._inner_words[chunk].sum() + np.count_nonzero(self._begins_word[chunk] & ends_word)
+    def _count_chunk(self, start: int, stop: int) -> Counts:
+        chunk = np.asarray(self._split.ids[start:stop])
+        follows_word_end = np.ones(len(chunk), dtype=np.bool_)
+        follows_word_end[1:] = self._ends_word[chunk[:-1]]
+        if start > 0:
+            follows_word_end[0] = self._ends_word[self._split.ids[start - 1]]
+        starts = self._split.document_starts
+        follows_word_end[starts[(starts >= start) & (starts < stop)] - start] = True
+        words = self._inner_words[chunk].sum() + np.count_nonzero(self._begins_word[chunk] & follows_word_end)
         return Counts(len(chunk), int(self._bytes[chunk].sum()), int(self._characters[chunk].sum()), int(words))
 
 
-def _word_starts(piece: bytes) -> int:
-    return sum(
-        byte not in _WHITESPACE and before in _WHITESPACE for before, byte in zip(piece, piece[1:], strict=False)
-    )
+def _inner_words(piece: bytes) -> int:
+    return sum(before in _WHITESPACE and byte not in _WHITESPACE for before, byte in pairwise(piece))

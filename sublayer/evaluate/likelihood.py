@@ -3,33 +3,17 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sublayer.data.split import Split
 from sublayer.errors import ConfigError, DataError
-from sublayer.evaluate.counts import Counter, Counts, Vocabulary
+from sublayer.evaluate.counts import Counter, Counts
 from sublayer.model.layout import Layout
 from sublayer.model.loss import linear_cross_entropy
 from sublayer.model.transformer import Transformer
-
-
-class TokenSequence(Protocol):
-    """What scoring needs of a split: its ids, where its documents start, and the tokenizer that made the ids."""
-
-    @property
-    def ids(self) -> NDArray[np.integer]:
-        """Token ids, in order."""
-
-    @property
-    def document_starts(self) -> NDArray[np.integer]:
-        """Positions of the first token of each document, ascending."""
-
-    @property
-    def tokenizer(self) -> Vocabulary:
-        """What turned bytes into ids."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +91,7 @@ def windows(n_tokens: int, *, context: int, stride: int, max_tokens: int | None 
 
 def score(
     model: Transformer,
-    split: TokenSequence,
+    split: Split,
     *,
     context: int,
     stride: int,
@@ -140,7 +124,7 @@ def score(
                 progress(done, n_tokens)
     finally:
         model.train(was_training)
-    counts = _count(Counter(split.tokenizer), split.ids, plan)
+    counts = _count(Counter(split), plan)
     return Likelihood(nats, counts.tokens, counts.bytes, counts.characters, counts.words)
 
 
@@ -182,15 +166,15 @@ def _score_group(
     return float(total)
 
 
-def _count(counter: Counter, ids: NDArray[np.integer], plan: list[Window]) -> Counts:
+def _count(counter: Counter, plan: list[Window]) -> Counts:
     counts = Counts(0, 0, 0, 0)
     first, stop = plan[0].first, plan[0].stop
     for window in plan[1:]:
         if window.first != stop:
-            counts += counter.count(ids, first, stop)
+            counts += counter.count(first, stop)
             first = window.first
         stop = window.stop
-    return counts + counter.count(ids, first, stop)
+    return counts + counter.count(first, stop)
 
 
 def _ratio(total: float, count: int) -> float:
