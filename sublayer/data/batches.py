@@ -1,0 +1,158 @@
+"""Training windows: the global batch is a pure function of (seed, step)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sublayer.data.split import Split
+from sublayer.errors import ConfigError, DataError
+
+IGNORED = -1
+"""The target of a position that does not count."""
+
+Mode = Literal["random", "shuffled"]
+Boundaries = Literal["ignore", "respect"]
+
+_RANDOM, _SHUFFLED = 1, 2
+_WORD = 1 << 64
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows and what follows each of their tokens.
+
+    ``targets`` holds the next token, or -1 where a position does not count. ``document_ids`` numbers the documents
+    that attention and positions must not cross; None where they may.
+    """
+
+    tokens: Int[Tensor, "B T"]
+    targets: Int[Tensor, "B T"]
+    document_ids: Int[Tensor, "B T"] | None = None
+
+    def __len__(self) -> int:
+        return self.tokens.shape[0]
+
+    def __getitem__(self, rows: slice) -> "Batch":
+        document_ids = None if self.document_ids is None else self.document_ids[rows]
+        return Batch(self.tokens[rows], self.targets[rows], document_ids)
+
+    def to(self, device: torch.device) -> "Batch":
+        """Copy to a device, without waiting for the copy."""
+        if device.type == "cpu":
+            return self
+        document_ids = None if self.document_ids is None else _copy(self.document_ids, device)
+        return Batch(_copy(self.tokens, device), _copy(self.targets, device), document_ids)
+
+
+class Windows:
+    """The windows of ``context`` tokens that a run trains on, ``batch_sequences`` per optimizer step.
+
+    ``random``: each window starts at a uniform position of the split; in a weighted mixture, a source is drawn by its
+    weight, then a position within it. ``shuffled``: consecutive windows that share no target, each once per epoch, in
+    a new random order each epoch; what is left at the end of the split and is shorter than a window is never used.
+    ``respect``: no target lies in another document than its token, and batches carry ``document_ids``.
+
+    Raises DataError if the split, or a weighted source of it, has no window; ConfigError if a weighted mixture is
+    asked for in shuffled order.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        *,
+        context: int,
+        batch_sequences: int,
+        seed: int,
+        mode: Mode = "random",
+        boundaries: Boundaries = "ignore",
+    ) -> None:
+        if mode == "shuffled" and split.weights is not None:
+            raise ConfigError("data.windows = shuffled contradicts the weights in data.path or data.corpus; use random")
+        self.split = split
+        self.context = context
+        self.batch_sequences = batch_sequences
+        self._seed = seed
+        self._mode = mode
+        self._respects = boundaries == "respect"
+        self._sources = _source_ranges(split, context)
+        self._orders: dict[int, NDArray[np.int64]] = {}
+
+    @property
+    def n_windows(self) -> int:
+        """Windows per epoch: how many consecutive ones the split holds, each with its targets."""
+        return (len(self.split.ids) - 1) // self.context
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
+        """Give rows ``rank``, ``rank + world``, ... of the global batch of optimizer step ``step`` (0-based)."""
+        starts = self.starts(step)[rank::world]  # [B]
+        positions = starts[:, None] + np.arange(self.context + 1)  # [B, T+1]
+        window = np.asarray(self.split.ids[positions]).astype(np.int64)  # [B, T+1]
+        tokens, targets = window[:, :-1].copy(), window[:, 1:].copy()
+        if not self._respects:
+            return Batch(torch.from_numpy(tokens), torch.from_numpy(targets))
+        documents = np.searchsorted(self.split.document_starts, positions, side="right") - 1  # [B, T+1]
+        targets[documents[:, 1:] != documents[:, :-1]] = IGNORED
+        return Batch(
+            torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(documents[:, :-1].astype(np.int64))
+        )
+
+    def starts(self, step: int) -> NDArray[np.int64]:
+        """Give the first position of each window of the global batch, in order of its rows."""
+        return self._random_starts(step) if self._mode == "random" else self._shuffled_starts(step)
+
+    def _random_starts(self, step: int) -> NDArray[np.int64]:
+        draws = _draws(self._seed, _RANDOM, step, 2 * self.batch_sequences).reshape(-1, 2)
+        firsts, counts, weights = self._sources
+        # The top 53 bits of a draw are a uniform float below 1.
+        uniform = (draws[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        chosen = np.minimum(np.searchsorted(np.cumsum(weights), uniform, side="right"), len(weights) - 1)
+        return firsts[chosen] + (draws[:, 1] % counts[chosen].astype(np.uint64)).astype(np.int64)
+
+    def _shuffled_starts(self, step: int) -> NDArray[np.int64]:
+        rows = step * self.batch_sequences + np.arange(self.batch_sequences)
+        epochs, places = np.divmod(rows, self.n_windows)
+        windows = np.empty_like(places)
+        for epoch in np.unique(epochs):
+            inside = epochs == epoch
+            windows[inside] = self._order(int(epoch))[places[inside]]
+        return windows * self.context
+
+    def _order(self, epoch: int) -> NDArray[np.int64]:
+        if epoch not in self._orders:
+            # Remembered for speed alone, the last two: a batch may end one epoch and begin the next.
+            self._orders = {known: order for known, order in self._orders.items() if known == epoch - 1}
+            draws = _draws(self._seed, _SHUFFLED, epoch, self.n_windows)
+            self._orders[epoch] = np.argsort(draws, kind="stable")
+        return self._orders[epoch]
+
+
+def _copy(tensor: Int[Tensor, "B T"], device: torch.device) -> Int[Tensor, "B T"]:
+    # Only from pinned memory does a copy to a GPU run beside the computation.
+    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
+
+
+def _draws(seed: int, purpose: int, index: int, count: int) -> NDArray[np.uint64]:
+    # Philox is a counter turned into bits: no state to save, and its raw bits are the same in every numpy version.
+    bits = np.random.Philox(key=seed % _WORD + purpose * _WORD, counter=index * _WORD)
+    return bits.random_raw(count)
+
+
+def _source_ranges(split: Split, context: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """First position, number of positions and probability of each source that windows are drawn from."""
+    n_tokens = len(split.ids)
+    bounds = np.array([0, n_tokens]) if split.weights is None else np.append(split.store.source_starts, n_tokens)
+    counts = np.diff(bounds) - context
+    if counts.min() < 1:
+        shortest = int(counts.argmin())
+        name = split.name if split.weights is None else f"{split.name} split of {split.sources[shortest]}"
+        raise DataError(
+            f"the {name}{' split' if split.weights is None else ''} has {counts[shortest] + context:,} tokens, fewer "
+            f"than data.context + 1 = {context + 1:,}: give more text or a smaller data.context"
+        )
+    weights = np.array([1.0] if split.weights is None else split.weights)
+    return bounds[:-1].astype(np.int64), counts.astype(np.int64), weights / weights.sum()

@@ -1,0 +1,82 @@
+"""The cache folder: where prepared data lives, written so that no reader ever sees half a file."""
+
+import hashlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sublayer.errors import DataError
+
+_REMEMBERED_BYTES = 64 << 20
+_ABANDONED_S = 24 * 3600.0
+
+
+def cache_folder(cache: Path | None = None) -> Path:
+    """Give the cache folder: the one asked for, else SUBLAYER_CACHE, else ``~/.cache/sublayer``."""
+    if cache is not None:
+        return cache
+    named = os.environ.get("SUBLAYER_CACHE")
+    return Path(named).expanduser() if named else Path.home() / ".cache" / "sublayer"
+
+
+def content_key(*parts: Any) -> str:
+    """Name content by what it is made of: a hash of JSON values."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Write a file that appears at ``path`` only when it is whole, even with two processes at it.
+
+    Raises DataError where the folder cannot be written or is full; nothing is left behind then.
+    """
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(path.parent)
+        with unfinished.open("wb") as file:
+            yield file
+        unfinished.replace(path)
+    except OSError as error:
+        if error.filename not in (None, str(unfinished), str(path), str(path.parent)):
+            raise
+        raise DataError(
+            f"cannot write {path}: {error.strerror or error}; set SUBLAYER_CACHE to a folder with room"
+        ) from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def file_digest(path: Path, cache: Path) -> str:
+    """SHA-256 of a file's bytes; that of a large one is remembered by its path, size and time of change."""
+    status = path.stat()
+    if status.st_size < _REMEMBERED_BYTES:
+        return _digest(path)
+    key = content_key(str(path.resolve()), status.st_size, status.st_mtime_ns)
+    remembered = cache / "digests" / key
+    if remembered.is_file() and len(known := remembered.read_text(encoding="ascii", errors="replace")) == 64:
+        return known
+    digest = _digest(path)
+    with replacing(remembered) as file:
+        file.write(digest.encode())
+    return digest
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _remove_abandoned(folder: Path) -> None:
+    # What a killed process left; the age keeps those of a running one.
+    for path in folder.glob(".*.tmp"):
+        try:
+            if time.time() - path.stat().st_mtime > _ABANDONED_S:
+                path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            continue

@@ -1,0 +1,108 @@
+"""The built-in corpus: the prose of the Python installation that runs, which needs no network and no file."""
+
+import ast
+import inspect
+import json
+import os
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from sublayer.data.cache import content_key, replacing
+from sublayer.data.text import MemoryDocument
+from sublayer.errors import DataError
+
+_VERSION = 1
+_LEAST_BYTES = 200_000
+_SKIPPED_FOLDERS = {"__pycache__", "dist-packages", "idle_test", "site-packages", "test", "tests"}
+_TOPICS = "pydoc_data/topics.py"
+
+
+def python_prose(cache: Path) -> tuple[MemoryDocument, ...]:
+    """Collect the docstrings of the standard library and the topics of its manual, one document per module or topic.
+
+    Modules are parsed, never imported; their tests are left out, and a docstring that occurs again is kept once.
+    Documents are in order of their names. The result is cached until the installation changes.
+
+    Raises DataError where the installation has no sources.
+    """
+    root = Path(sysconfig.get_path("stdlib"))
+    files = list(_modules(root))
+    stamps = [(name, status.st_size, status.st_mtime_ns) for name, path in files for status in [path.stat()]]
+    cached = cache / "prose" / f"{content_key(_VERSION, sys.version, str(root), stamps)}.json"
+    documents = _read_cached(cached)
+    if documents is None:
+        documents = _collect(files)
+        if sum(len(text) for _, text in documents) < _LEAST_BYTES:
+            raise DataError(f"data.corpus = python: {root} has no Python sources to read; give data.path instead")
+        with replacing(cached) as file:
+            file.write(json.dumps(documents, ensure_ascii=False).encode())
+    return tuple(MemoryDocument(name, text.encode()) for name, text in documents)
+
+
+def _modules(root: Path) -> Iterator[tuple[str, Path]]:
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(set(folders) - _SKIPPED_FOLDERS)
+        for name in sorted(names):
+            if name.endswith(".py"):
+                path = Path(folder, name)
+                yield path.relative_to(root).as_posix(), path
+
+
+def _collect(files: list[tuple[str, Path]]) -> list[tuple[str, str]]:
+    documents: list[tuple[str, str]] = []
+    seen: set[str] = set()
+    for name, path in files:
+        tree = _parse(path)
+        if tree is None:
+            continue
+        if name == _TOPICS:
+            documents.extend(_topics(tree))
+            continue
+        found = [text for text in dict.fromkeys(_docstrings(tree)) if text not in seen]
+        seen.update(found)
+        if found:
+            documents.append((name, "\n\n".join(found) + "\n"))
+    return sorted(documents)
+
+
+def _parse(path: Path) -> ast.Module | None:
+    with warnings.catch_warnings():
+        # Other people's invalid escapes; and a file that this Python cannot parse holds no prose of it.
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(path.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            return None
+
+
+def _docstrings(tree: ast.AST) -> Iterator[str]:
+    if isinstance(tree, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        text = ast.get_docstring(tree)
+        if text and text.strip():
+            yield _printable(text)
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.stmt | ast.excepthandler):
+            yield from _docstrings(child)
+
+
+def _topics(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):
+            for name, text in ast.literal_eval(statement.value).items():
+                yield f"topic {name}", _printable(inspect.cleandoc(text)) + "\n"
+
+
+def _printable(text: str) -> str:
+    # Docstrings of codecs hold lone surrogates, which no UTF-8 has.
+    lines = (line.rstrip() for line in text.encode("utf-8", "replace").decode().splitlines())
+    return "\n".join(lines).strip("\n")
+
+
+def _read_cached(path: Path) -> list[tuple[str, str]] | None:
+    try:
+        return [(str(name), str(text)) for name, text in json.loads(path.read_bytes())]
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,38 @@
+"""A split as training and evaluation see it: stored ids, the tokenizer that made them, and how to sample them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sublayer.data.store import TokenStore
+from sublayer.data.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Split:
+    """Token ids in order, with what their evaluation and their record need.
+
+    ``sources`` names what the ids came from, in order. ``weights`` are the probabilities with which training draws
+    from each source; None: in proportion to their sizes.
+    """
+
+    name: str
+    store: TokenStore
+    tokenizer: Tokenizer
+    sources: tuple[str, ...]
+    weights: tuple[float, ...] | None = None
+
+    @property
+    def ids(self) -> NDArray[np.integer]:
+        """Token ids, ``[N]``, memory-mapped."""
+        return self.store.ids
+
+    @property
+    def document_starts(self) -> NDArray[np.int64]:
+        """Positions of the first token of each document, ascending."""
+        return self.store.document_starts
+
+    def sizes(self) -> dict[str, int]:
+        """Give the bytes, tokens and documents, for a record."""
+        return {"bytes": self.store.n_bytes, "tokens": len(self.ids), "documents": len(self.document_starts)}

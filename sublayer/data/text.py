@@ -1,0 +1,177 @@
+"""Local text: files (plain, gzip, zstd), folders and globs, as documents of raw bytes."""
+
+import glob
+import gzip
+import hashlib
+import mmap
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import zstandard
+
+from sublayer.data.cache import file_digest
+from sublayer.errors import DataError
+
+Text = bytes | mmap.mmap
+"""Raw bytes, of a large file without a copy in memory."""
+
+_SNIFFED_BYTES = 8000
+_ARCHIVES = (".7z", ".bz2", ".parquet", ".pdf", ".rar", ".tar", ".tbz2", ".tgz", ".txz", ".xz", ".zip")
+
+
+class Document(Protocol):
+    """A piece of text that is never on both sides of a split unless it is the only one."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    def read(self) -> Text:
+        """Give all of its bytes. Raises DataError where they cannot be read."""
+
+    def digest(self) -> str:
+        """SHA-256 of the bytes that it is read from."""
+
+
+@dataclass(frozen=True)
+class FileDocument:
+    """A file, decompressed by its suffix; its bytes are the text, a byte-order mark included."""
+
+    path: Path
+    cache: Path
+
+    @property
+    def name(self) -> str:
+        """The file's path."""
+        return str(self.path)
+
+    def read(self) -> Text:
+        """Give the file's text. Raises DataError if it is empty, truncated or unreadable."""
+        try:
+            text = self._read()
+        except OSError as error:
+            raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
+        if len(text) == 0:
+            raise DataError(f"{self.path} is empty: name a file with text")
+        return text
+
+    def digest(self) -> str:
+        """SHA-256 of the file as it is stored."""
+        try:
+            return file_digest(self.path, self.cache)
+        except OSError as error:
+            raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
+
+    def _read(self) -> Text:
+        decompress = _DECOMPRESSORS.get(self.path.suffix.lower())
+        if decompress is not None:
+            return decompress(self.path)
+        with self.path.open("rb") as file:
+            is_empty = self.path.stat().st_size == 0
+            return b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+@dataclass(frozen=True)
+class MemoryDocument:
+    """A text that is in memory already."""
+
+    name: str
+    text: bytes
+
+    def read(self) -> Text:
+        """Give the text."""
+        return self.text
+
+    def digest(self) -> str:
+        """SHA-256 of the text."""
+        return hashlib.sha256(self.text).hexdigest()
+
+
+def read_path(entry: str, cache: Path) -> tuple[FileDocument, ...]:
+    """Find the documents that a path names: a file, or those of a folder or a glob in order of their paths.
+
+    Of a folder, every file below it that is text (no zero byte near its start, as git decides), is not empty and is
+    not hidden. ``~`` is the home folder; a relative path starts from the working directory.
+
+    Raises DataError where there is no such file, or no text in it.
+    """
+    path = Path(entry).expanduser()
+    if path.is_dir():
+        found = _text_files(path, cache)
+    elif path.exists():
+        _refuse_archive(path)
+        return (FileDocument(path, cache),)
+    elif glob.has_magic(entry):
+        found = _matches(str(path), cache)
+    else:
+        where = "" if path.is_absolute() else f" in {Path.cwd()}"
+        raise DataError(f"no such file or folder: {entry}{where}")
+    if not found:
+        raise DataError(f"{entry} has no text: name a folder or a glob with text files, plain, .gz or .zst")
+    return tuple(found)
+
+
+def _matches(pattern: str, cache: Path) -> list[FileDocument]:
+    found: dict[Path, FileDocument] = {}
+    for match in sorted(glob.glob(pattern, recursive=True)):
+        path = Path(match)
+        if path.is_file() and path.stat().st_size:
+            _refuse_archive(path)
+            found[path] = FileDocument(path, cache)
+    return list(found.values())
+
+
+def _text_files(folder: Path, cache: Path) -> list[FileDocument]:
+    found = []
+    for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if not is_hidden and path.is_file() and path.stat().st_size and _is_text(path):
+            found.append(FileDocument(path, cache))
+    return found
+
+
+def _is_text(path: Path) -> bool:
+    suffix = path.suffix.lower()
+    if suffix in _ARCHIVES or (suffix in _DECOMPRESSORS and Path(path.stem).suffix.lower() == ".tar"):
+        return False
+    if suffix in _DECOMPRESSORS:
+        return True
+    try:
+        with path.open("rb") as file:
+            return b"\0" not in file.read(_SNIFFED_BYTES)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _refuse_archive(path: Path) -> None:
+    if path.suffix.lower() in _ARCHIVES:
+        raise DataError(f"{path} is not text but {path.suffix}: unpack it first (.gz and .zst are read as they are)")
+
+
+def _gunzip(path: Path) -> bytes:
+    try:
+        with gzip.open(path) as file:
+            return file.read()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path} is damaged gzip ({error}): fetch or compress it again") from error
+
+
+def _unzstd(path: Path) -> bytes:
+    data = path.read_bytes()
+    parts: list[bytes] = []
+    try:
+        while data:
+            frame = zstandard.ZstdDecompressor().decompressobj()
+            parts.append(frame.decompress(data))
+            if not frame.eof:
+                raise DataError(f"{path} is truncated zstd: fetch or compress it again")
+            data = frame.unused_data
+    except zstandard.ZstdError as error:
+        raise DataError(f"{path} is damaged zstd ({error}): fetch or compress it again") from error
+    return b"".join(parts)
+
+
+_DECOMPRESSORS: dict[str, Callable[[Path], bytes]] = {".gz": _gunzip, ".zst": _unzstd}
