@@ -1,0 +1,77 @@
+"""Keys and values of executed attentions, preallocated and passed in: never kept on a module."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import entries
+from sublayer.errors import ConfigError
+
+
+class KeyValues:
+    """The keys and values of one executed attention, of which the first ``cache.length`` are filled."""
+
+    def __init__(self, cache: "Cache", shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+        self._cache = cache
+        self._keys = torch.zeros(shape, dtype=dtype, device=device)
+        self._values = torch.zeros(shape, dtype=dtype, device=device)
+
+    def append(
+        self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]
+    ) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]:
+        """Write the new keys and values behind the old ones and give all of them."""
+        start, end = self._cache.length, self._cache.length + k.shape[2]
+        self._keys[:, :, start:end] = k
+        self._values[:, :, start:end] = v
+        return self._keys[:, :, :end], self._values[:, :, :end]
+
+
+class Cache:
+    """What a decoder keeps of the tokens it has seen, for ``batch_size`` rows of at most ``max_len`` tokens.
+
+    Each executed attention has its own place, also where weights are shared. Every forward pass appends its tokens.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        batch_size: int,
+        max_len: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        assert config.d_head is not None, "the config is not resolved"
+        shape = (batch_size, config.n_heads, max_len, config.d_head)
+        self.max_len, self.length = max_len, 0
+        self.mask = torch.zeros(batch_size, max_len, dtype=torch.bool, device=device)
+        self.is_padded = False
+        self._kept = {
+            (layer, place): KeyValues(self, shape, dtype, torch.device(device))
+            for layer in range(config.n_layers)
+            for place, entry in enumerate(entries(config))
+            if entry.name == "attention"
+        }
+
+    def kept(self, layer: int, place: int) -> KeyValues | None:
+        """Give what the entry at ``place`` of block ``layer`` keeps; None for entries that keep nothing."""
+        return self._kept.get((layer, place))
+
+    @property
+    def past_mask(self) -> Bool[Tensor, "B P"] | None:
+        """Which of the tokens seen are real; None where all are."""
+        return self.mask[:, : self.length] if self.is_padded else None
+
+    def check(self, n_tokens: int) -> None:
+        """Raise ConfigError where ``n_tokens`` more do not fit."""
+        if self.length + n_tokens > self.max_len:
+            raise ConfigError(
+                f"{self.length} + {n_tokens} tokens do not fit a cache of max_len = {self.max_len}; make a longer one"
+            )
+
+    def advance(self, n_tokens: int, mask: Bool[Tensor, "B T"] | None) -> None:
+        """Count tokens as seen; ``mask`` tells the real ones."""
+        end = self.length + n_tokens
+        self.mask[:, self.length : end] = True if mask is None else mask
+        self.is_padded = self.is_padded or mask is not None
+        self.length = end

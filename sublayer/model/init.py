@@ -1,0 +1,60 @@
+"""Initial weights, each way with its source."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import entries
+from sublayer.model.embedding import TokenEmbedding
+from sublayer.model.heads import VocabularyHead
+from sublayer.model.linear import Linear, StackedLinear
+from sublayer.model.norm import LayerNorm, RMSNorm
+from sublayer.model.positions import PositionTable
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, config: ModelConfig, generator: torch.Generator) -> None:
+    """Set every parameter: gains to 1, biases and offsets to 0, matrices and tables at random by ``config.init``.
+
+    normal: N(0, init_std) (Radford et al. 2018, sec. 4.1). scaled: the same, and maps that end a residual branch
+    divided by the root of the number of executed sub-layers (Radford et al. 2019, sec. 2.3). xavier: uniform within
+    ``sqrt(6 / (d_in + d_out))``, queries, keys and values as one matrix, tables and the output matrix
+    N(0, 1 / width) (fairseq, as released).
+    """
+    for module in model.modules():
+        match module:
+            case LayerNorm() | RMSNorm():
+                _fill(module, 0.0)
+                if module.weight is not None:
+                    module.weight.fill_(1.0)
+            case Linear() | StackedLinear():
+                _fill(module, 0.0)
+                _set_matrix(module, config, generator)
+            case TokenEmbedding() | PositionTable() | VocabularyHead():
+                _fill(module, 0.0)
+                if module.weight is not None:
+                    std = module.weight.shape[1] ** -0.5 if config.init == "xavier" else config.init_std
+                    module.weight.normal_(0.0, std, generator=generator)
+            case _:
+                own = [name for name, _ in module.named_parameters(recurse=False)]
+                assert not own, f"{type(module).__name__} has no initialisation for {own}"
+
+
+def _fill(module: nn.Module, value: float) -> None:
+    for parameter in module.parameters(recurse=False):
+        parameter.fill_(value)
+
+
+def _set_matrix(module: Linear | StackedLinear, config: ModelConfig, generator: torch.Generator) -> None:
+    weight: Tensor = module.weight
+    if config.init == "xavier":
+        n_together = weight.shape[0] if isinstance(module, StackedLinear) and module.fans_together else 1
+        bound = math.sqrt(6 / (weight.shape[-1] + n_together * weight.shape[-2]))
+        weight.uniform_(-bound, bound, generator=generator)
+        return
+    std = config.init_std
+    if config.init == "scaled" and isinstance(module, Linear) and module.ends_branch:
+        std /= math.sqrt(config.n_layers * len(entries(config)))
+    weight.normal_(0.0, std, generator=generator)

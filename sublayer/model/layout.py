@@ -1,0 +1,74 @@
+"""What a batch looks like to the model: positions, causality and the attention mask, made once per forward pass."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the tokens of a batch stand and which of them see each other.
+
+    ``positions`` count real tokens from the start of each row (of each document, where documents are kept apart); one
+    axis stands for all rows. ``mask`` is True where a query may attend to a key and is complete: it contains causality.
+    None masks nothing beyond ``is_causal``, under which a query sees the keys up to its own place, the last query all.
+    ``n_keys`` counts the keys, those of earlier calls included.
+    """
+
+    positions: Int[Tensor, "B T"] | Int[Tensor, " T"]
+    is_causal: bool
+    mask: Bool[Tensor, "B 1 T S"] | None
+    n_keys: int
+
+    @classmethod
+    def causal(
+        cls,
+        tokens: Int[Tensor, "B T"],
+        mask: Bool[Tensor, "B T"] | None = None,
+        document_ids: Int[Tensor, "B T"] | None = None,
+        past: int = 0,
+        past_mask: Bool[Tensor, "B P"] | None = None,
+    ) -> Self:
+        """Lay out a batch in which each token sees itself and what is before it.
+
+        ``mask`` is True at real tokens; padding, on either side, is seen by nothing but itself. ``document_ids`` keep
+        apart runs of equal ids: attention and positions restart with each. ``past`` counts the tokens that a cache
+        holds, of which ``past_mask`` tells the real ones; with a past, documents are not kept apart.
+        """
+        n_queries, device = tokens.shape[1], tokens.device
+        n_keys = past + n_queries
+        if mask is None and document_ids is None and past_mask is None:
+            return cls(torch.arange(past, n_keys, device=device), True, None, n_keys)
+        is_real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+        if past_mask is None:
+            past_mask = is_real.new_ones(tokens.shape[0], past)
+        runs = _runs(tokens if document_ids is None else document_ids, is_split=document_ids is not None)
+        positions = past_mask.sum(1, keepdim=True) + _positions(is_real, runs)
+        is_key = torch.cat([past_mask, is_real], dim=1)  # [B, S]
+        query_places = torch.arange(past, n_keys, device=device)[:, None]
+        key_places = torch.arange(n_keys, device=device)
+        allowed = is_key[:, None, :] & (key_places <= query_places)  # [B, T, S]
+        if document_ids is not None:
+            allowed[:, :, past:] &= runs[:, :, None] == runs[:, None, :]
+        # A padded query sees itself, so that no row of the softmax is empty.
+        allowed |= key_places == query_places
+        return cls(positions, True, allowed[:, None], n_keys)
+
+
+def _runs(ids: Int[Tensor, "B T"], *, is_split: bool) -> Int[Tensor, "B T"]:
+    starts = torch.zeros_like(ids)
+    if is_split:
+        starts[:, 1:] = ids[:, 1:] != ids[:, :-1]
+    return starts.cumsum(1)
+
+
+def _positions(is_real: Bool[Tensor, "B T"], runs: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    """Count the real tokens before each token in its run."""
+    before = is_real.cumsum(1) - is_real.long()
+    is_start = torch.ones_like(is_real)
+    is_start[:, 1:] = runs[:, 1:] != runs[:, :-1]
+    before_run = torch.where(is_start, before, 0).cummax(1).values
+    return before - before_run

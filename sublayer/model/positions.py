@@ -1,0 +1,112 @@
+"""How a token's place enters the model."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from sublayer.config.model import ModelConfig
+from sublayer.errors import ConfigError
+from sublayer.model.layout import Layout
+from sublayer.model.roles import Role
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """The angles by which queries and keys are turned, as cosines and sines of half the head's width."""
+
+    cos: Float[Tensor, "*B T half"]
+    sin: Float[Tensor, "*B T half"]
+
+    def __call__(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
+        """Turn each pair of features ``(i, i + K/2)`` of every head by the angle of its position."""
+        first, second = x.chunk(2, dim=-1)
+        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+def rotation(positions: Int[Tensor, "*B T"], *, d_head: int, base: float, dtype: torch.dtype) -> Rotation:
+    """Compute rotary angles ``position * base ** (-2 i / d_head)``, broadcast over heads.
+
+    Source: Su et al. 2021, eq. 15. Departure: the pairs are features i and i + d_head/2, as released with LLaMA.
+    """
+    exponents = torch.arange(0, d_head, 2, dtype=torch.float64, device=positions.device) / d_head
+    angles = positions[..., None].double() * base**-exponents  # [*B, T, K/2]
+    if angles.dim() == 3:
+        angles = angles[:, None]  # [B, 1, T, K/2]
+    return Rotation(angles.cos().to(dtype), angles.sin().to(dtype))
+
+
+def sinusoids(positions: Int[Tensor, "*B T"], *, d_model: int, dtype: torch.dtype) -> Float[Tensor, "*B T D"]:
+    """Compute sines (first half of the features) and cosines (second half) of geometric frequencies.
+
+    Source: Vaswani et al. 2017, sec. 3.5. Departures, as released in tensor2tensor and fairseq: the halves are not
+    interleaved, and the exponents of 10000 run from 0 to -1 inclusive.
+    """
+    half = d_model // 2
+    places = torch.arange(half, dtype=torch.float64, device=positions.device)
+    frequencies = torch.exp(-math.log(10000.0) / max(half - 1, 1) * places)
+    angles = positions[..., None].double() * frequencies
+    return torch.cat([angles.sin(), angles.cos()], dim=-1).to(dtype)
+
+
+class PositionTable(nn.Module):
+    """A learned vector for each position below ``max_len``."""
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "embedding"}
+
+    def __init__(self, max_len: int, d_model: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(max_len, d_model))
+
+    def vectors(self, positions: Int[Tensor, "*B T"]) -> Float[Tensor, "*B T D"]:
+        """Look up each position."""
+        return nn.functional.embedding(positions, self.weight)
+
+
+class Positions(nn.Module):
+    """The position scheme of a stack: what is added to the residual stream, and by what queries and keys turn."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        assert config.d_head is not None, "the config is not resolved"
+        assert config.max_len is not None, "the config is not resolved"
+        self.scheme, self.max_len = config.positions, config.max_len
+        self.d_model, self.d_head, self.rotary_base = config.d_model, config.d_head, config.rotary_base
+        n_tables = {"learned": 1, "learned-per-layer": config.n_layers}.get(config.positions, 0)
+        self.tables = nn.ModuleList(PositionTable(config.max_len, config.d_model) for _ in range(n_tables))
+
+    def add(self, x: Float[Tensor, "B T D"], layer: int, layout: Layout) -> Float[Tensor, "B T D"]:
+        """Add what the scheme adds before block ``layer``.
+
+        Raises ConfigError where a position is beyond the table.
+        """
+        if layer < len(self.tables):
+            self._check(layout)
+            table: PositionTable = self.tables[layer]  # type: ignore[assignment]
+            return x + table.vectors(layout.positions)
+        if self.scheme == "sinusoidal" and layer == 0:
+            self._check(layout)
+            return x + sinusoids(layout.positions, d_model=self.d_model, dtype=x.dtype)
+        return x
+
+    def rotation(self, layout: Layout, dtype: torch.dtype) -> Rotation | None:
+        """Compute the rotary angles, where the scheme has them."""
+        if self.scheme != "rotary":
+            return None
+        return rotation(layout.positions, d_head=self.d_head, base=self.rotary_base, dtype=dtype)
+
+    def _check(self, layout: Layout) -> None:
+        # Positions are read back from the device only where padding leaves it open whether they fit.
+        if layout.n_keys <= self.max_len:
+            return
+        needed = layout.n_keys if layout.mask is None else int(layout.positions.max()) + 1
+        if needed > self.max_len:
+            raise ConfigError(
+                f"an input of {needed} tokens is longer than model.max_len = {self.max_len}, where model.positions = "
+                f"{self.scheme} end; shorten the input"
+            )

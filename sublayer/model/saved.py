@@ -1,0 +1,106 @@
+"""A model as a folder: ``config.json``, ``model.safetensors`` and its tokenizer's files."""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from sublayer.config.model import ModelConfig
+from sublayer.errors import CheckpointError
+from sublayer.model.transformer import Transformer
+
+FORMAT, VERSION = "sublayer", 1
+CONFIG_NAME, WEIGHTS_NAME = "config.json", "model.safetensors"
+
+
+def save_model(folder: Path, model: Transformer, tokenizer_files: Mapping[str, bytes]) -> None:
+    """Write a model folder, which appears whole or not at all and holds nothing that differs between equal models.
+
+    Raises CheckpointError where the folder exists or cannot be written.
+    """
+    if folder.exists():
+        raise CheckpointError(f"{folder} exists; name another folder")
+    partial = folder.with_name(f".{folder.name}.partial-{os.getpid()}")
+    described = {"format": FORMAT, "version": VERSION, "model": model.config.model_dump(mode="json")}
+    try:
+        partial.mkdir(parents=True)
+        save_file({name: value.contiguous() for name, value in model.state_dict().items()}, partial / WEIGHTS_NAME)
+        (partial / CONFIG_NAME).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        for name, content in tokenizer_files.items():
+            (partial / name).write_bytes(content)
+        for path in [*partial.iterdir(), partial]:
+            _flush(path)
+        partial.rename(folder)
+        _flush(folder.parent)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise CheckpointError(f"cannot write the model folder {folder}: {error}") from error
+
+
+def load_weights(folder: Path, *, device: str = "cpu") -> tuple[ModelConfig, dict[str, Tensor]]:
+    """Read a model folder's resolved config and its weights, checked to fit each other.
+
+    Raises CheckpointError where a file is missing, damaged or of another model.
+    """
+    config = _read_config(folder / CONFIG_NAME)
+    path = folder / WEIGHTS_NAME
+    try:
+        tensors = load_file(path, device=device)
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder} is not a model folder: it has no {WEIGHTS_NAME}") from None
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} is damaged or cut short ({error}); name another model") from None
+    check_weights(config, tensors, source=str(path))
+    return config, tensors
+
+
+def check_weights(config: ModelConfig, tensors: Mapping[str, Tensor], *, source: str) -> None:
+    """Raise CheckpointError where tensors are not those of the config's model: names, or shapes with both values."""
+    with torch.device("meta"):
+        expected = {name: list(value.shape) for name, value in Transformer(config).state_dict().items()}
+    for name in expected.keys() - tensors.keys():
+        raise CheckpointError(f"{source} has no {name}, which its config asks for; name another model")
+    for name in tensors.keys() - expected.keys():
+        raise CheckpointError(f"{source} has {name}, which its config has no place for; name another model")
+    for name, shape in expected.items():
+        if list(tensors[name].shape) != shape:
+            raise CheckpointError(
+                f"{source} has {name} of shape {list(tensors[name].shape)}, its config asks for {shape}; "
+                "name another model"
+            )
+
+
+def _read_config(path: Path) -> ModelConfig:
+    try:
+        described: Any = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(described, dict) or described.get("format") != FORMAT:
+            raise CheckpointError(f"{path} does not describe a {FORMAT} model; name another folder, or import it")
+        if described.get("version") != VERSION:
+            raise CheckpointError(
+                f"{path} is of format version {described.get('version')}, this program reads {VERSION}"
+            )
+        return ModelConfig.model_validate_json(json.dumps(described.get("model")))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path.parent} is not a model folder: it has no {CONFIG_NAME}") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error}); name another model") from None
+    except ValidationError as error:
+        where = error.errors()[0]
+        field = ".".join(str(part) for part in where["loc"])
+        raise CheckpointError(f"{path}: model.{field}: {where['msg']}; name another model") from None
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

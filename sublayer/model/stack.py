@@ -1,0 +1,65 @@
+"""n layers of blocks, and which of them share weights."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import entries
+from sublayer.model.block import Sublayer
+from sublayer.model.cache import Cache
+from sublayer.model.context import Context
+from sublayer.model.positions import Positions
+
+
+def slot(config: ModelConfig, layer: int, entry_name: str) -> int:
+    """Tell which set of weights an entry of an executed block uses.
+
+    Shared entries: of ``n_units`` units of ``share_inner`` blocks, unit u belongs to group
+    ``floor(u * share_groups / n_units)``; within a unit blocks are distinct. Others have one set per block.
+    Source: ALBERT's group and inner-group indices, as released.
+    """
+    if config.share not in ("all", entry_name):
+        return layer
+    unit, inner = divmod(layer, config.share_inner)
+    n_units = config.n_layers // config.share_inner
+    group = unit * config.share_groups // n_units
+    return group * config.share_inner + inner
+
+
+class Stack(nn.Module):
+    """Executed blocks in order. Each set of weights exists once: ``sublayers[entry][slot]``."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        block = entries(config)
+        self.slots = [[slot(config, layer, entry.name) for entry in block] for layer in range(config.n_layers)]
+        self.sublayers = nn.ModuleList(
+            nn.ModuleList(Sublayer(config, entry) for _ in range(1 + max(layer[place] for layer in self.slots)))
+            for place, entry in enumerate(block)
+        )
+
+    def block(self, layer: int) -> list[Sublayer]:
+        """Give the sub-layers of an executed block."""
+        return [self.sublayers[place][index] for place, index in enumerate(self.slots[layer])]  # type: ignore[index]
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        context: Context,
+        positions: Positions,
+        cache: Cache | None = None,
+        capture: Sequence[int] = (),
+    ) -> tuple[Float[Tensor, "B T D"], dict[int, Tensor]]:
+        """Run every block; also give the residual stream after as many blocks as each number in ``capture``."""
+        captured = {0: x} if 0 in capture else {}
+        for layer in range(len(self.slots)):
+            if layer > 0:
+                x = positions.add(x, layer, context.layout)
+            for place, sublayer in enumerate(self.block(layer)):
+                x = sublayer(x, context if cache is None else replace(context, kept=cache.kept(layer, place)))
+            if layer + 1 in capture:
+                captured[layer + 1] = x
+        return x, captured
