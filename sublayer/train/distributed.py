@@ -48,6 +48,11 @@ def join_world(device: torch.device) -> World:
     return World(rank=dist.get_rank(), size=dist.get_world_size())
 
 
+def is_main_process() -> bool:
+    """Whether this process is the one that talks, before or after it joins the others."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def leave_world() -> None:
     """Leave the process group, if one was joined."""
     if dist.is_initialized():

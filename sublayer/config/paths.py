@@ -1,0 +1,36 @@
+"""A recipe's paths made absolute, so that a run means the same from every folder."""
+
+from pathlib import Path
+
+from sublayer.config.data import Sources
+from sublayer.config.recipe import Recipe
+
+
+def anchored(recipe: Recipe) -> Recipe:
+    """Make every relative path of a recipe absolute, from the working directory."""
+    data = recipe.data.model_copy(
+        update={
+            "path": _sources(recipe.data.path),
+            "valid_path": _path(recipe.data.valid_path),
+            "test_path": _path(recipe.data.test_path),
+            "tokenizer": _path(recipe.data.tokenizer) if recipe.data.tokenizer.endswith(".json") else recipe.data.tokenizer,
+        }
+    )
+    init = recipe.init.model_copy(update={"run": _path(recipe.init.run)})
+    return recipe.model_copy(update={"data": data, "init": init})
+
+
+def _sources(sources: Sources | None) -> Sources | None:
+    if isinstance(sources, dict):
+        return {_absolute(path): weight for path, weight in sources.items()}
+    if isinstance(sources, tuple):
+        return tuple(_absolute(path) for path in sources)
+    return _path(sources)
+
+
+def _path(path: str | None) -> str | None:
+    return None if path is None else _absolute(path)
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())

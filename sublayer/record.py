@@ -1,0 +1,61 @@
+"""The record of a run: what was run, on what, and what came of it."""
+
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sublayer.model.cost import count_parameters, flops_per_token
+from sublayer.session import Session
+from sublayer.train.machine import describe_machine
+from sublayer.train.snapshot import LoopState
+
+_LIBRARIES = ("numpy", "safetensors", "tokenizers")
+
+
+def describe_run(run: Path, session: Session, state: LoopState, peak_memory_bytes: int | None) -> dict[str, Any]:
+    """Describe a finished run, as ``record.json`` keeps it.
+
+    ``valid`` is the best evaluation during training, whose weights are the run's model; ``tokens_per_s`` counts the
+    optimizer steps alone, ``seconds`` the evaluations and checkpoints too. Memory is in bytes, beyond what the
+    process held before.
+    """
+    recipe, data = session.recipe, session.data
+    parameters = count_parameters(recipe.model)
+    splits = {"train": data.train, "valid": data.valid, "test": data.test}
+    return {
+        "run": str(run.absolute()),
+        "title": recipe.title,
+        "step": state.step,
+        "tokens": state.tokens,
+        "tokens_per_s": round(state.tokens / state.step_seconds, 1),
+        "valid": state.best,
+        "seconds": round(state.seconds, 3),
+        "peak_memory_bytes": peak_memory_bytes,
+        "parameters": parameters.as_dict(),
+        "flops_per_token": flops_per_token(recipe.model, recipe.data.context),
+        "precision": recipe.train.precision,
+        "threads": recipe.train.threads,
+        "processes": session.place.world.size,
+        "machine": describe_machine(session.place.device),
+        "versions": {"sublayer": version("sublayer"), **{name: version(name) for name in _LIBRARIES}},
+        "commit": commit(),
+        "data": {
+            "tokenizer": data.tokenizer.kind,
+            "vocab_size": data.tokenizer.vocab_size,
+            "checksums": dict(data.checksums),
+            **{name: split.sizes() for name, split in splits.items()},
+        },
+    }
+
+
+def commit() -> str | None:
+    """Name the commit of the source that runs; None outside a checkout."""
+    try:
+        result = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True, text=True, check=True, timeout=5,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip() or None

@@ -1,0 +1,137 @@
+"""A recipe made real: what it leaves open resolved against data and machine, its model built and in training."""
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+
+from sublayer.config.length import resolve_optimizer, resolve_train, run_steps
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve import resolve_model
+from sublayer.config.written import dump_recipe
+from sublayer.data.batches import Windows
+from sublayer.data.prepare import Data, prepare
+from sublayer.errors import ConfigError
+from sublayer.evaluate.likelihood import score
+from sublayer.load import load
+from sublayer.model.transformer import build
+from sublayer.objective.causal import Causal
+from sublayer.train.distributed import World
+from sublayer.train.machine import cores, fastest_precision, remembered
+from sublayer.train.pace import Pace, measure_pace, steps_in
+from sublayer.train.start import start_from
+from sublayer.train.step import TrainStep, resolved
+
+_PACE_SHARE = 0.03
+_PACE_SECONDS = 20.0
+_PROVISIONAL_STEPS = 1000
+_EVALUATION_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run computes."""
+
+    device: torch.device
+    world: World
+
+
+@dataclass(frozen=True)
+class Session:
+    """A resolved recipe with its data, its model in training, and its evaluation on the way."""
+
+    recipe: Recipe
+    data: Data
+    place: Place
+    train_step: TrainStep
+
+    def evaluate(self) -> dict[str, float]:
+        """Score the validation split as training does: evenly spread windows, in the precision of training."""
+        recipe, is_low = self.recipe, self.recipe.train.precision == "bfloat16"
+        with torch.autocast(self.place.device.type, dtype=torch.bfloat16, enabled=is_low):
+            likelihood = score(
+                self.train_step.objective.model,
+                self.data.valid,
+                context=recipe.data.context,
+                stride=recipe.data.context,
+                batch_sequences=max(1, _EVALUATION_TOKENS // recipe.data.context),
+                max_tokens=recipe.train.evaluate_tokens,
+                respect_boundaries=recipe.data.boundaries == "respect",
+            )
+        return {"loss": likelihood.loss, "bits_per_byte": likelihood.bits_per_byte}
+
+
+def prepare_data(recipe: Recipe) -> Data:
+    """Prepare a recipe's data, with the tokenizer of the model it starts from, if it starts from one."""
+    tokenizer = load(recipe.init.run).tokenizer if recipe.init.run is not None else None
+    return prepare(recipe.data, tokenizer=tokenizer)
+
+
+def resolve(given: Recipe, data: Data, place: Place, *, steps: int | None = None) -> Recipe:
+    """Derive everything that a recipe leaves unset; ``steps`` replaces the length that it gives.
+
+    What must be measured is measured once per machine. Raises ConfigError where settings contradict each other or
+    the data.
+    """
+    train, world = given.train, place.world
+    if train.compile and place.device.type == "cpu":
+        raise ConfigError("train.compile = true gains nothing on a CPU, where its first step takes 20 s: leave it out")
+    threads = train.threads or max(1, cores() // world.size)
+    torch.set_num_threads(threads)
+    model = resolve_model(given.model, vocab_size=data.tokenizer.vocab_size, context=given.data.context)
+    precision = train.precision
+    if precision == "auto":
+        precision = fastest_precision(place.device, model.d_model, threads)
+    fixed = given.model_copy(
+        update={"model": model, "train": train.model_copy(update={"precision": precision, "threads": threads})}
+    )
+    n_steps = steps or run_steps(given, train_tokens=len(data.train.ids))
+    if n_steps is None:
+        n_steps = _steps_in_minutes(fixed, data, place)
+    resolved_recipe = _at_length(fixed, n_steps, data, place)
+    if resolved(resolved_recipe.train.batch_sequences) < world.size:
+        raise ConfigError(f"train.batch_sequences = {train.batch_sequences} is less than the {world.size} processes")
+    return resolved_recipe
+
+
+def assemble(recipe: Recipe, data: Data, place: Place) -> Session:
+    """Build the model of a resolved recipe, its objective and its optimizer."""
+    model = build(recipe.model, seed=recipe.train.seed).to(place.device)
+    start_from(model, recipe.init)
+    windows = Windows(
+        data.train,
+        context=recipe.data.context,
+        batch_sequences=resolved(recipe.train.batch_sequences),
+        seed=recipe.train.seed,
+        mode=recipe.data.windows,
+        boundaries=recipe.data.boundaries,
+    )
+    train_step = TrainStep(recipe, Causal(model), windows, device=place.device, world=place.world)
+    return Session(recipe, data, place, train_step)
+
+
+def _at_length(recipe: Recipe, steps: int, data: Data, place: Place) -> Recipe:
+    train = resolve_train(
+        recipe, steps=steps, valid_tokens=len(data.valid.ids), is_gpu=place.device.type == "cuda",
+        threads=resolved(recipe.train.threads),
+    )  # fmt: skip
+    return recipe.model_copy(update={"train": train, "optimizer": resolve_optimizer(recipe.optimizer, steps=steps)})
+
+
+def _steps_in_minutes(recipe: Recipe, data: Data, place: Place) -> int:
+    minutes = recipe.train.minutes
+    assert minutes is not None, "only minutes leave the steps to a measurement"
+    provisional = _at_length(recipe, _PROVISIONAL_STEPS, data, place)
+
+    def measure() -> list[float]:
+        session = assemble(provisional, data, place)
+        budget_s = min(_PACE_SECONDS, _PACE_SHARE * 60.0 * minutes)
+        pace = measure_pace(session.train_step, session.evaluate, budget_s=budget_s, device=place.device)
+        return [pace.step_s, pace.evaluation_s]
+
+    # One command resolves alike twice: the pace is remembered for exactly this recipe, whatever its seed.
+    unseeded = provisional.model_copy(update={"train": provisional.train.model_copy(update={"seed": 0})})
+    key = f"pace on {place.device}, {place.world.size} processes: {hashlib.sha256(dump_recipe(unseeded, ()).encode()).hexdigest()}"
+    figures = remembered(key, measure) if place.world.is_main else [0.0, 0.0]
+    step_s, evaluation_s = place.world.broadcast(torch.tensor(figures, dtype=torch.float64, device=place.device)).tolist()
+    return steps_in(minutes, Pace(step_s, evaluation_s), evaluate_steps=recipe.train.evaluate_steps)

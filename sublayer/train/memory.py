@@ -1,0 +1,53 @@
+"""The peak memory of a stretch of work, as the system or the GPU accounts for it."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import torch
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+
+
+class PeakMemory:
+    """While entered, measures how much memory is used beyond what was resident at the start.
+
+    On a CPU it is the process's resident set (Linux; ``bytes`` is None elsewhere), on a GPU the allocator's.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.bytes: int | None = None
+        self._device = device
+        self._before: int | None = None
+
+    def __enter__(self) -> Self:
+        """Start measuring."""
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+            self._before = torch.cuda.memory_allocated(self._device)
+            return self
+        try:
+            _CLEAR.write_text("5")  # resets VmHWM, the peak of the resident set
+        except OSError:
+            return self
+        self._before = _resident("VmRSS")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop measuring: ``bytes`` is there."""
+        peak = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else _resident("VmHWM")
+        if peak is not None and self._before is not None:
+            self.bytes = max(0, peak - self._before)
+
+
+def _resident(name: str) -> int | None:
+    try:
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
