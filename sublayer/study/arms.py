@@ -1,0 +1,121 @@
+"""The arms of a comparison: recipes that differ in the fields that are compared."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sublayer.config.catalog import HEADINGS
+from sublayer.config.layers import LoadedRecipe, vary
+from sublayer.config.resolve import resolve_model
+from sublayer.config.sources import override_layer
+from sublayer.errors import ConfigError
+
+_NOT_VARIED = {
+    "train.seed": "every arm is trained with the same seeds; give their number with --seeds",
+    **{key: "it changes nothing that is computed; vary a field such as model.ffn" for key in HEADINGS},
+}
+_OPENING = {"[": "]", "{": "}", "(": ")"}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A recipe under the name that it has in the comparison; ``settings`` are what sets it apart."""
+
+    name: str
+    loaded: LoadedRecipe
+    settings: Mapping[str, Any]
+
+
+def expand(loaded: LoadedRecipe, vary_texts: Sequence[str]) -> list[Arm]:
+    """Make the arms of ``--vary field=a,b`` texts: every combination of their values, the first of each the baseline.
+
+    Without any, the recipe is the only arm. Values are split at commas outside brackets and quotes, so that lists are
+    values too. Raises ConfigError for a text without two values, a field varied twice, a field that the command line
+    also sets, and arms that are equal.
+    """
+    if not vary_texts:
+        return [Arm(loaded.name, loaded, {})]
+    fields = _fields(vary_texts)
+    for key in fields:
+        if loaded.origins.get(key) == "command line":
+            raise ConfigError(f"{key} is both set and varied: leave out one of {key}=... and --vary {key}=...")
+    labels = _labels(list(fields))
+    arms = []
+    for texts in itertools.product(*fields.values()):
+        name = " ".join(f"{labels[key]}={text}" for key, text in zip(fields, texts, strict=True))
+        settings = [f"{key}={text}" for key, text in zip(fields, texts, strict=True)]
+        arms.append(make_arm(name, loaded, override_layer(settings, "vary").values))
+    check_distinct(arms)
+    return arms
+
+
+def make_arm(name: str, loaded: LoadedRecipe, settings: Mapping[str, Any]) -> Arm:
+    """Lay an arm's settings over a recipe. Raises ConfigError, with the arm's name, as ``load_recipe`` does."""
+    try:
+        return Arm(name, vary(loaded, settings) if settings else loaded, settings)
+    except ConfigError as error:
+        raise ConfigError(f"arm {name}: {error}") from None
+
+
+def check_distinct(arms: Sequence[Arm]) -> None:
+    """Raise ConfigError where two arms have one name or mean the same, the baseline (the first) included."""
+    meanings = [_meaning(arm) for arm in arms]
+    for later, earlier in itertools.combinations(reversed(range(len(arms))), 2):
+        name, other = arms[later].name, arms[earlier].name
+        if name == other:
+            raise ConfigError(f"two arms are named {name}: give each value once")
+        if meanings[later] == meanings[earlier]:
+            what = "the baseline" if earlier == 0 else "arm"
+            raise ConfigError(f"arm {name} is equal to {what} {other}: there is nothing to compare")
+
+
+def split_values(text: str) -> list[str]:
+    """Split at commas outside brackets and quotes. Raises ConfigError where a bracket or a quote stays open."""
+    values, start, closing, quote = [], 0, [], ""
+    for place, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        elif character in _OPENING:
+            closing.append(_OPENING[character])
+        elif closing and character == closing[-1]:
+            closing.pop()
+        elif character == "," and not closing:
+            values.append(text[start:place].strip())
+            start = place + 1
+    if quote or closing:
+        raise ConfigError(f"{text!r}: {quote or closing[-1]} is missing")
+    return [*values, text[start:].strip()]
+
+
+def _fields(vary_texts: Sequence[str]) -> dict[str, list[str]]:
+    fields: dict[str, list[str]] = {}
+    for text in vary_texts:
+        key, equals, values = text.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise ConfigError(f"--vary {text!r} is not field=a,b: write such as --vary model.ffn=gelu,swiglu")
+        if key in fields:
+            raise ConfigError(f"--vary {key} is given twice: list all its values in one")
+        if key in _NOT_VARIED:
+            raise ConfigError(f"--vary {key}: {_NOT_VARIED[key]}")
+        fields[key] = split_values(values)
+        if "" in fields[key]:
+            raise ConfigError(f"--vary {text!r} has an empty value: write such as --vary {key}=a,b")
+        if len(fields[key]) < 2:
+            raise ConfigError(f"--vary {text!r} has one value: give the baseline's first, then the others: {key}=a,b")
+    return fields
+
+
+def _labels(keys: Sequence[str]) -> dict[str, str]:
+    short = [key.rpartition(".")[2] for key in keys]
+    return {key: key if short.count(label) > 1 else label for key, label in zip(keys, short, strict=True)}
+
+
+def _meaning(arm: Arm) -> dict[str, Any]:
+    recipe = arm.loaded.recipe
+    # Any vocabulary will do: it is the same for all arms, and only what is derived matters.
+    model = resolve_model(recipe.model, vocab_size=recipe.model.vocab_size or 2, context=recipe.data.context)
+    return {**recipe.model_dump(exclude={"model", *HEADINGS}), "model": model.model_dump()}

@@ -1,0 +1,148 @@
+"""A study: its arms, how they are matched and how many seeds, from a study's file or from a recipe and what varies."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from sublayer.config.catalog import TABLES, nearest
+from sublayer.config.layers import LoadedRecipe, load_recipe, vary
+from sublayer.config.sources import override_layer, read_toml, shipped_recipes
+from sublayer.config.table import Table
+from sublayer.config.wording import show
+from sublayer.errors import ConfigError
+from sublayer.study.arms import Arm, check_distinct, expand, make_arm
+from sublayer.study.match import Rule
+
+SHIPPED = Path(__file__).parent.parent / "studies"
+Scale = Literal["paper", "cpu"]
+
+
+@dataclass(frozen=True)
+class Study:
+    """Arms, the first of them the baseline, and the rules by which they are compared.
+
+    ``name`` is the study's or the recipe's. ``n_seeds`` is None where nobody said how many.
+    """
+
+    name: str
+    title: str
+    source: str
+    match: Rule
+    n_seeds: int | None
+    arms: tuple[Arm, ...]
+
+
+class ScaleTable(Table):
+    """``[scale.paper]`` or ``[scale.cpu]``: the recipe that all arms start from, and settings laid over it."""
+
+    recipe: str
+    set: dict[str, Any] = {}
+
+
+class ArmTable(Table):
+    """One of ``[[arms]]``: a name, and the settings that set it apart."""
+
+    name: str = Field(min_length=1)
+    set: dict[str, Any] = {}
+
+
+class StudyFile(Table):
+    """A study's file. Settings are written as ``"model.ffn" = "relu"`` or as tables, ``model.ffn = "relu"``."""
+
+    title: str = ""
+    source: str = ""
+    match: Rule = "parameters"
+    seeds: int | None = Field(None, ge=2)
+    scale: dict[Scale, ScaleTable] = Field(min_length=1)
+    arms: list[ArmTable] = Field(min_length=2)
+
+
+def load_study(
+    source: str, overrides: Sequence[str] = (), *, vary_texts: Sequence[str] = (), scale: Scale | None = None
+) -> Study:
+    """Load a study by shipped name or path, or make one of a recipe and ``--vary`` texts (none: a single arm).
+
+    ``overrides`` go to every arm. ``scale`` is paper where the study has it, unless given.
+    Raises ConfigError for a file that is no study, an override of what the arms differ in, ``vary_texts`` for a study,
+    ``scale`` for a recipe, and as ``load_recipe`` and ``expand`` do.
+    """
+    path = find_study(source)
+    if path is not None:
+        if vary_texts:
+            raise ConfigError(f"{source} is a study with arms of its own: leave out --vary")
+        return _read_study(path, overrides, scale)
+    if scale is not None:
+        raise ConfigError(f"--scale {scale} chooses the recipe of a study, and {source} is a recipe: leave it out")
+    loaded = _load_recipe(source, overrides)
+    arms = tuple(expand(loaded, vary_texts))
+    return Study(loaded.name, loaded.recipe.title, loaded.recipe.source, "parameters", None, arms)
+
+
+def shipped_studies() -> tuple[str, ...]:
+    """List the names of the studies that come with the package."""
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
+
+
+def find_study(source: str) -> Path | None:
+    """Find a study by shipped name or by path of a file that has ``arms``; None for anything else."""
+    if source in shipped_studies():
+        return SHIPPED / f"{source}.toml"
+    path = Path(source)
+    return path if path.suffix == ".toml" and path.is_file() and "arms" in read_toml(path) else None
+
+
+def _load_recipe(source: str, overrides: Sequence[str]) -> LoadedRecipe:
+    try:
+        return load_recipe(source, overrides)
+    except ConfigError as error:
+        near = nearest(source, shipped_studies())
+        if near is None or nearest(source, shipped_recipes()) is not None or Path(source).exists():
+            raise
+        raise ConfigError(f"{error}, or the study {near}?") from None
+
+
+def _read_study(path: Path, overrides: Sequence[str], scale: Scale | None) -> Study:
+    file = _validated(path)
+    scale = scale or ("paper" if "paper" in file.scale else "cpu")
+    if scale not in file.scale:
+        raise ConfigError(f"{path.stem} has no scale {scale}: it has {', '.join(file.scale)}")
+    base = _base(path, file.scale[scale], overrides)
+    given = override_layer(overrides, "command line").values
+    arms = []
+    for table in file.arms:
+        settings = flatten(table.set)
+        for key in given.keys() & settings.keys():
+            raise ConfigError(f"{key} is what the arms of {path.stem} differ in: leave out {key}={show(given[key])}")
+        arms.append(make_arm(table.name, base, settings))
+    check_distinct(arms)
+    return Study(path.stem, file.title, file.source, file.match, file.seeds, tuple(arms))
+
+
+def _base(path: Path, scale: ScaleTable, overrides: Sequence[str]) -> LoadedRecipe:
+    beside = path.parent / scale.recipe
+    is_file = scale.recipe not in shipped_recipes() and beside.exists()
+    loaded = load_recipe(beside if is_file else scale.recipe, flatten(scale.set), origin=f"study {path.stem}")
+    return vary(loaded, overrides, origin="command line") if overrides else loaded
+
+
+def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Write settings that may be in tables, ``{"model": {"ffn": "relu"}}``, as ``{"model.ffn": "relu"}``."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in TABLES and isinstance(value, Mapping):
+            flat.update({f"{name}.{key}": content for key, content in value.items()})
+        else:
+            flat[name] = value
+    return flat
+
+
+def _validated(path: Path) -> StudyFile:
+    try:
+        return StudyFile.model_validate(read_toml(path))
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in detail["loc"])
+        raise ConfigError(f"study {path}: {place}: {detail['msg']}") from None

@@ -1,0 +1,129 @@
+"""Studies are read from their files, recipes become studies of what varies."""
+
+from pathlib import Path
+
+import pytest
+
+from sublayer.errors import ConfigError
+from sublayer.study.definition import find_study, load_study, shipped_studies
+
+STUDY = """
+title = "Networks"
+source = "Nobody 2020"
+match = "flops"
+seeds = 5
+
+[scale.paper]
+recipe = "gpt"
+set = { "model.n_layers" = 12 }
+
+[scale.cpu]
+recipe = "small.toml"
+
+[[arms]]
+name = "relu"
+set = { "model.ffn" = "relu" }
+
+[[arms]]
+name = "gated"
+set.model = { ffn = "swiglu", d_ff = 96 }
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "small.toml").write_text('extends = "gpt"\n[model]\nn_layers = 1\n')
+    path = tmp_path / "networks.toml"
+    path.write_text(STUDY)
+    return path
+
+
+def test_a_study_has_the_arms_and_rules_of_its_file(path: Path) -> None:
+    study = load_study(str(path))
+    assert (study.name, study.title, study.source) == ("networks", "Networks", "Nobody 2020")
+    assert (study.match, study.n_seeds) == ("flops", 5)
+    assert [(arm.name, arm.loaded.recipe.model.ffn, arm.loaded.recipe.model.d_ff) for arm in study.arms] == [
+        ("relu", "relu", None),
+        ("gated", "swiglu", 96),
+    ]
+
+
+@pytest.mark.parametrize(("scale", "n_layers"), [(None, 12), ("paper", 12), ("cpu", 1)])
+def test_the_scale_chooses_the_recipe(path: Path, scale: str, n_layers: int) -> None:
+    study = load_study(str(path), scale=scale)  # type: ignore[arg-type]
+    assert {arm.loaded.recipe.model.n_layers for arm in study.arms} == {n_layers}
+
+
+def test_overrides_go_to_every_arm(path: Path) -> None:
+    study = load_study(str(path), ["model.n_layers=3", "train.steps=7"])
+    assert {(arm.loaded.recipe.model.n_layers, arm.loaded.recipe.train.steps) for arm in study.arms} == {(3, 7)}
+    assert study.arms[1].loaded.origins["model.n_layers"] == "command line"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"overrides": ["model.ffn=glu"]}, r"model\.ffn is what the arms of networks differ in"),
+        ({"vary_texts": ["model.norm=layer,rms"]}, "a study with arms of its own"),
+    ],
+)
+def test_arguments_that_a_study_makes_idle_are_refused(
+    path: Path, arguments: dict[str, list[str]], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_study(str(path), **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[scale.paper]", "[scale.cup]", r"scale\.cup"),
+        ("seeds = 5", "seeds = 1", "seeds: Input should be greater than or equal to 2"),
+        ('match = "flops"', 'math = "flops"', "math: Extra inputs are not permitted"),
+        ('name = "gated"', 'name = "relu"', "two arms are named relu"),
+        ('"model.ffn" = "relu"', '"model.fnn" = "relu"', r"arm relu: model\.fnn is not a field"),
+        ("seeds = 5", "seeds = = 5", "is not TOML"),
+    ],
+)
+def test_a_study_that_is_wrong_is_refused_with_the_place(path: Path, old: str, new: str, message: str) -> None:
+    path.write_text(STUDY.replace(old, new))
+    with pytest.raises(ConfigError, match=message):
+        load_study(str(path))
+
+
+def test_a_scale_that_the_study_lacks_is_refused(path: Path) -> None:
+    path.write_text(STUDY.replace('[scale.cpu]\nrecipe = "small.toml"', ""))
+    with pytest.raises(ConfigError, match="networks has no scale cpu: it has paper"):
+        load_study(str(path), scale="cpu")
+
+
+def test_a_recipe_with_variation_is_a_study_matched_by_parameters() -> None:
+    study = load_study("gpt", ["model.n_layers=2"], vary_texts=["model.ffn=relu,geglu"])
+    assert (study.name, study.match, study.n_seeds) == ("gpt", "parameters", None)
+    assert [arm.name for arm in study.arms] == ["ffn=relu", "ffn=geglu"]
+
+
+def test_a_scale_without_a_study_is_refused() -> None:
+    with pytest.raises(ConfigError, match="gpt is a recipe"):
+        load_study("gpt", scale="cpu")
+
+
+def test_a_recipe_file_is_no_study(path: Path) -> None:
+    assert find_study(str(path)) == path
+    assert find_study(str(path.with_name("small.toml"))) is None
+    assert find_study("no-such-thing") is None
+
+
+@pytest.mark.parametrize("name", shipped_studies())
+def test_every_shipped_study_loads_at_each_of_its_scales(name: str) -> None:
+    loaded = 0
+    for scale in ("paper", "cpu"):
+        try:
+            study = load_study(name, scale=scale)
+        except ConfigError as error:
+            assert "has no scale" in str(error)
+        else:
+            loaded += 1
+            assert study.title
+            assert len(study.arms) >= 2
+    assert loaded
