@@ -1,0 +1,142 @@
+"""The commands: what ``sublayer`` lists, and what its exit codes mean."""
+
+import errno
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.exceptions import TyperException
+from typer.main import get_command
+
+from sublayer import __version__
+from sublayer.commands.base import only_results_on_stdout
+from sublayer.errors import Interrupted, SublayerError, TrainingError
+
+DONE, MISTAKE, FAILED, INTERRUPTED = 0, 2, 3, 130
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("train", "Train a recipe, or go on with a run."),
+    "recipes": ("recipes", "List the recipes, or show one resolved with the origin of each value."),
+    "fields": ("fields", "List every field that a recipe may set: unit, default, and when it counts."),
+}
+"""Each command's module in ``sublayer.commands``, which has ``command`` and ``EXAMPLE``, and its line of help."""
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full: free some space",
+    errno.EDQUOT: "the disk quota is used up: free some space",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.EROFS: "the file system is read-only: choose another folder",
+    errno.ENOENT: "there is no such file",
+    errno.EISDIR: "a file is needed, not a folder",
+    errno.ENOTDIR: "a folder is needed, not a file",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code.
+
+    0 done, 2 the user's mistake, 3 training failed, 130 interrupted; for these, one line on standard error says what
+    to do. A bug is raised as it is.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    try:
+        return _run(words)
+    except TyperException as error:
+        return _fail(MISTAKE, _usage(error))
+    except TrainingError as error:
+        return _fail(FAILED, str(error))
+    except Interrupted as error:
+        return _fail(INTERRUPTED, str(error))
+    except KeyboardInterrupt:
+        return _fail(INTERRUPTED, "interrupted")
+    except SublayerError as error:
+        return _fail(MISTAKE, str(error))
+    except BrokenPipeError:
+        # The reader has gone, which is its right; without this Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except OSError as error:
+        return _fail(MISTAKE, _system_error(error))
+
+
+def _run(words: list[str]) -> int:
+    group = get_command(_app(next((word for word in words if not word.startswith("-")), "")))
+    try:
+        with group.make_context("sublayer", words) as context:
+            group.invoke(context)
+    except typer.Exit as stop:
+        return stop.exit_code
+    finally:
+        sys.stdout.flush()
+    return DONE
+
+
+def _app(wanted: str) -> typer.Typer:
+    # Every command has its line of help, but only the module of the wanted one is imported.
+    app = typer.Typer(
+        add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
+    )
+    app.callback()(_group)
+    for name, (module, line) in COMMANDS.items():
+        if name == wanted:
+            loaded = import_module(f"sublayer.commands.{module}")
+            app.command(name, short_help=line, epilog=f"Example: {loaded.EXAMPLE}")(_framed(loaded.command))
+        else:
+            app.command(name, short_help=line)(_not_wanted)
+    return app
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"sublayer {__version__}")
+        raise typer.Exit
+
+
+def _group(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Compose, pre-train, decode with and fairly compare Transformer language models."""
+
+
+def _not_wanted() -> None:
+    raise AssertionError("only the command that is wanted is ever run")
+
+
+def _framed(command: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(command)
+    def framed(**values: Any) -> None:
+        with only_results_on_stdout() if values.get("as_json") else nullcontext():
+            command(**values)
+
+    return framed
+
+
+def _fail(code: int, message: str) -> int:
+    prefix = "" if code == INTERRUPTED else "error: "
+    typer.echo(prefix + " ".join(message.split()), err=True)
+    return code
+
+
+def _usage(error: TyperException) -> str:
+    option, near = getattr(error, "option_name", None), getattr(error, "possibilities", None)
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "sublayer"
+    if option and "." in option:
+        return f"there is no option {option}: settings are written {option.lstrip('-').partition('=')[0]}=VALUE"
+    if option and near:
+        return f"there is no option {option}: did you mean {near[0]}?"
+    message = error.format_message().rstrip(".")
+    return message if message.endswith("?") else f"{message}; see `{path} --help`"
+
+
+def _system_error(error: OSError) -> str:
+    advice = _ADVICE.get(error.errno or 0) or error.strerror or str(error)
+    return f"{error.filename}: {advice}" if error.filename is not None else advice

@@ -1,0 +1,90 @@
+"""What the commands share: their arguments, and where results and messages go."""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+RecipeArgument = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="A recipe's name (see `sublayer recipes`), a .toml file, or a run.")
+]
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="KEY=VALUE", help="Settings over the recipe's, such as model.d_ff=512 (see `sublayer fields`)."
+    ),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object as the last line; all else goes to standard error.")
+]
+
+_RESULTS: ContextVar[TextIO | None] = ContextVar("results", default=None)
+
+
+def emit(result: Mapping[str, Any], as_json: bool, render: Callable[[Mapping[str, Any]], str]) -> None:
+    """Print a command's result on standard output: one line of JSON, or the text that ``render`` makes of it.
+
+    Numbers that are not finite become null, which JSON has; paths become texts.
+    """
+    text = json.dumps(_plain(result), allow_nan=False) if as_json else render(result)
+    print(text, file=_RESULTS.get() or sys.stdout, flush=True)
+
+
+def say(message: str) -> None:
+    """Print progress or a warning on standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def only_results_on_stdout() -> Iterator[None]:
+    """Send whatever else is printed to standard error, so that standard output holds the JSON object alone."""
+    results = sys.stdout
+    token = _RESULTS.set(results)
+    sys.stdout = sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout = results
+        _RESULTS.reset(token)
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
+    """Lay rows out in columns as wide as their widest cell, so that lines can be searched and cut.
+
+    ``right`` lists the columns, from 0, that are set to the right: the numbers.
+    """
+    widths = [max(len(row[column]) for row in [headings, *rows]) for column in range(len(headings))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = (
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        return "  ".join(cells).rstrip()
+
+    return "\n".join([line(headings), "  ".join("-" * width for width in widths), *map(line, rows)])
+
+
+def new_folder(name: str, parent: Path = Path("runs")) -> Path:
+    """Choose the folder of a new run that gave none: ``runs/<name>``, then ``runs/<name>-2`` and so on."""
+    path, n_taken = parent / name, 1
+    while path.exists():
+        n_taken += 1
+        path = parent / f"{name}-{n_taken}"
+    return path
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(content) for name, content in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value

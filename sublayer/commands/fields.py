@@ -1,0 +1,4 @@
+"""``sublayer fields``: every field that a recipe may set."""
+EXAMPLE = "sublayer fields model"
+def command() -> None:
+    """x"""
