@@ -13,7 +13,7 @@ from sublayer.errors import ConfigError
 
 _NOT_VARIED = {
     "train.seed": "every arm is trained with the same seeds; give their number with --seeds",
-    **{key: "it changes nothing that is computed; vary a field such as model.ffn" for key in HEADINGS},
+    **dict.fromkeys(HEADINGS, "it changes nothing that is computed; vary a field such as model.ffn"),
 }
 _OPENING = {"[": "]", "{": "}", "(": ")"}
 

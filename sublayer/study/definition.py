@@ -39,14 +39,14 @@ class ScaleTable(Table):
     """``[scale.paper]`` or ``[scale.cpu]``: the recipe that all arms start from, and settings laid over it."""
 
     recipe: str
-    set: dict[str, Any] = {}
+    set: dict[str, Any] = Field(default_factory=dict)
 
 
 class ArmTable(Table):
     """One of ``[[arms]]``: a name, and the settings that set it apart."""
 
     name: str = Field(min_length=1)
-    set: dict[str, Any] = {}
+    set: dict[str, Any] = Field(default_factory=dict)
 
 
 class StudyFile(Table):

@@ -87,7 +87,7 @@ def test_an_arm_equal_to_the_baseline_is_refused_also_where_the_value_is_derived
 
 
 def test_arms_equal_to_each_other_are_refused(loaded: LoadedRecipe) -> None:
-    with pytest.raises(ConfigError, match="arm init_std=2e-2 is equal to arm init_std=0.02"):
+    with pytest.raises(ConfigError, match=r"arm init_std=2e-2 is equal to arm init_std=0\.02"):
         expand(loaded, ["model.init_std=0.01,0.02,2e-2"])
 
 
