@@ -1,0 +1,77 @@
+"""Results of a study that was never run, with every kind of finding in it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from sublayer.study.results import ArmResult, Costs, Curve, Failure, Reproduction, Results
+from sublayer.study.statistics import METRICS, compare_arms
+
+BITS = METRICS["bits_per_byte"]
+
+
+@pytest.fixture
+def synthetic_results() -> Callable[..., Results]:
+    return _results
+
+
+def _results(
+    effects: dict[str, float] | None = None,
+    *,
+    n_seeds: int = 5,
+    failed: tuple[str, int] | None = None,
+    sd: float = 0.004,
+) -> Results:
+    """Draw the runs of arms that differ from the baseline by ``effects`` bits per byte."""
+    effects = {"gpt": 0.0, "swiglu": -0.03, "macaron": 0.001, "positions=none": 0.17} if effects is None else effects
+    rng = np.random.default_rng(11)
+    by_seed = rng.normal(0, 0.01, size=n_seeds)
+    arms = tuple(_arm(name, effect, by_seed, rng, sd, failed) for name, effect in effects.items())
+    baseline = arms[0].name
+    values = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in arms}
+    return Results(
+        name="demo",
+        title="Four tiny decoders on the prose of the Python installation",
+        metric=BITS,
+        split="test",
+        match="parameters",
+        baseline=baseline,
+        n_seeds=n_seeds,
+        arms=arms,
+        differences=tuple(compare_arms(baseline, values, BITS, planned_seeds=n_seeds)),
+        failures=(Failure(*failed, "the loss is not finite at step 41"),) if failed else (),
+        reproduction=Reproduction(
+            "sublayer compare gpt --vary model.ffn=gelu,swiglu --seeds 5",
+            {"sublayer": "0.1.0", "python": "3.11.2", "torch": "2.13.0", "processor": "x86-64, 2 threads"},
+            {"train": "4d3f0c" * 10, "test": "77ab01" * 10},
+        ),
+    )
+
+
+def _arm(
+    name: str, effect: float, by_seed: np.ndarray, rng: np.random.Generator, sd: float, failed: tuple[str, int] | None
+) -> ArmResult:
+    seeds = tuple(seed for seed in range(len(by_seed)) if (name, seed) != failed)
+    values = tuple(float(2.4 + by_seed[seed] + effect + rng.normal(0, sd)) for seed in seeds)
+    steps = tuple(range(40, 401, 40))
+    return ArmResult(
+        name=name,
+        parameters={"total": 214_016, "training": 214_016, "non_embedding": 193_000, "executed": 214_016},
+        seeds=seeds,
+        values=values,
+        costs=Costs(1_310_000, 400, 400 * 4096.0, 61_000.0, 210e6, 27.0),
+        residual=0.0072 if name == "macaron" else 0.0,
+        matched=("model.d_ff=171",) if name == "swiglu" else (),
+        curves=tuple(
+            Curve(
+                seed,
+                steps,
+                tuple(step * 4096.0 for step in steps),
+                tuple(step * 0.07 for step in steps),
+                tuple(value + 3 * float(np.exp(-step / 90)) for step in steps),
+            )
+            for seed, value in zip(seeds, values, strict=True)
+        ),
+        recipe='[model]\nn_layers = 2\nffn = "gelu"\n',
+    )

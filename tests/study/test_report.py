@@ -1,0 +1,149 @@
+"""The report: what it says, that it needs nothing else, and how it looks in a browser."""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sublayer.study.report import lay_out_forest, render_report, write_report
+from sublayer.study.results import Results
+from sublayer.study.statistics import compare_arms
+from sublayer.study.wording import headline, statements
+
+Synthetic = Callable[..., Results]
+SCREENS = {"desktop": (1280, 800), "phone": (390, 844)}
+
+
+def test_the_verdict_comes_in_plain_words(synthetic_results: Synthetic):
+    results = synthetic_results({"gelu": 0.0, "swiglu": -0.02}, sd=1e-4)
+    (statement,) = statements(results)
+    sentence = r"swiglu is better than gelu by (0\.0\d+) bits per byte \(95.% interval (0\.0\d+) to (0\.0\d+)\)\."
+    said = re.fullmatch(sentence, str(statement))
+    assert said
+    mean, low, high = (float(number) for number in said.groups())
+    assert low < mean < high
+    assert mean == pytest.approx(0.02, abs=2e-4)
+    assert headline(results) == f"swiglu is better than gelu by {said[1]} bits per byte"
+
+
+def test_an_open_verdict_says_how_many_more_seeds_would_decide(synthetic_results: Synthetic):
+    (statement,) = statements(synthetic_results({"a": 0.0, "b": 0.002}))
+    assert statement.verdict == "cannot tell"
+    assert re.search(r"cannot be told from a by these seeds: .* about \d+ more seeds? would decide\.$", str(statement))
+
+
+def test_equal_arms_do_not_ask_for_more_seeds(synthetic_results: Synthetic):
+    (statement,) = statements(synthetic_results({"a": 0.0, "b": 0.0}, sd=0.0))
+    assert str(statement).endswith("equal on every seed.")
+    assert "more seed" not in str(statement)
+
+
+def test_the_headline_names_few_arms_and_counts_many(synthetic_results: Synthetic):
+    assert (
+        headline(synthetic_results())
+        == "swiglu is better than gpt; positions=none is worse; macaron cannot be told from gpt"
+    )
+    many = {"base": 0.0} | {f"arm{index}": 0.5 for index in range(6)}
+    assert headline(synthetic_results(many)) == "Of 6 arms compared with base: 6 worse"
+
+
+def test_the_report_needs_nothing_from_outside(synthetic_results: Synthetic):
+    html = render_report(synthetic_results())
+    assert "//" not in re.sub(r"<pre>.*?</pre>", "", html, flags=re.DOTALL)
+    assert not re.search(r"<(script|link|img|iframe)\b(?! rel=\"icon\" href=\"data:,\")|@import|url\((?!#)", html)
+
+
+def test_equal_results_give_the_same_bytes(synthetic_results: Synthetic):
+    assert render_report(synthetic_results()) == render_report(synthetic_results())
+
+
+def test_names_cannot_break_the_page(synthetic_results: Synthetic):
+    html = render_report(synthetic_results({"<script>alert(1)</script>": 0.0, 'a"b$x^$': 0.1}))
+    assert "<script>" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+
+
+def test_failed_runs_are_listed(synthetic_results: Synthetic):
+    html = render_report(synthetic_results(failed=("macaron", 3)))
+    assert "1 run failed" in html
+    assert "the loss is not finite at step 41" in html
+    assert "4 of 5 seeds finished in both arms" in html
+
+
+def test_arms_beyond_half_a_percent_are_marked(synthetic_results: Synthetic):
+    marked = re.findall(r'class="mark" title[^>]*>([^<]*)<', render_report(synthetic_results()))
+    assert marked == ["+0.72\N{NO-BREAK SPACE}% ▲"]
+
+
+def test_a_study_of_which_nothing_finished_still_has_a_report(synthetic_results: Synthetic):
+    results = synthetic_results({"a": 0.0, "b": 0.1}, n_seeds=2)
+    arms = tuple(replace(arm, seeds=(), values=(), curves=()) for arm in results.arms)
+    differences = compare_arms("a", {"a": {}, "b": {}}, results.metric, planned_seeds=2)
+    html = render_report(replace(results, arms=arms, differences=tuple(differences)))
+    assert "b cannot be compared with a" in html
+
+
+def test_the_forest_plot_holds_every_interval_seed_and_zero(synthetic_results: Synthetic):
+    forest = lay_out_forest(synthetic_results())
+    places = [forest.zero, *(tick.place for tick in forest.ticks)]
+    for row in forest.rows:
+        assert row.interval is not None
+        assert row.mean is not None
+        assert row.interval.place < row.mean < row.interval.place + row.interval.width
+        places += [row.interval.place, row.interval.place + row.interval.width, *row.seeds]
+    assert min(places) >= 0
+    assert max(places) <= 100
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, found on this machine and never downloaded."""
+    binary = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    driver = shutil.which("chromedriver")
+    if binary is None or driver is None:
+        pytest.skip(f"no browser to look with: {'chromium' if binary is None else 'chromedriver'} is not installed")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-sync"):
+            options.add_argument(f"--{flag}")
+        for flag in ("disable-background-networking", "disable-component-update", f"user-data-dir={profile}"):
+            options.add_argument(f"--{flag}")
+        opened = webdriver.Chrome(options=options, service=Service(executable_path=driver))
+        yield opened
+        opened.quit()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("kind", ["one comparison", "four arms", "long names"])
+def test_the_first_screen_shows_the_verdict_and_nothing_overflows(
+    browser: Any, tmp_path: Path, synthetic_results: Synthetic, screen: str, kind: str
+):
+    effects = {
+        "one comparison": {"block=transformer": 0.0, "block=macaron": -0.02},
+        "four arms": None,
+        "long names": {f"block=['ffn:relu*0.5','attention','ffn:{n}*0.5'] positions=rotary": n / 9 for n in range(3)},
+    }[kind]
+    write_report(synthetic_results(effects, failed=None), tmp_path / "report.html")
+    width, height = SCREENS[screen]
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.get((tmp_path / "report.html").as_uri())
+    assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+    assert browser.execute_script("return window.innerWidth") == width
+    for selector in ("#verdict", ".statements li:first-child", ".statements li:first-child .badge"):
+        box = browser.find_element("css selector", selector).rect
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= height
+        assert box["x"] + box["width"] <= width
+    loaded = browser.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
+    assert all(address.startswith("data:") for address in loaded)
