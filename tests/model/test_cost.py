@@ -1,16 +1,72 @@
 """The counts of a config are the published ones, the hand-worked ones, and those of the built module."""
 
+import contextlib
+import random
 from typing import Any
 
 import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
+from sublayer.errors import ConfigError
 from sublayer.model.cost import Parameters, count_parameters, flops_per_token
+from sublayer.model.transformer import Transformer, build
+
+AXES: dict[str, list[dict[str, Any]]] = {
+    "depth": [{"n_layers": 1}, {"n_layers": 6}],
+    "width": [{"d_model": 12, "n_heads": 3}, {"d_model": 10, "n_heads": 5, "d_head": 6}],
+    "ffn": [{"ffn": ffn} for ffn in ("relu", "gelu", "swish", "glu", "bilinear", "reglu", "geglu", "swiglu")],
+    "d_ff": [{}, {"d_ff": 7}],
+    "block": [
+        {"block": block}
+        for block in (
+            "transformer",
+            "macaron",
+            ("ffn:glu*0.5", "attention", "attention*2", "ffn"),
+            ("attention",),
+            ("ffn", "ffn:relu"),
+        )
+    ],
+    "share": [
+        {},
+        {"share": "all"},
+        {"share": "all", "share_groups": 2, "share_inner": 3},
+        {"share": "attention", "share_groups": 5},
+        {"share": "ffn", "share_inner": 2},
+    ],
+    "embedding": [{}, {"d_embed": 5}, {"d_embed": 19}, {"d_embed": 12}],
+    "tie": [{"tie_embeddings": True}, {"tie_embeddings": False}],
+    "positions": [{"positions": name} for name in ("sinusoidal", "learned", "learned-per-layer", "rotary", "none")],
+    "bias": [{"bias": True}, {"bias": False}],
+    "head_bias": [{"head_bias": True}, {"head_bias": False}],
+    "norm": [
+        {},
+        {"norm": "rms"},
+        {"norm": "none"},
+        {"norm": "rms", "norm_affine": False},
+        {"norm": "layer", "norm_affine": False, "final_norm": "plain"},
+        {"norm_order": "post"},
+        {"norm_order": "post", "final_norm": "affine"},
+    ],
+}
 
 
 def resolved(*, vocab_size: int = 17, context: int = 11, **fields: Any) -> ModelConfig:
     return resolve_model(ModelConfig(**fields), vocab_size=vocab_size, context=context)
+
+
+def combinations(n: int) -> list[dict[str, Any]]:
+    """Draw n combinations of the axes that have a meaning."""
+    draw, kept = random.Random(0), list[dict[str, Any]]()
+    while len(kept) < n:
+        fields = {name: value for choices in AXES.values() for name, value in draw.choice(choices).items()}
+        with contextlib.suppress(ConfigError):
+            resolved(**fields)
+            kept.append(fields)
+    return kept
 
 
 def block_parameters(**fields: Any) -> int:
@@ -77,6 +133,44 @@ def test_sharing_one_kind_of_sublayer_leaves_the_other_alone() -> None:
     )
     assert none - shared_attention == (n_layers - 1) * attention
     assert none - shared_ffn == (n_layers - 1) * ffn
+
+
+@pytest.mark.parametrize("fields", combinations(150), ids=str)
+def test_the_built_model_has_the_parameters_that_are_counted(fields: dict[str, Any]) -> None:
+    config = resolved(**fields)
+    with torch.device("meta"):
+        model = Transformer(config)
+
+    def size(*modules: torch.nn.Module) -> int:
+        return sum(parameter.numel() for module in modules for parameter in module.parameters())
+
+    total, blocks = size(model), size(model.decoder)
+    tables = model.embedding.weight.numel() + size(model.positions)
+    executed = sum(size(*model.decoder.block(layer)) for layer in range(config.n_layers))
+    assert count_parameters(config) == Parameters(total, total, total - tables, total - blocks + executed)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"share": "all", "d_embed": 7, "tie_embeddings": False, "positions": "learned-per-layer"},
+        {"block": ("ffn:glu*0.5", "attention", "ffn"), "positions": "rotary", "d_embed": 29, "norm": "rms"},
+        {"d_head": 6, "bias": False, "norm_order": "post", "head_bias": True},
+    ],
+    ids=str,
+)
+def test_flops_are_those_of_the_built_model_but_for_half_of_attention(fields: dict[str, Any]) -> None:
+    n_tokens, n_layers, n_heads = 13, 3, 2
+    config = resolved(context=n_tokens, n_layers=n_layers, d_model=20, n_heads=n_heads, **fields)
+    model = build(config, seed=0)
+    tokens = torch.arange(n_tokens)[None].expand(5, -1)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(tokens).logits.sum().backward()
+    assert config.d_head is not None
+    # Scores and weighted values over the half of the keys that no query sees.
+    unseen = 3 * n_layers * 2 * (2 * n_heads * config.d_head * n_tokens) // 2
+    assert counter.get_total_flops() / tokens.numel() == flops_per_token(config, n_tokens) + unseen
 
 
 def test_flops_of_a_tiny_model_are_those_worked_out_by_hand() -> None:
