@@ -22,7 +22,7 @@ def build(settings: Mapping[str, Setting]) -> Recipe:
         tables[table]["kind"] = chosen_kind(table, settings)
     for key, setting in settings.items():
         table, _, name = key.rpartition(".")
-        if table and tables[table].get("kind", "") not in declarations(key):
+        if table and is_union(table) and tables[table]["kind"] not in declarations(key):
             raise ConfigError(_of_another_kind(key, tables[table]["kind"]) + where(setting.origin))
         (tables[table] if table else tables)[name] = setting.value
     try:
