@@ -117,11 +117,10 @@ def _open_session(folder: RunFolder, loaded: LoadedRecipe, place: Place) -> Sess
 
 
 def _train(session: Session, folder: RunFolder, progress: Progress) -> LoopState:
-    def fill_model(target: Path) -> None:
-        save_model(target, session.train_step.objective.model)
-        session.data.tokenizer.save(target / "tokenizer.json")
+    def write_model(target: Path) -> None:
+        save_model(target, session.train_step.objective.model, {"tokenizer.json": session.data.tokenizer.serialize()})
 
-    snapshots = Snapshots(folder.path, session.train_step, fill_model)
+    snapshots = Snapshots(folder.path, session.train_step, write_model)
     with progress:
         checkpoint = newest_checkpoint(snapshots.root, progress.note)
         session.place.world.wait()

@@ -14,9 +14,6 @@ from sublayer.config.recipe import Recipe
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.train.checkpoint import checkpoint_path
 
-MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
-
-
 def free_folder(name: str) -> Path:
     """Name a folder under ``runs`` that does not exist yet: ``runs/name``, then ``runs/name-2`` and so on."""
     folder, number = Path("runs") / name, 2
@@ -45,7 +42,9 @@ class RunFolder:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ConfigError(f"another process is training in {self.path}: wait for it, or give another --out") from None
+                raise ConfigError(
+                    f"another process is training in {self.path}: wait for it, or give another --out"
+                ) from None
             yield
 
     def check_free(self) -> None:
@@ -76,7 +75,7 @@ class RunFolder:
 
     def recipe(self) -> Recipe:
         """Read the resolved recipe."""
-        return read_run_recipe(self.path)
+        return read_run_recipe(self.path / "recipe.toml")
 
     def write_recipe(self, recipe: Recipe, derived: Sequence[str]) -> None:
         """Write the resolved recipe, at once or not at all."""
@@ -98,10 +97,7 @@ class RunFolder:
         best = checkpoint_path(self.path / "checkpoints", int(record["valid"]["step"]))
         partial = self.path / ".model"
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        for name in MODEL_FILES:
-            if (best / name).exists():
-                shutil.copyfile(best / name, partial / name)
+        shutil.copytree(best / "model", partial)
         shutil.rmtree(self.path / "model", ignore_errors=True)
         os.replace(partial, self.path / "model")
         self._write("record.json", json.dumps(record, indent=1) + "\n")

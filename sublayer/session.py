@@ -131,7 +131,8 @@ def _steps_in_minutes(recipe: Recipe, data: Data, place: Place) -> int:
 
     # One command resolves alike twice: the pace is remembered for exactly this recipe, whatever its seed.
     unseeded = provisional.model_copy(update={"train": provisional.train.model_copy(update={"seed": 0})})
-    key = f"pace on {place.device}, {place.world.size} processes: {hashlib.sha256(dump_recipe(unseeded, ()).encode()).hexdigest()}"
-    figures = remembered(key, measure) if place.world.is_main else [0.0, 0.0]
-    step_s, evaluation_s = place.world.broadcast(torch.tensor(figures, dtype=torch.float64, device=place.device)).tolist()
+    digest = hashlib.sha256(dump_recipe(unseeded, ()).encode()).hexdigest()
+    figures = remembered(f"pace on {place.device}, {place.world.size} processes: {digest}", measure)
+    shared = place.world.broadcast(torch.tensor(figures, dtype=torch.float64, device=place.device))
+    step_s, evaluation_s = shared.tolist()
     return steps_in(minutes, Pace(step_s, evaluation_s), evaluate_steps=recipe.train.evaluate_steps)

@@ -77,12 +77,12 @@ def resolve_optimizer(optimizer: OptimizerConfig, *, steps: int) -> OptimizerCon
 
 
 def derived_fields(given: Recipe, resolved: Recipe) -> list[str]:
-    """Name the fields that ``resolved`` has and ``given`` left unset, as ``table.field``."""
+    """Name the fields whose value ``resolved`` derived, unset or ``auto`` in ``given``, as ``table.field``."""
     before, after = given.model_dump(), resolved.model_dump()
     return [
         f"{table}.{name}"
         for table, values in after.items()
         if isinstance(values, dict)
         for name, value in values.items()
-        if value is not None and before[table].get(name) is None
+        if value != before[table].get(name)
     ]

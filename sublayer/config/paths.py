@@ -1,6 +1,6 @@
 """A recipe's paths made absolute, so that a run means the same from every folder."""
 
-from pathlib import Path
+import os
 
 from sublayer.config.data import Sources
 from sublayer.config.recipe import Recipe
@@ -8,12 +8,13 @@ from sublayer.config.recipe import Recipe
 
 def anchored(recipe: Recipe) -> Recipe:
     """Make every relative path of a recipe absolute, from the working directory."""
+    tokenizer = recipe.data.tokenizer
     data = recipe.data.model_copy(
         update={
             "path": _sources(recipe.data.path),
             "valid_path": _path(recipe.data.valid_path),
             "test_path": _path(recipe.data.test_path),
-            "tokenizer": _path(recipe.data.tokenizer) if recipe.data.tokenizer.endswith(".json") else recipe.data.tokenizer,
+            "tokenizer": _absolute(tokenizer) if tokenizer.endswith(".json") else tokenizer,
         }
     )
     init = recipe.init.model_copy(update={"run": _path(recipe.init.run)})
@@ -33,4 +34,4 @@ def _path(path: str | None) -> str | None:
 
 
 def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
+    return os.path.abspath(os.path.expanduser(path))

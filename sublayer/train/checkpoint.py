@@ -1,6 +1,6 @@
 """Checkpoints on disk: written atomically, verified when read, never replaced by something worse.
 
-A checkpoint is a folder ``checkpoints/step-<n>``: a model folder (config, weights, tokenizer), ``training.safetensors``
+A checkpoint is a folder ``checkpoints/step-<n>``: ``model/`` (config, weights, tokenizer), ``training.safetensors``
 (optimizer state, training-only heads), ``state.json`` and, written last, ``manifest.json`` with every file's size and
 SHA-256. It is filled under another name and renamed once it is complete and on disk.
 """
@@ -36,8 +36,8 @@ def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None]) -> Pat
         shutil.rmtree(partial)
     partial.mkdir()
     fill(partial)
-    files = sorted(path for path in partial.iterdir() if path.is_file())
-    manifest = {path.name: {"bytes": path.stat().st_size, "sha256": _sha256(path)} for path in files}
+    files = sorted(path for path in partial.rglob("*") if path.is_file())
+    manifest = {path.relative_to(partial).as_posix(): {"bytes": path.stat().st_size, "sha256": _sha256(path)} for path in files}
     (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
     for path in (*files, partial / MANIFEST, partial):
         _sync(path)

@@ -24,8 +24,9 @@ from sublayer.train.step import TrainStep
 
 CHECKPOINTS = "checkpoints"
 TRAINING = "training.safetensors"
-WEIGHTS = "model.safetensors"
+WEIGHTS = "model/model.safetensors"
 STATE = "state.json"
+_HEAD = "head/"
 
 
 @dataclass
@@ -47,10 +48,10 @@ class LoopState:
 class Snapshots:
     """The checkpoints of one run."""
 
-    def __init__(self, folder: Path, train_step: TrainStep, fill_model: Callable[[Path], None]) -> None:
+    def __init__(self, folder: Path, train_step: TrainStep, write_model: Callable[[Path], None]) -> None:
         self.folder = folder
         self._train_step = train_step
-        self._fill_model = fill_model
+        self._write_model = write_model
 
     @property
     def root(self) -> Path:
@@ -61,7 +62,7 @@ class Snapshots:
         """Write a checkpoint of ``state`` and delete those no longer needed: all but ``keep`` newest and the best."""
 
         def fill(folder: Path) -> None:
-            self._fill_model(folder)
+            self._write_model(folder / "model")
             save_file(self._training_tensors(), folder / TRAINING)
             (folder / STATE).write_text(json.dumps(asdict(state)))
 
@@ -92,12 +93,13 @@ class Snapshots:
         heads = train_step.objective.training_only()
         training = _read_tensors(checkpoint / TRAINING)
         load_into(train_step.objective.model.state_dict(), _read_tensors(checkpoint / WEIGHTS), checkpoint)
-        load_into(heads, {name: training.pop(f"head/{name}") for name in heads if f"head/{name}" in training}, checkpoint)
+        saved_heads = [name for name in training if name.startswith(_HEAD)]
+        load_into(heads, {name.removeprefix(_HEAD): training.pop(name) for name in saved_heads}, checkpoint)
         restore_optimizer(train_step.optimizer, train_step.parameters, training)
         return LoopState(**read_state(checkpoint))  # type: ignore[arg-type]
 
     def _training_tensors(self) -> dict[str, Tensor]:
-        heads = {f"head/{name}": value.detach() for name, value in self._train_step.objective.training_only().items()}
+        heads = {f"{_HEAD}{name}": value.detach() for name, value in self._train_step.objective.training_only().items()}
         return heads | optimizer_tensors(self._train_step.optimizer, self._train_step.parameters)
 
 

@@ -73,9 +73,7 @@ class TrainStep:
                 seed_dropout(self._recipe.train.seed, step, index, self.world.rank)
                 with self._synchronised(is_last=index == len(micro_batches) - 1):
                     totals = self._forward(batch)
-                    share = sum(
-                        (self.objective.weights[term] / counts[term]) * total for term, total in totals.items()
-                    )
+                    share = sum((self.objective.weights[term] / counts[term]) * total for term, total in totals.items())
                     assert isinstance(share, Tensor), "an objective has at least one term"
                     with self._autocast(enabled=False):
                         # Data parallelism averages gradients over processes; the loss is a sum.

@@ -1,0 +1,38 @@
+import json
+
+from sublayer.train.metrics import METRICS, MetricsLog, cut_back, read_metrics
+
+
+def test_lines_after_the_checkpoint_and_half_lines_are_cut(tmp_path):
+    path = tmp_path / METRICS
+    lines = [{"kind": "train", "step": step, "loss": 0.5} for step in (1, 2, 3)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"kind": "train", "st')
+    assert [line["step"] for line in read_metrics(path)] == [1, 2, 3]
+    cut_back(path, 2)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2]
+
+
+def test_a_log_opened_again_goes_on_behind_its_checkpoint(tmp_path):
+    with MetricsLog(tmp_path, 0) as log:
+        for step in (1, 2, 3):
+            log.write("train", step, {"loss": float(step)})
+    with MetricsLog(tmp_path, 2) as log:
+        log.write("valid", 3, {"loss": 9.0})
+    assert [(line["kind"], line["step"], line["loss"]) for line in read_metrics(tmp_path / METRICS)] == [
+        ("train", 1, 1.0),
+        ("train", 2, 2.0),
+        ("valid", 3, 9.0),
+    ]
+
+
+def test_tensorboard_reads_the_events(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with MetricsLog(tmp_path, 0) as log:
+        for step in (1, 2, 3):
+            log.write("train", step, {"loss": float(step)})
+    with MetricsLog(tmp_path, 1) as log:
+        log.write("train", 2, {"loss": 20.0})
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(1, 1.0), (2, 20.0)]
