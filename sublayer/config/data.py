@@ -1,10 +1,21 @@
 """``[data]``: what it is computed on."""
 
-from typing import Literal
+import math
+from collections.abc import Sequence
+from difflib import get_close_matches
+from fractions import Fraction
+from typing import Literal, Self
+
+from pydantic import field_validator, model_validator
 
 from sublayer.config.table import List, Table, field
+from sublayer.errors import ConfigError
 
 Sources = str | List | dict[str, float]
+
+CORPORA = ("python", "enwik8", "text8", "lm1b")
+TOKENIZERS = ("bytes", "characters", "bpe")
+DEFAULT_SPLIT = "90/5/5"
 
 
 class DataConfig(Table):
@@ -14,7 +25,7 @@ class DataConfig(Table):
         None,
         (
             "Local text: a file (plain, .gz, .zst), a folder or a glob; a list; or {path = weight}. "
-            "The files of a folder or a glob are documents."
+            "The files of a folder or a glob are documents; each entry of a list is split on its own."
         ),
     )
     corpus: Sources | None = field(
@@ -30,7 +41,7 @@ class DataConfig(Table):
         None,
         "Shares of train/valid/test: contiguous bytes of one file, whole documents of several.",
         unit="percent",
-        derived="90/5/5, or the corpus's published split",
+        derived="90/5/5; corpora with a published split keep it",
     )
     tokenizer: str = field("bytes", "bytes, characters, bpe (trained on the training split), or a tokenizer.json file.")
     vocab_size: int | None = field(
@@ -49,3 +60,75 @@ class DataConfig(Table):
         "ignore",
         "Whether attention and positions cross from one document into the next within a window.",
     )
+
+    @field_validator("split")
+    @classmethod
+    def _split_has_shares(cls, split: str | None) -> str | None:
+        if split is not None:
+            parse_split(split)
+        return split
+
+    @field_validator("path", "corpus")
+    @classmethod
+    def _sources_have_weights(cls, sources: Sources | None) -> Sources | None:
+        if sources is not None and not sources:
+            raise ConfigError("data.path or data.corpus is empty; name a text")
+        if isinstance(sources, dict):
+            for name, weight in sources.items():
+                if not (math.isfinite(weight) and weight > 0):
+                    raise ConfigError(f"data: the weight {weight:g} of {name!r} must be more than 0")
+        return sources
+
+    @field_validator("corpus")
+    @classmethod
+    def _corpora_are_known(cls, corpus: Sources | None) -> Sources | None:
+        for name in source_names(corpus):
+            if name not in CORPORA:
+                raise ConfigError(f"data.corpus = {name!r} is not one of {', '.join(CORPORA)}{_nearest(name, CORPORA)}")
+        return corpus
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _tokenizer_is_known(cls, tokenizer: str) -> str:
+        if tokenizer not in TOKENIZERS and not tokenizer.endswith(".json"):
+            raise ConfigError(
+                f"data.tokenizer = {tokenizer!r} is not one of {', '.join(TOKENIZERS)}, nor a tokenizer.json file"
+                f"{_nearest(tokenizer, TOKENIZERS)}"
+            )
+        return tokenizer
+
+    @model_validator(mode="after")
+    def _mixtures_are_consistent(self) -> Self:
+        given = [sources for sources in (self.path, self.corpus) if sources is not None]
+        is_weighted = [isinstance(sources, dict) for sources in given]
+        if any(is_weighted) and not all(is_weighted):
+            raise ConfigError("data.path and data.corpus are mixed: give weights to both, {name = weight}, or to none")
+        if any(is_weighted) and self.windows == "shuffled":
+            raise ConfigError("data.windows = shuffled contradicts the weights of data.path or data.corpus; use random")
+        return self
+
+
+def source_names(sources: Sources | None) -> tuple[str, ...]:
+    """List the names in ``data.path`` or ``data.corpus``, whichever way they are written."""
+    if sources is None:
+        return ()
+    return (sources,) if isinstance(sources, str) else tuple(sources)
+
+
+def parse_split(split: str) -> tuple[Fraction, Fraction, Fraction]:
+    """Read ``train/valid/test`` in percent as exact shares that sum to 1. Raises ConfigError if they are not that."""
+    parts = split.split("/")
+    try:
+        shares = tuple(Fraction(part.strip()) / 100 for part in parts)
+    except (ValueError, ZeroDivisionError):
+        shares = ()
+    if len(shares) != 3 or sum(shares) != 1 or min(shares) <= 0:
+        raise ConfigError(
+            f"data.split = {split!r} must be three shares above 0 that add up to 100, such as {DEFAULT_SPLIT}"
+        )
+    return shares[0], shares[1], shares[2]
+
+
+def _nearest(name: str, choices: Sequence[str]) -> str:
+    found = get_close_matches(name, choices, n=1)
+    return f": did you mean {found[0]}?" if found else ""
