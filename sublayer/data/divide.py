@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from sublayer.data.characters import character_start
 from sublayer.data.text import Document
-from sublayer.data.tokenizer import character_start
 from sublayer.errors import DataError
 
 SplitName = Literal["train", "valid", "test"]

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from sublayer.config.data import DataConfig
 from sublayer.data.cache import cache_folder, content_key
+from sublayer.data.characters import ByteTokenizer
 from sublayer.data.corpus import Source, find_sources
 from sublayer.data.divide import SPLITS, Piece, SplitName, divide
 from sublayer.data.split import Split
 from sublayer.data.store import VERSION, read_store, write_store
-from sublayer.data.tokenizer import ByteTokenizer, Tokenizer
+from sublayer.data.vocabulary import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.data.store import TokenStore
-from sublayer.data.tokenizer import Tokenizer
+from sublayer.data.vocabulary import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sublayer.data.cache import replacing
 from sublayer.data.divide import Piece
-from sublayer.data.tokenizer import NotUtf8, Tokenizer
+from sublayer.data.vocabulary import NotUtf8, Tokenizer
 from sublayer.errors import DataError
 
 VERSION = 1
@@ -75,7 +75,7 @@ def read_store(path: Path) -> TokenStore | None:
     try:
         meta, offsets = _read_description(path)
         ids = np.memmap(path, dtype=meta["dtype"], mode="r", shape=(meta["n_tokens"],))
-        if ids.nbytes <= _CHECKED_BYTES and zlib.crc32(ids) != meta["crc32"]:
+        if ids.nbytes <= _CHECKED_BYTES and zlib.crc32(ids.data) != meta["crc32"]:
             return None
         with path.open("rb") as file:
             file.seek(offsets[0])

@@ -1,176 +1,74 @@
-"""Tokenizers: from raw bytes to ids and back, with the exact length of each id in bytes."""
+"""Tokenizers by name and by file."""
 
-import hashlib
 import json
-from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from sublayer.data.characters import ByteTokenizer, CharacterTokenizer
+from sublayer.data.subword import SubwordTokenizer
+from sublayer.data.vocabulary import FORMAT, VERSION, Tokenizer
+from sublayer.errors import ConfigError, DataError
 
-from sublayer.errors import DataError
+__all__ = ["Tokenizer", "load_tokenizer", "train_tokenizer"]
 
-FORMAT = "sublayer-tokenizer"
-VERSION = 1
-
-Ids = NDArray[np.integer]
-
-
-class NotUtf8(DataError):
-    """Bytes that are not UTF-8, given to a tokenizer of characters; ``position`` is the first bad byte."""
-
-    def __init__(self, text: bytes, position: int) -> None:
-        self.position = position
-        self.line = text.count(b"\n", 0, position) + 1
-        self.byte = text[position]
-        super().__init__(
-            f"line {self.line}: byte 0x{self.byte:02x} is not UTF-8, which a tokenizer of characters needs"
-        )
+DEFAULT_BPE_SIZE = 8192
 
 
-class Tokenizer(ABC):
-    """What turns raw bytes into ids below ``vocab_size`` and back.
+def train_tokenizer(kind: str, texts: Iterable[bytes], *, vocab_size: int | None = None) -> Tokenizer:
+    """Make a tokenizer of a kind (bytes, characters, bpe) from texts, which are pieces of a training split.
 
-    ``end_id`` marks the end of a document and has no bytes; None where there is none. ``unk_id`` stands for what the
-    vocabulary lacks. ``is_lossless``: ``decode(encode(text)) == text`` and ``token_bytes[encode(text)].sum() ==
-    len(text)`` for any bytes.
+    ``vocab_size`` counts every id; unset, it is 8192 for bpe and every character for characters.
+    Raises ConfigError for an unknown kind, DataError for texts that are not UTF-8 where characters are asked.
     """
-
-    kind: str
-    vocab_size: int
-    end_id: int | None = None
-    unk_id: int | None = None
-    is_lossless: bool = True
-    token_bytes: NDArray[np.int64]
-    """Raw bytes that each id stands for, ``[V]``; 0 for ids without text."""
-    token_characters: NDArray[np.int64]
-    """Characters that begin in each id, ``[V]``: bytes that do not continue a UTF-8 sequence."""
-
-    @abstractmethod
-    def encode(self, text: bytes) -> NDArray[np.int32]:
-        """Turn bytes into ids. Raises DataError where they are not UTF-8 and the tokenizer needs it."""
-
-    @abstractmethod
-    def decode(self, ids: Ids | Sequence[int]) -> bytes:
-        """Turn ids into bytes."""
-
-    @abstractmethod
-    def cut(self, text: bytes, near: int) -> int:
-        """Give the last position up to ``near`` where encoding in two parts changes no id; 0 if there is none."""
-
-    @abstractmethod
-    def content(self) -> dict[str, Any]:
-        """Give all that defines the tokenizer, as JSON."""
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of what defines the tokenizer."""
-        text = json.dumps(self.content(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def serialize(self) -> bytes:
-        """Give the bytes of its ``tokenizer.json``."""
-        return json.dumps(self.content(), ensure_ascii=False, indent=1).encode() + b"\n"
-
-    def save(self, path: Path) -> None:
-        """Write ``tokenizer.json`` to ``path``, the file's own name."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(self.serialize())
+    if kind == "bytes":
+        return ByteTokenizer()
+    if kind == "characters":
+        return CharacterTokenizer.train(texts, vocab_size=vocab_size)
+    if kind == "bpe":
+        return SubwordTokenizer.train(texts, vocab_size=vocab_size or DEFAULT_BPE_SIZE)
+    raise ConfigError(f"data.tokenizer = {kind!r} cannot be trained; it is one of bytes, characters, bpe")
 
 
-class ByteTokenizer(Tokenizer):
-    """One id per byte, its value: any bytes at all."""
+def load_tokenizer(path: Path) -> Tokenizer:
+    """Read a ``tokenizer.json``, ours or the ``tokenizers`` library's; or a folder that has one.
 
-    kind = "bytes"
-    vocab_size = 256
-
-    def __init__(self) -> None:
-        self.token_bytes = np.ones(256, dtype=np.int64)
-        self.token_characters = (np.arange(256) & 0xC0 != 0x80).astype(np.int64)
-
-    def encode(self, text: bytes) -> NDArray[np.int32]:
-        """Turn bytes into their values."""
-        return np.frombuffer(text, dtype=np.uint8).astype(np.int32)
-
-    def decode(self, ids: Ids | Sequence[int]) -> bytes:
-        """Turn values into bytes."""
-        return np.asarray(ids).astype(np.uint8).tobytes()
-
-    def cut(self, text: bytes, near: int) -> int:
-        """Cut anywhere."""
-        return min(near, len(text))
-
-    def content(self) -> dict[str, Any]:
-        """Give the format alone."""
-        return {"format": FORMAT, "version": VERSION, "kind": self.kind}
-
-
-class CharacterTokenizer(Tokenizer):
-    """One id per known character of UTF-8 text; id 0 for any other.
-
-    An unknown character counts as one character of one byte, so that bits per byte err upwards where there are some.
+    A folder with GPT-2's original ``vocab.json`` and ``merges.txt`` will do too.
+    Raises DataError where there is none, or it is not what it should be.
     """
-
-    kind = "characters"
-    unk_id = 0
-    is_lossless = False
-
-    def __init__(self, characters: str) -> None:
-        codes = np.frombuffer(characters.encode("utf-32-le"), dtype=np.uint32)
-        self.characters = characters
-        self.vocab_size = len(codes) + 1
-        self.token_bytes = np.array([1, *(len(character.encode()) for character in characters)], dtype=np.int64)
-        self.token_characters = np.ones(self.vocab_size, dtype=np.int64)
-        self._codes = np.concatenate([[0xFFFD], codes]).astype(np.uint32)
-        self._ids = np.zeros(0x110000, dtype=np.int32)
-        self._ids[codes] = np.arange(1, self.vocab_size)
-
-    @classmethod
-    def train(cls, texts: Iterable[bytes], *, vocab_size: int | None = None) -> "CharacterTokenizer":
-        """Take the characters of texts, the most frequent where ``vocab_size``, the unknown id included, is smaller."""
-        counts: Counter[int] = Counter()
-        for text in texts:
-            codes, numbers = np.unique(_codes(text), return_counts=True)
-            counts.update(dict(zip(codes.tolist(), numbers.tolist(), strict=True)))
-        kept = sorted(counts, key=lambda code: (-counts[code], code))[: None if vocab_size is None else vocab_size - 1]
-        return cls("".join(map(chr, sorted(kept))))
-
-    def encode(self, text: bytes) -> NDArray[np.int32]:
-        """Turn UTF-8 into ids. Raises NotUtf8, a DataError, at the first byte that is not."""
-        return self._ids[_codes(text)]
-
-    def decode(self, ids: Ids | Sequence[int]) -> bytes:
-        """Turn ids into UTF-8, the unknown id into U+FFFD."""
-        return self._codes[np.asarray(ids, dtype=np.int64)].tobytes().decode("utf-32-le").encode()
-
-    def cut(self, text: bytes, near: int) -> int:
-        """Cut before the character that begins at or before ``near``."""
-        return character_start(text, near)
-
-    def content(self) -> dict[str, Any]:
-        """Give the characters in order of their ids, from id 1."""
-        return {"format": FORMAT, "version": VERSION, "kind": self.kind, "characters": list(self.characters)}
-
-
-def character_start(text: bytes, near: int) -> int:
-    """Give the last position up to ``near`` that does not continue a UTF-8 sequence.
-
-    Where more than three bytes before ``near`` continue one, the bytes are not UTF-8 and ``near`` is as good.
-    """
-    if near >= len(text):
-        return len(text)
-    for position in range(near, max(near - 4, -1), -1):
-        if text[position] & 0xC0 != 0x80:
-            return position
-    return near
-
-
-def _codes(text: bytes) -> NDArray[np.uint32]:
+    if path.is_dir() and not (path / "tokenizer.json").is_file():
+        return _original(path)
+    if path.is_dir():
+        path = path / "tokenizer.json"
     try:
-        characters = text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise NotUtf8(text, error.start) from None
-    return np.frombuffer(characters.encode("utf-32-le"), dtype=np.uint32)
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"cannot read the tokenizer {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise DataError(f"{path} is not a tokenizer: it is not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is not a tokenizer: it holds no JSON object")
+    return _own(content, path) if content.get("format") == FORMAT else SubwordTokenizer.read(path)
+
+
+def _original(folder: Path) -> Tokenizer:
+    vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
+    if not (vocabulary.is_file() and merges.is_file()):
+        raise DataError(f"{folder} has no tokenizer.json, nor vocab.json with merges.txt")
+    return SubwordTokenizer.read_merges(vocabulary, merges)
+
+
+def _own(content: dict[str, Any], path: Path) -> Tokenizer:
+    if content.get("version") != VERSION:
+        raise DataError(f"{path} is of version {content.get('version')!r}, this program reads {VERSION}: update it")
+    kind, characters = content.get("kind"), content.get("characters")
+    if kind == "bytes":
+        return ByteTokenizer()
+    if kind == "characters" and isinstance(characters, list) and _are_characters(characters):
+        return CharacterTokenizer("".join(characters))
+    raise DataError(f"{path} is not a tokenizer of bytes or characters: it is damaged, or of a newer version")
+
+
+def _are_characters(characters: list[Any]) -> bool:
+    is_each = all(isinstance(each, str) and len(each) == 1 and not "\ud800" <= each <= "\udfff" for each in characters)
+    return is_each and len(set(characters)) == len(characters)

@@ -1,0 +1,247 @@
+"""Sub-word tokenizers of the ``tokenizers`` library: byte-level BPE trained here, or any file it reads."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from sublayer.data.vocabulary import Ids, NotUtf8, Tokenizer, count_characters
+from sublayer.errors import ConfigError, DataError
+
+END = "<|endoftext|>"
+_ENDS = (END, "<|end_of_text|>", "</s>", "<eos>")
+_BATCH_CHARACTERS = 64 << 10
+_SEARCHED_BYTES = 64 << 10
+_NOT_UTF8 = re.compile("([\udc80-\udcff]+)")
+
+Built = TypeVar("Built")
+
+
+class SubwordTokenizer(Tokenizer):
+    """A tokenizer in the file format of the ``tokenizers`` library.
+
+    Byte-level BPE that keeps every byte (GPT-2's, and those trained here) is lossless on any bytes: what is not UTF-8
+    becomes single-byte ids. Any other is marked as lossy; its ids count as the bytes that each alone decodes to.
+    The text of a special token, where it occurs, is encoded as text.
+    """
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        tokenizer.encode_special_tokens = True
+        if isinstance(tokenizer.model, models.BPE):
+            tokenizer.model.dropout = None
+        self._content: dict[str, Any] = json.loads(tokenizer.to_str())
+        added = self._tokenizer.get_added_tokens_decoder()
+        names = {token.content: id_ for id_, token in added.items() if token.special}
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        self.kind = str(self._content["model"]["type"]).lower()
+        self.vocab_size = max(vocabulary.values()) + 1
+        self.end_id = next((names[name] for name in _ENDS if name in names), None)
+        self.unk_id = vocabulary.get(self._content["model"].get("unk_token") or "")
+        self.is_lossless = _keeps_bytes(self._content, vocabulary)
+        self._pieces = self._find_pieces(vocabulary, set(names.values()))
+        self.token_bytes = np.array([len(piece) for piece in self._pieces], dtype=np.int64)
+        self.token_characters = count_characters(self._pieces)
+        self._byte_ids = {_BYTES[name]: id_ for name, id_ in vocabulary.items() if name in _BYTES}
+        self._can_cut = _cuts_before_whitespace(self._content)
+
+    @classmethod
+    def train(cls, texts: Iterable[bytes], *, vocab_size: int) -> "SubwordTokenizer":
+        """Train byte-level BPE of GPT-2's kind; ``vocab_size`` counts the 256 bytes and the end of a document.
+
+        Short texts may hold fewer merges. What is not UTF-8 is left out.
+        Source: Radford et al. 2019, sec. 2.2; the library's trainer.
+        """
+        if vocab_size < 257:
+            raise ConfigError(f"data.vocab_size = {vocab_size} is too small for bpe: 257 are bytes and the end")
+        trained = _byte_level(models.BPE())
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=[END],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        spans = (span for text in texts for part in _parts(text)[::2] for span in _batches(part))
+        trained.train_from_iterator(spans, trainer)
+        return cls(trained)
+
+    @classmethod
+    def read(cls, path: Path) -> "SubwordTokenizer":
+        """Read what the ``tokenizers`` library wrote to a file. Raises DataError if it did not."""
+        return cls(_built(lambda: tokenizers.Tokenizer.from_file(str(path)), path))
+
+    @classmethod
+    def read_merges(cls, vocabulary: Path, merges: Path) -> "SubwordTokenizer":
+        """Read GPT-2's original files. Raises DataError if they are not that."""
+        return cls(_byte_level(_built(lambda: models.BPE.from_file(str(vocabulary), str(merges)), vocabulary)))
+
+    def encode(self, text: bytes) -> NDArray[np.int32]:
+        """Turn bytes into ids. Raises NotUtf8, a DataError, if the tokenizer is lossy and they are not UTF-8."""
+        parts = _parts(text)
+        if len(parts) > 1 and not self.is_lossless:
+            raise NotUtf8(text, len(parts[0].encode()))
+        found = [np.empty(0, dtype=np.int32)]
+        for index, part in enumerate(parts):
+            found.extend(self._encode_bytes(part) if index % 2 else self._encode_text(part))
+        return np.concatenate(found)
+
+    def decode(self, ids: Ids) -> bytes:
+        """Turn ids into bytes; those of special tokens have none."""
+        if self.is_lossless:
+            return b"".join(map(self._pieces.__getitem__, np.asarray(ids, dtype=np.int64).tolist()))
+        return str(self._tokenizer.decode(np.asarray(ids, dtype=np.int64).tolist())).encode()
+
+    def cut(self, text: bytes, near: int) -> int:
+        """Cut before whitespace, where GPT-2's pattern always ends a word; nowhere if words end otherwise."""
+        return before_whitespace(text, near) if self._can_cut else 0
+
+    def content(self) -> dict[str, Any]:
+        """Give the library's own description."""
+        return self._content
+
+    def serialize(self) -> bytes:
+        """Give the file that the ``tokenizers`` library reads."""
+        return str(self._tokenizer.to_str(pretty=True)).encode()
+
+    def _encode_text(self, text: str) -> list[NDArray[np.int32]]:
+        spans = list(_batches(text)) if self._can_cut else [text]
+        encodings = self._tokenizer.encode_batch_fast(spans, add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+
+    def _encode_bytes(self, escaped: str) -> list[NDArray[np.int32]]:
+        return [np.array([self._byte_ids[ord(each) - 0xDC00] for each in escaped], dtype=np.int32)]
+
+    def _find_pieces(self, vocabulary: dict[str, int], special: set[int]) -> list[bytes]:
+        added = {id_: token.content for id_, token in self._tokenizer.get_added_tokens_decoder().items()}
+        pieces = [b""] * self.vocab_size
+        for name, id_ in vocabulary.items():
+            if id_ in special:
+                continue
+            if id_ in added:
+                pieces[id_] = added[id_].encode()
+            elif self.is_lossless:
+                pieces[id_] = bytes(_BYTES[character] for character in name)
+            else:
+                pieces[id_] = str(self._tokenizer.decode([id_])).encode()
+        return pieces
+
+
+def _byte_level(model: models.BPE) -> tokenizers.Tokenizer:
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    if tokenizer.token_to_id(END) is not None:
+        tokenizer.add_special_tokens([END])
+    return tokenizer
+
+
+def _built(build: Callable[[], Built], path: Path) -> Built:
+    try:
+        return build()
+    except Exception as error:
+        # The library raises Exception itself, which no narrower clause catches.
+        if type(error) is not Exception:
+            raise
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{path} is not a tokenizer that the tokenizers library reads: {reason}") from error
+
+
+def before_whitespace(text: bytes, near: int) -> int:
+    """Give a late position up to ``near`` where whitespace follows something else; 0 if there is none close by.
+
+    GPT-2's pattern never joins a character to whitespace after it, and looks no further ahead than at whitespace.
+    """
+    start = max(0, near - _SEARCHED_BYTES)
+    window = text[start : near + 1].decode("utf-8", "surrogateescape")
+    found = _last_break(window, len(window))
+    return start + len(window[:found].encode("utf-8", "surrogateescape")) if found else 0
+
+
+def _last_break(text: str, near: int) -> int:
+    # Python calls more characters whitespace than the pattern does: what is not is not for either.
+    for mark in ("\n", " "):
+        place = text.rfind(mark, 1, near + 1)
+        while place > 0 and text[place - 1].isspace():
+            place = text.rfind(mark, 1, place)
+        if place > 0:
+            return place
+    return 0
+
+
+def _batches(text: str) -> Iterator[str]:
+    start = 0
+    while len(text) - start > _BATCH_CHARACTERS:
+        size = _last_break(text[start : start + _BATCH_CHARACTERS + 1], _BATCH_CHARACTERS)
+        if not size:
+            break
+        yield text[start : start + size]
+        start += size
+    if start < len(text):
+        yield text[start:]
+
+
+def _parts(text: bytes) -> list[str]:
+    # Text, then alternately bytes that are not UTF-8, escaped, and text.
+    return _NOT_UTF8.split(text.decode("utf-8", "surrogateescape"))
+
+
+def _keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int]) -> bool:
+    model, added = content["model"], content["added_tokens"]
+    names = vocabulary.keys() - {token["content"] for token in added}
+    return (
+        model["type"] == "BPE"
+        and not (model["continuing_subword_prefix"] or model["end_of_word_suffix"])
+        and content["normalizer"] is None
+        and _splits_bytes(content["pre_tokenizer"])
+        and names >= _BYTES.keys()
+        and all(character in _BYTES for name in names for character in name)
+        and not any(token["lstrip"] or token["rstrip"] for token in added if not token["special"])
+    )
+
+
+def _splits_bytes(pre_tokenizer: dict[str, Any] | None) -> bool:
+    steps = _steps(pre_tokenizer)
+    return sum(step["type"] == "ByteLevel" and not step["add_prefix_space"] for step in steps) == 1 and all(
+        step["type"] in ("ByteLevel", "Digits") or (step["type"] == "Split" and step["behavior"] != "Removed")
+        for step in steps
+    )
+
+
+def _cuts_before_whitespace(content: dict[str, Any]) -> bool:
+    steps = _steps(content["pre_tokenizer"])
+    return (
+        content["normalizer"] is None
+        and len(steps) == 1
+        and steps[0]["type"] == "ByteLevel"
+        and steps[0]["use_regex"]
+        and not steps[0]["add_prefix_space"]
+        and not any(
+            token["lstrip"] or token["rstrip"] or any(map(str.isspace, token["content"]))
+            for token in content["added_tokens"]
+            if not token["special"]
+        )
+    )
+
+
+def _steps(pre_tokenizer: dict[str, Any] | None) -> list[dict[str, Any]]:
+    if pre_tokenizer is None:
+        return []
+    return list(pre_tokenizer["pretokenizers"]) if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
+
+
+def _byte_characters() -> dict[str, int]:
+    # GPT-2's alphabet: printable bytes stand for themselves, the others for characters from 256 on.
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+_BYTES = _byte_characters()
