@@ -1,6 +1,7 @@
 """The record of a run: what was run, on what, and what came of it."""
 
 import subprocess
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def describe_run(run: Path, session: Session, state: LoopState, peak_memory_byte
         "valid": state.best,
         "seconds": round(state.seconds, 3),
         "peak_memory_bytes": peak_memory_bytes,
-        "parameters": parameters.as_dict(),
+        "parameters": asdict(parameters),
         "flops_per_token": flops_per_token(recipe.model, recipe.data.context),
         "precision": recipe.train.precision,
         "threads": recipe.train.threads,
