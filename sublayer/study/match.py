@@ -1,12 +1,17 @@
 """Give every arm of a comparison the baseline's budget: its parameters, its operations or its time."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sublayer.config.layers import LoadedRecipe, vary
+from sublayer.config.length import batch_sequences
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import entries
+from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError
-from sublayer.model.cost import count_parameters
+from sublayer.model.cost import count_parameters, flops_per_token
+from sublayer.study.arms import Arm
 
 Rule = Literal["parameters", "flops", "time", "none"]
 RULES: tuple[Rule, ...] = ("parameters", "flops", "time", "none")
@@ -28,6 +33,49 @@ class Match:
     def is_unequal(self) -> bool:
         """Whether the arm differs by more than 0.5 % and is marked."""
         return abs(self.residual) > TOLERANCE
+
+
+def match_arms(
+    arms: Sequence[Arm],
+    models: Sequence[ModelConfig],
+    rule: Rule,
+    *,
+    steps: int | None = None,
+    step_seconds: Sequence[float] | None = None,
+) -> list[Match | None]:
+    """Match every arm to the first, whose own match changes nothing.
+
+    ``models`` are the arms' resolved configs. ``steps`` is the length of the baseline's run, ``step_seconds`` the
+    measured time of each arm's step; what the rule needs and is not known makes a match None.
+    Raises ConfigError for an arm that cannot be matched, or sets what the rule would solve.
+    """
+    baseline = models[0]
+    if rule in ("none", "parameters"):
+        pairs = zip(arms, models, strict=True)
+        matches: list[Match | None] = [
+            leave_unmatched(model, baseline) if rule == "none" else match_parameters(arm.name, model, baseline)
+            for arm, model in pairs
+        ]
+    else:
+        costs = step_seconds if rule == "time" else [step_flops(*pair) for pair in zip(arms, models, strict=True)]
+        if steps is None or costs is None:
+            return [None] * len(arms)
+        others = [match_steps(steps, cost=cost, baseline_cost=costs[0]) for cost in costs[1:]]
+        matches = [Match((), 0.0), *others]
+    for arm, match in zip(arms, matches, strict=True):
+        _check_free(arm, match, rule)
+    return matches
+
+
+def step_flops(arm: Arm, model: ModelConfig) -> float:
+    """Count the operations of one optimizer step of an arm."""
+    context = arm.loaded.recipe.data.context
+    return float(flops_per_token(model, context) * batch_sequences(arm.loaded.recipe) * context)
+
+
+def apply_match(arm: Arm, match: Match | None) -> LoadedRecipe:
+    """Lay what matching changes over an arm's recipe."""
+    return vary(arm.loaded, match.overrides, origin="match") if match and match.overrides else arm.loaded
 
 
 def match_parameters(name: str, arm: ModelConfig, baseline: ModelConfig) -> Match:
@@ -58,13 +106,22 @@ def match_steps(steps: int, *, cost: float, baseline_cost: float) -> Match:
     ``steps`` is the baseline's number; the costs are those of one step, both in operations or both in seconds.
     """
     matched = max(1, round(steps * baseline_cost / cost))
-    overrides = () if matched == steps else (f"train.steps={matched}",)
-    return Match(overrides, _excess(matched * cost, steps * baseline_cost))
+    return Match((f"train.steps={matched}",), _excess(matched * cost, steps * baseline_cost))
 
 
 def leave_unmatched(arm: ModelConfig, baseline: ModelConfig) -> Match:
     """Change nothing, and say how far the parameters are apart."""
     return Match((), _excess(count_parameters(arm).total, count_parameters(baseline).total))
+
+
+def _check_free(arm: Arm, match: Match | None, rule: Rule) -> None:
+    solved = {"model.d_ff"} if rule == "parameters" else {f"train.{name}" for name in LENGTHS}
+    both = solved & arm.settings.keys()
+    if match and match.overrides and both:
+        raise ConfigError(
+            f"arm {arm.name} sets {min(both)}, which --match {rule} solves ({match.overrides[0]}): "
+            "leave it out, or use --match none"
+        )
 
 
 def _solve_width(name: str, arm: ModelConfig, target: int) -> int:

@@ -4,15 +4,23 @@ from typing import Any
 
 import pytest
 
+from sublayer.config.layers import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.errors import ConfigError
-from sublayer.model.cost import count_parameters
-from sublayer.study.match import Match, leave_unmatched, match_parameters, match_steps
+from sublayer.model.cost import count_parameters, flops_per_token
+from sublayer.study.arms import Arm, expand
+from sublayer.study.match import Match, Rule, apply_match, leave_unmatched, match_arms, match_parameters, match_steps
 
 
 def resolved(**fields: Any) -> ModelConfig:
     return resolve_model(ModelConfig(**fields), vocab_size=101, context=31)
+
+
+def arms_of(*vary: str, base: str = "model.bias=false") -> tuple[list[Arm], list[ModelConfig]]:
+    arms = expand(load_recipe("gpt", [base]), vary)
+    recipes = [arm.loaded.recipe for arm in arms]
+    return arms, [resolve_model(each.model, vocab_size=256, context=each.data.context) for each in recipes]
 
 
 def test_a_gated_arm_without_biases_gets_two_thirds_of_the_width() -> None:
@@ -88,7 +96,7 @@ def test_an_arm_too_large_at_the_smallest_width_cannot_be_matched() -> None:
 
 def test_steps_are_inverse_to_the_cost_of_a_step() -> None:
     assert match_steps(900, cost=3.0, baseline_cost=2.0) == Match(("train.steps=600",), 0.0)
-    assert match_steps(900, cost=2.0, baseline_cost=2.0) == Match((), 0.0)
+    assert match_steps(900, cost=2.0, baseline_cost=2.0) == Match(("train.steps=900",), 0.0)
 
 
 def test_rounding_to_whole_steps_leaves_a_residual() -> None:
@@ -96,3 +104,50 @@ def test_rounding_to_whole_steps_leaves_a_residual() -> None:
     assert match.overrides == ("train.steps=7",)
     assert match.residual == pytest.approx(1 / 20)
     assert match.is_unequal
+
+
+def test_arms_matched_by_parameters_are_laid_over_with_their_width() -> None:
+    arms, models = arms_of("model.ffn=relu,swiglu", "model.n_layers=2,3")
+    matches = match_arms(arms, models, "parameters")
+    assert matches[0] == Match((), 0.0)
+    assert matches[2] == Match(("model.d_ff=512",), 0.0)  # two thirds of 4 * 192
+    assert apply_match(arms[0], matches[0]) is arms[0].loaded
+    matched = apply_match(arms[2], matches[2])
+    assert (matched.recipe.model.d_ff, matched.origins["model.d_ff"]) == (512, "match")
+
+
+def test_arms_matched_by_operations_run_inversely_to_what_a_step_costs() -> None:
+    arms, models = arms_of("model.d_model=64,128", "train.batch_sequences=4,8")
+    matches = match_arms(arms, models, "flops", steps=1000)
+    assert matches[:2] == [Match((), 0.0), Match(("train.steps=500",), 0.0)]
+    per_token = [flops_per_token(model, 256) for model in models]
+    assert matches[2] is not None
+    assert matches[2].overrides == (f"train.steps={round(1000 * per_token[0] / per_token[2])}",)
+    assert apply_match(arms[1], matches[1]).recipe.train.minutes is None
+
+
+def test_arms_matched_by_time_run_inversely_to_how_long_a_step_takes() -> None:
+    arms, models = arms_of("model.ffn=relu,swiglu")
+    matches = match_arms(arms, models, "time", steps=1000, step_seconds=[0.2, 0.25])
+    assert matches == [Match((), 0.0), Match(("train.steps=800",), 0.0)]
+
+
+def test_what_is_not_known_yet_leaves_the_match_open() -> None:
+    arms, models = arms_of("model.ffn=relu,swiglu")
+    assert match_arms(arms, models, "flops") == [None, None]
+    assert match_arms(arms, models, "time", steps=9) == [None, None]
+    assert apply_match(arms[1], None) is arms[1].loaded
+
+
+@pytest.mark.parametrize(
+    ("rule", "vary", "message"),
+    [
+        ("parameters", "model.d_ff=100,200", r"arm d_ff=200 sets model\.d_ff, which --match parameters solves"),
+        ("flops", "train.steps=100,200", r"arm steps=200 sets train\.steps, which --match flops solves"),
+    ],
+)
+def test_an_arm_that_sets_what_matching_solves_is_refused(rule: Rule, vary: str, message: str) -> None:
+    arms, models = arms_of(vary)
+    with pytest.raises(ConfigError, match=message):
+        match_arms(arms, models, rule, steps=100)
+    assert match_arms(arms, models, "none")[0] == Match((), 0.0)
