@@ -1,0 +1,150 @@
+import os
+import random
+import signal
+import sys
+import warnings
+
+import pytest
+
+from sublayer.errors import ConfigError, Interrupted
+from sublayer.run import train_run
+from sublayer.train.metrics import METRICS, read_metrics
+from sublayer.train.progress import SilentProgress
+
+VARIANTS = {
+    "adamw": {},
+    "sgd": {"optimizer.kind": "sgd", "optimizer.lr": 0.1, "optimizer.momentum": 0.9},
+    "shuffled": {"data.windows": "shuffled", "model.positions": "rotary", "model.share": "all", "train.log_steps": 5},
+}
+
+
+class SignalAt(SilentProgress):
+    """Sends this process a signal after a given step."""
+
+    def __init__(self, step, number=signal.SIGINT):
+        self.step, self.number = step, number
+
+    def update(self, status):
+        if status.step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+class Notes(SilentProgress):
+    """Keeps what is said."""
+
+    def __init__(self):
+        self.texts = []
+
+    def note(self, text):
+        self.texts.append(text)
+
+
+def results(folder):
+    """What must not differ: the weights, and every figure of metrics.jsonl but the clock's."""
+    lines = [
+        {name: value for name, value in line.items() if name != "seconds"} for line in read_metrics(folder / METRICS)
+    ]
+    return (folder / "model" / "model.safetensors").read_bytes(), lines
+
+
+def killed_at_file_operation(count, folder, loaded):
+    """Train in a child process that is killed (SIGKILL) at its `count`-th file operation in the run's folder.
+
+    Returns whether it finished before.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        left = count
+
+        def hook(event, arguments):
+            nonlocal left
+            if event in ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir") and str(folder) in str(arguments[0]):
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        try:
+            train_run(loaded, folder, resume=True, progress=SilentProgress())
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return False
+    assert os.WEXITSTATUS(status) == 0, "a resumed run failed"
+    return True
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_interrupted_and_resumed_equals_an_unbroken_one(run, tmp_path, variant, number):
+    run("unbroken", VARIANTS[variant])
+    with pytest.raises(Interrupted, match="saved at step 11 of 24"):
+        run("broken", VARIANTS[variant], progress=SignalAt(11, number))
+    run("broken", VARIANTS[variant], resume=True)
+    assert results(tmp_path / "broken") == results(tmp_path / "unbroken")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_run_killed_at_any_file_operation_and_resumed_equals_an_unbroken_one(run, tiny, tmp_path, variant):
+    run("unbroken", VARIANTS[variant])
+    draw = random.Random(variant)
+    kills = 0
+    while not killed_at_file_operation(draw.randint(1, 60), tmp_path / "broken", tiny(VARIANTS[variant])):
+        kills += 1
+    assert kills > 3
+    assert results(tmp_path / "broken") == results(tmp_path / "unbroken")
+
+
+def test_a_truncated_checkpoint_is_refused_by_name_and_the_one_before_is_used(run, tmp_path):
+    run("unbroken")
+    with pytest.raises(Interrupted):
+        run("broken", progress=SignalAt(11))
+    weights = tmp_path / "broken" / "checkpoints" / "step-00000011" / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-5])
+    notes = Notes()
+    run("broken", resume=True, progress=notes)
+    assert "step-00000011 is refused" in notes.texts[0]
+    assert results(tmp_path / "broken") == results(tmp_path / "unbroken")
+    assert (tmp_path / "broken" / "checkpoints" / "refused-step-00000011-1").is_dir()
+
+
+def test_resume_starts_at_the_beginning_where_there_is_nothing(run, tmp_path):
+    run("unbroken")
+    (tmp_path / "empty").mkdir()
+    run("empty", resume=True)
+    run("missing", resume=True)
+    assert results(tmp_path / "empty") == results(tmp_path / "missing") == results(tmp_path / "unbroken")
+
+
+def test_a_finished_run_is_left_as_it_is(run, tmp_path):
+    record = run("done")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "done").rglob("*") if path.name != ".lock"}
+    assert run("done", resume=True) == record
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "done").rglob("*") if path.name != ".lock"} == before
+
+
+def test_a_resumed_run_whose_recipe_differs_is_refused(run):
+    with pytest.raises(Interrupted):
+        run("broken", progress=SignalAt(5))
+    with pytest.raises(ConfigError, match=r"was started with model.d_model = 24, not 48"):
+        run("broken", {"model.d_model": 48}, resume=True)
+
+
+def test_a_folder_that_holds_something_is_never_written_to(run, tmp_path):
+    run("done")
+    with pytest.raises(ConfigError, match="already holds a run: go on with it by --resume"):
+        run("done")
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "dear.txt").write_text("Dear reader")
+    with pytest.raises(ConfigError, match="already holds other files"):
+        run("letters")
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(ConfigError, match="is not a folder"):
+        run("file")
