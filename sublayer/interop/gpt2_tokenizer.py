@@ -1,0 +1,61 @@
+"""Tokenizers as a HuggingFace folder holds them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, pre_tokenizers
+
+from sublayer.data.subword import SubwordTokenizer
+from sublayer.data.tokenizer import Tokenizer, load_tokenizer
+from sublayer.errors import CheckpointError
+
+_FILES = ("tokenizer.json", "vocab.json")
+
+
+def read_tokenizer(folder: Path, *, vocab_size: int) -> Tokenizer | None:
+    """Read the tokenizer of a HuggingFace folder: ``tokenizer.json``, or ``vocab.json`` with ``merges.txt``.
+
+    None where it has neither. Raises DataError where the files are damaged, CheckpointError where the tokenizer has
+    ids beyond the model's ``vocab_size``.
+    """
+    if not any((folder / name).is_file() for name in _FILES):
+        return None
+    tokenizer = load_tokenizer(folder)
+    if tokenizer.vocab_size > vocab_size:
+        raise CheckpointError(
+            f"the tokenizer in {folder} has {tokenizer.vocab_size} ids, the model's vocab_size is {vocab_size}: "
+            "they do not belong together"
+        )
+    return tokenizer
+
+
+def tokenizer_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
+    """Give the files by which transformers' AutoTokenizer makes the same ids; none where it cannot.
+
+    Byte-level BPE and bytes can be given, characters cannot.
+    """
+    if tokenizer is None or tokenizer.kind == "characters":
+        return {}
+    content = tokenizer.serialize() if isinstance(tokenizer, SubwordTokenizer) else _bytes_as_bpe()
+    settings: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_len,
+        "clean_up_tokenization_spaces": False,
+    }
+    if tokenizer.end_id is not None:
+        end = Library.from_str(content.decode()).id_to_token(tokenizer.end_id)
+        settings |= {"bos_token": end, "eos_token": end}
+    return {"tokenizer.json": content, "tokenizer_config.json": json.dumps(settings, indent=2).encode() + b"\n"}
+
+
+def _bytes_as_bpe() -> bytes:
+    # GPT-2's names of the bytes, numbered by the byte each stands for, and no merges.
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    names = {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}
+    library = Library(models.BPE(names, []))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    library.decoder = decoders.ByteLevel()
+    return str(library.to_str(pretty=True)).encode()

@@ -1,0 +1,92 @@
+"""Load a trained model from a run, a checkpoint or a model folder."""
+
+import json
+import logging
+from pathlib import Path
+
+import torch
+
+from sublayer.data.tokenizer import load_tokenizer
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.model.saved import CONFIG_NAME, FORMAT, load_weights
+from sublayer.model.transformer import Transformer
+from sublayer.train.checkpoint import MANIFEST, checkpoint_path, newest_checkpoint, read_state, verify_checkpoint
+
+RECIPE_NAME, MODEL_NAME, CHECKPOINTS_NAME, TOKENIZER_NAME = "recipe.toml", "model", "checkpoints", "tokenizer.json"
+
+_log = logging.getLogger(__name__)
+
+
+def load(path: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> Transformer:
+    """Load a model in evaluation mode, with its ``.config`` and ``.tokenizer``.
+
+    ``path`` is a run, a checkpoint, or a model folder (as training saves it and ``sublayer import`` writes it). Of a
+    run it is the final model, or, before there is one, the checkpoint of the best evaluation, or else the newest whole
+    one. ``dtype`` converts the weights; None keeps them as saved. ``.tokenizer`` is None where the folder has none.
+
+    Raises CheckpointError where there is no such model, or it is damaged, or of another format; ConfigError for a
+    device that is not there.
+    """
+    folder = find_model(Path(path))
+    config, tensors = load_weights(folder, device=str(check_device(device)))
+    with torch.device("meta"):
+        model = Transformer(config)
+    model.load_state_dict(tensors, assign=True)
+    if dtype is not None:
+        model = model.to(dtype)
+    if (folder / TOKENIZER_NAME).is_file():
+        model.tokenizer = load_tokenizer(folder / TOKENIZER_NAME)
+    return model.eval()
+
+
+def find_model(path: Path) -> Path:
+    """Name the model folder that a path stands for: itself, a run's final model, or one of its checkpoints.
+
+    Raises CheckpointError where there is none, or it is damaged or of another format.
+    """
+    if not path.is_dir():
+        what = "is a file, not a folder" if path.exists() else "does not exist"
+        raise CheckpointError(f"{path} {what}: name a run, a checkpoint or a model folder")
+    if (path / MANIFEST).is_file():
+        verify_checkpoint(path)
+        return path
+    if (path / RECIPE_NAME).is_file():
+        final = path / MODEL_NAME
+        return final if final.is_dir() else _best_checkpoint(path)
+    if not (path / CONFIG_NAME).is_file():
+        raise CheckpointError(
+            f"{path} is not a run, a checkpoint or a model folder: it has no {RECIPE_NAME} and no {CONFIG_NAME}"
+        )
+    _check_format(path)
+    return path
+
+
+def check_device(name: str | torch.device) -> torch.device:
+    """Turn a name into a device. Raises ConfigError where there is no such device."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        # torch has no one way to say that it was built without a device, or finds none.
+        raise ConfigError(f"device {str(name)!r} is not there: use cpu, or cuda where there is a GPU") from None
+    return device
+
+
+def _best_checkpoint(run: Path) -> Path:
+    root = run / CHECKPOINTS_NAME
+    newest = newest_checkpoint(root, _log.warning)
+    if newest is None:
+        raise CheckpointError(f"{run} has no model and no whole checkpoint: train it (with --resume) first")
+    best = read_state(newest).get("best")
+    return checkpoint_path(root, int(best["step"])) if isinstance(best, dict) else newest
+
+
+def _check_format(folder: Path) -> None:
+    try:
+        described = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise CheckpointError(f"{folder / CONFIG_NAME} cannot be read: it is not JSON") from None
+    if isinstance(described, dict) and described.get("format") != FORMAT and "model_type" in described:
+        raise CheckpointError(
+            f"{folder} is a HuggingFace folder: `sublayer import huggingface {folder} --out OUT` makes one of ours"
+        )
