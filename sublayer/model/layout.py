@@ -1,7 +1,6 @@
 """What a batch looks like to the model: positions, causality and the attention mask, made once per forward pass."""
 
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from jaxtyping import Bool, Int
@@ -31,7 +30,7 @@ class Layout:
         document_ids: Int[Tensor, "B T"] | None = None,
         past: int = 0,
         past_mask: Bool[Tensor, "B P"] | None = None,
-    ) -> Self:
+    ) -> "Layout":
         """Lay out a batch in which each token sees itself and what is before it.
 
         ``mask`` is True at real tokens; padding, on either side, is seen by nothing but itself. ``document_ids`` keep
