@@ -137,12 +137,15 @@ def _extended(table: Mapping[str, Any], source: Source) -> Source | None:
 
 
 def _without_derived(values: Mapping[str, Any], derived: Sequence[str]) -> dict[str, Any]:
+    # The default of a union's ``kind`` is each kind's own name, so it is kept.
     kinds = {table: values.get(f"{table}.kind", default_kind(table)) for table in filter(is_union, TABLES)}
+    kind_keys = [f"{table}.kind" for table in kinds]
     kept = {}
     for key, value in values.items():
         info = declarations(key).get(kinds.get(key.partition(".")[0], ""))
         value = tuple(value) if isinstance(value, list) else value
-        if key not in derived and (info is None or value != info.default):
+        is_default = info is not None and value == info.default and key not in kind_keys
+        if key not in derived and not is_default:
             kept[key] = value
     return kept
 
