@@ -63,6 +63,7 @@ class Loop:
     def _open_log(self) -> AbstractContextManager[MetricsLog | None]:
         if not self._world.is_main:
             return nullcontext()
+        self._snapshots.set_aside_after(self.state.step)
         return MetricsLog(self._snapshots.folder, self.state.step)
 
     def _take_step(self) -> None:

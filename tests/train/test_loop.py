@@ -1,0 +1,92 @@
+import json
+
+import pytest
+
+from sublayer.errors import ConfigError, TrainingError
+from sublayer.load import load
+from sublayer.train.metrics import METRICS, read_metrics
+
+
+def test_a_run_learns_and_leaves_its_record(run, tmp_path):
+    record = run("run", {"train.steps": 40, "model.dropout": 0.0})
+    lines = read_metrics(tmp_path / "run" / METRICS)
+    valid = [line for line in lines if line["kind"] == "valid"]
+    assert valid[-1]["loss"] < valid[0]["loss"]
+    assert record["valid"]["loss"] == min(line["loss"] for line in valid)
+    assert record["step"] == 40
+    assert record["tokens"] == 40 * 6 * 32
+    assert record == json.loads((tmp_path / "run" / "record.json").read_text())
+    assert [line["step"] for line in lines if line["kind"] == "train"] == [*range(3, 40, 3), 40]
+
+
+def test_a_bits_per_byte_is_nats_over_ln_2_for_bytes(run):
+    valid = run("run")["valid"]
+    assert valid["bits_per_byte"] == pytest.approx(valid["loss"] / 0.6931471805599453)
+
+
+def test_the_newest_checkpoints_and_the_best_are_kept(run, tmp_path):
+    # A learning rate that ruins the model makes the first evaluation the best.
+    record = run("run", {"optimizer.schedule": "constant", "optimizer.lr": 0.5, "optimizer.warmup_steps": 5})
+    best = record["valid"]["step"]
+    kept = sorted(int(path.name[5:]) for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
+    assert kept == sorted({best, 20, 24})
+    assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == (
+        tmp_path / "run" / "checkpoints" / f"step-{best:08d}" / "model" / "model.safetensors"
+    ).read_bytes()
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_checkpoint(run, tmp_path):
+    ruinous = {"optimizer.kind": "sgd", "optimizer.lr": 1e30, "optimizer.clip_norm": 0.0, "optimizer.warmup_steps": 24}
+    with pytest.raises(TrainingError, match=r"not finite at step \d+ of 24; there is no checkpoint before it") as caught:
+        run("run", ruinous)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_run_goes_on_from_another(run, tmp_path):
+    first = run("first")
+    second = run("second", {"init.run": str(tmp_path / "first"), "optimizer.lr": 1e-3})
+    valid = [line for line in read_metrics(tmp_path / "second" / METRICS) if line["kind"] == "valid"]
+    assert valid[0]["loss"] < first["valid"]["loss"] + 0.1
+    assert second["valid"]["loss"] <= first["valid"]["loss"] + 0.05
+
+
+def test_the_first_blocks_of_another_run_can_be_taken(run, tmp_path, tiny):
+    import torch
+
+    from sublayer.run import from_recipe
+    from tests.train.conftest import TINY
+
+    run("first", {"model.positions": "learned-per-layer"})
+    settings = {**TINY, "model.n_layers": 3, "model.positions": "learned-per-layer", "init.run": str(tmp_path / "first")}
+    source = load(tmp_path / "first")
+    model = from_recipe("gpt", {**settings, "init.layers": 1, "data.path": tiny().recipe.data.path})
+    fresh = from_recipe("gpt", {**settings, "init.layers": 0, "data.path": tiny().recipe.data.path})
+    for name, value in model.state_dict().items():
+        if name.startswith("decoder.sublayers."):
+            taken = name.split(".")[3] == "0"
+            expected = source.state_dict()[name] if taken else fresh.state_dict()[name]
+        elif name.startswith("positions.tables."):
+            expected = source.state_dict()[name] if name.split(".")[2] == "0" else fresh.state_dict()[name]
+        else:
+            expected = source.state_dict()[name]
+        assert torch.equal(value, expected), name
+    with pytest.raises(ConfigError, match="init.layers = 3 is more than the 2 blocks of the model"):
+        from_recipe("gpt", {**settings, "init.layers": 3, "data.path": tiny().recipe.data.path})
+
+
+def test_compilation_on_a_cpu_is_refused_with_the_reason(run):
+    with pytest.raises(ConfigError, match="train.compile = true gains nothing on a CPU"):
+        run("run", {"train.compile": True})
+
+
+def test_minutes_become_the_same_steps_twice(run, tmp_path):
+    from sublayer.config.layers import read_run_recipe
+
+    settings = {"train.steps": None, "train.minutes": 0.05, "train.evaluate_steps": None, "train.checkpoint_steps": None}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    for name in ("first", "second"):
+        record = run(name, settings)
+        assert record["seconds"] < 12
+    steps = [read_run_recipe(tmp_path / name / "recipe.toml").train.steps for name in ("first", "second")]
+    assert steps[0] == steps[1] > 5

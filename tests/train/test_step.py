@@ -1,0 +1,119 @@
+import math
+
+import pytest
+import torch
+
+from sublayer.model.roles import parameter_roles
+from sublayer.session import Place, assemble, prepare_data, resolve
+from sublayer.train.distributed import World
+from sublayer.train.machine import choose_device
+
+ALONE = Place(torch.device("cpu"), World(rank=0, size=1))
+
+
+@pytest.fixture
+def session(tiny):
+    def build(settings=None):
+        loaded = tiny(settings)
+        data = prepare_data(loaded.recipe)
+        return assemble(resolve(loaded.recipe, data, ALONE), data, ALONE)
+
+    return build
+
+
+def weights(session):
+    return {name: value.detach().clone() for name, value in session.train_step.parameters.items()}
+
+
+def gradients(session, step=0):
+    train_step = session.train_step
+    loss = train_step._accumulate(step)
+    return loss, {name: value.grad.clone() for name, value in train_step.parameters.items()}
+
+
+@pytest.mark.parametrize("micro", [1, 2, 4, 5])
+@pytest.mark.parametrize("boundaries", ["ignore", "respect"])
+def test_accumulated_gradients_equal_the_large_batchs(session, tmp_path, micro, boundaries):
+    # Many short documents make the counts of the micro-batches ragged where boundaries are respected.
+    for number in range(40):
+        (tmp_path / f"{number}.txt").write_text(f"document {number} says {'word ' * (number % 7 + 3)}")
+    settings = {"data.path": str(tmp_path), "data.boundaries": boundaries, "model.dropout": 0.0, "data.context": 16}
+    torch.set_default_dtype(torch.float64)
+    try:
+        whole_loss, whole = gradients(session({**settings, "train.micro_batch_sequences": 6}))
+        loss, parts = gradients(session({**settings, "train.micro_batch_sequences": micro}))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert loss.item() == pytest.approx(whole_loss.item(), rel=1e-6)
+    for name, gradient in whole.items():
+        torch.testing.assert_close(parts[name], gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_the_loss_of_an_untrained_model_is_that_of_guessing(session):
+    loss, _ = gradients(session({"model.init_std": 1e-4}))
+    assert loss.item() == pytest.approx(math.log(256), abs=1e-2)
+
+
+def test_a_step_depends_on_seed_and_step_alone(session):
+    first, second, other = session(), session(), session({"train.seed": 1})
+    for each in (first, second, other):
+        torch.manual_seed(torch.seed())  # whatever the state of the global generator
+        each.train_step(3)
+    assert all(torch.equal(value, weights(second)[name]) for name, value in weights(first).items())
+    assert not torch.equal(weights(first)["model.embedding.weight"], weights(other)["model.embedding.weight"])
+
+
+def test_training_leaves_the_global_generator_alone(session):
+    built = session()
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    built.train_step(0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_dropout_differs_between_steps_and_micro_batches(session):
+    built = session({"optimizer.lr": 1e-12, "model.dropout": 0.5, "train.micro_batch_sequences": 6})
+    batch = next(built.train_step._micro_batches(0))
+    losses = []
+    for index in (0, 1, 0):
+        from sublayer.train.seeding import seed_dropout
+
+        with torch.random.fork_rng():
+            seed_dropout(0, 0, index, 0)
+            losses.append(built.train_step.objective(batch)["lm"].item())
+    assert losses[0] == losses[2] != losses[1]
+
+
+def test_weight_decay_spares_vectors(session):
+    built = session({"optimizer.weight_decay": 0.5})
+    roles = parameter_roles(built.train_step.objective)
+    decayed = {
+        id(parameter)
+        for group in built.train_step.optimizer.param_groups
+        if group["weight_decay"] > 0
+        for parameter in group["params"]
+    }
+    for name, parameter in built.train_step.parameters.items():
+        assert (id(parameter) in decayed) == (roles[name] != "vector"), name
+
+
+def test_the_gradient_is_clipped_to_the_global_norm(session):
+    built = session({"optimizer.clip_norm": 0.01, "optimizer.kind": "sgd", "optimizer.lr": 1.0, "optimizer.momentum": 0.0,
+                     "optimizer.schedule": "constant", "optimizer.warmup_steps": 0})  # fmt: skip
+    before = weights(built)
+    result = built.train_step(0)
+    assert result.gradient_norm > 0.01
+    moved = torch.stack([(value - before[name]).norm() for name, value in weights(built).items()]).norm()
+    assert moved.item() == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw"])
+def test_every_optimizer_learns(session, kind):
+    lr = 0.3 if kind == "sgd" else 1e-2
+    built = session({"optimizer.kind": kind, "optimizer.lr": lr, "model.dropout": 0.0})
+    losses = [built.train_step(step).loss.item() for step in range(24)]
+    assert losses[-1] < losses[0] - 0.5
+
+
+def test_the_device_is_the_cpu_where_it_is_asked_for():
+    assert choose_device("cpu") == torch.device("cpu")
