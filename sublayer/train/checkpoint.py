@@ -37,7 +37,9 @@ def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None]) -> Pat
     partial.mkdir()
     fill(partial)
     files = sorted(path for path in partial.rglob("*") if path.is_file())
-    manifest = {path.relative_to(partial).as_posix(): {"bytes": path.stat().st_size, "sha256": _sha256(path)} for path in files}
+    manifest = {
+        path.relative_to(partial).as_posix(): {"bytes": path.stat().st_size, "sha256": _sha256(path)} for path in files
+    }
     (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
     for path in (*files, partial / MANIFEST, partial):
         _sync(path)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 METRICS = "metrics.jsonl"
+EVENTS = "tensorboard"
 
 
 def cut_back(path: Path, step: int) -> None:
@@ -34,10 +36,13 @@ class MetricsLog:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         cut_back(folder / METRICS, step)
+        lines = read_metrics(folder / METRICS)
+        # The events say what the lines say: written anew, they hold nothing that a resumed run takes back.
+        shutil.rmtree(folder / EVENTS, ignore_errors=True)
+        self._events = EventFileWriter(str(folder / EVENTS))
+        for line in lines:
+            self._add_event(line)
         self._lines = (folder / METRICS).open("a", encoding="utf-8")
-        self._events = EventFileWriter(str(folder / "tensorboard"))
-        if step > 0:
-            self._forget_events_after(step)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -52,26 +57,26 @@ class MetricsLog:
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Record ``values`` as measured after ``step`` optimizer steps; ``kind`` is train or valid."""
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        self._lines.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
+        line = {"kind": kind, "step": step, **values}
+        self._lines.write(json.dumps(line) + "\n")
         self._lines.flush()
-        summary = Summary(
-            value=[Summary.Value(tag=f"{kind}/{name}", simple_value=value) for name, value in values.items()]
-        )
-        self._events.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+        self._add_event(line)
 
     def sync(self) -> None:
         """Put what was written on disk, before a checkpoint refers to it."""
         os.fsync(self._lines.fileno())
         self._events.flush()
 
-    def _forget_events_after(self, step: int) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+    def _add_event(self, line: Mapping[str, Any]) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
 
-        restart = SessionLog(status=SessionLog.START)
-        self._events.add_event(Event(wall_time=time.time(), step=step + 1, session_log=restart))
+        values = [
+            Summary.Value(tag=f"{line['kind']}/{name}", simple_value=value)
+            for name, value in line.items()
+            if name not in ("kind", "step")
+        ]
+        self._events.add_event(Event(wall_time=time.time(), step=line["step"], summary=Summary(value=values)))
 
 
 def _step(line: str) -> float:

@@ -1,11 +1,32 @@
 import numpy as np
 import pytest
 
-from sublayer.config.layers import load_recipe
+from sublayer.config.layers import load_recipe, vary
 from sublayer.run import train_run
 from sublayer.train.progress import SilentProgress
 
-WORDS = "the cat sat on a mat and saw another dog run over green fields while it rained all day long".split()
+WORDS = [
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    "and",
+    "saw",
+    "another",
+    "dog",
+    "run",
+    "over",
+    "green",
+    "fields",
+    "while",
+    "it",
+    "rained",
+    "all",
+    "day",
+    "long",
+]
 
 TINY = {
     "model.n_layers": 2,
@@ -46,7 +67,7 @@ def tiny(text_path):
     """A loader of the tiny recipe: `tiny({"optimizer.kind": "sgd"})`."""
 
     def load(settings=None):
-        return load_recipe("gpt", {**TINY, "data.path": str(text_path), **(settings or {})})
+        return vary(load_recipe("gpt", {**TINY, "data.path": str(text_path)}), settings or {})
 
     return load
 

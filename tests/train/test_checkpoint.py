@@ -37,7 +37,10 @@ def test_nothing_is_found_where_nothing_was_saved(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda path: (path / "model" / "model.safetensors").write_bytes(b"weight"), "has 6 bytes where 7 were written"),
+        (
+            lambda path: (path / "model" / "model.safetensors").write_bytes(b"weight"),
+            "has 6 bytes where 7 were written",
+        ),
         (lambda path: (path / "model" / "model.safetensors").write_bytes(b"Weights"), "its checksum differs"),
         (lambda path: (path / "model" / "model.safetensors").unlink(), "is missing"),
         (lambda path: (path / "manifest.json").unlink(), "is not a complete checkpoint"),
