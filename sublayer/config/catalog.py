@@ -83,7 +83,9 @@ def nearest_key(key: str) -> str | None:
     if near_table and f"{near_table}.{name}" in keys(near_table):
         return f"{near_table}.{name}"
     near_name = name if name in by_name else nearest(name, by_name)
-    return by_name[near_name] if near_name else None
+    if near_name:
+        return by_name[near_name]
+    return None if table else nearest(name, HEADINGS)
 
 
 _DEFAULTS = Recipe()

@@ -6,11 +6,15 @@ from typing import Any
 
 from sublayer.config.block import Entry, parse_block
 from sublayer.config.catalog import declarations, extra
+from sublayer.config.data import source_names
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import entries
 from sublayer.config.settings import Setting, where
 from sublayer.config.wording import show
 from sublayer.errors import ConfigError
+
+PUBLISHED_SPLITS = ("enwik8", "text8", "lm1b")
+"""Corpora whose publishers, or the papers that use them, fix the split."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,11 @@ def _split_is_used(recipe: Recipe) -> bool:
     return not (recipe.data.valid_path and recipe.data.test_path)
 
 
+def _has_unpublished_text(recipe: Recipe) -> bool:
+    corpora = source_names(recipe.data.corpus)
+    return recipe.data.path is not None or not corpora or any(name not in PUBLISHED_SPLITS for name in corpora)
+
+
 def _rotary_turns(recipe: Recipe) -> bool:
     return recipe.model.positions != "rotary" or _ATTENTION.holds(recipe)
 
@@ -103,7 +112,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "model.d_head": (_ATTENTION,),
     "model.attention_scale": (_ATTENTION,),
     "model.dropout_attention": (_ATTENTION,),
-    "model.positions": (Use("rotary has an attention entry to turn", _rotary_turns, ("model.block",)),),
+    "model.positions": (Use("the block has an attention entry, which rotary turns", _rotary_turns, ("model.block",)),),
     "model.d_ff": (_FFN,),
     "model.dropout_ffn": (_FFN,),
     "model.ffn": (_PLAIN_FFN,),
@@ -114,6 +123,7 @@ USES: dict[str, tuple[Use, ...]] = {
             _split_is_used,
             ("data.valid_path", "data.test_path"),
         ),
+        Use("a text has no published split", _has_unpublished_text, ("data.corpus", "data.path")),
     ),
     "data.tokenizer": (_OWN_TOKENIZER,),
     "data.vocab_size": (_OWN_TOKENIZER, _TRAINED),

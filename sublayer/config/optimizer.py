@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sublayer.config.table import Pair, Table, field
+from sublayer.config.table import SharePair, Table, field
 
 
 class _Optimizer(Table):
@@ -42,7 +42,7 @@ class AdamConfig(_Optimizer):
     """Adam (Kingma & Ba 2015); weight decay is coupled (added to the gradient)."""
 
     kind: Literal["adam"] = field("adam", "sgd, adam or adamw.", selects=True)
-    betas: Pair = field((0.9, 0.999), "Decay rates of the first and second moment.")
+    betas: SharePair = field((0.9, 0.999), "Decay rates of the first and second moment.")
     eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0)
     weight_decay: float = field(0.0, "L2 penalty on matrices and embeddings, never on vectors.", ge=0.0)
 
@@ -51,7 +51,7 @@ class AdamWConfig(_Optimizer):
     """AdamW (Loshchilov & Hutter 2019); weight decay is decoupled and multiplied by the learning rate."""
 
     kind: Literal["adamw"] = field("adamw", "sgd, adam or adamw.", selects=True)
-    betas: Pair = field((0.9, 0.95), "Decay rates of the first and second moment.")
+    betas: SharePair = field((0.9, 0.95), "Decay rates of the first and second moment.")
     eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0)
     weight_decay: float = field(0.1, "Decoupled decay of matrices and embeddings, never of vectors.", ge=0.0)
 

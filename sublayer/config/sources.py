@@ -94,6 +94,8 @@ def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
         elif name not in ("extends", "derived"):
             values[name] = content
     if "derived" in table:
+        if not isinstance(table["derived"], list):
+            raise ConfigError(f"derived = {show(table['derived'])} is not a list of fields ({origin})")
         values = _without_derived(values, table["derived"])
     return Layer(origin, values)
 
@@ -138,7 +140,7 @@ def _extended(table: Mapping[str, Any], source: Source) -> Source | None:
 
 def _without_derived(values: Mapping[str, Any], derived: Sequence[str]) -> dict[str, Any]:
     # The default of a union's ``kind`` is each kind's own name, so it is kept.
-    kinds = {table: values.get(f"{table}.kind", default_kind(table)) for table in filter(is_union, TABLES)}
+    kinds = {table: str(values.get(f"{table}.kind", default_kind(table))) for table in filter(is_union, TABLES)}
     kind_keys = [f"{table}.kind" for table in kinds]
     kept = {}
     for key, value in values.items():

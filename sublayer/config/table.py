@@ -6,7 +6,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 List = Annotated[tuple[str, ...], Field(strict=False)]
-Pair = Annotated[tuple[float, float], Field(strict=False)]
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+SharePair = Annotated[tuple[Share, Share], Field(strict=False)]
 """TOML arrays, which arrive as lists and are kept as tuples."""
 
 

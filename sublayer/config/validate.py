@@ -51,6 +51,6 @@ def _one_line(detail: Mapping[str, Any], settings: Mapping[str, Setting]) -> str
         text = f"{key} = {show(value)} {rule}"
     else:
         text = f"{key} = {show(value)} is not {type_in_words(annotation)}"
-        if annotation in (str, str | None) and isinstance(value, int | float):
+        if "text" in type_in_words(annotation) and isinstance(value, int | float):
             text += ": put it in quotes"
     return text + where(setting.origin)

@@ -1,0 +1,127 @@
+import json
+import tomllib
+from typing import Any
+
+import pytest
+
+from sublayer.config.catalog import HEADINGS, TABLES, keys
+from sublayer.config.fields import FieldRow, field_rows, json_schema
+from sublayer.config.sources import find_source, read_toml, shipped_recipes
+
+
+def row(key: str) -> FieldRow:
+    table, _, name = key.rpartition(".")
+    return next(each for each in field_rows() if (each.table, each.name) == (table, name))
+
+
+def test_every_field_is_listed_once_with_type_and_description():
+    rows = field_rows()
+    assert [".".join(filter(None, (each.table, each.name))) for each in rows] == [*HEADINGS, *keys()]
+    assert all(each.description and each.type and each.default for each in rows)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_lists_its_own_fields(table: str):
+    assert {each.table for each in field_rows(table)} == {table}
+
+
+def test_a_row_says_what_a_field_takes_and_when_it_counts():
+    assert row("model.d_ff").default == "derived: 4 * d_model"
+    assert row("model.d_ff").unit == "features"
+    assert row("model.d_ff").used_when == "the block has an ffn entry"
+    assert "macaron" in row("model.d_ff").set_by
+    assert row("model.n_layers").type == "a whole number, at least 1"
+    assert row("model.norm").type == "one of layer, rms, none"
+    assert row("model.rotary_base").used_when == "model.positions is rotary"
+    assert row("train.tokens").default == "unset"
+    assert row("model.share").used_when == ""
+
+
+def test_a_union_says_what_each_kind_takes():
+    assert row("optimizer.kind").default == "'adamw'"
+    assert row("optimizer.kind").type == "one of sgd, adam, adamw"
+    assert row("optimizer.lr").default == "sgd: 0.1, adam and adamw: 0.0003"
+    assert row("optimizer.momentum").used_when == "optimizer.kind is sgd"
+    assert "sgd and adam: L2" in row("optimizer.weight_decay").description
+    assert "adamw: Decoupled" in row("optimizer.weight_decay").description
+
+
+def test_numbers_have_a_unit_or_are_pure():
+    pure = {"optimizer.lr", "optimizer.clip_norm", "optimizer.momentum", "optimizer.weight_decay", "optimizer.eps"}
+    pure |= {"model.rotary_base", "model.init_std", "model.norm_eps", "train.seed"}
+    without = {f"{each.table}.{each.name}" for each in field_rows() if "number" in each.type and not each.unit}
+    assert without - pure == {"optimizer.betas"}
+
+
+def test_the_schema_describes_every_table_and_is_json():
+    schema = json.loads(json.dumps(json_schema()))
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert set(schema["properties"]) == {"extends", "derived", *HEADINGS, *TABLES}
+    assert schema["additionalProperties"] is False
+    model = schema["$defs"]["ModelConfig"]
+    assert model["additionalProperties"] is False
+    assert model["properties"]["ffn"]["enum"][0] == "relu"
+    assert "Unit: features." in model["properties"]["d_ff"]["description"]
+
+
+def test_the_schema_has_only_the_keywords_of_its_draft():
+    known = {"$schema", "$defs", "$ref", "additionalProperties", "anyOf", "const", "default", "description", "enum"}
+    known |= {"exclusiveMaximum", "exclusiveMinimum", "items", "maxItems", "maximum", "minItems", "minimum"}
+    known |= {"prefixItems", "properties", "title", "type"}
+
+    def keywords(node: object, is_schema: bool = True) -> set[str]:
+        if isinstance(node, list):
+            return set().union(*(keywords(each) for each in node))
+        if not isinstance(node, dict):
+            return set()
+        names = set(node) if is_schema else set()
+        for name, content in node.items():
+            if not is_schema or name not in ("default", "enum", "const"):
+                names |= keywords(content, is_schema=not (is_schema and name in ("properties", "$defs")))
+        return names
+
+    assert keywords(json_schema()) <= known
+
+
+def test_a_union_table_may_leave_out_its_kind():
+    optimizer = json_schema()["properties"]["optimizer"]
+    assert len(optimizer["anyOf"]) == 3
+    assert "discriminator" not in optimizer
+    assert "required" not in json_schema()["$defs"]["SgdConfig"]
+
+
+TYPES = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict}
+
+
+def fits(value: Any, rule: dict[str, Any], schema: dict[str, Any]) -> bool:
+    if "$ref" in rule:
+        return fits(value, schema["$defs"][rule["$ref"].rpartition("/")[2]], schema)
+    if "anyOf" in rule:
+        return any(fits(value, each, schema) for each in rule["anyOf"])
+    if rule.get("type") == "null" or not isinstance(value, TYPES[rule["type"]]):
+        return False
+    if "enum" in rule and value not in rule["enum"]:
+        return False
+    if "properties" in rule:
+        known = rule["properties"]
+        return all(name in known and fits(content, known[name], schema) for name, content in value.items())
+    return value >= rule.get("minimum", value) if isinstance(value, int | float) else True
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_every_shipped_recipe_fits_the_schema(name: str):
+    schema = json_schema()
+    assert fits(read_toml(find_source(name).path), schema, schema)
+
+
+@pytest.mark.parametrize(
+    "text", ["[model]\nn_layer = 3", "[model]\nffn = 'swigul'", "[optimizer]\nmomentum = 'a'", "steps = 3"]
+)
+def test_the_schema_refuses_what_loading_refuses(text: str):
+    schema = json_schema()
+    assert fits({"model": {"n_layers": 3}}, schema, schema)
+    assert not fits(tomllib.loads(text), schema, schema)
+
+
+def test_the_list_of_fields_names_every_shipped_recipe():
+    assert set(shipped_recipes()) == {name for each in field_rows() for name in each.set_by}

@@ -1,0 +1,116 @@
+from pathlib import Path
+
+import pytest
+
+from sublayer.config.catalog import keys
+from sublayer.config.idle import USES, is_idle, uses, value_of
+from sublayer.config.layers import load_recipe, vary
+from sublayer.config.recipe import Recipe
+from sublayer.errors import ConfigError
+
+FFN_ONLY = 'model.block=["ffn"]'
+ATTENTION_ONLY = 'model.block=["attention"]'
+NAMED_FFNS = 'model.block=["ffn:relu*0.5", "attention", "ffn:swiglu*0.5"]'
+
+IDLE = [
+    ("model.rotary_base=500", "model.positions=learned", "model.positions is rotary"),
+    ("model.norm_order=pre", "model.norm=none", "model.norm is layer or rms"),
+    ("model.norm_affine=true", "model.norm=none", "model.norm is layer or rms"),
+    ("model.norm_eps=1e-5", "model.norm=none", "model.norm is layer or rms"),
+    ("model.share_groups=2", "model.share=none", "model.share is all or attention or ffn"),
+    ("model.share_inner=2", "model.share=none", "model.share is all or attention or ffn"),
+    ("model.init_std=0.1", "model.init=xavier", "model.init is normal or scaled"),
+    ("model.gelu=exact", "model.ffn=relu", "gelu or geglu"),
+    ("model.gelu=exact", NAMED_FFNS, "gelu or geglu"),
+    ("model.ffn=relu", NAMED_FFNS, "names no variant"),
+    ("model.ffn=relu", ATTENTION_ONLY, "names no variant"),
+    ("model.d_ff=64", ATTENTION_ONLY, "the block has an ffn entry"),
+    ("model.dropout_ffn=0.1", ATTENTION_ONLY, "the block has an ffn entry"),
+    ("model.n_heads=4", FFN_ONLY, "the block has an attention entry"),
+    ("model.d_head=8", FFN_ONLY, "the block has an attention entry"),
+    ("model.attention_scale=none", FFN_ONLY, "the block has an attention entry"),
+    ("model.dropout_attention=0.1", FFN_ONLY, "the block has an attention entry"),
+    ("model.positions=rotary", FFN_ONLY, "the block has an attention entry"),
+    ("data.vocab_size=300", "data.tokenizer=bytes", "data.tokenizer is bpe or characters"),
+    ("data.vocab_size=300", "data.tokenizer=tokenizer.json", "data.tokenizer is bpe or characters"),
+    ("data.tokenizer=bpe", "init.run=runs/a", "no init.run"),
+    ("optimizer.final_lr_share=0.1", "optimizer.schedule=constant", "optimizer.schedule is linear or cosine"),
+    ("optimizer.final_lr_share=0.1", "optimizer.schedule=inverse-sqrt", "optimizer.schedule is linear or cosine"),
+    ("init.layers=2", None, "init.run is given"),
+]
+
+
+@pytest.mark.parametrize(("idle", "decider", "reason"), IDLE)
+def test_a_field_without_effect_is_an_error_with_field_value_and_reason(idle: str, decider: str | None, reason: str):
+    with pytest.raises(ConfigError) as error:
+        load_recipe("gpt", [idle, decider] if decider else [idle])
+    assert str(error.value).startswith(idle.partition("=")[0] + " = ")
+    assert " has no effect with " in str(error.value)
+    assert reason in str(error.value)
+    if decider:
+        assert decider.partition("=")[0] in str(error.value)
+
+
+@pytest.mark.parametrize("decider", [decider for _, decider, _ in IDLE if decider])
+def test_what_makes_another_field_idle_is_fine_alone(decider: str):
+    load_recipe("gpt", [decider])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["model.rotary_base=500", "model.positions=rotary"],
+        ["model.norm_order=post", "model.norm=rms"],
+        ["model.share_groups=2", "model.share=ffn"],
+        ["model.gelu=exact", "model.ffn=geglu"],
+        ["model.gelu=exact", 'model.block=["ffn:relu", "attention", "ffn:gelu"]'],
+        ["model.ffn=relu", 'model.block=["ffn:gelu", "attention", "ffn"]'],
+        ["model.positions=learned", FFN_ONLY],
+        ["data.vocab_size=300", "data.tokenizer=bpe"],
+        ["data.vocab_size=300", "data.tokenizer=characters"],
+        ["data.split=80/10/10", "data.valid_path=v"],
+        ["optimizer.final_lr_share=0.1", "optimizer.schedule=linear"],
+        ["optimizer.warmup_steps=5", "optimizer.schedule=constant"],
+        ["init.layers=2", "init.run=runs/a"],
+    ],
+)
+def test_a_field_with_effect_is_accepted(overrides: list[str]):
+    load_recipe("gpt", overrides)
+
+
+def test_a_split_counts_unless_both_other_splits_have_paths():
+    with pytest.raises(ConfigError, match=r"data\.split = '80/10/10' has no effect"):
+        load_recipe("gpt", ["data.split=80/10/10", "data.valid_path=v", "data.test_path=t"])
+
+
+def test_a_split_counts_unless_every_corpus_has_a_published_one():
+    with pytest.raises(ConfigError, match=r"data\.split = '80/10/10' has no effect .*data\.corpus = 'enwik8'"):
+        load_recipe("gpt", ["data.split=80/10/10", "data.corpus=enwik8"])
+    load_recipe("gpt", ["data.split=80/10/10", 'data.corpus=["enwik8", "python"]'])
+    load_recipe("gpt", ["data.split=80/10/10", "data.corpus=enwik8", "data.path=x"])
+
+
+def test_a_later_layer_that_makes_a_field_idle_is_an_error_that_names_both_origins(tmp_path: Path):
+    recipe = tmp_path / "x.toml"
+    recipe.write_text('[model]\nshare = "all"\nshare_groups = 2\n')
+    with pytest.raises(ConfigError) as error:
+        load_recipe(recipe, ["model.share=none"])
+    assert str(error.value).startswith(
+        f"model.share_groups = 2 (recipe {recipe}) has no effect with model.share = 'none'"
+    )
+    with pytest.raises(ConfigError, match="has no effect"):
+        vary(load_recipe(recipe), ["model.share=none"])
+
+
+def test_a_default_is_never_idle_enough_to_be_an_error():
+    assert is_idle("model.rotary_base", Recipe())
+    load_recipe("gpt")
+
+
+def test_every_rule_is_about_fields_that_exist():
+    known = keys()
+    assert set(USES) <= set(known)
+    deciders = {decider for key in known for use in uses(key) for decider in use.deciders}
+    assert deciders
+    assert deciders <= set(known)
+    assert all(value_of(decider, Recipe()) is not ... for decider in deciders)

@@ -1,0 +1,89 @@
+import pytest
+
+from sublayer.config.layers import load_recipe
+from sublayer.errors import ConfigError
+
+
+def refusal(*overrides: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        load_recipe("gpt", overrides)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optimizer.lr=fast", "optimizer.lr = 'fast' is not a number"),
+        ("optimizer.lr='3e-4'", "optimizer.lr = '3e-4' is not a number"),
+        ("optimizer.lr=true", "optimizer.lr = true is not a number"),
+        ("optimizer.lr=0", "optimizer.lr = 0 must be more than 0"),
+        ("optimizer.lr=nan", "optimizer.lr = nan must be finite"),
+        ("optimizer.lr=inf", "optimizer.lr = inf must be finite"),
+        ("model.n_layers=2.0", "model.n_layers = 2.0 is not a whole number"),
+        ("model.n_layers=0", "model.n_layers = 0 must be at least 1"),
+        ("model.dropout=1.0", "model.dropout = 1.0 must be less than 1"),
+        ("optimizer.warmup_share=1.5", "optimizer.warmup_share = 1.5 must be at most 1"),
+        ("model.bias=True", "model.bias = 'True' is not true or false"),
+        ("model.bias=1", "model.bias = 1 is not true or false"),
+        (
+            "model.ffn=swigul",
+            "model.ffn = 'swigul' is not one of relu, gelu, swish, glu, bilinear, reglu, geglu, swiglu: "
+            "did you mean swiglu?",
+        ),
+        ("model.norm=3", "model.norm = 3 is not one of layer, rms, none"),
+        ("model.kind=encodr", "model.kind = 'encodr' is not one of decoder: did you mean decoder?"),
+        ("model.block=3", "model.block = 3 is not text or a list of texts: put it in quotes"),
+        ("model.block=[1]", "model.block = [1] is not text or a list of texts"),
+        ("data.path=1984", "data.path = 1984 is not text, a list of texts or {name = weight}: put it in quotes"),
+        ("data.path={a = 'b'}", "data.path = {'a': 'b'} is not text, a list of texts or {name = weight}"),
+        ("init.run=7", "init.run = 7 is not text: put it in quotes"),
+        ("optimizer.betas=[0.9]", "optimizer.betas = [0.9] is not a list of 2 numbers"),
+        ("optimizer.betas=[0.9, 'a']", "optimizer.betas = [0.9, 'a'] is not a list of 2 numbers"),
+        ("optimizer.betas=[0.9, 1.0]", "optimizer.betas = [0.9, 1.0] must be less than 1"),
+        ("optimizer.momentum=0.9", "optimizer.momentum is a field of optimizer.kind = sgd, not of adamw"),
+        ("optimizer.kind=3", "optimizer.kind = 3 is not one of sgd, adam, adamw"),
+        ("objective.kind=masked", "objective.kind = 'masked' is not one of causal"),
+    ],
+)
+def test_a_wrong_value_is_one_line_with_field_value_and_rule(override: str, message: str):
+    assert refusal(override) == message
+
+
+def test_a_whole_number_is_taken_where_a_number_is_asked():
+    recipe = load_recipe("gpt", ["optimizer.lr=1", "optimizer.betas=[0, 0]"]).recipe
+    assert recipe.optimizer.lr == 1.0
+    assert isinstance(recipe.optimizer.lr, float)
+
+
+def test_values_of_a_mapping_keep_their_types():
+    assert load_recipe("gpt", {"model.d_ff": 512}).recipe.model.d_ff == 512
+    with pytest.raises(ConfigError, match=r"model\.d_ff = '512' is not a whole number"):
+        load_recipe("gpt", {"model.d_ff": "512"})
+
+
+def test_a_long_value_is_cut_short():
+    assert len(refusal(f"model.norm={'x' * 1000}")) < 200
+
+
+def test_line_breaks_in_a_value_stay_on_one_line():
+    refusal("model.norm=a\nb")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fields"),
+    [
+        (["model.n_heads=7", "model.d_model=512"], ["model.n_heads = 7", "model.d_model = 512"]),
+        (["model.positions=rotary", "model.d_head=5"], ["model.positions = rotary", "model.d_head"]),
+        (["model.positions=sinusoidal", "model.d_model=7", "model.n_heads=1"], ["sinusoidal", "model.d_model"]),
+        (["model.norm=none", "model.final_norm=affine"], ["model.final_norm = affine", "model.norm = none"]),
+        (['model.block=["attention", "cross"]'], ["cross", "model.kind = decoder"]),
+        (["model.block=macron"], ["model.block = 'macron'", "macaron"]),
+        (['model.block=["ffn"]', "model.share=attention"], ["model.share = attention", "model.block"]),
+        (["model.share=all", "model.share_groups=7"], ["model.share_groups = 7", "model.n_layers = 6"]),
+        (["model.share=all", "model.share_inner=4"], ["model.share_inner = 4", "model.n_layers = 6"]),
+    ],
+)
+def test_a_contradiction_is_refused_and_names_both_fields(overrides: list[str], fields: list[str]):
+    message = refusal(*overrides)
+    assert all(field in message for field in fields)

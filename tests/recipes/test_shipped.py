@@ -1,0 +1,79 @@
+import pytest
+
+from sublayer.config.idle import is_idle
+from sublayer.config.layers import load_recipe
+from sublayer.config.resolve import resolve_model
+from sublayer.config.sources import find_source, layer_of, read_toml, shipped_recipes
+
+AXES = {
+    "model.ffn": ["relu", "gelu", "swish", "glu", "bilinear", "reglu", "geglu", "swiglu"],
+    "model.norm": ["layer", "rms", "none"],
+    "model.norm_order": ["pre", "post"],
+    "model.positions": ["sinusoidal", "learned", "learned-per-layer", "rotary", "none"],
+    "model.share": ["none", "all", "attention", "ffn"],
+    "model.block": ["transformer", "macaron"],
+    "optimizer.kind": ["sgd", "adam", "adamw"],
+    "optimizer.schedule": ["constant", "linear", "cosine", "inverse-sqrt"],
+    "data.tokenizer": ["bytes", "characters", "bpe"],
+    "data.corpus": ["python", "enwik8"],
+    "data.context": ["16", "1000"],
+    "train.steps": ["1", "100000"],
+    "model.d_model": ["4", "64", "1024"],
+}
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_it_loads_and_says_what_it_is(name: str):
+    recipe = load_recipe(name).recipe
+    assert recipe.title
+    assert recipe.source
+    assert recipe.cost
+    resolve_model(recipe.model, vocab_size=256, context=recipe.data.context)
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_it_has_a_title_a_source_and_a_cost_of_its_own(name: str):
+    assert {"title", "source", "cost"} <= set(read_toml(find_source(name).path))
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_every_field_that_it_sets_counts_and_changes_something(name: str):
+    source = find_source(name)
+    content = read_toml(source.path)
+    own = layer_of(content, source.origin).values
+    recipe = load_recipe(name).recipe
+    base = load_recipe(content["extends"]).recipe if "extends" in content else None
+    for key, value in own.items():
+        if "." in key:
+            table, _, field = key.partition(".")
+            assert not is_idle(key, recipe), key
+            assert base is None or getattr(getattr(base, table), field) != value, key
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in AXES.items() for value in values])
+def test_every_axis_of_gpt_can_be_varied(key: str, value: str):
+    load_recipe("gpt", [f"{key}={value}"])
+
+
+def test_gpt_leaves_the_rest_to_the_runs_length():
+    recipe = load_recipe("gpt").recipe
+    assert recipe.model.d_head is None
+    assert recipe.optimizer.warmup_steps is None
+    assert recipe.train.evaluate_steps is None
+    assert recipe.data.corpus == "python"
+
+
+def parameters(name: str) -> int:
+    from sublayer.model.cost import count_parameters
+
+    recipe = load_recipe(name).recipe
+    return count_parameters(resolve_model(recipe.model, vocab_size=256, context=recipe.data.context)).total
+
+
+def test_gpt_has_the_parameters_that_it_says():
+    assert round(parameters("gpt") / 1e6, 1) == 2.8
+
+
+@pytest.mark.parametrize("name", ["modern", "macaron"])
+def test_a_variant_has_as_many_parameters_as_gpt(name: str):
+    assert parameters(name) == pytest.approx(parameters("gpt"), rel=0.025)
