@@ -106,11 +106,11 @@ def unrepresentable(config: ModelConfig) -> list[str]:
     block = entries(config)
     shape = [(entry.name, entry.step) for entry in block]
     is_standard = shape == [("attention", 1.0), ("ffn", 1.0)]
-    activations = {ffn for ffn, _ in ACTIVATIONS.values()}
+    variants = {str(entry.variant) for entry in block if entry.name == "ffn"} - {ffn for ffn, _ in ACTIVATIONS.values()}
     found = {
         f"model.kind = {config.kind}": config.kind != "decoder",
         f"model.block = {_shown(config.block)}": not is_standard,
-        f"model.ffn = {block[-1].variant}": is_standard and block[1].variant not in activations,
+        f"model.ffn = {', '.join(sorted(variants))}": bool(variants),
         f"model.norm = {config.norm}": config.norm != "layer",
         f"model.norm_order = {config.norm_order}": config.norm == "layer" and config.norm_order != "pre",
         f"model.final_norm = {config.final_norm}": config.norm == "layer" and config.final_norm == "none",
