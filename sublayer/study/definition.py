@@ -18,6 +18,7 @@ from sublayer.study.match import Rule
 
 SHIPPED = Path(__file__).parent.parent / "studies"
 Scale = Literal["paper", "cpu"]
+Overrides = Sequence[str] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class StudyFile(Table):
 
 
 def load_study(
-    source: str, overrides: Sequence[str] = (), *, vary_texts: Sequence[str] = (), scale: Scale | None = None
+    source: str, overrides: Overrides = (), *, vary_texts: Sequence[str] = (), scale: Scale | None = None
 ) -> Study:
     """Load a study by shipped name or path, or make one of a recipe and ``--vary`` texts (none: a single arm).
 
@@ -94,7 +95,7 @@ def find_study(source: str) -> Path | None:
     return path if path.suffix == ".toml" and path.is_file() and "arms" in read_toml(path) else None
 
 
-def _load_recipe(source: str, overrides: Sequence[str]) -> LoadedRecipe:
+def _load_recipe(source: str, overrides: Overrides) -> LoadedRecipe:
     try:
         return load_recipe(source, overrides)
     except ConfigError as error:
@@ -104,7 +105,7 @@ def _load_recipe(source: str, overrides: Sequence[str]) -> LoadedRecipe:
         raise ConfigError(f"{error}, or the study {near}?") from None
 
 
-def _read_study(path: Path, overrides: Sequence[str], scale: Scale | None) -> Study:
+def _read_study(path: Path, overrides: Overrides, scale: Scale | None) -> Study:
     file = _validated(path)
     scale = scale or ("paper" if "paper" in file.scale else "cpu")
     if scale not in file.scale:
@@ -121,7 +122,7 @@ def _read_study(path: Path, overrides: Sequence[str], scale: Scale | None) -> St
     return Study(path.stem, file.title, file.source, file.match, file.seeds, tuple(arms))
 
 
-def _base(path: Path, scale: ScaleTable, overrides: Sequence[str]) -> LoadedRecipe:
+def _base(path: Path, scale: ScaleTable, overrides: Overrides) -> LoadedRecipe:
     beside = path.parent / scale.recipe
     is_file = scale.recipe not in shipped_recipes() and beside.exists()
     loaded = load_recipe(beside if is_file else scale.recipe, flatten(scale.set), origin=f"study {path.stem}")

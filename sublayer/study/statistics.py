@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -25,11 +26,7 @@ class Metric:
     is_lower_better: bool
 
 
-METRICS: dict[str, Metric] = {
-    "bits_per_byte": Metric("bits_per_byte", "bits per byte", True),
-    "bits_per_character": Metric("bits_per_character", "bits per character", True),
-    "loss": Metric("loss", "nats per token", True),
-}
+BITS_PER_BYTE = Metric("bits_per_byte", "bits per byte", is_lower_better=True)
 
 
 @dataclass(frozen=True)
@@ -85,6 +82,7 @@ def paired_interval(differences: Sequence[float], *, n_comparisons: int = 1) -> 
     return float(np.mean(differences)) - half, float(np.mean(differences)) + half
 
 
+@cache
 def critical_t(n_pairs: int, n_comparisons: int) -> float:
     """Give the two-sided t quantile with ``n_pairs - 1`` degrees of freedom, Bonferroni-corrected."""
     from scipy.stats import t

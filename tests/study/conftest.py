@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from sublayer.study.results import ArmResult, Costs, Curve, Failure, Reproduction, Results
-from sublayer.study.statistics import METRICS, compare_arms
-
-BITS = METRICS["bits_per_byte"]
+from sublayer.study.statistics import BITS_PER_BYTE, compare_arms
 
 
 @pytest.fixture
@@ -33,13 +31,13 @@ def _results(
     return Results(
         name="demo",
         title="Four tiny decoders on the prose of the Python installation",
-        metric=BITS,
+        metric=BITS_PER_BYTE,
         split="test",
         match="parameters",
         baseline=baseline,
         n_seeds=n_seeds,
         arms=arms,
-        differences=tuple(compare_arms(baseline, values, BITS, planned_seeds=n_seeds)),
+        differences=tuple(compare_arms(baseline, values, BITS_PER_BYTE, planned_seeds=n_seeds)),
         failures=(Failure(*failed, "the loss is not finite at step 41"),) if failed else (),
         reproduction=Reproduction(
             "sublayer compare gpt --vary model.ffn=gelu,swiglu --seeds 5",

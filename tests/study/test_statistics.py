@@ -12,7 +12,7 @@ from scipy.stats import ttest_rel
 
 from sublayer.errors import ConfigError
 from sublayer.study.statistics import (
-    METRICS,
+    BITS_PER_BYTE,
     Metric,
     compare_arms,
     critical_t,
@@ -22,7 +22,6 @@ from sublayer.study.statistics import (
     seeds_to_decide,
 )
 
-BITS = METRICS["bits_per_byte"]
 ACCURACY = Metric("accuracy", "accuracy", is_lower_better=False)
 RECORDS = Path(__file__).parents[2] / "records"
 
@@ -48,14 +47,14 @@ def test_interval_and_p_equal_those_of_scipy(pairs: list[tuple[float, float]]):
     if np.std(arm - baseline) < 1e-6:
         return
     values = {"baseline": seeded(*baseline), "arm": seeded(*arm)}
-    (difference,) = compare_arms("baseline", values, BITS, planned_seeds=len(pairs))
+    (difference,) = compare_arms("baseline", values, BITS_PER_BYTE, planned_seeds=len(pairs))
     expected = ttest_rel(arm, baseline)
     interval = expected.confidence_interval(0.95)
     assert difference.p == pytest.approx(expected.pvalue, rel=1e-6, abs=1e-12)
     assert (difference.low, difference.high) == pytest.approx((interval.low, interval.high), rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize(("metric", "verdict"), [(BITS, "better"), (ACCURACY, "worse")])
+@pytest.mark.parametrize(("metric", "verdict"), [(BITS_PER_BYTE, "better"), (ACCURACY, "worse")])
 def test_lower_is_better_or_worse_as_the_metric_says(metric: Metric, verdict: str):
     values = {"a": seeded(2.0, 2.1, 2.2), "b": seeded(1.0, 1.11, 1.2)}
     (difference,) = compare_arms("a", values, metric, planned_seeds=3)
@@ -80,7 +79,7 @@ def test_the_verdict_follows_the_interval_and_not_the_p_value_of_holm():
         "sure": seeded(*(5 + noisy / 100)),
         "unsure": seeded(*(0.85 + noisy)),
     }
-    sure, unsure = compare_arms("base", values, BITS, planned_seeds=5)
+    sure, unsure = compare_arms("base", values, BITS_PER_BYTE, planned_seeds=5)
     assert sure.verdict == "worse"
     assert unsure.p is not None
     assert unsure.p < 0.05
@@ -89,7 +88,7 @@ def test_the_verdict_follows_the_interval_and_not_the_p_value_of_holm():
 
 def test_equal_arms_cannot_be_told_apart():
     values = {"a": seeded(2.0, 2.1), "b": seeded(2.0, 2.1)}
-    (difference,) = compare_arms("a", values, BITS, planned_seeds=2)
+    (difference,) = compare_arms("a", values, BITS_PER_BYTE, planned_seeds=2)
     assert (difference.verdict, difference.mean, difference.p) == ("cannot tell", 0.0, 1.0)
     assert difference.more_seeds is None
     assert difference.note == "equal on every seed"
@@ -97,14 +96,14 @@ def test_equal_arms_cannot_be_told_apart():
 
 def test_the_same_difference_on_every_seed_is_decided_and_said():
     values = {"a": seeded(2.0, 2.5), "b": seeded(1.0, 1.5)}
-    (difference,) = compare_arms("a", values, BITS, planned_seeds=2)
+    (difference,) = compare_arms("a", values, BITS_PER_BYTE, planned_seeds=2)
     assert (difference.verdict, difference.low, difference.high) == ("better", -1.0, -1.0)
     assert difference.note == "the same difference on every seed"
 
 
 def test_failed_seeds_leave_the_pairs_that_both_arms_finished():
     values = {"a": {0: 1.0, 1: 1.0, 2: 1.1, 4: 1.2}, "b": {1: 2.0, 2: 2.2, 3: 2.0}}
-    (difference,) = compare_arms("a", values, BITS, planned_seeds=5)
+    (difference,) = compare_arms("a", values, BITS_PER_BYTE, planned_seeds=5)
     assert difference.seeds == (1, 2)
     assert difference.mean == pytest.approx(1.05)
     assert difference.note == "2 of 5 seeds finished in both arms"
@@ -112,8 +111,8 @@ def test_failed_seeds_leave_the_pairs_that_both_arms_finished():
 
 def test_an_arm_that_failed_everywhere_gets_no_interval_and_still_corrects_the_others():
     alone = {"a": seeded(1.0, 1.2, 1.1), "b": seeded(2.0, 2.3, 2.2)}
-    (without,) = compare_arms("a", alone, BITS, planned_seeds=3)
-    failed, beside = compare_arms("a", {"a": alone["a"], "c": {}, "b": alone["b"]}, BITS, planned_seeds=3)
+    (without,) = compare_arms("a", alone, BITS_PER_BYTE, planned_seeds=3)
+    failed, beside = compare_arms("a", {"a": alone["a"], "c": {}, "b": alone["b"]}, BITS_PER_BYTE, planned_seeds=3)
     assert (failed.verdict, failed.mean, failed.low, failed.p) == ("cannot tell", None, None, None)
     assert beside.high is not None
     assert without.high is not None
@@ -122,7 +121,7 @@ def test_an_arm_that_failed_everywhere_gets_no_interval_and_still_corrects_the_o
 
 def test_one_seed_is_too_few():
     with pytest.raises(ConfigError, match="at least 2"):
-        compare_arms("a", {"a": seeded(1.0), "b": seeded(2.0)}, BITS, planned_seeds=1)
+        compare_arms("a", {"a": seeded(1.0), "b": seeded(2.0)}, BITS_PER_BYTE, planned_seeds=1)
 
 
 @pytest.mark.parametrize(("mean", "sd", "n"), [(1.0, 1.0, 7), (-1.0, 1.0, 7), (1.0, 0.3, 3)])
@@ -146,7 +145,7 @@ def test_the_detectable_difference_is_decided_four_times_in_five(n_pairs: int, n
 
 def test_a_family_of_comparisons_errs_in_at_most_one_study_of_twenty():
     rng = np.random.default_rng(5)
-    n_studies, wrong = 1000, 0
+    n_studies, wrong = 400, 0
     for _ in range(n_studies):
         seed_effect = rng.normal(0, 0.02, size=5)
         values = {name: seeded(*(2 + seed_effect + rng.normal(0, 0.01, size=5))) for name in "abcd"}
@@ -168,7 +167,7 @@ def test_comparing_an_arm_with_itself_errs_at_most_eleven_times_in_a_hundred():
 
 
 def _quick(values: dict[str, dict[int, float]]) -> list:
-    return compare_arms("a", values, BITS, planned_seeds=5)
+    return compare_arms("a", values, BITS_PER_BYTE, planned_seeds=5)
 
 
 def _recorded_values() -> list[float]:

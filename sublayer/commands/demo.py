@@ -1,0 +1,24 @@
+"""``sublayer demo``: a whole comparison in a few minutes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sublayer.commands.base import JsonOption
+from sublayer.commands.compare import show
+
+EXAMPLE = "sublayer demo"
+
+
+def command(
+    out: Annotated[Path, typer.Option("--out", help="The study's folder.")] = Path("runs/demo"),
+    as_json: JsonOption = False,
+) -> None:
+    """Compare tiny decoders on the prose of the running Python installation, and write runs/demo/report.html.
+
+    It takes a few minutes on two cores. Run again, it finishes what is missing, or shows what there is.
+    """
+    from sublayer.study.runner import Options, run_study
+
+    show(*run_study("demo", [], Options(out=out)), as_json)

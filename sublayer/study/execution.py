@@ -1,0 +1,139 @@
+"""The runs of a study, one after another in this process: trained, scored on the test split, kept."""
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.layers import LoadedRecipe, vary
+from sublayer.data.prepare import Data
+from sublayer.errors import TrainingError
+from sublayer.evaluate.likelihood import Likelihood, score
+from sublayer.load import load
+from sublayer.run import train_run
+from sublayer.study.budget import ORIGIN, Settled
+from sublayer.study.folder import StudyFolder
+from sublayer.study.results import write_json
+from sublayer.study.tuning import Trial, choose_trial
+from sublayer.train.machine import choose_device
+from sublayer.train.progress import default_progress, format_seconds
+
+_BATCH_TOKENS = 4096
+_TEST, _FAILURE = "test.json", "failure.json"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run: its record and its test scores, or the message with which training failed."""
+
+    path: Path
+    record: Mapping[str, Any] | None = None
+    test: Mapping[str, float] | None = None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class ArmRuns:
+    """The runs of one arm: the trial that was chosen, and the outcome of each seed under it."""
+
+    settled: Settled
+    trial: Trial
+    outcomes: Mapping[int, Outcome]
+
+
+@dataclass
+class _Queue:
+    """How far the study has come; runs found finished do not count towards its pace."""
+
+    total: int
+    started: int = 0
+    seconds: list[float] = field(default_factory=list)
+
+    def label(self, arm: str, seed: int) -> str:
+        self.started += 1
+        left = self.total - self.started + 1
+        eta = f", about {format_seconds(left * sum(self.seconds) / len(self.seconds))} to go" if self.seconds else ""
+        return f"[{self.started}/{self.total}{eta}] {arm}, seed {seed}: "
+
+
+def run_arms(
+    folder: StudyFolder,
+    settled: Sequence[Settled],
+    trials: Sequence[Trial],
+    data: Mapping[str, Data],
+    *,
+    n_seeds: int,
+    device: str | None,
+) -> list[ArmRuns]:
+    """Train what is not yet trained: every trial of every arm on seed 0, then the chosen ones on the other seeds.
+
+    ``data`` is each arm's. A run that fails is kept as a failure and stops nothing; trained runs keep their model, not
+    their checkpoints.
+    """  # fmt: skip
+    queue = _Queue(len(settled) * (len(trials) + n_seeds - 1))
+
+    def run(position: int, trial: Trial, seed: int) -> Outcome:
+        arm = settled[position]
+        path = folder.run(position, arm.arm.name, trial.name, seed)
+        loaded = vary(trial.of(arm.loaded), {"train.seed": seed}, origin=ORIGIN)
+        label = queue.label(" ".join(filter(None, (arm.arm.name, trial.name))), seed)
+        begun = time.monotonic()
+        outcome = _run(path, loaded, data[arm.arm.name], label=label, device=device)
+        if time.monotonic() - begun > 1.0:
+            queue.seconds.append(time.monotonic() - begun)
+        return outcome
+
+    first = [{trial.name: run(position, trial, 0) for trial in trials} for position in range(len(settled))]
+    chosen = [choose_trial(trials, {name: _valid_loss(outcome) for name, outcome in tried.items()}) for tried in first]
+    outcomes = [{0: tried[trial.name]} for tried, trial in zip(first, chosen, strict=True)]
+    for seed in range(1, n_seeds):
+        for position, trial in enumerate(chosen):
+            outcomes[position][seed] = run(position, trial, seed)
+    return [ArmRuns(*each) for each in zip(settled, chosen, outcomes, strict=True)]
+
+
+def score_test(run: Path, data: Data, *, context: int, respect_boundaries: bool, device: str | None) -> Likelihood:
+    """Score the test split under a run's model, each token with at least half the context before it."""
+    return score(
+        load(run, device=choose_device(device)),
+        data.test,
+        context=context,
+        stride=max(1, context // 2),
+        batch_sequences=max(1, _BATCH_TOKENS // context),
+        respect_boundaries=respect_boundaries,
+    )
+
+
+def _run(path: Path, loaded: LoadedRecipe, data: Data, *, label: str, device: str | None) -> Outcome:
+    failure = _read(path / _FAILURE)
+    if failure is not None:
+        return Outcome(path, failure=str(failure["message"]))
+    try:
+        record = train_run(loaded, path, resume=True, device=device, progress=default_progress(label))
+    except TrainingError as error:
+        write_json(path / _FAILURE, {"message": str(error)})
+        return Outcome(path, failure=str(error))
+    test = _read(path / _TEST)
+    if test is None:
+        recipe = loaded.recipe.data
+        is_bounded = recipe.boundaries == "respect"
+        scored = score_test(path, data, context=recipe.context, respect_boundaries=is_bounded, device=device)
+        test = {"loss": scored.loss, "bits_per_byte": scored.bits_per_byte, "tokens": scored.tokens}
+        write_json(path / _TEST, test)
+    shutil.rmtree(path / "checkpoints", ignore_errors=True)
+    return Outcome(path, record, test)
+
+
+def _valid_loss(outcome: Outcome) -> float | None:
+    return None if outcome.record is None else float(outcome.record["valid"]["loss"])
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None

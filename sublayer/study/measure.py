@@ -1,0 +1,142 @@
+"""Seconds of an optimizer step: measured on random tokens where it fits, else extrapolated from a smaller one."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from sublayer.config.length import batch_sequences, resolve_optimizer, resolve_train
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve import resolve_model
+from sublayer.data.batches import Windows
+from sublayer.data.characters import ByteTokenizer
+from sublayer.data.split import Split
+from sublayer.data.store import TokenStore
+from sublayer.model.cost import flops_per_token
+from sublayer.model.transformer import build
+from sublayer.objective.causal import Causal
+from sublayer.train.distributed import World
+from sublayer.train.machine import choose_device, cores, fastest_precision
+from sublayer.train.step import TrainStep
+
+_LONGEST_S = 8.0
+_MOST_STEPS = 20
+_FEWEST_STEPS = 3
+_STEPS = 1000
+_UTILISATION = 0.25
+"""Share of the speed of a matrix product that a whole step reaches, for what cannot be measured at all."""
+_PROBE_WIDTH = 1024
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of an optimizer step, and whether such a step was taken."""
+
+    seconds: float
+    is_measured: bool
+
+
+class Stopwatch:
+    """Times the steps of several recipes within a budget for all of them."""
+
+    def __init__(self, device: str, budget_s: float) -> None:
+        self._device = choose_device(device)
+        self._ends = time.perf_counter() + budget_s
+        self._operations_per_s = _UTILISATION * _product_speed(self._device)
+
+    def precise(self, recipe: Recipe, d_model: int) -> Recipe:
+        """Choose the precision that a run of the recipe would have here, by measurement."""
+        train = recipe.train
+        if train.precision != "auto":
+            return recipe
+        precision = fastest_precision(self._device, d_model, train.threads or cores())
+        return recipe.model_copy(update={"train": train.model_copy(update={"precision": precision})})
+
+    def time(self, recipe: Recipe, *, vocab_size: int, fits: Callable[[Recipe], bool], n_left: int) -> StepTime:
+        """Time a step of a recipe whose precision is chosen; ``n_left`` recipes, this one included, share the budget.
+
+        Where the step does not fit, by ``fits`` (memory) or by time, a smaller one does: fewer windows, then fewer
+        blocks; its speed is then taken for that of the whole. What has no measurable relative is estimated from the
+        speed of matrix products.
+        """
+        share_s = (self._ends - time.perf_counter()) / n_left
+        whole = _operations(recipe, vocab_size)
+        for smaller in _smaller(recipe):
+            operations = _operations(smaller, vocab_size)
+            needed_s = (1 + _FEWEST_STEPS) * operations / self._operations_per_s
+            if needed_s <= share_s and fits(smaller):
+                seconds = self._measure(smaller, vocab_size, min(_LONGEST_S, share_s))
+                self._operations_per_s = operations / seconds
+                return StepTime(seconds * whole / operations, is_measured=smaller is recipe)
+        return StepTime(whole / self._operations_per_s, is_measured=False)
+
+    def _measure(self, recipe: Recipe, vocab_size: int, limit_s: float) -> float:
+        ends = time.perf_counter() + limit_s
+        train_step = _train_step(recipe, vocab_size, self._device)
+        taken = [_timed(train_step, 0, self._device)]
+        # The first step allocates what the others reuse, so it counts only where it must.
+        while time.perf_counter() + taken[-1] < ends and len(taken) <= _MOST_STEPS:
+            taken.append(_timed(train_step, len(taken), self._device))
+        return statistics.median(taken[1:] or taken)
+
+
+def _smaller(recipe: Recipe) -> Iterator[Recipe]:
+    yield recipe
+    n_sequences = batch_sequences(recipe)
+    while n_sequences > 1:
+        n_sequences = (n_sequences + 1) // 2
+        train = {"batch_sequences": n_sequences, "batch_tokens": None, "micro_batch_sequences": None}
+        recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update=train)})
+        yield recipe
+    fewest = recipe.model.share_inner * recipe.model.share_groups
+    n_layers = recipe.model.n_layers
+    while n_layers > fewest:
+        n_layers = max(fewest, n_layers // 2 // recipe.model.share_inner * recipe.model.share_inner)
+        recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"n_layers": n_layers})})
+        yield recipe
+
+
+def _operations(recipe: Recipe, vocab_size: int) -> float:
+    context = recipe.data.context
+    model = resolve_model(recipe.model, vocab_size=vocab_size, context=context)
+    return float(flops_per_token(model, context) * batch_sequences(recipe) * context)
+
+
+def _train_step(recipe: Recipe, vocab_size: int, device: torch.device) -> TrainStep:
+    context = recipe.data.context
+    config = resolve_model(recipe.model, vocab_size=vocab_size, context=context)
+    threads = recipe.train.threads or cores()
+    torch.set_num_threads(threads)
+    train = resolve_train(recipe, steps=_STEPS, valid_tokens=context, is_gpu=device.type == "cuda", threads=threads)
+    optimizer = resolve_optimizer(recipe.optimizer.model_copy(update={"warmup_steps": 1}), steps=_STEPS)
+    resolved = recipe.model_copy(update={"model": config, "train": train, "optimizer": optimizer})
+    ids = np.random.Generator(np.random.Philox(0)).integers(vocab_size, size=64 * (context + 1))
+    starts = np.zeros(1, dtype=np.int64)
+    split = Split("train", TokenStore(ids, starts, starts, len(ids), "", is_lossless=True), ByteTokenizer(), ("",))
+    windows = Windows(
+        split, context=context, batch_sequences=batch_sequences(recipe), seed=0, boundaries=recipe.data.boundaries
+    )
+    model = build(config, seed=0).to(device)
+    return TrainStep(resolved, Causal(model), windows, device=device, world=World(rank=0, size=1))
+
+
+def _timed(take_step: Callable[[int], object], step: int, device: torch.device) -> float:
+    begun = time.perf_counter()
+    take_step(step)
+    _wait(device)
+    return time.perf_counter() - begun
+
+
+def _product_speed(device: torch.device) -> float:
+    a, b = (torch.randn(_PROBE_WIDTH, _PROBE_WIDTH, device=device) for _ in range(2))
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        seconds = [_timed(lambda _: a @ b, 0, device) for _ in range(5)]
+    return 2 * _PROBE_WIDTH**3 / min(seconds)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,94 @@
+"""What this machine has, found without torch: its device, the memory and the disk that are free, its fast precision."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sublayer.config.recipe import Recipe
+from sublayer.model.memory import Precision
+
+DeviceKind = Literal["cpu", "cuda"]
+
+PROGRAM_BYTES = 400 << 20
+"""Resident memory of a process that has loaded torch and nothing else."""
+
+_MEMINFO = Path("/proc/meminfo")
+_CPUINFO = Path("/proc/cpuinfo")
+_GROUPS = (
+    (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+"""Where a container's limit stands: limit, use, and of it the cached files, which give way."""
+_QUERY = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """A machine's device and what is free on it, in bytes; None where the system does not say."""
+
+    device: DeviceKind
+    memory_bytes: int | None
+    disk_bytes: int | None
+    has_fast_bfloat16: bool
+
+    def precision(self, recipe: Recipe) -> Precision:
+        """Give the precision that a run will probably have: ``auto`` is measured when it starts."""
+        if recipe.train.precision != "auto":
+            return recipe.train.precision
+        return "bfloat16" if self.has_fast_bfloat16 else "float32"
+
+
+def find_resources(device: DeviceKind | None = None, folder: Path = Path()) -> Resources:
+    """Look at this machine: its GPU where it has one, unless ``device`` says otherwise; the disk of ``folder``."""
+    gpu_bytes = None if device == "cpu" else _free_gpu_memory()
+    kind: DeviceKind = device or ("cpu" if gpu_bytes is None else "cuda")
+    memory = gpu_bytes if kind == "cuda" else _free_memory()
+    return Resources(kind, memory, shutil.disk_usage(folder).free, kind == "cuda" or _has_fast_bfloat16())
+
+
+def _free_gpu_memory() -> int | None:
+    try:
+        done = subprocess.run(_QUERY, capture_output=True, text=True, timeout=3, check=True)
+        return int(done.stdout.split()[0]) << 20
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return None
+
+
+def _free_memory() -> int | None:
+    free = [each for each in (_available(), _free_in_group()) if each is not None]
+    if free:
+        return min(free)
+    names = getattr(os, "sysconf_names", {})
+    if "SC_PHYS_PAGES" in names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
+def _available() -> int | None:
+    try:
+        lines = _MEMINFO.read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _free_in_group() -> int | None:
+    for folder, limit_name, used_name, cached_name in _GROUPS:
+        try:
+            limit, used = (int((folder / name).read_text()) for name in (limit_name, used_name))
+            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            return limit - used + int(stat[cached_name])
+        except (OSError, ValueError, KeyError):  # also where the limit is "max", none
+            continue
+    return None
+
+
+def _has_fast_bfloat16() -> bool:
+    try:
+        flags = next(line for line in _CPUINFO.read_text().splitlines() if line.startswith(("flags", "Features")))
+    except (OSError, StopIteration):
+        return False
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags.split())

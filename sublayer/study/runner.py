@@ -1,0 +1,207 @@
+"""A comparison from beginning to end: arms, budgets, runs, verdicts, report."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.layers import LoadedRecipe
+from sublayer.config.paths import anchored
+from sublayer.config.recipe import Recipe
+from sublayer.data.prepare import Data
+from sublayer.errors import ConfigError, TrainingError
+from sublayer.run import measure_step
+from sublayer.session import Place, prepare_data, resolve
+from sublayer.study.budget import Measures, Settled, arm_model, arm_steps, settle
+from sublayer.study.collect import collect_arm, collect_failures, describe_environment
+from sublayer.study.definition import Overrides, Scale, Study, load_study
+from sublayer.study.execution import ArmRuns, run_arms
+from sublayer.study.folder import Request, StudyFolder
+from sublayer.study.match import Rule
+from sublayer.study.report import write_report
+from sublayer.study.results import REPORT, RESULTS, Reproduction, Results, results_to_json, write_json
+from sublayer.study.statistics import BITS_PER_BYTE, compare_arms
+from sublayer.study.tuning import make_trials
+from sublayer.train.distributed import World
+from sublayer.train.machine import choose_device
+
+DEFAULT_SEEDS = 5
+_MEASURE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compare; None is the study's own, or the default. ``vary`` and ``tune`` are ``field=a,b`` texts."""
+
+    vary: tuple[str, ...] = ()
+    match: Rule | None = None
+    seeds: int | None = None
+    tune: tuple[str, ...] = ()
+    scale: Scale | None = None
+    out: Path | None = None
+    device: str | None = None
+
+
+def compare(
+    source: str | Path,
+    overrides: Overrides = (),
+    *,
+    vary: Sequence[str] = (),
+    match: Rule | None = None,
+    seeds: int | None = None,
+    tune: Sequence[str] = (),
+    out: str | Path | None = None,
+) -> dict[str, Any]:
+    """Compare the arms of a study, or of a recipe and what varies, and return what ``sublayer compare --json`` prints.
+
+    ``vary`` and ``tune`` are texts such as ``"model.ffn=gelu,swiglu"``; ``match`` is parameters, flops, time or none.
+    Raises the errors of :mod:`sublayer.errors`.
+    """
+    folder = Path(out) if out is not None else None
+    options = Options(tuple(vary), match, seeds, tuple(tune), out=folder)
+    results, report = run_study(str(source), overrides, options)
+    return results_to_json(results, report)
+
+
+def run_study(source: str, overrides: Overrides, options: Options) -> tuple[Results, Path]:
+    """Run a study, or what is missing of it, and return its results and the path of its report.
+
+    Runs that fail are part of the results. Raises ConfigError and DataError before anything is trained, Interrupted in
+    between, and TrainingError, the report written, where no arm is left with two seeds to compare.
+    """
+    study = load_study(source, overrides, vary_texts=options.vary, scale=options.scale)
+    rule, n_seeds = options.match or study.match, options.seeds or study.n_seeds or DEFAULT_SEEDS
+    _check(study, n_seeds)
+    trials = make_trials(study.arms, options.tune)
+    folder = _folder(options.out, study.name, Request(study.arms, rule, options.tune))
+    folder.check()
+    measures = _Measured(options.device)
+    with folder.held():
+        data = {arm.name: measures.data(anchored(arm.loaded.recipe)) for arm in study.arms}
+        settled = _settle(folder, study, rule, measures, data[study.arms[0].name].checksums)
+        runs = run_arms(folder, settled, trials, data, n_seeds=n_seeds, device=options.device)
+        folder.add_report(n_seeds)
+        command = _command(source, overrides, options)
+        results = _results(study, rule, n_seeds, runs, measures, notes=_notes(folder, data), command=command)
+        report = folder.path / REPORT
+        write_report(results, report)
+        write_json(folder.path / RESULTS, results_to_json(results, report))
+    if all(difference.low is None for difference in results.differences):
+        raise TrainingError(f"no arm has two seeds that finished beside the baseline's: see {report}")
+    return results, report
+
+
+class _Measured:
+    """What the study reads and measures, each text once."""
+
+    def __init__(self, device: str | None) -> None:
+        self._device = device
+        self._data: dict[str, Data] = {}
+
+    def data(self, recipe: Recipe) -> Data:
+        key = f"{recipe.data.model_dump_json()} {recipe.init.run}"
+        if key not in self._data:
+            self._data[key] = prepare_data(recipe)
+        return self._data[key]
+
+    def measures(self, n_arms: int) -> Measures:
+        chosen = choose_device(self._device)
+        place = Place(chosen, World(rank=0, size=1))
+
+        def step_s(loaded: LoadedRecipe) -> float:
+            return measure_step(loaded, _MEASURE_SECONDS / n_arms, self._device)
+
+        return Measures(
+            vocab_size=lambda recipe: self.data(recipe).tokenizer.vocab_size,
+            train_tokens=lambda recipe: len(self.data(recipe).train.ids),
+            resolve=lambda recipe: resolve(recipe, self.data(recipe), place),
+            step_s=step_s,
+        )
+
+
+def _check(study: Study, n_seeds: int) -> None:
+    if n_seeds < 2:
+        raise ConfigError(f"--seeds {n_seeds} is too few to compare: an interval needs at least 2")
+    if len(study.arms) < 2:
+        raise ConfigError(
+            f"{study.name} alone has nothing to be compared with: say what varies, --vary model.ffn=gelu,swiglu"
+        )
+    if study.arms[0].loaded.origins.get("train.seed") == "command line":
+        raise ConfigError("train.seed has no effect on a comparison: its seeds are 0 to N - 1, with --seeds N")
+
+
+def _folder(out: Path | None, name: str, request: Request) -> StudyFolder:
+    if out is not None:
+        return StudyFolder(out, request)
+    folder, number = StudyFolder(Path("runs") / name, request), 2
+    while not folder.is_usable():
+        folder, number = StudyFolder(Path("runs") / f"{name}-{number}", request), number + 1
+    return folder
+
+
+def _settle(
+    folder: StudyFolder, study: Study, rule: Rule, measured: _Measured, checksums: Mapping[str, str]
+) -> list[Settled]:
+    folder.check_text(checksums)
+    settled = folder.settled(study.arms)
+    if settled is None:
+        settled = settle(study.arms, rule, measured.measures(len(study.arms)))
+        folder.begin(settled, checksums)
+    return settled
+
+
+def _results(
+    study: Study, rule: Rule, n_seeds: int, runs: Sequence[ArmRuns], measured: _Measured, *,
+    notes: tuple[str, ...], command: str,
+) -> Results:  # fmt: skip
+    measures, metric = measured.measures(len(runs)), BITS_PER_BYTE
+    arms = tuple(
+        collect_arm(
+            each, arm_model(each.settled.loaded, measures), metric, steps=arm_steps(each.settled.loaded, measures)
+        )
+        for each in runs
+    )
+    baseline = arms[0].name
+    values = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in arms}
+    return Results(
+        name=study.name,
+        title=study.title,
+        metric=metric,
+        split="test",
+        match=rule,
+        baseline=baseline,
+        n_seeds=n_seeds,
+        arms=arms,
+        differences=tuple(compare_arms(baseline, values, metric, planned_seeds=n_seeds)),
+        failures=collect_failures(runs),
+        reproduction=Reproduction(command, *describe_environment(runs)),
+        notes=notes,
+    )
+
+
+def _notes(folder: StudyFolder, data: Mapping[str, Data]) -> tuple[str, ...]:
+    notes = []
+    looks = folder.reported_seeds()
+    if len(looks) > 1:
+        notes.append(
+            f"This study was reported with {', '.join(map(str, looks))} seeds in turn. The intervals assume that the "
+            "number of seeds was chosen beforehand: a verdict that came with added seeds is less sure than it says."
+        )
+    lossy = [name for name, each in data.items() if not each.tokenizer.is_lossless]
+    if lossy:
+        notes.append(
+            f"The tokenizer of {', '.join(lossy)} does not keep every byte of the text: bits per byte leave out what "
+            "it loses."
+        )
+    return tuple(notes)
+
+
+def _command(source: str, overrides: Overrides, options: Options) -> str:
+    words = ["sublayer", "compare", source]
+    words += [f"{key}={value}" for key, value in overrides.items()] if isinstance(overrides, Mapping) else overrides
+    words += [word for text in options.vary for word in ("--vary", text)]
+    words += [word for text in options.tune for word in ("--tune", text)]
+    for name, value in (("match", options.match), ("seeds", options.seeds), ("scale", options.scale)):
+        words += [f"--{name}", str(value)] if value is not None else []
+    return shlex.join(words)
