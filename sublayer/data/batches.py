@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sublayer.data.split import Split
-from sublayer.errors import ConfigError, DataError
+from sublayer.errors import ConfigError
 
 IGNORED = -1
 """The target of a position that does not count."""
@@ -107,10 +107,10 @@ class Windows:
 
     def _random_starts(self, step: int) -> NDArray[np.int64]:
         draws = _draws(self._seed, _RANDOM, step, 2 * self.batch_sequences).reshape(-1, 2)
-        firsts, counts, weights = self._sources
+        firsts, counts, shares = self._sources
         # The top 53 bits of a draw are a uniform float below 1.
         uniform = (draws[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        chosen = np.minimum(np.searchsorted(np.cumsum(weights), uniform, side="right"), len(weights) - 1)
+        chosen = np.minimum(np.searchsorted(shares, uniform, side="right"), len(shares) - 1)
         return firsts[chosen] + (draws[:, 1] % counts[chosen].astype(np.uint64)).astype(np.int64)
 
     def _shuffled_starts(self, step: int) -> NDArray[np.int64]:
@@ -143,16 +143,9 @@ def _draws(seed: int, purpose: int, index: int, count: int) -> NDArray[np.uint64
 
 
 def _source_ranges(split: Split, context: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """First position, number of positions and probability of each source that windows are drawn from."""
-    n_tokens = len(split.ids)
-    bounds = np.array([0, n_tokens]) if split.weights is None else np.append(split.store.source_starts, n_tokens)
-    counts = np.diff(bounds) - context
-    if counts.min() < 1:
-        shortest = int(counts.argmin())
-        name = split.name if split.weights is None else f"{split.name} split of {split.sources[shortest]}"
-        raise DataError(
-            f"the {name}{' split' if split.weights is None else ''} has {counts[shortest] + context:,} tokens, fewer "
-            f"than data.context + 1 = {context + 1:,}: give more text or a smaller data.context"
-        )
+    """First position, number of positions and cumulative probability of each source that windows are drawn from."""
+    split.check_context(context)
+    firsts = np.zeros(1, dtype=np.int64) if split.weights is None else split.store.source_starts
+    counts = np.diff(np.append(firsts, len(split.ids))) - context
     weights = np.array([1.0] if split.weights is None else split.weights)
-    return bounds[:-1].astype(np.int64), counts.astype(np.int64), weights / weights.sum()
+    return firsts, counts, np.cumsum(weights / weights.sum())

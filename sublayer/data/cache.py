@@ -1,5 +1,6 @@
 """The cache folder: where prepared data lives, written so that no reader ever sees half a file."""
 
+import errno
 import hashlib
 import json
 import os
@@ -14,6 +15,16 @@ from sublayer.errors import DataError
 
 _REMEMBERED_BYTES = 64 << 20
 _ABANDONED_S = 24 * 3600.0
+_CANNOT_WRITE = {
+    errno.EACCES,
+    errno.EDQUOT,
+    errno.EEXIST,
+    errno.EIO,
+    errno.ENOSPC,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+}
 
 
 def cache_folder(cache: Path | None = None) -> Path:
@@ -43,7 +54,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
         unfinished.replace(path)
     except OSError as error:
-        if error.filename not in (None, str(unfinished), str(path), str(path.parent)):
+        if error.errno not in _CANNOT_WRITE:
             raise
         raise DataError(
             f"cannot write {path}: {error.strerror or error}; set SUBLAYER_CACHE to a folder with room"

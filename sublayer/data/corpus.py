@@ -1,14 +1,17 @@
 """Named corpora, and the sources that a recipe's paths and corpora stand for."""
 
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sublayer.config.data import Sources
 from sublayer.data.divide import SplitName
+from sublayer.data.download import Download, fetch, unzip
+from sublayer.data.lm1b import RELEASE, extract_release, find_release, read_release
 from sublayer.data.prose import python_prose
-from sublayer.data.text import Document, read_path
-from sublayer.errors import ConfigError
+from sublayer.data.text import Document, FileDocument, is_tar, read_path
+from sublayer.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True)
@@ -21,36 +24,136 @@ class Source:
     weight: float | None = None
 
 
-def _python(cache: Path) -> Source:
-    return Source("python", python_prose(cache))
-
-
-CORPORA: dict[str, Callable[[Path], Source]] = {"python": _python}
-
-
 def find_sources(path: Sources | None, corpus: Sources | None, cache: Path) -> tuple[Source, ...]:
-    """Find every text that ``data.path`` and ``data.corpus`` name."""
-    found = [_path_source(name, weight, cache) for name, weight in _entries(path)]
-    found += [_corpus_source(name, weight, cache) for name, weight in _entries(corpus)]
+    """Find every text that ``data.path`` and ``data.corpus`` name, in order.
+
+    A path with the layout of the lm1b release, or its archive, has the published split.
+    Raises ConfigError if neither names one, DataError where one cannot be read.
+    """
+    found = [replace(_read(name, cache), weight=weight) for name, weight in _entries(path)]
+    found += [replace(CORPORA[name](cache), weight=weight) for name, weight in _entries(corpus)]
     if not found:
-        raise ConfigError(f"no text: give data.path, or data.corpus as one of {', '.join(CORPORA)}")
+        raise ConfigError(f"there is no text: give data.path, or data.corpus as one of {', '.join(CORPORA)}")
     return tuple(found)
 
 
 def _entries(sources: Sources | None) -> list[tuple[str, float | None]]:
     if sources is None:
         return []
-    if isinstance(sources, str):
-        return [(sources, None)]
-    if isinstance(sources, tuple):
-        return [(name, None) for name in sources]
-    return list(sources.items())
+    if isinstance(sources, dict):
+        return list(sources.items())
+    return [(name, None) for name in ((sources,) if isinstance(sources, str) else sources)]
 
 
-def _path_source(name: str, weight: float | None, cache: Path) -> Source:
-    return Source(name, read_path(name, cache), weight=weight)
+def _read(name: str, cache: Path) -> Source:
+    path = Path(name).expanduser()
+    if path.is_file() and is_tar(path):
+        path = extract_release(path, cache)
+    release = find_release(path)
+    if release is not None:
+        return Source(name, published=read_release(release, cache))
+    return Source(name, read_path(name, cache))
 
 
-def _corpus_source(name: str, weight: float | None, cache: Path) -> Source:
-    source = CORPORA[name](cache)
-    return Source(source.name, source.documents, source.published, weight)
+def _python(cache: Path) -> Source:
+    return Source("python", python_prose(cache))
+
+
+_MAHONEY_BYTES = 100_000_000
+
+
+@dataclass(frozen=True)
+class _Mahoney:
+    """A file of 10^8 bytes, published as a zip file. Source: mattmahoney.net/dc/textdata.html."""
+
+    name: str
+    archive: Download
+    md5: str
+
+    def __call__(self, cache: Path) -> Source:
+        return Source(self.name, (FileDocument(self._find(cache), cache),))
+
+    def _find(self, cache: Path) -> Path:
+        target = cache / "corpora" / self.name
+        for folder in _folders(cache):
+            for path in (folder / self.name, folder / self.name / self.name):
+                if path.is_file():
+                    return self._checked(path)
+            if (folder / f"{self.name}.zip").is_file():
+                return unzip(folder / f"{self.name}.zip", self.name, target, md5=self.md5)
+        archive = target.with_name(f"{self.name}.zip")
+        try:
+            fetch(self.archive, archive)
+        except DataError as error:
+            raise DataError(f"{error}: {_remedy(self.name, self.archive, cache)}") from error
+        unzip(archive, self.name, target, md5=self.md5)
+        archive.unlink()
+        return target
+
+    def _checked(self, path: Path) -> Path:
+        n_bytes = path.stat().st_size
+        if n_bytes != _MAHONEY_BYTES:
+            raise DataError(
+                f"{path} has {n_bytes:,} bytes, {self.name} has {_MAHONEY_BYTES:,}: put the whole file there, or "
+                "name a part of it in data.path"
+            )
+        return path
+
+
+_LM1B = Download(
+    f"http://www.statmt.org/lm-benchmark/{RELEASE}.tar.gz",
+    1_792_209_805,
+    "sha256",
+    "01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e",
+)
+
+
+def _lm1b(cache: Path) -> Source:
+    for folder in _folders(cache):
+        release = find_release(folder) or find_release(folder / "lm1b")
+        if release is None and (folder / f"{RELEASE}.tar.gz").is_file():
+            release = extract_release(folder / f"{RELEASE}.tar.gz", cache)
+        if release is not None:
+            return Source("lm1b", published=read_release(release, cache))
+    try:
+        archive = fetch(_LM1B, cache / "corpora" / f"{RELEASE}.tar.gz")
+    except DataError as error:
+        raise DataError(f"{error}: {_remedy(f'{RELEASE}.tar.gz', _LM1B, cache)}") from error
+    return Source("lm1b", published=read_release(extract_release(archive, cache), cache))
+
+
+def _folders(cache: Path) -> list[Path]:
+    named = os.environ.get("SUBLAYER_DATA")
+    return [*([Path(named).expanduser()] if named else []), cache / "corpora"]
+
+
+def _remedy(name: str, download: Download, cache: Path) -> str:
+    folder = os.environ.get("SUBLAYER_DATA") or cache / "corpora"
+    return f"fetch it elsewhere and put {name} into {folder}, or name it in data.path"
+
+
+CORPORA: dict[str, Callable[[Path], Source]] = {
+    "python": _python,
+    "enwik8": _Mahoney(
+        "enwik8",
+        Download(
+            "https://mattmahoney.net/dc/enwik8.zip",
+            36_445_475,
+            "sha256",
+            "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
+        ),
+        "a1fa5ffddb56f4953e226637dabbb36a",
+    ),
+    "text8": _Mahoney(
+        "text8",
+        Download(
+            "https://mattmahoney.net/dc/text8.zip",
+            31_344_016,
+            "sha256",
+            "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
+        ),
+        "3bea1919949baf155f99411df5fada7e",
+    ),
+    "lm1b": _lm1b,
+}
+"""How each corpus of ``sublayer.config.data.CORPORA`` is found; a test holds the two together."""

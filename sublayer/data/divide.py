@@ -1,25 +1,16 @@
 """The division of a text into training, validation and test: pieces of documents, no byte in two of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
 from sublayer.data.characters import character_start
+from sublayer.data.piece import Piece
 from sublayer.data.text import Document
 from sublayer.errors import DataError
 
 SplitName = Literal["train", "valid", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "valid", "test")
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A range of a document's bytes; all of it where ``stop`` is None."""
-
-    document: Document
-    start: int = 0
-    stop: int | None = None
 
 
 Parts = Mapping[SplitName, tuple[Piece, ...]]

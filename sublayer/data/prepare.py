@@ -1,24 +1,31 @@
 """From the ``[data]`` table to splits of token ids: found, divided, encoded, stored."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 
-from sublayer.config.data import DataConfig
-from sublayer.data.cache import cache_folder, content_key
-from sublayer.data.characters import ByteTokenizer
-from sublayer.data.corpus import Source, find_sources
-from sublayer.data.divide import SPLITS, Piece, SplitName, divide
+import tokenizers
+
+from sublayer.config.data import TOKENIZERS, DataConfig, Sources
+from sublayer.data.cache import cache_folder, content_key, replacing
+from sublayer.data.characters import character_start
+from sublayer.data.corpus import find_sources
+from sublayer.data.divide import SPLITS, SplitName
+from sublayer.data.piece import Piece
 from sublayer.data.split import Split
 from sublayer.data.store import VERSION, read_store, write_store
+from sublayer.data.subword import before_whitespace
+from sublayer.data.texts import Texts, find_texts, whole_texts
+from sublayer.data.tokenizer import load_tokenizer, train_tokenizer
 from sublayer.data.vocabulary import Tokenizer
+from sublayer.errors import DataError
 
 
 @dataclass(frozen=True)
 class Data:
     """The three splits of a run and the tokenizer that they share.
 
-    ``checksums`` are the SHA-256 of each split's raw bytes and the tokenizer's fingerprint.
+    ``checksums`` are the SHA-256 of each split's raw bytes, and the tokenizer's fingerprint.
     """
 
     tokenizer: Tokenizer
@@ -33,28 +40,103 @@ class Data:
 
 
 def prepare(config: DataConfig, *, tokenizer: Tokenizer | None = None, cache: Path | None = None) -> Data:
-    """Find, divide, encode and store the text that a recipe names."""
+    """Find, divide, encode and store the text that a recipe names; a second time, open what is stored.
+
+    ``tokenizer`` replaces the recipe's (continuing from a run); one that is trained sees the training split alone.
+    ``cache`` is the folder of what is kept, by default SUBLAYER_CACHE or ``~/.cache/sublayer``.
+
+    Raises ConfigError where settings contradict each other, DataError where a text is missing, damaged, too short or
+    not of the encoding that the tokenizer needs, or the disk is full.
+    """
     folder = cache_folder(cache)
-    sources = find_sources(config.path, config.corpus, folder)
-    tokenizer = tokenizer or ByteTokenizer()
-    shares = dict(zip(SPLITS, (Fraction(9, 10), Fraction(1, 20), Fraction(1, 20)), strict=True))
-    is_utf8 = tokenizer.kind != "bytes"
-
-    def build(name: SplitName) -> Split:
-        key = content_key(
-            VERSION, tokenizer.fingerprint, name, [[doc.digest() for doc in source.documents] for source in sources]
-        )
-        path = folder / "tokens" / key
-        store = read_store(path)
-        if store is None:
-            write_store(path, [_pieces(source, name) for source in sources], tokenizer)
-            store = read_store(path)
-            assert store is not None, f"a store just written is whole: {path}"
-        return Split(name, store, tokenizer, tuple(source.name for source in sources))
-
-    def _pieces(source: Source, name: SplitName) -> tuple[Piece, ...]:
-        return divide(source.documents, shares, name=source.name, is_utf8=is_utf8)[name]
-
-    splits = {name: build(name) for name in SPLITS}
+    kind = config.tokenizer if tokenizer is None else tokenizer.kind
+    texts = find_texts(config, folder, is_utf8=kind != "bytes")
+    if tokenizer is None:
+        tokenizer = _tokenizer(config, texts, folder)
+    splits = {name: _split(name, texts, tokenizer, folder) for name in SPLITS}
+    splits["train"].check_context(config.context)
     checksums: dict[str, str] = {name: split.store.sha256 for name, split in splits.items()}
     return Data(tokenizer, **splits, checksums={**checksums, "tokenizer": tokenizer.fingerprint})
+
+
+def prepare_tokenizer(config: DataConfig, *, cache: Path | None = None) -> Tokenizer:
+    """Make or load the tokenizer of a recipe alone; one that is trained sees the training split alone.
+
+    Raises ConfigError and DataError as ``prepare`` does.
+    """
+    folder = cache_folder(cache)
+    if config.tokenizer not in TOKENIZERS:
+        return load_tokenizer(Path(config.tokenizer).expanduser())
+    return _tokenizer(config, find_texts(config, folder, is_utf8=config.tokenizer != "bytes"), folder)
+
+
+def prepare_text(
+    tokenizer: Tokenizer,
+    *,
+    path: Sources | None = None,
+    corpus: str | None = None,
+    split: SplitName = "test",
+    cache: Path | None = None,
+) -> Split:
+    """Encode a text to be scored: all of what ``path`` names, or one split of a named corpus.
+
+    Raises ConfigError if neither is given, DataError where it is missing, damaged, or shorter than two tokens.
+    """
+    folder = cache_folder(cache)
+    if corpus is not None:
+        texts = find_texts(DataConfig(corpus=corpus), folder, is_utf8=tokenizer.kind != "bytes")
+    else:
+        sources = find_sources(path, None, folder)
+        texts = whole_texts({each.name: each.documents or each.published[split] for each in sources}, split)
+    return _split(split, texts, tokenizer, folder)
+
+
+def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
+    kind = config.tokenizer
+    if kind not in TOKENIZERS:
+        return load_tokenizer(Path(kind).expanduser())
+    if kind == "bytes":
+        return train_tokenizer(kind, ())
+    key = content_key(VERSION, kind, config.vocab_size, tokenizers.__version__, texts.identity("train"))
+    path = cache / "tokenizers" / f"{key}.json"
+    if path.is_file():
+        try:
+            return load_tokenizer(path)
+        except DataError:
+            # A damaged file of the cache is made again, as if it were not there.
+            path.unlink(missing_ok=True)
+    pieces = [piece for source in texts.pieces("train") for piece in source]
+    trained = train_tokenizer(kind, _training_texts(pieces, kind), vocab_size=config.vocab_size)
+    with replacing(path) as file:
+        file.write(trained.serialize())
+    # Read back, so that a fresh tokenizer and a cached one are the same to the last bit.
+    return load_tokenizer(path)
+
+
+def _training_texts(pieces: list[Piece], kind: str) -> Iterator[bytes]:
+    cut = before_whitespace if kind == "bpe" else character_start
+    for piece in pieces:
+        for start, chunk in piece.chunks(cut):
+            if kind == "characters":
+                try:
+                    chunk.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise piece.not_utf8(start + error.start) from error
+            yield chunk
+
+
+def _split(name: SplitName, texts: Texts, tokenizer: Tokenizer, cache: Path) -> Split:
+    path = cache / "tokens" / content_key(VERSION, tokenizer.fingerprint, name, texts.identity(name))
+    store = read_store(path)
+    if store is None:
+        write_store(path, texts.pieces(name), tokenizer)
+        store = read_store(path)
+        assert store is not None, f"a store just written is whole: {path}"
+    sources = texts.sources(name)
+    if store.n_tokens < 2:
+        raise DataError(
+            f"the {name} split of {' and '.join(source.name for source in sources)} has {store.n_tokens} token(s); "
+            "2 are the least that can be scored: give a longer text"
+        )
+    weights = tuple(source.weight for source in sources if source.weight is not None) if name == "train" else ()
+    return Split(name, store, tokenizer, tuple(source.name for source in sources), weights or None)

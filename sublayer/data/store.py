@@ -8,7 +8,7 @@ import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,16 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.data.cache import replacing
-from sublayer.data.divide import Piece
+from sublayer.data.piece import Piece
 from sublayer.data.vocabulary import NotUtf8, Tokenizer
-from sublayer.errors import DataError
 
 VERSION = 1
 """Changes whenever equal content would be stored as other bytes."""
 
 _MAGIC = b"SUBLAYER"
 _TAIL = struct.Struct("<Q32s8s")
-_CHUNK_BYTES = 4 << 20
 _CHECKED_BYTES = 256 << 20
 
 
@@ -129,7 +127,11 @@ class _Writer:
         if self.document_starts and self.tokenizer.end_id is not None:
             self._append(np.array([self.tokenizer.end_id]))
         self.document_starts.append(self.n_tokens)
-        for chunk, ids in encode_piece(piece, self.tokenizer):
+        for start, chunk in piece.chunks(self.tokenizer.cut):
+            try:
+                ids = self.tokenizer.encode(chunk)
+            except NotUtf8 as error:
+                raise piece.not_utf8(start + error.position) from error
             self.sha256.update(chunk)
             self.n_bytes += len(chunk)
             self.is_lossless = self.is_lossless and _is_exact(self.tokenizer, chunk, ids)
@@ -157,41 +159,6 @@ class _Writer:
         self.file.write(data)
         self.crc = zlib.crc32(data, self.crc)
         self.n_tokens += len(ids)
-
-
-def encode_piece(piece: Piece, tokenizer: Tokenizer) -> Iterator[tuple[bytes, NDArray[np.int32]]]:
-    """Encode a piece of a document in chunks, cut where that changes no id.
-
-    Raises DataError with the document and the line of the first byte that the tokenizer cannot take.
-    """
-    for start, chunk in chunks(piece, tokenizer):
-        try:
-            yield chunk, tokenizer.encode(chunk)
-        except NotUtf8 as error:
-            line = piece.document.read()[: start + error.position].count(b"\n") + 1
-            raise DataError(
-                f"{piece.document.name}, line {line}: byte 0x{error.byte:02x} is not UTF-8, which "
-                "data.tokenizer = characters needs; mend the file or use data.tokenizer = bytes"
-            ) from error
-
-
-def chunks(piece: Piece, tokenizer: Tokenizer) -> Iterator[tuple[int, bytes]]:
-    """Cut a piece into chunks of a few megabytes where cutting changes no id; each with its position."""
-    text = piece.document.read()
-    stop = len(text) if piece.stop is None else piece.stop
-    start = piece.start
-    while start < stop:
-        n_bytes = _CHUNK_BYTES
-        chunk = text[start : min(start + n_bytes, stop)]
-        while start + n_bytes < stop:
-            # One byte more shows the tokenizer what follows the cut.
-            cut = tokenizer.cut(text[start : start + n_bytes + 1], n_bytes)
-            n_bytes = cut or 2 * n_bytes
-            chunk = text[start : min(start + n_bytes, stop)]
-            if cut:
-                break
-        yield start, chunk
-        start += len(chunk)
 
 
 def _is_exact(tokenizer: Tokenizer, text: bytes, ids: NDArray[np.int32]) -> bool:

@@ -19,7 +19,8 @@ Text = bytes | mmap.mmap
 """Raw bytes, of a large file without a copy in memory."""
 
 _SNIFFED_BYTES = 8000
-_ARCHIVES = (".7z", ".bz2", ".parquet", ".pdf", ".rar", ".tar", ".tbz2", ".tgz", ".txz", ".xz", ".zip")
+_ARCHIVES = (".7z", ".bz2", ".parquet", ".pdf", ".rar", ".xz", ".zip")
+_TARS = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
 class Document(Protocol):
@@ -114,6 +115,11 @@ def read_path(entry: str, cache: Path) -> tuple[FileDocument, ...]:
     return tuple(found)
 
 
+def is_tar(path: Path) -> bool:
+    """Tell by its name whether a file is a tar archive, compressed or not."""
+    return path.name.lower().endswith(_TARS)
+
+
 def _matches(pattern: str, cache: Path) -> list[FileDocument]:
     found: dict[Path, FileDocument] = {}
     for match in sorted(glob.glob(pattern, recursive=True)):
@@ -135,7 +141,7 @@ def _text_files(folder: Path, cache: Path) -> list[FileDocument]:
 
 def _is_text(path: Path) -> bool:
     suffix = path.suffix.lower()
-    if suffix in _ARCHIVES or (suffix in _DECOMPRESSORS and Path(path.stem).suffix.lower() == ".tar"):
+    if suffix in _ARCHIVES or is_tar(path):
         return False
     if suffix in _DECOMPRESSORS:
         return True
@@ -147,8 +153,8 @@ def _is_text(path: Path) -> bool:
 
 
 def _refuse_archive(path: Path) -> None:
-    if path.suffix.lower() in _ARCHIVES:
-        raise DataError(f"{path} is not text but {path.suffix}: unpack it first (.gz and .zst are read as they are)")
+    if path.suffix.lower() in _ARCHIVES or is_tar(path):
+        raise DataError(f"{path} is packed, not text: unpack it first (.gz and .zst are read as they are)")
 
 
 def _gunzip(path: Path) -> bytes:

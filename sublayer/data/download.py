@@ -1,0 +1,80 @@
+"""Files from their publishers: fetched once into the cache folder, checked, or asked for in one line."""
+
+import hashlib
+import http.client
+import sys
+import time
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from sublayer.data.cache import replacing
+from sublayer.errors import DataError
+
+_TIMEOUT_S = 30.0
+_BLOCK_BYTES = 1 << 20
+_REPORT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Download:
+    """A published file: where it is, its size, and its checksum by the hash function that its publishers chose."""
+
+    url: str
+    n_bytes: int
+    algorithm: str
+    checksum: str
+
+
+class _Readable(Protocol):
+    def read(self, n_bytes: int, /) -> bytes:
+        """Read up to so many bytes."""
+
+
+def fetch(download: Download, target: Path) -> Path:
+    """Download a file to ``target``, which appears when it is whole and checked; progress goes to standard error.
+
+    Raises DataError where there is no network, or what came is not the published file.
+    """
+    name = download.url.rpartition("/")[2]
+    try:
+        with urllib.request.urlopen(download.url, timeout=_TIMEOUT_S) as response, replacing(target) as file:
+            digest = _copy(response, file, hashlib.new(download.algorithm), f"downloading {name}", download.n_bytes)
+            if digest != download.checksum:
+                raise DataError(f"the download of {download.url} is damaged ({digest}): try again")
+    except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+        reason = getattr(error, "reason", error)
+        raise DataError(f"{name} cannot be downloaded from {download.url} ({reason})") from error
+    return target
+
+
+def unzip(archive: Path, member: str, target: Path, *, md5: str) -> Path:
+    """Extract one member of a zip file to ``target``, checked; no other name of the archive is used.
+
+    Raises DataError if it is not there or not what its publishers published.
+    """
+    try:
+        with zipfile.ZipFile(archive) as opened, opened.open(member) as source, replacing(target) as file:
+            digest = _copy(source, file, hashlib.md5(usedforsecurity=False), f"extracting {member}", None)
+            if digest != md5:
+                raise DataError(f"{member} in {archive} is not the published file (md5 {digest}): fetch it again")
+    except (zipfile.BadZipFile, EOFError, KeyError, zlib.error) as error:
+        raise DataError(f"{archive} is not a zip file with {member}: fetch it again") from error
+    return target
+
+
+def _copy(source: _Readable, target: BinaryIO, digest: "hashlib._Hash", what: str, n_bytes: int | None) -> str:
+    done, reported = 0, time.monotonic()
+    while block := source.read(_BLOCK_BYTES):
+        target.write(block)
+        digest.update(block)
+        done += len(block)
+        if time.monotonic() - reported > _REPORT_S:
+            reported = time.monotonic()
+            total = f" of {n_bytes / 1e6:.0f}" if n_bytes else ""
+            print(f"{what}: {done / 1e6:.0f}{total} MB", file=sys.stderr, flush=True)
+    return digest.hexdigest()
