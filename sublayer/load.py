@@ -49,7 +49,7 @@ def find_model(path: Path) -> Path:
         raise CheckpointError(f"{path} {what}: name a run, a checkpoint or a model folder")
     if (path / MANIFEST).is_file():
         verify_checkpoint(path)
-        return path
+        return path / MODEL_NAME
     if (path / RECIPE_NAME).is_file():
         final = path / MODEL_NAME
         return final if final.is_dir() else _best_checkpoint(path)
@@ -78,7 +78,8 @@ def _best_checkpoint(run: Path) -> Path:
     if newest is None:
         raise CheckpointError(f"{run} has no model and no whole checkpoint: train it (with --resume) first")
     best = read_state(newest).get("best")
-    return checkpoint_path(root, int(best["step"])) if isinstance(best, dict) else newest
+    chosen = checkpoint_path(root, int(best["step"])) if isinstance(best, dict) else newest
+    return chosen / MODEL_NAME
 
 
 def _check_format(folder: Path) -> None:
