@@ -61,6 +61,16 @@ def find_model(path: Path) -> Path:
     return path
 
 
+def find_recipe(path: Path) -> Path | None:
+    """Name the recipe of the run that a run's folder, checkpoint or model belongs to; None for other folders."""
+    folder = path.resolve()
+    if folder.name == MODEL_NAME:
+        folder = folder.parent
+    if folder.parent.name == CHECKPOINTS_NAME:
+        folder = folder.parent.parent
+    return folder / RECIPE_NAME if (folder / RECIPE_NAME).is_file() else None
+
+
 def check_device(name: str | torch.device) -> torch.device:
     """Turn a name into a device. Raises ConfigError where there is no such device."""
     try:

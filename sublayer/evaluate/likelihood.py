@@ -75,8 +75,7 @@ def windows(n_tokens: int, *, context: int, stride: int, max_tokens: int | None 
 
     Raises ConfigError unless 1 <= stride <= context, DataError if there is nothing to score.
     """
-    if not 1 <= stride <= context:
-        raise ConfigError(f"stride = {stride} must be at least 1 and at most the context of {context} tokens")
+    check_stride(stride, context)
     if n_tokens < 2:
         raise DataError(f"scoring needs at least 2 tokens (the first is context only), the text has {n_tokens}")
     n_later = max(0, math.ceil((n_tokens - 1 - context) / stride))
@@ -87,6 +86,12 @@ def windows(n_tokens: int, *, context: int, stride: int, max_tokens: int | None 
         return found
     n_kept = min(1 + max(0, (max_tokens - context) // stride), len(found))
     return [found[i * len(found) // n_kept] for i in range(n_kept)]
+
+
+def check_stride(stride: int, context: int) -> None:
+    """Raise ConfigError unless 1 <= stride <= context."""
+    if not 1 <= stride <= context:
+        raise ConfigError(f"stride = {stride} must be at least 1 and at most the context of {context} tokens")
 
 
 def score(
@@ -107,6 +112,9 @@ def score(
     ``respect_boundaries`` keeps attention and positions inside documents. ``batch_sequences`` windows are computed at
     a time, which changes speed and memory only. ``progress`` is told the tokens done and the tokens in all.
 
+    Where a lossy tokenizer made the ids, the bytes of a whole split are those that were read; of a part of it, and
+    for characters and words, they are those of the text that the ids stand for.
+
     The arithmetic is that of the model's weights, or of the caller's autocast; sums over batches are in float64.
     Raises ConfigError and DataError as :func:`windows` does.
     """
@@ -125,7 +133,11 @@ def score(
     finally:
         model.train(was_training)
     counts = _count(Counter(split), plan)
-    return Likelihood(nats, counts.tokens, counts.bytes, counts.characters, counts.words)
+    n_bytes = counts.bytes
+    if not split.store.is_lossless and counts.tokens == len(split.ids) - 1:
+        # What the ids of a lossy tokenizer stand for is not what was read, whose length is known for the whole.
+        n_bytes = split.store.n_bytes - int(split.tokenizer.token_bytes[split.ids[0]])
+    return Likelihood(nats, counts.tokens, n_bytes, counts.characters, counts.words)
 
 
 def _groups(plan: list[Window], size: int) -> Iterator[list[Window]]:

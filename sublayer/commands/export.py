@@ -1,0 +1,46 @@
+"""``sublayer export``: write a model in another system's format."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from sublayer.commands.base import JsonOption, emit
+
+EXAMPLE = "sublayer export runs/gpt --to huggingface exported"
+
+
+def command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, a checkpoint, or an imported folder.")],
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="The new folder.")],
+    system: Annotated[
+        Literal["huggingface"], typer.Option("--to", metavar="huggingface", help="The system whose format it gets.")
+    ] = "huggingface",
+    as_json: JsonOption = False,
+) -> None:
+    """Write a model so that transformers' AutoModelForCausalLM loads it, as GPT-2.
+
+    Models that GPT-2's class cannot represent are refused by field. Where transformers is installed, the logits of
+    the two are compared; the largest difference is shown and kept in certificate.json.
+    """
+    from sublayer.interop.huggingface import export_huggingface
+    from sublayer.load import load
+
+    model = load(run)
+    certificate = export_huggingface(model, out)
+    has_tokenizer = (out / "tokenizer.json").is_file()
+    emit({"model": str(out), "has_tokenizer": has_tokenizer, "certificate": certificate}, as_json, _render)
+
+
+def _render(result: Mapping[str, Any]) -> str:
+    from sublayer.interop.certificate import describe
+
+    what = "with its tokenizer" if result["has_tokenizer"] else "without a tokenizer"
+    return "\n".join(
+        [
+            f"exported: {result['model']}, {what}",
+            describe(result["certificate"]),
+            f"next: transformers.AutoModelForCausalLM.from_pretrained({result['model']!r})",
+        ]
+    )
