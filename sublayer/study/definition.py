@@ -18,6 +18,8 @@ from sublayer.study.match import Rule
 
 SHIPPED = Path(__file__).parent.parent / "studies"
 Scale = Literal["paper", "cpu"]
+DEFAULT_SEEDS = 5
+"""Runs of each arm of a comparison where nobody said how many."""
 Overrides = Sequence[str] | Mapping[str, Any]
 
 

@@ -2,8 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -18,9 +17,15 @@ from sublayer.data.store import TokenStore
 from sublayer.model.cost import flops_per_token
 from sublayer.model.transformer import build
 from sublayer.objective.causal import Causal
+from sublayer.study.fitting import fits_memory
+from sublayer.study.plan import Sized, StepTime
+from sublayer.study.resources import Resources
 from sublayer.train.distributed import World
-from sublayer.train.machine import choose_device, cores, fastest_precision
+from sublayer.train.machine import cores, fastest_precision
 from sublayer.train.step import TrainStep
+
+BUDGET_S = 55.0
+"""Wall clock of all measurements of a plan together, building the models included."""
 
 _LONGEST_S = 8.0
 _MOST_STEPS = 20
@@ -31,43 +36,42 @@ _UTILISATION = 0.25
 _PROBE_WIDTH = 1024
 
 
-@dataclass(frozen=True)
-class StepTime:
-    """Seconds of an optimizer step, and whether such a step was taken."""
-
-    seconds: float
-    is_measured: bool
-
-
 class Stopwatch:
-    """Times the steps of several recipes within a budget for all of them."""
+    """Times the steps of several arms within a budget for all of them; ``report`` hears what is being timed."""
 
-    def __init__(self, device: str, budget_s: float) -> None:
-        self._device = choose_device(device)
+    def __init__(self, resources: Resources, report: Callable[[str], None], budget_s: float = BUDGET_S) -> None:
         self._ends = time.perf_counter() + budget_s
+        self._resources = resources
+        self._report = report
+        self._device = torch.device(resources.device)
         self._operations_per_s = _UTILISATION * _product_speed(self._device)
 
-    def precise(self, recipe: Recipe, d_model: int) -> Recipe:
-        """Choose the precision that a run of the recipe would have here, by measurement."""
+    def __call__(self, arms: Sequence[Sized]) -> list[StepTime]:
+        """Time an optimizer step of each arm, in the precision that a run would have here.
+
+        Where a step does not fit into memory or time, a smaller one does: fewer windows, then fewer blocks; its speed
+        is taken for that of the whole. What has no relative that fits is estimated from the speed of matrix products.
+        """
+        times = []
+        for position, arm in enumerate(arms):
+            self._report(f"measuring {arm.arm.name} ({position + 1} of {len(arms)})")
+            share_s = (self._ends - time.perf_counter()) / (len(arms) - position)
+            times.append(self._time(self._precise(arm.recipe, arm.model.d_model), arm.vocab_size, share_s))
+        return times
+
+    def _precise(self, recipe: Recipe, d_model: int) -> Recipe:
         train = recipe.train
         if train.precision != "auto":
             return recipe
         precision = fastest_precision(self._device, d_model, train.threads or cores())
         return recipe.model_copy(update={"train": train.model_copy(update={"precision": precision})})
 
-    def time(self, recipe: Recipe, *, vocab_size: int, fits: Callable[[Recipe], bool], n_left: int) -> StepTime:
-        """Time a step of a recipe whose precision is chosen; ``n_left`` recipes, this one included, share the budget.
-
-        Where the step does not fit, by ``fits`` (memory) or by time, a smaller one does: fewer windows, then fewer
-        blocks; its speed is then taken for that of the whole. What has no measurable relative is estimated from the
-        speed of matrix products.
-        """
-        share_s = (self._ends - time.perf_counter()) / n_left
+    def _time(self, recipe: Recipe, vocab_size: int, share_s: float) -> StepTime:
         whole = _operations(recipe, vocab_size)
         for smaller in _smaller(recipe):
             operations = _operations(smaller, vocab_size)
             needed_s = (1 + _FEWEST_STEPS) * operations / self._operations_per_s
-            if needed_s <= share_s and fits(smaller):
+            if needed_s <= share_s and fits_memory(smaller, vocab_size, self._resources) is not False:
                 seconds = self._measure(smaller, vocab_size, min(_LONGEST_S, share_s))
                 self._operations_per_s = operations / seconds
                 return StepTime(seconds * whole / operations, is_measured=smaller is recipe)

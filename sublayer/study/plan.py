@@ -1,99 +1,247 @@
 """What arms will cost, before anything is spent."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sublayer.config.layers import LoadedRecipe
-from sublayer.config.length import batch_sequences, resolve_train, run_steps
+from sublayer.config.length import batch_sequences, run_steps
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.train import LENGTHS
-from sublayer.errors import ConfigError
 from sublayer.model.cost import Parameters, count_parameters, flops_per_token
-from sublayer.model.memory import FLOAT32_BYTES, optimizer_states, training_memory
 from sublayer.study.arms import Arm
+from sublayer.study.definition import DEFAULT_SEEDS, Study
+from sublayer.study.fitting import batches, fits_memory, run_disk, smallest_change, step_memory
 from sublayer.study.match import Match, Rule, apply_match, match_arms
-from sublayer.study.resources import PROGRAM_BYTES, Resources
+from sublayer.study.resources import Resources
 from sublayer.study.vocabulary import expected_vocabulary
 
-BUDGET_S = 55.0
-"""Wall clock of all measurements together, building the models included."""
+
+@dataclass(frozen=True)
+class Sized:
+    """An arm as it would run: its recipe, matched, and its model with the vocabulary that is expected."""
+
+    arm: Arm
+    loaded: LoadedRecipe
+    model: ModelConfig
+    vocab_size: int
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe itself."""
+        return self.loaded.recipe
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of an optimizer step: taken, or extrapolated from a smaller one."""
+
+    seconds: float
+    is_measured: bool
+
+
+Clock = Callable[[Sequence[Sized]], Sequence[StepTime]]
 
 
 @dataclass(frozen=True)
 class ArmPlan:
     """What one run of an arm takes; None where it is not known.
 
-    ``is_measured`` tells whether ``seconds_per_step`` was measured on such a step, or extrapolated. ``change`` is the
-    smallest one that makes it fit, as settings; None where it fits or none was found.
+    ``fits_memory`` and ``fits_disk`` compare with what is free; ``change`` is the smallest one that makes the step fit.
     """
 
     name: str
     parameters: Parameters
     flops_per_token: int
     memory_bytes: int
-    seconds_per_step: float | None
-    is_measured: bool | None
+    disk_bytes: int
+    micro_batch_sequences: int
+    precision: str
+    step_time: StepTime | None
     match: Match | None
     steps: int | None
     tokens: int | None
     hours: float | None
-    disk_bytes: int
     fits_memory: bool | None
     fits_disk: bool | None
     change: tuple[str, ...] | None
-    precision: str
-    micro_batch_sequences: int
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The arms, what they are matched by, what the machine has, and what had to be assumed."""
+    """The arms, what they are matched by, and what had to be assumed or left open."""
 
     arms: tuple[ArmPlan, ...]
     rule: Rule
-    resources: Resources
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Draft:
-    arm: Arm
-    recipe: Recipe
-    model: ModelConfig
-    vocab_size: int
-
-
-def make_plan(
-    arms: Sequence[Arm], rule: Rule, resources: Resources, *, measure: bool, report: Callable[[str], None]
-) -> Plan:
-    """Plan every arm; ``measure`` takes real steps, and ``report`` hears what is being measured.
+def make_plan(arms: Sequence[Arm], rule: Rule, resources: Resources, clock: Clock | None = None) -> Plan:
+    """Plan one run of every arm, the first of them the baseline; ``clock`` measures steps.
 
     Raises ConfigError for arms that cannot be matched or have no meaning.
     """
     vocabularies = [expected_vocabulary(arm.loaded.recipe) for arm in arms]
-    notes = [each.note for each in vocabularies if each.note]
-    drafts = [_draft(arm, arm.loaded, each.size) for arm, each in zip(arms, vocabularies, strict=True)]
-    if rule == "parameters":
-        matches = match_arms(arms, [draft.model for draft in drafts], rule)
-        drafts = [
-            _draft(draft.arm, apply_match(draft.arm, match), draft.vocab_size)
-            for draft, match in zip(drafts, matches, strict=True)
-        ]
-    times = _measured(drafts, resources, report) if measure else None
-    if times is not None:
-        drafts = [replace(draft, recipe=recipe) for draft, (recipe, _, _) in zip(drafts, times, strict=True)]
-    seconds = None if times is None else [each for _, each, _ in times]
-    steps = _steps(drafts[0].recipe, None if seconds is None else seconds[0])
-    if rule != "parameters":
-        matches = match_arms(arms, [draft.model for draft in drafts], rule, steps=steps, step_seconds=seconds)
-        notes += _unmatched(rule, matches, measure=measure)
-    elif None not in matches:
-        pass
+    sized = [_size(arm, arm.loaded, each.size) for arm, each in zip(arms, vocabularies, strict=True)]
+    matches = match_arms(arms, [each.model for each in sized], rule)
+    sized = [
+        _size(each.arm, apply_match(each.arm, match), each.vocab_size)
+        for each, match in zip(sized, matches, strict=True)
+    ]
+    times = clock(sized) if clock else [None] * len(sized)
+    steps = _steps(sized[0].recipe, times[0])
+    if rule in ("flops", "time"):
+        seconds = [time.seconds for time in times if time is not None]
+        matches = match_arms(arms, [each.model for each in sized], rule, steps=steps, step_seconds=seconds or None)
     plans = []
-    for position, (draft, match) in enumerate(zip(drafts, matches, strict=True)):
-        time = None if times is None else times[position][1:]
-        plans.append(_plan(draft, match, resources, time=time, baseline=drafts[0].recipe, baseline_steps=steps))
-    return Plan(tuple(plans), rule, resources, tuple(dict.fromkeys(notes)))
+    for each, time, match in zip(sized, times, matches, strict=True):
+        n_steps = _arm_steps(each, match, time, baseline=sized[0].recipe, baseline_steps=steps)
+        # Minutes are the baseline's; the others get its steps, or its time.
+        minutes = each.recipe.train.minutes if each is sized[0] or rule == "time" else None
+        plans.append(_plan(each, resources, time=time, match=match, steps=n_steps, minutes=minutes))
+    notes = [
+        *(each.note for each in vocabularies if each.note),
+        *_open_questions(sized[0].recipe, rule, steps, matches),
+    ]
+    return Plan(tuple(plans), rule, tuple(dict.fromkeys(notes)))
+
+
+def default_seeds(study: Study) -> int:
+    """Give the number of runs of each arm where nobody said: the study's, or that of ``compare``, or one."""
+    return study.n_seeds or (DEFAULT_SEEDS if len(study.arms) > 1 else 1)
+
+
+def plan_to_json(plan: Plan, resources: Resources, n_seeds: int) -> dict[str, Any]:
+    """Write a plan, and what all its runs with ``n_seeds`` seeds take together, as plain values."""
+    hours = [arm.hours for arm in plan.arms if arm.hours is not None]
+    disk = n_seeds * sum(arm.disk_bytes for arm in plan.arms)
+    is_single = len(plan.arms) == 1
+    return {
+        "arms": [_arm_to_json(arm, is_single=is_single) for arm in plan.arms],
+        "match": None if is_single else plan.rule,
+        "total": {
+            "runs": n_seeds * len(plan.arms),
+            "hours": n_seeds * sum(hours) if len(hours) == len(plan.arms) else None,
+            "disk_bytes": disk,
+            "fits_disk": None if resources.disk_bytes is None else disk <= resources.disk_bytes,
+        },
+        "available": {
+            "device": resources.device,
+            "memory_bytes": resources.memory_bytes,
+            "disk_bytes": resources.disk_bytes,
+        },
+        "notes": list(plan.notes),
+    }
+
+
+def _arm_to_json(arm: ArmPlan, *, is_single: bool) -> dict[str, Any]:
+    match = None
+    if arm.match is not None and not is_single:
+        match = {
+            "overrides": list(arm.match.overrides),
+            "residual": arm.match.residual,
+            "is_unequal": arm.match.is_unequal,
+        }
+    return {
+        "name": arm.name,
+        "parameters": asdict(arm.parameters),
+        "flops_per_token": arm.flops_per_token,
+        "memory_bytes": arm.memory_bytes,
+        "seconds_per_step": arm.step_time.seconds if arm.step_time else None,
+        "is_extrapolated": not arm.step_time.is_measured if arm.step_time else None,
+        "match": match,
+        "steps": arm.steps,
+        "tokens": arm.tokens,
+        "hours": arm.hours,
+        "disk_bytes": arm.disk_bytes,
+        "precision": arm.precision,
+        "micro_batch_sequences": arm.micro_batch_sequences,
+        "fits": {"memory": arm.fits_memory, "disk": arm.fits_disk},
+        "change": None if arm.change is None else list(arm.change),
+    }
+
+
+def _size(arm: Arm, loaded: LoadedRecipe, vocab_size: int) -> Sized:
+    recipe = loaded.recipe
+    return Sized(
+        arm, loaded, resolve_model(recipe.model, vocab_size=vocab_size, context=recipe.data.context), vocab_size
+    )
+
+
+def _plan(
+    sized: Sized,
+    resources: Resources,
+    *,
+    time: StepTime | None,
+    match: Match | None,
+    steps: int | None,
+    minutes: float | None,
+) -> ArmPlan:
+    recipe, vocab_size = sized.recipe, sized.vocab_size
+    disk = run_disk(recipe, vocab_size)
+    fits = fits_memory(recipe, vocab_size, resources)
+    sequences = batches(recipe, resources).micro_batch_sequences
+    assert sequences is not None, "a filled table has micro-batches"
+    change = None
+    if fits is False:
+        change = smallest_change(sized.loaded, sequences, lambda other: fits_memory(other, vocab_size, resources))
+    return ArmPlan(
+        name=sized.arm.name,
+        parameters=count_parameters(sized.model),
+        flops_per_token=flops_per_token(sized.model, recipe.data.context),
+        memory_bytes=step_memory(recipe, vocab_size, resources).total,
+        disk_bytes=disk,
+        micro_batch_sequences=sequences,
+        precision=resources.precision(recipe),
+        step_time=time,
+        match=match,
+        steps=steps,
+        tokens=None if steps is None else steps * _tokens_per_step(recipe),
+        hours=_hours(steps, time, minutes),
+        fits_memory=fits,
+        fits_disk=None if resources.disk_bytes is None else disk <= resources.disk_bytes,
+        change=change,
+    )
+
+
+def _steps(recipe: Recipe, time: StepTime | None) -> int | None:
+    if all(getattr(recipe.train, name) is None for name in LENGTHS):
+        return None
+    if recipe.train.minutes is None:
+        return run_steps(recipe, train_tokens=None)
+    return None if time is None else max(1, int(60 * recipe.train.minutes / time.seconds))
+
+
+def _arm_steps(
+    sized: Sized, match: Match | None, time: StepTime | None, *, baseline: Recipe, baseline_steps: int | None
+) -> int | None:
+    matched = [text for text in (match.overrides if match else ()) if text.startswith("train.steps=")]
+    if matched:
+        return int(matched[0].partition("=")[2])
+    train = sized.recipe.train
+    if train.minutes is not None and train.minutes == baseline.train.minutes and baseline_steps is not None:
+        # Minutes are turned into steps once, for the baseline; an arm with other batches gets as many tokens.
+        return max(1, round(baseline_steps * _tokens_per_step(baseline) / _tokens_per_step(sized.recipe)))
+    return _steps(sized.recipe, time)
+
+
+def _hours(steps: int | None, time: StepTime | None, minutes: float | None) -> float | None:
+    if steps is not None and time is not None:
+        return steps * time.seconds / 3600
+    return None if minutes is None else minutes / 60
+
+
+def _tokens_per_step(recipe: Recipe) -> int:
+    return batch_sequences(recipe) * recipe.data.context
+
+
+def _open_questions(recipe: Recipe, rule: Rule, steps: int | None, matches: Sequence[Match | None]) -> list[str]:
+    notes = []
+    if steps is None and recipe.train.epochs is not None:
+        notes.append("how many steps an epoch has is known once the text is read")
+    if None in matches:
+        what = "--measure" if rule == "time" or recipe.train.minutes is not None else "train.steps or train.tokens"
+        notes.append(f"matching by {rule} changes the number of steps: give {what} to know them")
+    return notes

@@ -1,0 +1,81 @@
+"""Whether a run fits into a machine's memory and disk, and the smallest change that would make it fit."""
+
+from collections.abc import Callable, Iterator
+
+from sublayer.config.layers import LoadedRecipe, vary
+from sublayer.config.length import resolve_train
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve import resolve_model
+from sublayer.config.train import TrainConfig
+from sublayer.errors import ConfigError
+from sublayer.model.cost import count_parameters
+from sublayer.model.memory import FLOAT32_BYTES, Memory, optimizer_states, training_memory
+from sublayer.study.resources import PROGRAM_BYTES, Resources
+
+_BESIDES_NEWEST = 3
+"""Checkpoints beside the newest ones: the best, the one being written, and the final model (less, but whole here)."""
+
+
+def batches(recipe: Recipe, resources: Resources) -> TrainConfig:
+    """Fill what ``[train]`` leaves open about batches; lengths are not looked at."""
+    # Only the batches are wanted, so any length and any split will do.
+    return resolve_train(recipe, steps=1, valid_tokens=1, is_gpu=resources.device == "cuda", threads=1)
+
+
+def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> Memory:
+    """Estimate the peak memory of an optimizer step of a recipe on this machine."""
+    context = recipe.data.context
+    sequences = batches(recipe, resources).micro_batch_sequences
+    assert sequences is not None, "a filled table has micro-batches"
+    return training_memory(
+        resolve_model(recipe.model, vocab_size=vocab_size, context=context),
+        sequences=sequences,
+        context=context,
+        optimizer=recipe.optimizer,
+        precision=resources.precision(recipe),
+    )
+
+
+def fits_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> bool | None:
+    """Tell whether a step and the program around it fit into the memory that is free; None where that is unknown."""
+    if resources.memory_bytes is None:
+        return None
+    program = PROGRAM_BYTES if resources.device == "cpu" else 0
+    return step_memory(recipe, vocab_size, resources).total + program <= resources.memory_bytes
+
+
+def run_disk(recipe: Recipe, vocab_size: int) -> int:
+    """Estimate the bytes that a run's folder has at most: checkpoints with optimizer states, and the model."""
+    model = resolve_model(recipe.model, vocab_size=vocab_size, context=recipe.data.context)
+    checkpoint = FLOAT32_BYTES * count_parameters(model).training * (1 + optimizer_states(recipe.optimizer))
+    return checkpoint * (recipe.train.keep_checkpoints + _BESIDES_NEWEST)
+
+
+def smallest_change(
+    loaded: LoadedRecipe, sequences: int, fits: Callable[[Recipe], bool | None]
+) -> tuple[str, ...] | None:
+    """Find the settings that change least and make a recipe fit; None where none of these does.
+
+    Tried in order: micro-batches smaller than ``sequences``, which change nothing that is computed; fewer blocks; a
+    narrower model; each with the largest value that fits.
+    """
+    for change in _changes(loaded.recipe, sequences):
+        try:
+            recipe = vary(loaded, change).recipe
+        except ConfigError:  # a width that the recipe's other settings do not take
+            continue
+        if fits(recipe):
+            return change
+    return None
+
+
+def _changes(recipe: Recipe, sequences: int) -> Iterator[tuple[str, ...]]:
+    for n in range(sequences - 1, 0, -1):
+        yield (f"train.micro_batch_sequences={n}",)
+    model = recipe.model
+    one = ("train.micro_batch_sequences=1",) if sequences > 1 else ()
+    fewest = model.share_inner * model.share_groups
+    for n_layers in range(model.n_layers - model.share_inner, fewest - 1, -model.share_inner):
+        yield (*one, f"model.n_layers={n_layers}")
+    for d_model in range(model.d_model - model.n_heads, 0, -model.n_heads):
+        yield (*one, f"model.d_model={d_model}")
