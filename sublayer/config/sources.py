@@ -1,5 +1,6 @@
 """Where layers come from: shipped recipes, recipe files, finished runs and ``key=value`` texts."""
 
+import datetime
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +43,8 @@ def find_source(source: str, folder: Path = Path()) -> Source:
             raise ConfigError(f"{source} is a folder without a {RUN_RECIPE}: name a run, a recipe file or a recipe")
         return Source(path / RUN_RECIPE, path.resolve().name, f"run {source}")
     if path.is_file():
-        return Source(path, path.stem, f"recipe {source}")
+        is_in_run = path.name == RUN_RECIPE
+        return Source(path, path.resolve().parent.name if is_in_run else path.stem, f"recipe {source}")
     raise ConfigError(_not_found(source))
 
 
@@ -124,7 +126,10 @@ def _parse_value(text: str) -> Any:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
-    return parsed["value"] if parsed.keys() == {"value"} else text
+    value = parsed["value"]
+    # No field takes a date or a time, so such a text is a name; a line break would start another key.
+    is_text = isinstance(value, datetime.date | datetime.time) or len(parsed) > 1
+    return text if is_text else value
 
 
 def _extended(table: Mapping[str, Any], source: Source) -> Source | None:

@@ -29,6 +29,10 @@ def test_a_run_is_found_by_its_folder(tmp_path: Path):
     assert (find_source("a", tmp_path).name, find_source("a", tmp_path).origin) == ("a", "run a")
 
 
+def test_a_runs_recipe_given_as_a_file_is_named_after_the_run(tmp_path: Path):
+    assert find_source(write(tmp_path / "a" / "recipe.toml", "")).name == "a"
+
+
 def test_a_shipped_name_wins_over_a_folder_of_that_name(tmp_path: Path):
     write(tmp_path / "gpt" / "recipe.toml", "")
     assert find_source("gpt", tmp_path).origin == "recipe gpt"
@@ -128,6 +132,8 @@ def test_a_recipe_that_is_not_text_is_a_config_error(tmp_path: Path):
         ('["ffn*0.5", "attention"]', ["ffn*0.5", "attention"]),
         ("{enwik8 = 1.0}", {"enwik8": 1.0}),
         ("a,b", "a,b"),
+        ("2020-01-31", "2020-01-31"),
+        ("07:30:00", "07:30:00"),
         ("", ""),
         ("1\nother = 2", "1\nother = 2"),
     ],

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from sublayer.config.idle import is_idle
@@ -70,8 +72,10 @@ def parameters(name: str) -> int:
     return count_parameters(resolve_model(recipe.model, vocab_size=256, context=recipe.data.context)).total
 
 
-def test_gpt_has_the_parameters_that_it_says():
-    assert round(parameters("gpt") / 1e6, 1) == 2.8
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_the_cost_says_the_parameters_that_there_are(name: str):
+    said = re.search(r"([\d.]+) M parameters", load_recipe(name).recipe.cost)
+    assert said is None or float(said[1]) == round(parameters(name) / 1e6, 1)
 
 
 @pytest.mark.parametrize("name", ["modern", "macaron"])

@@ -1,0 +1,44 @@
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import sublayer
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = "import sys, sublayer; print({'torch', 'pydantic', 'numpy'} & set(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "set()"
+
+
+def test_the_version_is_that_of_the_distribution():
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    assert sublayer.__version__ == project["version"]
+    shown = subprocess.run([sys.executable, "-m", "sublayer", "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout == f"sublayer {project['version']}\n"
+
+
+def test_public_functions_can_be_called_whichever_module_was_imported_first():
+    code = """
+import sublayer
+functions = [sublayer.load, sublayer.from_recipe, sublayer.train, sublayer.compare]
+import sublayer.load, sublayer.train.loop as loop
+assert loop.__name__ == "sublayer.train.loop"
+for function in [*functions, sublayer.load, sublayer.from_recipe, sublayer.train, sublayer.compare]:
+    try:
+        function()
+    except TypeError as error:
+        print(str(error).partition(" missing ")[0])
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert answer.stderr == ""
+    assert answer.stdout.split() == ["load()", "from_recipe()", "train()", "compare()"] * 2
+
+
+def test_public_names_are_listed_and_others_are_refused():
+    assert {"load", "train", "compare", "from_recipe", "ConfigError"} <= set(dir(sublayer))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        sublayer.nothing  # noqa: B018
