@@ -20,9 +20,16 @@ from sublayer.errors import Interrupted, SublayerError, TrainingError
 DONE, MISTAKE, FAILED, INTERRUPTED = 0, 2, 3, 130
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo", "Compare tiny models on built-in text, in a few minutes."),
+    "recipes": ("recipes", "List the recipes, or show one with the origin of each value."),
+    "fields": ("fields", "List every field of a recipe: unit, default, when it counts."),
+    "plan": ("plan", "Say what a run or a comparison will cost, without starting it."),
     "train": ("train", "Train a recipe, or go on with a run."),
-    "recipes": ("recipes", "List the recipes, or show one resolved with the origin of each value."),
-    "fields": ("fields", "List every field that a recipe may set: unit, default, and when it counts."),
+    "compare": ("compare", "Say which variants are better at an equal budget, and how surely."),
+    "evaluate": ("evaluate", "Score how well a model predicts a text."),
+    "tokenize": ("tokenize", "Train a tokenizer, or show the tokens of a text."),
+    "import": ("import_", "Make another system's model one of ours."),
+    "export": ("export", "Write a model in another system's format."),
 }
 """Each command's module in ``sublayer.commands``, which has ``command`` and ``EXAMPLE``, and its line of help."""
 
@@ -67,14 +74,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     group = get_command(_app(next((word for word in words if not word.startswith("-")), "")))
+    code = DONE
     try:
         with group.make_context("sublayer", words) as context:
             group.invoke(context)
     except typer.Exit as stop:
-        return stop.exit_code
-    finally:
+        code = stop.exit_code
+    if sys.stdout is not None:
         sys.stdout.flush()
-    return DONE
+    return code
 
 
 def _app(wanted: str) -> typer.Typer:
@@ -86,7 +94,8 @@ def _app(wanted: str) -> typer.Typer:
     for name, (module, line) in COMMANDS.items():
         if name == wanted:
             loaded = import_module(f"sublayer.commands.{module}")
-            app.command(name, short_help=line, epilog=f"Example: {loaded.EXAMPLE}")(_framed(loaded.command))
+            # \b keeps the example on a line of its own, to be copied.
+            app.command(name, short_help=line, epilog=f"\b\nExample: {loaded.EXAMPLE}")(_framed(loaded.command))
         else:
             app.command(name, short_help=line)(_not_wanted)
     return app
