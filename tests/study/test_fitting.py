@@ -1,0 +1,70 @@
+"""What fits a machine, and the smallest change of what does not."""
+
+from dataclasses import replace
+
+import pytest
+
+from sublayer.config.layers import LoadedRecipe, load_recipe, vary
+from sublayer.study.fitting import batches, fits_memory, run_disk, smallest_change, step_memory
+from sublayer.study.resources import PROGRAM_BYTES, Resources
+
+CPU = Resources("cpu", memory_bytes=1 << 40, disk_bytes=1 << 40, has_fast_bfloat16=False)
+GPU = replace(CPU, device="cuda", has_fast_bfloat16=True)
+
+
+def change(loaded: LoadedRecipe, limit: int) -> tuple[str, ...] | None:
+    resources = replace(CPU, memory_bytes=limit + PROGRAM_BYTES)
+    sequences = batches(loaded.recipe, resources).micro_batch_sequences
+    assert sequences is not None
+    return smallest_change(loaded, sequences, lambda recipe: fits_memory(recipe, 256, resources))
+
+
+def needed(loaded: LoadedRecipe, *settings: str) -> int:
+    return step_memory(vary(loaded, settings).recipe, 256, CPU).total
+
+
+def test_a_step_fits_up_to_the_last_byte() -> None:
+    recipe = load_recipe("gpt").recipe
+    total = step_memory(recipe, 256, CPU).total
+    assert fits_memory(recipe, 256, replace(CPU, memory_bytes=total + PROGRAM_BYTES))
+    assert fits_memory(recipe, 256, replace(CPU, memory_bytes=total + PROGRAM_BYTES - 1)) is False
+    assert fits_memory(recipe, 256, replace(CPU, memory_bytes=None)) is None
+
+
+def test_a_gpu_takes_the_batch_whole_and_holds_no_program() -> None:
+    recipe = load_recipe("gpt").recipe
+    assert batches(recipe, GPU).micro_batch_sequences == 16
+    assert batches(recipe, CPU).micro_batch_sequences == 4
+    total = step_memory(recipe, 256, GPU).total
+    assert fits_memory(recipe, 256, replace(GPU, memory_bytes=total))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["train.micro_batch_sequences=11"],
+        ["train.micro_batch_sequences=1", "model.n_layers=3"],
+        ["train.micro_batch_sequences=1", "model.d_model=60"],
+    ],
+)
+def test_the_largest_value_that_fits_is_found(settings: list[str]) -> None:
+    loaded = load_recipe("gpt", ["train.micro_batch_sequences=16"])
+    assert change(loaded, needed(loaded, *settings)) == tuple(settings)
+
+
+def test_shared_blocks_are_taken_away_by_whole_units() -> None:
+    loaded = load_recipe("gpt", ["model.share=all", "model.share_inner=2", "train.micro_batch_sequences=1"])
+    assert change(loaded, needed(loaded, "model.n_layers=4")) == ("model.n_layers=4",)
+    assert change(loaded, needed(loaded, "model.n_layers=4") - 1) == ("model.n_layers=2",)
+
+
+def test_where_nothing_fits_nothing_is_said() -> None:
+    assert change(load_recipe("gpt"), 1000) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "states"), [([], 2), (["optimizer.kind=sgd"], 1), (["optimizer.kind=sgd", "optimizer.momentum=0"], 0)]
+)
+def test_a_run_s_disk_is_that_of_the_checkpoints_that_it_keeps(settings: list[str], states: int) -> None:
+    recipe = load_recipe("gpt", [*settings, "train.keep_checkpoints=4"]).recipe
+    assert run_disk(recipe, 256) == (4 + 3) * 4 * 2_767_872 * (1 + states)

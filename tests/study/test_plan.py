@@ -1,0 +1,173 @@
+"""A plan says what arms take, and fits or says what would."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sublayer.cli import main
+from sublayer.config.sources import shipped_recipes
+from sublayer.errors import ConfigError
+from sublayer.study.definition import load_study
+from sublayer.study.match import Match, Rule
+from sublayer.study.plan import ArmPlan, Plan, Sized, StepTime, default_seeds, make_plan, plan_to_json
+from sublayer.study.resources import Resources
+
+PLENTY = Resources("cpu", memory_bytes=1 << 50, disk_bytes=1 << 50, has_fast_bfloat16=True)
+
+
+def planned(*settings: str, vary: Sequence[str] = (), rule: Rule = "parameters", seconds: Sequence[float] = ()) -> Plan:
+    def clock(arms: Sequence[Sized]) -> list[StepTime]:
+        return [StepTime(each, is_measured=True) for each, _ in zip(seconds, arms, strict=True)]
+
+    study = load_study("gpt", settings, vary_texts=vary)
+    return make_plan(study.arms, rule, PLENTY, clock if seconds else None)
+
+
+def only(*settings: str, **options: Any) -> ArmPlan:
+    (arm,) = planned(*settings, **options).arms
+    return arm
+
+
+def test_a_plan_knows_parameters_operations_and_memory_but_no_time() -> None:
+    arm = only(
+        "model.n_layers=12", "model.d_model=768", "model.n_heads=12", "model.vocab_size=50257", "data.context=1024"
+    )
+    assert arm.parameters.total == 124_439_808
+    block = 12 * 768**2 + 1024 * 768
+    assert arm.flops_per_token == 6 * (12 * block + 50257 * 768)
+    assert arm.memory_bytes > 16 * arm.parameters.total
+    assert arm.step_time is None
+    assert (arm.steps, arm.tokens, arm.hours) == (None, None, 10 / 60)
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps", "tokens"),
+    [
+        (["train.steps=7", "train.batch_sequences=3", "data.context=64"], 7, 7 * 3 * 64),
+        (["train.tokens=1000", "train.batch_sequences=3", "data.context=64"], 6, 6 * 3 * 64),
+        (["train.steps=7", "train.batch_tokens=100", "data.context=64"], 7, 7 * 2 * 64),
+        (["train.epochs=2"], None, None),
+    ],
+)
+def test_a_length_is_given_in_steps_and_tokens(settings: list[str], steps: int | None, tokens: int | None) -> None:
+    arm = only(*settings)
+    assert (arm.steps, arm.tokens) == (steps, tokens)
+
+
+def test_measured_seconds_turn_minutes_into_steps_and_steps_into_hours() -> None:
+    assert only("train.minutes=3", seconds=[0.5]).steps == 360
+    assert only("train.steps=7200", seconds=[0.5]).hours == pytest.approx(1.0)
+
+
+def test_arms_are_planned_with_their_matched_width() -> None:
+    plan = planned("model.bias=false", vary=["model.ffn=relu,swiglu"])
+    assert [arm.match for arm in plan.arms] == [Match((), 0.0), Match(("model.d_ff=512",), 0.0)]
+    assert plan.arms[0].parameters == plan.arms[1].parameters
+    assert plan.arms[0].flops_per_token == plan.arms[1].flops_per_token
+
+
+def test_unmatched_arms_are_planned_as_they_are() -> None:
+    plan = planned(vary=["model.ffn=relu,swiglu"], rule="none")
+    assert plan.arms[1].parameters.total > 1.2 * plan.arms[0].parameters.total
+    assert plan.arms[1].match is not None
+    assert plan.arms[1].match.is_unequal
+
+
+def test_arms_matched_by_time_run_as_long() -> None:
+    plan = planned("train.minutes=10", vary=["model.ffn=relu,swiglu"], rule="time", seconds=[0.5, 0.6])
+    assert [arm.steps for arm in plan.arms] == [1200, 1000]
+    assert [arm.hours for arm in plan.arms] == pytest.approx([1 / 6, 1 / 6])
+
+
+def test_arms_of_other_batches_get_the_tokens_of_the_baseline_s_minutes() -> None:
+    plan = planned("train.minutes=10", vary=["train.batch_sequences=8,16"], rule="none", seconds=[0.5, 0.9])
+    assert [arm.steps for arm in plan.arms] == [1200, 600]
+    assert plan.arms[0].tokens == plan.arms[1].tokens
+    assert [arm.hours for arm in plan.arms] == pytest.approx([1200 * 0.5 / 3600, 600 * 0.9 / 3600])
+
+
+@pytest.mark.parametrize(("rule", "what"), [("flops", "--measure"), ("time", "--measure")])
+def test_what_cannot_be_matched_yet_is_said(rule: Rule, what: str) -> None:
+    plan = planned("train.minutes=10", vary=["model.ffn=relu,swiglu"], rule=rule)
+    assert [arm.match for arm in plan.arms] == [None, None]
+    assert any(f"matching by {rule}" in note and what in note for note in plan.notes)
+
+
+def test_an_assumed_vocabulary_is_said_once() -> None:
+    plan = planned("data.tokenizer=characters", vary=["model.ffn=relu,gelu"])
+    assert [note for note in plan.notes if "counted as 256" in note] == [plan.notes[0]]
+
+
+def test_sharing_arms_are_refused_by_parameters_and_planned_by_operations() -> None:
+    with pytest.raises(ConfigError, match=r"which would take model\.d_ff = \d+"):
+        planned(vary=["model.share=none,all"])
+    plan = planned("train.steps=100", vary=["model.share=none,all"], rule="flops")
+    assert plan.arms[1].steps == 100
+    assert plan.arms[1].parameters.executed == plan.arms[0].parameters.total
+
+
+def test_what_does_not_fit_is_said_with_the_smallest_change_that_would() -> None:
+    study = load_study("gpt", ["train.micro_batch_sequences=16"])
+    needed = make_plan(study.arms, "none", PLENTY).arms[0].memory_bytes
+    tight = replace(PLENTY, memory_bytes=needed + (400 << 20) - 1, disk_bytes=1000)
+    (arm,) = make_plan(study.arms, "none", tight).arms
+    assert (arm.fits_memory, arm.fits_disk, arm.change) == (False, False, ("train.micro_batch_sequences=15",))
+    (fitting,) = make_plan(load_study("gpt", arm.change or ()).arms, "none", tight).arms
+    assert fitting.fits_memory
+    assert make_plan(study.arms, "none", PLENTY).arms[0].change is None
+
+
+def test_the_json_has_the_promised_fields_and_totals_over_seeds() -> None:
+    study = load_study("gpt", ["train.steps=7200"], vary_texts=["model.ffn=relu,swiglu"])
+    assert default_seeds(study) == 5
+    clock = lambda arms: [StepTime(0.5, is_measured=False)] * len(arms)  # noqa: E731
+    plan = plan_to_json(make_plan(study.arms, "parameters", PLENTY, clock), PLENTY, 3)
+    arm = plan["arms"][1]
+    assert set(arm["parameters"]) == {"total", "training", "non_embedding", "executed"}
+    assert {"name", "flops_per_token", "memory_bytes", "seconds_per_step"} < set(arm)
+    assert (arm["name"], arm["seconds_per_step"], arm["is_extrapolated"]) == ("ffn=swiglu", 0.5, True)
+    assert plan["total"]["runs"] == 6
+    assert plan["total"]["hours"] == pytest.approx(6.0)
+    assert plan["total"]["disk_bytes"] == 3 * sum(each["disk_bytes"] for each in plan["arms"])
+    assert json.loads(json.dumps(plan)) == plan
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_every_shipped_recipe_is_planned_within_seconds_and_without_data(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = time.perf_counter()
+    assert main(["plan", name, "data.path=no/such/file", "--json"]) == 0
+    assert time.perf_counter() - begun < 5
+    plan = json.loads(capsys.readouterr().out.splitlines()[-1])
+    (arm,) = plan["arms"]
+    assert arm["seconds_per_step"] is None
+    assert arm["parameters"]["total"] > 0
+
+
+def test_a_plan_is_made_without_torch() -> None:
+    code = "import sys; from sublayer.cli import main; main(['plan', 'gpt']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "2,767,872" in done.stdout
+
+
+def test_the_table_names_arms_and_what_matching_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "gpt", "model.bias=false", "--vary", "model.ffn=relu,swiglu", "--seeds", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "ffn=swiglu" in out
+    assert "model.d_ff=512" in out
+    assert "4 runs" in out
+
+
+def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "gpt", "--vary", "model.share=none,all"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1

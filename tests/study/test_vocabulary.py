@@ -1,0 +1,47 @@
+"""A vocabulary's size is known, or assumed and said, before any text is read."""
+
+from pathlib import Path
+
+import pytest
+
+from sublayer.config.layers import load_recipe
+from sublayer.data.characters import CharacterTokenizer
+from sublayer.errors import ConfigError
+from sublayer.study.vocabulary import expected_vocabulary
+
+
+@pytest.mark.parametrize(
+    ("settings", "size"),
+    [
+        ([], 256),
+        (["data.tokenizer=bpe"], 8192),
+        (["data.tokenizer=bpe", "data.vocab_size=500"], 500),
+        (["data.tokenizer=characters", "data.vocab_size=97"], 97),
+    ],
+)
+def test_a_kind_of_tokenizer_counts_as_what_it_will_train(settings: list[str], size: int) -> None:
+    vocabulary = expected_vocabulary(load_recipe("gpt", settings).recipe)
+    assert (vocabulary.size, vocabulary.note) == (size, "")
+
+
+def test_unknown_characters_are_assumed_and_said() -> None:
+    vocabulary = expected_vocabulary(load_recipe("gpt", ["data.tokenizer=characters"]).recipe)
+    assert vocabulary.size == 256
+    assert "counted as 256" in vocabulary.note
+
+
+def test_a_tokenizer_s_file_has_its_own_size(tmp_path: Path) -> None:
+    CharacterTokenizer("abc").save(tmp_path / "tokenizer.json")
+    recipe = load_recipe("gpt", [f"data.tokenizer={tmp_path / 'tokenizer.json'}"]).recipe
+    assert expected_vocabulary(recipe).size == 4
+
+
+@pytest.mark.parametrize("place", ["model", "checkpoints/step-00000007/model", "."])
+def test_the_tokenizer_of_a_run_comes_with_it(tmp_path: Path, place: str) -> None:
+    CharacterTokenizer("abcde").save(tmp_path / place / "tokenizer.json")
+    assert expected_vocabulary(load_recipe("gpt", [f"init.run={tmp_path}"]).recipe).size == 6
+
+
+def test_a_run_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has no tokenizer\.json"):
+        expected_vocabulary(load_recipe("gpt", [f"init.run={tmp_path}"]).recipe)
