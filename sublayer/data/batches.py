@@ -55,7 +55,8 @@ class Windows:
     ``random``: each window starts at a uniform position of the split; in a weighted mixture, a source is drawn by its
     weight, then a position within it. ``shuffled``: consecutive windows that share no target, each once per epoch, in
     a new random order each epoch; what is left at the end of the split and is shorter than a window is never used.
-    ``respect``: no target lies in another document than its token, and batches carry ``document_ids``.
+    ``respect``: no target lies in another document than its token, and batches carry ``document_ids`` (where there
+    is more than one document).
 
     Raises DataError if the split, or a weighted source of it, has no window; ConfigError if a weighted mixture is
     asked for in shuffled order.
@@ -78,7 +79,7 @@ class Windows:
         self.batch_sequences = batch_sequences
         self._seed = seed
         self._mode = mode
-        self._respects = boundaries == "respect"
+        self._respects = boundaries == "respect" and len(split.document_starts) > 1
         self._sources = _source_ranges(split, context)
         self._orders: dict[int, NDArray[np.int64]] = {}
 

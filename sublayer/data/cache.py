@@ -7,7 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,16 +15,8 @@ from sublayer.errors import DataError
 
 _REMEMBERED_BYTES = 64 << 20
 _ABANDONED_S = 24 * 3600.0
-_CANNOT_WRITE = {
-    errno.EACCES,
-    errno.EDQUOT,
-    errno.EEXIST,
-    errno.EIO,
-    errno.ENOSPC,
-    errno.ENOTDIR,
-    errno.EPERM,
-    errno.EROFS,
-}
+_NO_ACCESS = {errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EPERM, errno.EROFS}
+_NO_ROOM = {errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
 
 
 def cache_folder(cache: Path | None = None) -> Path:
@@ -54,13 +46,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
         unfinished.replace(path)
     except OSError as error:
-        if error.errno not in _CANNOT_WRITE:
+        if error.errno not in _NO_ACCESS | _NO_ROOM:
             raise
         raise DataError(
             f"cannot write {path}: {error.strerror or error}; set SUBLAYER_CACHE to a folder with room"
         ) from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            unfinished.unlink()
 
 
 def file_digest(path: Path, cache: Path) -> str:

@@ -32,7 +32,7 @@ def divide(documents: Sequence[Document], shares: Shares, *, name: str, is_utf8:
 
 def _contiguous(document: Document, shares: Shares, *, is_utf8: bool) -> Parts:
     text = document.read()
-    parts: dict[SplitName, tuple[Piece, ...]] = {name: () for name in SPLITS}
+    parts: dict[SplitName, tuple[Piece, ...]] = dict.fromkeys(SPLITS, ())
     start, total = 0, Fraction(0)
     for name in (name for name in SPLITS if name in shares):
         total += shares[name]

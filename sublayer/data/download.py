@@ -76,5 +76,5 @@ def _copy(source: _Readable, target: BinaryIO, digest: "hashlib._Hash", what: st
         if time.monotonic() - reported > _REPORT_S:
             reported = time.monotonic()
             total = f" of {n_bytes / 1e6:.0f}" if n_bytes else ""
-            print(f"{what}: {done / 1e6:.0f}{total} MB", file=sys.stderr, flush=True)
+            sys.stderr.write(f"{what}: {done / 1e6:.0f}{total} MB\n")
     return digest.hexdigest()

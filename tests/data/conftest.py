@@ -1,0 +1,41 @@
+"""Shared by the tests of data: a cache of their own, and splits made by hand."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sublayer.data.characters import ByteTokenizer
+from sublayer.data.split import Split
+from sublayer.data.store import TokenStore
+
+MakeSplit = Callable[..., Split]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def make_split() -> MakeSplit:
+    def make(
+        ids: Sequence[int],
+        *,
+        document_starts: Sequence[int] = (0,),
+        source_starts: Sequence[int] = (0,),
+        weights: tuple[float, ...] | None = None,
+    ) -> Split:
+        store = TokenStore(
+            ids=np.array(ids, dtype=np.uint16),
+            document_starts=np.array(document_starts),
+            source_starts=np.array(source_starts),
+            n_bytes=len(ids),
+            sha256="0" * 64,
+            is_lossless=True,
+        )
+        names = tuple(f"source {index}" for index in range(len(source_starts)))
+        return Split("train", store, ByteTokenizer(), names, weights)
+
+    return make

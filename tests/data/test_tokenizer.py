@@ -1,0 +1,84 @@
+import json
+
+import pytest
+
+from sublayer.data.characters import ByteTokenizer, CharacterTokenizer
+from sublayer.data.subword import SubwordTokenizer
+from sublayer.data.tokenizer import load_tokenizer, train_tokenizer
+from sublayer.errors import ConfigError, DataError
+
+TEXT = "a naïve text with an émigré\n".encode() * 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "cls"), [("bytes", ByteTokenizer), ("characters", CharacterTokenizer), ("bpe", SubwordTokenizer)]
+)
+def test_each_kind_is_trained_saved_and_loaded(tmp_path, kind, cls):
+    tokenizer = train_tokenizer(kind, [TEXT], vocab_size=None if kind == "bytes" else 270)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    loaded = load_tokenizer(tmp_path)
+    assert isinstance(loaded, cls)
+    assert tokenizer.kind == loaded.kind == kind
+    assert loaded.fingerprint == tokenizer.fingerprint
+    assert loaded.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
+    assert loaded.decode(loaded.encode(TEXT)) == TEXT
+    assert loaded.vocab_size == tokenizer.vocab_size == len(loaded.token_bytes) == len(loaded.token_characters)
+
+
+def test_different_tokenizers_have_different_fingerprints():
+    found = [
+        train_tokenizer("bytes", ()),
+        train_tokenizer("characters", [b"ab"]),
+        train_tokenizer("characters", [b"abc"]),
+        train_tokenizer("bpe", [TEXT], vocab_size=260),
+        train_tokenizer("bpe", [TEXT], vocab_size=261),
+    ]
+    assert len({tokenizer.fingerprint for tokenizer in found}) == 5
+
+
+def test_bpe_has_8192_ids_by_default():
+    words = " ".join(f"{number:x}" for number in range(40_000)).encode()
+    assert train_tokenizer("bpe", [words]).vocab_size == 8192
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(ConfigError, match="'words' cannot be trained; it is one of bytes, characters, bpe"):
+        train_tokenizer("words", [TEXT])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read the tokenizer .*tokenizer.json"),
+        ("{", "tokenizer.json is not a tokenizer: it is not JSON"),
+        ("[]", "holds no JSON object"),
+        ("{}", "is not a tokenizer that the tokenizers library reads"),
+        ('{"model": {"type": "BPE", "vocab": {}, "merges": ["a b"]}}', "is not a tokenizer that the tokenizers library"),
+        ('{"format": "sublayer-tokenizer", "version": 2, "kind": "bytes"}', "is of version 2, this program reads 1"),
+        ('{"format": "sublayer-tokenizer", "version": 1, "kind": "words"}', "is not a tokenizer of bytes or characters"),
+        (
+            json.dumps({"format": "sublayer-tokenizer", "version": 1, "kind": "characters", "characters": ["ab"]}),
+            "is not a tokenizer of bytes or characters",
+        ),
+        (
+            json.dumps({"format": "sublayer-tokenizer", "version": 1, "kind": "characters", "characters": ["a", "a"]}),
+            "is not a tokenizer of bytes or characters",
+        ),
+        (
+            '{"format": "sublayer-tokenizer", "version": 1, "kind": "characters", "characters": ["\\ud800"]}',
+            "is not a tokenizer of bytes or characters",
+        ),
+    ],
+)
+def test_what_is_not_a_tokenizer_is_named(tmp_path, content, message):
+    path = tmp_path / "tokenizer.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(DataError, match=message) as raised:
+        load_tokenizer(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"has no tokenizer.json, nor vocab.json with merges.txt"):
+        load_tokenizer(tmp_path)
