@@ -15,7 +15,7 @@ from sublayer.run import measure_step
 from sublayer.session import Place, prepare_data, resolve
 from sublayer.study.budget import Measures, Settled, arm_model, arm_steps, settle
 from sublayer.study.collect import collect_arm, collect_failures, describe_environment
-from sublayer.study.definition import Overrides, Scale, Study, load_study
+from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Scale, Study, load_study
 from sublayer.study.execution import ArmRuns, run_arms
 from sublayer.study.folder import Request, StudyFolder
 from sublayer.study.match import Rule
@@ -26,7 +26,6 @@ from sublayer.study.tuning import make_trials
 from sublayer.train.distributed import World
 from sublayer.train.machine import choose_device
 
-DEFAULT_SEEDS = 5
 _MEASURE_SECONDS = 60.0
 
 
