@@ -96,9 +96,10 @@ def test_a_run_killed_at_any_file_operation_and_resumed_equals_an_unbroken_one(r
     run("unbroken", VARIANTS[variant])
     draw = random.Random(variant)
     kills = 0
-    while not killed_at_file_operation(draw.randint(1, 60), tmp_path / "broken", tiny(VARIANTS[variant])):
+    while not killed_at_file_operation(draw.randint(1, 160), tmp_path / "broken", tiny(VARIANTS[variant])):
         kills += 1
-    assert kills > 3
+        assert kills < 50, "a run that is killed and resumed gets nowhere"
+    assert kills >= 2
     assert results(tmp_path / "broken") == results(tmp_path / "unbroken")
 
 
