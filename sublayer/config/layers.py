@@ -7,8 +7,9 @@ from typing import Any
 
 from sublayer.config.catalog import HEADINGS, TABLES, keys
 from sublayer.config.idle import check_idle
+from sublayer.config.length import resolve_optimizer
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve import check_model
+from sublayer.config.resolve import resolve_model
 from sublayer.config.settings import Layer, merge
 from sublayer.config.sources import find_source, override_layer, read_layers
 from sublayer.config.validate import build
@@ -57,10 +58,17 @@ def vary(loaded: LoadedRecipe, overrides: Sequence[str] | Mapping[str, Any], *, 
 def _load(layers: Sequence[Layer], name: str) -> LoadedRecipe:
     settings = merge(layers)
     recipe = build(settings)
-    check_model(recipe.model)
+    _check_contradictions(recipe)
     check_idle(recipe, settings)
     origins = {key: settings[key].origin if key in settings else "default" for key in _keys(recipe)}
     return LoadedRecipe(recipe, origins, name, tuple(layers))
+
+
+def _check_contradictions(recipe: Recipe) -> None:
+    # What the settings alone tell; sizes that only the data has are checked when a run resolves them.
+    resolve_model(recipe.model, vocab_size=recipe.data.vocab_size or 1, context=recipe.data.context)
+    if recipe.train.steps is not None:
+        resolve_optimizer(recipe.optimizer, steps=recipe.train.steps)
 
 
 def _keys(recipe: Recipe) -> list[str]:

@@ -68,7 +68,8 @@ def resolve_optimizer(optimizer: OptimizerConfig, *, steps: int) -> OptimizerCon
     warmup = optimizer.warmup_steps
     if warmup is None:
         share = _WARMUP_SHARE if optimizer.warmup_share is None else optimizer.warmup_share
-        warmup = round(share * steps)
+        is_needed = optimizer.schedule == "inverse-sqrt" and share > 0
+        warmup = max(round(share * steps), 1 if is_needed else 0)
     if optimizer.schedule == "inverse-sqrt" and warmup < 1:
         raise ConfigError("optimizer.schedule = inverse-sqrt needs optimizer.warmup_steps of at least 1")
     if warmup > steps:

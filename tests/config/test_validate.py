@@ -81,9 +81,19 @@ def test_line_breaks_in_a_value_stay_on_one_line():
         (["model.block=macron"], ["model.block = 'macron'", "macaron"]),
         (['model.block=["ffn"]', "model.share=attention"], ["model.share = attention", "model.block"]),
         (["model.share=all", "model.share_groups=7"], ["model.share_groups = 7", "model.n_layers = 6"]),
+        (["model.max_len=100", "data.context=101"], ["model.max_len = 100", "data.context = 101"]),
+        (["optimizer.warmup_steps=9", "train.steps=8"], ["optimizer.warmup_steps = 9", "8 steps"]),
+        (
+            ["optimizer.schedule=inverse-sqrt", "optimizer.warmup_steps=0", "train.steps=3"],
+            ["optimizer.schedule = inverse-sqrt", "optimizer.warmup_steps"],
+        ),
         (["model.share=all", "model.share_inner=4"], ["model.share_inner = 4", "model.n_layers = 6"]),
     ],
 )
 def test_a_contradiction_is_refused_and_names_both_fields(overrides: list[str], fields: list[str]):
     message = refusal(*overrides)
     assert all(field in message for field in fields)
+
+
+def test_a_warm_up_that_a_schedule_needs_is_derived_for_a_short_run_too():
+    load_recipe("gpt", ["optimizer.schedule=inverse-sqrt", "train.steps=3"])
