@@ -98,8 +98,8 @@ def test_weight_decay_spares_vectors(session):
 
 
 def test_the_gradient_is_clipped_to_the_global_norm(session):
-    built = session({"optimizer.clip_norm": 0.01, "optimizer.kind": "sgd", "optimizer.lr": 1.0, "optimizer.momentum": 0.0,
-                     "optimizer.schedule": "constant", "optimizer.warmup_steps": 0})  # fmt: skip
+    plain = {"optimizer.kind": "sgd", "optimizer.momentum": 0.0, "optimizer.schedule": "constant"}
+    built = session({**plain, "optimizer.clip_norm": 0.01, "optimizer.lr": 1.0, "optimizer.warmup_steps": 0})
     before = weights(built)
     result = built.train_step(0)
     assert result.gradient_norm > 0.01

@@ -1,0 +1,60 @@
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+from sublayer.train.checkpoint import saved_steps
+from sublayer.train.metrics import METRICS, read_metrics
+from tests.train.conftest import TINY
+
+pytestmark = pytest.mark.slow
+
+
+def command(folder, text_path, settings=(), *, resume=False):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    values = {**TINY, "data.path": str(text_path), "model.dropout": 0.0, **dict(settings)}
+    return [
+        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)),
+        *("-m", "sublayer", "train", "gpt", *(f"{key}={value}" for key, value in values.items())),
+        *("--out", str(folder), *(["--resume"] if resume else [])),
+    ]
+
+
+def figures(folder, kind):
+    return [line["loss"] for line in read_metrics(folder / METRICS) if line["kind"] == kind]
+
+
+def test_two_processes_give_the_losses_and_weights_of_one(run, tmp_path, text_path):
+    run("one", {"model.dropout": 0.0})
+    result = subprocess.run(command(tmp_path / "two", text_path), capture_output=True, text=True, timeout=240)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("trained 24 steps") == 1
+    for kind in ("train", "valid"):
+        assert figures(tmp_path / "two", kind) == pytest.approx(figures(tmp_path / "one", kind), rel=1e-4)
+    ours, theirs = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("one", "two"))
+    for name, value in ours.items():
+        assert_close(theirs[name], value, rtol=1e-2, atol=2e-3)
+
+
+def test_two_processes_stopped_and_resumed_equal_two_unbroken(tmp_path, text_path):
+    settings = {"model.dropout": 0.1, "train.steps": 60}
+    subprocess.run(command(tmp_path / "whole", text_path, settings), check=True, capture_output=True, timeout=240)
+    begun = subprocess.Popen(command(tmp_path / "broken", text_path, settings), stderr=subprocess.DEVNULL,
+                             stdout=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+    while not saved_steps(tmp_path / "broken" / "checkpoints"):
+        time.sleep(0.05)
+    os.killpg(begun.pid, signal.SIGKILL)
+    begun.wait()
+    subprocess.run(
+        command(tmp_path / "broken", text_path, settings, resume=True), check=True, capture_output=True, timeout=240
+    )
+    whole, broken = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "broken"))
+    assert whole == broken
