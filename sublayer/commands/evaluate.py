@@ -65,7 +65,7 @@ def command(
     from sublayer.load import check_device, load
     from sublayer.train.machine import choose_device
 
-    model = load(run, device=check_device(choose_device(device)))
+    model = load(run, device=choose_device(None) if device is None else check_device(device))
     recipe = _recipe(run)
     context = _longest(model) if recipe is None else recipe.data.context
     stride = max(1, context // 2) if stride is None else stride
@@ -169,10 +169,10 @@ def _render(result: Mapping[str, Any]) -> str:
     what = "" if result["split"] is None else f"the {result['split']} split of "
     rows = [
         ("loss", f"{result['loss']:.4f}", "nats per token"),
-        ("bits per byte", f"{result['bits_per_byte']:.4f}", f"{result['bytes']:,} bytes"),
-        ("bits per character", f"{result['bits_per_character']:.4f}", f"{result['characters']:,} characters"),
+        ("bits per byte", f"{result['bits_per_byte']:.4f}", _counted(result["bytes"], "byte")),
+        ("bits per character", f"{result['bits_per_character']:.4f}", _counted(result["characters"], "character")),
         ("perplexity", f"{result['perplexity']:.2f}", "per token"),
-        ("word perplexity", f"{result['word_perplexity']:.4g}", f"{result['words']:,} words"),
+        ("word perplexity", f"{result['word_perplexity']:.4g}", _counted(result["words"], "word")),
     ]
     lines = [
         f"scored {result['tokens']:,} tokens of {what}{', '.join(result['sources'])}",
@@ -182,3 +182,7 @@ def _render(result: Mapping[str, Any]) -> str:
     if not result["is_lossless"]:
         lines.append("the tokenizer is lossy: unknown text was scored as unknown, so that these are not comparable")
     return "\n".join(lines)
+
+
+def _counted(count: int, unit: str) -> str:
+    return f"{count:,} {unit}" if count == 1 else f"{count:,} {unit}s"

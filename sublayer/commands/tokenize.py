@@ -113,13 +113,19 @@ def _tokens(tokenizer: "Tokenizer", text: bytes) -> dict[str, Any]:
 
 
 def _render_tokens(result: Mapping[str, Any]) -> str:
-    rows = [(str(id_), repr(piece)[1:-1]) for id_, piece in zip(result["ids"], result["pieces"], strict=True)]
+    rows = [(str(id_), _quoted(piece)) for id_, piece in zip(result["ids"], result["pieces"], strict=True)]
     lines = [table(["id", "piece"], rows[:_SHOWN], right=[0])]
     if len(rows) > _SHOWN:
         lines.append(f"... and {len(rows) - _SHOWN:,} more (--json has all)")
     ratio = "" if result["bytes_per_token"] is None else f", {result['bytes_per_token']:.2f} bytes per token"
     lines.append(f"{result['tokens']:,} tokens, {result['bytes']:,} bytes{ratio}")
     return "\n".join(lines)
+
+
+def _quoted(piece: str) -> str:
+    # Quotes show where blanks are; what has no shape is escaped.
+    escaped = (each if each.isprintable() else each.encode("unicode_escape").decode() for each in piece)
+    return f'"{"".join(escaped)}"'
 
 
 def _render_trained(result: Mapping[str, Any]) -> str:

@@ -50,7 +50,7 @@ class SubwordTokenizer(Tokenizer):
         self._pieces = self._find_pieces(vocabulary, set(names.values()))
         self.token_bytes = np.array([len(piece) for piece in self._pieces], dtype=np.int64)
         self.token_characters = count_characters(self._pieces)
-        self._byte_ids = {_BYTES[name]: id_ for name, id_ in vocabulary.items() if name in _BYTES}
+        self._byte_ids = {BYTE_NAMES[name]: id_ for name, id_ in vocabulary.items() if name in BYTE_NAMES}
         self._can_cut = _cuts_before_whitespace(self._content)
 
     @classmethod
@@ -128,7 +128,7 @@ class SubwordTokenizer(Tokenizer):
             if id_ in added:
                 pieces[id_] = added[id_].encode()
             elif self.is_lossless:
-                pieces[id_] = bytes(_BYTES[character] for character in name)
+                pieces[id_] = bytes(BYTE_NAMES[character] for character in name)
             else:
                 pieces[id_] = str(self._tokenizer.decode([id_])).encode()
         return pieces
@@ -201,8 +201,8 @@ def _keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int]) -> bool:
         and not (model["continuing_subword_prefix"] or model["end_of_word_suffix"])
         and content["normalizer"] is None
         and _splits_bytes(content["pre_tokenizer"])
-        and names >= _BYTES.keys()
-        and all(character in _BYTES for name in names for character in name)
+        and names >= BYTE_NAMES.keys()
+        and all(character in BYTE_NAMES for name in names for character in name)
         and not any(token["lstrip"] or token["rstrip"] for token in added if not token["special"])
     )
 
@@ -244,4 +244,5 @@ def _byte_characters() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}
 
 
-_BYTES = _byte_characters()
+BYTE_NAMES = _byte_characters()
+"""The character that names each byte in byte-level vocabularies, to the byte."""

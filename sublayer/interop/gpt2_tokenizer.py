@@ -7,8 +7,9 @@ from typing import Any
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
-from sublayer.data.subword import SubwordTokenizer
-from sublayer.data.tokenizer import Tokenizer, load_tokenizer
+from sublayer.data.subword import BYTE_NAMES, SubwordTokenizer
+from sublayer.data.tokenizer import load_tokenizer
+from sublayer.data.vocabulary import Tokenizer
 from sublayer.errors import CheckpointError
 
 _FILES = ("tokenizer.json", "vocab.json")
@@ -51,11 +52,8 @@ def tokenizer_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, b
 
 
 def _bytes_as_bpe() -> bytes:
-    # GPT-2's names of the bytes, numbered by the byte each stands for, and no merges.
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    names = {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}
-    library = Library(models.BPE(names, []))
+    # Each byte's name, numbered by the byte, and no merges.
+    library = Library(models.BPE(BYTE_NAMES, []))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     library.decoder = decoders.ByteLevel()
     return str(library.to_str(pretty=True)).encode()

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sublayer.data.characters import ByteTokenizer
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
-from sublayer.data.tokenizer import ByteTokenizer
 from sublayer.evaluate.counts import Counter, Counts
 
 

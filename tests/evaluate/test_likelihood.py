@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
+from sublayer.data.characters import ByteTokenizer
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
-from sublayer.data.tokenizer import ByteTokenizer, Tokenizer
+from sublayer.data.tokenizer import train_tokenizer
+from sublayer.data.vocabulary import Tokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluate.likelihood import Likelihood, score, windows
 from sublayer.model.transformer import Transformer, build
@@ -70,6 +72,26 @@ def test_a_uniform_model_costs_the_logarithm_of_the_vocabulary(split: Split) -> 
     # "Zwölf" begins in the first token, which is context only.
     assert found.words == 10
     assert math.log(found.word_perplexity) == pytest.approx(found.bytes * math.log(256) / 10, rel=1e-13)
+
+
+def test_sub_words_and_bytes_are_divided_by_the_same_text(split: Split) -> None:
+    tokenizer = train_tokenizer("bpe", [TEXT * 3], vocab_size=300)
+    ids = tokenizer.encode(TEXT)
+    end = tokenizer.end_id
+    assert end is not None
+    first = int(tokenizer.token_bytes[ids[0]])
+    uniform = model_of(vocab_size=300)
+    with torch.no_grad():
+        uniform.embedding.weight.zero_()
+    plain = score(uniform, split_of(ids, tokenizer), context=16, stride=4, batch_sequences=3)
+    ended = score(uniform, split_of([*ids, end], tokenizer), context=16, stride=4, batch_sequences=3)
+    raw = TEXT[first:]
+    for found in (plain, ended):
+        assert (found.bytes, found.characters) == (len(raw), len(raw.decode()))
+        assert found.bits_per_byte == pytest.approx(math.log2(300) * found.tokens / len(raw), rel=1e-13)
+    # The end of a document is scored, and has no bytes.
+    assert (plain.tokens, ended.tokens) == (len(ids) - 1, len(ids))
+    assert plain.words == ended.words == len(raw.split()) - (not raw[:1].isspace())
 
 
 @given(n_tokens=st.integers(2, 90), context=st.integers(1, 20), data=st.data())

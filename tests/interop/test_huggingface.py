@@ -14,6 +14,7 @@ from torch import Tensor
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop.certificate import describe
 from sublayer.interop.huggingface import export_huggingface, import_huggingface, read_gpt2
 from sublayer.load import load
 from sublayer.model.cache import Cache
@@ -251,6 +252,17 @@ def test_weights_that_are_not_finite_are_refused(save_gpt2: SaveGpt2, tmp_path: 
     replace_weights(folder, lambda tensors: tensors["transformer.ln_f.weight"].fill_(torch.nan))
     with pytest.raises(CheckpointError, match="differ from transformers' by nan"):
         import_huggingface(folder, tmp_path / "imported")
+
+
+def test_without_transformers_the_certificate_says_so(
+    save_gpt2: SaveGpt2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = save_gpt2()
+    monkeypatch.setattr("sublayer.interop.certificate.find_spec", lambda name: None)
+    certificate = import_huggingface(folder, tmp_path / "imported")
+    assert certificate == {"checked": False, "reason": "transformers is not installed"}
+    assert describe(certificate) == "not checked against transformers: transformers is not installed"
+    assert (tmp_path / "imported" / "model.safetensors").is_file()
 
 
 def test_a_pickle_is_refused_with_the_remedy(save_gpt2: SaveGpt2) -> None:
