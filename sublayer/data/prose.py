@@ -1,7 +1,6 @@
 """The built-in corpus: the prose of the Python installation that runs, which needs no network and no file."""
 
 import ast
-import inspect
 import json
 import os
 import sys
@@ -20,16 +19,17 @@ _SKIPPED_FOLDERS = {"__pycache__", "dist-packages", "idle_test", "site-packages"
 _TOPICS = "pydoc_data/topics.py"
 
 
-def python_prose(cache: Path) -> tuple[MemoryDocument, ...]:
+def python_prose(cache: Path, root: Path | None = None) -> tuple[MemoryDocument, ...]:
     """Collect the docstrings of the standard library and the topics of its manual, one document per module or topic.
 
-    Modules are parsed, never imported; their tests are left out, and a docstring that occurs again is kept once.
-    Documents are in order of their names. The result is cached until the installation changes.
+    ``root`` is the library's folder, by default the running interpreter's. Modules are parsed, never imported; their
+    tests are left out, and a docstring that occurs again is kept once. Documents are in order of their names. The
+    result is cached until the installation changes.
 
     Raises DataError where the installation has no sources.
     """
-    root = Path(sysconfig.get_path("stdlib"))
-    files = list(_modules(root))
+    root = root or Path(sysconfig.get_path("stdlib"))
+    files = sorted(_modules(root))
     stamps = [(name, status.st_size, status.st_mtime_ns) for name, path in files for status in [path.stat()]]
     cached = cache / "prose" / f"{content_key(_VERSION, sys.version, str(root), stamps)}.json"
     documents = _read_cached(cached)
@@ -44,8 +44,8 @@ def python_prose(cache: Path) -> tuple[MemoryDocument, ...]:
 
 def _modules(root: Path) -> Iterator[tuple[str, Path]]:
     for folder, folders, names in os.walk(root):
-        folders[:] = sorted(set(folders) - _SKIPPED_FOLDERS)
-        for name in sorted(names):
+        folders[:] = set(folders) - _SKIPPED_FOLDERS
+        for name in names:
             if name.endswith(".py"):
                 path = Path(folder, name)
                 yield path.relative_to(root).as_posix(), path
@@ -92,7 +92,7 @@ def _topics(tree: ast.Module) -> Iterator[tuple[str, str]]:
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):
             for name, text in ast.literal_eval(statement.value).items():
-                yield f"topic {name}", _printable(inspect.cleandoc(text)) + "\n"
+                yield f"topic {name}", _printable(text) + "\n"
 
 
 def _printable(text: str) -> str:

@@ -59,9 +59,10 @@ def write_store(path: Path, sources: Sequence[Sequence[Piece]], tokenizer: Token
     with replacing(path) as file:
         writer = _Writer(file, tokenizer, dtype)
         for pieces in sources:
-            writer.source_starts.append(writer.n_tokens)
+            first = len(writer.document_starts)
             for piece in pieces:
                 writer.add(piece)
+            writer.source_starts.append(writer.document_starts[first])
         writer.close()
 
 
@@ -77,7 +78,10 @@ def read_store(path: Path) -> TokenStore | None:
             return None
         with path.open("rb") as file:
             file.seek(offsets[0])
-            starts = np.frombuffer(file.read(offsets[1] - offsets[0]), dtype="<i8").astype(np.int64)
+            data = file.read(offsets[1] - offsets[0])
+        if zlib.crc32(data) != meta["starts_crc32"]:
+            return None
+        starts = np.frombuffer(data, dtype="<i8").astype(np.int64)
         n_documents = meta["n_documents"]
         return TokenStore(
             ids, starts[:n_documents], starts[n_documents:], meta["n_bytes"], meta["sha256"], meta["is_lossless"]
@@ -139,7 +143,8 @@ class _Writer:
 
     def close(self) -> None:
         self.file.write(b"\0" * (_aligned(self.n_tokens * self.dtype.itemsize) - self.n_tokens * self.dtype.itemsize))
-        self.file.write(np.array([*self.document_starts, *self.source_starts], dtype="<i8").tobytes())
+        starts = np.array([*self.document_starts, *self.source_starts], dtype="<i8").tobytes()
+        self.file.write(starts)
         meta = {
             "version": VERSION,
             "dtype": self.dtype.str,
@@ -150,6 +155,7 @@ class _Writer:
             "sha256": self.sha256.hexdigest(),
             "is_lossless": self.is_lossless,
             "crc32": self.crc,
+            "starts_crc32": zlib.crc32(starts),
         }
         text = json.dumps(meta).encode()
         self.file.write(text + _TAIL.pack(len(text), hashlib.sha256(text).digest(), _MAGIC))

@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+
+from sublayer.data.characters import ByteTokenizer, CharacterTokenizer
+from sublayer.data.piece import Piece
+from sublayer.data.store import read_store, write_store
+from sublayer.data.subword import SubwordTokenizer
+from sublayer.data.text import MemoryDocument
+from sublayer.errors import DataError
+
+BYTES = ByteTokenizer()
+DOCUMENTS = [MemoryDocument("one", b"one two"), MemoryDocument("two", b"three\nfour"), MemoryDocument("three", b"five")]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "tokens" / "store"
+
+
+def test_ids_documents_and_sources_are_kept(path):
+    write_store(path, [[Piece(DOCUMENTS[0], 2, 6), Piece(DOCUMENTS[1])], [Piece(DOCUMENTS[2])]], BYTES)
+    store = read_store(path)
+    assert store is not None
+    assert bytes(store.ids.astype(np.uint8)) == b"e twthree\nfourfive"
+    assert store.ids.dtype == np.uint16
+    assert store.document_starts.tolist() == [0, 4, 14]
+    assert store.source_starts.tolist() == [0, 14]
+    assert (store.n_tokens, store.n_bytes, store.is_lossless) == (18, 18, True)
+    # sha256 of the raw bytes, by another program
+    assert store.sha256 == "f344f3c61eb12fd3bebab622962777ca6d07b89fdcb5ebf3041701360b0714b9"
+
+
+def test_documents_are_joined_by_the_end_of_a_document(path):
+    tokenizer = SubwordTokenizer.train([b"text"], vocab_size=257)
+    write_store(path, [[Piece(document) for document in DOCUMENTS[:2]], [Piece(DOCUMENTS[2])]], tokenizer)
+    store = read_store(path)
+    assert store is not None
+    ends = np.flatnonzero(store.ids == tokenizer.end_id)
+    assert ends.tolist() == [7, 18]
+    assert store.document_starts.tolist() == [0, 8, 19]
+    assert store.source_starts.tolist() == [0, 19]
+    assert tokenizer.token_bytes[store.ids].sum() == store.n_bytes == 21
+
+
+def test_large_vocabularies_take_four_bytes_each(path):
+    characters = "".join(map(chr, [*range(32, 0xD800), *range(0xE000, 0x12000)]))
+    tokenizer = CharacterTokenizer(characters)
+    assert tokenizer.vocab_size > 1 << 16
+    write_store(path, [[Piece(MemoryDocument("text", characters.encode()))]], tokenizer)
+    store = read_store(path)
+    assert store is not None
+    assert store.ids.dtype == np.uint32
+    assert tokenizer.decode(store.ids) == characters.encode()
+
+
+def test_text_that_cannot_be_had_back_is_marked(path):
+    tokenizer = CharacterTokenizer("abc")
+    for text, is_lossless in ((b"abcab", True), (b"abd", False)):
+        write_store(path, [[Piece(MemoryDocument("text", text))]], tokenizer)
+        store = read_store(path)
+        assert store is not None
+        assert store.is_lossless is is_lossless
+
+
+def test_a_chunk_border_changes_nothing(path, monkeypatch):
+    text = "naïve text\n\nof several wörds, écrit pour être coupé \n".encode() * 9
+    for tokenizer in (BYTES, CharacterTokenizer.train([text]), SubwordTokenizer.train([text], vocab_size=300)):
+        for n_bytes in (7, 64, 1000):
+            monkeypatch.setattr("sublayer.data.piece._CHUNK_BYTES", n_bytes)
+            write_store(path, [[Piece(MemoryDocument("text", text), 2, 400)]], tokenizer)
+            store = read_store(path)
+            assert store is not None
+            assert store.ids.tolist() == tokenizer.encode(text[2:400]).tolist()
+            assert store.n_bytes == 398
+
+
+def test_what_is_missing_is_not_read(path):
+    assert read_store(path) is None
+
+
+def test_a_store_cut_short_anywhere_is_not_read(path):
+    write_store(path, [[Piece(document) for document in DOCUMENTS]], BYTES)
+    whole = path.read_bytes()
+    for n_bytes in range(len(whole)):
+        path.write_bytes(whole[:n_bytes])
+        assert read_store(path) is None
+    path.write_bytes(whole + b"\0")
+    assert read_store(path) is None
+
+
+def test_a_store_changed_anywhere_that_counts_is_not_read(path):
+    write_store(path, [[Piece(document) for document in DOCUMENTS]], BYTES)
+    whole = path.read_bytes()
+    padding = range(2 * 21, 48)
+    for place in (place for place in range(len(whole)) if place not in padding):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        assert read_store(path) is None, place
+
+
+def test_the_file_and_the_line_of_a_bad_byte_are_named(path, monkeypatch):
+    monkeypatch.setattr("sublayer.data.piece._CHUNK_BYTES", 8)
+    document = MemoryDocument("books/a.txt", b"a line\n" * 20 + b"ab\xffcd\n")
+    with pytest.raises(DataError, match=r"books/a.txt, line 21: byte 0xff is not UTF-8.*data.tokenizer = bytes"):
+        write_store(path, [[Piece(document, 3)]], CharacterTokenizer("a line\ncd"))
+    assert not path.exists()
