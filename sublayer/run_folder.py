@@ -45,7 +45,10 @@ class RunFolder:
                 raise ConfigError(
                     f"another process is training in {self.path}: wait for it, or give another --out"
                 ) from None
-            yield
+            try:
+                yield
+            finally:
+                self._leave_nothing_behind()
 
     def check_free(self) -> None:
         """Raise ConfigError if the folder holds anything that a new run could overwrite."""
@@ -101,6 +104,12 @@ class RunFolder:
         shutil.rmtree(self.path / "model", ignore_errors=True)
         os.replace(partial, self.path / "model")
         self._write("record.json", json.dumps(record, indent=1) + "\n")
+
+    def _leave_nothing_behind(self) -> None:
+        # A run that failed before it wrote anything has no use for its folder.
+        if all(path.name == ".lock" for path in self.path.iterdir()):
+            (self.path / ".lock").unlink()
+            self.path.rmdir()
 
     def _is_occupied(self) -> bool:
         return self.path.is_dir() and any(not path.name.startswith(".") for path in self.path.iterdir())
