@@ -28,10 +28,10 @@ def collect_arm(runs: ArmRuns, model: ModelConfig, metric: Metric, *, steps: int
         costs=Costs(
             flops_per_token=flops_per_token(model, context),
             steps=steps,
-            tokens=_mean(records, "tokens"),
-            tokens_per_s=_mean(records, "tokens_per_s"),
-            peak_memory_bytes=_mean(records, "peak_memory_bytes"),
-            seconds=_mean(records, "seconds"),
+            tokens=_median(records, "tokens"),
+            tokens_per_s=_median(records, "tokens_per_s"),
+            peak_memory_bytes=_median(records, "peak_memory_bytes"),
+            seconds=_median(records, "seconds"),
         ),
         residual=runs.settled.residual,
         matched=runs.settled.matched,
@@ -76,9 +76,9 @@ def _curve(seed: int, run: Path, metric: Metric) -> Curve | None:
     return Curve(seed, columns["step"], columns["tokens"], columns["seconds"], columns[metric.name])
 
 
-def _mean(records: Sequence[Mapping[str, Any]], name: str) -> float | None:
+def _median(records: Sequence[Mapping[str, Any]], name: str) -> float | None:
     values = [record[name] for record in records if record.get(name) is not None]
-    return float(np.mean(values)) if values else None
+    return float(np.median(values)) if values else None
 
 
 def _recipe(outcomes: Any) -> str:

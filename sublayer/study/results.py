@@ -1,7 +1,6 @@
 """What a study found: the arms with their costs, the differences, the failures; written to ``results.json``."""
 
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -30,7 +29,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Costs:
-    """What an arm takes: means over its seeds; None where no seed finished."""
+    """What an arm takes: medians over its seeds; None where no seed finished."""
 
     flops_per_token: int
     steps: int
@@ -127,7 +126,7 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
         "baseline": results.baseline,
         "confidence": CONFIDENCE,
         "arms": [_arm_to_json(arm) for arm in results.arms],
-        "differences": [_finite(asdict(difference)) for difference in results.differences],
+        "differences": [_difference_to_json(difference) for difference in results.differences],
         "failures": [asdict(failure) for failure in results.failures],
         "notes": list(results.notes),
         "name": results.name,
@@ -164,7 +163,5 @@ def _arm_to_json(arm: ArmResult) -> dict[str, Any]:
     }
 
 
-def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
-    }
+def _difference_to_json(difference: Difference) -> dict[str, Any]:
+    return {**asdict(difference), "seeds": list(difference.seeds)}

@@ -70,7 +70,8 @@ def run_study(source: str, overrides: Overrides, options: Options) -> tuple[Resu
     between, and TrainingError, the report written, where no arm is left with two seeds to compare.
     """
     study = load_study(source, overrides, vary_texts=options.vary, scale=options.scale)
-    rule, n_seeds = options.match or study.match, options.seeds or study.n_seeds or DEFAULT_SEEDS
+    rule = options.match or study.match
+    n_seeds = options.seeds if options.seeds is not None else study.n_seeds or DEFAULT_SEEDS
     _check(study, n_seeds)
     trials = make_trials(study.arms, options.tune)
     folder = _folder(options.out, study.name, Request(study.arms, rule, options.tune))

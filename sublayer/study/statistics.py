@@ -85,9 +85,9 @@ def paired_interval(differences: Sequence[float], *, n_comparisons: int = 1) -> 
 @cache
 def critical_t(n_pairs: int, n_comparisons: int) -> float:
     """Give the two-sided t quantile with ``n_pairs - 1`` degrees of freedom, Bonferroni-corrected."""
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
-    return float(t.isf((1 - CONFIDENCE) / (2 * n_comparisons), n_pairs - 1))
+    return -float(stdtrit(n_pairs - 1, (1 - CONFIDENCE) / (2 * n_comparisons)))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -103,10 +103,10 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 def seeds_to_decide(mean: float, sd: float, *, n_comparisons: int) -> int | None:
     """Find the fewest seeds whose interval would exclude 0, at this mean and spread; None beyond a thousand."""
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     n = np.arange(2, MOST_SEEDS + 1)
-    half_widths = t.isf((1 - CONFIDENCE) / (2 * n_comparisons), n - 1) * sd / np.sqrt(n)
+    half_widths = -stdtrit(n - 1, (1 - CONFIDENCE) / (2 * n_comparisons)) * sd / np.sqrt(n)
     enough = n[half_widths < abs(mean)]
     return int(enough[0]) if enough.size else None
 
@@ -117,19 +117,23 @@ def detectable_difference(sd: float, *, n_pairs: int, n_comparisons: int) -> flo
     The power of the t test, integrated over the distribution of the estimated spread; the chance of a verdict in the
     wrong direction is neglected.
     """
-    from scipy.optimize import brentq
-    from scipy.stats import chi2, norm
+    return 0.0 if sd == 0.0 else _detectable_effect(n_pairs, n_comparisons) * sd
 
-    if sd == 0.0:
-        return 0.0
+
+@cache
+def _detectable_effect(n_pairs: int, n_comparisons: int) -> float:
+    from scipy.optimize import brentq
+    from scipy.special import gammaincinv, ndtr
+
     nodes, weights = np.polynomial.legendre.leggauss(200)
-    spread = np.sqrt(chi2.ppf((nodes + 1) / 2, n_pairs - 1) / (n_pairs - 1))  # estimated over true sd
+    chi_squared = 2 * gammaincinv((n_pairs - 1) / 2, (nodes + 1) / 2)
+    spread = np.sqrt(chi_squared / (n_pairs - 1))  # estimated over true sd
     threshold = critical_t(n_pairs, n_comparisons)
 
     def missing_power(shift: float) -> float:
-        return POWER - float(weights @ norm.cdf(shift - threshold * spread)) / 2
+        return POWER - float(weights @ ndtr(shift - threshold * spread)) / 2
 
-    return float(brentq(missing_power, 0.0, 3 * threshold + 3)) * sd / math.sqrt(n_pairs)
+    return float(brentq(missing_power, 0.0, 3 * threshold + 3)) / math.sqrt(n_pairs)
 
 
 def _difference(
@@ -184,6 +188,6 @@ def _standard_error(differences: Sequence[float]) -> float:
 
 
 def _paired_p(mean: float, standard_error: float, n_pairs: int) -> float:
-    from scipy.stats import t
+    from scipy.special import stdtr
 
-    return float(2 * t.sf(abs(mean) / standard_error, n_pairs - 1))
+    return 2 * float(stdtr(n_pairs - 1, -abs(mean) / standard_error))

@@ -1,0 +1,205 @@
+"""Whole comparisons of models so small that they take a second: complete, resumable, equal for all arms, honest."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sublayer.config.sources import read_toml
+from sublayer.errors import ConfigError, DataError, TrainingError
+from sublayer.evaluate.likelihood import score
+from sublayer.load import load
+from sublayer.run_folder import RunFolder
+from sublayer.session import prepare_data
+from sublayer.study.runner import Options, compare, run_study
+
+WORDS = ["the", "reed", "by", "the", "river", "bends", "and", "does", "not", "break", "while", "oaks", "fall"]
+TINY = ["model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16", "train.batch_sequences=2"]
+FFN = "model.ffn=gelu,swiglu"
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Settings of a tiny recipe on a text of 13 kB, in a folder and with a cache of its own."""
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    text = " ".join(WORDS[(i * i + i // 7) % len(WORDS)] for i in range(2800))
+    (tmp_path / "river.txt").write_text(text)
+    return [*TINY, "data.path=river.txt", "train.steps=5", "train.precision=float32", "train.threads=1"]
+
+
+def files(folder: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of every file below a folder."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
+
+
+def values(result: dict[str, Any]) -> list[list[float]]:
+    return [arm["values"] for arm in result["arms"]]
+
+
+def test_every_arm_is_trained_on_every_seed_and_compared(settings: list[str]):
+    result = compare("gpt", settings, vary=[FFN], seeds=2)
+    assert [arm["name"] for arm in result["arms"]] == ["ffn=gelu", "ffn=swiglu"]
+    assert [arm["seeds"] for arm in result["arms"]] == [[0, 1], [0, 1]]
+    (difference,) = result["differences"]
+    (first, second), (third, fourth) = values(result)
+    assert difference["mean"] == pytest.approx((third - first + fourth - second) / 2)
+    assert difference["verdict"] in ("better", "worse", "cannot tell")
+    assert result["metric"] == "bits_per_byte"
+    assert Path(result["report"]).is_absolute()
+    assert "<h1" in Path(result["report"]).read_text()
+    assert json.loads(Path("runs/gpt/results.json").read_text()) == result
+
+
+def test_values_are_those_of_the_models_on_the_test_split(settings: list[str]):
+    result = compare("gpt", settings, vary=[FFN], seeds=2)
+    run = Path("runs/gpt/arms/1-ffn=swiglu/seed-1")
+    test = prepare_data(RunFolder(run).recipe()).test
+    likelihood = score(load(run), test, context=16, stride=8, batch_sequences=4)
+    assert likelihood.bits_per_byte == pytest.approx(values(result)[1][1], rel=1e-5)
+
+
+def test_the_same_command_again_shows_what_there_is(settings: list[str]):
+    first = compare("gpt", settings, vary=[FFN], seeds=2)
+    before = files(Path("runs/gpt/arms"))
+    assert compare("gpt", settings, vary=[FFN], seeds=2) == first
+    assert files(Path("runs/gpt/arms")) == before
+    assert not Path("runs/gpt-2").exists()
+
+
+def test_a_study_goes_on_with_the_runs_that_are_missing(settings: list[str]):
+    whole = compare("gpt", settings, vary=[FFN], seeds=2, out="whole")
+    compare("gpt", settings, vary=[FFN], seeds=2, out="part")
+    lost = Path("part/arms/0-ffn=gelu/seed-1")
+    kept = files(Path("part/arms/1-ffn=swiglu"))
+    for path in sorted(lost.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    assert values(compare("gpt", settings, vary=[FFN], seeds=2, out="part")) == values(whole)
+    assert files(Path("part/arms/1-ffn=swiglu")) == kept
+
+
+def test_added_seeds_keep_the_runs_and_are_admitted(settings: list[str]):
+    two = compare("gpt", settings, vary=[FFN], seeds=2)
+    three = compare("gpt", settings, vary=[FFN], seeds=3)
+    assert [each[:2] for each in values(three)] == values(two)
+    assert two["notes"] == []
+    assert "reported with 2, 3 seeds" in three["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "difference"),
+    [
+        ({"vary": ["model.ffn=gelu,relu"]}, "another study, of ffn=gelu, ffn=swiglu"),
+        ({"match": "none"}, "another study, with match = parameters, not none"),
+        ({"tune": ["optimizer.lr=1e-3,2e-3"]}, "with tune"),
+        ({"overrides": ["train.steps=6"]}, "steps = 5, not steps = 6"),
+    ],
+)
+def test_the_folder_of_another_study_is_refused_and_left_alone(
+    settings: list[str], changed: dict[str, Any], difference: str
+):
+    compare("gpt", settings, vary=[FFN], seeds=2, out="study")
+    before = files(Path("study"))
+    asked = {"overrides": settings, "vary": [FFN], "seeds": 2, **changed}
+    if "overrides" in changed:
+        asked["overrides"] = [text for text in settings if "steps" not in text] + changed["overrides"]
+    with pytest.raises(ConfigError, match=f"study holds .*{difference}"):
+        compare("gpt", out="study", **asked)
+    assert files(Path("study")) == before
+
+
+def test_a_folder_with_other_files_is_refused(settings: list[str]):
+    Path("mine").mkdir()
+    Path("mine/thesis.txt").write_text("do not lose")
+    with pytest.raises(ConfigError, match="mine holds other files: give another --out"):
+        compare("gpt", settings, vary=[FFN], out="mine")
+    assert files(Path("mine")).keys() == {"thesis.txt"}
+
+
+def test_another_study_of_the_same_name_gets_the_next_folder(settings: list[str]):
+    compare("gpt", settings, vary=[FFN], seeds=2)
+    compare("gpt", settings, vary=["model.ffn=gelu,relu"], seeds=2)
+    again = compare("gpt", settings, vary=["model.ffn=gelu,relu"], seeds=2)
+    assert Path(again["report"]) == Path("runs/gpt-2/report.html").resolve()
+
+
+@pytest.mark.parametrize(
+    ("options", "extra", "message"),
+    [
+        (Options(vary=(FFN,), seeds=1), [], "--seeds 1 is too few"),
+        (Options(vary=(FFN,), seeds=0), [], "--seeds 0 is too few"),
+        (Options(), [], "nothing to be compared with"),
+        (Options(vary=("model.d_head=4,8",)), ["model.d_head=4"], "both set and varied"),
+        (Options(vary=("model.bias=true,true",)), [], "is equal to the baseline|two arms are named"),
+        (Options(vary=(FFN,)), ["train.seed=3"], "train.seed has no effect"),
+        (Options(vary=(FFN,), tune=("model.d_ff=8,9",)), [], "is not a setting of training"),
+        (Options(vary=("optimizer.lr=1e-3,2e-3",), tune=("optimizer.lr=1e-3,2e-3",)), [], "both compared and tuned"),
+        (Options(vary=("model.share=none,all",)), [], "use --match flops or --match time"),
+    ],
+)
+def test_a_comparison_without_meaning_is_refused_before_anything_is_trained(
+    settings: list[str], options: Options, extra: list[str], message: str
+):
+    layers = ["model.n_layers=2" if text == "model.n_layers=1" else text for text in settings]
+    with pytest.raises(ConfigError, match=message):
+        run_study("gpt", [*layers, *extra], options)
+    assert not list(Path().rglob("record.json"))
+
+
+def test_failed_runs_are_listed_and_stop_nothing(settings: list[str]):
+    result = compare("gpt", settings, vary=["optimizer.lr=1e-3,1e-2,1e38"], seeds=2)
+    assert [(failure["arm"], failure["seed"]) for failure in result["failures"]] == [("lr=1e38", 0), ("lr=1e38", 1)]
+    assert [len(arm["values"]) for arm in result["arms"]] == [2, 2, 0]
+    assert "not finite" in Path(result["report"]).read_text()
+    assert compare("gpt", settings, vary=["optimizer.lr=1e-3,1e-2,1e38"], seeds=2) == result
+
+
+def test_a_study_of_which_nothing_can_be_compared_fails_after_its_report(settings: list[str]):
+    with pytest.raises(TrainingError, match=r"see .*report\.html"):
+        compare("gpt", settings, vary=["optimizer.lr=1e-3,1e38"], seeds=2)
+    assert Path("runs/gpt/report.html").exists()
+
+
+def test_matching_by_parameters_widens_or_narrows_the_arm(settings: list[str]):
+    result = compare("gpt", settings, vary=[FFN], seeds=2)
+    gelu, swiglu = (arm["parameters"]["total"] for arm in result["arms"])
+    assert result["arms"][1]["matched"] == ["model.d_ff=21"]
+    assert result["arms"][1]["residual"] == pytest.approx(swiglu / gelu - 1)
+
+
+def test_matching_by_operations_changes_steps_only(settings: list[str]):
+    result = compare("gpt", settings, vary=["model.block=transformer,macaron"], match="flops", seeds=2)
+    plain, macaron = result["arms"]
+    assert (plain["steps"], macaron["parameters"]["total"] > plain["parameters"]["total"]) == (5, True)
+    assert macaron["steps"] == round(5 * plain["flops_per_token"] / macaron["flops_per_token"])
+
+
+def test_minutes_become_the_same_steps_for_every_arm(settings: list[str]):
+    timed = [text for text in settings if "steps" not in text] + ["train.minutes=0.004"]
+    result = compare("gpt", timed, vary=[FFN], seeds=2)
+    gelu, swiglu = (arm["steps"] for arm in result["arms"])
+    assert gelu == swiglu
+    settled = read_toml(Path("runs/gpt/study.toml"))["settled"]
+    assert {each["settings"]["train.steps"] for each in settled} == {gelu}
+    assert compare("gpt", timed, vary=[FFN], seeds=2) == result
+
+
+def test_every_arm_gets_the_same_trials_and_keeps_the_best_on_validation(settings: list[str]):
+    result = compare("gpt", settings, vary=[FFN], seeds=2, tune=["optimizer.lr=1e-7,1e-2"])
+    assert [arm["tuned"] for arm in result["arms"]] == [["optimizer.lr=0.01"]] * 2
+    for arm in ("0-ffn=gelu", "1-ffn=swiglu"):
+        trained = {
+            str(path.parent.relative_to(f"runs/gpt/arms/{arm}"))
+            for path in Path(f"runs/gpt/arms/{arm}").rglob("record.json")
+        }
+        assert trained == {"lr=1e-7/seed-0", "lr=1e-2/seed-0", "lr=1e-2/seed-1"}
+
+
+def test_a_changed_text_is_noticed(settings: list[str]):
+    compare("gpt", settings, vary=[FFN], seeds=2)
+    with Path("river.txt").open("a") as text:
+        text.write(" and more than before")
+    with pytest.raises(DataError, match="the text has changed"):
+        compare("gpt", settings, vary=[FFN], seeds=3)
