@@ -114,7 +114,7 @@ class TerminalProgress(_Timed):
 
         super().__init__()
         self._bar = Bar(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"),
+            TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[status]}"),
             console=Console(stderr=True), refresh_per_second=4,
         )  # fmt: skip
         self._task = self._bar.add_task(prefix, total=None, status="")
