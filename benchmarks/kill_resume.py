@@ -25,6 +25,7 @@ RECIPES = {
 SETTINGS = [
     *("model.d_model=64", "model.n_layers=2", "model.dropout=0.1", "data.context=64", "data.corpus=python"),
     *("train.steps=120", "train.checkpoint_steps=10", "train.micro_batch_sequences=4", "train.evaluate_tokens=4096"),
+    *("train.threads=1", "train.precision=float32"),
 ]
 
 
@@ -46,7 +47,9 @@ def result(folder: Path) -> tuple[str, str]:
 def run_with_kills(recipe: str, folder: Path, draw: random.Random, unbroken_s: float) -> int:
     kills = 0
     while True:
-        process = subprocess.Popen(command(recipe, folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command(recipe, folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
         try:
             # The first kills come early and often; the later ones leave time to get somewhere.
             _, errors = process.communicate(timeout=draw.uniform(0.2, 1.0 + kills / 4) * unbroken_s)
