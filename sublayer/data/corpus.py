@@ -59,18 +59,17 @@ def _python(cache: Path) -> Source:
     return Source("python", python_prose(cache))
 
 
-_MAHONEY_BYTES = 100_000_000
-
-
 @dataclass(frozen=True)
-class _Mahoney:
-    """A file of 10^8 bytes, published as a zip file. Source: mattmahoney.net/dc/textdata.html."""
+class PublishedFile:
+    """A corpus of one file, published as a zip file; ``md5`` and ``n_bytes`` are the file's."""
 
     name: str
-    archive: Download
+    n_bytes: int
     md5: str
+    archive: Download
 
     def __call__(self, cache: Path) -> Source:
+        """Find the file in SUBLAYER_DATA or the cache, or download it. Raises DataError where neither is possible."""
         return Source(self.name, (FileDocument(self._find(cache), cache),))
 
     def _find(self, cache: Path) -> Path:
@@ -81,45 +80,40 @@ class _Mahoney:
                     return self._checked(path)
             if (folder / f"{self.name}.zip").is_file():
                 return unzip(folder / f"{self.name}.zip", self.name, target, md5=self.md5)
-        archive = target.with_name(f"{self.name}.zip")
-        try:
-            fetch(self.archive, archive)
-        except DataError as error:
-            raise DataError(f"{error}: {_remedy(self.name, self.archive, cache)}") from error
+        archive = _downloaded(self.archive, target.with_name(f"{self.name}.zip"), self.name)
         unzip(archive, self.name, target, md5=self.md5)
         archive.unlink()
         return target
 
     def _checked(self, path: Path) -> Path:
         n_bytes = path.stat().st_size
-        if n_bytes != _MAHONEY_BYTES:
+        if n_bytes != self.n_bytes:
             raise DataError(
-                f"{path} has {n_bytes:,} bytes, {self.name} has {_MAHONEY_BYTES:,}: put the whole file there, or "
-                "name a part of it in data.path"
+                f"{path} has {n_bytes:,} bytes, {self.name} has {self.n_bytes:,}: put the whole file there, or name a "
+                "part of it in data.path"
             )
         return path
 
 
-_LM1B = Download(
-    f"http://www.statmt.org/lm-benchmark/{RELEASE}.tar.gz",
-    1_792_209_805,
-    "sha256",
-    "01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e",
-)
+@dataclass(frozen=True)
+class PublishedRelease:
+    """The lm1b release: its folder, or the archive that holds it."""
 
+    archive: Download
 
-def _lm1b(cache: Path) -> Source:
-    for folder in _folders(cache):
-        release = find_release(folder) or find_release(folder / "lm1b")
-        if release is None and (folder / f"{RELEASE}.tar.gz").is_file():
-            release = extract_release(folder / f"{RELEASE}.tar.gz", cache)
-        if release is not None:
-            return Source("lm1b", published=read_release(release, cache))
-    try:
-        archive = fetch(_LM1B, cache / "corpora" / f"{RELEASE}.tar.gz")
-    except DataError as error:
-        raise DataError(f"{error}: {_remedy(f'{RELEASE}.tar.gz', _LM1B, cache)}") from error
-    return Source("lm1b", published=read_release(extract_release(archive, cache), cache))
+    def __call__(self, cache: Path) -> Source:
+        """Find the release in SUBLAYER_DATA or the cache, or download it. Raises DataError where neither will do"""
+        return Source("lm1b", published=read_release(self._find(cache), cache))
+
+    def _find(self, cache: Path) -> Path:
+        name = f"{RELEASE}.tar.gz"
+        for folder in _folders(cache):
+            release = find_release(folder) or find_release(folder / "lm1b")
+            if release is not None:
+                return release
+            if (folder / name).is_file():
+                return extract_release(folder / name, cache)
+        return extract_release(_downloaded(self.archive, cache / "corpora" / name, name), cache)
 
 
 def _folders(cache: Path) -> list[Path]:
@@ -127,33 +121,46 @@ def _folders(cache: Path) -> list[Path]:
     return [*([Path(named).expanduser()] if named else []), cache / "corpora"]
 
 
-def _remedy(name: str, download: Download, cache: Path) -> str:
-    folder = os.environ.get("SUBLAYER_DATA") or cache / "corpora"
-    return f"fetch it elsewhere and put {name} into {folder}, or name it in data.path"
+def _downloaded(download: Download, target: Path, wanted: str) -> Path:
+    try:
+        return fetch(download, target)
+    except DataError as error:
+        folder = os.environ.get("SUBLAYER_DATA") or target.parent
+        raise DataError(f"{error}: fetch it elsewhere and put {wanted} into {folder}") from error
 
 
 CORPORA: dict[str, Callable[[Path], Source]] = {
     "python": _python,
-    "enwik8": _Mahoney(
+    # Both: sizes and checksums from mattmahoney.net/dc/textdata.html, and of the archives as served.
+    "enwik8": PublishedFile(
         "enwik8",
+        100_000_000,
+        "a1fa5ffddb56f4953e226637dabbb36a",
         Download(
             "https://mattmahoney.net/dc/enwik8.zip",
             36_445_475,
             "sha256",
             "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
         ),
-        "a1fa5ffddb56f4953e226637dabbb36a",
     ),
-    "text8": _Mahoney(
+    "text8": PublishedFile(
         "text8",
+        100_000_000,
+        "3bea1919949baf155f99411df5fada7e",
         Download(
             "https://mattmahoney.net/dc/text8.zip",
             31_344_016,
             "sha256",
             "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
         ),
-        "3bea1919949baf155f99411df5fada7e",
     ),
-    "lm1b": _lm1b,
+    "lm1b": PublishedRelease(
+        Download(
+            f"http://www.statmt.org/lm-benchmark/{RELEASE}.tar.gz",
+            1_792_209_805,
+            "sha256",
+            "01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e",
+        )
+    ),
 }
-"""How each corpus of ``sublayer.config.data.CORPORA`` is found; a test holds the two together."""
+"""How each corpus of ``sublayer.config.data.CORPORA`` is found."""

@@ -12,8 +12,8 @@ from sublayer.data.vocabulary import Tokenizer
 class TokenizerReport:
     """How a tokenizer fits a text.
 
-    ``n_tokens`` leaves out ends of documents; ``n_used`` counts different ids, ``n_unknown`` tokens that the vocabulary
-    lacks. ``is_lossless`` says whether exactly this text can be had back from its tokens.
+    Ends of documents do not count. ``n_used`` counts different ids, ``n_unknown`` tokens that the vocabulary lacks.
+    ``is_lossless`` says whether exactly this text can be had back from its tokens.
     """
 
     kind: str
@@ -34,12 +34,13 @@ def measure_tokenizer(split: Split) -> TokenizerReport:
     """Measure the tokenizer of a split on the split."""
     tokenizer = split.tokenizer
     counts = np.bincount(split.ids, minlength=tokenizer.vocab_size)
-    n_ends = 0 if tokenizer.end_id is None else int(counts[tokenizer.end_id])
+    if tokenizer.end_id is not None:
+        counts[tokenizer.end_id] = 0
     return TokenizerReport(
         kind=tokenizer.kind,
         vocab_size=tokenizer.vocab_size,
         n_bytes=split.store.n_bytes,
-        n_tokens=split.store.n_tokens - n_ends,
+        n_tokens=int(counts.sum()),
         n_used=int(np.count_nonzero(counts)),
         n_unknown=0 if tokenizer.unk_id is None else int(counts[tokenizer.unk_id]),
         is_lossless=split.store.is_lossless,

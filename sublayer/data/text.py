@@ -7,6 +7,7 @@ import mmap
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +20,7 @@ Text = bytes | mmap.mmap
 """Raw bytes, of a large file without a copy in memory."""
 
 _SNIFFED_BYTES = 8000
+_LONGEST_WINDOW = 1 << 31
 _ARCHIVES = (".7z", ".bz2", ".parquet", ".pdf", ".rar", ".xz", ".zip")
 _TARS = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
@@ -61,6 +63,10 @@ class FileDocument:
 
     def digest(self) -> str:
         """SHA-256 of the file as it is stored."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         try:
             return file_digest(self.path, self.cache)
         except OSError as error:
@@ -170,7 +176,7 @@ def _unzstd(path: Path) -> bytes:
     parts: list[bytes] = []
     try:
         while data:
-            frame = zstandard.ZstdDecompressor().decompressobj()
+            frame = zstandard.ZstdDecompressor(max_window_size=_LONGEST_WINDOW).decompressobj()
             parts.append(frame.decompress(data))
             if not frame.eof:
                 raise DataError(f"{path} is truncated zstd: fetch or compress it again")

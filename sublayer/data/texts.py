@@ -63,6 +63,7 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> Texts:
     sources = find_sources(config.path, config.corpus, cache)
     if config.split is not None and all(source.published for source in sources):
         raise ConfigError(f"data.split = {config.split} has no effect: {sources[0].name} has a published split")
+    _check_distinct(sources)
     replaced: dict[SplitName, Source] = {}
     elsewhere: dict[SplitName, str | None] = {"valid": config.valid_path, "test": config.test_path}
     for split, path in elsewhere.items():
@@ -83,6 +84,16 @@ def _shares(config: DataConfig, replaced: Mapping[SplitName, Source]) -> Shares:
     shares = dict(zip(SPLITS, parse_split(config.split or DEFAULT_SPLIT), strict=True))
     freed = sum((shares.pop(split) for split in replaced), Fraction(0))
     return {**shares, "train": shares["train"] + freed}
+
+
+def _check_distinct(sources: tuple[Source, ...]) -> None:
+    # Divided twice, a text could be held out in one place and trained on in the other.
+    found: dict[str, str] = {}
+    for source in sources:
+        own = {document.digest(): document.name for document in source.documents}
+        for digest in own.keys() & found.keys():
+            raise ConfigError(f"{found[digest]} and {own[digest]} are the same text, named twice: leave one out")
+        found |= own
 
 
 def _check_apart(setting: str, documents: tuple[Document, ...], sources: tuple[Source, ...]) -> None:

@@ -139,7 +139,12 @@ def test_the_draws_are_these_numbers(make_split):
     # Written down once: a change of them would change every run's data without a word.
     split = make_split(range(1000))
     assert Windows(split, context=7, batch_sequences=4, seed=0).starts(0).tolist() == [614, 242, 329, 16]
-    assert Windows(split, context=7, batch_sequences=4, seed=1, mode="shuffled").starts(0).tolist() == [497, 238, 868, 28]
+    assert Windows(split, context=7, batch_sequences=4, seed=1, mode="shuffled").starts(0).tolist() == [
+        497,
+        238,
+        868,
+        28,
+    ]
 
 
 def test_a_split_shorter_than_a_window_is_refused(make_split):

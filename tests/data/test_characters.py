@@ -64,7 +64,9 @@ def test_the_first_bad_byte_is_found():
     assert raised.value.position == 6
 
 
-@pytest.mark.parametrize(("near", "start"), [(0, 0), (1, 1), (2, 1), (3, 3), (4, 3), (5, 3), (6, 6), (9, 6), (10, 10), (99, 10)])
+@pytest.mark.parametrize(
+    ("near", "start"), [(0, 0), (1, 1), (2, 1), (3, 3), (4, 3), (5, 3), (6, 6), (9, 6), (10, 10), (99, 10)]
+)
 def test_cuts_move_back_to_the_start_of_a_character(near, start):
     # 1, 2, 3 and 4 bytes begin at 0, 1, 3 and 6.
     assert character_start("aé€𝄞".encode(), near) == start

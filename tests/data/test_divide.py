@@ -75,7 +75,9 @@ def test_the_division_depends_on_contents_and_not_on_order():
     found = documents([200] * 40)
     parts = divide(found, SHARES, name="folder", is_utf8=False)
     again = divide(found[::-1], SHARES, name="folder", is_utf8=False)
-    assert {split: set(pieces) for split, pieces in parts.items()} == {split: set(pieces) for split, pieces in again.items()}
+    assert {split: set(pieces) for split, pieces in parts.items()} == {
+        split: set(pieces) for split, pieces in again.items()
+    }
     test_names = [int(piece.document.name) for piece in parts["test"]]
     assert test_names not in ([0, 1], [38, 39])
 

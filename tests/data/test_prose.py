@@ -13,9 +13,9 @@ def library(tmp_path, monkeypatch):
     monkeypatch.setattr("sublayer.data.prose._LEAST_BYTES", 10)
     root = tmp_path / "lib"
     for name, source in {
-        "b.py": '"""About b."""\ndef f():\n    """Indented\n\n        more   \n    """\n    def g():\n        "inner"\n',
+        "b.py": '"""About b."""\ndef f():\n    """Indented\n\n        more   \n    """\n    def g(): "inner"\n',
         "a/__init__.py": 'class A:\n    """Said twice."""\n    async def f(self):\n        """Said twice."""\n',
-        "c.py": 'if True:\n    class C:\n        "Said twice."\n    try:\n        def f(): "tried"\n    except E:\n        def f(): "or not"\n',
+        "c.py": 'if 1:\n  class C: "Said twice."\n  try:\n    def f(): "tried"\n  except E:\n    def f(): "or not"\n',
         "broken.py": 'print "',
         "nothing.py": "x = 1\n",
         "latin.py": b'# coding: latin-1\n"""caf\xe9"""\n',
@@ -65,8 +65,8 @@ def test_a_python_without_sources_is_refused(cache, tmp_path):
         python_prose(cache, tmp_path)
 
 
-def test_the_prose_of_this_python_is_two_megabytes_of_clean_text(cache):
-    documents = {document.name: document.text.decode() for document in python_prose(cache)}
+def test_the_prose_of_this_python_is_two_megabytes_of_clean_text(prose_cache):
+    documents = {document.name: document.text.decode() for document in python_prose(prose_cache)}
     text = "".join(documents.values())
     assert 1_500_000 < len(text.encode()) < 4_000_000
     assert not any(character < " " and character != "\n" for character in text)

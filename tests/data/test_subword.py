@@ -137,7 +137,7 @@ def test_wordpiece_is_read_and_marked_as_lossy(tmp_path):
     assert tokenizer.kind == "wordpiece"
     assert not tokenizer.is_lossless
     assert tokenizer.unk_id == library.token_to_id("[UNK]")
-    assert tokenizer.encode("Universally".encode()).tolist() == library.encode("Universally").ids
+    assert tokenizer.encode(b"Universally").tolist() == library.encode("Universally").ids
     with pytest.raises(NotUtf8, match="line 2: byte 0xff"):
         tokenizer.encode(b"a\n\xff")
 

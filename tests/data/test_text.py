@@ -27,6 +27,16 @@ def test_gzip_and_zstd_are_read_by_suffix(tmp_path, cache):
     assert read(tmp_path / "b.ZST", cache) == [TEXT + b"more"]
 
 
+def test_zstd_files_of_other_programs_are_read(tmp_path, cache):
+    # pzstd puts frames to be skipped between the others; zstd --long=31 needs a window of 2 GiB.
+    skipped = bytes.fromhex("502a4d1804000000") + b"size"
+    long = zstandard.ZstdCompressor(
+        compression_params=zstandard.ZstdCompressionParameters(window_log=28, enable_ldm=True)
+    ).compressobj()
+    (tmp_path / "a.zst").write_bytes(skipped + zstandard.compress(TEXT) + long.compress(TEXT) + long.flush())
+    assert read(tmp_path / "a.zst", cache) == [TEXT + TEXT]
+
+
 def test_a_folder_is_its_text_files_in_order_of_path(tmp_path, cache):
     folder = tmp_path / "texts"
     for name, content in {
@@ -44,7 +54,9 @@ def test_a_folder_is_its_text_files_in_order_of_path(tmp_path, cache):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     found = read_path(str(folder), cache)
-    assert [document.name for document in found] == [str(folder / name) for name in ("a/y", "a/z.md", "b.txt", "c.txt.gz")]
+    assert [document.name for document in found] == [
+        str(folder / name) for name in ("a/y", "a/z.md", "b.txt", "c.txt.gz")
+    ]
     assert read(folder, cache) == [b"y", b"z", b"b", b"c"]
 
 

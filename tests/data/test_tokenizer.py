@@ -53,9 +53,15 @@ def test_an_unknown_kind_is_refused():
         ("{", "tokenizer.json is not a tokenizer: it is not JSON"),
         ("[]", "holds no JSON object"),
         ("{}", "is not a tokenizer that the tokenizers library reads"),
-        ('{"model": {"type": "BPE", "vocab": {}, "merges": ["a b"]}}', "is not a tokenizer that the tokenizers library"),
+        (
+            '{"model": {"type": "BPE", "vocab": {}, "merges": ["a b"]}}',
+            "is not a tokenizer that the tokenizers library",
+        ),
         ('{"format": "sublayer-tokenizer", "version": 2, "kind": "bytes"}', "is of version 2, this program reads 1"),
-        ('{"format": "sublayer-tokenizer", "version": 1, "kind": "words"}', "is not a tokenizer of bytes or characters"),
+        (
+            '{"format": "sublayer-tokenizer", "version": 1, "kind": "words"}',
+            "is not a tokenizer of bytes or characters",
+        ),
         (
             json.dumps({"format": "sublayer-tokenizer", "version": 1, "kind": "characters", "characters": ["ab"]}),
             "is not a tokenizer of bytes or characters",

@@ -1,0 +1,50 @@
+from fractions import Fraction
+
+import pytest
+
+from sublayer.config.data import DataConfig, parse_split, source_names
+from sublayer.errors import ConfigError
+
+
+def test_shares_are_read_exactly():
+    assert parse_split("90/5/5") == (Fraction(9, 10), Fraction(1, 20), Fraction(1, 20))
+    assert parse_split("99.8 / 0.1 / 0.1") == (Fraction(998, 1000), Fraction(1, 1000), Fraction(1, 1000))
+
+
+@pytest.mark.parametrize(
+    "split", ["", "90", "90/10", "90/5/4", "100/0/0", "110/-5/-5", "a/b/c", "50/25/25/0", "1/0", "90//10"]
+)
+def test_other_shares_are_refused(split):
+    with pytest.raises(ConfigError, match=r"must be three shares above 0 that add up to 100, such as 90/5/5"):
+        DataConfig(split=split)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"corpus": "enwik"}, "data.corpus = 'enwik' is not one of python, enwik8, text8, lm1b: did you mean enwik8"),
+        ({"corpus": ("python", "novels")}, "data.corpus = 'novels' is not one of"),
+        ({"corpus": {"novels": 1.0}}, "data.corpus = 'novels' is not one of"),
+        ({"path": {"a": 0.0}}, "the weight 0 of 'a' must be more than 0"),
+        ({"path": {"a": -1.0}}, "the weight -1 of 'a' must be more than 0"),
+        ({"path": ()}, "is empty; name a text"),
+        ({"path": {}}, "is empty; name a text"),
+        ({"tokenizer": "byte"}, "data.tokenizer = 'byte' is not one of bytes, characters, bpe.*did you mean bytes"),
+        ({"path": {"a": 1.0}, "corpus": "python"}, "give weights to both"),
+        ({"path": {"a": 1.0}, "windows": "shuffled"}, "data.windows = shuffled contradicts the weights of data.path"),
+    ],
+)
+def test_contradictions_are_refused_in_one_line(values, message):
+    with pytest.raises(ConfigError, match=message) as raised:
+        DataConfig(**values)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_tokenizer_may_be_a_file():
+    assert DataConfig(tokenizer="some/tokenizer.json").tokenizer == "some/tokenizer.json"
+
+
+def test_sources_have_names_however_they_are_written():
+    assert source_names(None) == ()
+    assert source_names("a") == ("a",)
+    assert source_names(("a", "b")) == source_names({"a": 1.0, "b": 2.0}) == ("a", "b")

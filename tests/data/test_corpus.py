@@ -1,0 +1,117 @@
+import hashlib
+
+import pytest
+
+from sublayer.config.data import CORPORA as NAMES
+from sublayer.data.corpus import CORPORA, PublishedFile, PublishedRelease, find_sources
+from sublayer.data.download import Download
+from sublayer.data.lm1b import RELEASE
+from sublayer.errors import ConfigError, DataError
+from tests.data.releases import FILES, write_archive, write_release, write_zip
+
+TEXT = b"some published text\n" * 50
+NOWHERE = Download("http://127.0.0.1:1/small.zip", 1, "sha256", "")
+
+
+def small(archive: Download = NOWHERE) -> PublishedFile:
+    return PublishedFile("small", len(TEXT), hashlib.md5(TEXT).hexdigest(), archive)
+
+
+@pytest.fixture(autouse=True)
+def no_data_folder(monkeypatch):
+    monkeypatch.delenv("SUBLAYER_DATA", raising=False)
+
+
+def test_every_corpus_of_a_recipe_is_known():
+    assert tuple(CORPORA) == NAMES
+
+
+def test_paths_and_corpora_are_sources_in_order(tmp_path, prose_cache):
+    (tmp_path / "a.txt").write_bytes(b"one")
+    (tmp_path / "b.txt").write_bytes(b"two")
+    found = find_sources((str(tmp_path / "b.txt"), str(tmp_path)), "python", prose_cache)
+    assert [source.name for source in found] == [str(tmp_path / "b.txt"), str(tmp_path), "python"]
+    assert [len(source.documents) for source in found[:2]] == [1, 2]
+    assert all(source.weight is None for source in found)
+
+
+def test_weights_are_kept(tmp_path, prose_cache):
+    (tmp_path / "a.txt").write_bytes(b"one")
+    found = find_sources({str(tmp_path / "a.txt"): 2.0}, {"python": 0.5}, prose_cache)
+    assert [source.weight for source in found] == [2.0, 0.5]
+
+
+def test_no_text_at_all_is_refused(cache):
+    with pytest.raises(ConfigError, match="there is no text: give data.path, or data.corpus as one of python, enwik8"):
+        find_sources(None, None, cache)
+
+
+def test_a_path_with_the_layout_of_lm1b_has_the_published_split(tmp_path, cache):
+    write_release(tmp_path / RELEASE)
+    archive = write_archive(tmp_path / "release.tar.gz", {f"{RELEASE}/{name}": text for name, text in FILES.items()})
+    for path in (tmp_path, tmp_path / RELEASE, archive):
+        (source,) = find_sources(str(path), None, cache)
+        assert not source.documents
+        assert {split: len(found) for split, found in source.published.items()} == {"train": 2, "valid": 2, "test": 1}
+
+
+def test_a_corpus_is_found_in_the_data_folder_or_the_cache(tmp_path, cache, monkeypatch):
+    for folder in (cache / "corpora", tmp_path / "data"):
+        if folder.name == "data":
+            monkeypatch.setenv("SUBLAYER_DATA", str(folder))
+        for place in (folder / "small" / "small", folder / "small"):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(TEXT)
+            assert [document.name for document in small()(cache).documents] == [str(place)]
+            place.unlink()
+            if place.parent.name == "small":
+                place.parent.rmdir()
+
+
+def test_a_zip_file_beside_it_will_do(cache):
+    (cache / "corpora").mkdir(parents=True)
+    write_zip(cache / "corpora" / "small.zip", {"small": TEXT})
+    assert small()(cache).documents[0].read()[:] == TEXT
+
+
+def test_a_corpus_is_downloaded_once(cache, site):
+    folder, url = site
+    content = write_zip(folder / "small.zip", {"small": TEXT}).read_bytes()
+    corpus = small(Download(f"{url}/small.zip", len(content), "sha256", hashlib.sha256(content).hexdigest()))
+    assert corpus(cache).documents[0].read()[:] == TEXT
+    (folder / "small.zip").unlink()
+    assert corpus(cache).documents[0].read()[:] == TEXT
+    assert [path.name for path in (cache / "corpora").iterdir()] == ["small"]
+
+
+def test_a_part_of_a_corpus_is_refused(cache):
+    (cache / "corpora").mkdir(parents=True)
+    (cache / "corpora" / "small").write_bytes(TEXT[:-1])
+    with pytest.raises(
+        DataError, match="small has 999 bytes, small has 1,000: put the whole file there, or name a part"
+    ):
+        small()(cache)
+
+
+def test_without_a_network_it_is_said_where_the_file_goes(cache, tmp_path, monkeypatch):
+    with pytest.raises(
+        DataError, match=r"small.zip cannot be downloaded .*: fetch it .* put small into .*cache/corpora"
+    ):
+        small()(cache)
+    monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path / "data"))
+    with pytest.raises(DataError, match=rf"put small into {tmp_path / 'data'}") as raised:
+        small()(cache)
+    assert "\n" not in str(raised.value)
+    with pytest.raises(DataError, match=rf"put {RELEASE}.tar.gz into {tmp_path / 'data'}"):
+        PublishedRelease(NOWHERE)(cache)
+
+
+def test_lm1b_is_found_as_a_folder_or_as_its_archive(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path / "data"))
+    archive = {f"{RELEASE}/{name}": text for name, text in FILES.items()}
+    (cache / "corpora").mkdir(parents=True)
+    write_archive(cache / "corpora" / f"{RELEASE}.tar.gz", archive)
+    assert len(PublishedRelease(NOWHERE)(cache).published["train"]) == 2
+    write_release(tmp_path / "data" / "lm1b")
+    found = PublishedRelease(NOWHERE)(cache).published["train"]
+    assert all(document.name.startswith(str(tmp_path / "data")) for document in found)
