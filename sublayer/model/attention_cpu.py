@@ -27,8 +27,8 @@ def attend_blockwise(
     n_heads = q.shape[1]
     bias = _score_bias(q, k.shape[2], is_causal=is_causal, mask=mask)
     folded = (x.flatten(0, 1).contiguous() for x in (q, k, v))  # [B H, T or S, K] each
-    mixed: Tensor = _Attend.apply(*folded, bias, is_causal, scale, p_dropout)
-    return mixed.unflatten(0, (-1, n_heads))
+    mixed: Tensor = _Attend.apply(*folded, bias, is_causal, scale, p_dropout)  # type: ignore[no-untyped-call]
+    return mixed.view(-1, n_heads, *mixed.shape[1:])
 
 
 def _score_bias(q: Tensor, n_keys: int, *, is_causal: bool, mask: Tensor | None) -> Tensor | None:
@@ -84,7 +84,7 @@ class _Attend(torch.autograd.Function):
         return out.mul_(ctx.keep_scale) if n_dropped else out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, *saved = ctx.saved_tensors
         grad = grad * ctx.keep_scale if ctx.is_dropped else grad.contiguous()
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)

@@ -11,7 +11,6 @@ from sublayer.model.dropout import add_branch
 from sublayer.model.feedforward import FeedForward
 from sublayer.model.norm import build_norm
 
-
 UNRESOLVED = "the config is not resolved: call resolve_model first"
 
 

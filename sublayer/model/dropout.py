@@ -23,7 +23,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return x
     if x.device.type != "cpu":
         return F.dropout(x, p)
-    dropped: Tensor = _Dropout.apply(x, p)
+    dropped: Tensor = _Dropout.apply(x, p)  # type: ignore[no-untyped-call]
     return dropped
 
 
@@ -33,7 +33,7 @@ def add_branch(x: Tensor, branch: Tensor, *, step: float, p: float, training: bo
         return torch.add(x, branch, alpha=step)
     if x.device.type != "cpu":
         return torch.add(x, F.dropout(branch, p), alpha=step)
-    total: Tensor = _AddDropped.apply(x, branch, step, p)
+    total: Tensor = _AddDropped.apply(x, branch, step, p)  # type: ignore[no-untyped-call]
     return total
 
 
@@ -60,7 +60,7 @@ class _Dropout(torch.autograd.Function):
         return x.mul(mask).mul_(ctx.scale)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (mask,) = ctx.saved_tensors
         return grad.mul(mask).mul_(ctx.scale), None
 
@@ -74,6 +74,6 @@ class _AddDropped(torch.autograd.Function):
         return torch.add(x, branch.mul(mask), alpha=ctx.alpha)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (mask,) = ctx.saved_tensors
         return grad, grad.to(ctx.dtype).mul(mask).mul_(ctx.alpha), None, None

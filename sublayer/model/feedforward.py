@@ -1,26 +1,22 @@
 """The eight feed-forward networks: rows of a table."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from sublayer.model.activation import ActivationName, build_activation
 from sublayer.model.context import Context
 from sublayer.model.dropout import dropout
 from sublayer.model.linear import Linear, StackedLinear
-
-Activation = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Variant:
     """What a feed-forward network computes between its two matrix products."""
 
-    activation: Literal["relu", "gelu", "swish", "sigmoid", "identity"]
+    activation: ActivationName
     is_gated: bool
 
 
@@ -49,7 +45,7 @@ class FeedForward(nn.Module):
         super().__init__()
         row = VARIANTS[variant]
         self.is_gated = row.is_gated
-        self.activation = _activation(row.activation, gelu)
+        self.activation = build_activation(row.activation, gelu)
         self.input = StackedLinear(2, d_model, d_ff, bias=bias) if row.is_gated else Linear(d_model, d_ff, bias=bias)
         self.output = Linear(d_ff, d_model, bias=bias, ends_branch=True)
         self.p_hidden = p_hidden
@@ -64,14 +60,3 @@ class FeedForward(nn.Module):
             hidden = self.activation(hidden)
         output: Tensor = self.output(dropout(hidden, self.p_hidden, self.training))
         return output
-
-
-def _activation(name: str, gelu: Literal["exact", "tanh"]) -> Activation:
-    activations: dict[str, Activation] = {
-        "relu": F.relu,
-        "gelu": partial(F.gelu, approximate="tanh" if gelu == "tanh" else "none"),
-        "swish": F.silu,
-        "sigmoid": F.sigmoid,
-        "identity": lambda x: x,
-    }
-    return activations[name]

@@ -1,8 +1,15 @@
-"""Cross-entropy of a vocabulary that never holds all logits at once."""
+"""Cross-entropy over a vocabulary, never holding all logits at once."""
 
-import torch.nn.functional as F
+from collections.abc import Iterator
+from typing import Any
+
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+# Logits per chunk of rows. On a CPU fewer make the matrix products slower, more only cost memory.
+CPU_CHUNK_LOGITS = 1 << 22
+GPU_CHUNK_LOGITS = 1 << 27
 
 
 def linear_cross_entropy(
@@ -11,8 +18,70 @@ def linear_cross_entropy(
     bias: Float[Tensor, " V"] | None,
     targets: Int[Tensor, " N"],
 ) -> Float[Tensor, ""]:
-    """Sum the nats of the targets under ``softmax(hidden matrix^T + bias)``; a target of -1 does not count."""
-    logits = F.linear(hidden, matrix, bias)
-    return F.cross_entropy(
-        logits.float() if logits.dtype != hidden.dtype else logits, targets, ignore_index=-1, reduction="sum"
-    )
+    """Sum the nats of the targets under ``softmax(hidden matrix^T + bias)``; a target of -1 does not count.
+
+    Works in chunks of rows and computes gradients along with the loss, so that only a chunk of logits exists at a time.
+    Under autocast the matrix products are in its type; softmax and sums in float32 at least. Differentiable once.
+    """
+    if not torch.is_grad_enabled():
+        return _nats(hidden, matrix, bias, targets)
+    total: Tensor = _LinearCrossEntropy.apply(hidden, matrix, bias, targets)  # type: ignore[no-untyped-call]
+    return total
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, matrix: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+        is_counted = (targets >= 0)[:, None]
+        grad_hidden, grad_matrix = torch.empty_like(hidden), torch.zeros_like(matrix)
+        grad_bias = None if bias is None else torch.zeros_like(bias)
+        total = torch.zeros((), dtype=_wide(hidden.dtype), device=hidden.device)
+        for chunk, rows, columns, logits in _chunks(hidden, matrix, bias):
+            nats, shares = _cross_entropy(logits, targets[chunk])
+            total += nats
+            if grad_bias is not None:
+                grad_bias += (shares * is_counted[chunk]).sum(0)
+            errors = shares.to(rows.dtype)
+            grad_hidden[chunk] = (errors @ columns) * is_counted[chunk]
+            grad_matrix += errors.t() @ (rows * is_counted[chunk])
+        ctx.save_for_backward(grad_hidden, grad_matrix, grad_bias)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return *(None if saved is None else saved * grad.to(saved.dtype) for saved in ctx.saved_tensors), None
+
+
+def _nats(hidden: Tensor, matrix: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    total = torch.zeros((), dtype=_wide(hidden.dtype), device=hidden.device)
+    for chunk, _, _, logits in _chunks(hidden, matrix, bias):
+        total += _cross_entropy(logits, targets[chunk])[0]
+    return total
+
+
+def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+    """Give each chunk of rows: where it is, its hidden states and the matrix as multiplied, and its logits."""
+    device = hidden.device.type
+    narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else matrix.dtype
+    columns = matrix.to(narrow)
+    n_rows = max(1, (CPU_CHUNK_LOGITS if device == "cpu" else GPU_CHUNK_LOGITS) // matrix.shape[0])
+    for start in range(0, hidden.shape[0], n_rows):
+        chunk = slice(start, start + n_rows)
+        rows = hidden[chunk].to(narrow)
+        logits = rows @ columns.t()
+        yield chunk, rows, columns, logits if bias is None else logits + bias
+
+
+def _cross_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Give the nats of the counted rows and every row's gradient, softmax less one at the target."""
+    shares = torch.softmax(logits, -1, dtype=_wide(logits.dtype))
+    chosen = targets.clamp_min(0)[:, None]
+    # The largest share is 1 / sum(exp(logit - largest logit)): the log of the partition function without an exp.
+    log_partition = logits.amax(-1).to(shares.dtype) - shares.amax(-1).log()
+    nats = log_partition - logits.gather(1, chosen)[:, 0]
+    shares.scatter_add_(1, chosen, shares.new_full((1, 1), -1.0).expand_as(chosen))
+    return torch.where(targets >= 0, nats, 0.0).sum(), shares
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)

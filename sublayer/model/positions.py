@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -17,16 +17,27 @@ from sublayer.model.roles import Role
 
 @dataclass(frozen=True)
 class Rotation:
-    """The angles by which queries and keys are turned, as cosines and sines of half the head's width."""
+    """The angles by which queries and keys are turned: cosines, and sines that are negative in the first half."""
 
-    cos: Float[Tensor, "*B T half"]
-    sin: Float[Tensor, "*B T half"]
+    cos: Float[Tensor, "*B T K"]
+    sin: Float[Tensor, "*B T K"]
 
     def __call__(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
         """Turn each pair of features ``(i, i + K/2)`` of every head by the angle of its position."""
-        first, second = x.chunk(2, dim=-1)
-        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
-        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+        turned: Tensor = _Turn.apply(x, self.cos.to(x.dtype), self.sin.to(x.dtype))  # type: ignore[no-untyped-call]
+        return turned
+
+
+class _Turn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return torch.addcmul(grad * cos, grad.roll(grad.shape[-1] // 2, -1), sin, value=-1), None, None
 
 
 def rotation(positions: Int[Tensor, "*B T"], *, d_head: int, base: float, dtype: torch.dtype) -> Rotation:
@@ -38,7 +49,8 @@ def rotation(positions: Int[Tensor, "*B T"], *, d_head: int, base: float, dtype:
     angles = positions[..., None].double() * base**-exponents  # [*B, T, K/2]
     if angles.dim() == 3:
         angles = angles[:, None]  # [B, 1, T, K/2]
-    return Rotation(angles.cos().to(dtype), angles.sin().to(dtype))
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    return Rotation(torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1))
 
 
 def sinusoids(positions: Int[Tensor, "*B T"], *, d_model: int, dtype: torch.dtype) -> Float[Tensor, "*B T D"]:
