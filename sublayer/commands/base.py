@@ -71,15 +71,6 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequ
     return "\n".join([line(headings), "  ".join("-" * width for width in widths), *map(line, rows)])
 
 
-def new_folder(name: str, parent: Path = Path("runs")) -> Path:
-    """Choose the folder of a new run that gave none: ``runs/<name>``, then ``runs/<name>-2`` and so on."""
-    path, n_taken = parent / name, 1
-    while path.exists():
-        n_taken += 1
-        path = parent / f"{name}-{n_taken}"
-    return path
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): _plain(content) for name, content in value.items()}

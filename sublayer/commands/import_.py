@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from sublayer.commands.base import JsonOption, emit, new_folder
+from sublayer.commands.base import JsonOption, emit
 
 EXAMPLE = "sublayer import huggingface downloads/gpt2 --out runs/gpt2"
 
@@ -27,8 +27,9 @@ def command(
     certificate.json. Pickles are never read.
     """
     from sublayer.interop.huggingface import import_huggingface
+    from sublayer.run_folder import free_folder
 
-    target = out or new_folder(path.resolve().name)
+    target = out or free_folder(path.resolve().name)
     certificate = import_huggingface(path, target)
     has_tokenizer = (target / "tokenizer.json").is_file()
     emit({"model": str(target), "has_tokenizer": has_tokenizer, "certificate": certificate}, as_json, _render)

@@ -188,7 +188,7 @@ def _notes(folder: StudyFolder, data: Mapping[str, Data]) -> tuple[str, ...]:
             f"This study was reported with {', '.join(map(str, looks))} seeds in turn. The intervals assume that the "
             "number of seeds was chosen beforehand: a verdict that came with added seeds is less sure than it says."
         )
-    lossy = [name for name, each in data.items() if not each.tokenizer.is_lossless]
+    lossy = [name for name, each in data.items() if not each.test.store.is_lossless]
     if lossy:
         notes.append(
             f"The tokenizer of {', '.join(lossy)} does not keep every byte of the text: bits per byte leave out what "

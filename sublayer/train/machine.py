@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from sublayer.load import check_device
+
 _GAIN = 1.1
 """How much faster bfloat16 must be to be chosen."""
 
@@ -21,9 +23,9 @@ def cache_folder() -> Path:
 
 
 def choose_device(name: str | None) -> torch.device:
-    """Give the named device, or the GPU where there is one."""
+    """Give the named device, or the GPU where there is one. Raises ConfigError where there is no such device."""
     if name is not None:
-        return torch.device(name)
+        return check_device(name)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -83,8 +85,9 @@ def fastest_precision(device: torch.device, d_model: int, threads: int) -> str:
 
 
 def _bfloat16_gain(width: int) -> float:
-    x = torch.randn(1024, width)
-    weight = torch.randn(4 * width, width, requires_grad=True)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1024, width, generator=generator)
+    weight = torch.randn(4 * width, width, generator=generator, requires_grad=True)
 
     def seconds(dtype: torch.dtype) -> float:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):

@@ -1,0 +1,29 @@
+import pytest
+
+from sublayer.errors import ConfigError
+from sublayer.run_folder import RunFolder, free_folder
+
+
+def test_a_run_without_a_folder_gets_the_first_free_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for expected in ("gpt", "gpt-2", "gpt-3"):
+        folder = free_folder("gpt")
+        assert folder.as_posix() == f"runs/{expected}"
+        folder.mkdir(parents=True)
+
+
+def test_a_folder_is_held_by_one_process_at_a_time(tmp_path):
+    with RunFolder(tmp_path / "run").held():
+        with pytest.raises(ConfigError, match="another process is training in"):
+            with RunFolder(tmp_path / "run").held():
+                pass
+
+
+def test_a_run_that_wrote_nothing_leaves_no_folder(tmp_path):
+    with pytest.raises(KeyError):
+        with RunFolder(tmp_path / "run").held():
+            raise KeyError
+    assert not (tmp_path / "run").exists()
+    with RunFolder(tmp_path / "run").held():
+        (tmp_path / "run" / "recipe.toml").write_text("")
+    assert (tmp_path / "run" / "recipe.toml").exists()
