@@ -1,0 +1,234 @@
+"""Who takes part: this project's own training step and those of its peers, all on the same terms.
+
+The same terms: sizes, tied embeddings, learned positions, dropout places (embedding, attention weights, the output of
+every sub-layer), loss over all positions, clipping at norm 1, fused AdamW, threads.
+"""
+
+import itertools
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sublayer.config.layers import LoadedRecipe, load_recipe
+from sublayer.session import Place, assemble, prepare_data, resolve
+from sublayer.train.distributed import World
+from sublayer.train.step import TrainStep
+
+LEARNING_RATE = 3e-4
+N_BATCHES = 8
+
+Step = Callable[[int], object]
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model and a global batch. ``tokenizer`` says what our recipe reads its text with."""
+
+    d_model: int
+    n_layers: int
+    n_heads: int
+    context: int
+    sequences: int
+    vocab_size: int
+    tokenizer: Literal["bpe", "bytes"] = "bpe"
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.sequences * self.context
+
+    def __str__(self) -> str:
+        return (
+            f"d {self.d_model}, {self.n_layers} layers, {self.n_heads} heads, T {self.context}, "
+            f"B {self.sequences}, V {self.vocab_size:,}"
+        )
+
+
+SIZES = {
+    "d256": Size(d_model=256, n_layers=6, n_heads=4, context=256, sequences=16, vocab_size=512),
+    "d512": Size(d_model=512, n_layers=12, n_heads=8, context=512, sequences=4, vocab_size=8192),
+    # For a GPU. The built-in corpus is too small for a vocabulary of this size; rows of the table are left unused.
+    "gpt2": Size(d_model=768, n_layers=12, n_heads=12, context=1024, sequences=16, vocab_size=50257, tokenizer="bytes"),
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What one contestant runs: everything that separates one training step from another."""
+
+    contestant: str
+    size: str
+    dropout: float
+    precision: Literal["float32", "bfloat16"]
+    variant: str = ""
+    device: str = "cpu"
+
+    @property
+    def is_compiled(self) -> bool:
+        return self.device == "cuda"
+
+    def __str__(self) -> str:
+        return ", ".join(part for part in (self.precision, self.variant) if part)
+
+
+def setups(contestant: str, size: str, dropout: float, device: str) -> list[Setup]:
+    """List the ways in which a contestant may run a case; its best one counts."""
+    precisions: tuple[Literal["float32", "bfloat16"], ...] = ("bfloat16",) if device == "cuda" else PRECISIONS
+    return [
+        Setup(contestant, size, dropout, precision, variant, device)
+        for precision, variant in itertools.product(precisions, VARIANTS[contestant])
+    ]
+
+
+def build_step(setup: Setup) -> Step:
+    """Build a contestant's model, optimizer and data, and give what takes one optimizer step."""
+    if setup.contestant == OURS:
+        return our_step(setup)
+    torch.manual_seed(0)
+    model = _PEERS[setup.contestant](SIZES[setup.size], setup.dropout, setup.variant)
+    return PeerStep(model, setup)
+
+
+def our_recipe(setup: Setup) -> LoadedRecipe:
+    """Give the recipe that this project runs: the shipped ``gpt`` at the size of the case."""
+    size = SIZES[setup.size]
+    vocabulary = {"data.vocab_size" if size.tokenizer == "bpe" else "model.vocab_size": size.vocab_size}
+    return load_recipe(
+        "gpt",
+        {
+            "model.d_model": size.d_model,
+            "model.n_layers": size.n_layers,
+            "model.n_heads": size.n_heads,
+            "model.dropout": setup.dropout,
+            "data.tokenizer": size.tokenizer,
+            "data.context": size.context,
+            "optimizer.lr": LEARNING_RATE,
+            "train.steps": 10_000,
+            "train.batch_sequences": size.sequences,
+            "train.precision": setup.precision,
+            "train.compile": setup.is_compiled,
+            "train.threads": torch.get_num_threads(),
+            **vocabulary,
+        },
+    )
+
+
+def our_step(setup: Setup) -> TrainStep:
+    """Build this project's real training step: resolved recipe, tokenised corpus, micro-batches and all."""
+    place = Place(torch.device(setup.device), World(rank=0, size=1))
+    given = our_recipe(setup).recipe
+    data = prepare_data(given)
+    session = assemble(resolve(given, data, place), data, place)
+    assert session.recipe.model.vocab_size == SIZES[setup.size].vocab_size, "the vocabulary came out smaller"
+    return session.train_step
+
+
+class PeerStep:
+    """A plain training step of a model from tokens to logits, on batches that stand ready in memory."""
+
+    def __init__(self, model: nn.Module, setup: Setup) -> None:
+        self.setup = setup
+        self.model = model.to(setup.device).train()
+        self.forward: nn.Module = torch.compile(self.model) if setup.is_compiled else self.model
+        self.optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, (0.9, 0.95), weight_decay=0.1, fused=True)
+        size, generator = SIZES[setup.size], torch.Generator().manual_seed(0)
+        shape = (N_BATCHES, size.sequences, size.context + 1)
+        self.windows = torch.randint(size.vocab_size, shape, generator=generator).to(setup.device)
+
+    def __call__(self, step: int) -> Tensor:
+        """Take one step and give its loss."""
+        window = self.windows[step % N_BATCHES]
+        with self._autocast():
+            logits = self.forward(window[:, :-1])
+            logits = getattr(logits, "logits", logits)  # [B, T, V]
+            loss = F.cross_entropy(logits.flatten(0, 1), window[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.setup.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.setup.device, dtype=torch.bfloat16)
+
+
+def _gpt2(size: Size, dropout: float, variant: str) -> nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=size.vocab_size,
+        n_positions=size.context,
+        n_embd=size.d_model,
+        n_layer=size.n_layers,
+        n_head=size.n_heads,
+        resid_pdrop=dropout,
+        embd_pdrop=dropout,
+        attn_pdrop=dropout,
+        # The same function as the default, in one kernel.
+        activation_function="gelu_pytorch_tanh",
+        use_cache=False,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    config._attn_implementation = variant
+    return GPT2LMHeadModel(config)
+
+
+def _openai_gpt(size: Size, dropout: float, variant: str) -> nn.Module:
+    from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
+
+    config = OpenAIGPTConfig(
+        vocab_size=size.vocab_size,
+        n_positions=size.context,
+        n_embd=size.d_model,
+        n_layer=size.n_layers,
+        n_head=size.n_heads,
+        resid_pdrop=dropout,
+        embd_pdrop=dropout,
+        attn_pdrop=dropout,
+    )
+    return OpenAIGPTLMHeadModel(config)
+
+
+def _x_transformers(size: Size, dropout: float, variant: str) -> nn.Module:
+    from x_transformers import Decoder, TransformerWrapper
+
+    layers = Decoder(
+        dim=size.d_model,
+        depth=size.n_layers,
+        heads=size.n_heads,
+        attn_dim_head=size.d_model // size.n_heads,
+        attn_flash=variant == "flash",
+        attn_dropout=dropout,
+        attn_sublayer_dropout=dropout,
+        ff_sublayer_dropout=dropout,
+    )
+    return TransformerWrapper(
+        num_tokens=size.vocab_size,
+        max_seq_len=size.context,
+        attn_layers=layers,
+        emb_dropout=dropout,
+        tie_embedding=True,
+    )
+
+
+PRECISIONS: tuple[Literal["float32", "bfloat16"], ...] = ("float32", "bfloat16")
+OURS = "sublayer"
+GPT2 = "transformers GPT-2"
+VARIANTS = {
+    OURS: ("",),
+    GPT2: ("sdpa", "eager"),
+    "transformers OpenAI-GPT": ("",),
+    "x-transformers": ("flash", "no flash"),
+}
+_PEERS: dict[str, Callable[[Size, float, str], nn.Module]] = {
+    GPT2: _gpt2,
+    "transformers OpenAI-GPT": _openai_gpt,
+    "x-transformers": _x_transformers,
+}

@@ -1,0 +1,89 @@
+"""Measure training speed and memory of this project and its peers, interleaved in one run. See README.md.
+
+python benchmarks/train_speed.py              # both sizes, dropout 0.1 and 0: about a quarter of an hour
+python benchmarks/train_speed.py --quick      # a first impression: few rounds, few steps
+"""
+
+import argparse
+import json
+import re
+import sys
+import warnings
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from contestants import SIZES, VARIANTS, Setup, setups
+from peak import measure_peak, peak_in_a_process
+from report import describe_case, describe_conditions, markdown
+from rounds import run_rounds
+
+from sublayer.train.machine import cores, processor
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    options = _options()
+    warnings.filterwarnings("ignore", category=UserWarning)
+    torch.set_num_threads(options.threads or cores())
+    if options.peak_of is not None:
+        print(measure_peak(Setup(**json.loads(options.peak_of)), options.peak_steps))
+        return
+    rounds, peak_steps = (2, 2) if options.quick else (options.rounds, options.peak_steps)
+    cases = [
+        _measure(size, dropout, options.device, rounds, peak_steps)
+        for size in options.sizes
+        for dropout in options.dropout
+    ]
+    result = {"conditions": describe_conditions(options.device), "rounds": rounds, "cases": cases}
+    if not options.quick or options.out is not None:
+        _keep(result, options.out or RESULTS / _name())
+    print(json.dumps(result) if options.json else markdown(result))
+
+
+def _measure(size: str, dropout: float, device: str, rounds: int, peak_steps: int) -> dict[str, Any]:
+    _note(f"== {SIZES[size]}, dropout {dropout:g}")
+    candidates = [setup for name in VARIANTS for setup in setups(name, size, dropout, device)]
+    timings = run_rounds(candidates, rounds, _note)
+    script = Path(__file__).resolve()
+    peaks = {timing.setup: peak_in_a_process(script, timing.setup, peak_steps) for timing in timings}
+    return describe_case(timings, peaks)
+
+
+def _options() -> argparse.Namespace:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser = argparse.ArgumentParser(description="Measure training speed and memory against the peers.")
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["gpt2"] if device == "cuda" else ["d256", "d512"])
+    parser.add_argument("--dropout", nargs="+", type=float, default=[0.1, 0.0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, help="CPU threads; as many as there are cores unless given")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default=device)
+    parser.add_argument("--quick", action="store_true", help="two rounds, memory over two steps; nothing is kept")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--out", type=Path, help="where results are kept, without the suffix")
+    parser.add_argument("--peak-steps", type=int, default=10, help="steps over which memory is measured")
+    parser.add_argument("--peak-of", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _name() -> str:
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{processor()} x{cores()}"
+    return f"{datetime.now(UTC):%Y-%m-%d}-{re.sub(r'[^a-z0-9]+', '-', where.lower()).strip('-')}"
+
+
+def _keep(result: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_name(f"{path.name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    path.with_name(f"{path.name}.md").write_text(markdown(result))
+    _note(f"kept in {path}.json and .md")
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
