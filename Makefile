@@ -21,9 +21,11 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py
 	$(BIN)/zensical build --clean --strict
 
 docs: $(VENV)/.dev
+	$(BIN)/python docs/generate.py
 	$(BIN)/zensical serve
 
 bench: $(VENV)/.dev
@@ -42,4 +44,4 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@ $(VENV)/.run
 
 clean:
-	rm -rf $(VENV) site build dist
+	rm -rf $(VENV) site docs/reference build dist
