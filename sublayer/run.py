@@ -103,10 +103,12 @@ def _open_session(folder: RunFolder, loaded: LoadedRecipe, place: Place) -> Sess
     if place.world.is_main:
         folder.check_recipe(given)
         prepare_data(given)
+    # Asked before the first process can write it, so that all answer alike.
+    is_new = not folder.has_recipe()
     # The others find the data prepared.
     place.world.wait()
     data = prepare_data(given)
-    if not folder.has_recipe():
+    if is_new:
         recipe = resolve(given, data, place)
         if place.world.is_main:
             folder.write_recipe(recipe, derived_fields(given, recipe))
