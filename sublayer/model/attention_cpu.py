@@ -67,7 +67,7 @@ class _Attend(torch.autograd.Function):
         p_dropout: float,
     ) -> Tensor:
         out, saved = torch.empty_like(q), []
-        n_dropped = round(p_dropout * 2**15)
+        n_dropped, is_training = round(p_dropout * 2**15), any(ctx.needs_input_grad)
         for rows, keys in _blocks(q.shape[1], k.shape[1], is_causal):
             scores = _scores(q[:, rows], k[:, keys], None if bias is None else bias[..., rows, keys], scale)
             weights = torch.softmax(scores, -1)
@@ -77,7 +77,8 @@ class _Attend(torch.autograd.Function):
                 out[:, rows] = torch.bmm(weights.clamp_min(0), v[:, keys])
             else:
                 out[:, rows] = torch.bmm(weights, v[:, keys])
-            saved.append(weights)
+            if is_training:
+                saved.append(weights)
         ctx.save_for_backward(q, k, v, *saved)
         ctx.is_causal, ctx.scale, ctx.is_dropped = is_causal, scale, n_dropped > 0
         ctx.keep_scale = 2**15 / (2**15 - n_dropped)

@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sublayer.config.model import ModelConfig
-from sublayer.errors import CheckpointError
+from sublayer.config.resolve import check_model
+from sublayer.errors import CheckpointError, ConfigError
 from sublayer.model.transformer import Transformer
 
 FORMAT, VERSION = "sublayer", 1
@@ -87,7 +88,8 @@ def _read_config(path: Path) -> ModelConfig:
             raise CheckpointError(
                 f"{path} is of format version {described.get('version')}, this program reads {VERSION}"
             )
-        return ModelConfig.model_validate_json(json.dumps(described.get("model")))
+        config = ModelConfig.model_validate_json(json.dumps(described.get("model")))
+        check_model(config)
     except FileNotFoundError:
         raise CheckpointError(f"{path.parent} is not a model folder: it has no {CONFIG_NAME}") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -96,6 +98,12 @@ def _read_config(path: Path) -> ModelConfig:
         where = error.errors()[0]
         field = ".".join(str(part) for part in where["loc"])
         raise CheckpointError(f"{path}: model.{field}: {where['msg']}; name another model") from None
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    unset = [name for name, value in config if value is None]
+    if unset:
+        raise CheckpointError(f"{path} does not say what model.{unset[0]} is; name another model")
+    return config
 
 
 def _flush(path: Path) -> None:

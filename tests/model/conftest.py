@@ -1,0 +1,46 @@
+"""Small models with random weights, wide enough that every term of a forward pass matters."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import resolve_model
+from sublayer.model.transformer import Transformer
+
+VOCAB_SIZE, MAX_LEN = 17, 13
+
+
+def make_config(**fields: Any) -> ModelConfig:
+    return resolve_model(
+        ModelConfig(**{"n_layers": 2, "d_model": 6, "n_heads": 3, "d_ff": 11, **fields}),
+        vocab_size=VOCAB_SIZE,
+        context=MAX_LEN,
+    )
+
+
+def make_model(config: ModelConfig, *, seed: int = 0, std: float = 0.4) -> Transformer:
+    model = Transformer(config).double().eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0.0, std, generator=generator)
+    return model
+
+
+@pytest.fixture
+def random_model() -> Callable[..., Transformer]:
+    """Build a float64 decoder of 17 tokens and 13 positions from fields of its config, all weights N(0, 0.4)."""
+
+    def build(**fields: Any) -> Transformer:
+        return make_model(make_config(**fields))
+
+    return build
+
+
+@pytest.fixture
+def small_config() -> Callable[..., ModelConfig]:
+    """Resolve a small config from its fields."""
+    return make_config

@@ -1,0 +1,62 @@
+"""Positions and masks, written out."""
+
+import torch
+from torch import Tensor
+
+from sublayer.model.layout import Layout
+
+
+def ids(*rows: list[int]) -> Tensor:
+    return torch.tensor(rows)
+
+
+def seen(layout: Layout, row: int = 0) -> list[str]:
+    """Each query's keys: x where it may attend."""
+    assert layout.mask is not None
+    return ["".join(".x"[int(allowed)] for allowed in query) for query in layout.mask[row, 0]]
+
+
+def test_a_plain_batch_needs_no_mask() -> None:
+    layout = Layout.causal(torch.zeros(3, 5, dtype=torch.long))
+    assert layout.mask is None
+    assert layout.is_causal
+    assert layout.positions.tolist() == [0, 1, 2, 3, 4]
+    assert layout.n_keys == 5
+
+
+def test_left_padding_shifts_positions_and_is_seen_by_itself_only() -> None:
+    layout = Layout.causal(torch.zeros(1, 4, dtype=torch.long), ids([0, 0, 1, 1]).bool())
+    assert layout.positions[0, 2:].tolist() == [0, 1]
+    assert seen(layout) == ["x...", ".x..", "..x.", "..xx"]
+
+
+def test_right_padding_leaves_positions_and_is_seen_by_itself_only() -> None:
+    layout = Layout.causal(torch.zeros(1, 4, dtype=torch.long), ids([1, 1, 0, 0]).bool())
+    assert layout.positions[0, :2].tolist() == [0, 1]
+    assert seen(layout) == ["x...", "xx..", "xxx.", "xx.x"]
+
+
+def test_positions_and_attention_restart_with_each_document() -> None:
+    layout = Layout.causal(torch.zeros(1, 5, dtype=torch.long), document_ids=ids([7, 7, 3, 3, 7]))
+    assert layout.positions.tolist() == [[0, 1, 0, 1, 0]]
+    assert seen(layout) == ["x....", "xx...", "..x..", "..xx.", "....x"]
+
+
+def test_documents_and_padding_go_together() -> None:
+    layout = Layout.causal(torch.zeros(1, 6, dtype=torch.long), ids([0, 1, 1, 1, 0, 1]).bool(), ids([1, 1, 1, 2, 2, 2]))
+    assert layout.positions[0, [1, 2, 3, 5]].tolist() == [0, 1, 0, 1]
+    assert seen(layout)[2] == ".xx..."
+    assert seen(layout)[5] == "...x.x"
+
+
+def test_a_past_continues_positions_without_a_mask() -> None:
+    layout = Layout.causal(torch.zeros(2, 3, dtype=torch.long), past=4)
+    assert layout.positions.tolist() == [4, 5, 6]
+    assert layout.mask is None
+    assert layout.n_keys == 7
+
+
+def test_a_padded_past_is_not_seen_and_not_counted() -> None:
+    layout = Layout.causal(torch.zeros(1, 2, dtype=torch.long), past=3, past_mask=ids([0, 1, 1]).bool())
+    assert layout.positions.tolist() == [[2, 3]]
+    assert seen(layout) == [".xxx.", ".xxxx"]

@@ -1,0 +1,118 @@
+"""A model folder: what goes in comes out, and what does not fit is refused by name."""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from sublayer.errors import CheckpointError
+from sublayer.model.saved import CONFIG_NAME, WEIGHTS_NAME, load_weights, save_model
+from sublayer.model.transformer import Transformer
+
+TOKENS = torch.arange(10).view(2, 5)
+
+
+@pytest.fixture
+def saved(tmp_path: Path, random_model: Callable[..., Transformer]) -> tuple[Path, Transformer]:
+    model, folder = random_model(share="all", d_embed=5), tmp_path / "deep" / "model"
+    save_model(folder, model, {"tokenizer.json": b"{}"})
+    return folder, model
+
+
+def test_a_saved_model_gives_the_same_logits_bit_for_bit(saved: tuple[Path, Transformer]) -> None:
+    folder, model = saved
+    config, tensors = load_weights(folder)
+    assert config == model.config
+    loaded = Transformer(config).double().eval()
+    loaded.load_state_dict(tensors)
+    assert torch.equal(loaded(TOKENS).logits, model(TOKENS).logits)
+    assert (folder / "tokenizer.json").read_bytes() == b"{}"
+
+
+def test_equal_models_give_equal_files(saved: tuple[Path, Transformer], tmp_path: Path) -> None:
+    folder, model = saved
+    save_model(tmp_path / "again", model, {})
+    for name in (WEIGHTS_NAME, CONFIG_NAME):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_nothing_is_overwritten(saved: tuple[Path, Transformer]) -> None:
+    folder, model = saved
+    with pytest.raises(CheckpointError, match="exists"):
+        save_model(folder, model, {})
+    assert load_weights(folder)[0] == model.config
+
+
+def test_a_failed_save_leaves_nothing_behind(tmp_path: Path, random_model: Callable[..., Transformer]) -> None:
+    # A name that no file can have stands for a full disk: it fails after the weights have been written.
+    with pytest.raises(CheckpointError, match="cannot write"):
+        save_model(tmp_path / "model", random_model(), {"x" * 300: b""})
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_truncated_file_is_refused_by_name(saved: tuple[Path, Transformer]) -> None:
+    path = saved[0] / WEIGHTS_NAME
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=re.escape(str(path))) as caught:
+        load_weights(saved[0])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wrong_shape_is_refused_with_both_values(saved: tuple[Path, Transformer]) -> None:
+    path = saved[0] / WEIGHTS_NAME
+    tensors = load_file(path)
+    tensors["embedding.weight"] = tensors["embedding.weight"][:7].clone()
+    save_file(tensors, path)
+    with pytest.raises(CheckpointError, match=r"embedding.weight of shape \[7, 5\].*asks for \[17, 5\]"):
+        load_weights(saved[0])
+
+
+def test_a_missing_and_a_strange_tensor_are_refused_by_name(saved: tuple[Path, Transformer]) -> None:
+    path = saved[0] / WEIGHTS_NAME
+    tensors = load_file(path)
+    save_file({**tensors, "stray": torch.zeros(1)}, path)
+    with pytest.raises(CheckpointError, match="stray"):
+        load_weights(saved[0])
+    del tensors["final_norm.weight"]
+    save_file(tensors, path)
+    with pytest.raises(CheckpointError, match=r"final_norm\.weight"):
+        load_weights(saved[0])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "does not describe"),
+        ('{"format": "other"}', "does not describe"),
+        ('{"format": "sublayer", "version": 2}', "version 2"),
+        ('{"format": "sublayer", "version": 1, "model": {"n_layers": "two"}}', r"model\.n_layers"),
+        ('{"format": "sublayer", "version": 1, "model": {"n_heads": 4}}', r"does not say what model\.d_head is"),
+        ('{"format": "sublayer", "version": 1, "model": {"n_heads": 7}}', r"model\.n_heads = 7 must divide"),
+    ],
+)
+def test_a_config_that_describes_no_model_is_refused(
+    saved: tuple[Path, Transformer], content: str, message: str
+) -> None:
+    (saved[0] / CONFIG_NAME).write_text(content)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load_weights(saved[0])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [CONFIG_NAME, WEIGHTS_NAME])
+def test_a_folder_without_a_model_is_refused_by_name(saved: tuple[Path, Transformer], name: str) -> None:
+    (saved[0] / name).unlink()
+    with pytest.raises(CheckpointError, match=f"no {name}"):
+        load_weights(saved[0])
+
+
+def test_the_config_is_plain_json(saved: tuple[Path, Transformer]) -> None:
+    described = json.loads((saved[0] / CONFIG_NAME).read_text())
+    assert (described["format"], described["version"]) == ("sublayer", 1)
+    assert described["model"]["share"] == "all"
