@@ -63,7 +63,12 @@ class Snapshots:
 
         def fill(folder: Path) -> None:
             self._write_model(folder / "model")
-            save_file(self._training_tensors(), folder / TRAINING)
+            try:
+                save_file(self._training_tensors(), folder / TRAINING)
+            except SafetensorError as error:
+                raise CheckpointError(
+                    f"cannot write {folder / TRAINING}: {error}; free some space, then --resume"
+                ) from None
             (folder / STATE).write_text(json.dumps(asdict(state)))
 
         write_checkpoint(self.root, state.step, fill)
