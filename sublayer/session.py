@@ -16,6 +16,7 @@ from sublayer.evaluate.likelihood import score
 from sublayer.load import load
 from sublayer.model.transformer import build
 from sublayer.objective.causal import Causal
+from sublayer.train.allocator import keep_freed_memory
 from sublayer.train.distributed import World
 from sublayer.train.machine import cores, fastest_precision, remembered
 from sublayer.train.pace import Pace, measure_pace, steps_in
@@ -96,6 +97,8 @@ def resolve(given: Recipe, data: Data, place: Place, *, steps: int | None = None
 
 def assemble(recipe: Recipe, data: Data, place: Place) -> Session:
     """Build the model of a resolved recipe, its objective and its optimizer."""
+    if place.device.type == "cpu":
+        keep_freed_memory()
     model = build(recipe.model, seed=recipe.train.seed).to(place.device)
     start_from(model, recipe.init)
     windows = Windows(

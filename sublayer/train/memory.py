@@ -6,6 +6,8 @@ from typing import Self
 
 import torch
 
+from sublayer.train.allocator import release_freed_memory
+
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 
@@ -27,6 +29,7 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats(self._device)
             self._before = torch.cuda.memory_allocated(self._device)
             return self
+        release_freed_memory()
         try:
             _CLEAR.write_text("5")  # resets VmHWM, the peak of the resident set
         except OSError:
