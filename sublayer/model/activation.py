@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sublayer.model.kernels import is_eager_cpu
+
 Activation = Callable[[Tensor], Tensor]
 ActivationName = Literal["relu", "gelu", "swish", "sigmoid", "identity"]
 
@@ -34,7 +36,7 @@ def build_activation(name: ActivationName, gelu: Literal["exact", "tanh"]) -> Ac
 
 def tanh_gelu(x: Tensor) -> Tensor:
     """Compute ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x**3)))``. Source: Hendrycks & Gimpel 2016, sec. 2."""
-    if x.device.type != "cpu" or not x.requires_grad:
+    if not (is_eager_cpu(x) and x.requires_grad):
         return F.gelu(x, approximate="tanh")
     activated: Tensor = _TanhGelu.apply(x)  # type: ignore[no-untyped-call]
     return activated

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from sublayer.model.attention_cpu import attend_blockwise
 from sublayer.model.context import Context
+from sublayer.model.kernels import is_eager_cpu
 from sublayer.model.layout import Layout
 from sublayer.model.linear import Linear, StackedLinear
 
@@ -23,10 +24,10 @@ def attend(
     """Average values by ``softmax(scale * q k)``, dropping weights with probability ``p_dropout``.
 
     On a CPU several queries take our own kernel (faster than SDPA's at every length measured, two to four times in
-    training, and SDPA has no fast dropout there); one query, and every other device, take SDPA.
+    training, and SDPA has no fast dropout there); one query, a GPU and the compiler take SDPA.
     """
     is_causal = layout.is_causal and q.shape[2] > 1
-    if q.device.type == "cpu" and q.shape[2] > 1:
+    if q.shape[2] > 1 and is_eager_cpu(q):
         return attend_blockwise(q, k, v, is_causal=is_causal, mask=layout.mask, scale=scale, p_dropout=p_dropout)
     mask = layout.mask
     if mask is None and is_causal and q.shape[2] < k.shape[2]:

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sublayer.model.kernels import is_eager_cpu
+
 LANES = 1 << 16
 
 
@@ -21,7 +23,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """
     if not training or p == 0.0:
         return x
-    if x.device.type != "cpu":
+    if not is_eager_cpu(x):
         return F.dropout(x, p)
     dropped: Tensor = _Dropout.apply(x, p)  # type: ignore[no-untyped-call]
     return dropped
@@ -31,7 +33,7 @@ def add_branch(x: Tensor, branch: Tensor, *, step: float, p: float, training: bo
     """Compute ``x + step * dropout(branch)`` in the type of ``x``."""
     if not training or p == 0.0:
         return torch.add(x, branch, alpha=step)
-    if x.device.type != "cpu":
+    if not is_eager_cpu(x):
         return torch.add(x, F.dropout(branch, p), alpha=step)
     total: Tensor = _AddDropped.apply(x, branch, step, p)  # type: ignore[no-untyped-call]
     return total

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from sublayer.model.kernels import is_eager_cpu
 from sublayer.model.roles import Role
 
 
@@ -42,7 +43,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """Normalise the last axis."""
-        if x.device.type != "cpu":
+        if not is_eager_cpu(x):
             return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
         normed: Tensor = _RmsNorm.apply(x, self.weight, self.eps)  # type: ignore[no-untyped-call]
         return normed
