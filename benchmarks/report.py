@@ -22,7 +22,7 @@ PACKAGES = ("torch", "transformers", "x-transformers", "numpy")
 PEAK_FLOPS = {"H100": 989.4e12, "H200": 989.4e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "RTX 4090": 165.2e12}
 
 
-def describe_case(timings: Sequence[Timing], peaks: Mapping[Setup, int]) -> dict[str, Any]:
+def describe_case(timings: Sequence[Timing]) -> dict[str, Any]:
     """Describe one case: each contestant in its best setup, fastest first, and how we compare."""
     best: dict[str, Timing] = {}
     for timing in sorted(timings, key=lambda timing: timing.median, reverse=True):
@@ -34,10 +34,10 @@ def describe_case(timings: Sequence[Timing], peaks: Mapping[Setup, int]) -> dict
         "size": setup.size,
         "description": str(SIZES[setup.size]),
         "dropout": setup.dropout,
-        "contestants": [_describe(timing, ours, peaks) for timing in best.values()],
+        "contestants": [_describe(timing, ours) for timing in best.values()],
         "speed_over_fastest_peer": ours.median / peers[0].median,
         "speed_over_transformers": ours.median / max(t.median for t in peers if "transformers " in t.setup.contestant),
-        "memory_over_fastest_peer": peaks[ours.setup] / peaks[peers[0].setup],
+        "memory_over_fastest_peer": ours.peak_bytes / peers[0].peak_bytes,
         "loading_share_of_a_step": (ours.loading_s or 0.0) * ours.median / SIZES[setup.size].tokens_per_step,
         "all_setups": [{**asdict(timing.setup), "tokens_per_s": timing.median} for timing in timings],
     }
@@ -69,16 +69,16 @@ def markdown(result: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _describe(timing: Timing, ours: Timing, peaks: Mapping[Setup, int]) -> dict[str, Any]:
+def _describe(timing: Timing, ours: Timing) -> dict[str, Any]:
     described = {
         "name": timing.setup.contestant,
         "setup": str(timing.setup),
         "tokens_per_s": timing.median,
         "slowest_round": min(timing.tokens_per_s),
         "fastest_round": max(timing.tokens_per_s),
-        "peak_bytes": peaks[timing.setup],
+        "peak_bytes": timing.peak_bytes,
         "ours_over_it": ours.median / timing.median,
-        "our_memory_over_its": peaks[ours.setup] / peaks[timing.setup],
+        "our_memory_over_its": ours.peak_bytes / timing.peak_bytes,
     }
     utilisation = _utilisation(timing, ours.setup)
     return described if utilisation is None else {**described, "flops_utilisation": utilisation}

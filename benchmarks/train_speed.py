@@ -15,12 +15,13 @@ from typing import Any
 
 import torch
 from contestants import SIZES, VARIANTS, Setup, setups
-from peak import measure_peak, peak_in_a_process
 from report import describe_case, describe_conditions, markdown
 from rounds import run_rounds
+from worker import serve
 
 from sublayer.train.machine import cores, processor
 
+PEAK_STEPS = 10
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -29,10 +30,10 @@ def main() -> None:
     options = _options()
     warnings.filterwarnings("ignore", category=UserWarning)
     torch.set_num_threads(options.threads or cores())
-    if options.peak_of is not None:
-        print(measure_peak(Setup(**json.loads(options.peak_of)), options.peak_steps))
+    if options.serve is not None:
+        serve(Setup(**json.loads(options.serve)))
         return
-    rounds, peak_steps = (2, 2) if options.quick else (options.rounds, options.peak_steps)
+    rounds, peak_steps = (2, 3) if options.quick else (options.rounds, PEAK_STEPS)
     cases = [
         _measure(size, dropout, options.device, rounds, peak_steps)
         for size in options.sizes
@@ -47,10 +48,7 @@ def main() -> None:
 def _measure(size: str, dropout: float, device: str, rounds: int, peak_steps: int) -> dict[str, Any]:
     _note(f"== {SIZES[size]}, dropout {dropout:g}")
     candidates = [setup for name in VARIANTS for setup in setups(name, size, dropout, device)]
-    timings = run_rounds(candidates, rounds, _note)
-    script = Path(__file__).resolve()
-    peaks = {timing.setup: peak_in_a_process(script, timing.setup, peak_steps) for timing in timings}
-    return describe_case(timings, peaks)
+    return describe_case(run_rounds(candidates, rounds=rounds, peak_steps=peak_steps, note=_note))
 
 
 def _options() -> argparse.Namespace:
@@ -61,11 +59,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, help="CPU threads; as many as there are cores unless given")
     parser.add_argument("--device", choices=["cpu", "cuda"], default=device)
-    parser.add_argument("--quick", action="store_true", help="two rounds, memory over two steps; nothing is kept")
+    parser.add_argument("--quick", action="store_true", help="two rounds, memory over few steps; nothing is kept")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--out", type=Path, help="where results are kept, without the suffix")
-    parser.add_argument("--peak-steps", type=int, default=10, help="steps over which memory is measured")
-    parser.add_argument("--peak-of", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

@@ -1,0 +1,103 @@
+"""A setup in a process of its own: built, watched for memory, then asked for steps.
+
+One process each, so that no contestant runs with another's allocator, threads or memory; the parent interleaves them.
+"""
+
+import gc
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from contestants import Setup, build_step
+
+from sublayer.train.allocator import release_freed_memory
+from sublayer.train.memory import PeakMemory
+from sublayer.train.step import TrainStep
+
+SCRIPT = Path(__file__).resolve().with_name("train_speed.py")
+_LOADING_CALLS = 50
+
+
+class Worker:
+    """The parent's side of a process that takes steps."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        options = {"--serve": json.dumps(asdict(setup)), "--threads": torch.get_num_threads()}
+        command = [sys.executable, str(SCRIPT), *(str(part) for option in options.items() for part in option)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._answer()
+
+    def steps(self, count: int) -> float:
+        """Take steps and give the seconds that they took."""
+        return float(self._ask("steps", count))
+
+    def peak_bytes(self) -> int:
+        """Give the peak of memory since the model was built, beyond what was resident then."""
+        return int(self._ask("peak", 0))
+
+    def loading_s(self) -> float | None:
+        """Give the seconds that making a global batch takes, where this is our step."""
+        answer = self._ask("loading", 0)
+        return None if answer is None else float(answer)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+    def _ask(self, what: str, count: int) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{what} {count}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.setup.contestant} ({self.setup}) ended with code {self._process.wait()}")
+        return json.loads(line)
+
+
+def serve(setup: Setup) -> None:
+    """Answer the parent: seconds of steps, the peak of memory so far, seconds of loading data."""
+    step = build_step(setup)
+    gc.collect()
+    # What building freed goes back to the system; else it would hide a part of the peak.
+    release_freed_memory()
+    taken = 0
+    memory = PeakMemory(torch.device(setup.device)).__enter__()
+    _say(None)
+    for line in sys.stdin:
+        what, count = line.split()
+        match what:
+            case "steps":
+                begun = time.perf_counter()
+                for index in range(taken, taken + int(count)):
+                    step(index)
+                if setup.device == "cuda":
+                    torch.cuda.synchronize()
+                taken += int(count)
+                _say(time.perf_counter() - begun)
+            case "peak":
+                memory.__exit__(None, None, None)
+                assert memory.bytes is not None, "this system does not account for peak memory"
+                _say(memory.bytes)
+            case "loading":
+                _say(_loading_seconds(step) if isinstance(step, TrainStep) else None)
+
+
+def _say(value: float | None) -> None:
+    print(json.dumps(value), flush=True)
+
+
+def _loading_seconds(step: TrainStep) -> float:
+    begun = time.perf_counter()
+    for index in range(_LOADING_CALLS):
+        step.windows.batch(index)
+    return (time.perf_counter() - begun) / _LOADING_CALLS
