@@ -14,7 +14,7 @@ from sublayer.config.resolve import resolve_model
 from sublayer.model.saved import save_model
 from sublayer.model.transformer import Transformer, build
 from sublayer.record import describe_run
-from sublayer.run_folder import RunFolder, free_folder
+from sublayer.run_folder import RunFolder, default_folder
 from sublayer.session import Place, Session, assemble, prepare_data, resolve
 from sublayer.train.checkpoint import newest_checkpoint
 from sublayer.train.distributed import World, join_world
@@ -40,7 +40,8 @@ def train(
     ``overrides`` maps fields to values, such as ``{"model.d_ff": 512}``. Raises the errors of :mod:`sublayer.errors`.
     """
     loaded = load_recipe(source, overrides or {})
-    return train_run(loaded, Path(out) if out is not None else free_folder(loaded.name), resume=resume)
+    folder = Path(out) if out is not None else default_folder(loaded.name, resume=resume)
+    return train_run(loaded, folder, resume=resume)
 
 
 def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Transformer:

@@ -14,11 +14,27 @@ from sublayer.config.recipe import Recipe
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.train.checkpoint import checkpoint_path
 
+
 def free_folder(name: str) -> Path:
     """Name a folder under ``runs`` that does not exist yet: ``runs/name``, then ``runs/name-2`` and so on."""
     folder, number = Path("runs") / name, 2
     while folder.exists():
         folder, number = Path("runs") / f"{name}-{number}", number + 1
+    return folder
+
+
+def default_folder(name: str, *, resume: bool) -> Path:
+    """Name the folder of a run that gave none: a free one; to resume, the last that was taken, if any was.
+
+    Raises ConfigError for several processes, which would not agree.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("several processes train in one folder: name it with --out")
+    if not resume:
+        return free_folder(name)
+    folder, number = Path("runs") / name, 2
+    while (later := Path("runs") / f"{name}-{number}").exists():
+        folder, number = later, number + 1
     return folder
 
 

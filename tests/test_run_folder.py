@@ -1,7 +1,7 @@
 import pytest
 
 from sublayer.errors import ConfigError
-from sublayer.run_folder import RunFolder, free_folder
+from sublayer.run_folder import RunFolder, default_folder, free_folder
 
 
 def test_a_run_without_a_folder_gets_the_first_free_one(tmp_path, monkeypatch):
@@ -10,6 +10,22 @@ def test_a_run_without_a_folder_gets_the_first_free_one(tmp_path, monkeypatch):
         folder = free_folder("gpt")
         assert folder.as_posix() == f"runs/{expected}"
         folder.mkdir(parents=True)
+
+
+def test_resuming_without_a_folder_goes_on_with_the_last_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert default_folder("gpt", resume=True).as_posix() == "runs/gpt"
+    for expected in ("gpt", "gpt-2", "gpt-3"):
+        folder = default_folder("gpt", resume=False)
+        folder.mkdir(parents=True)
+        assert default_folder("gpt", resume=True) == folder
+        assert folder.as_posix() == f"runs/{expected}"
+
+
+def test_several_processes_must_be_given_their_folder(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="name it with --out"):
+        default_folder("gpt", resume=False)
 
 
 def test_a_folder_is_held_by_one_process_at_a_time(tmp_path):

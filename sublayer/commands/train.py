@@ -19,7 +19,10 @@ def command(
         Path | None, typer.Option("--out", help="The run's folder. Default: runs/RECIPE, then runs/RECIPE-2, ...")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out, from its newest checkpoint that is whole.")
+        bool,
+        typer.Option(
+            "--resume", help="Go on with the run in --out (default: the last), from its newest whole checkpoint."
+        ),
     ] = False,
     device: Annotated[
         str | None, typer.Option("--device", help="cpu, cuda, cuda:1 ... Default: the GPU where there is one.")
@@ -34,11 +37,12 @@ def command(
     loaded = load_recipe(recipe, settings or [])
 
     from sublayer.run import train_run
-    from sublayer.run_folder import free_folder
+    from sublayer.run_folder import default_folder
     from sublayer.train.distributed import is_main_process, leave_world
 
     try:
-        record = train_run(loaded, out or free_folder(loaded.name), resume=resume, device=device)
+        folder = out or default_folder(loaded.name, resume=resume)
+        record = train_run(loaded, folder, resume=resume, device=device)
     finally:
         leave_world()
     if is_main_process():
