@@ -1,0 +1,210 @@
+"""What README, CONTRIBUTING and the documentation say: commands parse, transcripts are true, names and links exist."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from sublayer import cli
+from sublayer.config.catalog import TABLES, declarations, keys
+from sublayer.config.layers import load_recipe
+from sublayer.study.definition import find_study, load_study
+
+PROJECT = Path(__file__).resolve().parent.parent
+PAGES = (
+    PROJECT / "README.md",
+    PROJECT / "CONTRIBUTING.md",
+    PROJECT / "CHANGELOG.md",
+    *sorted(PROJECT.glob("docs/*.md")),
+)
+GENERATED = {"docs/reference/fields.md", "docs/reference/commands.md"}
+NOT_FIELDS = {"model.safetensors"}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line of a page; ``shown`` is what the page says it prints, None where it does not say."""
+
+    page: str
+    line: str
+    shown: tuple[str, ...] | None
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def inline_code(page: Path) -> list[str]:
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"`([^`\n]+)`", prose)
+
+
+def commands() -> Iterator[Command]:
+    for page in PAGES:
+        for block in blocks(page, "console"):
+            if block.startswith("$ "):
+                first, *shown = block.splitlines()
+                yield Command(page.name, first.removeprefix("$ "), tuple(shown))
+            else:
+                for line in block.splitlines():
+                    yield Command(page.name, line.partition("  #")[0].strip(), None)
+
+
+SUBLAYER = [command for command in commands() if command.line.startswith("sublayer ")]
+TRANSCRIPTS = [command for command in SUBLAYER if command.shown is not None]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files that the pages tell a reader to write."""
+    for page in PAGES:
+        for block in blocks(page, "toml"):
+            name = re.match(r"# (\S+\.toml)\n", block)
+            assert name, f"{page.name}: a recipe is shown without its file's name"
+            (tmp_path / name[1]).write_text(block)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+def test_the_pages_show_every_command():
+    assert {command.line.split()[1] for command in SUBLAYER} >= set(cli.COMMANDS)
+    assert len(TRANSCRIPTS) >= 5
+
+
+@pytest.mark.parametrize("command", SUBLAYER, ids=lambda command: f"{command.page}: {command.line}")
+def test_a_command_that_is_shown_has_a_meaning(command: Command, workplace: Path):
+    words = shlex.split(command.line)[1:]
+    if words[0].startswith("-"):
+        return
+    parser = get_command(cli._app(words[0])).commands[words[0]]
+    values = parser.make_context(words[0], words[1:]).params if "--help" not in words else {}
+    source, settings = values.get("source") or values.get("recipe"), values.get("settings")
+    if source is None or settings is None or command.shown:
+        return
+    # A run that a reader would have by then stands for the recipe that it came from.
+    source = "gpt" if source.startswith("runs/") else str(source)
+    settings = [setting for setting in settings if not setting.startswith("init.run=")]
+    if words[0] in ("plan", "compare"):
+        load_study(source, settings, vary_texts=values.get("vary") or [])
+    else:
+        load_recipe(source, settings)
+
+
+@pytest.mark.parametrize("command", TRANSCRIPTS, ids=lambda command: f"{command.page}: {command.line}")
+def test_a_command_prints_what_is_shown(command: Command, workplace: Path, capsys: pytest.CaptureFixture[str]):
+    cli.main(shlex.split(command.line)[1:])
+    out, err = capsys.readouterr()
+    assert command.shown
+    # "..." stands for lines, an ellipsis for the rest of one: what differs from machine to machine.
+    lines = (re.escape(line).replace("…", ".*") + r"\n" for line in command.shown)
+    pattern = "".join(lines).replace(r"\.\.\.\n", r"(?:.*\n)*")
+    printed = (out + err).replace("\N{NO-BREAK SPACE}", " ")
+    assert re.fullmatch(pattern, printed), f"{command.line} prints:\n{printed}"
+
+
+def test_make_has_every_target_that_is_shown():
+    targets = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), flags=re.MULTILINE))
+    shown = {command.line.split()[1] for command in commands() if command.line.startswith("make ")}
+    assert shown >= {"demo", "test"}
+    assert shown <= targets
+
+
+def test_the_files_that_are_shown_are_a_recipe_and_a_study(workplace: Path):
+    files = sorted(workplace.glob("*.toml"))
+    assert len(files) >= 2
+    for path in files:
+        if find_study(path.name):
+            assert len(load_study(path.name).arms) >= 2
+        else:
+            assert load_recipe(path.name).recipe.title
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_field_that_is_named_exists(page: Path):
+    code = "\n".join(inline_code(page))
+    named = set(re.findall(rf"(?<![\w/])(?:{'|'.join(TABLES)})\.[a-z_]+\b", code)) - NOT_FIELDS
+    assert [key for key in sorted(named) if not declarations(key)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_path_of_the_project_that_is_named_exists(page: Path):
+    named = [code for code in inline_code(page) if re.fullmatch(r"(sublayer|tests|docs|benchmarks|records)/\S*", code)]
+    assert [path for path in named if not (PROJECT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path):
+    links = re.findall(r"\]\((?!https://)([^)#]+)", page.read_text())
+    targets = {(page.parent / link).resolve().relative_to(PROJECT).as_posix() for link in links}
+    assert [target for target in sorted(targets - GENERATED) if not (PROJECT / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_names_a_path_of_one_machine(page: Path):
+    assert re.findall(r"(?<![\w.])/(?:home|root|tmp|Users|work|mnt)/\S*", page.read_text()) == []
+
+
+def test_the_tour_names_every_package_and_module():
+    tour = set(inline_code(PROJECT / "CONTRIBUTING.md"))
+    package = PROJECT / "sublayer"
+    packages = {f"sublayer/{path.parent.name}/" for kind in ("py", "toml") for path in package.glob(f"*/*.{kind}")}
+    modules = {f"sublayer/{path.name}" for path in package.glob("*.py")} - {"sublayer/__main__.py"}
+    assert sorted((packages | modules) - tour) == []
+
+
+def test_the_reference_has_every_field_and_every_command():
+    spec = spec_from_file_location("generate", PROJECT / "docs" / "generate.py")
+    assert spec
+    assert spec.loader
+    generate = module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    fields, shown = generate.fields_page(), generate.commands_page()
+    assert [key for key in keys() if f"### `{key}`\n" not in fields] == []
+    assert [name for name in cli.COMMANDS if f"## {name}\n" not in shown] == []
+
+
+def test_the_site_asks_nothing_of_other_servers(tmp_path: Path):
+    shutil.copytree(PROJECT / "docs", tmp_path / "docs")
+    shutil.copy(PROJECT / "zensical.toml", tmp_path)
+    subprocess.run([sys.executable, "docs/generate.py"], cwd=tmp_path, check=True, timeout=120)
+    build = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
+    built = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert built.returncode == 0, built.stdout + built.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > 10
+    loaded = r"<(?:link|script|img|iframe|source)\b[^>]*\b(?:href|src)=[\"']?(?:https?:)?//[^>]*>"
+    for page in pages:
+        assert re.findall(loaded, page.read_text()) == [], page
+
+
+def test_the_version_is_the_same_everywhere():
+    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    assert f'\nversion: "{version}"\n' in (PROJECT / "CITATION.cff").read_text()
+    assert f"\n## [{version}]\n" in (PROJECT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (code,) = blocks(PROJECT / "README.md", "python")
+    assert '"train.steps": 200}' in code
+    smaller = (
+        '"train.steps": 2, "train.threads": 1, "train.precision": "float32", "data.context": 32, "data.path": "a.txt"}'
+    )
+    shorter = code.replace('"train.steps": 200}', smaller).replace('{"model.d_ff": 256}', '{"data.path": "a.txt"}')
+    (tmp_path / "a.txt").write_text("The tokenizer of a text is what the model reads it by.\n" * 100)
+    monkeypatch.chdir(tmp_path)
+    ran = subprocess.run([sys.executable, "-c", shorter], capture_output=True, text=True, check=False, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    first, *_, last = ran.stdout.splitlines()
+    assert 0 < float(first) < 16
+    assert re.fullmatch(r"ffn=swiglu \S+ \S+ (better|worse|cannot tell)", last)
