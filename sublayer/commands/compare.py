@@ -98,16 +98,11 @@ def _differences(results: "Results") -> str:
             wording.DASH if detectable is None else f"{detectable:.{decimals}f}",
         ]
 
-    headings = [
-        f"against {results.baseline}",
-        "difference",
-        "95 % interval",
-        "Holm's p",
-        "verdict",
-        "more seeds",
-        "detectable",
-    ]
-    return table(headings, [row(difference) for difference in results.differences], right=[1, 2, 3, 5, 6])
+    numbers = ["difference", "95 % interval", "Holm's p", "verdict", "more seeds", "detectable"]
+    rows = table(
+        [f"against {results.baseline}", *numbers], [row(each) for each in results.differences], right=[1, 2, 3, 5, 6]
+    )
+    return f"{rows}\ndetectable: the true difference that these seeds would decide four times in five"
 
 
 def _costs(results: "Results") -> str:
@@ -128,16 +123,17 @@ def _costs(results: "Results") -> str:
             wording.format_duration(arm.costs.seconds),
         ]
 
-    unequal = f"{wording.MATCHED[results.match]} ±"
     headings = [
         "arm",
         results.metric.label,
         "parameters",
-        unequal,
+        "residual",
         "FLOPs/token",
         "steps",
         "tokens/s",
         "memory",
         "time",
     ]
-    return table(headings, [row(arm) for arm in results.arms], right=range(1, len(headings)))
+    rows = table(headings, [row(arm) for arm in results.arms], right=range(1, len(headings)))
+    is_marked = any(arm.is_mismatched for arm in results.arms)
+    return f"{rows}\n! differs from the baseline by more than 0.5 %" if is_marked else rows
