@@ -41,6 +41,7 @@ class Loop:
         self._gradient_norm = math.nan
         self._loss = math.nan
         self._valid_loss: float | None = None
+        self._saved_step = state.step
         self._began = 0.0
 
     def run(self, progress: Progress) -> LoopState:
@@ -92,15 +93,18 @@ class Loop:
         # The only place of the loop that waits for the device.
         for step, loss, norm in self._unchecked:
             value, self._gradient_norm = float(loss), float(norm)
-            if not math.isfinite(value) or not math.isfinite(self._gradient_norm):
-                what = "gradient" if math.isfinite(value) else "loss"
-                raise TrainingError(
-                    f"the {what} is not finite at step {step} of {self._steps}; {self._snapshots.describe_last()}; "
-                    "a lower optimizer.lr or a longer warm-up may help"
-                )
+            self._require_finite("loss", value, step)
+            self._require_finite("gradient", self._gradient_norm, step)
             self._loss = value
             self.state.pending_losses.append(value)
         self._unchecked.clear()
+
+    def _require_finite(self, what: str, value: float, step: int) -> None:
+        if not math.isfinite(value):
+            raise TrainingError(
+                f"the {what} is not finite at step {step} of {self._steps}; {self._snapshots.describe_last()}; "
+                "a lower optimizer.lr or a longer warm-up may help"
+            )
 
     def _log_training(self, log: MetricsLog | None) -> None:
         losses, self.state.pending_losses = self.state.pending_losses, []
@@ -113,6 +117,7 @@ class Loop:
 
     def _log_evaluation(self, log: MetricsLog | None) -> bool:
         values = self._evaluate_once()
+        self._require_finite("validation loss", values["loss"], self.state.step)
         self._valid_loss = values["loss"]
         is_best = self.state.best is None or values["loss"] < self.state.best["loss"]
         if is_best:
@@ -135,6 +140,9 @@ class Loop:
             log.write(kind, self.state.step, {**values, **where})
 
     def _save(self, log: MetricsLog | None) -> None:
+        if self._saved_step == self.state.step:
+            return
+        self._saved_step = self.state.step
         if log is not None:
             log.sync()
             self.state.seconds = time.monotonic() - self._began

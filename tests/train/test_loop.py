@@ -45,6 +45,21 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_checkpoint(r
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
+def test_a_validation_loss_that_is_not_finite_is_never_the_best(tiny, tmp_path):
+    from sublayer.train.loop import Loop
+    from sublayer.train.progress import SilentProgress
+    from sublayer.train.snapshot import LoopState, Snapshots
+    from tests.train.test_step import open_session
+
+    session = open_session(tiny())
+    snapshots = Snapshots(tmp_path, session.train_step, lambda folder: folder.mkdir())
+    ruined = {"loss": float("nan"), "bits_per_byte": float("nan")}
+    loop = Loop(session.recipe.train, session.train_step, lambda: ruined, snapshots, LoopState())
+    with pytest.raises(TrainingError, match="the validation loss is not finite at step 6 of 24"):
+        loop.run(SilentProgress())
+    assert loop.state.best is None
+
+
 def test_a_run_goes_on_from_another(run, tmp_path):
     first = run("first")
     second = run("second", {"init.run": str(tmp_path / "first"), "optimizer.lr": 1e-3})

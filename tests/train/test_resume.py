@@ -149,3 +149,12 @@ def test_a_folder_that_holds_something_is_never_written_to(run, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(ConfigError, match="is not a folder"):
         run("file")
+
+
+def test_a_signal_at_a_step_that_was_just_saved_saves_it_once(run, tmp_path):
+    run("unbroken")
+    with pytest.raises(Interrupted, match="saved at step 12 of 24"):
+        run("broken", progress=SignalAt(12))
+    assert not list((tmp_path / "broken" / "checkpoints").glob("refused-*"))
+    run("broken", resume=True)
+    assert results(tmp_path / "broken") == results(tmp_path / "unbroken")

@@ -11,14 +11,14 @@ from sublayer.train.machine import choose_device
 ALONE = Place(torch.device("cpu"), World(rank=0, size=1))
 
 
+def open_session(loaded):
+    data = prepare_data(loaded.recipe)
+    return assemble(resolve(loaded.recipe, data, ALONE), data, ALONE)
+
+
 @pytest.fixture
 def session(tiny):
-    def build(settings=None):
-        loaded = tiny(settings)
-        data = prepare_data(loaded.recipe)
-        return assemble(resolve(loaded.recipe, data, ALONE), data, ALONE)
-
-    return build
+    return lambda settings=None: open_session(tiny(settings))
 
 
 def weights(session):
