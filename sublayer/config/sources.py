@@ -62,9 +62,15 @@ def read_layers(source: Source) -> list[Layer]:
             raise ConfigError(f"extends = {show(next_source.name)} goes in a circle ({layers[-1].origin})")
         seen.append(path)
         table = read_toml(next_source.path)
-        layers.insert(0, layer_of(table, next_source.origin))
+        layer = layer_of(table, next_source.origin)
+        layers.insert(0, layer if next_source is source else _without_headings(layer))
         next_source = _extended(table, next_source)
     return layers
+
+
+def _without_headings(layer: Layer) -> Layer:
+    # What a recipe is called, follows and costs is not true of those that extend it.
+    return Layer(layer.origin, {key: value for key, value in layer.values.items() if "." in key})
 
 
 def read_toml(path: Path) -> dict[str, Any]:

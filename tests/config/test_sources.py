@@ -151,3 +151,10 @@ def test_an_override_without_key_or_value_is_an_error(text: str):
 def test_an_override_given_twice_is_an_error():
     with pytest.raises(ConfigError, match=r"model\.d_ff is given twice: 3 and 5"):
         override_layer(["model.d_ff=3", "model.d_ff=5"], "command line")
+
+
+def test_the_headings_of_a_recipe_are_not_those_of_what_extends_it(tmp_path):
+    path = tmp_path / "short.toml"
+    path.write_text('extends = "gpt"\ntitle = "Short"\n[train]\nsteps = 20\n')
+    recipe = load_recipe(path).recipe
+    assert (recipe.title, recipe.source, recipe.cost) == ("Short", "", "")
