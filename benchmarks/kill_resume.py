@@ -3,7 +3,7 @@
     python benchmarks/kill_resume.py --runs 30 --seed 1
 
 Each run is a process of its own that gets SIGKILL after a random time, as often as it takes to reach the end; a third
-of the recipes uses momentum SGD, all use dropout and accumulation. Prints a line per run and exits with 1 if any differs.
+of the recipes uses momentum SGD, all use dropout and accumulation. Prints a line per run; exits with 1 if any differs.
 """
 
 import argparse

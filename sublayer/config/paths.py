@@ -1,6 +1,7 @@
 """A recipe's paths made absolute, so that a run means the same from every folder."""
 
 import os
+from pathlib import Path
 
 from sublayer.config.data import Sources
 from sublayer.config.recipe import Recipe
@@ -34,4 +35,4 @@ def _path(path: str | None) -> str | None:
 
 
 def _absolute(path: str) -> str:
-    return os.path.abspath(os.path.expanduser(path))
+    return os.path.normpath(Path(path).expanduser().absolute())

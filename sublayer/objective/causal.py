@@ -15,7 +15,7 @@ class Causal(Objective):
     """Cross-entropy of the next token, over all positions whose target counts."""
 
     weights: ClassVar[Mapping[str, float]] = {"lm": 1.0}
-    reported = "lm"
+    reported: ClassVar[str] = "lm"
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Count the targets that are not masked."""

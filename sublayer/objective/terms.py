@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -17,8 +18,8 @@ class Objective(nn.Module, ABC):
     denominator before the first forward pass, and accumulating over ragged micro-batches equals the large batch.
     """
 
-    weights: Mapping[str, float]
-    reported: str
+    weights: ClassVar[Mapping[str, float]]
+    reported: ClassVar[str]
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -75,7 +75,7 @@ def remembered(key: str, measure: Callable[[], Any]) -> Any:
     return known[full_key]
 
 
-def fastest_precision(device: torch.device, d_model: int, threads: int) -> str:
+def fastest_precision(device: torch.device, d_model: int, threads: int) -> Literal["float32", "bfloat16"]:
     """Measure once which precision multiplies faster at about this width, the casts included."""
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"

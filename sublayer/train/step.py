@@ -42,7 +42,7 @@ class TrainStep:
         self._recipe = recipe
         self._forward: nn.Module = objective
         if recipe.train.compile:
-            self._forward = torch.compile(objective)
+            objective.compile()
         if world.size > 1:
             self._forward = DistributedDataParallel(self._forward, gradient_as_bucket_view=True)
 

@@ -1,7 +1,6 @@
 """A model folder: what goes in comes out, and what does not fit is refused by name."""
 
 import json
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +51,7 @@ def test_a_failed_save_leaves_nothing_behind(tmp_path: Path, random_model: Calla
     # A name that no file can have stands for a full disk: it fails after the weights have been written.
     with pytest.raises(CheckpointError, match="cannot write"):
         save_model(tmp_path / "model", random_model(), {"x" * 300: b""})
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_truncated_file_is_refused_by_name(saved: tuple[Path, Transformer]) -> None:
