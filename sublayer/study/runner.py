@@ -1,5 +1,6 @@
 """A comparison from beginning to end: arms, budgets, runs, verdicts, report."""
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -121,6 +122,8 @@ class _Measured:
 
 
 def _check(study: Study, n_seeds: int) -> None:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("compare runs in one process: start it without torchrun")
     if n_seeds < 2:
         raise ConfigError(f"--seeds {n_seeds} is too few to compare: an interval needs at least 2")
     if len(study.arms) < 2:
