@@ -59,10 +59,24 @@ AXES = (
 )
 
 
-def series(results: Results) -> dict[str, int]:
-    """Number the arms' colours: 0 for the baseline, then 1 to 7, again and again."""
+@dataclass(frozen=True)
+class Look:
+    """How an arm is drawn: a colour of the page, and dashed where the colours have been used before."""
+
+    colour: int
+    is_dashed: bool
+
+    @property
+    def placeholder(self) -> str:
+        """The colour that becomes the page's."""
+        return f"#0400{self.colour:02x}"
+
+
+def looks(results: Results) -> dict[str, Look]:
+    """Give every arm its look: the baseline the ink, the others seven colours, solid first, then dashed."""
     others = [arm.name for arm in results.arms if arm.name != results.baseline]
-    return {results.baseline: 0} | {name: 1 + index % N_COLOURS for index, name in enumerate(others)}
+    drawn = {name: Look(1 + index % N_COLOURS, index >= N_COLOURS) for index, name in enumerate(others)}
+    return {results.baseline: Look(0, is_dashed=False)} | drawn
 
 
 def draw_curves(results: Results, axis: Axis) -> str | None:
@@ -71,16 +85,24 @@ def draw_curves(results: Results, axis: Axis) -> str | None:
     if not arms:
         return None
     scale, unit = _unit_of(max(max(axis.of(curve, arm)) for arm in arms for curve in arm.curves))
-    colours = series(results)
+    drawn = looks(results)
 
     def draw(axes: Any) -> None:
         for arm in arms:
             x, values = _aligned(arm, axis)
             is_baseline = arm.name == results.baseline
-            style = {"color": f"#0400{colours[arm.name]:02x}", "linewidth": 1.4}
-            axes.plot(x / scale, values.mean(axis=0), **style, zorder=4 if is_baseline else 3)
+            look = drawn[arm.name]
+            style = "--" if look.is_dashed else "-"
+            axes.plot(
+                x / scale,
+                values.mean(axis=0),
+                style,
+                color=look.placeholder,
+                linewidth=1.4,
+                zorder=4 if is_baseline else 3,
+            )
             axes.fill_between(
-                x / scale, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.16, linewidth=0
+                x / scale, values.min(axis=0), values.max(axis=0), color=look.placeholder, alpha=0.16, linewidth=0
             )
         axes.set_xlim(left=0)
         axes.set_ylim(*_range_of_interest(arms))
@@ -97,7 +119,7 @@ def draw_seeds(results: Results) -> str | None:
     arms = [arm for arm in results.arms if arm.values]
     if not arms:
         return None
-    colours = series(results)
+    drawn = looks(results)
     height = 0.75 + 0.36 * len(arms)
 
     def draw(axes: Any) -> None:
@@ -105,7 +127,7 @@ def draw_seeds(results: Results) -> str | None:
             points = [(arm.values[arm.seeds.index(seed)], row) for row, arm in enumerate(arms) if seed in arm.seeds]
             axes.plot(*zip(*points, strict=True), color=_RULE, linewidth=0.8, zorder=1)
         for row, arm in enumerate(arms):
-            colour = f"#0400{colours[arm.name]:02x}"
+            colour = drawn[arm.name].placeholder
             axes.plot(arm.values, [row] * len(arm.values), "o", color=colour, markersize=4.5, alpha=0.75, zorder=3)
             axes.plot([arm.mean] * 2, [row - 0.3, row + 0.3], color=colour, linewidth=2, zorder=2)
         axes.set_yticks(range(len(arms)), [_shortened(arm.name) for arm in arms], parse_math=False)

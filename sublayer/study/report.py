@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.study import wording
-from sublayer.study.figures import AXES, draw_curves, draw_seeds, series
+from sublayer.study.figures import AXES, draw_curves, draw_seeds, looks
 from sublayer.study.results import ArmResult, Results
 from sublayer.study.statistics import Difference
 
@@ -74,7 +74,7 @@ def render_report(results: Results) -> str:
         direction="Lower" if results.metric.is_lower_better else "Higher",
         any_marked=any(arm.is_mismatched for arm in results.arms),
         changed=[arm for arm in results.arms if arm.matched or arm.tuned],
-        colours=series(results),
+        looks=looks(results),
         curves=[Markup(figure) for figure in figures if figure],
         seeds=Markup(seeds) if seeds else None,
     )

@@ -27,7 +27,7 @@ from sublayer.study.tuning import make_trials
 from sublayer.train.distributed import World
 from sublayer.train.machine import choose_device
 
-_MEASURE_SECONDS = 60.0
+_MEASURE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
