@@ -35,8 +35,9 @@ class Layout:
 
         ``mask`` is True at real tokens; padding, on either side, is seen by nothing but itself. ``document_ids`` keep
         apart runs of equal ids: attention and positions restart with each. ``past`` counts the tokens that a cache
-        holds, of which ``past_mask`` tells the real ones; with a past, documents are not kept apart.
+        holds, of which ``past_mask`` tells the real ones; documents cannot be kept apart behind a past.
         """
+        assert not past or document_ids is None, "documents are kept apart only where there is no past"
         n_queries, device = tokens.shape[1], tokens.device
         n_keys = past + n_queries
         if mask is None and document_ids is None and past_mask is None:
@@ -44,30 +45,29 @@ class Layout:
         is_real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
         if past_mask is None:
             past_mask = is_real.new_ones(tokens.shape[0], past)
-        runs = _runs(tokens if document_ids is None else document_ids, is_split=document_ids is not None)
-        positions = past_mask.sum(1, keepdim=True) + _positions(is_real, runs)
+        starts = _document_starts(tokens, document_ids)
+        positions = past_mask.sum(1, keepdim=True) + _positions(is_real, starts)
         is_key = torch.cat([past_mask, is_real], dim=1)  # [B, S]
         query_places = torch.arange(past, n_keys, device=device)[:, None]
         key_places = torch.arange(n_keys, device=device)
         allowed = is_key[:, None, :] & (key_places <= query_places)  # [B, T, S]
         if document_ids is not None:
-            allowed[:, :, past:] &= runs[:, :, None] == runs[:, None, :]
+            document = starts.cumsum(1)
+            allowed &= document[:, :, None] == document[:, None, :]
         # A padded query sees itself, so that no row of the softmax is empty.
         allowed |= key_places == query_places
         return cls(positions, True, allowed[:, None], n_keys)
 
 
-def _runs(ids: Int[Tensor, "B T"], *, is_split: bool) -> Int[Tensor, "B T"]:
-    starts = torch.zeros_like(ids)
-    if is_split:
-        starts[:, 1:] = ids[:, 1:] != ids[:, :-1]
-    return starts.cumsum(1)
+def _document_starts(tokens: Int[Tensor, "B T"], document_ids: Int[Tensor, "B T"] | None) -> Bool[Tensor, "B T"]:
+    starts = torch.zeros_like(tokens, dtype=torch.bool)
+    if document_ids is not None:
+        starts[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
+    return starts
 
 
-def _positions(is_real: Bool[Tensor, "B T"], runs: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """Count the real tokens before each token in its run."""
+def _positions(is_real: Bool[Tensor, "B T"], starts: Bool[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    """Count the real tokens before each token in its document."""
     before = is_real.cumsum(1) - is_real.long()
-    is_start = torch.ones_like(is_real)
-    is_start[:, 1:] = runs[:, 1:] != runs[:, :-1]
-    before_run = torch.where(is_start, before, 0).cummax(1).values
-    return before - before_run
+    before_document = torch.where(starts, before, 0).cummax(1).values
+    return before - before_document

@@ -29,9 +29,10 @@ def save_model(folder: Path, model: Transformer, tokenizer_files: Mapping[str, b
     """
     if folder.exists():
         raise CheckpointError(f"{folder} exists; name another folder")
-    partial = folder.with_name(f".{folder.name}.partial-{os.getpid()}")
+    partial = folder.with_name(f".{folder.name}.partial")
     described = {"format": FORMAT, "version": VERSION, "model": model.config.model_dump(mode="json")}
     try:
+        shutil.rmtree(partial, ignore_errors=True)  # what a killed process left
         partial.mkdir(parents=True)
         save_file({name: value.contiguous() for name, value in model.state_dict().items()}, partial / WEIGHTS_NAME)
         (partial / CONFIG_NAME).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")

@@ -52,6 +52,27 @@ def test_gradients_hold_under_a_mask_and_dropout() -> None:
     assert torch.autograd.gradcheck(dropped, (q, k, v))
 
 
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_bfloat16_weights_are_dropped_at_the_same_rate(p: float) -> None:
+    n = 128
+    q = torch.zeros(B, H, n, n, dtype=torch.bfloat16)
+    values = torch.eye(n, dtype=torch.bfloat16).expand(B, H, n, n).contiguous()
+    torch.manual_seed(0)
+    weights = attend(q, q, values, causal_layout(n, n), scale=1.0, p_dropout=p)
+    seen = torch.ones(n, n, dtype=torch.bool).tril().expand_as(weights)
+    rate = (weights[seen] == 0).double().mean()
+    assert abs(rate - p) < 4 * (p * (1 - p) / int(seen.sum())) ** 0.5
+
+
+def test_evaluation_before_training_leaves_nothing_that_training_cannot_use() -> None:
+    q, k, v = random_qkv(19, 19)
+    with torch.inference_mode():
+        first = attend(q, k, v, causal_layout(19, 19), scale=0.7)
+    trained = attend(q, k, v, causal_layout(19, 19), scale=0.7)
+    trained.sum().backward()
+    assert torch.equal(trained, first)
+
+
 def test_dropped_weights_are_zero_and_the_kept_ones_scaled() -> None:
     n, p = 128, 0.25
     q = torch.zeros(B, H, n, n, dtype=torch.float64)

@@ -54,6 +54,15 @@ def test_a_failed_save_leaves_nothing_behind(tmp_path: Path, random_model: Calla
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_a_killed_save_left_is_cleared(tmp_path: Path, random_model: Callable[..., Transformer]) -> None:
+    stale = tmp_path / ".model.partial"
+    stale.mkdir()
+    (stale / WEIGHTS_NAME).write_bytes(b"half")
+    save_model(tmp_path / "model", random_model(), {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+    assert load_weights(tmp_path / "model")[0].n_layers == 2
+
+
 def test_a_truncated_file_is_refused_by_name(saved: tuple[Path, Transformer]) -> None:
     path = saved[0] / WEIGHTS_NAME
     path.write_bytes(path.read_bytes()[:-1])
