@@ -147,7 +147,7 @@ def _statement(results: Results, difference: Difference) -> Statement:
     arm = next(arm for arm in results.arms if arm.name == difference.arm)
     short = detail.partition(f" (95{NO_BREAK}%")[0] if difference.verdict != "cannot tell" else ""
     if arm.is_mismatched:
-        detail += f"; its {MATCHED[results.match]} differ by {format_residual(arm)}"
+        detail += f"; {MATCHED[results.match]} {format_residual(arm)} against the baseline's"
     if difference.note:
         detail += f"; {difference.note}"
     return Statement(difference.arm, difference.baseline, difference.verdict, predicate, detail, short)
