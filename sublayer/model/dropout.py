@@ -5,6 +5,7 @@ On a CPU ``bernoulli_`` costs more than the matrix products around it. Here one 
 """
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -14,6 +15,10 @@ from torch import Tensor
 from sublayer.model.kernels import is_eager_cpu
 
 LANES = 1 << 16
+
+# SplitMix64 (Steele et al. 2014, sec. 4, with variant 13 of Stafford's mixer), its constants as signed numbers.
+_GAMMA = 0x9E3779B97F4A7C15 - 2**64
+_ROUNDS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1))
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
@@ -40,11 +45,28 @@ def add_branch(x: Tensor, branch: Tensor, *, step: float, p: float, training: bo
 
 
 def random_lanes(shape: torch.Size) -> Tensor:
-    """Draw integers uniform over all of int16, four for each draw of PyTorch's global generator."""
+    """Draw integers uniform over all of int16, from a key that PyTorch's global generator gives.
+
+    Each four are the 64 bits that SplitMix64 makes of the key and a counter. The generator's own draws cost one thread
+    a little more, and they cannot be shared among threads: these are, with the same result.
+    """
     n = math.prod(shape)
-    # Without bounds random_ leaves the top bit 0, and with it that of every fourth lane.
-    draws = torch.empty(n // 4 + 1, dtype=torch.int64).random_(-(2**63), None)
+    # Without bounds random_ leaves the top bit 0.
+    key = torch.empty((), dtype=torch.int64).random_(-(2**63), None)
+    draws = _counters(n // 4 + 1) + key
+    shifted = torch.empty_like(draws)
+    for shift, factor in _ROUNDS:
+        # Shifts of signed numbers fill up with the sign; the mask takes it away.
+        torch.bitwise_right_shift(draws, shift, out=shifted).bitwise_and_((1 << (64 - shift)) - 1)
+        draws.bitwise_xor_(shifted)
+        if factor != 1:
+            draws.mul_(factor)
     return draws.view(torch.int16)[:n].view(shape)
+
+
+@lru_cache(maxsize=8)
+def _counters(n: int) -> Tensor:
+    return torch.arange(n).mul_(_GAMMA)
 
 
 def _keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:

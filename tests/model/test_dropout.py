@@ -20,6 +20,18 @@ def test_every_lane_is_uniform_over_int16(lane: int) -> None:
     assert chi_squared < 37.7  # 15 degrees of freedom, one in a thousand
 
 
+def test_lanes_are_the_bits_of_splitmix64() -> None:
+    torch.manual_seed(4)
+    state = int(torch.empty((), dtype=torch.int64).random_(-(2**63), None))
+    torch.manual_seed(4)
+    draws = random_lanes(torch.Size([20])).view(torch.int64).tolist()
+    for counter, draw in enumerate(draws):
+        z = (state + counter * 0x9E3779B97F4A7C15) % 2**64
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        assert draw % 2**64 == z ^ z >> 31
+
+
 def test_neighbouring_lanes_are_independent() -> None:
     torch.manual_seed(2)
     is_dropped = (random_lanes(torch.Size([N])) < 0).double() - 0.5
