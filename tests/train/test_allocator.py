@@ -8,7 +8,7 @@ import torch
 from sublayer.train.allocator import keep_freed_memory, release_freed_memory
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is not glibc's")
-N_BYTES = 1 << 26
+N_BYTES = 1 << 24
 
 
 def touch() -> int:
@@ -23,7 +23,8 @@ def resident_bytes() -> int:
 
 def test_memory_that_was_freed_is_used_again_without_page_faults() -> None:
     keep_freed_memory()
-    touch()
+    for _ in range(16):  # glibc sets aside up to seven scraps beside a block before it joins them with it again
+        touch()
     assert touch() < 100
 
 
