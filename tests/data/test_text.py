@@ -21,7 +21,7 @@ def test_a_file_is_its_bytes(tmp_path, cache):
 
 
 def test_gzip_and_zstd_are_read_by_suffix(tmp_path, cache):
-    (tmp_path / "a.gz").write_bytes(gzip.compress(TEXT) + gzip.compress(b"more"))
+    (tmp_path / "a.gz").write_bytes(gzip.compress(TEXT, mtime=0) + gzip.compress(b"more", mtime=0))
     (tmp_path / "b.ZST").write_bytes(zstandard.compress(TEXT) + zstandard.compress(b"more"))
     assert read(tmp_path / "a.gz", cache) == [TEXT + b"more"]
     assert read(tmp_path / "b.ZST", cache) == [TEXT + b"more"]
@@ -43,7 +43,7 @@ def test_a_folder_is_its_text_files_in_order_of_path(tmp_path, cache):
         "b.txt": b"b",
         "a/z.md": b"z",
         "a/y": b"y",
-        "c.txt.gz": gzip.compress(b"c"),
+        "c.txt.gz": gzip.compress(b"c", mtime=0),
         ".hidden/d.txt": b"d",
         ".e.txt": b"e",
         "picture.png": b"\x89PNG\0\0",
@@ -91,10 +91,10 @@ def test_home_is_expanded(tmp_path, cache, monkeypatch):
         ("missing.txt", None, "no such file or folder: .*missing.txt"),
         ("missing/*.txt", None, r"missing/\*.txt has no text"),
         ("empty.txt", b"", "empty.txt is empty"),
-        ("empty.gz", gzip.compress(b""), "empty.gz is empty"),
+        ("empty.gz", gzip.compress(b"", mtime=0), "empty.gz is empty"),
         ("cut.gz", gzip.compress(bytes(range(256)) * 50)[:-20], "cut.gz is damaged gzip"),
         ("not.gz", b"plain text", "not.gz is damaged gzip"),
-        ("broken.gz", gzip.compress(b"abc")[:10] + b"\xff" * 30, "broken.gz is damaged gzip"),
+        ("broken.gz", gzip.compress(b"abc", mtime=0)[:10] + b"\xff" * 30, "broken.gz is damaged gzip"),
         ("cut.zst", zstandard.compress(os.urandom(5000))[:-20], "cut.zst is truncated zstd"),
         ("not.zst", b"plain text", "not.zst is damaged zstd"),
         ("a.zip", b"PK", "a.zip is packed, not text: unpack it first"),
