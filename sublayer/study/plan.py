@@ -11,6 +11,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.train import LENGTHS
 from sublayer.model.cost import Parameters, count_parameters, flops_per_token
+from sublayer.model.memory import FLOAT32_BYTES
 from sublayer.study.arms import Arm
 from sublayer.study.definition import DEFAULT_SEEDS, Study
 from sublayer.study.fitting import batches, fits_memory, run_disk, smallest_change, step_memory
@@ -116,7 +117,7 @@ def default_seeds(study: Study) -> int:
 def plan_to_json(plan: Plan, resources: Resources, n_seeds: int) -> dict[str, Any]:
     """Write a plan, and what all its runs with ``n_seeds`` seeds take together, as plain values."""
     hours = [arm.hours for arm in plan.arms if arm.hours is not None]
-    disk = n_seeds * sum(arm.disk_bytes for arm in plan.arms)
+    disk = _disk(plan, n_seeds)
     is_single = len(plan.arms) == 1
     return {
         "arms": [_arm_to_json(arm, is_single=is_single) for arm in plan.arms],
@@ -134,6 +135,14 @@ def plan_to_json(plan: Plan, resources: Resources, n_seeds: int) -> dict[str, An
         },
         "notes": list(plan.notes),
     }
+
+
+def _disk(plan: Plan, n_seeds: int) -> int:
+    if len(plan.arms) == 1:
+        return n_seeds * plan.arms[0].disk_bytes
+    # The runs of a comparison keep their models; only the one that is being trained has checkpoints.
+    models = n_seeds * sum(FLOAT32_BYTES * arm.parameters.total for arm in plan.arms)
+    return models + max(arm.disk_bytes for arm in plan.arms)
 
 
 def _arm_to_json(arm: ArmPlan, *, is_single: bool) -> dict[str, Any]:
