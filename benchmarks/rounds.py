@@ -10,9 +10,9 @@ from worker import Worker
 
 TURN_S = 2.0
 """Seconds that a turn should last, so that waking the caches and the clock does not count for much."""
-SLOWER = 1.25
+SLOWER = 1.4
 """A setup that a first look finds so much slower than its contestant's best does not run the rounds."""
-_FIRST_STEPS = 3
+_FIRST_STEPS = 4
 
 
 @dataclass
@@ -34,7 +34,7 @@ def run_rounds(setups: Sequence[Setup], *, rounds: int, peak_steps: int, note: C
     looked_at = _first_look(setups, note)
     timings: dict[Setup, Timing] = {}
     for worker in looked_at:
-        worker.steps(max(1, peak_steps - _FIRST_STEPS))
+        worker.steps(peak_steps - _FIRST_STEPS)
         timings[worker.setup] = Timing(worker.setup, worker.peak_bytes(), worker.loading_s())
     order = list(looked_at)
     for index in range(rounds):

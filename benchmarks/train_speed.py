@@ -33,7 +33,7 @@ def main() -> None:
     if options.serve is not None:
         serve(Setup(**json.loads(options.serve)))
         return
-    rounds, peak_steps = (2, 3) if options.quick else (options.rounds, PEAK_STEPS)
+    rounds, peak_steps = (2, 5) if options.quick else (options.rounds, PEAK_STEPS)
     cases = [
         _measure(size, dropout, options.device, rounds, peak_steps)
         for size in options.sizes
