@@ -1,6 +1,7 @@
-"""Peak memory of a training step from the config alone: what is kept for the backward pass, tensor by tensor.
+"""Peak memory of a training step from the config alone: what the backward pass needs, tensor by tensor.
 
-Sizes are bytes per token unless their name says otherwise. Configs are resolved.
+Follows what the modules beside this one save; tested against what autograd keeps, and against whole processes.
+Configs are resolved. Sizes are bytes; those of activations are per token unless their name says otherwise.
 """
 
 from dataclasses import dataclass
@@ -10,18 +11,24 @@ from sublayer.config.block import Entry
 from sublayer.config.model import ModelConfig
 from sublayer.config.optimizer import OptimizerConfig, SgdConfig
 from sublayer.config.resolve import GATED, entries
-from sublayer.model.cost import count_parameters, need
+from sublayer.model.cost import count_parameters, is_factorised, n_copies, need
 
 Precision = Literal["float32", "bfloat16"]
+DeviceKind = Literal["cpu", "cuda"]
+
 FLOAT32_BYTES = 4
+_ID_BYTES = 8
+_BLOCK_ROWS = 128
+_CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}
 
 
 @dataclass(frozen=True)
 class Memory:
     """Bytes that a training step holds at its peak, beside the program itself.
 
-    ``activations`` are what the backward pass needs, the working memory of kernels and, in bfloat16, the cast copies of
-    weights. ``total`` is the peak: the optimizer's step needs no activations, the first backward pass no gradients.
+    ``activations`` are what the backward pass needs, cast copies of weights included, and the largest working memory of
+    a kernel. ``total`` is the peak, which may be less than the sum: the first backward pass begins without gradients,
+    the optimizer's step needs no activations.
     """
 
     weights: int
@@ -31,20 +38,37 @@ class Memory:
     total: int
 
 
-def training_memory(
-    config: ModelConfig, *, sequences: int, context: int, optimizer: OptimizerConfig, precision: Precision
-) -> Memory:
-    """Estimate the peak memory of an optimizer step whose micro-batches hold ``sequences`` of ``context`` tokens."""
-    parameters = count_parameters(config).training
-    weights = FLOAT32_BYTES * parameters
+@dataclass(frozen=True)
+class Pass:
+    """One forward and backward pass: a micro-batch of ``sequences`` windows of ``context`` tokens on a device."""
+
+    config: ModelConfig
+    sequences: int
+    context: int
+    precision: Precision
+    device: DeviceKind = "cpu"
+
+    @property
+    def narrow(self) -> int:
+        """Bytes of a number in matrix products."""
+        return FLOAT32_BYTES if self.precision == "float32" else 2
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of the micro-batch."""
+        return self.sequences * self.context
+
+
+def training_memory(step: Pass, optimizer: OptimizerConfig, *, n_passes: int) -> Memory:
+    """Estimate the peak memory of an optimizer step of ``n_passes`` equal passes."""
+    weights = FLOAT32_BYTES * count_parameters(step.config).training
     states = optimizer_states(optimizer) * weights
-    low = FLOAT32_BYTES if precision == "float32" else 2
-    n_tokens = sequences * context
-    saved = sum(_saved(config, entry, context, low) for entry in entries(config)) * config.n_layers
-    loss = (low + FLOAT32_BYTES + FLOAT32_BYTES) * need(config.vocab_size)
-    casts = low * count_parameters(config).non_embedding if precision == "bfloat16" else 0
-    activations = n_tokens * (saved + loss) + casts
-    return Memory(weights, weights, states, activations, 2 * weights + states + activations)
+    activations = saved_activations(step) + _cached_casts(step) + max(_loss_work(step), _block_work(step))
+    # Coupled weight decay makes a copy of the gradient.
+    update = weights if isinstance(optimizer, SgdConfig) and optimizer.weight_decay > 0 else 0
+    backward = activations + (weights if n_passes > 1 else 0)
+    total = weights + states + max(backward, weights + update)
+    return Memory(weights, weights, states, activations, total)
 
 
 def optimizer_states(optimizer: OptimizerConfig) -> int:
@@ -54,11 +78,129 @@ def optimizer_states(optimizer: OptimizerConfig) -> int:
     return 2
 
 
-def _saved(config: ModelConfig, entry: Entry, context: int, low: int) -> int:
-    d_model, d_heads, d_ff = config.d_model, config.n_heads * need(config.d_head), need(config.d_ff)
-    residual = FLOAT32_BYTES * d_model + low * d_model
-    if entry.name == "attention":
-        weights = low * config.n_heads * context if config.dropout_attention else 0
-        return residual + low * 4 * d_heads + weights
-    n_hidden = 4 if entry.variant in GATED else 2
-    return residual + low * n_hidden * d_ff
+def saved_activations(step: Pass) -> int:
+    """Sum what the forward pass of a micro-batch saves, the loss's gradients included, weights not."""
+    config = step.config
+    block = 0
+    for entry in entries(config):
+        block += step.n_tokens * _saved_in(step, entry) + _uncached_casts(step, entry) + _angles(step, entry)
+    return config.n_layers * block + step.n_tokens * _saved_outside(step) + _loss_saved(step)
+
+
+def _saved_in(step: Pass, entry: Entry) -> int:
+    config = step.config
+    mask = config.d_model if config.dropout else 0
+    inner = _attention(step) if entry.name == "attention" else _feed_forward(step, str(entry.variant))
+    return _norm(config) + step.narrow * config.d_model + inner + mask
+
+
+def _norm(config: ModelConfig, kind: str | None = None) -> int:
+    statistics = {"layer": 2, "rms": 1}.get(kind or config.norm)
+    return 0 if statistics is None else FLOAT32_BYTES * (config.d_model + statistics)
+
+
+def _attention(step: Pass) -> int:
+    config = step.config
+    d_heads = config.n_heads * need(config.d_head)
+    projected = 3 + 1  # queries, keys, values; what the output map reads
+    if step.device == "cuda":
+        return step.narrow * projected * d_heads + FLOAT32_BYTES * config.n_heads
+    return step.narrow * (projected * d_heads + config.n_heads * _seen(step.context) // step.context)
+
+
+def _seen(context: int) -> int:
+    """Count the pairs of query and key for which attention weights are kept: whole blocks below the diagonal."""
+    ends = range(context, 0, -_BLOCK_ROWS)
+    return sum((end - max(end - _BLOCK_ROWS, 0)) * end for end in ends)
+
+
+def _feed_forward(step: Pass, variant: str) -> int:
+    config = step.config
+    is_own_gelu = variant in ("gelu", "geglu") and config.gelu == "tanh" and step.device == "cpu"
+    # The activation's input (our GELU: its slope) and its output; ReLU needs its output alone.
+    n_kept = 1 if variant == "relu" else 2
+    if variant in GATED:
+        # Gate and value together, the activated gate, their product; our GELU adds its slope.
+        n_kept = 4 - (variant == "bilinear") + is_own_gelu
+    mask = 0
+    if config.dropout_ffn:
+        # What is dropped takes the output's place, but ReLU keeps its output too.
+        n_kept, mask = n_kept + (variant == "relu"), 1
+    return (n_kept * step.narrow + mask) * need(config.d_ff)
+
+
+def _angles(step: Pass, entry: Entry) -> int:
+    """Cosines and sines that turn queries and keys, for the layer; in float32 all layers share them."""
+    if step.config.positions != "rotary" or entry.name != "attention" or step.precision == "float32":
+        return 0
+    return 2 * 2 * step.narrow * step.context * need(step.config.d_head)
+
+
+def _saved_outside(step: Pass) -> int:
+    config = step.config
+    factorised = step.narrow * (need(config.d_embed) + config.d_model) if is_factorised(config) else 0
+    mask = config.d_model if config.dropout_embedding else 0
+    final = 0 if config.final_norm == "none" else _norm(config)
+    return _ID_BYTES + factorised + mask + final
+
+
+def _loss_saved(step: Pass) -> int:
+    """Gradients that the loss computes in its forward pass: of the hidden states and of the output matrix."""
+    config = step.config
+    d_embed = need(config.d_embed)
+    hidden = step.narrow if is_factorised(config) else FLOAT32_BYTES
+    matrix = need(config.vocab_size) * (d_embed + (1 if config.head_bias else 0))
+    return step.n_tokens * hidden * d_embed + FLOAT32_BYTES * matrix
+
+
+def _uncached_casts(step: Pass, entry: Entry) -> int:
+    """Casts of stacked weights, which autocast makes anew for every use, for the layer."""
+    config = step.config
+    if step.precision == "float32":
+        return 0
+    n_maps = 3 if entry.name == "attention" else 2 if entry.variant in GATED else 0
+    width = config.n_heads * need(config.d_head) if entry.name == "attention" else need(config.d_ff)
+    return step.narrow * n_maps * config.d_model * width
+
+
+def _cached_casts(step: Pass) -> int:
+    """Casts of the other matrices, which autocast keeps until the optimizer's step, for the model."""
+    config = step.config
+    if step.precision == "float32":
+        return 0
+    total = 2 * config.d_model * need(config.d_embed) if is_factorised(config) else 0
+    for entry in entries(config):
+        width = config.n_heads * need(config.d_head) if entry.name == "attention" else need(config.d_ff)
+        n_maps = 1 if entry.name == "attention" or entry.variant in GATED else 2
+        total += n_copies(config, entry) * n_maps * config.d_model * width
+    return step.narrow * total
+
+
+def _loss_work(step: Pass) -> int:
+    """Working memory of the loss: a chunk of logits with its softmax, the matrix cast and its gradient's increment."""
+    config = step.config
+    vocab_size = need(config.vocab_size)
+    n_rows = min(step.n_tokens, max(1, _CHUNK_LOGITS[step.device] // vocab_size))
+    # Logits, their cast to float32 if they are not that, and the softmax.
+    per_logit = 2 * FLOAT32_BYTES if step.precision == "float32" else step.narrow + 2 * FLOAT32_BYTES
+    matrix = vocab_size * need(config.d_embed) * step.narrow
+    return n_rows * vocab_size * per_logit + (2 if step.precision == "bfloat16" else 1) * matrix
+
+
+def _block_work(step: Pass) -> int:
+    """Working memory of a sub-layer's backward pass: gradients of what stands between its matrix products."""
+    config = step.config
+    stream = (FLOAT32_BYTES + 2 * step.narrow) * config.d_model
+    works = []
+    for entry in entries(config):
+        if entry.name == "attention":
+            width = config.n_heads * need(config.d_head)
+            rows = min(_BLOCK_ROWS, step.context)
+            scores = 3 * config.n_heads * rows if step.device == "cpu" else 0
+            inner, n_maps = 6 * width + scores, 3
+        else:
+            width = need(config.d_ff)
+            inner, n_maps = (4 if entry.variant in GATED else 2) * width, 2
+        weights = (FLOAT32_BYTES + step.narrow) * n_maps * config.d_model * width
+        works.append(step.n_tokens * (stream + step.narrow * inner) + weights)
+    return max(works)

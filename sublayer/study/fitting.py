@@ -1,5 +1,6 @@
 """Whether a run fits into a machine's memory and disk, and the smallest change that would make it fit."""
 
+import math
 from collections.abc import Callable, Iterator
 
 from sublayer.config.layers import LoadedRecipe, vary
@@ -9,7 +10,7 @@ from sublayer.config.resolve import resolve_model
 from sublayer.config.train import TrainConfig
 from sublayer.errors import ConfigError
 from sublayer.model.cost import count_parameters
-from sublayer.model.memory import FLOAT32_BYTES, Memory, optimizer_states, training_memory
+from sublayer.model.memory import FLOAT32_BYTES, Memory, Pass, optimizer_states, training_memory
 from sublayer.study.resources import PROGRAM_BYTES, Resources
 
 _BESIDES_NEWEST = 3
@@ -25,15 +26,17 @@ def batches(recipe: Recipe, resources: Resources) -> TrainConfig:
 def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> Memory:
     """Estimate the peak memory of an optimizer step of a recipe on this machine."""
     context = recipe.data.context
-    sequences = batches(recipe, resources).micro_batch_sequences
-    assert sequences is not None, "a filled table has micro-batches"
-    return training_memory(
+    train = batches(recipe, resources)
+    assert train.batch_sequences is not None and train.micro_batch_sequences is not None, "a filled table has batches"
+    step = Pass(
         resolve_model(recipe.model, vocab_size=vocab_size, context=context),
-        sequences=sequences,
+        sequences=train.micro_batch_sequences,
         context=context,
-        optimizer=recipe.optimizer,
         precision=resources.precision(recipe),
+        device=resources.device,
     )
+    n_passes = math.ceil(train.batch_sequences / train.micro_batch_sequences)
+    return training_memory(step, recipe.optimizer, n_passes=n_passes)
 
 
 def fits_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> bool | None:

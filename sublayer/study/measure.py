@@ -20,6 +20,7 @@ from sublayer.objective.causal import Causal
 from sublayer.study.fitting import fits_memory
 from sublayer.study.plan import Sized, StepTime
 from sublayer.study.resources import Resources
+from sublayer.train.allocator import keep_freed_memory
 from sublayer.train.distributed import World
 from sublayer.train.machine import cores, fastest_precision
 from sublayer.train.step import TrainStep
@@ -114,6 +115,8 @@ def _train_step(recipe: Recipe, vocab_size: int, device: torch.device) -> TrainS
     config = resolve_model(recipe.model, vocab_size=vocab_size, context=context)
     threads = recipe.train.threads or cores()
     torch.set_num_threads(threads)
+    if device.type == "cpu":
+        keep_freed_memory()
     train = resolve_train(recipe, steps=_STEPS, valid_tokens=context, is_gpu=device.type == "cuda", threads=threads)
     optimizer = resolve_optimizer(recipe.optimizer.model_copy(update={"warmup_steps": 1}), steps=_STEPS)
     resolved = recipe.model_copy(update={"model": config, "train": train, "optimizer": optimizer})

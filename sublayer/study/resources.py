@@ -5,12 +5,9 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from sublayer.config.recipe import Recipe
-from sublayer.model.memory import Precision
-
-DeviceKind = Literal["cpu", "cuda"]
+from sublayer.model.memory import DeviceKind, Precision
 
 PROGRAM_BYTES = 400 << 20
 """Resident memory of a process that has loaded torch and nothing else."""
