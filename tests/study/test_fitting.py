@@ -44,7 +44,7 @@ def test_a_gpu_takes_the_batch_whole_and_holds_no_program() -> None:
     [
         ["train.micro_batch_sequences=11"],
         ["train.micro_batch_sequences=1", "model.n_layers=3"],
-        ["train.micro_batch_sequences=1", "model.d_model=60"],
+        ["train.micro_batch_sequences=1", "model.d_model=24"],
     ],
 )
 def test_the_largest_value_that_fits_is_found(settings: list[str]) -> None:
