@@ -19,7 +19,8 @@ from report import describe_case, describe_conditions, markdown
 from rounds import run_rounds
 from worker import serve
 
-from sublayer.train.machine import cores, processor
+from sublayer.config.cores import cores
+from sublayer.train.machine import processor
 
 PEAK_STEPS = 10
 RESULTS = Path(__file__).parent / "results"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from sublayer.config.cores import cores
 from sublayer.config.length import resolve_optimizer, resolve_train, run_steps
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
@@ -18,7 +19,7 @@ from sublayer.model.transformer import build
 from sublayer.objective.causal import Causal
 from sublayer.train.allocator import keep_freed_memory
 from sublayer.train.distributed import World
-from sublayer.train.machine import cores, fastest_precision, remembered
+from sublayer.train.machine import fastest_precision, remembered
 from sublayer.train.pace import Pace, measure_pace, steps_in
 from sublayer.train.start import start_from
 from sublayer.train.step import TrainStep, resolved

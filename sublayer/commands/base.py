@@ -32,7 +32,8 @@ def emit(result: Mapping[str, Any], as_json: bool, render: Callable[[Mapping[str
 
     Numbers that are not finite become null, which JSON has; paths become texts.
     """
-    text = json.dumps(_plain(result), allow_nan=False) if as_json else render(result)
+    # No-break spaces are for pages that wrap; on a terminal they defeat searching and cutting.
+    text = json.dumps(_plain(result), allow_nan=False) if as_json else render(result).replace("\N{NO-BREAK SPACE}", " ")
     print(text, file=_RESULTS.get() or sys.stdout, flush=True)
 
 

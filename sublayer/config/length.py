@@ -12,6 +12,7 @@ _LOG_LINES = 200
 _WARMUP_SHARE = 0.05
 _EVALUATE_TOKENS = 32768
 _CACHE_TOKENS = 1024
+"""Tokens of a micro-batch for each thread: fewer leave threads waiting for each other, more leave the cache."""
 
 
 def batch_sequences(recipe: Recipe) -> int:
@@ -44,7 +45,9 @@ def resolve_train(recipe: Recipe, *, steps: int, valid_tokens: int, is_gpu: bool
     """Fill the derived fields of ``[train]`` of a run of ``steps`` optimizer steps, all but the precision."""
     train = recipe.train
     sequences = batch_sequences(recipe)
-    micro = train.micro_batch_sequences or (sequences if is_gpu else max(1, _CACHE_TOKENS // recipe.data.context))
+    threads = train.threads or threads
+    cached = sequences if is_gpu else max(1, threads * _CACHE_TOKENS // recipe.data.context)
+    micro = train.micro_batch_sequences or cached
     evaluate_steps = train.evaluate_steps or max(1, math.ceil(steps / _EVALUATIONS))
     return train.model_copy(
         update={
@@ -55,7 +58,7 @@ def resolve_train(recipe: Recipe, *, steps: int, valid_tokens: int, is_gpu: bool
             "evaluate_tokens": train.evaluate_tokens or min(_EVALUATE_TOKENS, valid_tokens),
             "checkpoint_steps": train.checkpoint_steps or evaluate_steps,
             "log_steps": train.log_steps or max(1, steps // _LOG_LINES),
-            "threads": train.threads or threads,
+            "threads": threads,
         }
     )
 

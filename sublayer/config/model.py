@@ -112,6 +112,7 @@ class ModelConfig(Table):
         "scaled",
         "Initial weights: normal with init_std (GPT-1); the same with residual outputs divided by the root of the "
         "number of sub-layers (GPT-2); Xavier uniform with N(0, 1/d_embed) embeddings (fairseq).",
+        selects=True,
     )
     init_std: float = field(
         0.02, "Standard deviation of the initial weights.", needs={"init": ("normal", "scaled")}, gt=0.0

@@ -109,17 +109,19 @@ def _replaced(layer: Layer, settings: Mapping[str, Setting]) -> list[str]:
 
 
 def _set_for_another(selector: str, layer: Layer, settings: Mapping[str, Setting]) -> list[str]:
-    """Name the earlier settings that were meant for what the selector was before this layer."""
+    """Name the earlier settings that were meant for what the selector was before this layer, and not for what it is."""
     table, _, name = selector.rpartition(".")
     earlier = [key for key in settings if key.startswith(f"{table}.") and key != selector]
     given = Setting(layer.values[selector], layer.origin)
     if is_union(table) and name == "kind":
         old, new = chosen_kind(table, settings), chosen_kind(table, {selector: given})
         return [key for key in earlier if not _means_the_same(key, old, new)]
-    default = declaration(selector).get_default(call_default_factory=True)
-    if given.value == (settings[selector].value if selector in settings else default):
-        return []
-    return [key for key in earlier if name in (extra(declaration(key)).get("needs") or {})]
+    return [key for key in earlier if given.value not in _needed(key).get(name, (given.value,))]
+
+
+def _needed(key: str) -> Mapping[str, Sequence[object]]:
+    needs: Mapping[str, Sequence[object]] = extra(declaration(key)).get("needs") or {}
+    return needs
 
 
 def _means_the_same(key: str, old: str, new: str) -> bool:

@@ -36,7 +36,7 @@ class TrainConfig(Table):
         None,
         "Windows per forward and backward pass; gradients accumulate to the same batch.",
         unit="windows",
-        derived="what fits the processor's cache, or the GPU's memory",
+        derived="1,024 tokens for each thread, on a GPU the whole batch",
         ge=1,
     )
     precision: Literal["auto", "float32", "bfloat16"] = field(

@@ -63,7 +63,7 @@ def training_memory(step: Pass, optimizer: OptimizerConfig, *, n_passes: int) ->
     """Estimate the peak memory of an optimizer step of ``n_passes`` equal passes."""
     weights = FLOAT32_BYTES * count_parameters(step.config).training
     states = optimizer_states(optimizer) * weights
-    activations = saved_activations(step) + _cached_casts(step) + max(_loss_work(step), _block_work(step))
+    activations = saved_activations(step) + saved_casts(step) + max(_loss_work(step), _block_work(step))
     # Coupled weight decay makes a copy of the gradient.
     update = weights if isinstance(optimizer, SgdConfig) and optimizer.weight_decay > 0 else 0
     backward = activations + (weights if n_passes > 1 else 0)
@@ -163,7 +163,7 @@ def _uncached_casts(step: Pass, entry: Entry) -> int:
     return step.narrow * n_maps * config.d_model * width
 
 
-def _cached_casts(step: Pass) -> int:
+def saved_casts(step: Pass) -> int:
     """Casts of the other matrices, which autocast keeps until the optimizer's step, for the model."""
     config = step.config
     if step.precision == "float32":
@@ -188,11 +188,14 @@ def _loss_work(step: Pass) -> int:
 
 
 def _block_work(step: Pass) -> int:
-    """Working memory of a sub-layer's backward pass: gradients of what stands between its matrix products."""
+    """Working memory of a sub-layer's backward pass: gradients of what stands between its matrix products.
+
+    What the sub-layers after it in the last block have saved is free by then.
+    """
     config = step.config
     stream = (FLOAT32_BYTES + 2 * step.narrow) * config.d_model
-    works = []
-    for entry in entries(config):
+    works, freed = [], 0
+    for entry in reversed(entries(config)):
         if entry.name == "attention":
             width = config.n_heads * need(config.d_head)
             rows = min(_BLOCK_ROWS, step.context)
@@ -202,5 +205,6 @@ def _block_work(step: Pass) -> int:
             width = need(config.d_ff)
             inner, n_maps = (4 if entry.variant in GATED else 2) * width, 2
         weights = (FLOAT32_BYTES + step.narrow) * n_maps * config.d_model * width
-        works.append(step.n_tokens * (stream + step.narrow * inner) + weights)
+        works.append(step.n_tokens * (stream + step.narrow * inner) + weights - freed)
+        freed += step.n_tokens * _saved_in(step, entry)
     return max(works)

@@ -20,7 +20,7 @@ _BESIDES_NEWEST = 3
 def batches(recipe: Recipe, resources: Resources) -> TrainConfig:
     """Fill what ``[train]`` leaves open about batches; lengths are not looked at."""
     # Only the batches are wanted, so any length and any split will do.
-    return resolve_train(recipe, steps=1, valid_tokens=1, is_gpu=resources.device == "cuda", threads=1)
+    return resolve_train(recipe, steps=1, valid_tokens=1, is_gpu=resources.device == "cuda", threads=resources.cores)
 
 
 def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> Memory:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import torch
 
+from sublayer.config.cores import cores
 from sublayer.config.length import batch_sequences, resolve_optimizer, resolve_train
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
@@ -22,7 +23,7 @@ from sublayer.study.plan import Sized, StepTime
 from sublayer.study.resources import Resources
 from sublayer.train.allocator import keep_freed_memory
 from sublayer.train.distributed import World
-from sublayer.train.machine import cores, fastest_precision
+from sublayer.train.machine import fastest_precision
 from sublayer.train.step import TrainStep
 
 BUDGET_S = 55.0

@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from sublayer.config.cores import cores
 from sublayer.config.recipe import Recipe
 from sublayer.model.memory import DeviceKind, Precision
 
@@ -30,6 +31,7 @@ class Resources:
     memory_bytes: int | None
     disk_bytes: int | None
     has_fast_bfloat16: bool
+    cores: int
 
     def precision(self, recipe: Recipe) -> Precision:
         """Give the precision that a run will probably have: ``auto`` is measured when it starts."""
@@ -43,7 +45,7 @@ def find_resources(device: DeviceKind | None = None, folder: Path = Path()) -> R
     gpu_bytes = None if device == "cpu" else _free_gpu_memory()
     kind: DeviceKind = device or ("cpu" if gpu_bytes is None else "cuda")
     memory = gpu_bytes if kind == "cuda" else _free_memory()
-    return Resources(kind, memory, shutil.disk_usage(folder).free, kind == "cuda" or _has_fast_bfloat16())
+    return Resources(kind, memory, shutil.disk_usage(folder).free, kind == "cuda" or _has_fast_bfloat16(), cores())
 
 
 def _free_gpu_memory() -> int | None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 
+from sublayer.config.cores import cores
 from sublayer.load import check_device
 
 _GAIN = 1.1
@@ -39,11 +40,6 @@ def processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def cores() -> int:
-    """Count the processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def describe_machine(device: torch.device) -> dict[str, Any]:

@@ -68,4 +68,4 @@ def test_matching_by_time_starts_from_the_steps_that_minutes_gave():
 def test_epochs_are_counted_on_the_training_split():
     slow = replace(MEASURES, step_s=lambda loaded: 1.0)
     _, macaron = settle(arms("train.epochs=2"), "time", slow)
-    assert macaron.loaded.recipe.train.steps == pytest.approx(2 * 70_000 / (16 * 256), abs=1)
+    assert macaron.loaded.recipe.train.steps == pytest.approx(2 * 70_000 / (8 * 128), abs=1)

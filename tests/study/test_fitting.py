@@ -8,7 +8,7 @@ from sublayer.config.layers import LoadedRecipe, load_recipe, vary
 from sublayer.study.fitting import batches, fits_memory, run_disk, smallest_change, step_memory
 from sublayer.study.resources import PROGRAM_BYTES, Resources
 
-CPU = Resources("cpu", memory_bytes=1 << 40, disk_bytes=1 << 40, has_fast_bfloat16=False)
+CPU = Resources("cpu", memory_bytes=1 << 40, disk_bytes=1 << 40, has_fast_bfloat16=False, cores=1)
 GPU = replace(CPU, device="cuda", has_fast_bfloat16=True)
 
 
@@ -32,9 +32,10 @@ def test_a_step_fits_up_to_the_last_byte() -> None:
 
 
 def test_a_gpu_takes_the_batch_whole_and_holds_no_program() -> None:
-    recipe = load_recipe("gpt").recipe
+    recipe = load_recipe("gpt", ["data.context=256", "train.batch_sequences=16"]).recipe
     assert batches(recipe, GPU).micro_batch_sequences == 16
     assert batches(recipe, CPU).micro_batch_sequences == 4
+    assert batches(recipe, replace(CPU, cores=3)).micro_batch_sequences == 12
     total = step_memory(recipe, 256, GPU).total
     assert fits_memory(recipe, 256, replace(GPU, memory_bytes=total))
 
@@ -48,7 +49,7 @@ def test_a_gpu_takes_the_batch_whole_and_holds_no_program() -> None:
     ],
 )
 def test_the_largest_value_that_fits_is_found(settings: list[str]) -> None:
-    loaded = load_recipe("gpt", ["train.micro_batch_sequences=16"])
+    loaded = load_recipe("gpt", ["train.batch_sequences=16", "train.micro_batch_sequences=16"])
     assert change(loaded, needed(loaded, *settings)) == tuple(settings)
 
 
@@ -67,4 +68,4 @@ def test_where_nothing_fits_nothing_is_said() -> None:
 )
 def test_a_run_s_disk_is_that_of_the_checkpoints_that_it_keeps(settings: list[str], states: int) -> None:
     recipe = load_recipe("gpt", [*settings, "train.keep_checkpoints=4"]).recipe
-    assert run_disk(recipe, 256) == (4 + 3) * 4 * 2_767_872 * (1 + states)
+    assert run_disk(recipe, 256) == (4 + 3) * 4 * 2_743_296 * (1 + states)

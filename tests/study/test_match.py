@@ -120,7 +120,7 @@ def test_arms_matched_by_operations_run_inversely_to_what_a_step_costs() -> None
     arms, models = arms_of("model.d_model=64,128", "train.batch_sequences=4,8")
     matches = match_arms(arms, models, "flops", steps=1000)
     assert matches[:2] == [Match((), 0.0), Match(("train.steps=500",), 0.0)]
-    per_token = [flops_per_token(model, 256) for model in models]
+    per_token = [flops_per_token(model, 128) for model in models]
     assert matches[2] is not None
     assert matches[2].overrides == (f"train.steps={round(1000 * per_token[0] / per_token[2])}",)
     assert apply_match(arms[1], matches[1]).recipe.train.minutes is None

@@ -10,7 +10,7 @@ from sublayer.study.measure import Stopwatch
 from sublayer.study.plan import Plan, make_plan
 from sublayer.study.resources import Resources
 
-PLENTY = Resources("cpu", memory_bytes=1 << 40, disk_bytes=1 << 40, has_fast_bfloat16=True)
+PLENTY = Resources("cpu", memory_bytes=1 << 40, disk_bytes=1 << 40, has_fast_bfloat16=True, cores=1)
 SHAPE = ("model.n_layers=4", "model.d_model=32")
 FIXED = ("data.context=32", "train.threads=1", "train.precision=float32")
 

@@ -28,4 +28,4 @@ def test_the_precision_is_the_recipe_s_or_what_the_machine_is_fast_at(
     precision: str, is_fast: bool, expected: str
 ) -> None:
     recipe = load_recipe("gpt", [f"train.precision={precision}"]).recipe
-    assert Resources("cpu", None, None, has_fast_bfloat16=is_fast).precision(recipe) == expected
+    assert Resources("cpu", None, None, has_fast_bfloat16=is_fast, cores=1).precision(recipe) == expected

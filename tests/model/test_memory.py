@@ -1,0 +1,129 @@
+"""The memory that a config is said to need is what autograd keeps and what a step allocates."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from sublayer.config.layers import load_recipe
+from sublayer.config.length import resolve_optimizer, resolve_train
+from sublayer.config.optimizer import OptimizerConfig, SgdConfig
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve import resolve_model
+from sublayer.data.batches import Batch, Windows
+from sublayer.data.characters import ByteTokenizer
+from sublayer.data.split import Split
+from sublayer.data.store import TokenStore
+from sublayer.model.memory import Pass, saved_activations, saved_casts, training_memory
+from sublayer.model.transformer import build
+from sublayer.objective.causal import Causal
+from sublayer.train.distributed import World
+from sublayer.train.step import TrainStep
+
+MODELS: list[dict[str, Any]] = [
+    {},
+    {"dropout": 0.1, "dropout_ffn": 0.1},
+    {"ffn": "swiglu", "norm": "rms", "positions": "rotary", "bias": False},
+    {"ffn": "geglu", "block": ("ffn:relu*0.5", "attention", "ffn*0.5"), "norm_order": "post"},
+    {"ffn": "bilinear", "share": "all", "norm": "none", "positions": "learned-per-layer"},
+    {"d_embed": 32, "head_bias": True, "gelu": "exact", "tie_embeddings": False},
+]
+PRECISIONS = ("float32", "bfloat16")
+VOCAB_SIZE, CONTEXT, SEQUENCES = 384, 160, 6
+
+
+def make_pass(fields: dict[str, Any], precision: Any) -> Pass:
+    recipe = load_recipe(
+        "gpt", {"model.n_layers": 5, "model.d_model": 96, **{f"model.{k}": v for k, v in fields.items()}}
+    )
+    config = resolve_model(recipe.recipe.model, vocab_size=VOCAB_SIZE, context=CONTEXT)
+    return Pass(config, sequences=SEQUENCES, context=CONTEXT, precision=precision)
+
+
+@contextmanager
+def kept_storages(sizes: dict[int, int]) -> Iterator[None]:
+    """Collect the storages that autograd saves while entered, by address; views of one count once."""
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("fields", MODELS, ids=str)
+def test_what_autograd_keeps_is_what_is_said(fields: dict[str, Any], precision: str) -> None:
+    step = make_pass(fields, precision)
+    objective = Causal(build(step.config, seed=0)).train()
+    ids = torch.randint(VOCAB_SIZE, (SEQUENCES, CONTEXT + 1))
+    batch = Batch(ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), None)
+    sizes: dict[int, int] = {}
+    with kept_storages(sizes), torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16"):
+        total = objective(batch)["lm"]
+    for parameter in objective.parameters():
+        sizes.pop(parameter.untyped_storage().data_ptr(), None)
+    assert total.requires_grad
+    assert saved_activations(step) + saved_casts(step) == pytest.approx(sum(sizes.values()), rel=0.03)
+
+
+def make_step(step: Pass, optimizer: OptimizerConfig, n_passes: int) -> TrainStep:
+    batch = step.sequences * n_passes
+    settings = {"data.context": step.context, "train.batch_sequences": batch, "train.threads": 1}
+    settings |= {"train.micro_batch_sequences": step.sequences, "train.precision": step.precision}
+    recipe: Recipe = load_recipe("gpt", settings).recipe
+    train = resolve_train(recipe, steps=9, valid_tokens=step.context, is_gpu=False, threads=1)
+    filled = {"model": step.config, "train": train, "optimizer": resolve_optimizer(optimizer, steps=9)}
+    ids, starts = np.zeros(2000, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    split = Split("train", TokenStore(ids, starts, starts, len(ids), "", is_lossless=True), ByteTokenizer(), ("",))
+    windows = Windows(split, context=step.context, batch_sequences=batch, seed=0, boundaries="ignore")
+    objective = Causal(build(step.config, seed=0))
+    return TrainStep(
+        recipe.model_copy(update=filled), objective, windows, device=torch.device("cpu"), world=World(rank=0, size=1)
+    )
+
+
+def allocated_peak(take_step: TrainStep) -> int:
+    """Measure the most bytes that a step holds beyond those before it."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        take_step(1)
+    assert profiler.profiler is not None and profiler.profiler.kineto_results is not None
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = np.cumsum([event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())])
+    return int(held.max())
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("n_passes", [1, 3])
+@pytest.mark.parametrize("fields", MODELS, ids=str)
+def test_a_step_allocates_what_is_said(fields: dict[str, Any], n_passes: int, precision: str) -> None:
+    step = make_pass(fields, precision)
+    optimizer = load_recipe("gpt").recipe.optimizer
+    take_step = make_step(step, optimizer, n_passes)
+    take_step(0)  # makes the optimizer's state
+    said = training_memory(step, optimizer, n_passes=n_passes)
+    assert said.total - said.weights - said.optimizer == pytest.approx(allocated_peak(take_step), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "states"),
+    [
+        (SgdConfig(lr=1e-2, momentum=0.0), 0),
+        (SgdConfig(lr=1e-2, momentum=0.9), 1),
+        (load_recipe("gpt").recipe.optimizer, 2),
+    ],
+    ids=["sgd", "momentum", "adamw"],
+)
+def test_an_optimizer_keeps_the_numbers_that_are_said(optimizer: OptimizerConfig, states: int) -> None:
+    step = make_pass({}, "float32")
+    take_step = make_step(step, optimizer, 1)
+    take_step(0)
+    kept = [v for state in take_step.optimizer.state.values() for v in state.values() if torch.is_tensor(v) and v.dim()]
+    said = training_memory(step, optimizer, n_passes=1)
+    assert said.optimizer == sum(tensor.nbytes for tensor in kept) == states * said.weights
