@@ -22,7 +22,7 @@ def describe_run(run: Path, session: Session, state: LoopState, peak_memory_byte
     process held before.
     """
     recipe, data = session.recipe, session.data
-    parameters = count_parameters(recipe.model)
+    parameters = count_parameters(recipe.model, recipe.objective)
     splits = {"train": data.train, "valid": data.valid, "test": data.test}
     return {
         "run": str(run.absolute()),
@@ -34,7 +34,7 @@ def describe_run(run: Path, session: Session, state: LoopState, peak_memory_byte
         "seconds": round(state.seconds, 3),
         "peak_memory_bytes": peak_memory_bytes,
         "parameters": asdict(parameters),
-        "flops_per_token": flops_per_token(recipe.model, recipe.data.context),
+        "flops_per_token": flops_per_token(recipe.model, recipe.data.context, recipe.objective),
         "precision": recipe.train.precision,
         "threads": recipe.train.threads,
         "processes": session.place.world.size,

@@ -102,6 +102,7 @@ def assemble(recipe: Recipe, data: Data, place: Place) -> Session:
         keep_freed_memory()
     model = build(recipe.model, seed=recipe.train.seed).to(place.device)
     start_from(model, recipe.init)
+    objective = Causal(model, recipe.objective, seed=recipe.train.seed).to(place.device)
     windows = Windows(
         data.train,
         context=recipe.data.context,
@@ -109,8 +110,9 @@ def assemble(recipe: Recipe, data: Data, place: Place) -> Session:
         seed=recipe.train.seed,
         mode=recipe.data.windows,
         boundaries=recipe.data.boundaries,
+        n_ahead=recipe.objective.targets,
     )
-    train_step = TrainStep(recipe, Causal(model), windows, device=place.device, world=place.world)
+    train_step = TrainStep(recipe, objective, windows, device=place.device, world=place.world)
     return Session(recipe, data, place, train_step)
 
 

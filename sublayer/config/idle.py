@@ -127,6 +127,16 @@ USES: dict[str, tuple[Use, ...]] = {
     ),
     "data.tokenizer": (_OWN_TOKENIZER,),
     "data.vocab_size": (_OWN_TOKENIZER, _TRAINED),
+    "objective.target_weight": (
+        Use("objective.targets is more than 1", lambda recipe: recipe.objective.targets > 1, ("objective.targets",)),
+    ),
+    "objective.auxiliary": (
+        Use(
+            "there are blocks below the last",
+            lambda recipe: recipe.objective.auxiliary == "none" or recipe.model.n_layers > 1,
+            ("model.n_layers",),
+        ),
+    ),
     "init.layers": (Use("init.run is given", lambda recipe: recipe.init.run is not None, ("init.run",)),),
 }
 """Beyond ``needs`` of a field's declaration: conditions that more than one sibling's value decides."""

@@ -14,6 +14,7 @@ from sublayer.config.settings import Layer, merge
 from sublayer.config.sources import find_source, override_layer, read_layers
 from sublayer.config.validate import build
 from sublayer.config.written import dump_recipe, read_run_recipe
+from sublayer.errors import ConfigError
 
 __all__ = ["LoadedRecipe", "dump_recipe", "load_recipe", "read_run_recipe", "vary"]
 
@@ -67,6 +68,11 @@ def _load(layers: Sequence[Layer], name: str) -> LoadedRecipe:
 def _check_contradictions(recipe: Recipe) -> None:
     # What the settings alone tell; sizes that only the data has are checked when a run resolves them.
     resolve_model(recipe.model, vocab_size=recipe.data.vocab_size or 1, context=recipe.data.context)
+    if recipe.objective.targets > recipe.data.context:
+        raise ConfigError(
+            f"objective.targets = {recipe.objective.targets} is more than data.context = {recipe.data.context}: "
+            "give fewer targets or a longer context"
+        )
     if recipe.train.steps is not None:
         resolve_optimizer(recipe.optimizer, steps=recipe.train.steps)
 

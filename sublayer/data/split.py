@@ -38,13 +38,13 @@ class Split:
         """Give the bytes, tokens and documents, for a record."""
         return {"bytes": self.store.n_bytes, "tokens": len(self.ids), "documents": len(self.document_starts)}
 
-    def check_context(self, context: int) -> None:
-        """Raise DataError unless every source that is drawn from on its own has a window with its targets."""
+    def check_context(self, context: int, n_ahead: int = 1) -> None:
+        """Raise DataError unless every source that is drawn from on its own has a window and what is ahead of it."""
         bounds = [0, len(self.ids)] if self.weights is None else [*self.store.source_starts.tolist(), len(self.ids)]
         names = [" and ".join(self.sources)] if self.weights is None else self.sources
         for name, start, stop in zip(names, bounds[:-1], bounds[1:], strict=True):
-            if stop - start < context + 1:
+            if stop - start < context + n_ahead:
                 raise DataError(
-                    f"the {self.name} split of {name} has {stop - start:,} tokens, fewer than data.context + 1 = "
-                    f"{context + 1:,}: give a longer text or a smaller data.context"
+                    f"the {self.name} split of {name} has {stop - start:,} tokens, fewer than "
+                    f"data.context + {n_ahead} = {context + n_ahead:,}: give a longer text or a smaller data.context"
                 )

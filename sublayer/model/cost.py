@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sublayer.config.block import Entry
 from sublayer.config.model import ModelConfig
+from sublayer.config.objective import NEXT_TOKEN, ObjectiveConfig
 from sublayer.config.resolve import GATED, entries
 
 
@@ -26,8 +27,8 @@ class Parameters:
     executed: int
 
 
-def count_parameters(config: ModelConfig) -> Parameters:
-    """Count the parameters that the built model has."""
+def count_parameters(config: ModelConfig, objective: ObjectiveConfig = NEXT_TOKEN) -> Parameters:
+    """Count the parameters that the built model has, and those that an objective adds in training."""
     tables = _token_table(config) + _position_tables(config)
     outside_blocks = _projection(config) + _final_norm(config) + _output(config)
     block = entries(config)
@@ -36,24 +37,32 @@ def count_parameters(config: ModelConfig) -> Parameters:
     total = tables + outside_blocks + unique
     return Parameters(
         total=total,
-        training=total,
+        training=total + sum(n_classifiers(config, objective)) * _classifier(config),
         non_embedding=total - tables,
         executed=tables + outside_blocks + executed,
     )
 
 
-def flops_per_token(config: ModelConfig, context: int) -> int:
+def n_classifiers(config: ModelConfig, objective: ObjectiveConfig) -> tuple[int, ...]:
+    """Count the training-only classifiers of each executed block, first to last."""
+    below = objective.targets if objective.auxiliary == "layers" else 0
+    return (*[below] * (config.n_layers - 1), objective.targets - 1)
+
+
+def flops_per_token(config: ModelConfig, context: int, objective: ObjectiveConfig = NEXT_TOKEN) -> int:
     """Count the floating-point operations of training on one token: forward and backward, three forward passes.
 
     A multiply-add is two. Counted: every matrix product, at the width it runs, once per executed block; attention over
-    ``context`` tokens, half of it, for a query sees half the keys on average. Not counted: lookups, biases, norms,
-    activations, softmax, rotations, dropout, the optimizer.
+    ``context`` tokens, half of it, for a query sees half the keys on average; losses that stop on the way, by their
+    mean over the run. Not counted: lookups, biases, norms, activations, softmax, rotations, dropout, the optimizer.
     """
     d_model, d_embed = config.d_model, need(config.d_embed)
     block = sum(_entry_products(config, entry, context) for entry in entries(config))
-    projections = 2 * d_model * d_embed if is_factorised(config) else 0
-    products = config.n_layers * block + projections + need(config.vocab_size) * d_embed
-    return 3 * 2 * products
+    projection = d_model * d_embed if is_factorised(config) else 0
+    classifiers = _mean_classifiers(config, objective) * need(config.vocab_size) * d_model
+    output = projection + need(config.vocab_size) * d_embed + classifiers
+    share = 1 if objective.positions == "all" else 1 / context
+    return round(3 * 2 * (config.n_layers * block + projection + share * output))
 
 
 def entry_parameters(config: ModelConfig, entry: Entry) -> int:
@@ -82,6 +91,17 @@ def need(value: int | None) -> int:
     """Give the value of a derived field, which a resolved config has."""
     assert value is not None, "the config is not resolved: call resolve_model first"
     return value
+
+
+def _mean_classifiers(config: ModelConfig, objective: ObjectiveConfig) -> float:
+    """Count the training-only classifiers that an optimizer step has, on average over the run."""
+    *below, last = n_classifiers(config, objective)
+    shares = (objective.auxiliary_stop * layer / config.n_layers for layer in range(1, config.n_layers))
+    return float(last) + sum(n * share for n, share in zip(below, shares, strict=True))
+
+
+def _classifier(config: ModelConfig) -> int:
+    return need(config.vocab_size) * (config.d_model + 1)
 
 
 def _entry_products(config: ModelConfig, entry: Entry, context: int) -> int:

@@ -41,3 +41,15 @@ class VocabularyHead(nn.Module):
     def forward(self, hidden: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"]) -> Float[Tensor, "*rows V"]:
         """Compute logits."""
         return F.linear(self.to_embedding(hidden), self.matrix(table), self.bias)
+
+
+class Classifier(nn.Module):
+    """An untied map from hidden states to the vocabulary, with a bias: what predicts beside the model's own head."""
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "matrix", "bias": "vector"}
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        assert config.vocab_size is not None, "the config is not resolved"
+        self.weight = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
+        self.bias = nn.Parameter(torch.empty(config.vocab_size))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import entries
 from sublayer.model.embedding import TokenEmbedding
-from sublayer.model.heads import VocabularyHead
+from sublayer.model.heads import Classifier, VocabularyHead
 from sublayer.model.linear import Linear, StackedLinear
 from sublayer.model.norm import LayerNorm, RMSNorm
 from sublayer.model.positions import PositionTable
@@ -32,7 +32,7 @@ def initialise(model: nn.Module, config: ModelConfig, generator: torch.Generator
             case Linear() | StackedLinear():
                 _fill(module, 0.0)
                 _set_matrix(module, config, generator)
-            case TokenEmbedding() | PositionTable() | VocabularyHead():
+            case TokenEmbedding() | PositionTable() | VocabularyHead() | Classifier():
                 _fill(module, 0.0)
                 if module.weight is not None:
                     std = module.weight.shape[1] ** -0.5 if config.init == "xavier" else config.init_std

@@ -9,9 +9,10 @@ from typing import Literal
 
 from sublayer.config.block import Entry
 from sublayer.config.model import ModelConfig
+from sublayer.config.objective import NEXT_TOKEN, ObjectiveConfig
 from sublayer.config.optimizer import OptimizerConfig, SgdConfig
 from sublayer.config.resolve import GATED, entries
-from sublayer.model.cost import count_parameters, is_factorised, n_copies, need
+from sublayer.model.cost import count_parameters, is_factorised, n_classifiers, n_copies, need
 
 Precision = Literal["float32", "bfloat16"]
 DeviceKind = Literal["cpu", "cuda"]
@@ -47,6 +48,7 @@ class Pass:
     context: int
     precision: Precision
     device: DeviceKind = "cpu"
+    objective: ObjectiveConfig = NEXT_TOKEN
 
     @property
     def narrow(self) -> int:
@@ -61,7 +63,7 @@ class Pass:
 
 def training_memory(step: Pass, optimizer: OptimizerConfig, *, n_passes: int) -> Memory:
     """Estimate the peak memory of an optimizer step of ``n_passes`` equal passes."""
-    weights = FLOAT32_BYTES * count_parameters(step.config).training
+    weights = FLOAT32_BYTES * count_parameters(step.config, step.objective).training
     states = optimizer_states(optimizer) * weights
     activations = saved_activations(step) + saved_casts(step) + max(_loss_work(step), _block_work(step))
     # Coupled weight decay makes a copy of the gradient.
@@ -145,12 +147,21 @@ def _saved_outside(step: Pass) -> int:
 
 
 def _loss_saved(step: Pass) -> int:
-    """Gradients that the loss computes in its forward pass: of the hidden states and of the output matrix."""
+    """Gradients that losses compute in their forward pass: of hidden states and of output matrices; blocks' norms."""
     config = step.config
     d_embed = need(config.d_embed)
     hidden = step.narrow if is_factorised(config) else FLOAT32_BYTES
-    matrix = need(config.vocab_size) * (d_embed + (1 if config.head_bias else 0))
-    return step.n_tokens * hidden * d_embed + FLOAT32_BYTES * matrix
+    vocab_size, n_rows = need(config.vocab_size), _predicting(step)
+    own = n_rows * hidden * d_embed + FLOAT32_BYTES * vocab_size * (d_embed + (1 if config.head_bias else 0))
+    classifiers = n_classifiers(config, step.objective)
+    classifier = FLOAT32_BYTES * (n_rows * config.d_model + vocab_size * (config.d_model + 1))
+    norm = 0 if config.final_norm == "none" else step.n_tokens * _norm(config)
+    return own + sum(classifiers) * classifier + sum(n > 0 for n in classifiers[:-1]) * norm
+
+
+def _predicting(step: Pass) -> int:
+    """Count the positions of a micro-batch that have a loss."""
+    return step.n_tokens if step.objective.positions == "all" else step.sequences
 
 
 def _uncached_casts(step: Pass, entry: Entry) -> int:
@@ -180,7 +191,7 @@ def _loss_work(step: Pass) -> int:
     """Working memory of the loss: a chunk of logits with its softmax, the matrix cast and its gradient's increment."""
     config = step.config
     vocab_size = need(config.vocab_size)
-    n_rows = min(step.n_tokens, max(1, _CHUNK_LOGITS[step.device] // vocab_size))
+    n_rows = min(_predicting(step), max(1, _CHUNK_LOGITS[step.device] // vocab_size))
     # Logits, their cast to float32 if they are not that, and the softmax.
     per_logit = 2 * FLOAT32_BYTES if step.precision == "float32" else step.narrow + 2 * FLOAT32_BYTES
     matrix = vocab_size * need(config.d_embed) * step.narrow

@@ -71,6 +71,13 @@ class Transformer(nn.Module):
         cache.advance(tokens.shape[1], mask)
         return Output(self.logits(final))
 
+    def last_logits(self, tokens: Int[Tensor, "B T"], cache: Cache) -> Float[Tensor, "B V"]:
+        """Add tokens to a cache and compute the logits of the token after the last alone."""
+        cache.check(tokens.shape[1])
+        final = self.hidden(tokens, Layout.causal(tokens, past=cache.length), cache=cache).final
+        cache.advance(tokens.shape[1], None)
+        return self.logits(final[:, -1])
+
     def hidden(
         self,
         tokens: Int[Tensor, "B T"],

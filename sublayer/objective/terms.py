@@ -18,12 +18,21 @@ class Objective(nn.Module, ABC):
     denominator before the first forward pass, and accumulating over ragged micro-batches equals the large batch.
     """
 
-    weights: ClassVar[Mapping[str, float]]
+    weights: Mapping[str, float]
+    """The terms of the next forward pass."""
     reported: ClassVar[str]
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
         self.model = model
+
+    def begin(self, step: int, steps: int) -> None:
+        """Set the terms and weights of optimizer step ``step`` (0-based) of ``steps``; most do not change."""
+
+    @property
+    def stops(self) -> bool:
+        """Whether some terms end before the run does, and leave parameters without gradients."""
+        return False
 
     @abstractmethod
     def counts(self, batch: Batch) -> dict[str, int]:

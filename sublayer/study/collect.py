@@ -19,14 +19,15 @@ def collect_arm(runs: ArmRuns, model: ModelConfig, metric: Metric, *, steps: int
     """Put the runs of one arm into its result; ``steps`` are those that it was given."""
     finished = {seed: outcome for seed, outcome in runs.outcomes.items() if outcome.test is not None}
     records = [outcome.record for outcome in finished.values() if outcome.record is not None]
-    context = runs.settled.loaded.recipe.data.context
+    recipe = runs.settled.loaded.recipe
+    objective, context = recipe.objective, recipe.data.context
     return ArmResult(
         name=runs.settled.arm.name,
-        parameters=asdict(count_parameters(model)),
+        parameters=asdict(count_parameters(model, objective)),
         seeds=tuple(finished),
         values=tuple(float((outcome.test or {})[metric.name]) for outcome in finished.values()),
         costs=Costs(
-            flops_per_token=flops_per_token(model, context),
+            flops_per_token=flops_per_token(model, context, objective),
             steps=steps,
             tokens=_median(records, "tokens"),
             tokens_per_s=_median(records, "tokens_per_s"),

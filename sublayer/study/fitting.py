@@ -34,6 +34,7 @@ def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> Memory
         context=context,
         precision=resources.precision(recipe),
         device=resources.device,
+        objective=recipe.objective,
     )
     n_passes = math.ceil(train.batch_sequences / train.micro_batch_sequences)
     return training_memory(step, recipe.optimizer, n_passes=n_passes)
@@ -50,8 +51,8 @@ def fits_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> bool |
 def run_disk(recipe: Recipe, vocab_size: int) -> int:
     """Estimate the bytes that a run's folder has at most: checkpoints with optimizer states, and the model."""
     model = resolve_model(recipe.model, vocab_size=vocab_size, context=recipe.data.context)
-    checkpoint = FLOAT32_BYTES * count_parameters(model).training * (1 + optimizer_states(recipe.optimizer))
-    return checkpoint * (recipe.train.keep_checkpoints + _BESIDES_NEWEST)
+    n_saved = count_parameters(model, recipe.objective).training * (1 + optimizer_states(recipe.optimizer))
+    return FLOAT32_BYTES * n_saved * (recipe.train.keep_checkpoints + _BESIDES_NEWEST)
 
 
 def smallest_change(

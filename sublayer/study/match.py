@@ -69,8 +69,9 @@ def match_arms(
 
 def step_flops(arm: Arm, model: ModelConfig) -> float:
     """Count the operations of one optimizer step of an arm."""
-    context = arm.loaded.recipe.data.context
-    return float(flops_per_token(model, context) * batch_sequences(arm.loaded.recipe) * context)
+    recipe = arm.loaded.recipe
+    context = recipe.data.context
+    return float(flops_per_token(model, context, recipe.objective) * batch_sequences(recipe) * context)
 
 
 def apply_match(arm: Arm, match: Match | None) -> LoadedRecipe:

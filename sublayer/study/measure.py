@@ -108,7 +108,7 @@ def _smaller(recipe: Recipe) -> Iterator[Recipe]:
 def _operations(recipe: Recipe, vocab_size: int) -> float:
     context = recipe.data.context
     model = resolve_model(recipe.model, vocab_size=vocab_size, context=context)
-    return float(flops_per_token(model, context) * batch_sequences(recipe) * context)
+    return float(flops_per_token(model, context, recipe.objective) * batch_sequences(recipe) * context)
 
 
 def _train_step(recipe: Recipe, vocab_size: int, device: torch.device) -> TrainStep:
@@ -125,10 +125,15 @@ def _train_step(recipe: Recipe, vocab_size: int, device: torch.device) -> TrainS
     starts = np.zeros(1, dtype=np.int64)
     split = Split("train", TokenStore(ids, starts, starts, len(ids), "", is_lossless=True), ByteTokenizer(), ("",))
     windows = Windows(
-        split, context=context, batch_sequences=batch_sequences(recipe), seed=0, boundaries=recipe.data.boundaries
+        split,
+        context=context,
+        batch_sequences=batch_sequences(recipe),
+        seed=0,
+        boundaries=recipe.data.boundaries,
+        n_ahead=recipe.objective.targets,
     )
-    model = build(config, seed=0).to(device)
-    return TrainStep(resolved, Causal(model), windows, device=device, world=World(rank=0, size=1))
+    objective = Causal(build(config, seed=0), recipe.objective).to(device)
+    return TrainStep(resolved, objective, windows, device=device, world=World(rank=0, size=1))
 
 
 def _timed(take_step: Callable[[int], object], step: int, device: torch.device) -> float:

@@ -198,8 +198,8 @@ def _plan(
         change = smallest_change(sized.loaded, sequences, lambda other: fits_memory(other, vocab_size, resources))
     return ArmPlan(
         name=sized.arm.name,
-        parameters=count_parameters(sized.model),
-        flops_per_token=flops_per_token(sized.model, recipe.data.context),
+        parameters=count_parameters(sized.model, recipe.objective),
+        flops_per_token=flops_per_token(sized.model, recipe.data.context, recipe.objective),
         memory_bytes=step_memory(recipe, vocab_size, resources).total,
         disk_bytes=disk,
         micro_batch_sequences=sequences,

@@ -44,7 +44,9 @@ class TrainStep:
         if recipe.train.compile:
             objective.compile()
         if world.size > 1:
-            self._forward = DistributedDataParallel(self._forward, gradient_as_bucket_view=True)
+            self._forward = DistributedDataParallel(
+                self._forward, gradient_as_bucket_view=True, find_unused_parameters=objective.stops
+            )
 
     @property
     def tokens_per_step(self) -> int:
@@ -52,9 +54,10 @@ class TrainStep:
         return resolved(self._recipe.train.batch_sequences) * self._recipe.data.context
 
     def __call__(self, step: int) -> StepResult:
-        """Take optimizer step ``step`` (0-based); the loss is the global batch's, before the update."""
+        """Take optimizer step ``step`` (0-based); the loss is its reported term before the update."""
         recipe = self._recipe
         self.objective.train()
+        self.objective.begin(step, resolved(recipe.train.steps))
         self.lr = learning_rate(recipe.optimizer, step, resolved(recipe.train.steps))
         set_learning_rate(self.optimizer, self.lr)
         loss = self._accumulate(step)
@@ -78,7 +81,8 @@ class TrainStep:
                     with self._autocast(enabled=False):
                         # Data parallelism averages gradients over processes; the loss is a sum.
                         (share * self.world.size if self.world.size > 1 else share).backward()  # type: ignore[no-untyped-call]
-                loss += share.detach()
+                reported = self.objective.reported
+                loss += totals[reported].detach() / counts[reported]
         return loss
 
     def _micro_batches(self, step: int) -> Iterator[Batch]:

@@ -17,6 +17,26 @@ def test_targets_are_the_next_tokens(make_split):
         assert targets == [token + 1 for token in tokens]
 
 
+@pytest.mark.parametrize("mode", ["random", "shuffled"])
+def test_further_targets_are_the_tokens_after_the_next(make_split, mode):
+    windows = Windows(make_split(range(100)), context=7, batch_sequences=5, seed=3, mode=mode, n_ahead=3)
+    for step in range(30):
+        batch = windows.batch(step)
+        assert batch.further is not None
+        assert torch.equal(batch.targets, batch.tokens + 1)
+        assert torch.equal(batch.further, torch.stack([batch.tokens + 2, batch.tokens + 3]))
+        assert torch.equal(batch[1:3].further, batch.further[:, 1:3])
+
+
+def test_a_further_target_lies_in_the_document_of_its_token(make_split):
+    split = make_split(range(20), document_starts=[0, 4, 5, 11])
+    documents = [0] * 4 + [1] + [2] * 6 + [3] * 9
+    batch = Windows(split, context=15, batch_sequences=8, seed=0, boundaries="respect", n_ahead=2).batch(0)
+    assert batch.further is not None
+    for tokens, further in zip(batch.tokens.tolist(), batch.further[0].tolist(), strict=True):
+        assert further == [t + 2 if documents[t + 2] == documents[t] else -1 for t in tokens]
+
+
 def test_a_batch_is_a_function_of_seed_and_step_alone(make_split):
     split = make_split(range(500))
     for mode in ("random", "shuffled"):

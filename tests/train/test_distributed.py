@@ -49,9 +49,14 @@ def figures(folder, kind):
     return [line["loss"] for line in read_metrics(folder / METRICS) if line["kind"] == kind]
 
 
-def test_two_processes_give_the_losses_and_weights_of_one(run, tmp_path, text_path):
-    run("one", {"model.dropout": 0.0})
-    result = subprocess.run(command(tmp_path / "two", text_path), capture_output=True, text=True, timeout=240)
+AUXILIARY = {"model.n_layers": 3, "objective.auxiliary": "layers", "objective.targets": 2}
+"""Losses of which some stop on the way, and leave parameters without gradients."""
+
+
+@pytest.mark.parametrize("settings", [{}, AUXILIARY], ids=["plain", "auxiliary"])
+def test_two_processes_give_the_losses_and_weights_of_one(run, tmp_path, text_path, settings):
+    run("one", {"model.dropout": 0.0, **settings})
+    result = subprocess.run(command(tmp_path / "two", text_path, settings), capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("trained 24 steps") == 1
     for kind in ("train", "valid"):

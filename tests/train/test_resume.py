@@ -14,6 +14,15 @@ from sublayer.train.progress import SilentProgress
 VARIANTS = {
     "adamw": {},
     "sgd": {"optimizer.kind": "sgd", "optimizer.lr": 0.1, "optimizer.momentum": 0.9},
+    "auxiliary": {
+        "model.n_layers": 4,
+        "model.positions": "learned-per-layer",
+        "objective.auxiliary": "layers",
+        "objective.targets": 2,
+        "optimizer.kind": "sgd",
+        "optimizer.momentum": 0.99,
+        "optimizer.lr": 3e-3,
+    },
     "shuffled": {"data.windows": "shuffled", "model.positions": "rotary", "model.share": "all", "train.log_steps": 5},
 }
 

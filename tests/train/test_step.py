@@ -49,6 +49,23 @@ def test_accumulated_gradients_equal_the_large_batchs(session, tmp_path, micro, 
         torch.testing.assert_close(parts[name], gradient, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("step", [0, 7, 20])
+def test_accumulated_auxiliary_losses_equal_the_large_batchs(session, step):
+    settings = {"model.dropout": 0.0, "model.n_layers": 3, "objective.auxiliary": "layers", "objective.targets": 3}
+    torch.set_default_dtype(torch.float64)
+    try:
+        parts = []
+        for micro in (6, 4):
+            each = session({**settings, "train.micro_batch_sequences": micro}).train_step
+            each.objective.begin(step, 24)
+            each._accumulate(step)
+            parts.append({name: value.grad for name, value in each.parameters.items()})
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for name, gradient in parts[0].items():
+        torch.testing.assert_close(parts[1][name], gradient, rtol=1e-9, atol=1e-12)
+
+
 def test_the_loss_of_an_untrained_model_is_that_of_guessing(session):
     loss, _ = gradients(session({"model.init_std": 1e-4}))
     assert loss.item() == pytest.approx(math.log(256), abs=1e-2)

@@ -1,0 +1,159 @@
+"""The terms of the causal objective are the losses that the paper describes, for as long as it keeps them."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from sublayer.config.layers import load_recipe
+from sublayer.config.objective import CausalObjective
+from sublayer.config.resolve import resolve_model
+from sublayer.data.batches import Batch
+from sublayer.errors import ConfigError
+from sublayer.model.cost import count_parameters, flops_per_token
+from sublayer.model.layout import Layout
+from sublayer.model.transformer import build
+from sublayer.objective.causal import Causal
+
+VOCAB_SIZE, CONTEXT, N_LAYERS = 19, 7, 4
+DEEP = {"auxiliary": "layers", "targets": 2}
+
+
+def make_objective(settings: dict[str, Any], **fields: Any) -> Causal:
+    given = {"n_layers": N_LAYERS, "d_model": 8, "n_heads": 2, "init_std": 0.3, **fields}
+    recipe = load_recipe("gpt", {f"model.{name}": value for name, value in given.items()}).recipe
+    config = resolve_model(recipe.model, vocab_size=VOCAB_SIZE, context=CONTEXT)
+    return Causal(build(config, seed=1), CausalObjective(**settings), seed=1).double()
+
+
+def make_batch(n_ahead: int = 2) -> Batch:
+    ids = torch.randint(VOCAB_SIZE, (3, CONTEXT + n_ahead), generator=torch.Generator().manual_seed(0))
+    ahead = [ids[:, n : n + CONTEXT].clone() for n in range(1, n_ahead + 1)]
+    ahead[0][1, 3] = -1
+    return Batch(ids[:, :CONTEXT], ahead[0], None, torch.stack(ahead[1:]) if n_ahead > 1 else None)
+
+
+def weighted_sum(objective: Causal, batch: Batch) -> torch.Tensor:
+    counts, totals = objective.counts(batch), objective(batch)
+    assert set(counts) == set(totals) == set(objective.weights)
+    return sum((objective.weights[term] * totals[term] / counts[term] for term in totals), torch.zeros(()))
+
+
+def test_without_auxiliary_losses_there_is_one_term_and_no_classifier() -> None:
+    objective = make_objective({})
+    assert list(objective.weights.items()) == [("lm", 1.0)]
+    assert objective.training_only() == {}
+    assert not objective.stops
+
+
+@pytest.mark.parametrize("final_norm", ["plain", "affine", "none"])
+def test_the_terms_are_the_cross_entropies_of_every_block_and_target(final_norm: str) -> None:
+    objective, batch = make_objective({**DEEP, "target_weight": 0.25}, final_norm=final_norm), make_batch()
+    hidden = objective.model.hidden(batch.tokens, Layout.causal(batch.tokens), capture=range(1, N_LAYERS))
+    assert batch.further is not None
+    expected = torch.zeros((), dtype=torch.float64)
+    for layer in range(1, N_LAYERS + 1):
+        states = hidden.final if layer == N_LAYERS else hidden.captured[layer]
+        if layer < N_LAYERS and final_norm != "none":
+            states = (states - states.mean(-1, keepdim=True)) / (
+                states.var(-1, unbiased=False, keepdim=True) + 1e-5
+            ).sqrt()
+        for ahead, (targets, weight) in enumerate([(batch.targets, 1.0), (batch.further[0], 0.25)], start=1):
+            if (layer, ahead) == (N_LAYERS, 1):
+                logits = objective.model.logits(states)
+            else:
+                head = objective.classifiers[f"layer{layer}_ahead{ahead}"]
+                logits = states @ head.weight.t() + head.bias
+            expected = expected + weight * F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
+    torch.testing.assert_close(weighted_sum(objective, batch), expected, rtol=1e-12, atol=0)
+
+
+def test_a_block_s_losses_stop_after_its_share_of_half_the_run() -> None:
+    objective = make_objective(DEEP)
+    steps = 16  # block l of 4 has its losses for l/8 of the run: 2 l steps
+    for step in range(steps):
+        objective.begin(step, steps)
+        predicting = {term.partition("_")[0] for term in objective.weights if term != "lm"}
+        assert predicting == {f"layer{layer}" for layer in range(1, N_LAYERS) if step < 2 * layer} | {"layer4"}
+
+
+def test_what_has_stopped_has_no_gradient_and_costs_nothing() -> None:
+    objective, batch = make_objective(DEEP), make_batch()
+    objective.begin(5, 16)
+    weighted_sum(objective, batch).backward()
+    given = {name for name, value in objective.training_only().items() if value.grad is not None}
+    assert given == {f"classifiers.{term}.{part}" for term in objective.classifiers for part in ("weight", "bias")
+                     if not term.startswith(("layer1", "layer2"))}  # fmt: skip
+    assert all(
+        float(objective.classifiers[name].weight.grad.abs().sum()) > 0 for name in ("layer3_ahead1", "layer4_ahead2")
+    )
+    assert set(objective.counts(batch)) == {"layer3_ahead1", "layer3_ahead2", "lm", "layer4_ahead2"}
+
+
+@pytest.mark.parametrize("settings", [DEEP, {**DEEP, "positions": "last", "auxiliary_reduction": "mean"}], ids=str)
+def test_gradients_are_those_of_finite_differences(settings: dict[str, Any]) -> None:
+    objective, batch = make_objective(settings, dropout=0.0), make_batch()
+    objective.begin(3, 16)
+    weighted_sum(objective, batch).backward()
+    generator = torch.Generator().manual_seed(2)
+    for name, value in objective.named_parameters():
+        place = int(torch.randint(value.numel(), (), generator=generator))
+        flat, step = value.detach().view(-1), 1e-5
+        sides = []
+        for sign in (1, -1):
+            flat[place] += sign * step
+            with torch.no_grad():
+                sides.append(float(weighted_sum(objective, batch)))
+            flat[place] -= sign * step
+        slope = 0.0 if value.grad is None else float(value.grad.view(-1)[place])
+        assert slope == pytest.approx((sides[0] - sides[1]) / (2 * step), rel=1e-4, abs=1e-7), name
+
+
+def test_only_the_last_position_may_predict() -> None:
+    objective, batch = make_objective({"positions": "last"}), make_batch(1)
+    assert objective.counts(batch) == {"lm": 3}
+    logits = objective.model(batch.tokens).logits[:, -1]
+    expected = F.cross_entropy(logits, batch.targets[:, -1], reduction="sum")
+    torch.testing.assert_close(objective(batch)["lm"], expected, rtol=1e-12, atol=0)
+
+
+def test_the_mean_over_blocks_divides_by_those_that_still_predict() -> None:
+    objective = make_objective({**DEEP, "auxiliary_reduction": "mean"})
+    objective.begin(5, 16)
+    assert objective.weights == {"layer3_ahead1": 0.5, "layer3_ahead2": 0.25, "lm": 0.5, "layer4_ahead2": 0.25}
+
+
+@pytest.mark.parametrize("settings", [{}, {"targets": 3}, DEEP, {"auxiliary": "layers"}], ids=str)
+def test_classifiers_are_counted_apart_and_not_in_the_model(settings: dict[str, Any]) -> None:
+    objective = make_objective(settings)
+    config = objective.model.config
+    counted = count_parameters(config, objective.config)
+    assert counted.training == sum(value.numel() for value in objective.parameters())
+    assert (
+        counted.total == sum(value.numel() for value in objective.model.parameters()) == count_parameters(config).total
+    )
+
+
+def test_flops_count_each_loss_for_as_long_as_it_lasts() -> None:
+    objective = make_objective(DEEP)
+    config = objective.model.config
+    # Blocks 1 to 3 have two classifiers each for 1/8, 2/8 and 3/8 of the run, the last block one throughout.
+    classifiers = 2 * (1 + 2 + 3) / 8 + 1
+    extra = flops_per_token(config, CONTEXT, objective.config) - flops_per_token(config, CONTEXT)
+    assert extra == 6 * classifiers * VOCAB_SIZE * config.d_model
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["objective.targets=600"], "objective.targets = 600 is more than data.context = 128"),
+        (["objective.target_weight=0.1"], "objective.targets is more than 1"),
+        (["objective.auxiliary_stop=0.2"], "objective.auxiliary is layers"),
+        (["objective.auxiliary=layers", "model.n_layers=1"], "there are blocks below the last"),
+    ],
+    ids=str,
+)
+def test_a_loss_without_meaning_or_effect_is_refused(settings: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("gpt", settings)
