@@ -94,6 +94,7 @@ class Causal(Objective):
                     rows = self.model.to_embedding(states)
                 else:
                     classifier = self.classifiers[term]
+                    assert isinstance(classifier, Classifier), "a dictionary of classifiers"
                     matrix, bias, rows = classifier.weight, classifier.bias, states
                 yield term, linear_cross_entropy(rows.flatten(0, 1), matrix, bias, wanted.flatten())
 
