@@ -20,6 +20,10 @@ DeviceKind = Literal["cpu", "cuda"]
 FLOAT32_BYTES = 4
 _ID_BYTES = 8
 _BLOCK_ROWS = 128
+_HOLES = {"once": 0.3, "again": 0.5}
+"""What the C library's allocator holds beside a step's tensors, as a share of those that come and go: blocks that are
+free but too small for the next tensor. Measured over 21 recipes of 0.7 to 73 MB of weights: within 15 % for all but
+one, 10 % for most. ``again``: float32 in several passes, where a pass's tensors find those of the last in their way."""
 _CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}
 
 
@@ -28,14 +32,15 @@ class Memory:
     """Bytes that a training step holds at its peak, beside the program itself.
 
     ``activations`` are what the backward pass needs, cast copies of weights included, and the largest working memory of
-    a kernel. ``total`` is the peak, which may be less than the sum: the first backward pass begins without gradients,
-    the optimizer's step needs no activations.
+    a kernel. ``tensors`` is the peak of all that is allocated, which may be less than the sum: the first backward pass
+    begins without gradients, the optimizer's step needs no activations. ``total`` is what the process takes for that.
     """
 
     weights: int
     gradients: int
     optimizer: int
     activations: int
+    tensors: int
     total: int
 
 
@@ -69,8 +74,11 @@ def training_memory(step: Pass, optimizer: OptimizerConfig, *, n_passes: int) ->
     # Coupled weight decay makes a copy of the gradient.
     update = weights if isinstance(optimizer, SgdConfig) and optimizer.weight_decay > 0 else 0
     backward = activations + (weights if n_passes > 1 else 0)
-    total = weights + states + max(backward, weights + update)
-    return Memory(weights, weights, states, activations, total)
+    moving = states + max(backward, weights + update)
+    holes = 0.0
+    if step.device == "cpu":
+        holes = _HOLES["again" if n_passes > 1 and step.precision == "float32" else "once"]
+    return Memory(weights, weights, states, activations, weights + moving, weights + round((1 + holes) * moving))
 
 
 def optimizer_states(optimizer: OptimizerConfig) -> int:

@@ -81,11 +81,11 @@ class Stopwatch:
 
     def _measure(self, recipe: Recipe, vocab_size: int, limit_s: float) -> float:
         ends = time.perf_counter() + limit_s
-        train_step = _train_step(recipe, vocab_size, self._device)
-        taken = [_timed(train_step, 0, self._device)]
+        take_step = train_step(recipe, vocab_size, self._device)
+        taken = [_timed(take_step, 0, self._device)]
         # The first step allocates what the others reuse, so it counts only where it must.
         while time.perf_counter() + taken[-1] < ends and len(taken) <= _MOST_STEPS:
-            taken.append(_timed(train_step, len(taken), self._device))
+            taken.append(_timed(take_step, len(taken), self._device))
         return statistics.median(taken[1:] or taken)
 
 
@@ -111,7 +111,8 @@ def _operations(recipe: Recipe, vocab_size: int) -> float:
     return float(flops_per_token(model, context, recipe.objective) * batch_sequences(recipe) * context)
 
 
-def _train_step(recipe: Recipe, vocab_size: int, device: torch.device) -> TrainStep:
+def train_step(recipe: Recipe, vocab_size: int, device: torch.device) -> TrainStep:
+    """Build the training step of a recipe, on random tokens."""
     context = recipe.data.context
     config = resolve_model(recipe.model, vocab_size=vocab_size, context=context)
     threads = recipe.train.threads or cores()

@@ -1,5 +1,8 @@
 """The memory that a config is said to need is what autograd keeps and what a step allocates."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -108,7 +111,51 @@ def test_a_step_allocates_what_is_said(fields: dict[str, Any], n_passes: int, pr
     take_step = make_step(step, optimizer, n_passes)
     take_step(0)  # makes the optimizer's state
     said = training_memory(step, optimizer, n_passes=n_passes)
-    assert said.total - said.weights - said.optimizer == pytest.approx(allocated_peak(take_step), rel=0.1)
+    assert said.tensors - said.weights - said.optimizer == pytest.approx(allocated_peak(take_step), rel=0.1)
+
+
+WHOLE = """
+import json, sys, torch
+from sublayer.study.fitting import step_memory
+from sublayer.study.measure import train_step
+from sublayer.study.resources import find_resources
+from sublayer.config.layers import load_recipe, vary
+from sublayer.train.memory import PeakMemory
+
+def prepare(smaller):
+    recipe = vary(load_recipe("gpt", sys.argv[1:]), smaller).recipe
+    return recipe, train_step(recipe, 256, torch.device("cpu"))
+
+small = ["model.n_layers=1", "model.d_model=32", "data.context=32", "train.batch_sequences=1"]
+_, warm = prepare(small)
+warm(0)  # what the program itself needs
+del warm
+recipe, take_step = prepare([])
+with PeakMemory(torch.device("cpu")) as measured:
+    for step in range(3):
+        take_step(step)
+said = step_memory(recipe, 256, find_resources("cpu"))
+print(json.dumps([said.total - said.weights, measured.bytes]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process's peak memory")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("model.d_model=384", "data.context=256", "train.batch_sequences=4", "train.precision=float32"),
+        ("model.d_model=384", "data.context=256", "train.batch_sequences=16", "train.precision=float32"),
+        ("model.d_model=320", "data.context=256", "train.batch_sequences=16", "train.precision=bfloat16"),
+        ("model.d_model=256", "model.dropout=0.1", "model.n_layers=16", "train.precision=bfloat16"),
+    ],
+    ids=" ".join,
+)
+def test_a_process_takes_what_is_said(settings: tuple[str, ...]) -> None:
+    command = [sys.executable, "-c", WHOLE, "train.threads=1", *settings]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    said, measured = json.loads(done.stdout)
+    assert said == pytest.approx(measured, rel=0.15)
 
 
 @pytest.mark.parametrize(
