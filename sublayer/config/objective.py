@@ -20,7 +20,9 @@ class CausalObjective(Table):
     )
     target_weight: float = field(0.5, "Weight of the loss of each token beyond the next.", gt=0.0)
     auxiliary: Literal["none", "layers"] = field(
-        "none", "layers: every block below the last predicts too, by training-only classifiers of its own."
+        "none",
+        "layers: every block below the last predicts too, by training-only classifiers of its own.",
+        selects=True,
     )
     auxiliary_stop: float = field(
         0.5,
