@@ -1,6 +1,6 @@
 """Measure training speed and memory of this project and its peers, interleaved in one run. See README.md.
 
-python benchmarks/train_speed.py              # both sizes, dropout 0.1 and 0: about a quarter of an hour
+python benchmarks/train_speed.py              # both sizes, dropout 0.1 and 0: about twenty minutes
 python benchmarks/train_speed.py --quick      # a first impression: few rounds, few steps
 """
 

@@ -3,9 +3,10 @@
 import errno
 import functools
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -54,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        return _run(words)
+        with _stopped_like_ctrl_c():
+            return _run(words)
     except TyperException as error:
         return _fail(MISTAKE, _usage(error))
     except TrainingError as error:
@@ -71,6 +73,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DONE
     except OSError as error:
         return _fail(MISTAKE, _system_error(error))
+
+
+@contextmanager
+def _stopped_like_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does, where nothing that is entered later takes both over."""
+    try:
+        previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    except ValueError:  # not the main thread: whoever owns it decides
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _run(words: list[str]) -> int:
@@ -113,7 +129,7 @@ def _group(
         bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """Compose, pre-train, decode with and fairly compare Transformer language models."""
+    """Compose, pre-train and fairly compare Transformer language models."""
 
 
 def _not_wanted() -> None:

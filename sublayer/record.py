@@ -51,12 +51,16 @@ def describe_run(run: Path, session: Session, state: LoopState, peak_memory_byte
 
 
 def commit() -> str | None:
-    """Name the commit of the source that runs; None outside a checkout."""
+    """Name the commit of the source that runs; None outside a checkout of it."""
+    own = Path(__file__)
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(own.parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+
     try:
-        result = subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"],
-            capture_output=True, text=True, check=True, timeout=5,
-        )  # fmt: skip
+        # Installed into somebody's environment, the package may stand inside another checkout.
+        git("ls-files", "--error-unmatch", own.name)
+        return git("describe", "--always", "--dirty", "--abbrev=12") or None
     except (OSError, subprocess.SubprocessError):
         return None
-    return result.stdout.strip() or None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from sublayer.config.cores import cores
-from sublayer.config.length import resolve_optimizer, resolve_train, run_steps
+from sublayer.config.length import resolve_optimizer, resolve_train, run_steps, steps_in
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.written import dump_recipe
@@ -20,7 +20,7 @@ from sublayer.objective.causal import Causal
 from sublayer.train.allocator import keep_freed_memory
 from sublayer.train.distributed import World
 from sublayer.train.machine import fastest_precision, remembered
-from sublayer.train.pace import Pace, measure_pace, steps_in
+from sublayer.train.pace import measure_pace
 from sublayer.train.start import start_from
 from sublayer.train.step import TrainStep, resolved
 
@@ -91,8 +91,9 @@ def resolve(given: Recipe, data: Data, place: Place, *, steps: int | None = None
     if n_steps is None:
         n_steps = _steps_in_minutes(fixed, data, place)
     resolved_recipe = _at_length(fixed, n_steps, data, place)
-    if resolved(resolved_recipe.train.batch_sequences) < world.size:
-        raise ConfigError(f"train.batch_sequences = {train.batch_sequences} is less than the {world.size} processes")
+    sequences = resolved(resolved_recipe.train.batch_sequences)
+    if sequences < world.size:
+        raise ConfigError(f"a batch of {sequences} windows is less than the {world.size} processes")
     return resolved_recipe
 
 
@@ -141,4 +142,4 @@ def _steps_in_minutes(recipe: Recipe, data: Data, place: Place) -> int:
     figures = remembered(f"pace on {place.device}, {place.world.size} processes: {digest}", measure)
     shared = place.world.broadcast(torch.tensor(figures, dtype=torch.float64, device=place.device))
     step_s, evaluation_s = shared.tolist()
-    return steps_in(minutes, Pace(step_s, evaluation_s), evaluate_steps=recipe.train.evaluate_steps)
+    return steps_in(minutes, step_s, evaluation_s, evaluate_steps=recipe.train.evaluate_steps)

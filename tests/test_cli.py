@@ -2,8 +2,10 @@ import errno
 import json
 import resource
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -215,3 +217,17 @@ def test_a_reader_that_leaves_early_is_no_error():
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_stopped_while_it_is_set_up_exits_130_and_leaves_nothing(tmp_path: Path, number: int):
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "sublayer", "train", "gpt", "train.minutes=2", "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        # The folder is there before the text is prepared and the pace is measured, which takes seconds.
+        while not out.exists():
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "interrupted\n")
+    assert not out.exists()

@@ -1,6 +1,7 @@
 """``sublayer plan``: what a run or a comparison will cost, before anything is spent."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -24,6 +25,10 @@ def command(
     seeds: Annotated[
         int | None, typer.Option("--seeds", metavar="N", min=1, help="Runs of each arm. Default: 5; 1 of a single arm.")
     ] = None,
+    tune: Annotated[
+        list[str] | None,
+        typer.Option("--tune", metavar="FIELD=A,B", help="Count trials of these values in every arm. Repeatable."),
+    ] = None,
     scale: Annotated[
         Literal["paper", "cpu"] | None,
         typer.Option("--scale", help="The size of a study. Default: paper, if it has it."),
@@ -31,8 +36,11 @@ def command(
     measure: Annotated[
         bool, typer.Option("--measure", help="Take a few real steps (on random tokens) for at most a minute.")
     ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where the runs would go: the disk whose free space counts.")
+    ] = None,
     device: Annotated[
-        Literal["cpu", "cuda"] | None, typer.Option("--device", help="Default: the GPU where there is one.")
+        str | None, typer.Option("--device", help="cpu, cuda, cuda:1 ... Default: the GPU where there is one.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -43,16 +51,23 @@ def command(
     from sublayer.study.definition import load_study
     from sublayer.study.plan import default_seeds, make_plan, plan_to_json
     from sublayer.study.resources import find_resources
+    from sublayer.study.tuning import make_trials
 
     study = load_study(source, settings or [], vary_texts=vary or [], scale=scale)
-    resources = find_resources(device)
+    n_trials = len(make_trials(study.arms, tune or []))
+    resources = find_resources(device, _existing(out or Path()))
     clock = None
     if measure:
         from sublayer.study.measure import Stopwatch
 
         clock = Stopwatch(resources, say)
     plan = make_plan(study.arms, match or study.match, resources, clock)
-    emit(plan_to_json(plan, resources, seeds or default_seeds(study)), as_json, _render)
+    emit(plan_to_json(plan, resources, seeds or default_seeds(study), n_trials), as_json, _render)
+
+
+def _existing(folder: Path) -> Path:
+    """Give the folder, or the nearest one above it that is there."""
+    return next(each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir())
 
 
 def _render(result: Mapping[str, Any]) -> str:
@@ -78,9 +93,9 @@ def _render(result: Mapping[str, Any]) -> str:
         f"{format_quantity(available['memory_bytes'], 'B')} of memory ({available['device']}), "
         f"{format_quantity(available['disk_bytes'], 'B')} of disk"
     )
-    lines += [_verdict(arm) for arm in arms if arm["fits"]["memory"] is False]
-    if total["fits_disk"] is False:
-        lines.append("the runs do not fit on the disk: free some, or keep fewer checkpoints (train.keep_checkpoints)")
+    lines += [_verdict(arm) for arm in arms if False in arm["fits"].values()]
+    if total["fits_disk"] is False and all(arm["fits"]["disk"] for arm in arms):
+        lines.append("the runs do not fit on the disk together: free some, or give another --out")
     lines += [f"note: {note}" for note in result["notes"]]
     return "\n".join(lines)
 
@@ -108,4 +123,5 @@ def _row(arm: Mapping[str, Any]) -> list[str]:
 
 def _verdict(arm: Mapping[str, Any]) -> str:
     change = f": {' '.join(arm['change'])} would fit" if arm["change"] else ", and no smaller width or depth would"
-    return f"{arm['name']} does not fit into the memory that is free{change}"
+    lacking = [name for name in ("memory", "disk") if arm["fits"][name] is False]
+    return f"{arm['name']} does not fit into the {' and the '.join(lacking)} that is free{change}"

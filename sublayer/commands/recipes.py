@@ -10,8 +10,9 @@ from sublayer.config.catalog import declaration, extra
 from sublayer.config.idle import is_idle, value_of
 from sublayer.config.layers import LoadedRecipe, load_recipe
 from sublayer.config.resolve import resolve_model
-from sublayer.config.sources import shipped_recipes
+from sublayer.config.sources import read_toml, shipped_recipes
 from sublayer.config.wording import show
+from sublayer.errors import ConfigError
 
 EXAMPLE = "sublayer recipes gpt model.d_ff=512"
 
@@ -23,9 +24,12 @@ def command(
     settings: SettingsArgument = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the recipes, or show one resolved, each value with the layer that it comes from."""
+    """List the recipes and studies, or show a recipe resolved, each value with the layer that it comes from."""
     if recipe is None:
-        emit({"recipes": [_summary(load_recipe(name)) for name in shipped_recipes()]}, as_json, _list)
+        recipes = [_summary(load_recipe(name)) for name in shipped_recipes()]
+        emit({"recipes": recipes, "studies": _studies()}, as_json, _list)
+    elif any(study["name"] == recipe for study in _studies()):
+        raise ConfigError(f"{recipe} is a study: `sublayer plan {recipe}` shows its arms")
     else:
         loaded = load_recipe(recipe, settings or [])
         emit({**_summary(loaded), "fields": _fields(loaded)}, as_json, _show)
@@ -34,6 +38,14 @@ def command(
 def _summary(loaded: LoadedRecipe) -> dict[str, Any]:
     recipe = loaded.recipe
     return {"name": loaded.name, "title": recipe.title, "source": recipe.source, "cost": recipe.cost}
+
+
+def _studies() -> list[dict[str, str]]:
+    from sublayer.study.definition import find_study, shipped_studies
+
+    found = ((name, find_study(name)) for name in shipped_studies())
+    files = [(name, read_toml(path)) for name, path in found if path is not None]
+    return [{"name": name, "title": str(file["title"]), "source": str(file["source"])} for name, file in files]
 
 
 def _fields(loaded: LoadedRecipe) -> dict[str, dict[str, Any]]:
@@ -63,7 +75,14 @@ def _kind(key: str, loaded: LoadedRecipe) -> str:
 
 def _list(result: Mapping[str, Any]) -> str:
     rows = [(recipe["name"], recipe["title"], recipe["cost"]) for recipe in result["recipes"]]
-    return table(["recipe", "what it is", "cost"], rows)
+    studies = [(study["name"], study["title"], study["source"]) for study in result["studies"]]
+    return "\n\n".join(
+        [
+            table(["recipe", "what it is", "cost"], rows),
+            table(["study", "what it compares", "source"], studies),
+            "a recipe is for train, plan and compare, a study for plan and compare",
+        ]
+    )
 
 
 def _show(result: Mapping[str, Any]) -> str:

@@ -9,6 +9,8 @@ from sublayer.errors import ConfigError
 
 _EVALUATIONS = 10
 _LOG_LINES = 200
+_CHECKPOINTS_AND_LOGS = 0.01
+"""Share of a run in minutes that is neither steps nor evaluation."""
 _WARMUP_SHARE = 0.05
 _EVALUATE_TOKENS = 32768
 _CACHE_TOKENS = 1024
@@ -41,8 +43,29 @@ def run_steps(recipe: Recipe, *, train_tokens: int | None) -> int | None:
     raise ConfigError(f"the run has no length: give one of {', '.join(f'train.{name}' for name in LENGTHS)}")
 
 
-def resolve_train(recipe: Recipe, *, steps: int, valid_tokens: int, is_gpu: bool, threads: int) -> TrainConfig:
-    """Fill the derived fields of ``[train]`` of a run of ``steps`` optimizer steps, all but the precision."""
+def steps_in(minutes: float, step_s: float, evaluation_s: float, *, evaluate_steps: int | None) -> int:
+    """Give the optimizer steps that fit into ``minutes`` of wall clock, evaluation included.
+
+    Raises ConfigError if not even one does.
+    """
+    seconds = 60.0 * minutes * (1.0 - _CHECKPOINTS_AND_LOGS)
+    if evaluate_steps is None:
+        steps = int((seconds - _EVALUATIONS * evaluation_s) / step_s)
+    else:
+        steps = int(seconds / (step_s + evaluation_s / evaluate_steps))
+    if steps < 1:
+        raise ConfigError(
+            f"train.minutes = {minutes:g} is too short: a step takes {step_s:.2g} s "
+            f"and an evaluation {evaluation_s:.2g} s here"
+        )
+    return steps
+
+
+def resolve_train(recipe: Recipe, *, steps: int, valid_tokens: int | None, is_gpu: bool, threads: int) -> TrainConfig:
+    """Fill the derived fields of ``[train]`` of a run of ``steps`` optimizer steps, all but the precision.
+
+    ``valid_tokens`` is the size of the validation split, None while unknown.
+    """
     train = recipe.train
     sequences = batch_sequences(recipe)
     threads = train.threads or threads
@@ -55,7 +78,7 @@ def resolve_train(recipe: Recipe, *, steps: int, valid_tokens: int, is_gpu: bool
             "batch_sequences": sequences,
             "micro_batch_sequences": min(micro, sequences),
             "evaluate_steps": evaluate_steps,
-            "evaluate_tokens": train.evaluate_tokens or min(_EVALUATE_TOKENS, valid_tokens),
+            "evaluate_tokens": train.evaluate_tokens or min(_EVALUATE_TOKENS, valid_tokens or _EVALUATE_TOKENS),
             "checkpoint_steps": train.checkpoint_steps or evaluate_steps,
             "log_steps": train.log_steps or max(1, steps // _LOG_LINES),
             "threads": threads,

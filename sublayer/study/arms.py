@@ -15,6 +15,7 @@ _NOT_VARIED = {
     "train.seed": "every arm is trained with the same seeds; give their number with --seeds",
     **dict.fromkeys(HEADINGS, "it changes nothing that is computed; vary a field such as model.ffn"),
 }
+_EXAMPLES = {"--vary": "model.ffn=gelu,swiglu", "--tune": "optimizer.lr=1e-3,2e-3"}
 _OPENING = {"[": "]", "{": "}", "(": ")"}
 
 
@@ -27,19 +28,21 @@ class Arm:
     settings: Mapping[str, Any]
 
 
-def expand(loaded: LoadedRecipe, vary_texts: Sequence[str]) -> list[Arm]:
+def expand(loaded: LoadedRecipe, vary_texts: Sequence[str], *, option: str = "--vary") -> list[Arm]:
     """Make the arms of ``--vary field=a,b`` texts: every combination of their values, the first of each the baseline.
 
-    Without any, the recipe is the only arm. Values are split at commas outside brackets and quotes, so that lists are
-    values too. Raises ConfigError for a text without two values, a field varied twice, a field that the command line
-    also sets, and arms that are equal.
+    ``option`` is what messages call the texts. Without any, the recipe is the only arm. Values are split at commas
+    outside brackets and quotes, so that lists are values too. Raises ConfigError for a text without two values, a field
+    varied twice, a field that the command line also sets, and arms that are equal.
     """
     if not vary_texts:
         return [Arm(loaded.name, loaded, {})]
-    fields = _fields(vary_texts)
+    fields = _fields(vary_texts, option)
     for key in fields:
         if loaded.origins.get(key) == "command line":
-            raise ConfigError(f"{key} is both set and varied: leave out one of {key}=... and --vary {key}=...")
+            raise ConfigError(
+                f"{key} is both set and given to {option}: leave out one of {key}=... and {option} {key}=..."
+            )
     labels = _labels(list(fields))
     arms = []
     for texts in itertools.product(*fields.values()):
@@ -90,22 +93,23 @@ def split_values(text: str) -> list[str]:
     return [*values, text[start:].strip()]
 
 
-def _fields(vary_texts: Sequence[str]) -> dict[str, list[str]]:
+def _fields(vary_texts: Sequence[str], option: str) -> dict[str, list[str]]:
     fields: dict[str, list[str]] = {}
     for text in vary_texts:
         key, equals, values = text.partition("=")
         key = key.strip()
         if not equals or not key:
-            raise ConfigError(f"--vary {text!r} is not field=a,b: write such as --vary model.ffn=gelu,swiglu")
+            raise ConfigError(f"{option} {text!r} is not field=a,b: write such as {option} {_EXAMPLES[option]}")
         if key in fields:
-            raise ConfigError(f"--vary {key} is given twice: list all its values in one")
+            raise ConfigError(f"{option} {key} is given twice: list all its values in one")
         if key in _NOT_VARIED:
-            raise ConfigError(f"--vary {key}: {_NOT_VARIED[key]}")
+            raise ConfigError(f"{option} {key}: {_NOT_VARIED[key]}")
         fields[key] = split_values(values)
         if "" in fields[key]:
-            raise ConfigError(f"--vary {text!r} has an empty value: write such as --vary {key}=a,b")
+            raise ConfigError(f"{option} {text!r} has an empty value: write such as {option} {key}=a,b")
         if len(fields[key]) < 2:
-            raise ConfigError(f"--vary {text!r} has one value: give the baseline's first, then the others: {key}=a,b")
+            rest = "give the baseline's first, then the others" if option == "--vary" else "give those to choose from"
+            raise ConfigError(f"{option} {text!r} has one value: {rest}: {key}=a,b")
     return fields
 
 

@@ -48,6 +48,11 @@ def fits_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> bool |
     return step_memory(recipe, vocab_size, resources).total + program <= resources.memory_bytes
 
 
+def fits_disk(recipe: Recipe, vocab_size: int, resources: Resources) -> bool | None:
+    """Tell whether a run fits on the disk that is free; None where that is unknown."""
+    return None if resources.disk_bytes is None else run_disk(recipe, vocab_size) <= resources.disk_bytes
+
+
 def run_disk(recipe: Recipe, vocab_size: int) -> int:
     """Estimate the bytes that a run's folder has at most: checkpoints with optimizer states, and the model."""
     model = resolve_model(recipe.model, vocab_size=vocab_size, context=recipe.data.context)

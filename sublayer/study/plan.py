@@ -1,20 +1,22 @@
 """What arms will cost, before anything is spent."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from sublayer.config.layers import LoadedRecipe
-from sublayer.config.length import batch_sequences, run_steps
+from sublayer.config.length import batch_sequences, resolve_train, run_steps, steps_in
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.train import LENGTHS
+from sublayer.errors import ConfigError
 from sublayer.model.cost import Parameters, count_parameters, flops_per_token
 from sublayer.model.memory import FLOAT32_BYTES
 from sublayer.study.arms import Arm
 from sublayer.study.definition import DEFAULT_SEEDS, Study
-from sublayer.study.fitting import batches, fits_memory, run_disk, smallest_change, step_memory
+from sublayer.study.fitting import batches, fits_disk, fits_memory, run_disk, smallest_change, step_memory
 from sublayer.study.match import Match, Rule, apply_match, match_arms
 from sublayer.study.resources import Resources
 from sublayer.study.vocabulary import expected_vocabulary
@@ -114,17 +116,21 @@ def default_seeds(study: Study) -> int:
     return study.n_seeds or (DEFAULT_SEEDS if len(study.arms) > 1 else 1)
 
 
-def plan_to_json(plan: Plan, resources: Resources, n_seeds: int) -> dict[str, Any]:
-    """Write a plan, and what all its runs with ``n_seeds`` seeds take together, as plain values."""
+def plan_to_json(plan: Plan, resources: Resources, n_seeds: int, n_trials: int = 1) -> dict[str, Any]:
+    """Write a plan, and what all its runs take together, as plain values.
+
+    Each arm has ``n_trials`` runs with the first of ``n_seeds`` seeds, and one with each of the others.
+    """
     hours = [arm.hours for arm in plan.arms if arm.hours is not None]
-    disk = _disk(plan, n_seeds)
+    n_runs = n_trials + n_seeds - 1
+    disk = _disk(plan, n_runs)
     is_single = len(plan.arms) == 1
     return {
         "arms": [_arm_to_json(arm, is_single=is_single) for arm in plan.arms],
         "match": None if is_single else plan.rule,
         "total": {
-            "runs": n_seeds * len(plan.arms),
-            "hours": n_seeds * sum(hours) if len(hours) == len(plan.arms) else None,
+            "runs": n_runs * len(plan.arms),
+            "hours": n_runs * sum(hours) if len(hours) == len(plan.arms) else None,
             "disk_bytes": disk,
             "fits_disk": None if resources.disk_bytes is None else disk <= resources.disk_bytes,
         },
@@ -137,11 +143,11 @@ def plan_to_json(plan: Plan, resources: Resources, n_seeds: int) -> dict[str, An
     }
 
 
-def _disk(plan: Plan, n_seeds: int) -> int:
+def _disk(plan: Plan, n_runs: int) -> int:
     if len(plan.arms) == 1:
-        return n_seeds * plan.arms[0].disk_bytes
+        return n_runs * plan.arms[0].disk_bytes
     # The runs of a comparison keep their models; only the one that is being trained has checkpoints.
-    models = n_seeds * sum(FLOAT32_BYTES * arm.parameters.total for arm in plan.arms)
+    models = n_runs * sum(FLOAT32_BYTES * arm.parameters.total for arm in plan.arms)
     return models + max(arm.disk_bytes for arm in plan.arms)
 
 
@@ -190,12 +196,17 @@ def _plan(
 ) -> ArmPlan:
     recipe, vocab_size = sized.recipe, sized.vocab_size
     disk = run_disk(recipe, vocab_size)
-    fits = fits_memory(recipe, vocab_size, resources)
+    in_memory, on_disk = fits_memory(recipe, vocab_size, resources), fits_disk(recipe, vocab_size, resources)
     sequences = batches(recipe, resources).micro_batch_sequences
     assert sequences is not None, "a filled table has micro-batches"
     change = None
-    if fits is False:
-        change = smallest_change(sized.loaded, sequences, lambda other: fits_memory(other, vocab_size, resources))
+    if in_memory is False or on_disk is False:
+
+        def fits(other: Recipe) -> bool:
+            checks = (fits_memory, fits_disk)
+            return all(check(other, vocab_size, resources) is not False for check in checks)
+
+        change = smallest_change(sized.loaded, sequences if in_memory is False else 1, fits)
     return ArmPlan(
         name=sized.arm.name,
         parameters=count_parameters(sized.model, recipe.objective),
@@ -208,9 +219,9 @@ def _plan(
         match=match,
         steps=steps,
         tokens=None if steps is None else steps * _tokens_per_step(recipe),
-        hours=_hours(steps, time, minutes),
-        fits_memory=fits,
-        fits_disk=None if resources.disk_bytes is None else disk <= resources.disk_bytes,
+        hours=_hours(recipe, steps, time, minutes),
+        fits_memory=in_memory,
+        fits_disk=on_disk,
         change=change,
     )
 
@@ -220,7 +231,20 @@ def _steps(recipe: Recipe, time: StepTime | None) -> int | None:
         return None
     if recipe.train.minutes is None:
         return run_steps(recipe, train_tokens=None)
-    return None if time is None else max(1, int(60 * recipe.train.minutes / time.seconds))
+    if time is None:
+        return None
+    evaluation_s = _evaluation_s(recipe, time)
+    try:
+        return steps_in(recipe.train.minutes, time.seconds, evaluation_s, evaluate_steps=recipe.train.evaluate_steps)
+    except ConfigError:  # not even one step fits
+        return None
+
+
+def _evaluation_s(recipe: Recipe, time: StepTime) -> float:
+    # Scoring takes a forward pass, a third of what training on the same tokens does.
+    train = resolve_train(recipe, steps=1, valid_tokens=None, is_gpu=False, threads=1)
+    assert train.evaluate_tokens is not None, "a filled table says how many tokens are scored"
+    return time.seconds * train.evaluate_tokens / (3 * _tokens_per_step(recipe))
 
 
 def _arm_steps(
@@ -236,9 +260,12 @@ def _arm_steps(
     return _steps(sized.recipe, time)
 
 
-def _hours(steps: int | None, time: StepTime | None, minutes: float | None) -> float | None:
+def _hours(recipe: Recipe, steps: int | None, time: StepTime | None, minutes: float | None) -> float | None:
     if steps is not None and time is not None:
-        return steps * time.seconds / 3600
+        train = resolve_train(recipe, steps=steps, valid_tokens=None, is_gpu=False, threads=1)
+        assert train.evaluate_steps is not None, "a filled table says when scores are taken"
+        n_evaluations = math.ceil(steps / train.evaluate_steps)
+        return (steps * time.seconds + n_evaluations * _evaluation_s(recipe, time)) / 3600
     return None if minutes is None else minutes / 60
 
 

@@ -1,6 +1,7 @@
 """What this machine has, found without torch: its device, the memory and the disk that are free, its fast precision."""
 
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from sublayer.config.cores import cores
 from sublayer.config.recipe import Recipe
+from sublayer.errors import ConfigError
 from sublayer.model.memory import DeviceKind, Precision
 
 PROGRAM_BYTES = 400 << 20
@@ -40,18 +42,25 @@ class Resources:
         return "bfloat16" if self.has_fast_bfloat16 else "float32"
 
 
-def find_resources(device: DeviceKind | None = None, folder: Path = Path()) -> Resources:
-    """Look at this machine: its GPU where it has one, unless ``device`` says otherwise; the disk of ``folder``."""
-    gpu_bytes = None if device == "cpu" else _free_gpu_memory()
-    kind: DeviceKind = device or ("cpu" if gpu_bytes is None else "cuda")
+def find_resources(device: str | None = None, folder: Path = Path()) -> Resources:
+    """Look at this machine: its GPU where it has one, unless ``device`` says otherwise; the disk of ``folder``.
+
+    Raises ConfigError for what is no device. A GPU that is not here may be planned for; its memory is then unknown.
+    """
+    found = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", device or "cuda")
+    if found is None:
+        raise ConfigError(f"device {device!r} is not one of cpu, cuda, cuda:1 and so on")
+    gpu_bytes = None if found[1] == "cpu" else _free_gpu_memory(int(found[2] or 0))
+    is_gpu = found[1] == "cuda" and (device is not None or gpu_bytes is not None)
+    kind: DeviceKind = "cuda" if is_gpu else "cpu"
     memory = gpu_bytes if kind == "cuda" else _free_memory()
     return Resources(kind, memory, shutil.disk_usage(folder).free, kind == "cuda" or _has_fast_bfloat16(), cores())
 
 
-def _free_gpu_memory() -> int | None:
+def _free_gpu_memory(index: int) -> int | None:
     try:
         done = subprocess.run(_QUERY, capture_output=True, text=True, timeout=3, check=True)
-        return int(done.stdout.split()[0]) << 20
+        return int(done.stdout.split()[index]) << 20
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return None
 

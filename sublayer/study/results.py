@@ -109,11 +109,6 @@ class Results:
     reproduction: Reproduction
     notes: tuple[str, ...] = ()
 
-    @property
-    def baseline_arm(self) -> ArmResult:
-        """The arm that the others are compared with."""
-        return next(arm for arm in self.arms if arm.name == self.baseline)
-
 
 def results_to_json(results: Results, report: Path) -> dict[str, Any]:
     """Put results into the object that ``compare --json`` prints; ``report`` becomes an absolute path."""

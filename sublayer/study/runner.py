@@ -205,6 +205,11 @@ def _command(source: str, overrides: Overrides, options: Options) -> str:
     words += [f"{key}={value}" for key, value in overrides.items()] if isinstance(overrides, Mapping) else overrides
     words += [word for text in options.vary for word in ("--vary", text)]
     words += [word for text in options.tune for word in ("--tune", text)]
-    for name, value in (("match", options.match), ("seeds", options.seeds), ("scale", options.scale)):
+    for name, value in (
+        ("match", options.match),
+        ("seeds", options.seeds),
+        ("scale", options.scale),
+        ("device", options.device),
+    ):
         words += [f"--{name}", str(value)] if value is not None else []
     return shlex.join(words)

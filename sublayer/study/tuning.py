@@ -31,7 +31,7 @@ def make_trials(arms: Sequence[Arm], tune: Sequence[str]) -> list[Trial]:
     """
     if not tune:
         return [Trial("", {})]
-    trials = [Trial(arm.name, arm.settings) for arm in expand(arms[0].loaded, tune)]
+    trials = [Trial(arm.name, arm.settings) for arm in expand(arms[0].loaded, tune, option="--tune")]
     for key in trials[0].settings:
         if not key.startswith(_TUNABLE):
             raise ConfigError(

@@ -42,12 +42,12 @@ class Progress(Protocol):
         ...
 
 
-def describe(status: Status, remaining_s: float) -> str:
+def describe(status: Status, remaining_s: float | None) -> str:
     """Put a status into one plain line."""
     valid = "" if status.valid_loss is None else f"  valid {status.valid_loss:.4f}"
     return (
         f"step {status.step}/{status.steps}  loss {status.loss:.4f}{valid}  "
-        f"{status.tokens_per_s:,.0f} tokens/s  ETA {format_seconds(remaining_s)}"
+        f"{status.tokens_per_s:,.0f} tokens/s{'' if remaining_s is None else f'  ETA {format_seconds(remaining_s)}'}"
     )
 
 
@@ -64,13 +64,13 @@ class _Timed:
     def __init__(self) -> None:
         self._started: tuple[float, int] | None = None
 
-    def remaining_s(self, status: Status) -> float:
+    def remaining_s(self, status: Status) -> float | None:
         now = time.monotonic()
         if self._started is None:
             self._started = (now, status.step)
         begun, first = self._started
         done = status.step - first
-        return (now - begun) / done * (status.steps - status.step) if done else 0.0
+        return (now - begun) / done * (status.steps - status.step) if done else None
 
 
 class PlainProgress(_Timed):

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from sublayer.config.catalog import keys
 from sublayer.config.fields import json_schema
 from sublayer.config.layers import dump_recipe, load_recipe
 from sublayer.config.sources import shipped_recipes
+from sublayer.study.definition import shipped_studies
 
 
 def text(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -21,10 +23,28 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 
 
 def test_recipes_lists_what_is_shipped_in_a_line_each(capsys: pytest.CaptureFixture[str]):
-    listed = answer(capsys, "recipes")["recipes"]
-    assert [recipe["name"] for recipe in listed] == list(shipped_recipes())
-    lines = text(capsys, "recipes").splitlines()[2:]
-    assert [line.split()[0] for line in lines] == list(shipped_recipes())
+    listed = answer(capsys, "recipes")
+    assert [recipe["name"] for recipe in listed["recipes"]] == list(shipped_recipes())
+    assert [study["name"] for study in listed["studies"]] == list(shipped_studies())
+    tables = [part.splitlines()[2:] for part in text(capsys, "recipes").split("\n\n")[:2]]
+    assert [[line.split()[0] for line in lines] for lines in tables] == [[*shipped_recipes()], [*shipped_studies()]]
+
+
+def test_a_study_is_not_shown_as_a_recipe(capsys: pytest.CaptureFixture[str]):
+    assert main(["recipes", "demo"]) == 2
+    assert capsys.readouterr().err == "error: demo is a study: `sublayer plan demo` shows its arms\n"
+
+
+def test_a_plan_counts_trials_and_looks_at_the_disk_that_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    words = ("plan", "gpt", "--vary", "model.ffn=gelu,swiglu", "--tune", "optimizer.lr=1e-3,2e-3,4e-3", "--seeds", "2")
+    planned = answer(capsys, *words, "--out", str(tmp_path / "not" / "yet"), "--device", "cuda:1")
+    assert planned["total"]["runs"] == 2 * (3 + 1)
+    assert planned["available"]["device"] == "cuda"
+    assert planned["available"]["disk_bytes"] == pytest.approx(disk_usage(tmp_path).free, rel=0.1)
+    assert main(["plan", "gpt", "--device", "tpu"]) == 2
+    assert capsys.readouterr().err.startswith("error: device 'tpu' is not one of cpu, cuda")
+    assert main(["plan", "gpt", "--tune", "optimizer.lr=1e-3"]) == 2
+    assert capsys.readouterr().err.startswith("error: --tune 'optimizer.lr=1e-3' has one value")
 
 
 def test_a_recipe_is_shown_resolved_with_the_origin_of_each_value(capsys: pytest.CaptureFixture[str]):

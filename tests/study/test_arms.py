@@ -92,5 +92,5 @@ def test_arms_equal_to_each_other_are_refused(loaded: LoadedRecipe) -> None:
 
 
 def test_a_field_both_set_and_varied_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"model\.ffn is both set and varied"):
+    with pytest.raises(ConfigError, match=r"model\.ffn is both set and given to --vary"):
         expand(load_recipe("gpt", ["model.ffn=glu"]), ["model.ffn=relu,gelu"])

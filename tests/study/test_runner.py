@@ -131,7 +131,7 @@ def test_another_study_of_the_same_name_gets_the_next_folder(settings: list[str]
         (Options(vary=(FFN,), seeds=1), [], "--seeds 1 is too few"),
         (Options(vary=(FFN,), seeds=0), [], "--seeds 0 is too few"),
         (Options(), [], "nothing to be compared with"),
-        (Options(vary=("model.d_head=4,8",)), ["model.d_head=4"], "both set and varied"),
+        (Options(vary=("model.d_head=4,8",)), ["model.d_head=4"], "both set and given to --vary"),
         (Options(vary=("model.bias=true,true",)), [], "is equal to the baseline|two arms are named"),
         (Options(vary=(FFN,)), ["train.seed=3"], "train.seed has no effect"),
         (Options(vary=(FFN,), tune=("model.d_ff=8,9",)), [], "is not a setting of training"),
