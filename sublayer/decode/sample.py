@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from sublayer.decode.step import Stepper
 from sublayer.errors import ConfigError
 from sublayer.model.cache import Cache
 from sublayer.model.transformer import Transformer
@@ -100,6 +101,7 @@ class _Reader:
     def __init__(self, model: Transformer, n_rows: int, context: int, window: Window) -> None:
         self._model, self._n_rows, self._context, self._window = model, n_rows, context, window
         self._cache = self._new_cache()
+        self._step = Stepper(model, n_rows)
 
     def read(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B V"]:
         """Give the logits of the token after ``tokens``, which are those of the last call and one more."""
@@ -107,12 +109,8 @@ class _Reader:
             kept = self._context if self._window == "exact" else self._context // 2 + 1
             self._cache, tokens = self._new_cache(), tokens[:, -kept:]
         elif self._cache.length:
-            tokens = tokens[:, -1:]
-        return self._step(tokens)
-
-    def _step(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B V"]:
-        logits: Tensor = self._model.last_logits(tokens, self._cache)
-        return logits
+            return self._step(tokens[:, -1], self._cache)
+        return self._model.last_logits(tokens, self._cache)
 
     def _new_cache(self) -> Cache:
         weight = self._model.embedding.weight

@@ -97,20 +97,31 @@ class Positions(nn.Module):
 
         Raises ConfigError where a position is beyond the table.
         """
+        if layer >= len(self.tables) and not (self.scheme == "sinusoidal" and layer == 0):
+            return x
+        self._check(layout)
+        vectors = self.vectors(layer, layout.positions, x.dtype)
+        assert vectors is not None, "there is something to add"
+        return x + vectors
+
+    def vectors(self, layer: int, positions: Int[Tensor, "*B T"], dtype: torch.dtype) -> Float[Tensor, "*B T D"] | None:
+        """Compute what the scheme adds before block ``layer`` at positions that it has; None for nothing."""
         if layer < len(self.tables):
-            self._check(layout)
             table: PositionTable = self.tables[layer]  # type: ignore[assignment]
-            return x + table.vectors(layout.positions)
+            return table.vectors(positions)
         if self.scheme == "sinusoidal" and layer == 0:
-            self._check(layout)
-            return x + sinusoids(layout.positions, d_model=self.d_model, dtype=x.dtype)
-        return x
+            return sinusoids(positions, d_model=self.d_model, dtype=dtype)
+        return None
 
     def rotation(self, layout: Layout, dtype: torch.dtype) -> Rotation | None:
         """Compute the rotary angles, where the scheme has them."""
+        return self.rotation_at(layout.positions, dtype)
+
+    def rotation_at(self, positions: Int[Tensor, "*B T"], dtype: torch.dtype) -> Rotation | None:
+        """Compute the rotary angles of positions, where the scheme has them."""
         if self.scheme != "rotary":
             return None
-        return rotation(layout.positions, d_head=self.d_head, base=self.rotary_base, dtype=dtype)
+        return rotation(positions, d_head=self.d_head, base=self.rotary_base, dtype=dtype)
 
     def _check(self, layout: Layout) -> None:
         # Positions are read back from the device only where padding leaves it open whether they fit.

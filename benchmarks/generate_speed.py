@@ -1,0 +1,196 @@
+"""How fast this project generates: against transformers' GPT-2 with the same weights, and x-transformers.
+
+    python benchmarks/generate_speed.py [--rounds 7] [--out FOLDER/NAME]
+
+All contestants continue the same prompt greedily, with a cache, by turns in one process; each at its best number of
+threads. Ours and transformers' must choose the same tokens in float32.
+"""
+
+import argparse
+import datetime
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sublayer.config.cores import cores
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import resolve_model
+from sublayer.decode.sample import GREEDY, generate
+from sublayer.interop.huggingface import export_huggingface
+from sublayer.model.transformer import Transformer, build
+from sublayer.train.machine import processor
+
+PROMPT_TOKENS = 16
+AIMS = {"float32": 2.0, "bfloat16": 3.0}
+
+
+@dataclass(frozen=True)
+class Size:
+    d_model: int
+    n_layers: int
+    n_heads: int
+    context: int
+    vocab_size: int
+
+    def __str__(self) -> str:
+        return (
+            f"d {self.d_model}, {self.n_layers} layers, {self.n_heads} heads, T {self.context}, V {self.vocab_size:,}"
+        )
+
+
+SIZES = (Size(256, 6, 4, 256, 512), Size(512, 12, 8, 512, 8192))
+Continue = Callable[[Tensor, int], Tensor]
+
+
+@dataclass
+class Contestant:
+    name: str
+    precision: str
+    run: Continue
+    threads: int = 1
+    tokens_per_s: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.tokens_per_s)
+
+    def time(self, prompt: Tensor, n_tokens: int) -> float:
+        """Give tokens per second, all rows together."""
+        torch.set_num_threads(self.threads)
+        begun = time.perf_counter()
+        self.run(prompt, n_tokens)
+        return prompt.shape[0] * n_tokens / (time.perf_counter() - begun)
+
+
+def make_model(size: Size) -> Transformer:
+    config = ModelConfig(d_model=size.d_model, n_layers=size.n_layers, n_heads=size.n_heads, init_std=0.05)
+    return build(resolve_model(config, vocab_size=size.vocab_size, context=size.context), seed=0).eval()
+
+
+def ours(model: Transformer) -> Continue:
+    return lambda prompt, n: torch.stack(list(generate(model, prompt, n, GREEDY)), dim=1)
+
+
+def transformers_gpt2(model: Transformer, precision: torch.dtype) -> Continue:
+    from transformers import GPT2LMHeadModel
+
+    with tempfile.TemporaryDirectory() as folder:
+        export_huggingface(model, Path(folder) / "model")
+        peer = GPT2LMHeadModel.from_pretrained(Path(folder) / "model", dtype=precision).eval()
+
+    @torch.inference_mode()
+    def run(prompt: Tensor, n: int) -> Tensor:
+        options = {"do_sample": False, "max_new_tokens": n, "min_new_tokens": n, "pad_token_id": 0}
+        output: Tensor = peer.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
+        return output[:, prompt.shape[1] :]
+
+    return run
+
+
+def x_transformers(size: Size) -> Continue:
+    from x_transformers import AutoregressiveWrapper, Decoder, TransformerWrapper
+
+    layers = Decoder(
+        dim=size.d_model, depth=size.n_layers, heads=size.n_heads, attn_dim_head=size.d_model // size.n_heads
+    )
+    net = TransformerWrapper(
+        num_tokens=size.vocab_size, max_seq_len=size.context, attn_layers=layers, tie_embedding=True
+    )
+    peer = AutoregressiveWrapper(net).eval()
+
+    @torch.inference_mode()
+    def run(prompt: Tensor, n: int) -> Tensor:
+        output: Tensor = peer.generate(prompt, n, temperature=0.0, cache_kv=True)
+        return output
+
+    return run
+
+
+def contestants(size: Size) -> list[Contestant]:
+    model = make_model(size)
+    low = make_model(size).to(torch.bfloat16)
+    return [
+        Contestant("sublayer", "float32", ours(model)),
+        Contestant("sublayer", "bfloat16", ours(low)),
+        Contestant("transformers GPT-2", "float32", transformers_gpt2(model, torch.float32)),
+        Contestant("transformers GPT-2", "bfloat16", transformers_gpt2(model, torch.bfloat16)),
+        Contestant("x-transformers", "float32", x_transformers(size)),
+    ]
+
+
+def run_case(size: Size, batch: int, rounds: int) -> tuple[list[Contestant], bool]:
+    generator = torch.Generator().manual_seed(0)
+    prompt = torch.randint(size.vocab_size, (batch, PROMPT_TOKENS), generator=generator)
+    n_tokens = size.context - PROMPT_TOKENS
+    taking_part = contestants(size)
+    for each in taking_part:
+        speeds = {}
+        for each.threads in range(1, cores() + 1):
+            each.time(prompt, n_tokens // 8)
+            speeds[each.threads] = each.time(prompt, n_tokens // 4)
+        each.threads = max(speeds, key=lambda threads: speeds[threads])
+    are_equal = torch.equal(taking_part[0].run(prompt, n_tokens), taking_part[2].run(prompt, n_tokens))
+    order = list(taking_part)
+    for index in range(rounds):
+        random.Random(index).shuffle(order)
+        for each in order:
+            each.tokens_per_s.append(each.time(prompt, n_tokens))
+    return taking_part, are_equal
+
+
+def table(size: Size, batch: int, taking_part: list[Contestant], are_equal: bool) -> list[str]:
+    peer = next(each for each in taking_part if each.name.startswith("transformers") and each.precision == "float32")
+    lines = [
+        f"**{size}, batch {batch}**",
+        "",
+        "| generation | precision | threads | tokens/s | slowest to fastest round | times transformers in float32 |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for each in taking_part:
+        spread = f"{min(each.tokens_per_s):,.0f} to {max(each.tokens_per_s):,.0f}"
+        ratio = each.median / peer.median
+        lines.append(
+            f"| {each.name} | {each.precision} | {each.threads} | {each.median:,.0f} | {spread} | {ratio:.2f} |"
+        )
+    aims = ", ".join(f"{aim:g} in {precision}" for precision, aim in AIMS.items())
+    same = "the same" if are_equal else "NOT the same"
+    return [*lines, "", f"Aim: {aims}. Ours and transformers' choose {same} tokens in float32.", ""]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=None)
+    options = parser.parse_args()
+    import transformers
+
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    lines = [
+        f"{datetime.date.today()}: {processor()}, {cores()} cores; {versions}; {options.rounds} interleaved rounds.",
+        "",
+    ]
+    results = []
+    for size in SIZES:
+        for batch in (1, 16):
+            taking_part, are_equal = run_case(size, batch, options.rounds)
+            lines += table(size, batch, taking_part, are_equal)
+            print("\n".join(lines[-12:]), flush=True)
+            results.append({"size": str(size), "batch": batch, "equal": are_equal, "tokens_per_s": {
+                f"{each.name}, {each.precision}": each.tokens_per_s for each in taking_part}})  # fmt: skip
+    if options.out is not None:
+        options.out.with_suffix(".md").write_text("\n".join(lines))
+        options.out.with_suffix(".json").write_text(
+            json.dumps({"environment": lines[0], "cases": results}, indent=1) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()
