@@ -44,7 +44,7 @@ class Stepper:
         cache.check(1)
         model, place = self._model, cache.length
         positions = torch.tensor([place], device=tokens.device)
-        x = model.embedding(tokens)  # [B, D]
+        x = model.embedding(tokens[:, None])[:, 0]  # [B, D]
         rotation = model.positions.rotation_at(positions, x.dtype)
         if self._is_vector:
             x = x[0]
