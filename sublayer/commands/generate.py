@@ -71,11 +71,11 @@ def command(
     rows = torch.tensor([ids], device=chosen_device).expand(batch, -1)
     shows = batch == 1 and not as_json
     texts = [_Text(tokenizer, stop or [], shows=shows) for _ in range(batch)]
-    if shows:
-        _write(prompt)
     begun = time.perf_counter()
     n_steps = 0
     for chosen in generate(model, rows, tokens, sampling, seed=seed, window=window, context=_context(run)):
+        if shows and n_steps == 0:
+            _write(prompt)  # not before: the model may refuse it
         n_steps += 1
         for text, token in zip(texts, chosen.tolist(), strict=True):
             text.add(token)

@@ -1,7 +1,6 @@
 """The model's step for one new token of each row, unrolled: its own weights, in as few operations as they take.
 
-Equal to a forward pass behind a cache, which is tested over every axis of the model. Of a forward pass with one token
-most of the time goes to modules and layouts, not to products.
+Equal to a forward pass behind a cache, which is tested over every axis of the model.
 """
 
 from collections.abc import Callable

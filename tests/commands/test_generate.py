@@ -51,4 +51,4 @@ def test_what_cannot_be_done_is_said_in_one_line(
     code, out, said = sublayer("generate", str(trained), *options)
     assert (code, said.count("\n")) == (2, 1)
     assert message in said
-    assert out in ("", options[1])
+    assert out == ""
