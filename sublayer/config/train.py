@@ -39,6 +39,10 @@ class TrainConfig(Table):
         derived="1,024 tokens for each thread, on a GPU the whole batch",
         ge=1,
     )
+    recompute: Literal["none", "blocks"] = field(
+        "none",
+        "Activation checkpointing: the backward pass computes blocks again instead of keeping what it needs of them.",
+    )
     precision: Literal["auto", "float32", "bfloat16"] = field(
         "auto", "Arithmetic of matrix products; auto measures once per machine which is faster."
     )

@@ -12,7 +12,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.objective import NEXT_TOKEN, ObjectiveConfig
 from sublayer.config.optimizer import OptimizerConfig, SgdConfig
 from sublayer.config.resolve import GATED, entries
-from sublayer.model.cost import count_parameters, is_factorised, n_classifiers, n_copies, need
+from sublayer.model.cost import count_parameters, entry_parameters, is_factorised, n_classifiers, n_copies, need
 
 Precision = Literal["float32", "bfloat16"]
 DeviceKind = Literal["cpu", "cuda"]
@@ -20,6 +20,7 @@ DeviceKind = Literal["cpu", "cuda"]
 FLOAT32_BYTES = 4
 _ID_BYTES = 8
 _BLOCK_ROWS = 128
+_GELU_PART = 1 << 17
 _HOLES = {"once": 0.3, "again": 0.5}
 """What the C library's allocator holds beside a step's tensors, as a share of those that come and go: blocks that are
 free but too small for the next tensor. Measured over 21 recipes of 0.7 to 161 MB of weights: within 15 % for most, at
@@ -46,7 +47,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class Pass:
-    """One forward and backward pass: a micro-batch of ``sequences`` windows of ``context`` tokens on a device."""
+    """One forward and backward pass: a micro-batch of ``sequences`` windows of ``context`` tokens on a device.
+
+    ``recomputes`` says that the backward pass runs each block again instead of keeping what it needs of it.
+    """
 
     config: ModelConfig
     sequences: int
@@ -54,6 +58,7 @@ class Pass:
     precision: Precision
     device: DeviceKind = "cpu"
     objective: ObjectiveConfig = NEXT_TOKEN
+    recomputes: bool = False
 
     @property
     def narrow(self) -> int:
@@ -70,10 +75,10 @@ def training_memory(step: Pass, optimizer: OptimizerConfig, *, n_passes: int) ->
     """Estimate the peak memory of an optimizer step of ``n_passes`` equal passes."""
     weights = FLOAT32_BYTES * count_parameters(step.config, step.objective).training
     states = optimizer_states(optimizer) * weights
-    activations = saved_activations(step) + saved_casts(step) + max(_loss_work(step), _block_work(step))
+    activations, last = _peaks(step)
     # Coupled weight decay makes a copy of the gradient.
     update = weights if isinstance(optimizer, SgdConfig) and optimizer.weight_decay > 0 else 0
-    backward = activations + (weights if n_passes > 1 else 0)
+    backward = activations + weights if n_passes > 1 else max(activations, last + weights)
     moving = states + max(backward, weights + update)
     holes = 0.0
     if step.device == "cpu":
@@ -90,11 +95,32 @@ def optimizer_states(optimizer: OptimizerConfig) -> int:
 
 def saved_activations(step: Pass) -> int:
     """Sum what the forward pass of a micro-batch saves, the loss's gradients included, weights not."""
-    config = step.config
+    block = step.n_tokens * FLOAT32_BYTES * step.config.d_model if step.recomputes else _saved_block(step)
+    return step.config.n_layers * block + step.n_tokens * _saved_outside(step) + _loss_saved(step)
+
+
+def _peaks(step: Pass) -> tuple[int, int]:
+    """Give what a pass holds at most beside weights and their gradients, and what its last block back holds."""
+    saved, work = saved_activations(step) + saved_casts(step), _block_work(step)
+    if not step.recomputes:
+        return saved + max(_loss_work(step), work), 0
+    # A block that runs again, whose input is saved already; by then the loss has let go of what it saved.
+    block = _saved_block(step) - step.n_tokens * FLOAT32_BYTES * step.config.d_model + work
+    inputs = saved - _loss_saved(step) - step.n_tokens * _saved_outside(step)
+    one = step.n_tokens * FLOAT32_BYTES * step.config.d_model
+    unmade = FLOAT32_BYTES * sum(
+        entry_parameters(step.config, entry)
+        for entry in entries(step.config)
+        if n_copies(step.config, entry) == step.config.n_layers
+    )
+    return max(saved + _loss_work(step), inputs + block), one + saved_casts(step) + block - unmade
+
+
+def _saved_block(step: Pass) -> int:
     block = 0
-    for entry in entries(config):
+    for entry in entries(step.config):
         block += step.n_tokens * _saved_in(step, entry) + _uncached_casts(step, entry) + _angles(step, entry)
-    return config.n_layers * block + step.n_tokens * _saved_outside(step) + _loss_saved(step)
+    return block
 
 
 def _saved_in(step: Pass, entry: Entry) -> int:
@@ -124,14 +150,25 @@ def _seen(context: int) -> int:
     return sum((end - max(end - _BLOCK_ROWS, 0)) * end for end in ends)
 
 
+def _is_own_gelu(step: Pass, variant: str | None) -> bool:
+    return variant in ("gelu", "geglu") and step.config.gelu == "tanh" and step.device == "cpu"
+
+
+def _gelu_work(step: Pass, entry: Entry) -> int:
+    """Working memory of our GELU's forward pass: its input, and four parts of it in float32."""
+    if not _is_own_gelu(step, entry.variant):
+        return 0
+    n = step.n_tokens * need(step.config.d_ff)
+    return step.narrow * n + 4 * FLOAT32_BYTES * min(n, _GELU_PART)
+
+
 def _feed_forward(step: Pass, variant: str) -> int:
     config = step.config
-    is_own_gelu = variant in ("gelu", "geglu") and config.gelu == "tanh" and step.device == "cpu"
     # The activation's input (our GELU: its slope) and its output; ReLU needs its output alone.
     n_kept = 1 if variant == "relu" else 2
     if variant in GATED:
         # Gate and value together, the activated gate, their product; our GELU adds its slope.
-        n_kept = 4 - (variant == "bilinear") + is_own_gelu
+        n_kept = 4 - (variant == "bilinear") + _is_own_gelu(step, variant)
     mask = 0
     if config.dropout_ffn:
         # What is dropped takes the output's place, but ReLU keeps its output too.
@@ -212,18 +249,20 @@ def _block_work(step: Pass) -> int:
     What the sub-layers after it in the last block have saved is free by then.
     """
     config = step.config
-    stream = (FLOAT32_BYTES + 2 * step.narrow) * config.d_model
+    stream = (FLOAT32_BYTES + step.narrow) * config.d_model
     works, freed = [], 0
     for entry in reversed(entries(config)):
         if entry.name == "attention":
             width = config.n_heads * need(config.d_head)
             rows = min(_BLOCK_ROWS, step.context)
-            scores = 3 * config.n_heads * rows if step.device == "cpu" else 0
-            inner, n_maps = 6 * width + scores, 3
+            scores = (4 if config.dropout_attention else 2) * config.n_heads * rows if step.device == "cpu" else 0
+            inner, n_maps = 4 * width + scores, 3
         else:
             width = need(config.d_ff)
-            inner, n_maps = (4 if entry.variant in GATED else 2) * width, 2
+            # What the activation saved beside its output is free before the gradient of its input is made.
+            inner, n_maps = (2 if entry.variant in GATED or entry.variant == "relu" else 1) * width, 2
         weights = (FLOAT32_BYTES + step.narrow) * n_maps * config.d_model * width
-        works.append(step.n_tokens * (stream + step.narrow * inner) + weights - freed)
+        backward = step.n_tokens * (stream + step.narrow * inner) + weights
+        works.append(max(backward, _gelu_work(step, entry)) - freed)
         freed += step.n_tokens * _saved_in(step, entry)
     return max(works)

@@ -35,6 +35,7 @@ def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> Memory
         precision=resources.precision(recipe),
         device=resources.device,
         objective=recipe.objective,
+        recomputes=recipe.train.recompute == "blocks",
     )
     n_passes = math.ceil(train.batch_sequences / train.micro_batch_sequences)
     return training_memory(step, recipe.optimizer, n_passes=n_passes)
@@ -65,8 +66,8 @@ def smallest_change(
 ) -> tuple[str, ...] | None:
     """Find the settings that change least and make a recipe fit; None where none of these does.
 
-    Tried in order: micro-batches smaller than ``sequences``, which change nothing that is computed; fewer blocks; a
-    narrower model; each with the largest value that fits.
+    Tried in order: micro-batches smaller than ``sequences``, and then activations computed again, which change nothing
+    that is learned; fewer blocks; a narrower model; each with the largest value that fits.
     """
     for change in _changes(loaded.recipe, sequences):
         try:
@@ -81,8 +82,12 @@ def smallest_change(
 def _changes(recipe: Recipe, sequences: int) -> Iterator[tuple[str, ...]]:
     for n in range(sequences - 1, 0, -1):
         yield (f"train.micro_batch_sequences={n}",)
+    recompute = ("train.recompute=blocks",) if recipe.train.recompute == "none" else ()
+    if recompute:
+        for n in range(sequences, 0, -1):
+            yield (*recompute, *((f"train.micro_batch_sequences={n}",) if n < sequences else ()))
     model = recipe.model
-    one = ("train.micro_batch_sequences=1",) if sequences > 1 else ()
+    one = (*recompute, *(("train.micro_batch_sequences=1",) if sequences > 1 else ()))
     fewest = model.share_inner * model.share_groups
     for n_layers in range(model.n_layers - model.share_inner, fewest - 1, -model.share_inner):
         yield (*one, f"model.n_layers={n_layers}")

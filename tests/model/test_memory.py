@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,13 @@ MODELS: list[dict[str, Any]] = [
     {"ffn": "swiglu", "norm": "rms", "positions": "rotary", "bias": False},
     {"ffn": "geglu", "block": ("ffn:relu*0.5", "attention", "ffn*0.5"), "norm_order": "post"},
     {"ffn": "bilinear", "share": "all", "norm": "none", "positions": "learned-per-layer"},
+    {
+        "ffn": "relu",
+        "positions": "learned-per-layer",
+        "dropout_attention": 0.5,
+        "dropout_ffn": 0.5,
+        "final_norm": "plain",
+    },
     {"d_embed": 32, "head_bias": True, "gelu": "exact", "tie_embeddings": False},
 ]
 PRECISIONS = ("float32", "bfloat16")
@@ -80,6 +88,7 @@ def make_step(step: Pass, optimizer: OptimizerConfig, n_passes: int) -> TrainSte
     batch = step.sequences * n_passes
     settings = {"data.context": step.context, "train.batch_sequences": batch, "train.threads": 1}
     settings |= {"train.micro_batch_sequences": step.sequences, "train.precision": step.precision}
+    settings |= {"train.recompute": "blocks" if step.recomputes else "none"}
     recipe: Recipe = load_recipe("gpt", settings).recipe
     train = resolve_train(recipe, steps=9, valid_tokens=step.context, is_gpu=False, threads=1)
     filled = {"model": step.config, "train": train, "optimizer": resolve_optimizer(optimizer, steps=9)}
@@ -102,11 +111,12 @@ def allocated_peak(take_step: TrainStep) -> int:
     return int(held.max())
 
 
+@pytest.mark.parametrize("recomputes", [False, True], ids=["kept", "computed again"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("n_passes", [1, 3])
 @pytest.mark.parametrize("fields", MODELS, ids=str)
-def test_a_step_allocates_what_is_said(fields: dict[str, Any], n_passes: int, precision: str) -> None:
-    step = make_pass(fields, precision)
+def test_a_step_allocates_what_is_said(fields: dict[str, Any], n_passes: int, precision: str, recomputes: bool) -> None:
+    step = replace(make_pass(fields, precision), recomputes=recomputes)
     optimizer = load_recipe("gpt").recipe.optimizer
     take_step = make_step(step, optimizer, n_passes)
     take_step(0)  # makes the optimizer's state

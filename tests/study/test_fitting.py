@@ -44,8 +44,9 @@ def test_a_gpu_takes_the_batch_whole_and_holds_no_program() -> None:
     "settings",
     [
         ["train.micro_batch_sequences=11"],
-        ["train.micro_batch_sequences=1", "model.n_layers=3"],
-        ["train.micro_batch_sequences=1", "model.d_model=24"],
+        ["train.recompute=blocks", "train.micro_batch_sequences=1"],
+        ["train.recompute=blocks", "train.micro_batch_sequences=1", "model.n_layers=3"],
+        ["train.recompute=blocks", "train.micro_batch_sequences=1", "model.d_model=24"],
     ],
 )
 def test_the_largest_value_that_fits_is_found(settings: list[str]) -> None:
@@ -53,8 +54,17 @@ def test_the_largest_value_that_fits_is_found(settings: list[str]) -> None:
     assert change(loaded, needed(loaded, *settings)) == tuple(settings)
 
 
+def test_blocks_are_not_recomputed_where_smaller_passes_do() -> None:
+    loaded = load_recipe("gpt", ["train.micro_batch_sequences=1"])
+    assert change(loaded, needed(loaded, "train.recompute=blocks")) == ("train.recompute=blocks",)
+    again = load_recipe("gpt", ["train.recompute=blocks", "train.micro_batch_sequences=1"])
+    assert change(again, needed(again, "model.n_layers=2")) == ("model.n_layers=2",)
+
+
 def test_shared_blocks_are_taken_away_by_whole_units() -> None:
-    loaded = load_recipe("gpt", ["model.share=all", "model.share_inner=2", "train.micro_batch_sequences=1"])
+    loaded = load_recipe(
+        "gpt", ["model.share=all", "model.share_inner=2", "train.micro_batch_sequences=1", "train.recompute=blocks"]
+    )
     assert change(loaded, needed(loaded, "model.n_layers=4")) == ("model.n_layers=4",)
     assert change(loaded, needed(loaded, "model.n_layers=4") - 1) == ("model.n_layers=2",)
 

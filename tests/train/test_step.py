@@ -134,3 +134,39 @@ def test_every_optimizer_learns(session, kind):
 
 def test_the_device_is_the_cpu_where_it_is_asked_for():
     assert choose_device("cpu") == torch.device("cpu")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"dropout": 0.1, "dropout_attention": 0.1, "dropout_ffn": 0.1, "dropout_embedding": 0.1},
+        {"share": "all", "ffn": "swiglu", "norm": "rms", "positions": "rotary", "dropout": 0.1},
+        {"block": "macaron", "positions": "learned-per-layer", "norm_order": "post"},
+    ],
+    ids=str,
+)
+def test_blocks_computed_again_give_the_same_gradients(session, model, precision):
+    settings = {f"model.{name}": value for name, value in model.items()}
+    settings |= {"model.n_layers": 3, "objective.auxiliary": "layers", "train.precision": precision}
+    settings |= {"train.micro_batch_sequences": 4}
+    loss, kept = gradients(session(settings))
+    again_loss, again = gradients(session({**settings, "train.recompute": "blocks"}))
+    assert torch.equal(loss, again_loss)
+    for name, gradient in kept.items():
+        assert torch.equal(again[name], gradient), name
+
+
+def test_blocks_are_computed_again_in_training_alone(session):
+    train_step = session({"train.recompute": "blocks", "model.n_layers": 3}).train_step
+    blocks = [each for name, each in train_step.objective.named_modules() if type(each).__name__ == "Sublayer"]
+    calls = []
+    for block in blocks:
+        block.register_forward_pre_hook(lambda *_: calls.append(1))
+    train_step(0)
+    n_micro = len(list(train_step._micro_batches(0)))
+    assert len(calls) == 2 * len(blocks) * n_micro
+    calls.clear()
+    with torch.no_grad():
+        train_step.objective(train_step.windows.batch(0))
+    assert len(calls) == len(blocks)
