@@ -114,7 +114,9 @@ class _Reader:
 
     def _new_cache(self) -> Cache:
         weight = self._model.embedding.weight
-        return Cache(self._model.config, self._n_rows, self._context, weight.dtype, weight.device)
+        # On a CPU the products of attention are slower in bfloat16.
+        dtype = torch.promote_types(weight.dtype, torch.float32) if weight.device.type == "cpu" else weight.dtype
+        return Cache(self._model.config, self._n_rows, self._context, dtype, weight.device)
 
 
 def _check_prompt(prompt: Int[Tensor, "B P"], context: int) -> None:

@@ -6,10 +6,10 @@ Equal to a forward pass behind a cache, which is tested over every axis of the m
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from sublayer.decode.product import Product, make_product, takes_vectors
 from sublayer.model.attention import Attention
 from sublayer.model.block import Sublayer
 from sublayer.model.cache import Cache, KeyValues
@@ -18,7 +18,6 @@ from sublayer.model.linear import Linear, StackedLinear
 from sublayer.model.positions import Rotation
 from sublayer.model.transformer import Transformer
 
-Product = Callable[[Tensor], Tensor]
 Function = Callable[[Tensor, KeyValues | None, Rotation | None], Tensor]
 
 
@@ -27,15 +26,14 @@ class Stepper:
 
     def __init__(self, model: Transformer, n_rows: int) -> None:
         self._model = model
-        self._is_vector = n_rows == 1
-        config = model.config
-        # Shared weights are unrolled once for each block that executes them.
+        self._n_rows = n_rows
+        self._is_vector = takes_vectors(model.embedding.weight, n_rows)
+        unrolled = [[self._sublayer(each) for each in sets] for sets in model.decoder.sublayers]  # type: ignore[attr-defined]
         self._layers = [
-            [(place, self._sublayer(sublayer)) for place, sublayer in enumerate(model.decoder.block(layer))]
-            for layer in range(config.n_layers)
+            [(place, unrolled[place][index]) for place, index in enumerate(slots)] for slots in model.decoder.slots
         ]
         matrix, bias = model.output_projection()
-        self._output = self._product(matrix, bias)
+        self._output = make_product(matrix, bias, n_rows)
         self._to_embedding = None if model.head.projection is None else self._linear(model.head.projection)
 
     def __call__(self, tokens: Int[Tensor, " B"], cache: Cache) -> Float[Tensor, "B V"]:
@@ -70,13 +68,14 @@ class Stepper:
 
         def attend(x: Tensor, kept: KeyValues | None, rotation: Rotation | None) -> Tensor:
             assert kept is not None, "every attention has its place in a cache"
-            projected = project(x).view(-1, 3, n_heads, 1, d_head)  # [B, 3, H, 1, K]
-            q, k, v = projected.unbind(1)
+            q, k, v = project(x).view(-1, 3, n_heads, 1, d_head).unbind(1)  # [B, H, 1, K] each
             if rotation is not None:
                 q, k = rotation(q), rotation(k)
-            keys, values = kept.append(k, v)
-            mixed = F.scaled_dot_product_attention(q, keys, values, scale=scale)  # [B, H, 1, K]
-            return output(mixed.reshape(*x.shape[:-1], n_heads * d_head))
+            keys, values = kept.append_folded(k, v)
+            queries = (q.to(kept.dtype) * scale).view(-1, 1, d_head)  # [B H, 1, K]
+            weights = torch.bmm(queries, keys).softmax(-1)  # [B H, 1, S]
+            mixed = torch.bmm(weights, values).to(x.dtype)  # [B H, 1, K]
+            return output(mixed.view(*x.shape[:-1], n_heads * d_head))
 
         return attend
 
@@ -93,13 +92,4 @@ class Stepper:
 
     def _linear(self, linear: Linear | StackedLinear) -> Product:
         bias = None if linear.bias is None else linear.bias.flatten()
-        return self._product(linear.weight.flatten(0, -2), bias)
-
-    def _product(self, matrix: Tensor, bias: Tensor | None) -> Product:
-        matrix, bias = matrix.detach(), None if bias is None else bias.detach()
-        if not self._is_vector:
-            return lambda x: F.linear(x, matrix, bias)
-        # A matrix times a vector reads each weight once, and has less to prepare than a product of matrices.
-        if bias is None:
-            return lambda x: torch.mv(matrix, x)
-        return lambda x: torch.addmv(bias, matrix, x)
+        return make_product(linear.weight.flatten(0, -2), bias, self._n_rows)

@@ -60,7 +60,8 @@ class Attention(nn.Module):
             q, k = context.rotation(q), context.rotation(k)
         if context.kept is not None:
             k, v = context.kept.append(k, v)
+            q = q.to(k.dtype)
         p_dropout = self.p_weights if self.training else 0.0
         mixed = attend(q, k, v, context.layout, scale=self.scale, p_dropout=p_dropout)
-        output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))  # [B, T, D]
+        output: Tensor = self.output(mixed.to(projected.dtype).transpose(1, 2).flatten(2))  # [B, T, D]
         return output

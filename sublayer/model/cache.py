@@ -10,21 +10,45 @@ from sublayer.errors import ConfigError
 
 
 class KeyValues:
-    """The keys and values of one executed attention, of which the first ``cache.length`` are filled."""
+    """The keys and values of one executed attention, of which the first ``cache.length`` are filled.
 
-    def __init__(self, cache: "Cache", shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+    Keys lie feature by feature, so that a query's product with all of them reads memory in order.
+    """
+
+    def __init__(
+        self, cache: "Cache", shape: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device
+    ) -> None:
         self._cache = cache
-        self._keys = torch.zeros(shape, dtype=dtype, device=device)
+        n_rows, n_heads, max_len, d_head = shape
+        self._keys = torch.zeros(n_rows, n_heads, d_head, max_len, dtype=dtype, device=device)
         self._values = torch.zeros(shape, dtype=dtype, device=device)
+        self._folded = self._keys.flatten(0, 1), self._values.flatten(0, 1)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type in which keys and values are kept."""
+        return self._keys.dtype
 
     def append(
         self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]
     ) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]:
         """Write the new keys and values behind the old ones and give all of them."""
-        start, end = self._cache.length, self._cache.length + k.shape[2]
-        self._keys[:, :, start:end] = k
-        self._values[:, :, start:end] = v
-        return self._keys[:, :, :end], self._values[:, :, :end]
+        end = self._write(k, v)
+        return self._keys.narrow(3, 0, end).transpose(2, 3), self._values.narrow(2, 0, end)
+
+    def append_folded(
+        self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]
+    ) -> tuple[Float[Tensor, "BH K S"], Float[Tensor, "BH S K"]]:
+        """Do the same, and give all of them as one batch of matrices, those of keys transposed."""
+        end = self._write(k, v)
+        keys, values = self._folded
+        return keys.narrow(2, 0, end), values.narrow(1, 0, end)
+
+    def _write(self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]) -> int:
+        start, n_new = self._cache.length, k.shape[2]
+        self._keys.narrow(3, start, n_new).copy_(k.transpose(2, 3))
+        self._values.narrow(2, start, n_new).copy_(v)
+        return start + n_new
 
 
 class Cache:

@@ -42,3 +42,21 @@ def test_a_step_goes_on_behind_a_forward_pass() -> None:
         model.last_logits(tokens[:, :6], cache)
         found = Stepper(model, 2)(tokens[:, 6], cache)
         torch.testing.assert_close(found, model(tokens).logits[:, 6], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("n_rows", [1, 3])
+@pytest.mark.parametrize("fields", [{"share": "all"}, {"ffn": "swiglu", "norm": "rms", "positions": "rotary"}], ids=str)
+def test_steps_round_no_worse_than_a_forward_pass(fields: dict[str, Any], n_rows: int, dtype: torch.dtype) -> None:
+    model = make_model(**fields)
+    tokens = torch.randint(VOCAB_SIZE, (n_rows, CONTEXT), generator=torch.Generator().manual_seed(3))
+    with torch.inference_mode():
+        exact = model(tokens).logits
+        model.to(dtype)
+        allowed = 2 * (model(tokens).logits.double() - exact).abs().max()
+        cache, step = Cache(model.config, n_rows, CONTEXT), Stepper(model, n_rows)
+        model.last_logits(tokens[:, :4], cache)
+        for place in range(4, CONTEXT):
+            found = step(tokens[:, place], cache)
+            assert found.dtype == dtype
+            assert (found.double() - exact[:, place]).abs().max() < allowed

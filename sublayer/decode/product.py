@@ -1,0 +1,45 @@
+"""Products of one or a few vectors with weights that stay as they are, in the layout that is read fastest.
+
+Generating is bound by reading weights. Measured on a CPU with AVX-512 against ``F.linear``: one vector in float32 reads
+a transposed matrix at up to twice the speed; several vectors, and bfloat16, are two to three times as fast with weights
+that oneDNN has packed. Either holds a copy of the weights.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+Product = Callable[[Tensor], Tensor]
+
+
+def takes_vectors(weight: Tensor, n_rows: int) -> bool:
+    """Whether a product takes one row as a vector ``[D]``, not as a matrix of one row."""
+    return n_rows == 1 and weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
+
+
+def make_product(matrix: Float[Tensor, "N D"], bias: Float[Tensor, " N"] | None, n_rows: int) -> Product:
+    """Give the function ``x -> matrix x + bias`` of ``n_rows`` rows ``[B, D]``, or of the vector that one row is."""
+    matrix, bias = matrix.detach(), None if bias is None else bias.detach()
+    if takes_vectors(matrix, n_rows):
+        transposed = matrix.t().contiguous().t()
+        if bias is None:
+            return lambda x: torch.mv(transposed, x)
+        return lambda x: torch.addmv(bias, transposed, x)
+    if _packs(matrix):
+        packed = torch.ops.mkldnn._reorder_linear_weight(matrix.contiguous(), n_rows)
+        apply = torch.ops.mkldnn._linear_pointwise
+        return lambda x: apply(x, packed, bias, "none", [], "")
+    return lambda x: F.linear(x, matrix, bias)
+
+
+def _packs(matrix: Tensor) -> bool:
+    """Whether oneDNN has packed products for a matrix; PyTorch's compiler calls them by the same names."""
+    if matrix.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    has_names = hasattr(torch.ops.mkldnn, "_reorder_linear_weight") and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    if matrix.dtype == torch.bfloat16:
+        return has_names and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return has_names and matrix.dtype == torch.float32
