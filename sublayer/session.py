@@ -17,7 +17,7 @@ from sublayer.evaluate.likelihood import score
 from sublayer.load import load
 from sublayer.model.transformer import build
 from sublayer.objective.causal import Causal
-from sublayer.train.allocator import keep_freed_memory
+from sublayer.train.allocator import allocate_for
 from sublayer.train.distributed import World
 from sublayer.train.machine import fastest_precision, remembered
 from sublayer.train.pace import measure_pace
@@ -100,7 +100,7 @@ def resolve(given: Recipe, data: Data, place: Place, *, steps: int | None = None
 def assemble(recipe: Recipe, data: Data, place: Place) -> Session:
     """Build the model of a resolved recipe, its objective and its optimizer."""
     if place.device.type == "cpu":
-        keep_freed_memory()
+        allocate_for(recipe.train)
     model = build(recipe.model, seed=recipe.train.seed).to(place.device)
     start_from(model, recipe.init)
     objective = Causal(model, recipe.objective, seed=recipe.train.seed).to(place.device)

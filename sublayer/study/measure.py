@@ -21,7 +21,7 @@ from sublayer.objective.causal import Causal
 from sublayer.study.fitting import fits_memory
 from sublayer.study.plan import Sized, StepTime
 from sublayer.study.resources import Resources
-from sublayer.train.allocator import keep_freed_memory
+from sublayer.train.allocator import allocate_for
 from sublayer.train.distributed import World
 from sublayer.train.machine import fastest_precision
 from sublayer.train.step import TrainStep
@@ -118,7 +118,7 @@ def train_step(recipe: Recipe, vocab_size: int, device: torch.device) -> TrainSt
     threads = recipe.train.threads or cores()
     torch.set_num_threads(threads)
     if device.type == "cpu":
-        keep_freed_memory()
+        allocate_for(recipe.train)
     train = resolve_train(recipe, steps=_STEPS, valid_tokens=context, is_gpu=device.type == "cuda", threads=threads)
     optimizer = resolve_optimizer(recipe.optimizer.model_copy(update={"warmup_steps": 1}), steps=_STEPS)
     resolved = recipe.model_copy(update={"model": config, "train": train, "optimizer": optimizer})

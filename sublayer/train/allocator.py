@@ -3,8 +3,19 @@
 import ctypes
 import sys
 
+from sublayer.config.train import TrainConfig
+
 # Parameters of mallopt, from glibc's malloc.h.
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
+_DEFAULT_THRESHOLD, _DEFAULT_MMAP_MAX = 1 << 17, 1 << 16
+
+
+def allocate_for(train: TrainConfig) -> None:
+    """Arrange for a run on a CPU to be fast, or to hold little where its blocks are computed again for that."""
+    if train.recompute == "none":
+        keep_freed_memory()
+    else:
+        return_freed_memory()
 
 
 def keep_freed_memory() -> None:
@@ -16,6 +27,14 @@ def keep_freed_memory() -> None:
     if (mallopt := _find("mallopt")) is not None:
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def return_freed_memory() -> None:
+    """Give every large block that is freed back to the system at once, where glibc allocates: slower, without holes."""
+    if (mallopt := _find("mallopt")) is not None:
+        mallopt(_M_MMAP_MAX, _DEFAULT_MMAP_MAX)
+        mallopt(_M_MMAP_THRESHOLD, _DEFAULT_THRESHOLD)  # fixed: by default it rises to the largest block freed
+        mallopt(_M_TRIM_THRESHOLD, _DEFAULT_THRESHOLD)
 
 
 def release_freed_memory() -> None:
