@@ -1,7 +1,9 @@
 """Who takes part: this project's own training step and those of its peers, all on the same terms.
 
 The same terms: sizes, tied embeddings, learned positions, dropout places (embedding, attention weights, the output of
-every sub-layer), loss over all positions, clipping at norm 1, fused AdamW, threads.
+every sub-layer), loss over all positions, clipping at norm 1, fused AdamW, threads. For ``char-t12``: ReLU, dropout of
+attention weights and hidden units, SGD with momentum and no clipping; positions in every layer and the losses of all
+layers are ours alone.
 """
 
 import itertools
@@ -27,7 +29,7 @@ Step = Callable[[int], object]
 
 @dataclass(frozen=True)
 class Size:
-    """A model and a global batch. ``tokenizer`` says what our recipe reads its text with."""
+    """A model and a global batch. ``tokenizer`` says what our recipe, ``recipe``, reads its text with."""
 
     d_model: int
     n_layers: int
@@ -36,6 +38,11 @@ class Size:
     sequences: int
     vocab_size: int
     tokenizer: Literal["bpe", "bytes"] = "bpe"
+    recipe: Literal["gpt", "char-t12"] = "gpt"
+
+    @property
+    def is_character_model(self) -> bool:
+        return self.recipe == "char-t12"
 
     @property
     def tokens_per_step(self) -> int:
@@ -51,6 +58,7 @@ class Size:
 SIZES = {
     "d256": Size(d_model=256, n_layers=6, n_heads=4, context=256, sequences=16, vocab_size=512),
     "d512": Size(d_model=512, n_layers=12, n_heads=8, context=512, sequences=4, vocab_size=8192),
+    "char-t12": Size(512, 12, 2, context=512, sequences=4, vocab_size=256, tokenizer="bytes", recipe="char-t12"),
     # For a GPU. The built-in corpus is too small for a vocabulary of this size; rows of the table are left unused.
     "gpt2": Size(d_model=768, n_layers=12, n_heads=12, context=1024, sequences=16, vocab_size=50257, tokenizer="bytes"),
 }
@@ -75,6 +83,11 @@ class Setup:
         return ", ".join(part for part in (self.precision, self.variant) if part)
 
 
+def contestants(size: str) -> list[str]:
+    """List who takes part in a case: for a model of characters, those that have its dropout and activation."""
+    return [OURS, X_TRANSFORMERS] if SIZES[size].is_character_model else list(VARIANTS)
+
+
 def setups(contestant: str, size: str, dropout: float, device: str) -> list[Setup]:
     """List the ways in which a contestant may run a case; its best one counts."""
     precisions: tuple[Literal["float32", "bfloat16"], ...] = ("bfloat16",) if device == "cuda" else PRECISIONS
@@ -94,8 +107,18 @@ def build_step(setup: Setup) -> Step:
 
 
 def our_recipe(setup: Setup) -> LoadedRecipe:
-    """Give the recipe that this project runs: the shipped ``gpt`` at the size of the case."""
+    """Give the recipe that this project runs: ``gpt`` at the size of the case, or ``char-t12``."""
     size = SIZES[setup.size]
+    run = {
+        "train.steps": 10_000,
+        "train.batch_sequences": size.sequences,
+        "train.precision": setup.precision,
+        "train.compile": setup.is_compiled,
+        "train.threads": torch.get_num_threads(),
+    }
+    if size.is_character_model:
+        dropout = {"model.dropout_attention": setup.dropout, "model.dropout_ffn": setup.dropout}
+        return load_recipe("char-t12", {"data.corpus": "python", **dropout, **run})
     vocabulary = {"data.vocab_size" if size.tokenizer == "bpe" else "model.vocab_size": size.vocab_size}
     return load_recipe(
         "gpt",
@@ -107,11 +130,7 @@ def our_recipe(setup: Setup) -> LoadedRecipe:
             "data.tokenizer": size.tokenizer,
             "data.context": size.context,
             "optimizer.lr": LEARNING_RATE,
-            "train.steps": 10_000,
-            "train.batch_sequences": size.sequences,
-            "train.precision": setup.precision,
-            "train.compile": setup.is_compiled,
-            "train.threads": torch.get_num_threads(),
+            **run,
             **vocabulary,
         },
     )
@@ -134,8 +153,8 @@ class PeerStep:
         self.setup = setup
         self.model = model.to(setup.device).train()
         self.forward: nn.Module = torch.compile(self.model) if setup.is_compiled else self.model
-        self.optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, (0.9, 0.95), weight_decay=0.1, fused=True)
         size, generator = SIZES[setup.size], torch.Generator().manual_seed(0)
+        self.optimizer = _optimizer(model, size)
         shape = (N_BATCHES, size.sequences, size.context + 1)
         self.windows = torch.randint(size.vocab_size, shape, generator=generator).to(setup.device)
 
@@ -147,7 +166,8 @@ class PeerStep:
             logits = getattr(logits, "logits", logits)  # [B, T, V]
             loss = F.cross_entropy(logits.flatten(0, 1), window[:, 1:].flatten())
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        if not SIZES[self.setup.size].is_character_model:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return loss.detach()
@@ -156,6 +176,12 @@ class PeerStep:
         if self.setup.precision == "float32":
             return nullcontext()
         return torch.autocast(self.setup.device, dtype=torch.bfloat16)
+
+
+def _optimizer(model: nn.Module, size: Size) -> torch.optim.Optimizer:
+    if size.is_character_model:
+        return torch.optim.SGD(model.parameters(), 3e-3, momentum=0.99, fused=True)
+    return torch.optim.AdamW(model.parameters(), LEARNING_RATE, (0.9, 0.95), weight_decay=0.1, fused=True)
 
 
 def _gpt2(size: Size, dropout: float, variant: str) -> nn.Module:
@@ -199,6 +225,10 @@ def _openai_gpt(size: Size, dropout: float, variant: str) -> nn.Module:
 def _x_transformers(size: Size, dropout: float, variant: str) -> nn.Module:
     from x_transformers import Decoder, TransformerWrapper
 
+    is_tied = not size.is_character_model
+    own = {"attn_sublayer_dropout": dropout, "ff_sublayer_dropout": dropout}
+    if size.is_character_model:
+        own = {"ff_dropout": dropout, "ff_custom_activation": nn.ReLU()}
     layers = Decoder(
         dim=size.d_model,
         depth=size.n_layers,
@@ -206,29 +236,29 @@ def _x_transformers(size: Size, dropout: float, variant: str) -> nn.Module:
         attn_dim_head=size.d_model // size.n_heads,
         attn_flash=variant == "flash",
         attn_dropout=dropout,
-        attn_sublayer_dropout=dropout,
-        ff_sublayer_dropout=dropout,
+        **own,
     )
     return TransformerWrapper(
         num_tokens=size.vocab_size,
         max_seq_len=size.context,
         attn_layers=layers,
-        emb_dropout=dropout,
-        tie_embedding=True,
+        emb_dropout=dropout if is_tied else 0.0,
+        tie_embedding=is_tied,
     )
 
 
 PRECISIONS: tuple[Literal["float32", "bfloat16"], ...] = ("float32", "bfloat16")
 OURS = "sublayer"
 GPT2 = "transformers GPT-2"
+X_TRANSFORMERS = "x-transformers"
 VARIANTS = {
     OURS: ("",),
     GPT2: ("sdpa", "eager"),
     "transformers OpenAI-GPT": ("",),
-    "x-transformers": ("flash", "no flash"),
+    X_TRANSFORMERS: ("flash", "no flash"),
 }
 _PEERS: dict[str, Callable[[Size, float, str], nn.Module]] = {
     GPT2: _gpt2,
     "transformers OpenAI-GPT": _openai_gpt,
-    "x-transformers": _x_transformers,
+    X_TRANSFORMERS: _x_transformers,
 }

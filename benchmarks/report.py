@@ -36,7 +36,9 @@ def describe_case(timings: Sequence[Timing]) -> dict[str, Any]:
         "dropout": setup.dropout,
         "contestants": [_describe(timing, ours) for timing in best.values()],
         "speed_over_fastest_peer": ours.median / peers[0].median,
-        "speed_over_transformers": ours.median / max(t.median for t in peers if "transformers " in t.setup.contestant),
+        "speed_over_transformers": min(
+            (ours.median / t.median for t in peers if "transformers " in t.setup.contestant), default=None
+        ),
         "memory_over_fastest_peer": ours.peak_bytes / peers[0].peak_bytes,
         "loading_share_of_a_step": (ours.loading_s or 0.0) * ours.median / SIZES[setup.size].tokens_per_step,
         "all_setups": [{**asdict(timing.setup), "tokens_per_s": timing.median} for timing in timings],
@@ -118,9 +120,10 @@ def _table(case: Mapping[str, Any]) -> list[str]:
 
 
 def _verdict(case: Mapping[str, Any]) -> str:
+    over = case["speed_over_transformers"]
+    transformers = "" if over is None else f"{over:.2f} times transformers (aim 1.5), "
     return (
-        f"{case['speed_over_fastest_peer']:.2f} times the fastest peer (aim 1.25), "
-        f"{case['speed_over_transformers']:.2f} times transformers (aim 1.5), "
+        f"{case['speed_over_fastest_peer']:.2f} times the fastest peer (aim 1.25), {transformers}"
         f"{case['memory_over_fastest_peer']:.2f} of the fastest peer's memory (aim 0.6); "
         f"loading data takes {case['loading_share_of_a_step']:.2%} of a step (aim below 2 %)."
     )
