@@ -3,7 +3,8 @@
     python benchmarks/generate_speed.py [--rounds 7] [--out FOLDER/NAME]
 
 All contestants continue the same prompt greedily, with a cache, by turns in one process; each at its best number of
-threads. Ours and transformers' must choose the same tokens in float32.
+threads. Ours and transformers' must choose the same tokens in float32. Then, for contexts of 64 to 1,024 tokens, the
+token behind a full context: one step with the cache against the whole context read again.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +35,8 @@ AIMS = {"float32": 2.0, "bfloat16": 3.0}
 
 @dataclass(frozen=True)
 class Size:
+    """A model to generate from."""
+
     d_model: int
     n_layers: int
     n_heads: int
@@ -46,7 +49,9 @@ class Size:
         )
 
 
-SIZES = (Size(256, 6, 4, 256, 512), Size(512, 12, 8, 512, 8192))
+SIZES = (Size(192, 6, 4, 128, 256), Size(256, 6, 4, 256, 512), Size(512, 12, 8, 512, 8192))
+CONTEXTS = (64, 128, 256, 512, 1024)
+N_BEHIND = 16
 Continue = Callable[[Tensor, int], Tensor]
 
 
@@ -165,6 +170,44 @@ def table(size: Size, batch: int, taking_part: list[Contestant], are_equal: bool
     return [*lines, "", f"Aim: {aims}. Ours and transformers' choose {same} tokens in float32.", ""]
 
 
+def recomputation(rounds: int) -> list[dict[str, float]]:
+    """Time a token at the end of a context, in seconds: a step behind the cache, and all of the context again."""
+    generator = torch.Generator().manual_seed(0)
+    results = []
+    for context in CONTEXTS:
+        model = make_model(Size(256, 6, 4, context, 256))
+        tokens = torch.randint(256, (1, context), generator=generator)
+        stepped, read_again = [], []
+        for _ in range(rounds):
+            stepped.append(_seconds_each(generate(model, tokens[:, : context - N_BEHIND], N_BEHIND, GREEDY)))
+            read_again.append(_seconds_each(generate(model, tokens, N_BEHIND, GREEDY, window="exact")))
+        results.append({"context": context, "step": statistics.median(stepped), "again": statistics.median(read_again)})
+    return results
+
+
+def _seconds_each(tokens: Iterator[Tensor]) -> float:
+    """Give the seconds of a token, those of the first left out: it has read the prompt."""
+    next(tokens)
+    begun = time.perf_counter()
+    n_tokens = sum(1 for _ in tokens)
+    return (time.perf_counter() - begun) / n_tokens
+
+
+def recomputation_table(results: list[dict[str, float]]) -> list[str]:
+    return [
+        f"**A token behind a full context: d 256, 6 layers, float32, batch 1, {torch.get_num_threads()} threads**",
+        "",
+        "| context | a step, ms | the context again, ms | times |",
+        "| ---: | ---: | ---: | ---: |",
+        *(
+            f"| {each['context']:,.0f} | {1e3 * each['step']:.2f} | {1e3 * each['again']:.2f} "
+            f"| {each['again'] / each['step']:.1f} |"
+            for each in results
+        ),
+        "",
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
@@ -185,10 +228,14 @@ def main() -> None:
             print("\n".join(lines[-12:]), flush=True)
             results.append({"size": str(size), "batch": batch, "equal": are_equal, "tokens_per_s": {
                 f"{each.name}, {each.precision}": each.tokens_per_s for each in taking_part}})  # fmt: skip
+    torch.set_num_threads(cores())
+    again = recomputation(options.rounds)
+    lines += recomputation_table(again)
+    print("\n".join(recomputation_table(again)))
     if options.out is not None:
         options.out.with_suffix(".md").write_text("\n".join(lines))
         options.out.with_suffix(".json").write_text(
-            json.dumps({"environment": lines[0], "cases": results}, indent=1) + "\n"
+            json.dumps({"environment": lines[0], "cases": results, "recomputation": again}, indent=1) + "\n"
         )
 
 

@@ -3,7 +3,7 @@
 import codecs
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -44,7 +44,8 @@ def command(
         ),
     ] = "exact",
     precision: Annotated[
-        Literal["float32", "bfloat16"], typer.Option("--precision", help="Of the weights and all arithmetic.")
+        Literal["float32", "bfloat16"],
+        typer.Option("--precision", help="Of weights and arithmetic; bfloat16 is faster."),
     ] = "float32",
     device: Annotated[
         str | None, typer.Option("--device", help="cpu, cuda, cuda:1 ... Default: the GPU where there is one.")
@@ -72,18 +73,9 @@ def command(
     shows = batch == 1 and not as_json
     texts = [_Text(tokenizer, stop or [], shows=shows) for _ in range(batch)]
     begun = time.perf_counter()
-    n_steps = 0
-    for chosen in generate(model, rows, tokens, sampling, seed=seed, window=window, context=_context(run)):
-        if shows and n_steps == 0:
-            _write(prompt)  # not before: the model may refuse it
-        n_steps += 1
-        for text, token in zip(texts, chosen.tolist(), strict=True):
-            text.add(token)
-        if all(text.is_over for text in texts):
-            break
+    chosen = generate(model, rows, tokens, sampling, seed=seed, window=window, context=_context(run))
+    n_steps = _go_on(texts, (each.tolist() for each in chosen), first=prompt if shows else "")
     seconds = time.perf_counter() - begun
-    for text in texts:
-        text.end()
     if shows:
         _write("\n")
         say(f"{n_steps} tokens, {n_steps / seconds:,.0f} a second")
@@ -128,6 +120,22 @@ class _Text:
         if self._shows and end > self._n_shown:
             _write(self.text[self._n_shown : end])
             self._n_shown = end
+
+
+def _go_on(texts: list[_Text], chosen: Iterable[list[int]], *, first: str) -> int:
+    """Add tokens to every text until all are over; ``first`` is shown once the model has taken the prompt."""
+    n_steps = 0
+    for tokens in chosen:
+        if n_steps == 0:
+            _write(first)
+        n_steps += 1
+        for text, token in zip(texts, tokens, strict=True):
+            text.add(token)
+        if all(text.is_over for text in texts):
+            break
+    for text in texts:
+        text.end()
+    return n_steps
 
 
 def _tokenizer(run: Path, model: "Transformer") -> "Tokenizer":
