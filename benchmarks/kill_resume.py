@@ -21,11 +21,11 @@ from pathlib import Path
 RECIPES = {
     "gpt": [],
     "modern": ["train.evaluate_steps=7"],
-    "char-small": ["model.n_layers=3", "model.dropout_ffn=0.1"],
+    "char-small": ["model.dropout_ffn=0.1"],
     "macaron": ["optimizer.kind=sgd", "optimizer.lr=0.1", "data.windows=shuffled"],
 }
 SETTINGS = [
-    *("model.d_model=64", "model.n_layers=2", "model.dropout=0.1", "data.context=64", "data.corpus=python"),
+    *("model.d_model=64", "model.n_layers=3", "model.dropout=0.1", "data.context=64", "data.corpus=python"),
     *("train.steps=120", "train.checkpoint_steps=10", "train.micro_batch_sequences=4", "train.evaluate_tokens=4096"),
     *("train.threads=1", "train.precision=float32"),
 ]

@@ -53,7 +53,11 @@ AUXILIARY = {"model.n_layers": 3, "objective.auxiliary": "layers", "objective.ta
 """Losses of which some stop on the way, and leave parameters without gradients."""
 
 
-@pytest.mark.parametrize("settings", [{}, AUXILIARY], ids=["plain", "auxiliary"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, AUXILIARY, {**AUXILIARY, "train.recompute": "blocks"}],
+    ids=["plain", "auxiliary", "recomputed"],
+)
 def test_two_processes_give_the_losses_and_weights_of_one(run, tmp_path, text_path, settings):
     run("one", {"model.dropout": 0.0, **settings})
     result = subprocess.run(command(tmp_path / "two", text_path, settings), capture_output=True, text=True, timeout=240)
