@@ -29,7 +29,7 @@ from sublayer.interop.huggingface import export_huggingface
 from sublayer.model.transformer import Transformer, build
 from sublayer.train.machine import processor
 
-PROMPT_TOKENS = 16
+PROMPT_TOKENS, NEW_TOKENS = 16, 240
 AIMS = {"float32": 2.0, "bfloat16": 3.0}
 
 
@@ -134,7 +134,7 @@ def contestants(size: Size) -> list[Contestant]:
 def run_case(size: Size, batch: int, rounds: int) -> tuple[list[Contestant], bool]:
     generator = torch.Generator().manual_seed(0)
     prompt = torch.randint(size.vocab_size, (batch, PROMPT_TOKENS), generator=generator)
-    n_tokens = size.context - PROMPT_TOKENS
+    n_tokens = min(NEW_TOKENS, size.context - PROMPT_TOKENS)
     taking_part = contestants(size)
     for each in taking_part:
         speeds = {}

@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import io
 import os
 import signal
 import sys
@@ -54,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     to do. A bug is raised as it is.
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without some character shows another
     try:
         with _stopped_like_ctrl_c():
             return _run(words)

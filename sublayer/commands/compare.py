@@ -89,7 +89,7 @@ def _differences(results: "Results") -> str:
     def row(difference: "Difference") -> list[str]:
         detectable = difference.detectable
         return [
-            difference.arm,
+            wording.comparison(results, difference),
             wording.format_signed(difference.mean, decimals),
             wording.format_interval(difference.low, difference.high, decimals),
             wording.format_p(difference.p),

@@ -34,7 +34,7 @@ def command(
     stop: Annotated[
         list[str] | None, typer.Option("--stop", help="End where this text appears; it is left out. Repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of what is drawn.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Of what is drawn.")] = 0,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Continuations, drawn side by side.")] = 1,
     window: Annotated[
         Literal["exact", "rolling"],
@@ -45,7 +45,7 @@ def command(
     ] = "exact",
     precision: Annotated[
         Literal["float32", "bfloat16"],
-        typer.Option("--precision", help="Of weights and arithmetic; bfloat16 is faster."),
+        typer.Option("--precision", help="Of weights and arithmetic; bfloat16 is faster where models are wide."),
     ] = "float32",
     device: Annotated[
         str | None, typer.Option("--device", help="cpu, cuda, cuda:1 ... Default: the GPU where there is one.")
@@ -65,6 +65,8 @@ def command(
     from sublayer.train.machine import choose_device
 
     sampling = Sampling(temperature, top_k, top_p)
+    if temperature == 0.0 and batch > 1:
+        raise ConfigError(f"--batch {batch} would give the same text {batch} times with --temperature 0: leave out one")
     chosen_device = choose_device(None) if device is None else check_device(device)
     model = load(run, device=chosen_device, dtype=getattr(torch, precision))
     tokenizer = _tokenizer(run, model)
@@ -81,7 +83,10 @@ def command(
         say(f"{n_steps} tokens, {n_steps / seconds:,.0f} a second")
         return
     result = {"prompt": prompt, "texts": [text.text for text in texts], "tokens": n_steps, "seconds": seconds}
-    emit(result, as_json, _render)
+    if as_json:
+        emit(result, as_json, _render)
+    else:
+        _write(f"{_render(result)}\n")  # as it is, to the last no-break space
 
 
 class _Text:

@@ -44,7 +44,8 @@ class Sampling:
         """Choose a token for each row."""
         if self.temperature == 0.0:
             return logits.argmax(-1)
-        shares = torch.softmax(self._kept(logits.double() / self.temperature), -1)
+        logits = logits.double() - logits.amax(-1, keepdim=True)  # at most 0, so that no temperature overflows
+        shares = torch.softmax(self._kept(logits / self.temperature), -1)
         if self.top_p is not None:
             ordered, order = shares.sort(dim=-1, descending=True, stable=True)
             # A token stays unless those before it reach p: the most probable always does.

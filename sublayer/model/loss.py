@@ -40,7 +40,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             nats, shares = _cross_entropy(logits, targets[chunk])
             total += nats
             if grad_bias is not None:
-                grad_bias += (shares * is_counted[chunk]).sum(0)
+                with torch.autocast(hidden.device.type, enabled=False):
+                    grad_bias += is_counted[chunk, 0].to(shares.dtype) @ shares
             errors = shares.to(rows.dtype)
             grad_hidden[chunk] = (errors @ columns) * is_counted[chunk]
             grad_matrix += errors.t() @ (rows * is_counted[chunk])
@@ -69,7 +70,9 @@ def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[tup
         chunk = slice(start, start + n_rows)
         rows = hidden[chunk].to(narrow)
         logits = rows @ columns.t()
-        yield chunk, rows, columns, logits if bias is None else logits + bias
+        if bias is not None:
+            logits = logits + bias  # not beside those without it
+        yield chunk, rows, columns, logits
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

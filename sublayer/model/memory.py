@@ -209,7 +209,16 @@ def _loss_saved(step: Pass) -> int:
     classifiers = n_classifiers(config, step.objective)
     classifier = FLOAT32_BYTES * (n_rows * config.d_model + vocab_size * (config.d_model + 1))
     norm = 0 if config.final_norm == "none" else step.n_tokens * _norm(config)
+    if norm and _keeps_block_inputs(step):
+        norm -= step.n_tokens * FLOAT32_BYTES * config.d_model
     return own + sum(classifiers) * classifier + sum(n > 0 for n in classifiers[:-1]) * norm
+
+
+def _keeps_block_inputs(step: Pass) -> bool:
+    """Whether a block keeps the very tensor that the block below it gave."""
+    config = step.config
+    is_kept = step.recomputes or (config.norm_order == "pre" and config.norm != "none")
+    return is_kept and config.positions != "learned-per-layer"
 
 
 def _predicting(step: Pass) -> int:

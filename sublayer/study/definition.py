@@ -1,7 +1,7 @@
 """A study: its arms, how they are matched and how many seeds, from a study's file or from a recipe and what varies."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +27,8 @@ Overrides = Sequence[str] | Mapping[str, Any]
 class Study:
     """Arms, the first of them the baseline, and the rules by which they are compared.
 
-    ``name`` is the study's or the recipe's. ``n_seeds`` is None where nobody said how many.
+    ``name`` is the study's or the recipe's. ``n_seeds`` is None where nobody said how many. ``against`` maps an arm to
+    the one that it is compared with, where that is not the baseline.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Study:
     match: Rule
     n_seeds: int | None
     arms: tuple[Arm, ...]
+    against: Mapping[str, str] = field(default_factory=dict)
 
 
 class ScaleTable(Table):
@@ -46,9 +48,10 @@ class ScaleTable(Table):
 
 
 class ArmTable(Table):
-    """One of ``[[arms]]``: a name, and the settings that set it apart."""
+    """One of ``[[arms]]``: a name, what sets it apart, and the arm that it is compared with, if not the first."""
 
     name: str = Field(min_length=1)
+    against: str | None = None
     set: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -121,7 +124,20 @@ def _read_study(path: Path, overrides: Overrides, scale: Scale | None) -> Study:
             raise ConfigError(f"{key} is what the arms of {path.stem} differ in: leave out {key}={show(given[key])}")
         arms.append(make_arm(table.name, base, settings))
     check_distinct(arms)
-    return Study(path.stem, file.title, file.source, file.match, file.seeds, tuple(arms))
+    return Study(path.stem, file.title, file.source, file.match, file.seeds, tuple(arms), _against(path, file.arms))
+
+
+def _against(path: Path, arms: Sequence[ArmTable]) -> dict[str, str]:
+    names = [arm.name for arm in arms]
+    against = {arm.name: arm.against for arm in arms if arm.against is not None}
+    for name, other in against.items():
+        if other not in names or other == name:
+            raise ConfigError(f"{path.stem}: arm {name} is against {other}, which is not another arm of it")
+        if name == names[0]:
+            raise ConfigError(
+                f"{path.stem}: arm {name} is the first, which others are compared with: leave out against"
+            )
+    return against
 
 
 def _base(path: Path, scale: ScaleTable, overrides: Overrides) -> LoadedRecipe:

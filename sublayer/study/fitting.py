@@ -69,13 +69,16 @@ def smallest_change(
     Tried in order: micro-batches smaller than ``sequences``, and then activations computed again, which change nothing
     that is learned; fewer blocks; a narrower model; each with the largest value that fits.
     """
-    for change in _changes(loaded.recipe, sequences):
+
+    def is_enough(change: tuple[str, ...]) -> bool:
         try:
-            recipe = vary(loaded, change).recipe
+            return bool(fits(vary(loaded, change).recipe))
         except ConfigError:  # a width that the recipe's other settings do not take
-            continue
-        if fits(recipe):
-            return change
+            return False
+
+    for change in filter(is_enough, _changes(loaded.recipe, sequences)):
+        alone = tuple(setting for setting in change if setting.startswith("model."))
+        return alone if alone and is_enough(alone) else change  # what saves memory alone may not be what is needed
     return None
 
 

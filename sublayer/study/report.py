@@ -71,6 +71,7 @@ def render_report(results: Results) -> str:
         n_failed=f"{len(results.failures)} run{'s' if len(results.failures) > 1 else ''} failed",
         forest=lay_out_forest(results),
         matched=wording.MATCHED[results.match],
+        others_too=any(difference.baseline != results.baseline for difference in results.differences),
         direction="Lower" if results.metric.is_lower_better else "Higher",
         any_marked=any(arm.is_mismatched for arm in results.arms),
         changed=[arm for arm in results.arms if arm.matched or arm.tuned],
@@ -91,7 +92,9 @@ def lay_out_forest(results: Results) -> Forest:
     """Place every interval, mean and seed on one axis that holds them and 0."""
     by_name = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in results.arms}
     pairs = {
-        difference.arm: [by_name[difference.arm][seed] - by_name[results.baseline][seed] for seed in difference.seeds]
+        difference.arm: [
+            by_name[difference.arm][seed] - by_name[difference.baseline][seed] for seed in difference.seeds
+        ]
         for difference in results.differences
     }
     ends = [end for difference in results.differences for end in (difference.low, difference.high) if end is not None]
@@ -153,4 +156,5 @@ def _filters(results: Results) -> dict[str, Callable[..., Any]]:
         "quantity": wording.format_quantity,
         "duration": wording.format_duration,
         "more_seeds": wording.more_seeds,
+        "comparison": lambda difference: wording.comparison(results, difference),
     }

@@ -176,7 +176,7 @@ def _results(
         baseline=baseline,
         n_seeds=n_seeds,
         arms=arms,
-        differences=tuple(compare_arms(baseline, values, metric, planned_seeds=n_seeds)),
+        differences=tuple(compare_arms(baseline, values, metric, planned_seeds=n_seeds, against=study.against)),
         failures=collect_failures(runs),
         reproduction=Reproduction(command, *describe_environment(runs)),
         notes=notes,

@@ -56,18 +56,24 @@ class Difference:
 
 
 def compare_arms(
-    baseline: str, values: Mapping[str, Mapping[int, float]], metric: Metric, *, planned_seeds: int
+    baseline: str,
+    values: Mapping[str, Mapping[int, float]],
+    metric: Metric,
+    *,
+    planned_seeds: int,
+    against: Mapping[str, str] | None = None,
 ) -> list[Difference]:
-    """Compare every arm with the baseline, paired by seed.
+    """Compare every arm with the baseline, or with the arm that ``against`` names for it, paired by seed.
 
     ``values`` maps an arm's name to the metric of each seed that finished. The correction counts every arm but the
     baseline, finished or not. Raises ConfigError for fewer than two ``planned_seeds``.
     """
+    with_whom = {arm: (against or {}).get(arm, baseline) for arm in values if arm != baseline}
     if planned_seeds < 2:
         raise ConfigError(f"seeds = {planned_seeds} is too few to compare: an interval needs at least 2")
-    others = [arm for arm in values if arm != baseline]
     differences = [
-        _difference(arm, baseline, values[arm], values[baseline], metric, n_comparisons=len(others)) for arm in others
+        _difference(arm, other, values[arm], values[other], metric, n_comparisons=len(with_whom))
+        for arm, other in with_whom.items()
     ]
     adjusted = holm([difference.p_raw for difference in differences])
     return [

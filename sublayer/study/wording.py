@@ -48,10 +48,12 @@ def headline(results: Results) -> str:
     if len(results.differences) == 1:
         statement = statements(results)[0]
         return f"{statement.arm} {statement.predicate} {statement.baseline}{statement.short}"
+    baselines = {difference.baseline for difference in results.differences}
     found = [(verdict, [d.arm for d in results.differences if d.verdict == verdict]) for verdict in _VERBS]
-    if len(results.differences) > FEW:
+    if len(results.differences) > FEW or len(baselines) > 1:
         counts = [f"{len(arms)} {verdict}" for verdict, arms in found if arms]
-        return f"Of {len(results.differences)} arms compared with {results.baseline}: {_enumerate(counts)}"
+        whom = results.baseline if len(baselines) == 1 else "another each"
+        return f"Of {len(results.differences)} arms compared with {whom}: {_enumerate(counts)}"
     clauses: list[str] = []
     for verdict, arms in found:
         if arms:
@@ -60,6 +62,13 @@ def headline(results: Results) -> str:
             than = f" {against} {results.baseline}" if says_against else ""
             clauses.append(f"{_enumerate(arms)} {one if len(arms) == 1 else many}{than}")
     return "; ".join(clauses)
+
+
+def comparison(results: Results, difference: Difference) -> str:
+    """Name a comparison by its arm, and by what the arm is compared with where that is not the first."""
+    if difference.baseline == results.baseline:
+        return difference.arm
+    return f"{difference.arm}, against {difference.baseline}"
 
 
 def conditions(results: Results) -> str:

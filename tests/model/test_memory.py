@@ -15,6 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from sublayer.config.layers import load_recipe
 from sublayer.config.length import resolve_optimizer, resolve_train
+from sublayer.config.objective import CausalObjective
 from sublayer.config.optimizer import OptimizerConfig, SgdConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
@@ -72,12 +73,20 @@ def kept_storages(sizes: dict[int, int]) -> Iterator[None]:
 @pytest.mark.parametrize("fields", MODELS, ids=str)
 def test_what_autograd_keeps_is_what_is_said(fields: dict[str, Any], precision: str) -> None:
     step = make_pass(fields, precision)
-    objective = Causal(build(step.config, seed=0)).train()
-    ids = torch.randint(VOCAB_SIZE, (SEQUENCES, CONTEXT + 1))
-    batch = Batch(ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), None)
+    check_saved(step)
+
+
+def check_saved(step: Pass) -> None:
+    objective = Causal(build(step.config, seed=0), step.objective).train()
+    n_ahead = step.objective.targets
+    ids = torch.randint(VOCAB_SIZE, (SEQUENCES, CONTEXT + n_ahead))
+    targets = [ids[:, ahead : ahead + CONTEXT].contiguous() for ahead in range(1, n_ahead + 1)]
+    batch = Batch(
+        ids[:, :CONTEXT].contiguous(), targets[0], None, further=torch.stack(targets[1:]) if targets[1:] else None
+    )
     sizes: dict[int, int] = {}
-    with kept_storages(sizes), torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16"):
-        total = objective(batch)["lm"]
+    with kept_storages(sizes), torch.autocast("cpu", dtype=torch.bfloat16, enabled=step.precision == "bfloat16"):
+        total = sum(objective(batch).values(), torch.zeros(()))
     for parameter in objective.parameters():
         sizes.pop(parameter.untyped_storage().data_ptr(), None)
     assert total.requires_grad
@@ -94,8 +103,9 @@ def make_step(step: Pass, optimizer: OptimizerConfig, n_passes: int) -> TrainSte
     filled = {"model": step.config, "train": train, "optimizer": resolve_optimizer(optimizer, steps=9)}
     ids, starts = np.zeros(2000, dtype=np.int64), np.zeros(1, dtype=np.int64)
     split = Split("train", TokenStore(ids, starts, starts, len(ids), "", is_lossless=True), ByteTokenizer(), ("",))
-    windows = Windows(split, context=step.context, batch_sequences=batch, seed=0, boundaries="ignore")
-    objective = Causal(build(step.config, seed=0))
+    n_ahead = step.objective.targets
+    windows = Windows(split, context=step.context, batch_sequences=batch, seed=0, boundaries="ignore", n_ahead=n_ahead)
+    objective = Causal(build(step.config, seed=0), step.objective)
     return TrainStep(
         recipe.model_copy(update=filled), objective, windows, device=torch.device("cpu"), world=World(rank=0, size=1)
     )
@@ -147,6 +157,25 @@ with PeakMemory(torch.device("cpu")) as measured:
 said = step_memory(recipe, 256, find_resources("cpu"))
 print(json.dumps([said.total - said.weights, measured.bytes]))
 """
+
+
+OBJECTIVES = [CausalObjective(auxiliary="layers", targets=2), CausalObjective(positions="last")]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=["auxiliary", "last"])
+@pytest.mark.parametrize("fields", [MODELS[0], MODELS[4], MODELS[5]], ids=str)
+def test_other_losses_keep_and_allocate_what_is_said(
+    fields: dict[str, Any], objective: CausalObjective, precision: str
+) -> None:
+    optimizer = SgdConfig(lr=1e-2, momentum=0.9)
+    for recomputes in (False, True):
+        step = replace(make_pass(fields, precision), objective=objective, recomputes=recomputes)
+        take_step = make_step(step, optimizer, 2)
+        take_step(0)
+        said = training_memory(step, optimizer, n_passes=2)
+        assert said.tensors - said.weights - said.optimizer == pytest.approx(allocated_peak(take_step), rel=0.1)
+    check_saved(replace(step, recomputes=False))
 
 
 CHARACTERS = (

@@ -175,3 +175,15 @@ def _recorded_values() -> list[float]:
         arm["values"] for path in sorted(RECORDS.rglob("results.json")) for arm in json.loads(path.read_text())["arms"]
     ]
     return max(arms, key=len, default=[])
+
+
+def test_an_arm_may_be_compared_with_another_than_the_baseline() -> None:
+    values = {
+        name: dict(enumerate(numbers)) for name, numbers in {"a": [1, 2, 3], "b": [5, 6, 7.5], "c": [7, 9, 11]}.items()
+    }
+    b, c = compare_arms("a", values, BITS_PER_BYTE, planned_seeds=3, against={"c": "b"})
+    assert (b.arm, b.baseline, c.arm, c.baseline) == ("b", "a", "c", "b")
+    assert c.mean == pytest.approx((2 + 3 + 3.5) / 3)
+    (alone,) = compare_arms("b", {"b": values["b"], "c": values["c"]}, BITS_PER_BYTE, planned_seeds=3)
+    assert c.p_raw == alone.p_raw
+    assert c.low is not None and alone.low is not None and c.low < alone.low  # corrected for two comparisons
