@@ -3,8 +3,8 @@
     python benchmarks/generate_speed.py [--rounds 7] [--out FOLDER/NAME]
 
 All contestants continue the same prompt greedily, with a cache, by turns in one process; each at its best number of
-threads. Ours and transformers' must choose the same tokens in float32. Then, for contexts of 64 to 1,024 tokens, the
-token behind a full context: one step with the cache against the whole context read again.
+threads. Ours and transformers' have the same weights, and the table says whether they choose the same tokens. Then, for
+contexts of 64 to 1,024 tokens, the last tokens of a context: a step with the cache against reading the context again.
 """
 
 import argparse

@@ -119,3 +119,25 @@ def test_every_shipped_study_loads(name: str) -> None:
     study = load_study(name)
     assert study.title
     assert len(study.arms) >= 2
+
+
+@pytest.mark.parametrize(
+    ("against", "message"),
+    [("three", "is against three, which is not another arm"), ("two", "is against two, which is not another arm")],
+)
+def test_an_arm_is_against_another_arm_of_its_study(tmp_path: Path, against: str, message: str) -> None:
+    path = tmp_path / "study.toml"
+    text = """[scale.cpu]
+recipe = "gpt"
+[[arms]]
+name = "one"
+[[arms]]
+name = "two"
+against = "one"
+set = { model.ffn = "relu" }
+"""
+    path.write_text(text)
+    assert load_study(str(path)).against == {"two": "one"}
+    path.write_text(text.replace('against = "one"', f'against = "{against}"'))
+    with pytest.raises(ConfigError, match=message):
+        load_study(str(path))
