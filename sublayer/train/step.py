@@ -17,6 +17,9 @@ from sublayer.train.optimizer import build_optimizer, clip_gradient, set_learnin
 from sublayer.train.schedule import learning_rate
 from sublayer.train.seeding import seed_dropout
 
+_OTHER_GRAPHS = 8
+"""Graphs of an objective beside one for each block whose losses stop: what PyTorch allows by default."""
+
 
 @dataclass(frozen=True)
 class StepResult:
@@ -43,6 +46,7 @@ class TrainStep:
         objective.model.decoder.recomputes = recipe.train.recompute == "blocks"
         self._forward: nn.Module = objective
         if recipe.train.compile:
+            allow_graphs(recipe.model.n_layers + _OTHER_GRAPHS)
             objective.compile()
         if world.size > 1:
             self._forward = DistributedDataParallel(
@@ -110,6 +114,13 @@ class TrainStep:
         if isinstance(self._forward, DistributedDataParallel) and not is_last:
             return self._forward.no_sync()
         return nullcontext()
+
+
+def allow_graphs(number: int) -> None:
+    """Let a compiled function have so many graphs; beyond its limit PyTorch goes on without compiling."""
+    import torch._dynamo
+
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, number)
 
 
 def resolved(value: int | None) -> int:

@@ -1,5 +1,7 @@
 """The terms of the causal objective are the losses that the paper describes, for as long as it keeps them."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -157,3 +159,40 @@ def test_flops_count_each_loss_for_as_long_as_it_lasts() -> None:
 def test_a_loss_without_meaning_or_effect_is_refused(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_recipe("gpt", settings)
+
+
+COMPILED = """
+import sys, torch, torch._dynamo
+from torch._dynamo.utils import counters
+from sublayer.config.layers import load_recipe
+from sublayer.config.objective import CausalObjective
+from sublayer.config.resolve import resolve_model
+from sublayer.data.batches import Batch
+from sublayer.model.transformer import build
+from sublayer.objective.causal import Causal
+from sublayer.train.step import allow_graphs
+
+n_layers = 10
+fields = {"model.n_layers": n_layers, "model.d_model": 16}
+model = build(resolve_model(load_recipe("gpt", fields).recipe.model, vocab_size=32, context=8), seed=0)
+objective = Causal(model, CausalObjective(auxiliary="layers")).train()
+ids = torch.randint(32, (2, 9))
+allow_graphs(int(sys.argv[1]))
+objective.compile(backend="eager")
+for step in range(2 * n_layers):
+    objective.begin(step, 2 * n_layers)
+    objective(Batch(ids[:, :-1], ids[:, 1:]))
+print(counters["frames"]["ok"], counters["frames"]["total"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("allowed", "is_whole"), [(0, False), (18, True)])
+def test_every_set_of_terms_is_compiled_where_so_many_are_allowed(allowed: int, is_whole: bool) -> None:
+    # In a process of its own: annotations that are checked cannot be compiled.
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED, str(allowed)], capture_output=True, text=True, check=True, timeout=120
+    )
+    n_compiled, n_asked = map(int, done.stdout.split())
+    assert (n_compiled == n_asked) is is_whole
+    assert n_compiled == (10 if is_whole else 8)
