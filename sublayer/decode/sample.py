@@ -81,8 +81,10 @@ def generate(
     ``rolling`` reads the newer half of them again whenever the window is full, so that a token costs about two steps
     and sees between half and all of the context. Deterministic in weights, prompt and ``seed``.
 
-    Raises ConfigError where the prompt is empty or longer than the context.
+    Raises ConfigError where the prompt is empty or longer than the context, or the model would drop units out.
     """
+    if model.training:
+        raise ConfigError("the model is in training mode, with dropout: call model.eval() before generating")
     longest = model.config.max_len if context is None else context
     assert longest is not None, "a saved config is resolved"
     _check_prompt(prompt, longest)

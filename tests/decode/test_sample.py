@@ -116,3 +116,9 @@ def test_a_sampling_without_meaning_is_refused(values: dict[str, Any], message: 
 def test_a_prompt_that_cannot_be_read_is_refused(n_prompt: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         next(generate(make_model(), torch.zeros(1, n_prompt, dtype=torch.long), 1, GREEDY))
+
+
+def test_a_model_in_training_mode_is_refused() -> None:
+    model = make_model().train()
+    with pytest.raises(ConfigError, match="training mode"):
+        next(generate(model, torch.zeros(1, 1, dtype=torch.long), 1, GREEDY))
