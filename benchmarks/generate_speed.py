@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from contestants import Size
 from torch import Tensor
 
 from sublayer.config.cores import cores
@@ -33,23 +34,8 @@ PROMPT_TOKENS, NEW_TOKENS = 16, 240
 AIMS = {"float32": 2.0, "bfloat16": 3.0}
 
 
-@dataclass(frozen=True)
-class Size:
-    """A model to generate from."""
-
-    d_model: int
-    n_layers: int
-    n_heads: int
-    context: int
-    vocab_size: int
-
-    def __str__(self) -> str:
-        return (
-            f"d {self.d_model}, {self.n_layers} layers, {self.n_heads} heads, T {self.context}, V {self.vocab_size:,}"
-        )
-
-
-SIZES = (Size(192, 6, 4, 128, 256), Size(256, 6, 4, 256, 512), Size(512, 12, 8, 512, 8192))
+SHAPES = ((192, 6, 4, 128, 256), (256, 6, 4, 256, 512), (512, 12, 8, 512, 8192))
+SIZES = [Size(*shape[:4], sequences=rows, vocab_size=shape[4]) for shape in SHAPES for rows in (1, 16)]
 CONTEXTS = (64, 128, 256, 512, 1024)
 N_BEHIND = 16
 Continue = Callable[[Tensor, int], Tensor]
@@ -131,9 +117,9 @@ def contestants(size: Size) -> list[Contestant]:
     ]
 
 
-def run_case(size: Size, batch: int, rounds: int) -> tuple[list[Contestant], bool]:
+def run_case(size: Size, rounds: int) -> tuple[list[Contestant], bool]:
     generator = torch.Generator().manual_seed(0)
-    prompt = torch.randint(size.vocab_size, (batch, PROMPT_TOKENS), generator=generator)
+    prompt = torch.randint(size.vocab_size, (size.sequences, PROMPT_TOKENS), generator=generator)
     n_tokens = min(NEW_TOKENS, size.context - PROMPT_TOKENS)
     taking_part = contestants(size)
     for each in taking_part:
@@ -151,10 +137,10 @@ def run_case(size: Size, batch: int, rounds: int) -> tuple[list[Contestant], boo
     return taking_part, are_equal
 
 
-def table(size: Size, batch: int, taking_part: list[Contestant], are_equal: bool) -> list[str]:
+def table(size: Size, taking_part: list[Contestant], are_equal: bool) -> list[str]:
     peer = next(each for each in taking_part if each.name.startswith("transformers") and each.precision == "float32")
     lines = [
-        f"**{size}, batch {batch}**",
+        f"**{size}**",
         "",
         "| generation | precision | threads | tokens/s | slowest to fastest round | times transformers in float32 |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
@@ -175,7 +161,7 @@ def recomputation(rounds: int) -> list[dict[str, float]]:
     generator = torch.Generator().manual_seed(0)
     results = []
     for context in CONTEXTS:
-        model = make_model(Size(256, 6, 4, context, 256))
+        model = make_model(Size(256, 6, 4, context, sequences=1, vocab_size=256))
         tokens = torch.randint(256, (1, context), generator=generator)
         stepped, read_again = [], []
         for _ in range(rounds):
@@ -222,12 +208,11 @@ def main() -> None:
     ]
     results = []
     for size in SIZES:
-        for batch in (1, 16):
-            taking_part, are_equal = run_case(size, batch, options.rounds)
-            lines += table(size, batch, taking_part, are_equal)
-            print("\n".join(lines[-12:]), flush=True)
-            results.append({"size": str(size), "batch": batch, "equal": are_equal, "tokens_per_s": {
-                f"{each.name}, {each.precision}": each.tokens_per_s for each in taking_part}})  # fmt: skip
+        taking_part, are_equal = run_case(size, options.rounds)
+        lines += table(size, taking_part, are_equal)
+        print("\n".join(lines[-12:]), flush=True)
+        speeds = {f"{each.name}, {each.precision}": each.tokens_per_s for each in taking_part}
+        results.append({"size": str(size), "equal": are_equal, "tokens_per_s": speeds})
     torch.set_num_threads(cores())
     again = recomputation(options.rounds)
     lines += recomputation_table(again)
