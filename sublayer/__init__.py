@@ -1,4 +1,4 @@
-"""Compose, pre-train and fairly compare Transformer language models.
+"""Compose, pre-train, generate with and fairly compare Transformer language models.
 
 ``sublayer.train`` and ``sublayer.load`` are functions that share their names with the modules behind them; once such a
 module has been imported, it is called in the function's place and does the same.

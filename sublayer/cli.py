@@ -133,7 +133,7 @@ def _group(
         bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """Compose, pre-train and fairly compare Transformer language models."""
+    """Compose, pre-train, generate with and fairly compare Transformer language models."""
 
 
 def _not_wanted() -> None:

@@ -1,8 +1,8 @@
 """Products of one or a few vectors with weights that stay as they are, in the layout that is read fastest.
 
-Generating is bound by reading weights. Measured on a CPU with AVX-512 against ``F.linear``: one vector in float32 reads
-a transposed matrix at up to twice the speed; several vectors, and bfloat16, are two to three times as fast with weights
-that oneDNN has packed. Either holds a copy of the weights.
+Generating is bound by reading weights. On a CPU one vector in float32 reads a transposed matrix faster than
+``F.linear`` reads it as it is; several vectors, and bfloat16, gain from weights that oneDNN has packed. Either holds a
+copy of the weights. What it gives as a whole: ``benchmarks/generate_speed.py``.
 """
 
 from collections.abc import Callable

@@ -24,9 +24,9 @@ _GELU_PART = 1 << 17
 _HOLES, _HOLES_AGAIN = 0.3, 0.5
 """What the C library's allocator holds beside a step's tensors, as a share of those that come and go: memory that is
 free but in pieces too small for the next tensor; more in float32 with several passes, where each finds the tensors of
-the last in its way. Right within 8 % over whole processes of 9 recipes of 10 to 920 MB of weights."""
+the last in its way. The tests hold whole processes to 10 % of it."""
 _BESIDE_RETURNED: dict[Precision, float] = {"float32": 0.0, "bfloat16": 0.1}
-"""The same where blocks are computed again, for which freed memory goes back at once: right within 5 %."""
+"""The same where blocks are computed again, for which freed memory goes back at once."""
 _CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}
 
 
