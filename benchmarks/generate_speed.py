@@ -27,7 +27,8 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.decode.sample import GREEDY, generate
 from sublayer.interop.huggingface import export_huggingface
-from sublayer.model.transformer import Transformer, build
+from sublayer.model.build import build
+from sublayer.model.transformer import Transformer
 from sublayer.train.machine import processor
 
 PROMPT_TOKENS, NEW_TOKENS = 16, 240

@@ -8,6 +8,7 @@ import torch
 
 from sublayer.data.tokenizer import load_tokenizer
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.model.build import compose
 from sublayer.model.saved import CONFIG_NAME, FORMAT, load_weights
 from sublayer.model.transformer import Transformer
 from sublayer.train.checkpoint import MANIFEST, checkpoint_path, newest_checkpoint, read_state, verify_checkpoint
@@ -30,7 +31,7 @@ def load(path: str | Path, device: str | torch.device = "cpu", dtype: torch.dtyp
     folder = find_model(Path(path))
     config, tensors = load_weights(folder, device=str(check_device(device)))
     with torch.device("meta"):
-        model = Transformer(config)
+        model = compose(config)
     model.load_state_dict(tensors, assign=True)
     if dtype is not None:
         model = model.to(dtype)

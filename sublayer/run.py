@@ -11,8 +11,9 @@ from sublayer.config.layers import LoadedRecipe, load_recipe
 from sublayer.config.length import derived_fields
 from sublayer.config.paths import anchored
 from sublayer.config.resolve import resolve_model
+from sublayer.model.build import build
 from sublayer.model.saved import save_model
-from sublayer.model.transformer import Transformer, build
+from sublayer.model.transformer import Transformer
 from sublayer.record import describe_run
 from sublayer.run_folder import RunFolder, default_folder
 from sublayer.session import Place, Session, assemble, prepare_data, resolve

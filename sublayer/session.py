@@ -15,7 +15,7 @@ from sublayer.data.prepare import Data, prepare
 from sublayer.errors import ConfigError
 from sublayer.evaluate.likelihood import score
 from sublayer.load import load
-from sublayer.model.transformer import build
+from sublayer.model.build import build
 from sublayer.objective.causal import Causal
 from sublayer.train.allocator import allocate_for
 from sublayer.train.distributed import World

@@ -15,8 +15,9 @@ from sublayer.config.written import dump_recipe
 from sublayer.data.tokenizer import train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.load import find_recipe, load
+from sublayer.model.build import build
 from sublayer.model.saved import save_model
-from sublayer.model.transformer import Transformer, build
+from sublayer.model.transformer import Transformer
 from sublayer.train.checkpoint import checkpoint_path, write_checkpoint
 
 TOKENIZER = {"tokenizer.json": train_tokenizer("bytes", ()).serialize()}

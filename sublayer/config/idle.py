@@ -8,7 +8,7 @@ from sublayer.config.block import Entry, parse_block
 from sublayer.config.catalog import declarations, extra
 from sublayer.config.data import source_names
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve import entries
+from sublayer.config.resolve import entries, head_activation, is_factorised
 from sublayer.config.settings import Setting, where
 from sublayer.config.wording import show
 from sublayer.errors import ConfigError
@@ -79,6 +79,10 @@ def _has_plain_ffn(recipe: Recipe) -> bool:
     return any(entry.variant == "" for entry in parse_block(recipe.model.block, default_ffn=""))
 
 
+def _head_follows_ffn(recipe: Recipe) -> bool:
+    return recipe.model.head == "transform" and recipe.model.head_activation == "ffn"
+
+
 def _split_is_used(recipe: Recipe) -> bool:
     return not (recipe.data.valid_path and recipe.data.test_path)
 
@@ -88,17 +92,34 @@ def _has_unpublished_text(recipe: Recipe) -> bool:
     return recipe.data.path is not None or not corpora or any(name not in PUBLISHED_SPLITS for name in corpora)
 
 
+def _has_gelu_entry(recipe: Recipe) -> bool:
+    return any(entry.variant in ("gelu", "geglu") for entry in entries(recipe.model))
+
+
+def _has_gelu_head(recipe: Recipe) -> bool:
+    return recipe.model.head == "transform" and head_activation(recipe.model) == "gelu"
+
+
 def _rotary_turns(recipe: Recipe) -> bool:
     return recipe.model.positions != "rotary" or _ATTENTION.holds(recipe)
 
 
 _ATTENTION = Use("the block has an attention entry", _has(lambda entry: entry.name == "attention"), ("model.block",))
+_FACTORISED = Use(
+    "model.d_embed differs from model.d_model, or model.project_embeddings is always",
+    lambda recipe: is_factorised(recipe.model),
+    ("model.d_embed", "model.project_embeddings"),
+)
 _FFN = Use("the block has an ffn entry", _has(lambda entry: entry.name == "ffn"), ("model.block",))
-_PLAIN_FFN = Use("an ffn entry of the block names no variant", _has_plain_ffn, ("model.block",))
+_PLAIN_FFN = Use(
+    "an ffn entry of the block names no variant, or a transform head follows it",
+    lambda recipe: _has_plain_ffn(recipe) or _head_follows_ffn(recipe),
+    ("model.block",),
+)
 _GELU = Use(
-    "an ffn entry is gelu or geglu",
-    _has(lambda entry: entry.variant in ("gelu", "geglu")),
-    ("model.ffn", "model.block"),
+    "an ffn entry is gelu or geglu, or a transform head has gelu",
+    lambda recipe: _has_gelu_entry(recipe) or _has_gelu_head(recipe),
+    ("model.ffn", "model.block", "model.head"),
 )
 _TRAINED = Use(
     "data.tokenizer is bpe or characters",
@@ -117,6 +138,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "model.dropout_ffn": (_FFN,),
     "model.ffn": (_PLAIN_FFN,),
     "model.gelu": (_GELU,),
+    "model.embedding_projection": (_FACTORISED,),
     "data.split": (
         Use(
             "valid_path and test_path are not both given",

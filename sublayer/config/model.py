@@ -10,7 +10,11 @@ FfnName = Literal["relu", "gelu", "swish", "glu", "bilinear", "reglu", "geglu", 
 class ModelConfig(Table):
     """The architecture. Every paper's idea is a field, and the fields are orthogonal."""
 
-    kind: Literal["decoder"] = field("decoder", "What the stack is: a decoder predicts the next token.")
+    kind: Literal["decoder", "encoder"] = field(
+        "decoder",
+        "What the stack is: a decoder sees what is before a token, an encoder what is on both sides of it.",
+        selects=True,
+    )
     n_layers: int = field(6, "Executed blocks; blocks that share weights count each time.", unit="blocks", ge=1)
     d_model: int = field(256, "Width of the residual stream.", unit="features", ge=1)
     n_heads: int = field(4, "Attention heads.", unit="heads", ge=1)
@@ -30,6 +34,23 @@ class ModelConfig(Table):
         unit="features",
         derived="d_model",
         ge=1,
+    )
+    embedding_projection: Literal["tokens", "sum"] = field(
+        "tokens",
+        "What a factorised embedding projects to d_model: the token vectors, or their sum with positions and segments, "
+        "which are then d_embed wide, after its norm and dropout (ALBERT).",
+    )
+    project_embeddings: Literal["as-needed", "always"] = field(
+        "as-needed",
+        "Whether the projections of the embedding and of a linear head also stand where d_embed equals d_model.",
+    )
+    embedding_norm: bool = field(
+        False, "Whether a norm with parameters follows the sum of embeddings.", needs={"norm": ("layer", "rms")}
+    )
+    segments: Literal["none", "both", "second"] = field(
+        "none",
+        "Which segments of a pair have a learned vector, added to the embeddings; second: the first's is zero.",
+        needs={"kind": ("encoder",)},
     )
     block: str | List = field(
         "transformer",
@@ -84,6 +105,25 @@ class ModelConfig(Table):
         needs={"share": ("all", "attention", "ffn")},
         ge=1,
     )
+    head: Literal["linear", "transform"] = field(
+        "linear",
+        "From hidden states to logits: a matrix, or first a linear map to d_embed with activation and norm (BERT).",
+    )
+    head_activation: Literal["ffn", "relu", "gelu", "swish"] = field(
+        "ffn",
+        "Activation of a transform head; ffn: that of model.ffn, gelu where it is gated.",
+        needs={"head": ("transform",)},
+    )
+    pooler: Literal["none", "tanh"] = field(
+        "none",
+        "What makes one vector of a text: its first hidden state, or a tanh layer on it.",
+        needs={"kind": ("encoder",)},
+    )
+    sentence_classes: Literal[0, 1, 2] = field(
+        0,
+        "Outputs of the head that judges whether a pair's second text follows its first: none, one (logistic), two.",
+        needs={"kind": ("encoder",)},
+    )
     tie_embeddings: bool = field(True, "Whether the token table is also the output matrix.")
     embedding_scale: Literal["none", "sqrt"] = field(
         "none", "Multiply token embeddings by nothing or by the square root of their width."
@@ -108,14 +148,18 @@ class ModelConfig(Table):
         ge=0.0,
         lt=1.0,
     )
-    init: Literal["normal", "scaled", "xavier"] = field(
+    init: Literal["normal", "scaled", "truncated", "xavier", "kaiming"] = field(
         "scaled",
-        "Initial weights: normal with init_std (GPT-1); the same with residual outputs divided by the root of the "
-        "number of sub-layers (GPT-2); Xavier uniform with N(0, 1/d_embed) embeddings (fairseq).",
+        "Initial weights: normal with init_std (GPT-1); scaled: the same with residual outputs divided by the root of "
+        "the number of sub-layers (GPT-2); truncated: normal, cut at two init_std (BERT); Xavier uniform with "
+        "N(0, 1/d_embed) embeddings (fairseq); kaiming: normal, feed-forward networks by their fan-in (Macaron BERT).",
         selects=True,
     )
     init_std: float = field(
-        0.02, "Standard deviation of the initial weights.", needs={"init": ("normal", "scaled")}, gt=0.0
+        0.02,
+        "Standard deviation of the initial weights, before any cut.",
+        needs={"init": ("normal", "scaled", "truncated")},
+        gt=0.0,
     )
     vocab_size: int | None = field(
         None, "Rows of the token table.", unit="tokens", derived="the tokenizer's vocabulary", ge=1

@@ -43,15 +43,35 @@ def entries(model: ModelConfig) -> tuple[Entry, ...]:
     return parse_block(model.block, default_ffn=model.ffn)
 
 
+def is_factorised(model: ModelConfig) -> bool:
+    """Whether projections stand between the token table's width and the model's."""
+    return model.project_embeddings == "always" or (model.d_embed or model.d_model) != model.d_model
+
+
+def embedding_width(model: ModelConfig) -> int:
+    """The width of the sum of token, position and segment vectors."""
+    return (model.d_embed or model.d_model) if model.embedding_projection == "sum" else model.d_model
+
+
+def head_activation(model: ModelConfig) -> str:
+    """The activation of a transform head: relu, gelu or swish."""
+    if model.head_activation != "ffn":
+        return model.head_activation
+    return "gelu" if model.ffn in GATED else model.ffn
+
+
 def check_model(model: ModelConfig) -> None:
     """Raise ConfigError where two fields of a model contradict each other, naming both."""
     names = [entry.name for entry in entries(model)]
     if "cross" in names:
-        raise ConfigError("model.block has a cross entry, which model.kind = decoder has nothing to attend to with")
+        raise ConfigError(
+            f"model.block has a cross entry, but model.kind = {model.kind} has nothing for it to attend to"
+        )
     if "attention" in names:
         _check_heads(model)
-    if model.positions == "sinusoidal" and model.d_model % 2:
-        raise ConfigError(f"model.positions = sinusoidal needs an even model.d_model, not {model.d_model}")
+    if model.positions == "sinusoidal" and embedding_width(model) % 2:
+        name = "d_embed" if model.embedding_projection == "sum" and model.d_embed else "d_model"
+        raise ConfigError(f"model.positions = sinusoidal needs an even model.{name}, not {embedding_width(model)}")
     if model.norm == "none" and model.final_norm in ("affine", "plain"):
         raise ConfigError(f"model.final_norm = {model.final_norm} contradicts model.norm = none")
     if model.share != "none":

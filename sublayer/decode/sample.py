@@ -11,7 +11,7 @@ from torch import Tensor
 from sublayer.decode.step import Stepper
 from sublayer.errors import ConfigError
 from sublayer.model.cache import Cache
-from sublayer.model.transformer import Transformer
+from sublayer.model.decoder import Decoder
 
 Window = Literal["exact", "rolling"]
 
@@ -65,7 +65,7 @@ GREEDY = Sampling(temperature=0.0)
 
 @torch.inference_mode()
 def generate(
-    model: Transformer,
+    model: Decoder,
     prompt: Int[Tensor, "B P"],
     n_tokens: int,
     sampling: Sampling,
@@ -101,7 +101,7 @@ def generate(
 class _Reader:
     """Gives the logits behind a text that grows, reading what is new of it where it can."""
 
-    def __init__(self, model: Transformer, n_rows: int, context: int, window: Window) -> None:
+    def __init__(self, model: Decoder, n_rows: int, context: int, window: Window) -> None:
         self._model, self._n_rows, self._context, self._window = model, n_rows, context, window
         self._cache = self._new_cache()
         self._step = Stepper(model, n_rows)

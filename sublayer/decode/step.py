@@ -13,10 +13,10 @@ from sublayer.decode.product import Product, make_product, takes_vectors
 from sublayer.model.attention import Attention
 from sublayer.model.block import Sublayer
 from sublayer.model.cache import Cache, KeyValues
+from sublayer.model.decoder import Decoder
 from sublayer.model.feedforward import FeedForward
 from sublayer.model.linear import Linear, StackedLinear
 from sublayer.model.positions import Rotation
-from sublayer.model.transformer import Transformer
 
 Function = Callable[[Tensor, KeyValues | None, Rotation | None], Tensor]
 
@@ -24,35 +24,35 @@ Function = Callable[[Tensor, KeyValues | None, Rotation | None], Tensor]
 class Stepper:
     """Adds one token to every row of a cache without padding, and gives the logits of the next."""
 
-    def __init__(self, model: Transformer, n_rows: int) -> None:
+    def __init__(self, model: Decoder, n_rows: int) -> None:
         self._model = model
         self._n_rows = n_rows
         self._is_vector = takes_vectors(model.embedding.weight, n_rows)
-        unrolled = [[self._sublayer(each) for each in sets] for sets in model.decoder.sublayers]  # type: ignore[attr-defined]
+        unrolled = [[self._sublayer(each) for each in sets] for sets in model.stack.sublayers]  # type: ignore[attr-defined]
         self._layers = [
-            [(place, unrolled[place][index]) for place, index in enumerate(slots)] for slots in model.decoder.slots
+            [(place, unrolled[place][index]) for place, index in enumerate(slots)] for slots in model.stack.slots
         ]
         matrix, bias = model.output_projection()
         self._output = make_product(matrix, bias, n_rows)
-        self._to_embedding = None if model.head.projection is None else self._linear(model.head.projection)
+        self._narrow = None if model.head.projection is None else self._linear(model.head.projection)
 
     def __call__(self, tokens: Int[Tensor, " B"], cache: Cache) -> Float[Tensor, "B V"]:
         """Take the step. Raises ConfigError where the cache is full."""
         cache.check(1)
         model, place = self._model, cache.length
         positions = torch.tensor([place], device=tokens.device)
-        x = model.embedding(tokens[:, None])[:, 0]  # [B, D]
+        x = model.embed(tokens[:, None], positions)[:, 0]  # [B, D]
         rotation = model.positions.rotation_at(positions, x.dtype)
         if self._is_vector:
             x = x[0]
         for layer, sublayers in enumerate(self._layers):
-            if (added := model.positions.vectors(layer, positions, x.dtype)) is not None:
+            if layer > 0 and (added := model.positions.vectors(layer, positions, x.dtype)) is not None:
                 x = x + added[0]
             for entry, step in sublayers:
                 x = step(x, cache.kept(layer, entry), rotation)
         cache.advance(1, None)
         x = model.final_norm(x)
-        logits = self._output(x if self._to_embedding is None else self._to_embedding(x))
+        logits = self._output(x if self._narrow is None else model.head.finish(self._narrow(x)))
         return logits[None] if self._is_vector else logits
 
     def _sublayer(self, sublayer: Sublayer) -> Function:

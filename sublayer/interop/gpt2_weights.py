@@ -9,9 +9,9 @@ from torch import Tensor
 from sublayer.config.model import ModelConfig
 from sublayer.errors import CheckpointError
 from sublayer.interop.gpt2_config import is_tied
+from sublayer.model.build import compose
 from sublayer.model.positions import sinusoids
 from sublayer.model.stack import slot
-from sublayer.model.transformer import Transformer
 
 _PREFIX = "transformer."
 _HEAD = "lm_head.weight"
@@ -53,7 +53,7 @@ def read_weights(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str
     """
     found = {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items() if not name.endswith(_IGNORED)}
     with torch.device("meta"):
-        shapes = {name: tensor.shape for name, tensor in Transformer(config).state_dict().items()}
+        shapes = {name: tensor.shape for name, tensor in compose(config).state_dict().items()}
     pairs = [*_pairs(config), Pair(_POSITIONS, "positions.tables.0.weight")]
     if config.tie_embeddings:
         _check_tied(found)

@@ -20,6 +20,7 @@ from sublayer.interop.gpt2_folder import (
 )
 from sublayer.interop.gpt2_tokenizer import read_tokenizer, tokenizer_files
 from sublayer.interop.gpt2_weights import read_weights, write_weights
+from sublayer.model.build import compose
 from sublayer.model.cost import need
 from sublayer.model.saved import save_model
 from sublayer.model.transformer import Transformer
@@ -47,7 +48,7 @@ def read_gpt2(folder: Path) -> Transformer:
     """Read the GPT-2 language model of a HuggingFace folder, in evaluation mode, with its tokenizer if it has one."""
     config = read_config(read_json(folder / CONFIG))
     with torch.device("meta"):
-        model = Transformer(config)
+        model = compose(config)
     model.load_state_dict(read_weights(read_tensors(folder), config), assign=True)
     model.tokenizer = read_tokenizer(folder, vocab_size=need(config.vocab_size))
     return model.eval()

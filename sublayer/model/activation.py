@@ -22,9 +22,9 @@ CUBIC = 0.044715 * LINEAR
 PART = 1 << 17
 
 
-def build_activation(name: ActivationName, gelu: Literal["exact", "tanh"]) -> Activation:
+def build_activation(name: str, gelu: Literal["exact", "tanh"]) -> Activation:
     """Give the function of a name; ``gelu`` says which form of GELU is meant. Swish has a slope of 1: it is SiLU."""
-    activations: dict[ActivationName, Activation] = {
+    activations: dict[str, Activation] = {
         "relu": F.relu,
         "gelu": tanh_gelu if gelu == "tanh" else partial(F.gelu, approximate="none"),
         "swish": F.silu,

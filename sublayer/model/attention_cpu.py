@@ -22,7 +22,8 @@ def attend_blockwise(
     """Average values by ``softmax(scale * q k)`` of ``[B, H, T, K]`` queries and ``[B, H, S, K]`` keys and values.
 
     Under ``is_causal`` the last query sees every key, each earlier one a key less; ``mask`` ``[B, 1, T, S]`` must then
-    agree. Attention weights are dropped with probability ``p_dropout``, rounded to a multiple of 2**-15.
+    agree; one row of it stands for all queries. Attention weights are dropped with probability ``p_dropout``, rounded
+    to a multiple of 2**-15.
     """
     n_heads = q.shape[1]
     bias = _score_bias(q, k.shape[2], is_causal=is_causal, mask=mask)
@@ -32,7 +33,7 @@ def attend_blockwise(
 
 
 def _score_bias(q: Tensor, n_keys: int, *, is_causal: bool, mask: Tensor | None) -> Tensor | None:
-    """Make what is added to scores, 0 or minus infinity: [T, S], or [B H, T, S] under a mask."""
+    """Make what is added to scores, 0 or minus infinity: [T, S], or [B H, T or 1, S] under a mask."""
     n_queries = q.shape[2]
     if mask is not None:
         bias = torch.zeros(mask.shape, dtype=q.dtype).masked_fill_(~mask, float("-inf"))
@@ -69,7 +70,7 @@ class _Attend(torch.autograd.Function):
         out, saved = torch.empty_like(q), []
         n_dropped, is_training = round(p_dropout * 2**15), any(ctx.needs_input_grad)
         for rows, keys in _blocks(q.shape[1], k.shape[1], is_causal):
-            scores = _scores(q[:, rows], k[:, keys], None if bias is None else bias[..., rows, keys], scale)
+            scores = _scores(q[:, rows], k[:, keys], _part(bias, rows, keys), scale)
             weights = torch.softmax(scores, -1)
             del scores
             if n_dropped:
@@ -102,6 +103,12 @@ class _Attend(torch.autograd.Function):
             grad_q[:, rows] = torch.bmm(grad_scores, k[:, keys])
             grad_k[:, keys] += torch.bmm(grad_scores.transpose(1, 2), q[:, rows])
         return grad_q.mul_(ctx.scale), grad_k.mul_(ctx.scale), grad_v, None, None, None, None
+
+
+def _part(bias: Tensor | None, rows: slice, keys: slice) -> Tensor | None:
+    if bias is None:
+        return None
+    return bias[..., keys] if bias.shape[-2] == 1 else bias[..., rows, keys]
 
 
 def _scores(q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -> Tensor:

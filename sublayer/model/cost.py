@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sublayer.config.block import Entry
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import NEXT_TOKEN, ObjectiveConfig
-from sublayer.config.resolve import GATED, entries
+from sublayer.config.resolve import GATED, entries, is_factorised
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,6 @@ def n_copies(config: ModelConfig, entry: Entry) -> int:
     if config.share in ("all", entry.name):
         return config.share_groups * config.share_inner
     return config.n_layers
-
-
-def is_factorised(config: ModelConfig) -> bool:
-    """Whether projections stand between the token table's width and the model's."""
-    return config.d_embed != config.d_model
 
 
 def need(value: int | None) -> int:

@@ -12,14 +12,15 @@ class Layout:
     """Where the tokens of a batch stand and which of them see each other.
 
     ``positions`` count real tokens from the start of each row (of each document, where documents are kept apart); one
-    axis stands for all rows. ``mask`` is True where a query may attend to a key and is complete: it contains causality.
-    None masks nothing beyond ``is_causal``, under which a query sees the keys up to its own place, the last query all.
+    axis stands for all rows. ``mask`` is True where a query may attend to a key and is complete: it contains causality;
+    one row of it stands for all queries. None masks nothing beyond ``is_causal``, under which a query sees the keys up
+    to its own place, the last query all.
     ``n_keys`` counts the keys, those of earlier calls included.
     """
 
     positions: Int[Tensor, "B T"] | Int[Tensor, " T"]
     is_causal: bool
-    mask: Bool[Tensor, "B 1 T S"] | None
+    mask: Bool[Tensor, "B 1 T S"] | Bool[Tensor, "B 1 1 S"] | None
     n_keys: int
 
     @classmethod
@@ -57,6 +58,33 @@ class Layout:
         # A padded query sees itself, so that no row of the softmax is empty.
         allowed |= key_places == query_places
         return cls(positions, True, allowed[:, None], n_keys)
+
+    @classmethod
+    def bidirectional(
+        cls,
+        tokens: Int[Tensor, "B T"],
+        mask: Bool[Tensor, "B T"] | None = None,
+        document_ids: Int[Tensor, "B T"] | None = None,
+    ) -> "Layout":
+        """Lay out a batch in which each token sees all of its row, or of its document.
+
+        ``mask`` is True at real tokens; padding is seen by no real token, and what is computed there means nothing.
+        ``document_ids`` keep apart runs of equal ids: attention and positions restart with each.
+        """
+        n_tokens, device = tokens.shape[1], tokens.device
+        if mask is None and document_ids is None:
+            return cls(torch.arange(n_tokens, device=device), False, None, n_tokens)
+        is_real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+        starts = _document_starts(tokens, document_ids)
+        positions = _positions(is_real, starts)
+        if document_ids is None:
+            # A row of padding alone sees itself, so that no softmax is empty.
+            allowed = (is_real | ~is_real.any(1, keepdim=True))[:, None]  # [B, 1, S]
+        else:
+            document = starts.cumsum(1)
+            allowed = (document[:, :, None] == document[:, None, :]) & is_real[:, None, :]
+            allowed |= torch.eye(n_tokens, dtype=torch.bool, device=device)
+        return cls(positions, False, allowed[:, None], n_tokens)
 
 
 def _document_starts(tokens: Int[Tensor, "B T"], document_ids: Int[Tensor, "B T"] | None) -> Bool[Tensor, "B T"]:

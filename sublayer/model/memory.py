@@ -11,8 +11,8 @@ from sublayer.config.block import Entry
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import NEXT_TOKEN, ObjectiveConfig
 from sublayer.config.optimizer import OptimizerConfig, SgdConfig
-from sublayer.config.resolve import GATED, entries
-from sublayer.model.cost import count_parameters, entry_parameters, is_factorised, n_classifiers, n_copies, need
+from sublayer.config.resolve import GATED, entries, is_factorised
+from sublayer.model.cost import count_parameters, entry_parameters, n_classifiers, n_copies, need
 
 Precision = Literal["float32", "bfloat16"]
 DeviceKind = Literal["cpu", "cuda"]

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import embedding_width
 from sublayer.errors import ConfigError
 from sublayer.model.layout import Layout
 from sublayer.model.roles import Role
@@ -88,21 +89,16 @@ class Positions(nn.Module):
         assert config.d_head is not None, "the config is not resolved"
         assert config.max_len is not None, "the config is not resolved"
         self.scheme, self.max_len = config.positions, config.max_len
-        self.d_model, self.d_head, self.rotary_base = config.d_model, config.d_head, config.rotary_base
+        self.d_head, self.rotary_base = config.d_head, config.rotary_base
+        self.width = embedding_width(config)
         n_tables = {"learned": 1, "learned-per-layer": config.n_layers}.get(config.positions, 0)
-        self.tables = nn.ModuleList(PositionTable(config.max_len, config.d_model) for _ in range(n_tables))
+        widths = [self.width, *[config.d_model] * (n_tables - 1)][:n_tables]
+        self.tables = nn.ModuleList(PositionTable(config.max_len, width) for width in widths)
 
-    def add(self, x: Float[Tensor, "B T D"], layer: int, layout: Layout) -> Float[Tensor, "B T D"]:
-        """Add what the scheme adds before block ``layer``.
-
-        Raises ConfigError where a position is beyond the table.
-        """
-        if layer >= len(self.tables) and not (self.scheme == "sinusoidal" and layer == 0):
-            return x
-        self._check(layout)
-        vectors = self.vectors(layer, layout.positions, x.dtype)
-        assert vectors is not None, "there is something to add"
-        return x + vectors
+    def add(self, x: Float[Tensor, "B T D"], layer: int, positions: Int[Tensor, "*B T"]) -> Float[Tensor, "B T D"]:
+        """Add what the scheme adds before block ``layer``, at positions that it has (see ``check``)."""
+        vectors = self.vectors(layer, positions, x.dtype)
+        return x if vectors is None else x + vectors
 
     def vectors(self, layer: int, positions: Int[Tensor, "*B T"], dtype: torch.dtype) -> Float[Tensor, "*B T D"] | None:
         """Compute what the scheme adds before block ``layer`` at positions that it has; None for nothing."""
@@ -110,7 +106,7 @@ class Positions(nn.Module):
             table: PositionTable = self.tables[layer]  # type: ignore[assignment]
             return table.vectors(positions)
         if self.scheme == "sinusoidal" and layer == 0:
-            return sinusoids(positions, d_model=self.d_model, dtype=dtype)
+            return sinusoids(positions, d_model=self.width, dtype=dtype)
         return None
 
     def rotation(self, layout: Layout, dtype: torch.dtype) -> Rotation | None:
@@ -123,7 +119,10 @@ class Positions(nn.Module):
             return None
         return rotation(positions, d_head=self.d_head, base=self.rotary_base, dtype=dtype)
 
-    def _check(self, layout: Layout) -> None:
+    def check(self, layout: Layout) -> None:
+        """Raise ConfigError where an input is longer than what the scheme has vectors for."""
+        if not self.tables and self.scheme != "sinusoidal":
+            return
         # Positions are read back from the device only where padding leaves it open whether they fit.
         if layout.n_keys <= self.max_len:
             return

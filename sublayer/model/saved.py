@@ -16,6 +16,7 @@ from torch import Tensor
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import check_model
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.model.build import compose
 from sublayer.model.transformer import Transformer
 
 FORMAT, VERSION = "sublayer", 1
@@ -67,7 +68,7 @@ def load_weights(folder: Path, *, device: str = "cpu") -> tuple[ModelConfig, dic
 def check_weights(config: ModelConfig, tensors: Mapping[str, Tensor], *, source: str) -> None:
     """Raise CheckpointError where tensors are not those of the config's model: names, or shapes with both values."""
     with torch.device("meta"):
-        expected = {name: list(value.shape) for name, value in Transformer(config).state_dict().items()}
+        expected = {name: list(value.shape) for name, value in compose(config).state_dict().items()}
     for name in expected.keys() - tensors.keys():
         raise CheckpointError(f"{source} has no {name}, which its config asks for; name another model")
     for name in tensors.keys() - expected.keys():

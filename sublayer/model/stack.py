@@ -64,7 +64,7 @@ class Stack(nn.Module):
         captured = {0: x} if 0 in capture else {}
         for layer in range(len(self.slots)):
             if layer > 0:
-                x = positions.add(x, layer, context.layout)
+                x = positions.add(x, layer, context.layout.positions)
             if self.recomputes and torch.is_grad_enabled():
                 x = checkpoint(self._run, layer, x, context, cache, use_reentrant=False)
             else:

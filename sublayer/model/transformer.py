@@ -1,20 +1,18 @@
-"""The model: token ids in, logits out."""
+"""What decoders and encoders are: an embedding stage, a stack of blocks, a final norm, a head over the vocabulary."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from sublayer.config.model import ModelConfig
 from sublayer.model.cache import Cache
 from sublayer.model.context import Context
 from sublayer.model.dropout import dropout
-from sublayer.model.embedding import TokenEmbedding
+from sublayer.model.embedding import SegmentTable, TokenEmbedding
 from sublayer.model.heads import VocabularyHead
-from sublayer.model.init import initialise
 from sublayer.model.layout import Layout
 from sublayer.model.norm import build_norm
 from sublayer.model.positions import Positions
@@ -23,9 +21,14 @@ from sublayer.model.stack import Stack
 
 @dataclass(frozen=True)
 class Output:
-    """What calling a model gives: unnormalised log-probabilities of the next token."""
+    """What calling a model gives: unnormalised log-probabilities.
+
+    ``logits``: a decoder's are of the next token, an encoder's of the token in each place. ``sentence_logits``, where
+    an encoder has such a head: whether a pair's second text does not follow its first.
+    """
 
     logits: Float[Tensor, "B T V"]
+    sentence_logits: Float[Tensor, "B C"] | None = None
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,10 @@ class Hidden:
 
 
 class Transformer(nn.Module):
-    """A decoder, composed as its config says. The config is resolved; weights start unset (``build`` sets them)."""
+    """A model composed as its config says: what its kinds share. The config is resolved; weights start unset.
+
+    ``sublayer.model.build`` makes the kind that a config asks for. The stack is named ``decoder`` or ``encoder``.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -46,8 +52,12 @@ class Transformer(nn.Module):
         self.config = config
         self.tokenizer: Any = None
         self.embedding = TokenEmbedding(config)
+        self.segment_table = None if config.segments == "none" else SegmentTable(config)
         self.positions = Positions(config)
-        self.decoder = Stack(config)
+        self.embedding_norm = build_norm(
+            config.norm if config.embedding_norm else "none", self.positions.width, eps=config.norm_eps, affine=True
+        )
+        self.add_module(config.kind, Stack(config))
         final_kind = "none" if config.final_norm == "none" else config.norm
         self.final_norm = build_norm(
             final_kind, config.d_model, eps=config.norm_eps, affine=config.final_norm == "affine"
@@ -55,42 +65,43 @@ class Transformer(nn.Module):
         self.head = VocabularyHead(config)
         self.p_embedding = config.dropout_embedding
 
-    def forward(
-        self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None, *, cache: Cache | None = None
-    ) -> Output:
-        """Compute the logits of the token after each one.
+    @property
+    def stack(self) -> Stack:
+        """The blocks."""
+        stack = getattr(self, self.config.kind)
+        assert isinstance(stack, Stack), "every kind has its stack"
+        return stack
 
-        ``mask`` is True at real tokens. With a ``cache`` the tokens stand behind those of earlier calls and are added
-        to it. Raises ConfigError where the input is longer than the cache or than the table of positions.
-        """
-        if cache is None:
-            return Output(self.logits(self.hidden(tokens, Layout.causal(tokens, mask)).final))
-        cache.check(tokens.shape[1])
-        layout = Layout.causal(tokens, mask, past=cache.length, past_mask=cache.past_mask)
-        final = self.hidden(tokens, layout, cache=cache).final
-        cache.advance(tokens.shape[1], mask)
-        return Output(self.logits(final))
-
-    def last_logits(self, tokens: Int[Tensor, "B T"], cache: Cache) -> Float[Tensor, "B V"]:
-        """Add tokens to a cache and compute the logits of the token after the last alone."""
-        cache.check(tokens.shape[1])
-        final = self.hidden(tokens, Layout.causal(tokens, past=cache.length), cache=cache).final
-        cache.advance(tokens.shape[1], None)
-        return self.logits(final[:, -1])
+    def embed(
+        self,
+        tokens: Int[Tensor, "B T"],
+        positions: Int[Tensor, "*B T"],
+        segments: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Compute what enters the first block; without ``segments`` every token is of a pair's first text."""
+        x = self.positions.add(self.embedding(tokens), 0, positions)
+        if self.segment_table is not None:
+            x = x + self.segment_table(tokens.new_zeros(tokens.shape) if segments is None else segments)
+        x = dropout(self.embedding_norm(x), self.p_embedding, self.training)
+        return self.embedding.project_sum(x)
 
     def hidden(
         self,
         tokens: Int[Tensor, "B T"],
         layout: Layout,
         *,
+        segments: Int[Tensor, "B T"] | None = None,
         cache: Cache | None = None,
         capture: Sequence[int] = (),
     ) -> Hidden:
-        """Compute hidden states; ``capture`` asks for the residual stream after so many blocks (0: before all)."""
-        x = self.positions.add(self.embedding(tokens), 0, layout)
-        x = dropout(x, self.p_embedding, self.training)
+        """Compute hidden states; ``capture`` asks for the residual stream after so many blocks (0: before all).
+
+        Raises ConfigError where the input is longer than the table of positions.
+        """
+        self.positions.check(layout)
+        x = self.embed(tokens, layout.positions, segments)
         context = Context(layout, self.positions.rotation(layout, x.dtype))
-        x, captured = self.decoder(x, context, self.positions, cache, capture)
+        x, captured = self.stack(x, context, self.positions, cache, capture)
         return Hidden(self.final_norm(x), captured)
 
     def logits(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
@@ -105,10 +116,3 @@ class Transformer(nn.Module):
     def output_projection(self) -> tuple[Float[Tensor, "V E"], Float[Tensor, " V"] | None]:
         """Give the output matrix and its bias, for losses that take the vocabulary in pieces."""
         return self.head.matrix(self.embedding.weight), self.head.bias
-
-
-def build(config: ModelConfig, *, seed: int) -> Transformer:
-    """Build a model with initial weights that depend on the resolved config and the seed only."""
-    model = Transformer(config)
-    initialise(model, config, torch.Generator().manual_seed(seed))
-    return model

@@ -15,8 +15,8 @@ from sublayer.data.batches import Windows
 from sublayer.data.characters import ByteTokenizer
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
+from sublayer.model.build import build
 from sublayer.model.cost import flops_per_token
-from sublayer.model.transformer import build
 from sublayer.objective.causal import Causal
 from sublayer.study.fitting import fits_memory
 from sublayer.study.plan import Sized, StepTime

@@ -30,7 +30,7 @@ def start_from(model: Transformer, init: InitConfig) -> None:
             raise ConfigError(f"init.layers = {init.layers} is more than the {blocks} blocks of {name}")
     _copy_outside_blocks(model, source, init)
     for layer in range(init.layers):
-        ours, theirs = model.decoder.block(layer), source.decoder.block(layer)
+        ours, theirs = model.stack.block(layer), source.stack.block(layer)
         if len(ours) != len(theirs):
             raise CheckpointError(f"the blocks of {init.run} have {len(theirs)} sub-layers, the recipe's {len(ours)}")
         for target, sublayer in zip(ours, theirs, strict=True):
@@ -40,7 +40,7 @@ def start_from(model: Transformer, init: InitConfig) -> None:
 def _copy_outside_blocks(model: Transformer, source: Transformer, init: InitConfig) -> None:
     assert init.run is not None and init.layers is not None, "there is a model to start from"
     targets, tensors = (
-        {name: value for name, value in each.state_dict().items() if not name.startswith("decoder.")}
+        {name: value for name, value in each.state_dict().items() if not name.startswith(f"{each.config.kind}.")}
         for each in (model, source)
     )
     if model.config.positions == "learned-per-layer":

@@ -9,7 +9,8 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.decode.sample import GREEDY, Sampling, Window, generate
 from sublayer.errors import ConfigError
-from sublayer.model.transformer import Transformer, build
+from sublayer.model.build import build
+from sublayer.model.transformer import Transformer
 
 VOCAB_SIZE, CONTEXT = 13, 10
 MODELS: list[dict[str, Any]] = [

@@ -18,7 +18,8 @@ from sublayer.data.tokenizer import train_tokenizer
 from sublayer.data.vocabulary import Tokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluate.likelihood import Likelihood, score, windows
-from sublayer.model.transformer import Transformer, build
+from sublayer.model.build import build
+from sublayer.model.transformer import Transformer
 
 TEXT = "Zwölf Boxkämpfer jagen Viktor quer über den Sylter Deich.\n Emus  füttern!".encode()
 

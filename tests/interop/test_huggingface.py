@@ -17,8 +17,9 @@ from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.certificate import describe
 from sublayer.interop.huggingface import export_huggingface, import_huggingface, read_gpt2
 from sublayer.load import load
+from sublayer.model.build import build
 from sublayer.model.cache import Cache
-from sublayer.model.transformer import Transformer, build
+from sublayer.model.transformer import Transformer
 
 SaveGpt2 = Callable[..., tuple[Path, Any]]
 

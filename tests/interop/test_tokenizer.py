@@ -14,7 +14,7 @@ from sublayer.data.tokenizer import Tokenizer, train_tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.interop.huggingface import export_huggingface, import_huggingface, read_gpt2
 from sublayer.load import load
-from sublayer.model.transformer import build
+from sublayer.model.build import build
 
 SaveGpt2 = Callable[..., tuple[Path, Any]]
 TEXT = "Zwölf Boxkämpfer jagen  Viktor\nquer über den Sylter Deich; 日本 don't\t <|endo"

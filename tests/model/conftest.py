@@ -8,6 +8,7 @@ import torch
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
+from sublayer.model.build import compose
 from sublayer.model.transformer import Transformer
 
 VOCAB_SIZE, MAX_LEN = 17, 13
@@ -22,7 +23,7 @@ def make_config(**fields: Any) -> ModelConfig:
 
 
 def make_model(config: ModelConfig, *, seed: int = 0, std: float = 0.4) -> Transformer:
-    model = Transformer(config).double().eval()
+    model = compose(config).double().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

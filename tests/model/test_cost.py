@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.errors import ConfigError
+from sublayer.model.build import build, compose
 from sublayer.model.cost import Parameters, count_parameters, flops_per_token
-from sublayer.model.transformer import Transformer, build
 
 AXES: dict[str, list[dict[str, Any]]] = {
     "depth": [{"n_layers": 1}, {"n_layers": 6}],
@@ -139,7 +139,7 @@ def test_sharing_one_kind_of_sublayer_leaves_the_other_alone() -> None:
 def test_the_built_model_has_the_parameters_that_are_counted(fields: dict[str, Any]) -> None:
     config = resolved(**fields)
     with torch.device("meta"):
-        model = Transformer(config)
+        model = compose(config)
 
     def size(*modules: torch.nn.Module) -> int:
         return sum(parameter.numel() for module in modules for parameter in module.parameters())

@@ -12,13 +12,14 @@ from sublayer.config.layers import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.errors import ConfigError
+from sublayer.model.build import build, compose
 from sublayer.model.cache import Cache
 from sublayer.model.cost import count_parameters
 from sublayer.model.layout import Layout
 from sublayer.model.loss import linear_cross_entropy
 from sublayer.model.roles import parameter_roles
 from sublayer.model.saved import load_weights, save_model
-from sublayer.model.transformer import Transformer, build
+from sublayer.model.transformer import Transformer
 
 from .covering import allowed_pairs, cover
 
@@ -156,7 +157,7 @@ def test_it_saves_loads_and_decodes_to_the_same_logits(row: dict[str, Any], tmp_
     tokens = torch.randint(0, VOCAB_SIZE, (2, CONTEXT), generator=torch.Generator().manual_seed(0))
     save_model(tmp_path / "model", model, {})
     config, tensors = load_weights(tmp_path / "model")
-    loaded = Transformer(config).double().eval()
+    loaded = compose(config).double().eval()
     loaded.load_state_dict(tensors)
     with torch.no_grad():
         logits = model(tokens).logits

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
+from sublayer.model.build import build, compose
 from sublayer.model.init import initialise
-from sublayer.model.transformer import Transformer, build
 
 
 def config_of(**fields: Any) -> ModelConfig:
@@ -34,7 +34,7 @@ def assert_std(values: Tensor, std: float) -> None:
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 def test_every_parameter_is_set(init: str, norm: str) -> None:
     config = config_of(init=init, norm=norm, tie_embeddings=False, head_bias=True, ffn="swiglu")
-    model = Transformer(config)
+    model = compose(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(float("nan"))

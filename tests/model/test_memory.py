@@ -23,8 +23,8 @@ from sublayer.data.batches import Batch, Windows
 from sublayer.data.characters import ByteTokenizer
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
+from sublayer.model.build import build
 from sublayer.model.memory import Pass, saved_activations, saved_casts, training_memory
-from sublayer.model.transformer import build
 from sublayer.objective.causal import Causal
 from sublayer.train.distributed import World
 from sublayer.train.step import TrainStep

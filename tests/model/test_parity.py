@@ -9,6 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
+from sublayer.model.build import compose
 from sublayer.model.cache import Cache
 from sublayer.model.layout import Layout
 from sublayer.model.loss import linear_cross_entropy
@@ -50,7 +51,7 @@ def copied(reference: GPT2LMHeadModel) -> Transformer:
         gelu="tanh",
         norm_eps=given.layer_norm_epsilon,
     )
-    model = Transformer(resolve_model(config, vocab_size=given.vocab_size, context=given.n_positions)).double().eval()
+    model = compose(resolve_model(config, vocab_size=given.vocab_size, context=given.n_positions)).double().eval()
     model.load_state_dict(renamed(reference))
     return model
 

@@ -75,20 +75,21 @@ def layout(n_tokens: int, padding: int = 0) -> Layout:
 def test_a_position_beyond_the_table_is_refused(scheme: str) -> None:
     positions = build_positions(scheme)
     with pytest.raises(ConfigError, match=r"6 tokens is longer than model.max_len = 5") as caught:
-        positions.add(torch.zeros(1, 6, 4), 0, layout(6))
+        positions.check(layout(6))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("scheme", ["rotary", "none"])
 def test_schemes_without_a_table_have_no_end(scheme: str) -> None:
-    x = torch.zeros(1, 6, 4)
-    assert build_positions(scheme).add(x, 0, layout(6)) is x
+    positions, x = build_positions(scheme), torch.zeros(1, 6, 4)
+    positions.check(layout(6))
+    assert positions.add(x, 0, torch.arange(6)) is x
 
 
 def test_padding_does_not_count_against_the_table() -> None:
-    assert build_positions("sinusoidal").add(torch.zeros(1, 6, 4), 0, layout(6, padding=1)).shape == (1, 6, 4)
+    build_positions("sinusoidal").check(layout(6, padding=1))
     with pytest.raises(ConfigError, match="6 tokens"):
-        build_positions("sinusoidal").add(torch.zeros(1, 7, 4), 0, layout(7, padding=1))
+        build_positions("sinusoidal").check(layout(7, padding=1))
 
 
 @pytest.mark.parametrize(("scheme", "layers"), [("learned", [0]), ("learned-per-layer", [0, 1, 2]), ("rotary", [])])
@@ -97,5 +98,5 @@ def test_tables_are_added_before_the_blocks_that_have_one(scheme: str, layers: l
     for number, table in enumerate(positions.tables):
         torch.nn.init.constant_(table.weight, 10.0 + number)
     x = torch.zeros(1, 2, 4)
-    added = [positions.add(x, layer, layout(2)).mean().item() for layer in range(3)]
+    added = [positions.add(x, layer, torch.arange(2)).mean().item() for layer in range(3)]
     assert added == [10.0 + layer if layer in layers else 0.0 for layer in range(3)]

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from sublayer.errors import CheckpointError
+from sublayer.model.build import compose
 from sublayer.model.saved import CONFIG_NAME, WEIGHTS_NAME, load_weights, save_model
 from sublayer.model.transformer import Transformer
 
@@ -27,7 +28,7 @@ def test_a_saved_model_gives_the_same_logits_bit_for_bit(saved: tuple[Path, Tran
     folder, model = saved
     config, tensors = load_weights(folder)
     assert config == model.config
-    loaded = Transformer(config).double().eval()
+    loaded = compose(config).double().eval()
     loaded.load_state_dict(tensors)
     assert torch.equal(loaded(TOKENS).logits, model(TOKENS).logits)
     assert (folder / "tokenizer.json").read_bytes() == b"{}"

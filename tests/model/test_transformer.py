@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from sublayer.config.model import ModelConfig
+from sublayer.model.build import build
 from sublayer.model.layout import Layout
-from sublayer.model.transformer import Transformer, build
+from sublayer.model.transformer import Transformer
 
 MODELS: list[dict[str, Any]] = [
     {"positions": "learned"},
@@ -93,7 +94,7 @@ def test_captured_states_are_the_residual_stream(random_model: Callable[..., Tra
     layout = Layout.causal(tokens)
     hidden = model.hidden(tokens, layout, capture=(0, 2, 3))
     assert sorted(hidden.captured) == [0, 2, 3]
-    close(hidden.captured[0], model.positions.add(model.embedding(tokens), 0, layout))
+    close(hidden.captured[0], model.positions.add(model.embedding(tokens), 0, layout.positions))
     close(model.final_norm(hidden.captured[3]), hidden.final)
     close(model.logits(hidden.final), model(tokens).logits)
 

@@ -13,9 +13,9 @@ from sublayer.config.objective import CausalObjective
 from sublayer.config.resolve import resolve_model
 from sublayer.data.batches import Batch
 from sublayer.errors import ConfigError
+from sublayer.model.build import build
 from sublayer.model.cost import count_parameters, flops_per_token
 from sublayer.model.layout import Layout
-from sublayer.model.transformer import build
 from sublayer.objective.causal import Causal
 
 VOCAB_SIZE, CONTEXT, N_LAYERS = 19, 7, 4
@@ -168,7 +168,7 @@ from sublayer.config.layers import load_recipe
 from sublayer.config.objective import CausalObjective
 from sublayer.config.resolve import resolve_model
 from sublayer.data.batches import Batch
-from sublayer.model.transformer import build
+from sublayer.model.build import build
 from sublayer.objective.causal import Causal
 from sublayer.train.step import allow_graphs
 

@@ -1,0 +1,23 @@
+"""The model that a config asks for: without weights, or with initial ones."""
+
+import torch
+
+from sublayer.config.model import ModelConfig
+from sublayer.model.decoder import Decoder
+from sublayer.model.encoder import Encoder
+from sublayer.model.init import initialise
+from sublayer.model.transformer import Transformer
+
+KINDS: dict[str, type[Transformer]] = {"decoder": Decoder, "encoder": Encoder}
+
+
+def compose(config: ModelConfig) -> Transformer:
+    """Make the kind of model that a resolved config asks for; its weights are unset."""
+    return KINDS[config.kind](config)
+
+
+def build(config: ModelConfig, *, seed: int) -> Transformer:
+    """Build a model with initial weights that depend on the resolved config and the seed only."""
+    model = compose(config)
+    initialise(model, config, torch.Generator().manual_seed(seed))
+    return model
