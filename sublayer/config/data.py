@@ -51,6 +51,11 @@ class DataConfig(Table):
         derived="8192 for bpe, all for characters",
         ge=2,
     )
+    sentences: Literal["none", "lines", "prose", "spacy"] = field(
+        "none",
+        "How the text becomes sentences, which masked objectives read: not at all; one a line; by rules for prose; by "
+        "spaCy's sentencizer.",
+    )
     context: int = field(256, "Length of a training window.", unit="tokens", ge=2)
     windows: Literal["random", "shuffled"] = field(
         "random",

@@ -7,6 +7,7 @@ from typing import Any
 from sublayer.config.block import Entry, parse_block
 from sublayer.config.catalog import declarations, extra
 from sublayer.config.data import source_names
+from sublayer.config.objective import CausalObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import entries, head_activation, is_factorised
 from sublayer.config.settings import Setting, where
@@ -100,6 +101,15 @@ def _has_gelu_head(recipe: Recipe) -> bool:
     return recipe.model.head == "transform" and head_activation(recipe.model) == "gelu"
 
 
+def _has_several_targets(recipe: Recipe) -> bool:
+    return isinstance(recipe.objective, CausalObjective) and recipe.objective.targets > 1
+
+
+def _has_blocks_below(recipe: Recipe) -> bool:
+    is_none = isinstance(recipe.objective, CausalObjective) and recipe.objective.auxiliary == "none"
+    return is_none or recipe.model.n_layers > 1
+
+
 def _rotary_turns(recipe: Recipe) -> bool:
     return recipe.model.positions != "rotary" or _ATTENTION.holds(recipe)
 
@@ -127,6 +137,7 @@ _TRAINED = Use(
     ("data.tokenizer",),
 )
 _OWN_TOKENIZER = Use("no init.run brings its tokenizer", lambda recipe: recipe.init.run is None, ("init.run",))
+_CAUSAL = Use("objective.kind is causal", lambda recipe: recipe.objective.kind == "causal", ("objective.kind",))
 
 USES: dict[str, tuple[Use, ...]] = {
     "model.n_heads": (_ATTENTION,),
@@ -149,16 +160,16 @@ USES: dict[str, tuple[Use, ...]] = {
     ),
     "data.tokenizer": (_OWN_TOKENIZER,),
     "data.vocab_size": (_OWN_TOKENIZER, _TRAINED),
-    "objective.target_weight": (
-        Use("objective.targets is more than 1", lambda recipe: recipe.objective.targets > 1, ("objective.targets",)),
-    ),
+    "objective.target_weight": (Use("objective.targets is more than 1", _has_several_targets, ("objective.targets",)),),
     "objective.auxiliary": (
         Use(
             "there are blocks below the last",
-            lambda recipe: recipe.objective.auxiliary == "none" or recipe.model.n_layers > 1,
+            _has_blocks_below,
             ("model.n_layers",),
         ),
     ),
+    "data.windows": (_CAUSAL,),
+    "data.boundaries": (_CAUSAL,),
     "init.layers": (Use("init.run is given", lambda recipe: recipe.init.run is not None, ("init.run",)),),
 }
 """Beyond ``needs`` of a field's declaration: conditions that more than one sibling's value decides."""
