@@ -10,7 +10,7 @@ from typing import Literal
 from sublayer.config.block import Entry
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import NEXT_TOKEN, ObjectiveConfig
-from sublayer.config.optimizer import OptimizerConfig, SgdConfig
+from sublayer.config.optimizer import AdamWConfig, LambConfig, OptimizerConfig, SgdConfig
 from sublayer.config.resolve import GATED, entries
 from sublayer.model.cost import count_parameters, entry_parameters, is_factorised, n_classifiers, n_copies, need
 
@@ -78,8 +78,7 @@ def training_memory(step: Pass, optimizer: OptimizerConfig, *, n_passes: int) ->
     weights = FLOAT32_BYTES * count_parameters(step.config, step.objective).training
     states = optimizer_states(optimizer) * weights
     activations, last = _peaks(step)
-    # Coupled weight decay makes a copy of the gradient.
-    update = weights if isinstance(optimizer, SgdConfig) and optimizer.weight_decay > 0 else 0
+    update = weights if _makes_update(optimizer) else 0
     backward = activations + weights if n_passes > 1 else max(activations, last + weights)
     moving = states + max(backward, weights + update)
     held = round((1 + _holes(step, n_passes)) * moving)
@@ -99,6 +98,17 @@ def optimizer_states(optimizer: OptimizerConfig) -> int:
     if isinstance(optimizer, SgdConfig):
         return 1 if optimizer.momentum > 0 else 0
     return 2
+
+
+def _makes_update(optimizer: OptimizerConfig) -> bool:
+    """Whether a step makes tensors as large as the weights: a decayed gradient, an update before it is added."""
+    match optimizer:
+        case SgdConfig():
+            return optimizer.weight_decay > 0
+        case AdamWConfig():
+            return not optimizer.bias_correction
+        case _:
+            return isinstance(optimizer, LambConfig)
 
 
 def saved_activations(step: Pass) -> int:

@@ -34,8 +34,8 @@ IDLE = [
     ("data.vocab_size=300", "data.tokenizer=bytes", "data.tokenizer is bpe or characters"),
     ("data.vocab_size=300", "data.tokenizer=tokenizer.json", "data.tokenizer is bpe or characters"),
     ("data.tokenizer=bpe", "init.run=runs/a", "no init.run"),
-    ("optimizer.final_lr_share=0.1", "optimizer.schedule=constant", "optimizer.schedule is linear or cosine"),
-    ("optimizer.final_lr_share=0.1", "optimizer.schedule=inverse-sqrt", "optimizer.schedule is linear or cosine"),
+    ("optimizer.final_lr_share=0.1", "optimizer.schedule=constant", "optimizer.schedule is linear or polynomial or cosine"),
+    ("optimizer.final_lr_share=0.1", "optimizer.schedule=inverse-sqrt", "optimizer.schedule is linear or polynomial or cosine"),
     ("init.layers=2", None, "init.run is given"),
 ]
 

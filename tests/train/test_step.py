@@ -124,7 +124,7 @@ def test_the_gradient_is_clipped_to_the_global_norm(session):
     assert moved.item() == pytest.approx(0.01, rel=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb"])
 def test_every_optimizer_learns(session, kind):
     lr = 0.3 if kind == "sgd" else 1e-2
     built = session({"optimizer.kind": kind, "optimizer.lr": lr, "model.dropout": 0.0})
