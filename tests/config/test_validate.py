@@ -42,7 +42,7 @@ def refusal(*overrides: str) -> str:
         ("optimizer.betas=[0.9, 'a']", "optimizer.betas = [0.9, 'a'] is not a list of 2 numbers"),
         ("optimizer.betas=[0.9, 1.0]", "optimizer.betas = [0.9, 1.0] must be less than 1"),
         ("optimizer.momentum=0.9", "optimizer.momentum is a field of optimizer.kind = sgd, not of adamw"),
-        ("optimizer.kind=3", "optimizer.kind = 3 is not one of sgd, adam, adamw"),
+        ("optimizer.kind=3", "optimizer.kind = 3 is not one of sgd, adam, adamw, lamb"),
         ("objective.kind=masked", "objective.kind = 'masked' is not one of causal"),
     ],
 )
