@@ -13,7 +13,8 @@ from sublayer.errors import ConfigError
 
 Sources = str | List | dict[str, float]
 
-CORPORA = ("python", "enwik8", "text8", "lm1b")
+INTRINSIC = "albert-intrinsic"
+CORPORA = ("python", "enwik8", "text8", "lm1b", "wikipedia", "bookcorpus", "c4", INTRINSIC)
 TOKENIZERS = ("bytes", "characters", "bpe")
 DEFAULT_SPLIT = "90/5/5"
 
@@ -24,15 +25,33 @@ class DataConfig(Table):
     path: Sources | None = field(
         None,
         (
-            "Local text: a file (plain, .gz, .zst), a folder or a glob; a list; or {path = weight}. "
-            "The files of a folder or a glob are documents; each entry of a list is split on its own."
+            "Local text: a file (plain, .gz, .zst, .parquet), a folder or a glob; a list; or {path = weight}. "
+            "The files of a folder or a glob are documents; each entry of a list is split on its own. "
+            "hub:owner/name, with :config and @split, is a data set of the Hugging Face hub."
         ),
     )
     corpus: Sources | None = field(
         None,
         (
-            "Named text: python (the prose of the running Python installation), enwik8, text8, lm1b; a list; or "
-            "{name = weight}. Given together with path they are mixed."
+            "Named text: python (the prose of the running Python installation), enwik8, text8, lm1b, wikipedia, "
+            "bookcorpus, c4; a list; or {name = weight}. Given together with path they are mixed. "
+            "albert-intrinsic is the passages of the files of SQuAD and RACE that path names."
+        ),
+    )
+    documents: Literal["file", "blank-line", "json"] | None = field(
+        None,
+        (
+            "What a document is: each file; what stands between blank lines; or each line of JSON, and each row of "
+            "a Parquet file."
+        ),
+        derived="each file; each row of what is Parquet by its suffix, or on the hub; a corpus has its own",
+    )
+    text_field: str = field("text", "The field of JSON, or the column of Parquet or of the hub, that holds the text.")
+    sentences: Literal["none", "lines", "prose", "spacy"] = field(
+        "none",
+        (
+            "none: the text as it is. Else it is cut into sentences, and Project Gutenberg's header and licence are "
+            "dropped: lines: one a line; prose: hard-wrapped paragraphs, by rules; spacy: by spaCy's sentencizer."
         ),
     )
     valid_path: str | None = field(None, "File, folder or glob of the validation split; it replaces split.")
@@ -50,11 +69,6 @@ class DataConfig(Table):
         unit="tokens",
         derived="8192 for bpe, all for characters",
         ge=2,
-    )
-    sentences: Literal["none", "lines", "prose", "spacy"] = field(
-        "none",
-        "How the text becomes sentences, which masked objectives read: not at all; one a line; by rules for prose; by "
-        "spaCy's sentencizer.",
     )
     context: int = field(256, "Length of a training window.", unit="tokens", ge=2)
     windows: Literal["random", "shuffled"] = field(
@@ -104,6 +118,8 @@ class DataConfig(Table):
 
     @model_validator(mode="after")
     def _mixtures_are_consistent(self) -> Self:
+        if INTRINSIC in source_names(self.corpus):
+            _check_intrinsic(self)
         given = [sources for sources in (self.path, self.corpus) if sources is not None]
         is_weighted = [isinstance(sources, dict) for sources in given]
         if any(is_weighted) and not all(is_weighted):
@@ -111,6 +127,13 @@ class DataConfig(Table):
         if any(is_weighted) and self.windows == "shuffled":
             raise ConfigError("data.windows = shuffled contradicts the weights of data.path or data.corpus; use random")
         return self
+
+
+def _check_intrinsic(data: DataConfig) -> None:
+    if data.path is None:
+        raise ConfigError(f"data.corpus = {INTRINSIC} needs data.path: the files of SQuAD and RACE that it reads")
+    if source_names(data.corpus) != (INTRINSIC,) or isinstance(data.corpus, dict) or isinstance(data.path, dict):
+        raise ConfigError(f"data.corpus = {INTRINSIC} reads data.path, so it is not mixed with others, nor weighted")
 
 
 def source_names(sources: Sources | None) -> tuple[str, ...]:

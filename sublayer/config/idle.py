@@ -6,7 +6,7 @@ from typing import Any
 
 from sublayer.config.block import Entry, parse_block
 from sublayer.config.catalog import declarations, extra
-from sublayer.config.data import source_names
+from sublayer.config.data import INTRINSIC, source_names
 from sublayer.config.objective import CausalObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import entries, head_activation, is_factorised
@@ -16,6 +16,10 @@ from sublayer.errors import ConfigError
 
 PUBLISHED_SPLITS = ("enwik8", "text8", "lm1b")
 """Corpora whose publishers, or the papers that use them, fix the split."""
+
+
+RECORD_CORPORA = ("wikipedia", "bookcorpus", "c4")
+"""Corpora that are read as ``data.documents`` says."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,21 @@ def _has_blocks_below(recipe: Recipe) -> bool:
     return is_none or recipe.model.n_layers > 1
 
 
+def _is_read_by_rule(recipe: Recipe) -> bool:
+    data = recipe.data
+    corpora = source_names(data.corpus)
+    has_path = bool(data.path and INTRINSIC not in corpora) or bool(data.valid_path or data.test_path)
+    return has_path or any(name in RECORD_CORPORA for name in corpora)
+
+
+def _has_fields(recipe: Recipe) -> bool:
+    data = recipe.data
+    paths = [path for path in (*source_names(data.path), data.valid_path, data.test_path) if path]
+    has_named = any(path.startswith("hub:") or path.lower().endswith(".parquet") for path in paths)
+    has_records = has_named or any(name in RECORD_CORPORA for name in source_names(data.corpus))
+    return data.documents == "json" or (data.documents is None and has_records)
+
+
 def _rotary_turns(recipe: Recipe) -> bool:
     return recipe.model.positions != "rotary" or _ATTENTION.holds(recipe)
 
@@ -157,6 +176,20 @@ USES: dict[str, tuple[Use, ...]] = {
             ("data.valid_path", "data.test_path"),
         ),
         Use("a text has no published split", _has_unpublished_text, ("data.corpus", "data.path")),
+    ),
+    "data.documents": (
+        Use(
+            f"a path names text, or a corpus is {', '.join(RECORD_CORPORA)}",
+            _is_read_by_rule,
+            ("data.path", "data.corpus"),
+        ),
+    ),
+    "data.text_field": (
+        Use(
+            "documents is json, or unset with a path to .parquet or hub:, or a corpus of records",
+            _has_fields,
+            ("data.documents", "data.path", "data.corpus"),
+        ),
     ),
     "data.tokenizer": (_OWN_TOKENIZER,),
     "data.vocab_size": (_OWN_TOKENIZER, _TRAINED),

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -92,6 +92,15 @@ class SubwordTokenizer(Tokenizer):
         for index, part in enumerate(parts):
             found.extend(self._encode_bytes(part) if index % 2 else self._encode_text(part))
         return np.concatenate(found)
+
+    def encode_many(self, texts: Sequence[bytes]) -> list[NDArray[np.int32]]:
+        """Turn each of several texts into ids, as ``encode`` does one; together, where all are UTF-8."""
+        try:
+            decoded = [text.decode("utf-8") for text in texts]
+        except UnicodeDecodeError:
+            return super().encode_many(texts)
+        encodings = self._tokenizer.encode_batch_fast(decoded, add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 
     def decode(self, ids: Ids) -> bytes:
         """Turn ids into bytes; those of special tokens have none."""

@@ -51,6 +51,10 @@ class Tokenizer(ABC):
     def encode(self, text: bytes) -> NDArray[np.int32]:
         """Turn bytes into ids. Raises DataError where they are not UTF-8 and the tokenizer needs it."""
 
+    def encode_many(self, texts: Sequence[bytes]) -> list[NDArray[np.int32]]:
+        """Turn each of several texts into ids, as ``encode`` does one."""
+        return [self.encode(text) for text in texts]
+
     @abstractmethod
     def decode(self, ids: Ids) -> bytes:
         """Turn ids into bytes."""
