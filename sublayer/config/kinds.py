@@ -50,3 +50,5 @@ def _check_masked(objective: MaskedObjective, recipe: Recipe) -> None:
         raise ConfigError(
             f"objective.sentence = {objective.sentence} needs a head: model.sentence_classes = 0 has none, give 2"
         )
+    if objective.sentence == "none" and objective.alone == "negative":
+        raise ConfigError("objective.alone = negative makes labels, which objective.sentence = none has no use for")

@@ -9,6 +9,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sublayer.data.draws import roots
 from sublayer.data.split import Split
 from sublayer.errors import ConfigError
 
@@ -19,7 +20,6 @@ Mode = Literal["random", "shuffled"]
 Boundaries = Literal["ignore", "respect"]
 
 _RANDOM, _SHUFFLED = 1, 2
-_WORD = 1 << 64
 
 
 class AnyBatch(Protocol):
@@ -146,7 +146,7 @@ class Windows:
         return np.stack([window[:, ahead : ahead + self.context] for ahead in range(1, self._n_ahead + 1)])
 
     def _random_starts(self, step: int) -> NDArray[np.int64]:
-        drawn = draws(self._seed, _RANDOM, step, 2 * self.batch_sequences).reshape(-1, 2)
+        drawn = roots(self._seed, _RANDOM, step, 2 * self.batch_sequences).reshape(-1, 2)
         firsts, counts, shares = self._sources
         # The top 53 bits of a draw are a uniform float below 1.
         uniform = (drawn[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -166,7 +166,7 @@ class Windows:
         if epoch not in self._orders:
             # Remembered for speed alone, the last two: a batch may end one epoch and begin the next.
             self._orders = {known: order for known, order in self._orders.items() if known == epoch - 1}
-            drawn = draws(self._seed, _SHUFFLED, epoch, self.n_windows)
+            drawn = roots(self._seed, _SHUFFLED, epoch, self.n_windows)
             self._orders[epoch] = np.argsort(drawn, kind="stable")
         return self._orders[epoch]
 
@@ -175,13 +175,6 @@ def copy_to(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy to a device, without waiting for the copy."""
     # Only from pinned memory does a copy to a GPU run beside the computation.
     return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
-
-
-def draws(seed: int, purpose: int, index: int, count: int) -> NDArray[np.uint64]:
-    """Draw 64-bit numbers that depend on their seed, purpose and index alone."""
-    # Philox is a counter turned into bits: no state to save, and its raw bits are the same in every numpy version.
-    bits = np.random.Philox(key=seed % _WORD + purpose * _WORD, counter=index * _WORD)
-    return bits.random_raw(count)
 
 
 def _source_ranges(

@@ -6,15 +6,15 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.data.batches import draws
+from sublayer.data.draws import roots
 from sublayer.data.masking import MaskRule, MaskVocabulary, mask_tokens
 from sublayer.data.packed import Example, PairBatch, pack
-from sublayer.data.pairs import PairRule, Pairs, make_pairs
+from sublayer.data.pairs import make_pairs
+from sublayer.data.segments import PairRule, Pairs
 from sublayer.data.split import Split
 from sublayer.data.vocabulary import Tokenizer, check_masking
-from sublayer.errors import DataError
 
-_ORDER, _MASKS, _STREAMS = 3, 4, 16
+_ORDER, _MASKS, _STREAMS = 5, 6, 16
 _WORD = 1 << 64
 
 
@@ -99,9 +99,7 @@ class ExampleSource:
             pairs = make_pairs(
                 self._sentences, self._documents, self._stop - self._start, rule, seed=self._seed, epoch=copy
             )
-            if not len(pairs.label):
-                raise DataError("the text gives no example: give a longer one")
-            order = np.argsort(draws(self._seed, self._stream + _ORDER, epoch, len(pairs.label)), kind="stable")
+            order = np.argsort(roots(self._seed, self._stream + _ORDER, epoch, len(pairs.label)), kind="stable")
             self._plans[epoch] = pairs, order
         return self._plans[epoch]
 

@@ -123,12 +123,20 @@ def judge_pairs(
     is_single = len(split.document_starts) < 2
     rule = replace(settings.pairs, task=task, alone="drop", negatives="anywhere" if is_single else "others")
     n_pairs = n_correct = 0
+    if not has_pairs(split):
+        return Judgement(0, 0)
     for batch in _batches(encoder, split, replace(settings, pairs=rule), scoring, progress):
         found = says_apart(encoder.sentence_logits(states_at(encoder, batch).firsts))
         is_counted = batch.labels >= 0
         n_pairs += int(is_counted.sum())
         n_correct += int((found == batch.labels.bool())[is_counted].sum())
     return Judgement(n_pairs, n_correct)
+
+
+def has_pairs(split: Split) -> bool:
+    """Whether a document of a text has two sentences."""
+    assert split.sentence_starts is not None, "the text was stored as sentences"
+    return len(split.sentence_starts) > len(split.document_starts)
 
 
 def encoder_scores(

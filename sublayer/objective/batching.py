@@ -8,7 +8,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.data.batches import Batches, Windows
 from sublayer.data.masking import MaskRule, MaskVocabulary
 from sublayer.data.pair_batches import PairBatches, PairSettings
-from sublayer.data.pairs import PairRule
+from sublayer.data.segments import PairRule
 from sublayer.data.split import Split
 from sublayer.data.vocabulary import Tokenizer
 from sublayer.errors import ConfigError
