@@ -6,7 +6,7 @@ from typing import Any
 
 from sublayer.config.block import Entry, parse_block
 from sublayer.config.catalog import declarations, extra
-from sublayer.config.data import source_names
+from sublayer.config.data import TOKENIZERS, source_names
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import entries
 from sublayer.config.settings import Setting, where
@@ -101,8 +101,8 @@ _GELU = Use(
     ("model.ffn", "model.block"),
 )
 _TRAINED = Use(
-    "data.tokenizer is bpe or characters",
-    lambda recipe: recipe.data.tokenizer in ("bpe", "characters"),
+    "data.tokenizer is characters, bpe, unigram, wordpiece or moses-bpe",
+    lambda recipe: recipe.data.tokenizer in TOKENIZERS and recipe.data.tokenizer != "bytes",
     ("data.tokenizer",),
 )
 _OWN_TOKENIZER = Use("no init.run brings its tokenizer", lambda recipe: recipe.init.run is None, ("init.run",))
