@@ -15,7 +15,10 @@ Sources = str | List | dict[str, float]
 
 INTRINSIC = "albert-intrinsic"
 CORPORA = ("python", "enwik8", "text8", "lm1b", "wikipedia", "bookcorpus", "c4", INTRINSIC)
-TOKENIZERS = ("bytes", "characters", "bpe")
+TOKENIZERS = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe")
+TOKENIZER_SUFFIXES = (".json", ".model", ".txt")
+"""Of a tokenizer's file: the tokenizers library's or ours, SentencePiece's, and BERT's vocabulary."""
+
 DEFAULT_SPLIT = "90/5/5"
 
 
@@ -62,12 +65,18 @@ class DataConfig(Table):
         unit="percent",
         derived="90/5/5; corpora with a published split keep it",
     )
-    tokenizer: str = field("bytes", "bytes, characters, bpe (trained on the training split), or a tokenizer.json file.")
+    tokenizer: str = field(
+        "bytes",
+        (
+            "bytes; characters, bpe (GPT-2's), unigram (ALBERT's), wordpiece (BERT's) or moses-bpe (Macaron BERT's), "
+            "trained on the training split; or a file: tokenizer.json, a SentencePiece .model, a vocab.txt."
+        ),
+    )
     vocab_size: int | None = field(
         None,
-        "Size of the vocabulary that bpe trains; for characters, how many of the most frequent are kept.",
+        "Size of the vocabulary that is trained; for characters, how many of the most frequent are kept.",
         unit="tokens",
-        derived="8192 for bpe, all for characters",
+        derived="8192 for bpe, 30000 for unigram and wordpiece, 32640 merges for moses-bpe, all for characters",
         ge=2,
     )
     context: int = field(256, "Length of a training window.", unit="tokens", ge=2)
@@ -109,10 +118,10 @@ class DataConfig(Table):
     @field_validator("tokenizer")
     @classmethod
     def _tokenizer_is_known(cls, tokenizer: str) -> str:
-        if tokenizer not in TOKENIZERS and not tokenizer.endswith(".json"):
+        if tokenizer not in TOKENIZERS and not tokenizer.endswith(TOKENIZER_SUFFIXES):
             raise ConfigError(
-                f"data.tokenizer = {tokenizer!r} is not one of {', '.join(TOKENIZERS)}, nor a tokenizer.json file"
-                f"{_nearest(tokenizer, TOKENIZERS)}"
+                f"data.tokenizer = {tokenizer!r} is not one of {', '.join(TOKENIZERS)}, nor a file (tokenizer.json, "
+                f".model, vocab.txt){_nearest(tokenizer, TOKENIZERS)}"
             )
         return tokenizer
 

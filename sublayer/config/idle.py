@@ -6,7 +6,7 @@ from typing import Any
 
 from sublayer.config.block import Entry, parse_block
 from sublayer.config.catalog import declarations, extra
-from sublayer.config.data import INTRINSIC, source_names
+from sublayer.config.data import INTRINSIC, TOKENIZERS, source_names
 from sublayer.config.objective import CausalObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import entries, head_activation, is_factorised
@@ -151,8 +151,8 @@ _GELU = Use(
     ("model.ffn", "model.block", "model.head"),
 )
 _TRAINED = Use(
-    "data.tokenizer is bpe or characters",
-    lambda recipe: recipe.data.tokenizer in ("bpe", "characters"),
+    "data.tokenizer is characters, bpe, unigram, wordpiece or moses-bpe",
+    lambda recipe: recipe.data.tokenizer in TOKENIZERS and recipe.data.tokenizer != "bytes",
     ("data.tokenizer",),
 )
 _OWN_TOKENIZER = Use("no init.run brings its tokenizer", lambda recipe: recipe.init.run is None, ("init.run",))

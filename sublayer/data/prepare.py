@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-import tokenizers
-
 from sublayer.config.data import INTRINSIC, TOKENIZERS, DataConfig, Sources
 from sublayer.data.cache import cache_folder, content_key, replacing
 from sublayer.data.characters import character_start
@@ -19,9 +17,11 @@ from sublayer.data.split import Split
 from sublayer.data.store import VERSION, read_store, write_store
 from sublayer.data.subword import before_whitespace
 from sublayer.data.texts import Texts, find_texts, whole_texts
-from sublayer.data.tokenizer import load_tokenizer, train_tokenizer
-from sublayer.data.vocabulary import Tokenizer
+from sublayer.data.tokenizer import load_tokenizer, train_tokenizer, trainer_version
+from sublayer.data.vocabulary import Tokenizer, after_newline
 from sublayer.errors import DataError
+
+_CUTS = {"bpe": before_whitespace, "wordpiece": before_whitespace, "characters": character_start}
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
         return load_tokenizer(Path(kind).expanduser())
     if kind == "bytes":
         return train_tokenizer(kind, ())
-    key = content_key(VERSION, kind, config.vocab_size, tokenizers.__version__, texts.identity("train"))
+    key = content_key(VERSION, kind, config.vocab_size, trainer_version(kind), texts.identity("train"))
     path = cache / "tokenizers" / f"{key}.json"
     if path.is_file():
         try:
@@ -135,10 +135,10 @@ def _training_sentences(pieces: Iterable[Piece], rule: SentenceRule) -> Iterator
 
 
 def _training_texts(pieces: Iterable[Piece], kind: str) -> Iterator[bytes]:
-    cut = before_whitespace if kind == "bpe" else character_start
+    cut = _CUTS.get(kind, after_newline)
     for piece in pieces:
         for start, chunk in piece.chunks(cut):
-            if kind == "characters":
+            if kind != "bpe":
                 try:
                     chunk.decode("utf-8")
                 except UnicodeDecodeError as error:
