@@ -194,6 +194,7 @@ CHARACTERS = (
         ("gpt", "model.d_model=320", "data.context=256", "train.batch_sequences=16", "train.precision=bfloat16"),
         ("gpt", "model.d_model=256", "model.dropout=0.1", "model.n_layers=16", "train.precision=bfloat16"),
         ("gpt", "model.n_layers=24", "model.d_model=256", "train.recompute=blocks", "train.precision=float32"),
+        ("gpt", "model.d_model=384", "optimizer.kind=lamb", "train.batch_sequences=1", "train.precision=float32"),
         (*CHARACTERS, "train.precision=float32"),
         (*CHARACTERS, "train.precision=float32", "train.recompute=blocks"),
         (*CHARACTERS, "train.precision=bfloat16", "train.recompute=blocks"),

@@ -52,13 +52,8 @@ def figures(folder, kind):
 AUXILIARY = {"model.n_layers": 3, "objective.auxiliary": "layers", "objective.targets": 2}
 """Losses of which some stop on the way, and leave parameters without gradients."""
 
-LAMB = {
-    "optimizer.kind": "lamb",
-    "optimizer.lr": 1e-2,
-    "optimizer.schedule": "polynomial",
-    "optimizer.warmup": "albert",
-}
-LAMB |= {"model.share": "all", "model.ffn": "swiglu"}
+LAMB = {"model.share": "all", "model.ffn": "swiglu", "optimizer.kind": "lamb", "optimizer.lr": 1e-2}
+LAMB |= {"optimizer.schedule": "polynomial", "optimizer.warmup": "albert"}
 """Ratios of norms, of weights that all layers share."""
 
 
