@@ -22,7 +22,10 @@ def test_other_shares_are_refused(split):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"corpus": "enwik"}, "data.corpus = 'enwik' is not one of python, enwik8, text8, lm1b: did you mean enwik8"),
+        (
+            {"corpus": "enwik"},
+            "data.corpus = 'enwik' is not one of python, enwik8, text8, lm1b, wikipedia, bookcorpus, c4, albert-intrinsic: did you mean enwik8",
+        ),
         ({"corpus": ("python", "novels")}, "data.corpus = 'novels' is not one of"),
         ({"corpus": {"novels": 1.0}}, "data.corpus = 'novels' is not one of"),
         ({"path": {"a": 0.0}}, "the weight 0 of 'a' must be more than 0"),
