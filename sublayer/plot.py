@@ -1,0 +1,93 @@
+"""Plots as SVG that take their colours and font from the page around them; equal data give equal bytes."""
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+N_COLOURS = 7
+
+# Placeholders: matplotlib wants colours, a page wants variables that differ between light and dark.
+INK, MUTED, RULE = "#010101", "#020202", "#030303"
+_VARIABLES = {INK: "ink", MUTED: "muted", RULE: "rule"} | {
+    f"#0400{index:02x}": f"series-{index}" for index in range(N_COLOURS + 1)
+}
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.size": 10.0,
+    "axes.edgecolor": RULE,
+    "axes.linewidth": 0.8,
+    "axes.labelcolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": True,
+    "xtick.color": RULE,
+    "xtick.labelcolor": MUTED,
+    "ytick.color": RULE,
+    "ytick.labelcolor": MUTED,
+    "text.color": INK,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+}
+
+Draw = Callable[[Any], None]
+"""What puts axes and lines on a matplotlib figure, in the placeholders of colours."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one of several things is drawn: a colour of the palette, dashed where all colours have been used before."""
+
+    colour: int
+    is_dashed: bool
+
+    @property
+    def placeholder(self) -> str:
+        """The colour that becomes the palette's."""
+        return f"#0400{self.colour:02x}"
+
+    @property
+    def line(self) -> str:
+        """Matplotlib's name of the style of its lines."""
+        return "--" if self.is_dashed else "-"
+
+
+def look(place: int) -> Look:
+    """Give the look of the first (place 0), which is the ink, or of a later one: seven colours, solid, then dashed."""
+    return Look(1 + (place - 1) % N_COLOURS, place > N_COLOURS) if place else Look(0, is_dashed=False)
+
+
+def palette() -> str:
+    """Give the CSS that sets the variables of a page's colours and fonts, light and dark."""
+    return (Path(__file__).parent / "palette.css").read_text(encoding="utf-8")
+
+
+def page_svg(draw: Draw, inches: tuple[float, float], title: str, key: str) -> str:
+    """Draw a plot for a page that has the palette; ``key`` tells the plots of one page apart."""
+    svg = _plain(_drawn(draw, inches, key))
+    svg = re.sub(r' (xmlns|xmlns:xlink)="[^"]*"', "", svg)
+    svg = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font: \1 var(--sans)", svg)
+    svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{title}">', svg)
+    for placeholder, variable in _VARIABLES.items():
+        svg = svg.replace(placeholder, f"var(--{variable})")
+    return svg
+
+
+def _drawn(draw: Draw, inches: tuple[float, float], key: str) -> str:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_STYLE | {"svg.hashsalt": key}):
+        figure = Figure(figsize=inches, layout="constrained")
+        draw(figure)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def _plain(svg: str) -> str:
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    return re.sub(r'<g id="[^"]*"', "<g", svg)
