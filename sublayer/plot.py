@@ -68,7 +68,7 @@ def page_svg(draw: Draw, inches: tuple[float, float], title: str, key: str) -> s
     """Draw a plot for a page that has the palette; ``key`` tells the plots of one page apart."""
     svg = _plain(_drawn(draw, inches, key))
     svg = re.sub(r' (xmlns|xmlns:xlink)="[^"]*"', "", svg)
-    svg = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font: \1 var(--sans)", svg)
+    svg = _in_font(svg, "var(--sans)")
     svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{title}">', svg)
     for placeholder, variable in _VARIABLES.items():
         svg = svg.replace(placeholder, f"var(--{variable})")
@@ -91,3 +91,9 @@ def _plain(svg: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     return re.sub(r'<g id="[^"]*"', "<g", svg)
+
+
+def _in_font(svg: str, family: str) -> str:
+    # Older releases of matplotlib write the size and the family as one property.
+    svg = re.sub(r"font: ([\d.]+px)[^;\"]*", rf"font: \1 {family}", svg)
+    return re.sub(r"font-family: [^;\"]*", f"font-family: {family}", svg)
