@@ -1,4 +1,4 @@
-"""Plots as SVG that take their colours and font from the page around them; equal data give equal bytes."""
+"""Plots as SVG, for a page whose colours and font they take or for a file; equal data give equal bytes."""
 
 import io
 import re
@@ -72,6 +72,17 @@ def page_svg(draw: Draw, inches: tuple[float, float], title: str, key: str) -> s
     svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{title}">', svg)
     for placeholder, variable in _VARIABLES.items():
         svg = svg.replace(placeholder, f"var(--{variable})")
+    return svg
+
+
+def file_svg(draw: Draw, inches: tuple[float, float], title: str) -> str:
+    """Draw a plot as a file of its own: real colours on paper, the light ones of the palette, wherever it is shown."""
+    values = dict(re.findall(r"--([\w-]+): ([^;]+);", palette().partition("@media")[0]))
+    svg = _in_font(_plain(_drawn(draw, inches, title)), values["sans"].replace('"', "'"))
+    paper = f'<title>{title}</title>\n <rect width="100%" height="100%" fill="{values["paper"]}"/>'
+    svg = re.sub(r"(<svg [^>]*)>", rf'\1 role="img">\n {paper}', svg, count=1)
+    for placeholder, variable in _VARIABLES.items():
+        svg = svg.replace(placeholder, values[variable])
     return svg
 
 
