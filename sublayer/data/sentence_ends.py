@@ -18,9 +18,9 @@ import re
 _CLOSERS = "\"'”’»)\\]}_*"
 _OPENERS = "\"'“‘«(\\[{_*—–-"
 _END = re.compile(rf"(?P<mark>[.!?…]+(?:\ \.+)*)(?P<close>[{_CLOSERS}]*)\ (?=(?P<open>[{_OPENERS}]*\ ?)(?P<next>\w*))")
-_WORD = re.compile(r"[^\s\"'“”‘’«»()\[\]{}_*—–,;:!?…]+\Z")
+_WORD = re.compile(r"[^\s\"'“”‘’«»()\[\]{}_*—–,;:!?…-]+\Z")
 _ENUMERATOR = re.compile(r"[\"'“‘(\[_*]*(?:\d{1,4}|[IVXLCDM]{1,7}|[ivxl]{1,6}|[A-Za-z])[\"'”’)\]_*]*\Z")
-_INITIAL = re.compile(r"(?:[^\W\d_]\.-?)*[^\W\d_]\Z")
+_INITIAL = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]\Z")
 _WORD_CHARACTERS = 24
 
 _NAMED = """
