@@ -24,7 +24,7 @@ def test_other_shares_are_refused(split):
     [
         (
             {"corpus": "enwik"},
-            "data.corpus = 'enwik' is not one of python, enwik8, text8, lm1b, .*: did you mean enwik8",
+            "data.corpus = 'enwik' is not one of python, enwik8, .*: did you mean enwik8",
         ),
         ({"corpus": ("python", "novels")}, "data.corpus = 'novels' is not one of"),
         ({"corpus": {"novels": 1.0}}, "data.corpus = 'novels' is not one of"),
