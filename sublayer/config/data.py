@@ -16,6 +16,9 @@ Sources = str | List | dict[str, float]
 INTRINSIC = "albert-intrinsic"
 CORPORA = ("python", "enwik8", "text8", "lm1b", "wikipedia", "bookcorpus", "c4", INTRINSIC)
 TOKENIZERS = ("bytes", "characters", "bpe")
+HUB = "hub:"
+"""What a data set of the Hugging Face hub begins with, where a path could stand."""
+
 DEFAULT_SPLIT = "90/5/5"
 
 

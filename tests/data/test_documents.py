@@ -51,7 +51,7 @@ def test_of_a_folder_json_reads_files_of_that_name(tmp_path, cache):
 def test_a_changed_file_is_read_anew(tmp_path, cache):
     for text in (b"one\n\ntwo", b"one\n\nTWO"):
         (tmp_path / "a.txt").write_bytes(text)
-        assert texts(tmp_path / "a.txt", cache, "blank-line") == text.split(b"\n\n")[:1] * 0 + [b"one\n", text[5:]]
+        assert texts(tmp_path / "a.txt", cache, "blank-line") == [b"one\n", text[5:]]
 
 
 def test_no_document_with_text_is_an_error(tmp_path, cache):
@@ -75,7 +75,7 @@ def test_published_files_are_told_by_what_they_hold(tmp_path):
 def test_data_sets_of_the_hub_are_named():
     assert parse_hub("hub:a/b") == HubSet("a/b")
     assert parse_hub("hub:a-b/c.d_e:20231101.en@validation") == HubSet("a-b/c.d_e", "20231101.en", "validation")
-    assert parse_hub("hub:a/b@train[:10%]".replace(":10%", "")).split == "train[]"
+    assert parse_hub("hub:a/b@train[:10%]").split == "train[:10%]"
     for entry in ("hub:a", "hub:", "hub:a/b/c", "hub:a/b:c:d"):
         with pytest.raises(DataError, match="does not name a data set: write hub:owner/name"):
             parse_hub(entry)

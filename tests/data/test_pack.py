@@ -31,11 +31,8 @@ def test_documents_are_kept_in_order_with_where_they_were(tmp_path, capsys):
 
 
 def test_equal_documents_may_be_kept_once(tmp_path):
-    assert [each.read() for each in pack(tmp_path / "pack", is_distinct=True)] == [
-        b"first",
-        "zw\u00e9i".encode(),
-        b"last",
-    ]
+    records = pack(tmp_path / "pack", is_distinct=True)
+    assert [each.read() for each in records] == [b"first", "zw\u00e9i".encode(), b"last"]
 
 
 def test_what_was_packed_is_not_read_again(tmp_path):

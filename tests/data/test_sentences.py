@@ -58,10 +58,7 @@ def test_lines_are_sentences_and_blank_ones_are_not(line_end):
 
 def test_a_contents_page_is_a_heading_a_line():
     assert by_prose("Letter 1\nLetter 2\nChapter 1\n") == ["Letter 1", "Letter 2", "Chapter 1"]
-    assert by_prose("He had read\nbook 2 and then left. He slept.") == [
-        "He had read book 2 and then left.",
-        "He slept.",
-    ]
+    assert by_prose("He had read\nbook 2 and left. He slept.") == ["He had read book 2 and left.", "He slept."]
 
 
 def test_spacy_splits_paragraphs_by_its_sentencizer():

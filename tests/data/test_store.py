@@ -160,7 +160,7 @@ def test_a_store_of_sentences_that_is_cut_or_changed_is_not_read(path):
     write_store(path, [[Piece(SENTENCES)]], BYTES, "prose")
     whole = path.read_bytes()
     padding = range(2 * 19, 40)
-    for place in (place for place in range(len(whole)) if place not in padding):
+    for place in (place for place in range(0, len(whole), 3) if place not in padding):
         damaged = bytearray(whole)
         damaged[place] ^= 1
         for content in (bytes(damaged), whole[:place]):
