@@ -19,6 +19,7 @@ CASES = [
     "It was Charles I. Stuart who fell.",
     "He came at 5 p.m. | She left at 6 a.m. sharp.",
     "He lived in the U.S. and died. | She lived in the U.S. | They met.",
+    "The U.S. President and U.S. Army met at 5 p.m. Eastern Time. | J.R.R. Tolkien, Ph.D. Student, came.",
     "See No. 4 and vol. 2, p. 17. | Then rest.",
     "He said no. | Four men came.",
     "It cost £5. | 20 men paid.",
