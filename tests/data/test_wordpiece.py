@@ -45,8 +45,8 @@ def test_the_published_vocabulary_gives_the_ids_of_transformers(published, real_
     theirs = BertTokenizer.from_pretrained(real_data / "vocab" / "bert")
     found = sentences(real_data)
     assert len(found) > 1000
-    for sentence in found:
-        ids = theirs(sentence, add_special_tokens=False, split_special_tokens=True).input_ids
+    rows = theirs(found, add_special_tokens=False, split_special_tokens=True).input_ids
+    for sentence, ids in zip(found, rows, strict=True):
         assert published.encode(sentence.encode()).tolist() == ids, sentence
 
 
