@@ -46,8 +46,9 @@ def test_contradictions_are_refused_in_one_line(values, message):
     assert "\n" not in str(raised.value)
 
 
-def test_a_tokenizer_may_be_a_file():
-    assert DataConfig(tokenizer="some/tokenizer.json").tokenizer == "some/tokenizer.json"
+@pytest.mark.parametrize("name", ["some/tokenizer.json", "some/spiece.model", "some/vocab.txt"])
+def test_a_tokenizer_may_be_a_file(name):
+    assert DataConfig(tokenizer=name).tokenizer == name
 
 
 def test_sources_have_names_however_they_are_written():

@@ -63,6 +63,22 @@ def test_the_splits_of_a_file_are_its_bytes_in_order(file, cache, tokenizer):
         assert data.tokenizer.token_characters[split.ids].sum() == split.store.n_bytes
 
 
+@pytest.mark.parametrize("tokenizer", ["unigram", "wordpiece", "moses-bpe"])
+def test_vocabularies_for_masks_see_the_training_split_and_encode_every_split(file, cache, tokenizer):
+    config = DataConfig(path=str(file), tokenizer=tokenizer, vocab_size=120, context=64)
+    data = prepare(config, cache=cache)
+    n = len(TEXT)
+    trained = train_tokenizer(tokenizer, [TEXT[: n * 90 // 100]], vocab_size=120)
+    assert data.tokenizer.fingerprint == trained.fingerprint
+    assert data.train.ids.tolist() == trained.encode(TEXT[: n * 90 // 100]).tolist()
+    assert data.valid.ids.tolist() == trained.encode(TEXT[n * 90 // 100 : n * 95 // 100]).tolist()
+    assert prepare(config, cache=cache).checksums == data.checksums
+    bad = file.with_name("bad.txt")
+    bad.write_bytes(b"a\n\xff" + TEXT)
+    with pytest.raises(DataError, match=r"bad.txt, line 2: byte 0xff is not UTF-8"):
+        prepare(DataConfig(path=str(bad), tokenizer=tokenizer, vocab_size=120), cache=cache)
+
+
 def test_a_compressed_file_gives_the_same_splits(file, cache, tmp_path):
     (tmp_path / "text.gz").write_bytes(gzip.compress(TEXT))
     plain = prepare(DataConfig(path=str(file), context=64), cache=cache)
