@@ -8,12 +8,19 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import jaxtyping
 
 jaxtyping.install_import_hook(
-    ["sublayer.model", "sublayer.objective", "sublayer.evaluate", "sublayer.inspect", "sublayer.data.batches"],
+    [
+        *("sublayer.model", "sublayer.objective", "sublayer.evaluate", "sublayer.inspect"),
+        *("sublayer.data.batches", "sublayer.data.packed"),
+    ],
     "beartype.beartype",
 )
 
 import pytest
 import torch
+
+from sublayer.data.tokenizer import train_tokenizer
+from sublayer.data.vocabulary import Tokenizer
+from tests.stories import write_stories
 
 torch.set_num_threads(1)
 
@@ -27,3 +34,23 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no folder of real texts at {folder}; name one in SUBLAYER_TEST_DATA")
     return folder
+
+
+@pytest.fixture(scope="session")
+def stories_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of documents of generated sentences, one a line."""
+    folder = tmp_path_factory.mktemp("stories")
+    write_stories(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def stories(stories_path: Path) -> list[list[str]]:
+    """The sentences of those documents."""
+    return [path.read_text().splitlines() for path in sorted(stories_path.iterdir())]
+
+
+@pytest.fixture(scope="session", params=["unigram", "wordpiece"])
+def words(request: pytest.FixtureRequest, stories: list[list[str]]) -> Tokenizer:
+    """Tokenizers that show where words begin, so small that most words have several pieces."""
+    return train_tokenizer(request.param, ["\n".join(map("\n".join, stories)).encode()], vocab_size=90)

@@ -1,0 +1,107 @@
+"""Generated sentences in many documents, what is trained on them, and a tokenizer whose every token is another one."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sublayer.data.split import Split
+from sublayer.data.store import TokenStore
+from sublayer.data.vocabulary import Ids, Tokenizer
+
+N_DOCUMENTS = 40
+_SYLLABLES = ("ba", "den", "fi", "gor", "ka", "lu", "mer", "no", "pe", "ri", "sto", "tan", "ul", "wex", "zy")
+
+
+def write_stories(folder: Path) -> list[list[str]]:
+    """Write documents of sentences, one a line, as files of a folder; give them."""
+    rng = np.random.Generator(np.random.PCG64(5))
+    lexicon = ["".join(rng.choice(_SYLLABLES, rng.integers(1, 4))) for _ in range(200)]
+    shares = 1 / np.arange(2, 202)
+    documents = [
+        [
+            " ".join(rng.choice(lexicon, rng.integers(3, 13), p=shares / shares.sum())) + "."
+            for _ in range(rng.integers(4, 30))
+        ]
+        for _ in range(N_DOCUMENTS)
+    ]
+    for number, sentences in enumerate(documents):
+        (folder / f"story{number:02}.txt").write_text("\n".join(sentences) + "\n")
+    return documents
+
+
+def split_of(
+    documents: Sequence[Sequence[str]],
+    tokenizer: Tokenizer,
+    *,
+    source_starts: Sequence[int] = (0,),
+    weights: tuple[float, ...] | None = None,
+) -> Split:
+    """Encode documents, each a list of sentences; ``source_starts`` counts the documents before each source."""
+    encoded = [[tokenizer.encode(sentence.encode()) for sentence in document] for document in documents]
+    lengths = [[len(ids) for ids in document] for document in encoded]
+    ids = np.concatenate([ids for document in encoded for ids in document])
+    return _split(ids, lengths, tokenizer, source_starts, weights)
+
+
+def numbered(
+    lengths: Sequence[Sequence[int]],
+    *,
+    source_starts: Sequence[int] = (0,),
+    weights: tuple[float, ...] | None = None,
+) -> Split:
+    """Make documents of sentences of so many tokens, all of them different: token n of the text has the id 5 + n."""
+    tokenizer = Numbers(sum(map(sum, lengths)))
+    ids = Numbers.first + np.arange(tokenizer.vocab_size - Numbers.first)
+    return _split(ids, lengths, tokenizer, source_starts, weights)
+
+
+def _split(
+    ids: NDArray[np.integer],
+    lengths: Sequence[Sequence[int]],
+    tokenizer: Tokenizer,
+    source_starts: Sequence[int],
+    weights: tuple[float, ...] | None,
+) -> Split:
+    sentences = np.cumsum([0, *(length for document in lengths for length in document)])[:-1]
+    documents = np.cumsum([0, *(sum(document) for document in lengths)])[:-1]
+    store = TokenStore(
+        ids.astype(np.uint16),
+        documents,
+        documents[list(source_starts)],
+        n_bytes=len(ids),
+        sha256="",
+        is_lossless=True,
+        sentence_starts=sentences,
+    )
+    return Split("train", store, tokenizer, tuple(f"source {n}" for n in range(len(source_starts))), weights)
+
+
+class Numbers(Tokenizer):
+    """Ids that are their own text; words begin at every third."""
+
+    kind = "numbers"
+    first = 5
+    pad_id, unk_id, cls_id, sep_id, mask_id = range(5)
+    special_ids = (0, 1, 2, 3, 4)
+    has_words = True
+
+    def __init__(self, n_tokens: int) -> None:
+        self.vocab_size = self.first + n_tokens
+
+    def encode(self, text: bytes) -> NDArray[np.int32]:
+        return np.array(text.split(), dtype=np.int32)
+
+    def decode(self, ids: Ids) -> bytes:
+        return " ".join(map(str, ids)).encode()
+
+    def cut(self, text: bytes, near: int) -> int:
+        return text.rfind(b" ", 0, near) + 1
+
+    def content(self) -> dict[str, Any]:
+        return {"kind": self.kind, "vocab_size": self.vocab_size}
+
+    def starts_word(self, ids: NDArray[np.integer]) -> NDArray[np.bool_]:
+        return np.asarray((ids < self.first) | (ids % 3 == 0))
