@@ -5,6 +5,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.errors import ConfigError
 
 _MODELS = {"causal": "decoder", "masked": "encoder"}
+_WITHOUT_MASK = ("bytes", "characters", "bpe")
 _FEWEST_PAIR_TOKENS = 5
 """A pair's three special tokens, and a token of each text."""
 
@@ -40,6 +41,11 @@ def _check_masked(objective: MaskedObjective, recipe: Recipe) -> None:
     if recipe.data.sentences == "none":
         raise ConfigError(
             "objective.kind = masked reads sentences, and data.sentences = none: give lines, prose or spacy"
+        )
+    if recipe.init.run is None and recipe.data.tokenizer in _WITHOUT_MASK:
+        raise ConfigError(
+            f"data.tokenizer = {recipe.data.tokenizer} has no [MASK], which objective.kind = masked needs: give "
+            "unigram, wordpiece or moses-bpe, or a file whose vocabulary has it"
         )
     if recipe.data.context < _FEWEST_PAIR_TOKENS:
         raise ConfigError(
