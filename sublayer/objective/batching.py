@@ -10,7 +10,7 @@ from sublayer.data.masking import MaskRule, MaskVocabulary
 from sublayer.data.pair_batches import PairBatches, PairSettings
 from sublayer.data.segments import PairRule
 from sublayer.data.split import Split
-from sublayer.data.vocabulary import Tokenizer
+from sublayer.data.vocabulary import Tokenizer, check_masking
 from sublayer.errors import ConfigError
 
 
@@ -33,12 +33,13 @@ def make_batches(recipe: Recipe, split: Split) -> Batches:
 
 
 def pair_settings(objective: MaskedObjective, tokenizer: Tokenizer, *, context: int) -> PairSettings:
-    """Say how a masked objective makes examples. Raises ConfigError where it hides words and there are none."""
+    """Say how a masked objective makes examples. Raises ConfigError where the tokenizer lacks what it needs."""
     if objective.masking != "token" and not tokenizer.has_words:
         raise ConfigError(
             f"objective.masking = {objective.masking} needs a tokenizer with word boundaries, which data.tokenizer = "
             f"{tokenizer.kind} has not: use token, or data.tokenizer = unigram or wordpiece"
         )
+    check_masking(tokenizer, f"data.tokenizer = {tokenizer.kind}")
     pairs = PairRule(
         task=objective.sentence,
         max_len=context,

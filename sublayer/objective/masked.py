@@ -38,7 +38,8 @@ class Masked(Objective):
     @property
     def stops(self) -> bool:
         """Whether parameters may be without gradients: those of the sentence head, where it is not trained."""
-        return "sentence" not in self.weights
+        has_head = self._encoder.sentence_head is not None or self._encoder.pooler is not None
+        return has_head and "sentence" not in self.weights
 
     def counts(self, batch: PairBatch) -> dict[str, int]:
         """Count the predicted tokens and the pairs with a label."""

@@ -1,0 +1,239 @@
+"""Hidden tokens and pairs cost what cross-entropy says, however their examples are packed and accumulated."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sublayer.config.objective import MaskedObjective
+from sublayer.data.packed import Example, PairBatch, pack
+from sublayer.data.pair_batches import PairBatches
+from sublayer.model.encoder import Encoder
+from sublayer.objective.batching import pair_settings
+from sublayer.objective.masked import Masked, says_apart, sentence_nats, states_at
+from tests.data.test_packed import unpacked
+from tests.encoders import encoder_of, with_known_logits
+from tests.stories import numbered
+
+CONTEXT = 16
+LENGTHS = [np.random.default_rng(n).integers(1, 7, 12).tolist() for n in range(4)]
+SPLIT = numbered(LENGTHS)
+VOCAB_SIZE = SPLIT.tokenizer.vocab_size
+
+
+def make_batch(n: int = 11, **fields: Any) -> PairBatch:
+    objective = MaskedObjective.model_validate({"sentence": "sop", "mask_share": 0.3, **fields})
+    settings = pair_settings(objective, SPLIT.tokenizer, context=CONTEXT)
+    return PairBatches(SPLIT, settings, context=CONTEXT, batch_sequences=n, seed=3).batch(0)
+
+
+def make_objective(encoder: Encoder | None = None, **fields: Any) -> Masked:
+    config = MaskedObjective.model_validate({"sentence": "sop", **fields})
+    return Masked(encoder or encoder_of(VOCAB_SIZE, CONTEXT), config)
+
+
+def loss_of(objective: Masked, batch: PairBatch, size: int) -> Tensor:
+    """Accumulate the loss of a batch in micro-batches of so many rows, as training does."""
+    parts = [batch[start : start + size] for start in range(0, len(batch), size)]
+    counts = [objective.counts(part) for part in parts]
+    loss = torch.zeros((), dtype=torch.float64)
+    for part in parts:
+        for term, total in objective(part).items():
+            share = objective.weights[term] * total / sum(count[term] for count in counts)
+            share.backward(retain_graph=True)
+            loss += share.detach()
+    return loss
+
+
+def gradients(objective: Masked) -> dict[str, Tensor]:
+    found = {name: value.grad for name, value in objective.named_parameters() if value.grad is not None}
+    objective.zero_grad(set_to_none=True)
+    return found
+
+
+def test_by_hand_the_terms_of_known_logits() -> None:
+    # Logits 0, log 2, log 3, log 4: shares of 1, 2, 3 and 4 tenths. Pairs: shares of 1 and 3 quarters.
+    encoder = with_known_logits(
+        encoder_of(4, CONTEXT, head="linear"), [0.0, math.log(2), math.log(3), math.log(4)], [0.0, math.log(3)]
+    )
+    ids, segments = np.array([1, 2, 3, 0, 1]), np.array([0, 0, 0, 1, 1])
+    batch = pack(
+        [
+            Example(ids, segments, np.array([1, 3]), np.array([3, 0]), 1),
+            Example(ids, segments, np.array([4]), np.array([2]), 0),
+            Example(ids, segments, np.array([2]), np.array([1]), -1),
+        ],
+        width=CONTEXT,
+        pad_id=0,
+    )
+    objective = make_objective(encoder, sentence_weight=0.5)
+    assert objective.counts(batch) == {"mlm": 4, "sentence": 2}
+    totals = objective(batch)
+    assert totals["mlm"].item() == pytest.approx(-math.log(0.4 * 0.1 * 0.3 * 0.2), rel=1e-12)
+    assert totals["sentence"].item() == pytest.approx(-math.log(0.75 * 0.25), rel=1e-12)
+    assert loss_of(objective, batch, 9).item() == pytest.approx(
+        -math.log(0.4 * 0.1 * 0.3 * 0.2) / 4 - 0.5 * math.log(0.75 * 0.25) / 2, rel=1e-12
+    )
+
+
+def test_the_sentence_term_is_there_where_it_is_asked_for() -> None:
+    assert dict(make_objective(sentence="nsp", sentence_weight=0.25).weights) == {"mlm": 1.0, "sentence": 0.25}
+    alone = make_objective(sentence="none")
+    batch = make_batch(sentence="none")
+    assert dict(alone.weights) == {"mlm": 1.0}
+    assert alone.counts(batch) == {"mlm": len(batch.targets)}
+    assert alone(batch).keys() == {"mlm"}
+    assert alone.training_only() == {}
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "learned-per-layer", "rotary", "none"])
+@pytest.mark.parametrize("fields", [{"norm_order": "pre"}, {"norm_order": "post", "embedding_norm": True}], ids=str)
+def test_packed_examples_have_the_states_that_they_have_alone(positions: str, fields: dict[str, Any]) -> None:
+    encoder = encoder_of(VOCAB_SIZE, CONTEXT, positions=positions, **fields)
+    batch = make_batch(21, p_short=0.8)
+    assert batch.mask is not None and batch.document_ids is not None
+    alone = [pack([Example(*map(np.array, row[:4]), row[4][0])], width=CONTEXT, pad_id=0) for row in unpacked(batch)]
+    with torch.no_grad():
+        together = states_at(encoder, batch)
+        apart = [states_at(encoder, each) for each in alone]
+    for name in ("masked", "firsts"):
+        expected = torch.cat([getattr(each, name) for each in apart])
+        torch.testing.assert_close(getattr(together, name), expected, rtol=0, atol=1e-9)
+    assert all(each.mask is None and each.document_ids is None for each in alone)
+
+
+def test_rows_of_one_example_each_need_no_documents() -> None:
+    encoder = encoder_of(VOCAB_SIZE, CONTEXT)
+    examples = [Example(*map(np.array, row[:4]), row[4][0]) for row in unpacked(make_batch(30))]
+    long = [example for example in examples if len(example.ids) > CONTEXT // 2]
+    batch = pack(long, width=CONTEXT, pad_id=0)
+    assert batch.document_ids is None and batch.mask is not None
+    with torch.no_grad():
+        states = states_at(encoder, batch)
+        alone = [states_at(encoder, pack([example], width=CONTEXT, pad_id=0)) for example in long]
+    order = np.argsort([-len(example.ids) for example in long], kind="stable")
+    expected = torch.cat([alone[index].firsts for index in order])
+    torch.testing.assert_close(states.firsts, expected, rtol=0, atol=1e-9)
+
+
+def test_logits_at_hidden_places_are_those_of_the_full_forward_pass() -> None:
+    encoder, batch = encoder_of(VOCAB_SIZE, CONTEXT), make_batch()
+    nats, sentence = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    with torch.no_grad():
+        for ids, segments, places, targets, (label,) in unpacked(batch):
+            output = encoder(torch.tensor([ids]), segments=torch.tensor([segments]))
+            nats += F.cross_entropy(output.logits[0, list(places)], torch.tensor(targets), reduction="sum")
+            assert output.sentence_logits is not None
+            sentence += -output.sentence_logits[0].log_softmax(-1)[label] if label >= 0 else 0.0
+        totals = make_objective(encoder)(batch)
+    torch.testing.assert_close(totals["mlm"], nats, rtol=1e-12, atol=0)
+    torch.testing.assert_close(totals["sentence"], sentence, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("classes", [1, 2])
+def test_accumulating_ragged_rows_equals_the_whole_batch(size: int, classes: int) -> None:
+    objective = make_objective(encoder_of(VOCAB_SIZE, CONTEXT, sentence_classes=classes), sentence_weight=0.7)
+    batch = make_batch()
+    parts = [batch[start : start + size] for start in range(0, len(batch), size)]
+    assert len({tuple(objective.counts(part).values()) for part in parts}) > 1, "the parts are ragged"
+    whole = loss_of(objective, batch, len(batch))
+    expected = gradients(objective)
+    torch.testing.assert_close(loss_of(objective, batch, size), whole, rtol=1e-12, atol=0)
+    found = gradients(objective)
+    assert found.keys() == expected.keys() == dict(objective.named_parameters()).keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-12)
+
+
+def test_the_gradient_of_shared_weights_is_the_sum_of_their_copies() -> None:
+    shared, copied = (encoder_of(VOCAB_SIZE, CONTEXT, n_layers=3, share=share) for share in ("all", "none"))
+    owner = {
+        name: ".".join([*parts[:3], "0", *parts[4:]]) if (parts := name.split("."))[0] == "encoder" else name
+        for name in copied.state_dict()
+    }
+    copied.load_state_dict({name: shared.state_dict()[source] for name, source in owner.items()})
+    batch, found = make_batch(), []
+    for encoder in (shared, copied):
+        objective = make_objective(encoder)
+        loss_of(objective, batch, len(batch))
+        found.append(gradients(objective))
+    sums: dict[str, Tensor] = {}
+    for name, value in found[1].items():
+        source = "model." + owner[name.removeprefix("model.")]
+        sums[source] = sums[source] + value if source in sums else value
+    assert len(found[1]) > len(found[0])
+    assert sums.keys() == found[0].keys()
+    for name, value in found[0].items():
+        torch.testing.assert_close(sums[name], value, rtol=1e-9, atol=1e-12)
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    objective, batch = make_objective(sentence_weight=0.7), make_batch()
+    loss_of(objective, batch, len(batch))
+    found = gradients(objective)
+    generator = torch.Generator().manual_seed(2)
+    for name, value in objective.named_parameters():
+        place = int(torch.randint(value.numel(), (), generator=generator))
+        flat, step, sides = value.detach().view(-1), 1e-5, []
+        for sign in (1, -1):
+            flat[place] += sign * step
+            sides.append(float(loss_of(objective, batch, len(batch))))
+            flat[place] -= sign * step
+        objective.zero_grad(set_to_none=True)
+        slope = (sides[0] - sides[1]) / (2 * step)
+        assert float(found[name].view(-1)[place]) == pytest.approx(slope, rel=1e-4, abs=1e-7), name
+
+
+def test_one_logistic_output_is_the_difference_of_two() -> None:
+    logits = torch.tensor([0.3, -2.0, 40.0, 0.0, -40.0], dtype=torch.float64)
+    labels = torch.tensor([1, 0, 1, -1, 1])
+    two = torch.stack([torch.zeros_like(logits), logits], dim=1)
+    one = logits[:, None]
+    # -log sigmoid(0.3), -log sigmoid(2), nothing, nothing, 40.
+    by_hand = math.log1p(math.exp(-0.3)) + math.log1p(math.exp(-2.0)) + 40.0
+    assert sentence_nats(one, labels).item() == pytest.approx(by_hand, rel=1e-12)
+    torch.testing.assert_close(sentence_nats(two, labels), sentence_nats(one, labels), rtol=1e-12, atol=0)
+    assert says_apart(one).tolist() == says_apart(two).tolist() == [True, False, True, False, False]
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_a_pair_without_a_label_does_not_count(n_outputs: int) -> None:
+    logits = torch.randn(4, n_outputs, dtype=torch.float64, requires_grad=True)
+    sentence_nats(logits, torch.tensor([-1, 1, -1, 0])).backward()
+    assert logits.grad is not None
+    assert (logits.grad != 0).any(1).tolist() == [False, True, False, True]
+    assert sentence_nats(logits, torch.full((4,), -1)).item() == 0.0
+
+
+def test_low_precision_logits_are_summed_in_float32() -> None:
+    logits = torch.full((3000, 2), 1.0, dtype=torch.bfloat16)
+    found = sentence_nats(logits, torch.ones(3000, dtype=torch.int64))
+    assert found.dtype == torch.float32
+    assert found.item() == pytest.approx(3000 * math.log(2), rel=1e-5)
+
+
+def test_a_head_that_is_not_trained_has_no_gradient() -> None:
+    objective, batch = make_objective(sentence="none"), make_batch(sentence="none")
+    assert objective.stops
+    loss_of(objective, batch, len(batch))
+    without = dict(objective.named_parameters()).keys() - gradients(objective).keys()
+    assert {name.split(".")[1] for name in without} == {"pooler", "sentence_head"}
+    assert not make_objective(sentence="nsp").stops
+    headless = encoder_of(VOCAB_SIZE, CONTEXT, pooler="none", sentence_classes=0)
+    assert not make_objective(headless, sentence="none").stops
+
+
+def test_a_batch_without_hidden_tokens_costs_nothing() -> None:
+    empty = np.array([], dtype=np.int64)
+    batch = pack([Example(np.array([2, 3]), np.zeros(2, dtype=np.int64), empty, empty, -1)], width=CONTEXT, pad_id=0)
+    objective = make_objective()
+    assert objective.counts(batch) == {"mlm": 0, "sentence": 0}
+    totals = objective(batch)
+    sum(totals.values(), torch.zeros(())).backward()
+    assert [total.item() for total in totals.values()] == [0.0, 0.0]
+    assert all(value.grad is None or not value.grad.any() for value in objective.parameters())
