@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from sublayer.config.objective import MaskedObjective
 from sublayer.data.packed import PairBatch
 from sublayer.data.pair_batches import PairBatches, PairSettings
+from sublayer.data.pairs import make_pairs
+from sublayer.data.segments import PairRule
 from sublayer.data.split import Split
 from sublayer.model.encoder import Encoder
 from sublayer.model.loss import linear_cross_entropy
@@ -78,7 +80,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Scoring:
-    """What is scored at a time: ``n_examples`` of a text (None: one pass over it), so many in a batch."""
+    """What is scored: ``n_examples`` of a pass over a text (None, or more than it has: all), so many in a batch."""
 
     context: int
     batch_sequences: int
@@ -120,10 +122,9 @@ def judge_pairs(
     Tokens are hidden as in training. Where the text is a single document, a next sentence's negatives come from
     elsewhere in it.
     """
-    is_single = len(split.document_starts) < 2
-    rule = replace(settings.pairs, task=task, alone="drop", negatives="anywhere" if is_single else "others")
+    rule = replace(settings.pairs, task=task, alone="drop", negatives="anywhere")
     n_pairs = n_correct = 0
-    if not has_pairs(split):
+    if not has_pairs(split, rule):
         return Judgement(0, 0)
     for batch in _batches(encoder, split, replace(settings, pairs=rule), scoring, progress):
         found = says_apart(encoder.sentence_logits(states_at(encoder, batch).firsts))
@@ -133,10 +134,12 @@ def judge_pairs(
     return Judgement(n_pairs, n_correct)
 
 
-def has_pairs(split: Split) -> bool:
-    """Whether a document of a text has two sentences."""
+def has_pairs(split: Split, rule: PairRule) -> bool:
+    """Whether the pass over a text that is scored has a pair: sentences may be so long that each fills an example."""
     assert split.sentence_starts is not None, "the text was stored as sentences"
-    return len(split.sentence_starts) > len(split.document_starts)
+    kept = replace(rule, alone="keep")
+    pairs = make_pairs(split.sentence_starts, split.document_starts, len(split.ids), kept, seed=SEED, epoch=0)
+    return bool((pairs.b_stop > pairs.b_start).any())
 
 
 def encoder_scores(
@@ -180,8 +183,11 @@ def _batches(
     progress: Callable[[int, int], None] | None,
 ) -> Iterator[PairBatch]:
     device = encoder.embedding.weight.device
+    # A text may be a single document where that of training is not.
+    settings = replace(settings, pairs=replace(settings.pairs, negatives="anywhere"))
     batches = PairBatches(split, settings, context=scoring.context, batch_sequences=scoring.batch_sequences, seed=SEED)
-    n_examples = scoring.n_examples or batches.n_in_pass()
+    # What a second pass repeats says little more, and would pass for independent.
+    n_examples = min(scoring.n_examples or batches.n_in_pass(), batches.n_in_pass())
     was_training = encoder.training
     encoder.eval()
     try:
