@@ -45,6 +45,21 @@ TINY = {
     "optimizer.lr": 1e-2,
 }
 
+MASKED = {
+    "model.kind": "encoder",
+    "model.segments": "both",
+    "model.head": "transform",
+    "model.pooler": "tanh",
+    "model.sentence_classes": 2,
+    "objective.kind": "masked",
+    "objective.masking": "word",
+    "objective.sentence": "sop",
+    "data.sentences": "lines",
+    "data.tokenizer": "wordpiece",
+    "data.vocab_size": 90,
+}
+"""Laid over the tiny recipe, an encoder that is pre-trained on pairs of sentences."""
+
 
 @pytest.fixture(scope="session")
 def text_path(tmp_path_factory):
@@ -63,11 +78,13 @@ def own_cache(tmp_path_factory):
 
 
 @pytest.fixture
-def tiny(text_path):
-    """A loader of the tiny recipe: `tiny({"optimizer.kind": "sgd"})`."""
+def tiny(text_path, stories_path):
+    """A loader of the tiny recipe: `tiny({"optimizer.kind": "sgd"})`; what is masked reads stories."""
 
     def load(settings=None):
-        return vary(load_recipe("gpt", {**TINY, "data.path": str(text_path)}), settings or {})
+        is_masked = (settings or {}).get("objective.kind") == "masked"
+        path = stories_path if is_masked else text_path
+        return vary(load_recipe("gpt", {**TINY, "data.path": str(path)}), settings or {})
 
     return load
 

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from sublayer.train.checkpoint import saved_steps
 from sublayer.train.metrics import METRICS, read_metrics
-from tests.train.conftest import TINY
+from tests.train.conftest import MASKED, TINY
 
 pytestmark = pytest.mark.slow
 
@@ -56,15 +56,19 @@ LAMB = {"model.share": "all", "model.ffn": "swiglu", "optimizer.kind": "lamb", "
 LAMB |= {"optimizer.schedule": "polynomial", "optimizer.warmup": "albert"}
 """Ratios of norms, of weights that all layers share."""
 
+UNJUDGED = {**MASKED, "objective.sentence": "none", "optimizer.kind": "lamb", "optimizer.lr": 1e-2}
+"""A sentence head that is not trained, and an optimizer that leaves it alone."""
+
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, AUXILIARY, {**AUXILIARY, "train.recompute": "blocks"}, LAMB],
-    ids=["plain", "auxiliary", "recomputed", "lamb"],
+    [{}, AUXILIARY, {**AUXILIARY, "train.recompute": "blocks"}, LAMB, MASKED, UNJUDGED],
+    ids=["plain", "auxiliary", "recomputed", "lamb", "masked", "unjudged"],
 )
-def test_two_processes_give_the_losses_and_weights_of_one(run, tmp_path, text_path, settings):
+def test_two_processes_give_the_losses_and_weights_of_one(run, tmp_path, text_path, stories_path, settings):
     run("one", {"model.dropout": 0.0, **settings})
-    result = subprocess.run(command(tmp_path / "two", text_path, settings), capture_output=True, text=True, timeout=240)
+    path = stories_path if settings.get("objective.kind") == "masked" else text_path
+    result = subprocess.run(command(tmp_path / "two", path, settings), capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("trained 24 steps") == 1
     for kind in ("train", "valid"):

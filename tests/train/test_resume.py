@@ -10,6 +10,7 @@ from sublayer.errors import ConfigError, Interrupted
 from sublayer.run import train_run
 from sublayer.train.metrics import METRICS, read_metrics
 from sublayer.train.progress import SilentProgress
+from tests.train.conftest import MASKED
 
 VARIANTS = {
     "adamw": {},
@@ -33,6 +34,16 @@ VARIANTS = {
     },
     "uncorrected": {"optimizer.bias_correction": False},
     "shuffled": {"data.windows": "shuffled", "model.positions": "rotary", "model.share": "all", "train.log_steps": 5},
+    "masked": MASKED,
+    "masked alone": {
+        **MASKED,
+        "model.norm_order": "post",
+        "model.share": "all",
+        "objective.masking": "ngram",
+        "objective.sentence": "none",
+        "objective.static_copies": 2,
+        "optimizer.kind": "lamb",
+    },
 }
 
 

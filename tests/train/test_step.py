@@ -7,6 +7,7 @@ from sublayer.model.roles import parameter_roles
 from sublayer.session import Place, assemble, prepare_data, resolve
 from sublayer.train.distributed import World
 from sublayer.train.machine import choose_device
+from tests.train.conftest import MASKED
 
 ALONE = Place(torch.device("cpu"), World(rank=0, size=1))
 
@@ -64,6 +65,43 @@ def test_accumulated_auxiliary_losses_equal_the_large_batchs(session, step):
         torch.set_default_dtype(torch.float32)
     for name, gradient in parts[0].items():
         torch.testing.assert_close(parts[1][name], gradient, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("micro", [1, 2])
+def test_accumulated_masked_losses_equal_the_large_batchs(session, micro):
+    # Rows of single examples and of several, with as many predictions as they have tokens for.
+    settings = {**MASKED, "model.dropout": 0.0, "train.batch_sequences": 11, "objective.p_short": 0.6}
+    torch.set_default_dtype(torch.float64)
+    try:
+        whole_loss, whole = gradients(session({**settings, "train.micro_batch_sequences": 11}))
+        parted = session({**settings, "train.micro_batch_sequences": micro})
+        loss, parts = gradients(parted)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    counts = [tuple(parted.train_step.objective.counts(each).values()) for each in parted.train_step._micro_batches(0)]
+    assert len(set(counts)) > 1
+    assert loss.item() == pytest.approx(whole_loss.item(), rel=1e-6)
+    for name, gradient in whole.items():
+        torch.testing.assert_close(parts[name], gradient, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb"])
+def test_an_optimizer_leaves_a_head_that_is_not_trained_as_it_was(session, kind):
+    settings = {**MASKED, "objective.sentence": "none", "optimizer.kind": kind, "optimizer.weight_decay": 0.5}
+    built = session(settings)
+    before = weights(built)
+    for step in range(2):
+        built.train_step(step)
+    moved = {name for name, value in weights(built).items() if not torch.equal(value, before[name])}
+    unmoved = {name.split(".")[1] for name in before.keys() - moved}
+    assert unmoved == {"pooler", "sentence_head"}
+
+
+def test_the_tokens_of_a_masked_step_are_counted_without_padding(session):
+    built = session({**MASKED, "train.micro_batch_sequences": 6, "objective.p_short": 0.6})
+    for step in (0, 5):
+        (batch,) = built.train_step._micro_batches(step)
+        assert built.train_step.n_tokens(step) == sum(batch.lengths) < batch.tokens.numel()
 
 
 def test_the_loss_of_an_untrained_model_is_that_of_guessing(session):
