@@ -38,7 +38,10 @@ def test_an_import_without_a_place_goes_to_runs(
 def test_what_cannot_be_exchanged_is_refused_in_a_line(sublayer: Sublayer, trained: Path, tmp_path: Path) -> None:
     for words, message in (
         (("import", "huggingface", tmp_path / "nowhere", "--out", tmp_path / "new"), "is not a folder"),
-        (("import", "huggingface", trained / "model", "--out", tmp_path / "new"), "only 'gpt2' can be imported"),
+        (
+            ("import", "huggingface", trained / "model", "--out", tmp_path / "new"),
+            "only 'gpt2', 'bert'",
+        ),
         (("import", "elsewhere", trained, "--out", tmp_path / "new"), "elsewhere"),
         (("export", trained, "--to", "elsewhere", tmp_path / "new"), "elsewhere"),
         (("export", trained, "--to", "huggingface", trained), "nothing is overwritten"),
