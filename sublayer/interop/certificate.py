@@ -75,13 +75,17 @@ def certify(model: Transformer, folder: Path, oracle: Oracle) -> dict[str, Any]:
     if find_spec("transformers") is None:
         return {"checked": False, "reason": "transformers is not installed"}
     transformers: Any = import_module("transformers")
+    with _quiet():
+        reader = getattr(transformers, oracle.name)
+        theirs = reader.from_pretrained(folder, local_files_only=True, use_safetensors=True).eval()
     batch = Batch.draw(model.config)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     dtypes = [torch.float64, torch.float32] if n_parameters <= _FLOAT64_PARAMETERS else [torch.float32]
     differences: dict[str, float] = {}
     largest = 0.0
     for dtype in dtypes:
-        expected = _oracle_logits(folder, oracle, batch, dtype)
+        output = batch.theirs(theirs.to(dtype))
+        expected = {ours: getattr(output, name) for name, ours in oracle.outputs.items()}
         found = batch.ours(copy.deepcopy(model).to(device="cpu", dtype=dtype).eval())
         compared = [_compare(batch.kept(found[name]), batch.kept(logits)) for name, logits in expected.items()]
         differences[str(dtype).removeprefix("torch.")] = max(compared)
@@ -114,14 +118,6 @@ def _compare(found: Tensor, expected: Tensor) -> float:
             "it was not written"
         )
     return difference
-
-
-def _oracle_logits(folder: Path, oracle: Oracle, batch: Batch, dtype: torch.dtype) -> dict[str, Tensor]:
-    transformers: Any = import_module("transformers")
-    with _quiet():
-        theirs = getattr(transformers, oracle.name).from_pretrained(folder, local_files_only=True, use_safetensors=True)
-        output = batch.theirs(theirs.to(dtype).eval())
-    return {ours: getattr(output, name) for name, ours in oracle.outputs.items()}
 
 
 @contextmanager

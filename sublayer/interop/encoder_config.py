@@ -41,10 +41,11 @@ def read_bert(bert: Content, heads_found: Fields) -> ModelConfig:
     return _resolved({**fields, **heads_found, "n_layers": whole(bert, "num_hidden_layers", 12)})
 
 
-def read_albert(albert: Content, heads_found: Fields) -> ModelConfig:
+def read_albert(albert: Content, heads_found: Fields, *, has_projection: bool) -> ModelConfig:
     """Turn ALBERT's config.json into a resolved model config, with the fields of the heads that were found.
 
-    A group for each layer is no sharing. Raises CheckpointError, naming the field, where it is malformed, or asks for
+    A group for each layer is no sharing. ``has_projection`` says that embeddings are projected also where they are as
+    wide as the model. Raises CheckpointError, naming the field, where it is malformed, or asks for
     what a recipe cannot say.
     """
     fields = _shared_fields(albert, _ALBERT_DEFAULTS)
@@ -55,7 +56,13 @@ def read_albert(albert: Content, heads_found: Fields) -> ModelConfig:
     sharing: Fields = {"share": "all", "share_groups": n_groups, "share_inner": n_inner}
     if n_groups == n_units > 1 and n_inner == 1:
         sharing = {"share": "none"}
-    width = {"d_embed": whole(albert, "embedding_size", 128), "embedding_projection": "sum"}
+    d_embed = whole(albert, "embedding_size", 128)
+    is_forced = has_projection and d_embed == fields["d_model"]
+    width: Fields = {
+        "d_embed": d_embed,
+        "embedding_projection": "sum",
+        "project_embeddings": "always" if is_forced else "as-needed",
+    }
     return _resolved({**fields, **sharing, **width, **heads_found, "n_layers": n_units * n_inner})
 
 

@@ -53,12 +53,6 @@ def find_heads(found: Mapping[str, Tensor], names: Names) -> dict[str, Any]:
     return {"sentence_classes": 2 if has_sentence else 0, "pooler": "tanh" if has_pooler else "none"}
 
 
-def find_projection(found: Mapping[str, Tensor], names: Names) -> dict[str, Any]:
-    """Tell as fields of a model config whether embeddings are projected where they need not be."""
-    has_projection = names.projection + names.linear[0] in found
-    return {"project_embeddings": "always" if has_projection else "as-needed"}
-
-
 def leave_out_identity(found: dict[str, Tensor], names: Names) -> None:
     """Leave out a projection that changes nothing: what an export writes for a model without one."""
     weight, bias = names.projection + names.linear[0], names.projection + names.linear[1]

@@ -82,8 +82,10 @@ def _prepare_albert(content: Content, tensors: Tensors) -> dict[str, Tensor]:
 
 
 def _read_albert(content: Content, found: Tensors) -> ModelConfig:
-    heads = {**encoder_weights.find_heads(found, ALBERT), **encoder_weights.find_projection(found, ALBERT)}
-    config = encoder_config.read_albert(content, heads)
+    has_projection = ALBERT.projection + ALBERT.linear[0] in found
+    config = encoder_config.read_albert(
+        content, encoder_weights.find_heads(found, ALBERT), has_projection=has_projection
+    )
     if not encoder_config.groups_as_released(config):
         raise CheckpointError(
             f"config.json: num_hidden_groups = {config.share_groups} does not part "

@@ -82,7 +82,7 @@ EXPORTED = {**BERTS, **ALBERTS, **ROUNDED}
 
 
 @pytest.mark.parametrize("name", EXPORTED)
-def test_an_export_opens_in_transformers_with_the_same_logits(tmp_path: Path, name: str) -> None:
+def test_an_export_opens_in_transformers_and_comes_back_with_the_same_logits(tmp_path: Path, name: str) -> None:
     from transformers import AutoModelForMaskedLM, AutoModelForPreTraining
 
     model = model_of(**EXPORTED[name])
@@ -97,16 +97,18 @@ def test_an_export_opens_in_transformers_with_the_same_logits(tmp_path: Path, na
     expected = ours(model)
     assert expected[0].std() > 0.05
     assert_equal(theirs(oracle.eval()), expected, 2e-5)
-    masked = theirs(AutoModelForMaskedLM.from_pretrained(tmp_path / "exported").eval())
-    assert_equal(masked, (expected[0], None), 2e-5)
-
-
-@pytest.mark.parametrize("name", EXPORTED)
-def test_an_export_comes_back_as_the_same_model(tmp_path: Path, name: str) -> None:
-    model = model_of(**EXPORTED[name])
-    export_huggingface(model, tmp_path / "exported")
     again = read_huggingface(tmp_path / "exported")
     assert_equal(ours(again.double()), ours(model.double()), 1e-4 if name in ROUNDED else 1e-12)
+
+
+@pytest.mark.parametrize("name", ["a plain model", "an untied head", "one set of weights"])
+def test_an_export_opens_as_a_model_for_masked_tokens(tmp_path: Path, name: str) -> None:
+    from transformers import AutoModelForMaskedLM
+
+    model = model_of(**EXPORTED[name])
+    export_huggingface(model, tmp_path / "exported")
+    oracle = AutoModelForMaskedLM.from_pretrained(tmp_path / "exported").eval()
+    assert_equal(theirs(oracle), (ours(model)[0], None), 2e-5)
 
 
 @pytest.mark.parametrize(
@@ -131,11 +133,11 @@ def test_what_the_classes_have_comes_back_with_its_config_and_bits(tmp_path: Pat
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize(("name", "seed"), [("bert", 0), ("bert", 1), *(("albert", seed) for seed in range(6))])
-@pytest.mark.parametrize("kind", ["ForPreTraining", "ForMaskedLM"])
+@pytest.mark.parametrize(("name", "seed"), [("bert", 0), *(("albert", seed) for seed in range(1, 6))])
 def test_import_and_export_give_back_the_same_bits(
-    save_encoder: SaveEncoder, tmp_path: Path, name: str, seed: int, kind: str
+    save_encoder: SaveEncoder, tmp_path: Path, name: str, seed: int
 ) -> None:
+    kind = ["ForPreTraining", "ForMaskedLM"][seed // 3]
     folder, _ = save_encoder(name, seed, kind=kind, dtype=torch.float32)
     import_huggingface(folder, tmp_path / "imported")
     export_huggingface(load(tmp_path / "imported"), tmp_path / "exported")
