@@ -1,11 +1,11 @@
-"""The config.json of BERT and of ALBERT, as transformers writes them, to and from a model's config."""
+"""BERT's config.json, as transformers writes it, to and from a model's config; what ALBERT's has in common with it."""
 
 from typing import Any
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import entries, head_activation, is_factorised, resolve_model
 from sublayer.errors import CheckpointError
-from sublayer.interop.fields import Content, activation, activation_name, flag, heads, positive, refuse, share, whole
+from sublayer.interop.content import Content, activation_name
 from sublayer.interop.gpt2_config import unusual_blocks
 
 # Fields that change what BERT and ALBERT compute in a way that a recipe cannot say.
@@ -22,14 +22,6 @@ _BERT_DEFAULTS: Fields = {
     "vocab_size": 30522,
     "dropout": 0.1,
 }
-_ALBERT_DEFAULTS: Fields = {
-    "hidden_size": 4096,
-    "num_attention_heads": 64,
-    "intermediate_size": 16384,
-    "hidden_act": "gelu_new",
-    "vocab_size": 30000,
-    "dropout": 0.0,
-}
 
 
 def read_bert(bert: Content, heads_found: Fields) -> ModelConfig:
@@ -37,41 +29,13 @@ def read_bert(bert: Content, heads_found: Fields) -> ModelConfig:
 
     Raises CheckpointError, naming the field, where it is malformed, or asks for what a recipe cannot say.
     """
-    fields = _shared_fields(bert, _BERT_DEFAULTS)
-    return _resolved({**fields, **heads_found, "n_layers": whole(bert, "num_hidden_layers", 12)})
+    fields = shared_fields(bert, _BERT_DEFAULTS)
+    return resolved({**fields, **heads_found, "n_layers": bert.whole("num_hidden_layers", 12)})
 
 
-def read_albert(albert: Content, heads_found: Fields, *, has_projection: bool) -> ModelConfig:
-    """Turn ALBERT's config.json into a resolved model config, with the fields of the heads that were found.
-
-    A group for each layer is no sharing. ``has_projection`` says that embeddings are projected also where they are as
-    wide as the model. Raises CheckpointError, naming the field, where it is malformed, or asks for
-    what a recipe cannot say.
-    """
-    fields = _shared_fields(albert, _ALBERT_DEFAULTS)
-    n_units, n_groups = whole(albert, "num_hidden_layers", 12), whole(albert, "num_hidden_groups", 1)
-    n_inner = whole(albert, "inner_group_num", 1)
-    if n_groups > n_units:
-        raise CheckpointError(f"config.json: num_hidden_groups = {n_groups} is more than num_hidden_layers = {n_units}")
-    sharing: Fields = {"share": "all", "share_groups": n_groups, "share_inner": n_inner}
-    if n_groups == n_units > 1 and n_inner == 1:
-        sharing = {"share": "none"}
-    d_embed = whole(albert, "embedding_size", 128)
-    is_forced = has_projection and d_embed == fields["d_model"]
-    width: Fields = {
-        "d_embed": d_embed,
-        "embedding_projection": "sum",
-        "project_embeddings": "always" if is_forced else "as-needed",
-    }
-    return _resolved({**fields, **sharing, **width, **heads_found, "n_layers": n_units * n_inner})
-
-
-def written_out(config: ModelConfig, *, is_albert: bool) -> Fields:
-    """Name the fields, with their values, of what BERT, or ALBERT, always has (see ``written_out.write_out``).
-
-    ALBERT always projects the embeddings; what shares in another way than in groups is written with a group a layer.
-    """
-    shared = {
+def written_out(config: ModelConfig) -> Fields:
+    """Name the fields, with their values, of what BERT always has (see ``written_out.write_out``)."""
+    return {
         "bias": True,
         "norm_affine": True,
         "head_bias": True,
@@ -79,18 +43,10 @@ def written_out(config: ModelConfig, *, is_albert: bool) -> Fields:
         "segments": "both",
         "tie_embeddings": config.tie_embeddings and config.embedding_scale == "none",
         "embedding_scale": "none",
+        "share": "none",
+        "share_groups": 1,
+        "share_inner": 1,
     }
-    if is_albert:
-        shared |= {"embedding_projection": "sum", "project_embeddings": "always"}
-    if not (is_albert and config.share == "all" and groups_as_released(config)):
-        shared |= {"share": "none", "share_groups": 1, "share_inner": 1}
-    return shared
-
-
-def groups_as_released(config: ModelConfig) -> bool:
-    """Whether transformers' ALBERT, which divides in floating point, gives each unit of blocks the same group."""
-    n_units, n_groups = config.n_layers // config.share_inner, config.share_groups
-    return all(int(unit / (n_units / n_groups)) == unit * n_groups // n_units for unit in range(n_units))
 
 
 def write_bert(config: ModelConfig, *, architecture: str, end_id: int | None) -> dict[str, Any]:
@@ -122,19 +78,6 @@ def write_bert(config: ModelConfig, *, architecture: str, end_id: int | None) ->
     }
 
 
-def write_albert(config: ModelConfig, *, architecture: str, end_id: int | None) -> dict[str, Any]:
-    """Turn a written-out model config into ALBERT's config.json, leaving out what ``write_bert`` does."""
-    n_groups = config.share_groups if config.share == "all" else config.n_layers
-    return {
-        **write_bert(config, architecture=architecture, end_id=end_id),
-        "model_type": "albert",
-        "embedding_size": config.d_embed,
-        "inner_group_num": config.share_inner,
-        "num_hidden_groups": n_groups,
-        "num_hidden_layers": config.n_layers // config.share_inner,
-    }
-
-
 def unrepresentable(config: ModelConfig) -> list[str]:
     """Name the fields of a resolved config that ALBERT's class has no equal for; BERT's has none for more."""
     head = head_activation(config)
@@ -162,38 +105,38 @@ def _ffns(config: ModelConfig) -> set[str]:
     return {str(entry.variant) for entry in entries(config) if entry.name == "ffn"}
 
 
-def _shared_fields(content: Content, defaults: Fields) -> Fields:
-    refuse(content, _REFUSED)
-    if (kind := content.get("position_embedding_type") or "absolute") != "absolute":
-        raise CheckpointError(f"config.json asks for what a recipe cannot say: position_embedding_type = {kind!r}")
-    if (n_types := whole(content, "type_vocab_size", 2)) != 2:
-        raise CheckpointError(f"config.json asks for what a recipe cannot say: type_vocab_size = {n_types}, not 2")
-    ffn, gelu = activation(content, "hidden_act", defaults["hidden_act"])
-    d_model = whole(content, "hidden_size", defaults["hidden_size"])
-    dropout = share(content, "hidden_dropout_prob", defaults["dropout"])
+def shared_fields(content: Content, defaults: Fields) -> Fields:
+    """Read the fields that BERT and ALBERT both have; ``defaults`` are taken for those that a file leaves out."""
+    content.refuse(_REFUSED)
+    if (kind := content.fields.get("position_embedding_type") or "absolute") != "absolute":
+        raise CheckpointError(f"{content.file} asks for what a recipe cannot say: position_embedding_type = {kind!r}")
+    if (n_types := content.whole("type_vocab_size", 2)) != 2:
+        raise CheckpointError(f"{content.file} asks for what a recipe cannot say: type_vocab_size = {n_types}, not 2")
+    d_model = content.whole("hidden_size", defaults["hidden_size"])
+    dropout = content.share("hidden_dropout_prob", defaults["dropout"])
     return {
         "kind": "encoder",
         "d_model": d_model,
-        "n_heads": heads(content, "num_attention_heads", defaults["num_attention_heads"], "hidden_size", d_model),
-        "d_ff": whole(content, "intermediate_size", defaults["intermediate_size"]),
-        "ffn": ffn,
-        "gelu": gelu,
+        "n_heads": content.heads("num_attention_heads", defaults["num_attention_heads"], "hidden_size", d_model),
+        "d_ff": content.whole("intermediate_size", defaults["intermediate_size"]),
+        **content.activation("hidden_act", defaults["hidden_act"]),
         "norm_order": "post",
-        "norm_eps": positive(content, "layer_norm_eps", 1e-12),
+        "norm_eps": content.positive("layer_norm_eps", 1e-12),
         "embedding_norm": True,
         "segments": "both",
         "head": "transform",
         "head_bias": True,
-        "tie_embeddings": flag(content, "tie_word_embeddings"),
+        "tie_embeddings": content.flag("tie_word_embeddings"),
         "dropout": dropout,
-        "dropout_attention": share(content, "attention_probs_dropout_prob", defaults["dropout"]),
+        "dropout_attention": content.share("attention_probs_dropout_prob", defaults["dropout"]),
         "init": "truncated",
-        "init_std": positive(content, "initializer_range", 0.02),
-        "vocab_size": whole(content, "vocab_size", defaults["vocab_size"]),
-        "max_len": whole(content, "max_position_embeddings", 512),
+        "init_std": content.positive("initializer_range", 0.02),
+        "vocab_size": content.whole("vocab_size", defaults["vocab_size"]),
+        "max_len": content.whole("max_position_embeddings", 512),
     }
 
 
-def _resolved(fields: Fields) -> ModelConfig:
+def resolved(fields: Fields) -> ModelConfig:
+    """Make a resolved config of all its fields."""
     config = ModelConfig.model_validate(fields)
     return resolve_model(config, vocab_size=fields["vocab_size"], context=fields["max_len"])

@@ -9,8 +9,8 @@ from torch import Tensor
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import is_factorised
 from sublayer.errors import CheckpointError
+from sublayer.interop.content import Content
 from sublayer.interop.encoder_names import Names
-from sublayer.interop.fields import Content, flag
 from sublayer.interop.pairs import Pair, check_tied
 
 # Constants that older versions of transformers saved with the weights.
@@ -25,7 +25,7 @@ def prepare(content: Content, tensors: Mapping[str, Tensor], names: Names) -> di
     """
     found = {_modern(name): tensor for name, tensor in tensors.items() if name not in _IGNORED}
     matrix, bias = f"{names.decoder}.weight", f"{names.decoder}.bias"
-    if flag(content, "tie_word_embeddings"):
+    if content.flag("tie_word_embeddings"):
         check_tied(found, matrix, names.words)
         check_tied(found, bias, names.output_bias)
         found.pop(matrix, None)

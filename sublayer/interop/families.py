@@ -10,9 +10,9 @@ from torch import Tensor
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import is_factorised
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.interop import encoder_config, encoder_weights, gpt2_config, gpt2_weights
+from sublayer.interop import albert_config, encoder_config, encoder_weights, gpt2_config, gpt2_weights
+from sublayer.interop.content import Content
 from sublayer.interop.encoder_names import ALBERT, BERT
-from sublayer.interop.fields import Content
 from sublayer.interop.pairs import Pair
 
 Tensors = Mapping[str, Tensor]
@@ -47,10 +47,10 @@ class Family:
 
 def family_of(content: Content) -> Family:
     """Find a config.json's family. Raises CheckpointError where it is none of these."""
-    name = content.get("model_type")
-    if name not in FAMILIES:
+    name = content.fields.get("model_type")
+    if not isinstance(name, str) or name not in FAMILIES:
         raise CheckpointError(
-            f"config.json has model_type = {name!r}; only {', '.join(map(repr, FAMILIES))} can be imported"
+            f"{content.file} has model_type = {name!r}; only {', '.join(map(repr, FAMILIES))} can be imported"
         )
     return FAMILIES[name]
 
@@ -82,17 +82,10 @@ def _prepare_albert(content: Content, tensors: Tensors) -> dict[str, Tensor]:
 
 
 def _read_albert(content: Content, found: Tensors) -> ModelConfig:
+    heads = encoder_weights.find_heads(found, ALBERT)
     has_projection = ALBERT.projection + ALBERT.linear[0] in found
-    config = encoder_config.read_albert(
-        content, encoder_weights.find_heads(found, ALBERT), has_projection=has_projection
-    )
-    if not encoder_config.groups_as_released(config):
-        raise CheckpointError(
-            f"config.json: num_hidden_groups = {config.share_groups} does not part "
-            f"num_hidden_layers = {config.n_layers // config.share_inner} as a recipe does: transformers rounds the "
-            "groups' borders in floating point"
-        )
-    return config
+    group = albert_config.group_in_transformers
+    return albert_config.read_albert(content, heads, has_projection=has_projection, group=group)
 
 
 def _encoder_oracle(config: ModelConfig, prefix: str, sentence: str) -> Oracle:
@@ -122,7 +115,7 @@ FAMILIES: dict[str, Family] = {
         heads=("cls.",),
         prepare=partial(encoder_weights.prepare, names=BERT),
         read_config=lambda content, found: encoder_config.read_bert(content, encoder_weights.find_heads(found, BERT)),
-        written_out=partial(encoder_config.written_out, is_albert=False),
+        written_out=encoder_config.written_out,
         write_config=lambda config, end_id: encoder_config.write_bert(
             config, architecture=_bert_oracle(config).name, end_id=end_id
         ),
@@ -135,8 +128,8 @@ FAMILIES: dict[str, Family] = {
         heads=("predictions.", "sop_classifier."),
         prepare=_prepare_albert,
         read_config=_read_albert,
-        written_out=partial(encoder_config.written_out, is_albert=True),
-        write_config=lambda config, end_id: encoder_config.write_albert(
+        written_out=albert_config.written_out,
+        write_config=lambda config, end_id: albert_config.write_albert(
             config, architecture=_albert_oracle(config).name, end_id=end_id
         ),
         pairs=partial(encoder_weights.pairs, names=ALBERT),

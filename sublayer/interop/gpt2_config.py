@@ -4,18 +4,7 @@ from typing import Any
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import entries, resolve_model
-from sublayer.interop.fields import (
-    FFNS,
-    Content,
-    activation,
-    activation_name,
-    flag,
-    heads,
-    positive,
-    refuse,
-    share,
-    whole,
-)
+from sublayer.interop.content import FFNS, Content, activation_name
 
 # Fields that change what GPT-2 computes in a way that a recipe cannot say.
 _REFUSED = ("scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention", "quantization_config")
@@ -26,24 +15,22 @@ def read_config(gpt2: Content) -> ModelConfig:
 
     Raises CheckpointError, naming the field, where it is malformed, or asks for what a recipe cannot say.
     """
-    refuse(gpt2, _REFUSED)
-    ffn, gelu = activation(gpt2, "activation_function", "gelu_new")
-    d_model, max_len = whole(gpt2, "n_embd", 768), whole(gpt2, "n_positions", 1024)
-    vocab_size = whole(gpt2, "vocab_size", 50257)
+    gpt2.refuse(_REFUSED)
+    d_model, max_len = gpt2.whole("n_embd", 768), gpt2.whole("n_positions", 1024)
+    vocab_size = gpt2.whole("vocab_size", 50257)
     fields = {
-        "n_layers": whole(gpt2, "n_layer", 12),
+        "n_layers": gpt2.whole("n_layer", 12),
         "d_model": d_model,
-        "n_heads": heads(gpt2, "n_head", 12, "n_embd", d_model),
-        "d_ff": whole(gpt2, "n_inner", 4 * d_model),
-        "ffn": ffn,
-        "gelu": gelu,
-        "norm_eps": positive(gpt2, "layer_norm_epsilon", 1e-5),
-        "tie_embeddings": flag(gpt2, "tie_word_embeddings"),
-        "attention_scale": "sqrt" if flag(gpt2, "scale_attn_weights") else "none",
-        "dropout": share(gpt2, "resid_pdrop", 0.1),
-        "dropout_attention": share(gpt2, "attn_pdrop", 0.1),
-        "dropout_embedding": share(gpt2, "embd_pdrop", 0.1),
-        "init_std": positive(gpt2, "initializer_range", 0.02),
+        "n_heads": gpt2.heads("n_head", 12, "n_embd", d_model),
+        "d_ff": gpt2.whole("n_inner", 4 * d_model),
+        **gpt2.activation("activation_function", "gelu_new"),
+        "norm_eps": gpt2.positive("layer_norm_epsilon", 1e-5),
+        "tie_embeddings": gpt2.flag("tie_word_embeddings"),
+        "attention_scale": "sqrt" if gpt2.flag("scale_attn_weights") else "none",
+        "dropout": gpt2.share("resid_pdrop", 0.1),
+        "dropout_attention": gpt2.share("attn_pdrop", 0.1),
+        "dropout_embedding": gpt2.share("embd_pdrop", 0.1),
+        "init_std": gpt2.positive("initializer_range", 0.02),
         "vocab_size": vocab_size,
         "max_len": max_len,
     }

@@ -23,10 +23,14 @@ def read_tokenizer(folder: Path, *, vocab_size: int) -> Tokenizer | None:
     """
     if not any((folder / name).is_file() for name in _FILES):
         return None
-    tokenizer = load_tokenizer(folder)
+    return check_tokenizer(load_tokenizer(folder), folder, vocab_size)
+
+
+def check_tokenizer(tokenizer: Tokenizer, path: Path, vocab_size: int) -> Tokenizer:
+    """Give a tokenizer back. Raises CheckpointError where it has ids beyond the model's ``vocab_size``."""
     if tokenizer.vocab_size > vocab_size:
         raise CheckpointError(
-            f"the tokenizer in {folder} has {tokenizer.vocab_size} ids, the model's vocab_size is {vocab_size}: "
+            f"the tokenizer in {path} has {tokenizer.vocab_size} ids, the model's vocab_size is {vocab_size}: "
             "they do not belong together"
         )
     return tokenizer

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from torch import Tensor
 
 from sublayer.config.model import ModelConfig
-from sublayer.interop.fields import Content, flag
+from sublayer.interop.content import Content
 from sublayer.interop.pairs import Pair, check_tied
 
 HEAD = "lm_head.weight"
@@ -20,7 +20,7 @@ def prepare(gpt2: Content, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Raises CheckpointError where config.json ties the two and they differ.
     """
     found = {name: tensor for name, tensor in tensors.items() if not name.endswith(_IGNORED)}
-    if flag(gpt2, "tie_word_embeddings"):
+    if gpt2.flag("tie_word_embeddings"):
         check_tied(found, HEAD, _TABLE)
         found.pop(HEAD, None)
     return found

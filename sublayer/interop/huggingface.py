@@ -13,7 +13,7 @@ from sublayer.interop.folder import (
     CONFIG,
     check_new,
     new_folder,
-    read_json,
+    read_content,
     read_tensors,
     write_folder,
     write_json,
@@ -37,14 +37,14 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder} is not a folder: name one with {CONFIG} and model.safetensors")
     check_new(out)
     model = read_huggingface(folder)
-    certificate = certify(model, folder, family_of(read_json(folder / CONFIG)).oracle(model.config))
+    certificate = certify(model, folder, family_of(read_content(folder / CONFIG)).oracle(model.config))
     save_imported(model, out, certificate)
     return certificate
 
 
 def read_huggingface(folder: Path) -> Transformer:
     """Read the model of a HuggingFace folder, in evaluation mode, with its tokenizer if it has one."""
-    content = read_json(folder / CONFIG)
+    content = read_content(folder / CONFIG)
     family = family_of(content)
     found = family.prepare(content, strip_prefix(read_tensors(folder), family.prefix))
     config = family.read_config(content, found)

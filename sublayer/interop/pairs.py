@@ -55,9 +55,9 @@ def shapes_of(config: ModelConfig) -> dict[str, torch.Size]:
 
 
 def read_pairs(
-    found: Mapping[str, Tensor], pairs: Iterable[Pair], config: ModelConfig, *, title: str
+    found: Mapping[str, Tensor], pairs: Iterable[Pair], config: ModelConfig, *, title: str, file: str = "config.json"
 ) -> dict[str, Tensor]:
-    """Make a model's tensors of another system's, which ``title`` names; halves become float32.
+    """Make a model's tensors of another system's, which ``title`` names and ``file`` describes; halves become float32.
 
     Raises CheckpointError, naming the tensor, where one is missing, has another shape, or is unknown.
     """
@@ -70,7 +70,7 @@ def read_pairs(
         raise CheckpointError(f"the weights hold {unknown[0]}{_others(unknown)}, which {title} has not")
     for pair in pairs:
         for name in pair.theirs:
-            _check(name, found[name], pair.shape(shapes[pair.ours]))
+            _check(name, found[name], pair.shape(shapes[pair.ours]), file)
     return {
         pair.ours: pair.read([_at_least_float32(found[name]) for name in pair.theirs], shapes[pair.ours])
         for pair in pairs
@@ -98,9 +98,9 @@ def check_tied(found: Mapping[str, Tensor], copy: str, source: str) -> None:
         )
 
 
-def _check(name: str, tensor: Tensor, expected: list[int]) -> None:
+def _check(name: str, tensor: Tensor, expected: list[int], file: str) -> None:
     if list(tensor.shape) != expected:
-        raise CheckpointError(f"{name} has shape {list(tensor.shape)}, config.json says {expected}")
+        raise CheckpointError(f"{name} has shape {list(tensor.shape)}, {file} says {expected}")
     if not tensor.is_floating_point():
         raise CheckpointError(f"{name} holds {tensor.dtype}, not floating-point numbers")
 
