@@ -23,6 +23,9 @@ SettingsArgument = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object as the last line; all else goes to standard error.")
 ]
+DeviceOption = Annotated[
+    str | None, typer.Option("--device", help="cpu, cuda, cuda:1 ... Default: the GPU where there is one.")
+]
 
 _RESULTS: ContextVar[TextIO | None] = ContextVar("results", default=None)
 
@@ -70,6 +73,15 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequ
         return "  ".join(cells).rstrip()
 
     return "\n".join([line(headings), "  ".join("-" * width for width in widths), *map(line, rows)])
+
+
+def describe_scores(scores: Mapping[str, Any]) -> str:
+    """Say a run's scores in words: loss and bits per byte, or loss and accuracies."""
+    if "bits_per_byte" in scores:
+        return f"loss {scores['loss']:.4f} nats per token, {scores['bits_per_byte']:.4f} bits per byte"
+    names = {"mlm_accuracy": "hidden tokens", "nsp_accuracy": "next sentence", "sop_accuracy": "sentence order"}
+    said = [f"{label} {scores[name]:.1%}" for name, label in names.items() if name in scores]
+    return f"loss {scores['loss']:.4f} nats per hidden token; right: {', '.join(said)}"
 
 
 def _plain(value: Any) -> Any:

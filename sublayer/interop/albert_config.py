@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sublayer.config.model import ModelConfig
+from sublayer.data.vocabulary import Tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.interop import encoder_config
 from sublayer.interop.content import Content
@@ -80,10 +81,10 @@ def written_out(config: ModelConfig) -> Fields:
     return always
 
 
-def write_albert(config: ModelConfig, *, architecture: str, end_id: int | None) -> dict[str, Any]:
+def write_albert(config: ModelConfig, tokenizer: Tokenizer | None, *, architecture: str) -> dict[str, Any]:
     """Turn a written-out model config into ALBERT's config.json, leaving out what ``write_bert`` does."""
     return {
-        **write_bert(config, architecture=architecture, end_id=end_id),
+        **write_bert(config, tokenizer, architecture=architecture),
         "model_type": "albert",
         "embedding_size": config.d_embed,
         "inner_group_num": config.share_inner,

@@ -15,7 +15,7 @@ from sublayer.interop.content import Content
 from sublayer.interop.encoder_names import ALBERT_TF
 from sublayer.interop.encoder_weights import find_heads, pairs
 from sublayer.interop.folder import check_new, read_content
-from sublayer.interop.gpt2_tokenizer import check_tokenizer
+from sublayer.interop.folder_tokenizer import check_tokenizer
 from sublayer.interop.huggingface import save_imported
 from sublayer.interop.pairs import read_pairs, strip_prefix
 from sublayer.interop.tensor_bundle import read_bundle

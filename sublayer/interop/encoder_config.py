@@ -4,6 +4,7 @@ from typing import Any
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import entries, head_activation, is_factorised, resolve_model
+from sublayer.data.vocabulary import Tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.interop.content import Content, activation_name
 from sublayer.interop.gpt2_config import unusual_blocks
@@ -49,7 +50,7 @@ def written_out(config: ModelConfig) -> Fields:
     }
 
 
-def write_bert(config: ModelConfig, *, architecture: str, end_id: int | None) -> dict[str, Any]:
+def write_bert(config: ModelConfig, tokenizer: Tokenizer | None, *, architecture: str) -> dict[str, Any]:
     """Turn a written-out model config into BERT's config.json.
 
     Dropout that training alone sees and BERT has not (of hidden ffn units, or another of the embeddings) is left out,
@@ -59,8 +60,8 @@ def write_bert(config: ModelConfig, *, architecture: str, end_id: int | None) ->
         "architectures": [architecture],
         "model_type": "bert",
         "attention_probs_dropout_prob": config.dropout_attention,
-        "bos_token_id": end_id,
-        "eos_token_id": end_id,
+        "bos_token_id": None if tokenizer is None else tokenizer.cls_id,
+        "eos_token_id": None if tokenizer is None else tokenizer.sep_id,
         "hidden_act": activation_name(str(entries(config)[1].variant), config.gelu),
         "hidden_dropout_prob": config.dropout,
         "hidden_size": config.d_model,
@@ -70,7 +71,7 @@ def write_bert(config: ModelConfig, *, architecture: str, end_id: int | None) ->
         "max_position_embeddings": config.max_len,
         "num_attention_heads": config.n_heads,
         "num_hidden_layers": config.n_layers,
-        "pad_token_id": None,
+        "pad_token_id": None if tokenizer is None else tokenizer.pad_id,
         "tie_word_embeddings": config.tie_embeddings,
         "dtype": "float32",
         "type_vocab_size": 2,

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import is_factorised
+from sublayer.data.vocabulary import Tokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop import albert_config, encoder_config, encoder_weights, gpt2_config, gpt2_weights
 from sublayer.interop.content import Content
 from sublayer.interop.encoder_names import ALBERT, BERT
+from sublayer.interop.folder_tokenizer import decoder_files, encoder_files
 from sublayer.interop.pairs import Pair
 
 Tensors = Mapping[str, Tensor]
@@ -31,7 +33,7 @@ class Family:
     """One family: names of its tensors stand with ``prefix`` except those that begin as ``heads`` do.
 
     ``prepare`` settles what a file may say in several ways, ``read_config`` sees what it left. ``pairs`` and
-    ``write_config`` take a config with all of ``written_out``.
+    ``write_config`` take a config with all of ``written_out``. ``tokenizer_files`` takes a tokenizer and ``max_len``.
     """
 
     title: str
@@ -40,7 +42,8 @@ class Family:
     prepare: Callable[[Content, Tensors], dict[str, Tensor]]
     read_config: Callable[[Content, Tensors], ModelConfig]
     written_out: Callable[[ModelConfig], dict[str, Any]]
-    write_config: Callable[[ModelConfig, int | None], dict[str, Any]]
+    write_config: Callable[[ModelConfig, Tokenizer | None], dict[str, Any]]
+    tokenizer_files: Callable[..., dict[str, bytes]]
     pairs: Callable[[ModelConfig], Iterable[Pair]]
     oracle: Callable[[ModelConfig], Oracle]
 
@@ -105,7 +108,8 @@ FAMILIES: dict[str, Family] = {
         prepare=gpt2_weights.prepare,
         read_config=lambda content, found: gpt2_config.read_config(content),
         written_out=gpt2_config.written_out,
-        write_config=lambda config, end_id: gpt2_config.write_config(config, end_id=end_id),
+        write_config=gpt2_config.write_config,
+        tokenizer_files=decoder_files,
         pairs=gpt2_weights.pairs,
         oracle=lambda config: Oracle("GPT2LMHeadModel", {"logits": "logits"}),
     ),
@@ -116,9 +120,10 @@ FAMILIES: dict[str, Family] = {
         prepare=partial(encoder_weights.prepare, names=BERT),
         read_config=lambda content, found: encoder_config.read_bert(content, encoder_weights.find_heads(found, BERT)),
         written_out=encoder_config.written_out,
-        write_config=lambda config, end_id: encoder_config.write_bert(
-            config, architecture=_bert_oracle(config).name, end_id=end_id
+        write_config=lambda config, tokenizer: encoder_config.write_bert(
+            config, tokenizer, architecture=_bert_oracle(config).name
         ),
+        tokenizer_files=encoder_files,
         pairs=partial(encoder_weights.pairs, names=BERT),
         oracle=_bert_oracle,
     ),
@@ -129,9 +134,10 @@ FAMILIES: dict[str, Family] = {
         prepare=_prepare_albert,
         read_config=_read_albert,
         written_out=albert_config.written_out,
-        write_config=lambda config, end_id: albert_config.write_albert(
-            config, architecture=_albert_oracle(config).name, end_id=end_id
+        write_config=lambda config, tokenizer: albert_config.write_albert(
+            config, tokenizer, architecture=_albert_oracle(config).name
         ),
+        tokenizer_files=encoder_files,
         pairs=partial(encoder_weights.pairs, names=ALBERT),
         oracle=_albert_oracle,
     ),

@@ -4,6 +4,7 @@ from typing import Any
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import entries, resolve_model
+from sublayer.data.vocabulary import Tokenizer
 from sublayer.interop.content import FFNS, Content, activation_name
 
 # Fields that change what GPT-2 computes in a way that a recipe cannot say.
@@ -54,11 +55,12 @@ def written_out(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def write_config(config: ModelConfig, *, end_id: int | None) -> dict[str, Any]:
+def write_config(config: ModelConfig, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """Turn a written-out model config into GPT-2's config.json.
 
     The dropout of hidden ffn units, which training alone sees, is left out.
     """
+    end_id = None if tokenizer is None else tokenizer.end_id
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",

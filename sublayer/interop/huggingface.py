@@ -18,7 +18,7 @@ from sublayer.interop.folder import (
     write_folder,
     write_json,
 )
-from sublayer.interop.gpt2_tokenizer import read_tokenizer, tokenizer_files
+from sublayer.interop.folder_tokenizer import read_tokenizer
 from sublayer.interop.pairs import read_pairs, strip_prefix, write_pairs
 from sublayer.interop.written_out import write_out
 from sublayer.model.build import compose
@@ -78,8 +78,8 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
         for name, tensor in write_pairs(weights, family.pairs(full)).items()
     }
     with new_folder(out) as partial:
-        write_folder(partial, family.write_config(full, None if tokenizer is None else tokenizer.end_id), tensors)
-        for name, content in tokenizer_files(tokenizer, max_len=need(full.max_len)).items():
+        write_folder(partial, family.write_config(full, tokenizer), tensors)
+        for name, content in family.tokenizer_files(tokenizer, max_len=need(full.max_len)).items():
             (partial / name).write_bytes(content)
         certificate = certify(model, partial, family.oracle(full))
         write_json(partial / CERTIFICATE, certificate)

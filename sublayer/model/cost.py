@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sublayer.config.block import Entry
 from sublayer.config.model import ModelConfig
-from sublayer.config.objective import NEXT_TOKEN, ObjectiveConfig
+from sublayer.config.objective import NEXT_TOKEN, MaskedObjective, ObjectiveConfig
 from sublayer.config.resolve import GATED, entries, is_factorised
 
 
@@ -45,6 +45,8 @@ def count_parameters(config: ModelConfig, objective: ObjectiveConfig = NEXT_TOKE
 
 def n_classifiers(config: ModelConfig, objective: ObjectiveConfig) -> tuple[int, ...]:
     """Count the training-only classifiers of each executed block, first to last."""
+    if isinstance(objective, MaskedObjective):
+        return (0,) * config.n_layers
     below = objective.targets if objective.auxiliary == "layers" else 0
     return (*[below] * (config.n_layers - 1), objective.targets - 1)
 
@@ -61,8 +63,15 @@ def flops_per_token(config: ModelConfig, context: int, objective: ObjectiveConfi
     projection = d_model * d_embed if is_factorised(config) else 0
     classifiers = _mean_classifiers(config, objective) * need(config.vocab_size) * d_model
     output = projection + need(config.vocab_size) * d_embed + classifiers
-    share = 1 if objective.positions == "all" else 1 / context
+    share = predicting_share(objective, context)
     return round(3 * 2 * (config.n_layers * block + projection + share * output))
+
+
+def predicting_share(objective: ObjectiveConfig, context: int) -> float:
+    """Give the share of a window's positions that have a loss."""
+    if isinstance(objective, MaskedObjective):
+        return objective.mask_share
+    return 1.0 if objective.positions == "all" else 1.0 / context
 
 
 def entry_parameters(config: ModelConfig, entry: Entry) -> int:
@@ -91,6 +100,8 @@ def need(value: int | None) -> int:
 def _mean_classifiers(config: ModelConfig, objective: ObjectiveConfig) -> float:
     """Count the training-only classifiers that an optimizer step has, on average over the run."""
     *below, last = n_classifiers(config, objective)
+    if isinstance(objective, MaskedObjective):
+        return 0.0
     shares = (objective.auxiliary_stop * layer / config.n_layers for layer in range(1, config.n_layers))
     return float(last) + sum(n * share for n, share in zip(below, shares, strict=True))
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sublayer.plot import palette
 from sublayer.study import wording
 from sublayer.study.figures import AXES, draw_curves, draw_seeds, looks
-from sublayer.study.results import ArmResult, Results
+from sublayer.study.results import ArmResult, Further, Results
 from sublayer.study.statistics import Difference
 
 
@@ -64,7 +65,7 @@ def render_report(results: Results) -> str:
     seeds = draw_seeds(results)
     return environment.get_template("report.html.j2").render(
         results=results,
-        css=Markup(loader.get_source(environment, "report.css")[0]),
+        css=Markup(palette() + loader.get_source(environment, "report.css")[0]),
         headline=wording.headline(results),
         conditions=wording.conditions(results),
         statements=wording.statements(results),
@@ -134,6 +135,14 @@ def _ticks(low: float, high: float) -> list[tuple[float, str]]:
     return [(n * step, wording.format_signed(n * step, decimals) if n else "0") for n in numbers]
 
 
+def _further_difference(arm: ArmResult, further: Further) -> Any:
+    from markupsafe import Markup
+
+    text = wording.further_difference(arm, further)
+    is_decided = any(each.arm == arm.name and each.verdict != "cannot tell" for each in further.differences)
+    return Markup("<b>{}</b>").format(text) if is_decided else text
+
+
 def _filters(results: Results) -> dict[str, Callable[..., Any]]:
     decimals = wording.n_decimals(results)
 
@@ -147,6 +156,8 @@ def _filters(results: Results) -> dict[str, Callable[..., Any]]:
         return wording.format_residual(arm)
 
     return {
+        "further": lambda arm, further: wording.further_value(arm, further),
+        "further_difference": lambda arm, further: _further_difference(arm, further),
         "slug": lambda verdict: verdict.replace(" ", "-"),
         "signed": lambda value: wording.format_signed(value, decimals),
         "interval": interval,

@@ -56,12 +56,31 @@ def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         assert torch.equal(found[name].reshape(-1).view(torch.uint8), tensor.reshape(-1).view(torch.uint8)), name
 
 
+X, Y = torch.arange(10, dtype=torch.int32), torch.arange(5.0)
+
+
+def write_tensorflows(folder: Path, index: bytes) -> None:
+    (folder / "m.index").write_bytes(index)
+    (folder / "m.data-00000-of-00002").write_bytes(X.numpy().tobytes())
+    (folder / "m.data-00001-of-00002").write_bytes(Y.numpy().tobytes())
+
+
 def test_a_checkpoint_of_tensorflow_is_read(tmp_path: Path) -> None:
-    x, y = torch.arange(10, dtype=torch.int32), torch.arange(5.0)
-    (tmp_path / "m.index").write_bytes(TENSORFLOW_INDEX)
-    (tmp_path / "m.data-00000-of-00002").write_bytes(x.numpy().tobytes())
-    (tmp_path / "m.data-00001-of-00002").write_bytes(y.numpy().tobytes())
-    assert_same(read_bundle(tmp_path), {"x": x, "y": y})
+    write_tensorflows(tmp_path, TENSORFLOW_INDEX)
+    assert_same(read_bundle(tmp_path), {"x": X, "y": Y})
+
+
+def test_every_byte_of_an_index_but_its_padding_is_guarded(tmp_path: Path) -> None:
+    unguarded = []
+    for place in range(len(TENSORFLOW_INDEX)):
+        index = bytearray(TENSORFLOW_INDEX)
+        index[place] ^= 0x55
+        write_tensorflows(tmp_path, index)
+        with suppress(CheckpointError):
+            assert_same(read_bundle(tmp_path), {"x": X, "y": Y})
+            unguarded.append(place)
+    # The footer of 48 bytes starts with two handles of 2 bytes and ends with the magic number of 8.
+    assert unguarded == list(range(142 - 48 + 4, 142 - 8))
 
 
 @pytest.mark.parametrize("compress", [None, snappy])
@@ -102,6 +121,15 @@ def test_strings_and_resources_are_left_out(tmp_path: Path) -> None:
     write_shards(tmp_path / "m", content)
     write_index(tmp_path / "m", entries)
     assert_same(read_bundle(tmp_path / "m"), {"w": torch.ones(3)})
+
+
+def test_every_byte_of_a_bool_but_zero_is_true(tmp_path: Path) -> None:
+    content = [bytearray()]
+    entry = add_tensor(content, 0, torch.tensor([0, 1, 2, 255], dtype=torch.uint8))
+    entry.dtype = NUMBERS[torch.bool]
+    write_shards(tmp_path / "m", content)
+    write_index(tmp_path / "m", {b"w": entry})
+    assert_same(read_bundle(tmp_path / "m"), {"w": torch.tensor([False, True, True, True])})
 
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
