@@ -21,8 +21,10 @@ _OLD_ENDINGS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerN
 def prepare(content: Content, tensors: Mapping[str, Tensor], names: Names) -> dict[str, Tensor]:
     """Leave out constants and tied copies, and give norms the names that transformers has today.
 
-    Raises CheckpointError where config.json ties tensors that differ.
+    Raises CheckpointError where config.json ties tensors that differ, and where a norm has both names.
     """
+    if twice := sorted(name for name in tensors if name != _modern(name) and _modern(name) in tensors):
+        raise CheckpointError(f"the weights hold {twice[0]} and {_modern(twice[0])}: leave one of them out")
     found = {_modern(name): tensor for name, tensor in tensors.items() if name not in _IGNORED}
     matrix, bias = f"{names.decoder}.weight", f"{names.decoder}.bias"
     if content.flag("tie_word_embeddings"):
@@ -116,4 +118,5 @@ def _modern(name: str) -> str:
 
 
 def _is_identity(matrix: Tensor) -> bool:
-    return torch.equal(matrix, torch.eye(*matrix.shape, dtype=matrix.dtype))
+    is_square = matrix.dim() == 2 and matrix.shape[0] == matrix.shape[1]
+    return is_square and torch.equal(matrix, torch.eye(len(matrix), dtype=matrix.dtype))

@@ -223,6 +223,25 @@ def test_a_tensor_with_and_without_the_prefix_is_refused(save_encoder: SaveEncod
         read_huggingface(folder)
 
 
+@each_family
+def test_a_norm_under_both_names_is_refused(save_encoder: SaveEncoder, name: str) -> None:
+    folder, _ = save_encoder(name)
+    norm = "embeddings.LayerNorm"
+    change_weights(folder, lambda held: held.update({f"{norm}.gamma": held[f"{name}.{norm}.weight"].clone()}))
+    with pytest.raises(CheckpointError, match=rf"hold {norm}.gamma and {norm}.weight: leave one of them out"):
+        read_huggingface(folder)
+
+
+def test_a_projection_that_pads_with_zeros_is_kept(save_encoder: SaveEncoder) -> None:
+    folder, oracle = save_encoder("albert", hidden_size=6, embedding_size=4, num_attention_heads=2)
+    place = "albert.encoder.embedding_hidden_mapping_in"
+    with torch.no_grad():
+        oracle.get_parameter(f"{place}.weight").copy_(torch.eye(6, 4))
+        oracle.get_parameter(f"{place}.bias").zero_()
+    oracle.save_pretrained(folder)
+    assert_equal(ours(read_huggingface(folder)), theirs(oracle), 1e-9)
+
+
 def test_an_albert_without_its_projection_is_refused(save_encoder: SaveEncoder) -> None:
     folder, _ = save_encoder("albert", hidden_size=6, embedding_size=6, num_attention_heads=2)
     change_weights(folder, lambda held: {key: held[key] for key in held if "hidden_mapping_in" not in key})
