@@ -89,18 +89,24 @@ def resolve_train(recipe: Recipe, *, steps: int, valid_tokens: int | None, is_gp
 def resolve_optimizer(optimizer: OptimizerConfig, *, steps: int) -> OptimizerConfig:
     """Fill the warm-up of a run of ``steps`` optimizer steps.
 
-    Raises ConfigError for inverse-sqrt without warm-up, and for a warm-up longer than the run.
+    Raises ConfigError for inverse-sqrt and ALBERT's warm-up without one, and for a warm-up longer than the run.
     """
+    needing = _needs_warmup(optimizer)
     warmup = optimizer.warmup_steps
     if warmup is None:
         share = _WARMUP_SHARE if optimizer.warmup_share is None else optimizer.warmup_share
-        is_needed = optimizer.schedule == "inverse-sqrt" and share > 0
-        warmup = max(round(share * steps), 1 if is_needed else 0)
-    if optimizer.schedule == "inverse-sqrt" and warmup < 1:
-        raise ConfigError("optimizer.schedule = inverse-sqrt needs optimizer.warmup_steps of at least 1")
+        warmup = max(round(share * steps), 1 if needing and share > 0 else 0)
+    if needing and warmup < 1:
+        raise ConfigError(f"{needing} needs optimizer.warmup_steps of at least 1")
     if warmup > steps:
         raise ConfigError(f"optimizer.warmup_steps = {warmup} is longer than the run of {steps} steps")
     return optimizer.model_copy(update={"warmup_steps": warmup})
+
+
+def _needs_warmup(optimizer: OptimizerConfig) -> str:
+    if optimizer.schedule == "inverse-sqrt":
+        return "optimizer.schedule = inverse-sqrt"
+    return "optimizer.warmup = albert" if optimizer.warmup == "albert" else ""
 
 
 def derived_fields(given: Recipe, resolved: Recipe) -> list[str]:

@@ -9,8 +9,19 @@ from sublayer.config.table import SharePair, Table, field
 
 class _Optimizer(Table):
     lr: float = field(3e-4, "Peak learning rate.", gt=0.0)
-    schedule: Literal["constant", "linear", "cosine", "inverse-sqrt"] = field(
+    schedule: Literal["constant", "linear", "polynomial", "cosine", "inverse-sqrt"] = field(
         "cosine", "Shape of the learning rate after warm-up."
+    )
+    power: float = field(
+        1.0,
+        "Exponent of the share of the run that is left: 1 is linear, more falls faster at first.",
+        needs={"schedule": ("polynomial",)},
+        gt=0.0,
+    )
+    warmup: Literal["ordinary", "albert"] = field(
+        "ordinary",
+        "albert: the first update has rate 0, and the fall counts from there, so that the rate drops after warm-up.",
+        needs={"schedule": ("linear", "polynomial")},
     )
     warmup_steps: int | None = field(
         None, "Steps of linear warm-up from 0.", unit="steps", derived="warmup_share of the run", ge=0
@@ -22,7 +33,7 @@ class _Optimizer(Table):
         0.0,
         "Learning rate at the end, as a share of the peak.",
         unit="share",
-        needs={"schedule": ("linear", "cosine")},
+        needs={"schedule": ("linear", "polynomial", "cosine")},
         ge=0.0,
         le=1.0,
     )
@@ -32,7 +43,7 @@ class _Optimizer(Table):
 class SgdConfig(_Optimizer):
     """Stochastic gradient descent with momentum; weight decay is coupled (added to the gradient)."""
 
-    kind: Literal["sgd"] = field("sgd", "sgd, adam or adamw.", selects=True)
+    kind: Literal["sgd"] = field("sgd", "sgd, adam, adamw or lamb.", selects=True)
     lr: float = field(0.1, "Peak learning rate.", gt=0.0)
     momentum: float = field(0.9, "Share of the last update that is kept.", ge=0.0, lt=1.0)
     weight_decay: float = field(0.0, "L2 penalty on matrices and embeddings, never on vectors.", ge=0.0)
@@ -41,7 +52,7 @@ class SgdConfig(_Optimizer):
 class AdamConfig(_Optimizer):
     """Adam (Kingma & Ba 2015); weight decay is coupled (added to the gradient)."""
 
-    kind: Literal["adam"] = field("adam", "sgd, adam or adamw.", selects=True)
+    kind: Literal["adam"] = field("adam", "sgd, adam, adamw or lamb.", selects=True)
     betas: SharePair = field((0.9, 0.999), "Decay rates of the first and second moment.")
     eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0)
     weight_decay: float = field(0.0, "L2 penalty on matrices and embeddings, never on vectors.", ge=0.0)
@@ -50,11 +61,30 @@ class AdamConfig(_Optimizer):
 class AdamWConfig(_Optimizer):
     """AdamW (Loshchilov & Hutter 2019); weight decay is decoupled and multiplied by the learning rate."""
 
-    kind: Literal["adamw"] = field("adamw", "sgd, adam or adamw.", selects=True)
+    kind: Literal["adamw"] = field("adamw", "sgd, adam, adamw or lamb.", selects=True)
     betas: SharePair = field((0.9, 0.95), "Decay rates of the first and second moment.")
     eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0)
     weight_decay: float = field(0.1, "Decoupled decay of matrices and embeddings, never of vectors.", ge=0.0)
+    bias_correction: bool = field(True, "Correct the moments for their start at 0; false as in BERT and ALBERT.")
 
 
-OptimizerConfig = Annotated[SgdConfig | AdamConfig | AdamWConfig, Field(discriminator="kind")]
-OPTIMIZERS: dict[str, type[Table]] = {"sgd": SgdConfig, "adam": AdamConfig, "adamw": AdamWConfig}
+class LambConfig(_Optimizer):
+    """LAMB (You et al. 2020): AdamW's update of each matrix and table, made as long as ``lr`` times its weights.
+
+    Matrices that are stored together (q, k and v; a gate and its value) have a ratio each; vectors, as released, have
+    neither ratio nor decay. The paper leaves open what a layer is, which is each of these, and what its phi is, which
+    is the identity, without bounds; where a norm is 0 the ratio is 1.
+    """
+
+    kind: Literal["lamb"] = field("lamb", "sgd, adam, adamw or lamb.", selects=True)
+    lr: float = field(0.00176, "Peak learning rate.", gt=0.0)
+    form: Literal["albert", "published"] = field(
+        "albert", "albert: as released with ALBERT; published: moments corrected for their start at 0."
+    )
+    betas: SharePair = field((0.9, 0.999), "Decay rates of the first and second moment.")
+    eps: float = field(1e-6, "Added to the root of the second moment.", gt=0.0)
+    weight_decay: float = field(0.01, "Decoupled decay of matrices and embeddings, never of vectors.", ge=0.0)
+
+
+OptimizerConfig = Annotated[SgdConfig | AdamConfig | AdamWConfig | LambConfig, Field(discriminator="kind")]
+OPTIMIZERS: dict[str, type[Table]] = {"sgd": SgdConfig, "adam": AdamConfig, "adamw": AdamWConfig, "lamb": LambConfig}

@@ -10,7 +10,7 @@ from typing import Literal
 from sublayer.config.block import Entry
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import NEXT_TOKEN, ObjectiveConfig
-from sublayer.config.optimizer import OptimizerConfig, SgdConfig
+from sublayer.config.optimizer import AdamWConfig, LambConfig, OptimizerConfig, SgdConfig
 from sublayer.config.resolve import GATED, entries, is_factorised
 from sublayer.model.cost import count_parameters, entry_parameters, n_classifiers, n_copies, need
 
@@ -78,8 +78,7 @@ def training_memory(step: Pass, optimizer: OptimizerConfig, *, n_passes: int) ->
     weights = FLOAT32_BYTES * count_parameters(step.config, step.objective).training
     states = optimizer_states(optimizer) * weights
     activations, last = _peaks(step)
-    # Coupled weight decay makes a copy of the gradient.
-    update = weights if isinstance(optimizer, SgdConfig) and optimizer.weight_decay > 0 else 0
+    update = _update(step.config, optimizer, weights)
     backward = activations + weights if n_passes > 1 else max(activations, last + weights)
     moving = states + max(backward, weights + update)
     held = round((1 + _holes(step, n_passes)) * moving)
@@ -99,6 +98,23 @@ def optimizer_states(optimizer: OptimizerConfig) -> int:
     if isinstance(optimizer, SgdConfig):
         return 1 if optimizer.momentum > 0 else 0
     return 2
+
+
+def _update(config: ModelConfig, optimizer: OptimizerConfig, weights: int) -> int:
+    """Give the bytes of what a step makes beside states: decayed gradients, or updates before they are added."""
+    match optimizer:
+        case SgdConfig():
+            return weights if optimizer.weight_decay > 0 else 0
+        case AdamWConfig():
+            return 0 if optimizer.bias_correction else weights
+        case LambConfig():
+            # Stacked matrices have their turn apart from the rest.
+            stacked = FLOAT32_BYTES * sum(
+                n_copies(config, entry) * _stacked(config, entry) for entry in entries(config)
+            )
+            return max(stacked, weights - stacked)
+        case _:
+            return 0
 
 
 def saved_activations(step: Pass) -> int:
@@ -228,12 +244,14 @@ def _predicting(step: Pass) -> int:
 
 def _uncached_casts(step: Pass, entry: Entry) -> int:
     """Casts of stacked weights, which autocast makes anew for every use, for the layer."""
-    config = step.config
-    if step.precision == "float32":
-        return 0
+    return 0 if step.precision == "float32" else step.narrow * _stacked(step.config, entry)
+
+
+def _stacked(config: ModelConfig, entry: Entry) -> int:
+    """Count the numbers of the matrices that an entry stores together: queries, keys, values; gate and value."""
     n_maps = 3 if entry.name == "attention" else 2 if entry.variant in GATED else 0
     width = config.n_heads * need(config.d_head) if entry.name == "attention" else need(config.d_ff)
-    return step.narrow * n_maps * config.d_model * width
+    return n_maps * config.d_model * width
 
 
 def saved_casts(step: Pass) -> int:

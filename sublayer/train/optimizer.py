@@ -1,35 +1,53 @@
 """The optimizers of the papers, their parameters grouped by role, their state as named tensors."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sublayer.config.optimizer import AdamConfig, AdamWConfig, OptimizerConfig, SgdConfig
+from sublayer.config.optimizer import AdamConfig, AdamWConfig, LambConfig, OptimizerConfig, SgdConfig
 from sublayer.errors import CheckpointError
 from sublayer.model.roles import Role
+from sublayer.train.adamw import UncorrectedAdamW
+from sublayer.train.lamb import Adapted, Lamb
 
 DECAYED: frozenset[Role] = frozenset({"matrix", "stacked", "embedding"})
+ADAPTED: dict[Role, Adapted] = {"matrix": "tensor", "embedding": "tensor", "stacked": "map", "vector": "none"}
+"""What has a trust ratio of its own in LAMB."""
 
 
 def build_optimizer(
     config: OptimizerConfig, parameters: Mapping[str, nn.Parameter], roles: Mapping[str, Role]
 ) -> torch.optim.Optimizer:
     """Build the optimizer; weight decay acts on matrices and embeddings, never on vectors (norms, biases)."""
-    decayed = [value for name, value in parameters.items() if roles[name] in DECAYED]
-    others = [value for name, value in parameters.items() if roles[name] not in DECAYED]
-    groups = [
-        {"params": decayed, "weight_decay": config.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
+    groups = _groups(config, parameters, roles)
     match config:
         case SgdConfig():
             return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, foreach=True)
         case AdamConfig():
             return torch.optim.Adam(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
-        case AdamWConfig():
+        case AdamWConfig(bias_correction=True):
             return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+        case AdamWConfig():
+            return UncorrectedAdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps)
+        case LambConfig():
+            is_corrected = config.form == "published"
+            return Lamb(groups, lr=config.lr, betas=config.betas, eps=config.eps, is_corrected=is_corrected)
+
+
+def _groups(
+    config: OptimizerConfig, parameters: Mapping[str, nn.Parameter], roles: Mapping[str, Role]
+) -> list[dict[str, Any]]:
+    groups: dict[tuple[tuple[str, Any], ...], list[nn.Parameter]] = {}
+    for name, parameter in parameters.items():
+        groups.setdefault(tuple(_options(config, roles[name]).items()), []).append(parameter)
+    return [{"params": members, **dict(options)} for options, members in groups.items()]
+
+
+def _options(config: OptimizerConfig, role: Role) -> dict[str, Any]:
+    options: dict[str, Any] = {"weight_decay": config.weight_decay if role in DECAYED else 0.0}
+    return options | {"adapted": ADAPTED[role]} if isinstance(config, LambConfig) else options
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:

@@ -39,16 +39,16 @@ def test_a_row_says_what_a_field_takes_and_when_it_counts():
 
 def test_a_union_says_what_each_kind_takes():
     assert row("optimizer.kind").default == "'adamw'"
-    assert row("optimizer.kind").type == "one of sgd, adam, adamw"
-    assert row("optimizer.lr").default == "sgd: 0.1, adam and adamw: 0.0003"
+    assert row("optimizer.kind").type == "one of sgd, adam, adamw, lamb"
+    assert row("optimizer.lr").default == "sgd: 0.1, adam and adamw: 0.0003, lamb: 0.00176"
     assert row("optimizer.momentum").used_when == "optimizer.kind is sgd"
     assert "sgd and adam: L2" in row("optimizer.weight_decay").description
-    assert "adamw: Decoupled" in row("optimizer.weight_decay").description
+    assert "adamw and lamb: Decoupled" in row("optimizer.weight_decay").description
 
 
 def test_numbers_have_a_unit_or_are_pure():
     pure = {"optimizer.lr", "optimizer.clip_norm", "optimizer.momentum", "optimizer.weight_decay", "optimizer.eps"}
-    pure |= {"objective.target_weight"}
+    pure |= {"objective.target_weight", "optimizer.power"}
     pure |= {"model.rotary_base", "model.init_std", "model.norm_eps", "train.seed"}
     without = {f"{each.table}.{each.name}" for each in field_rows() if "number" in each.type and not each.unit}
     assert without - pure == {"optimizer.betas"}
@@ -86,7 +86,7 @@ def test_the_schema_has_only_the_keywords_of_its_draft():
 
 def test_a_union_table_may_leave_out_its_kind():
     optimizer = json_schema()["properties"]["optimizer"]
-    assert len(optimizer["anyOf"]) == 3
+    assert len(optimizer["anyOf"]) == 4
     assert "discriminator" not in optimizer
     assert "required" not in json_schema()["$defs"]["SgdConfig"]
 

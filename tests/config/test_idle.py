@@ -34,8 +34,19 @@ IDLE = [
     ("data.vocab_size=300", "data.tokenizer=bytes", "data.tokenizer is bpe or characters"),
     ("data.vocab_size=300", "data.tokenizer=tokenizer.json", "data.tokenizer is bpe or characters"),
     ("data.tokenizer=bpe", "init.run=runs/a", "no init.run"),
-    ("optimizer.final_lr_share=0.1", "optimizer.schedule=constant", "optimizer.schedule is linear or cosine"),
-    ("optimizer.final_lr_share=0.1", "optimizer.schedule=inverse-sqrt", "optimizer.schedule is linear or cosine"),
+    (
+        "optimizer.final_lr_share=0.1",
+        "optimizer.schedule=constant",
+        "optimizer.schedule is linear or polynomial or cosine",
+    ),
+    (
+        "optimizer.final_lr_share=0.1",
+        "optimizer.schedule=inverse-sqrt",
+        "optimizer.schedule is linear or polynomial or cosine",
+    ),
+    ("optimizer.power=2.0", "optimizer.schedule=linear", "optimizer.schedule is polynomial"),
+    ("optimizer.warmup=albert", "optimizer.schedule=cosine", "optimizer.schedule is linear or polynomial"),
+    ("optimizer.warmup=albert", "optimizer.schedule=constant", "optimizer.schedule is linear or polynomial"),
     ("init.layers=2", None, "init.run is given"),
 ]
 
@@ -70,6 +81,8 @@ def test_what_makes_another_field_idle_is_fine_alone(decider: str):
         ["data.vocab_size=300", "data.tokenizer=characters"],
         ["data.split=80/10/10", "data.valid_path=v"],
         ["optimizer.final_lr_share=0.1", "optimizer.schedule=linear"],
+        ["optimizer.final_lr_share=0.1", "optimizer.power=2.0", "optimizer.schedule=polynomial"],
+        ["optimizer.warmup=albert", "optimizer.schedule=linear"],
         ["optimizer.warmup_steps=5", "optimizer.schedule=constant"],
         ["init.layers=2", "init.run=runs/a"],
     ],

@@ -100,7 +100,7 @@ def test_other_positions_drop_what_was_set_for_the_old_ones():
 
 def test_an_unknown_kind_names_the_choices_and_the_nearest():
     with pytest.raises(
-        ConfigError, match=r"optimizer\.kind = 'admw' is not one of sgd, adam, adamw: did you mean adamw\?"
+        ConfigError, match=r"optimizer\.kind = 'admw' is not one of sgd, adam, adamw, lamb: did you mean adamw\?"
     ):
         merged({"optimizer.kind": "admw"})
 

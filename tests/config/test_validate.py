@@ -42,7 +42,8 @@ def refusal(*overrides: str) -> str:
         ("optimizer.betas=[0.9, 'a']", "optimizer.betas = [0.9, 'a'] is not a list of 2 numbers"),
         ("optimizer.betas=[0.9, 1.0]", "optimizer.betas = [0.9, 1.0] must be less than 1"),
         ("optimizer.momentum=0.9", "optimizer.momentum is a field of optimizer.kind = sgd, not of adamw"),
-        ("optimizer.kind=3", "optimizer.kind = 3 is not one of sgd, adam, adamw"),
+        ("optimizer.form=published", "optimizer.form is a field of optimizer.kind = lamb, not of adamw"),
+        ("optimizer.kind=3", "optimizer.kind = 3 is not one of sgd, adam, adamw, lamb"),
         ("objective.kind=masked", "objective.kind = 'masked' is not one of causal"),
     ],
 )
@@ -86,6 +87,10 @@ def test_line_breaks_in_a_value_stay_on_one_line():
         (
             ["optimizer.schedule=inverse-sqrt", "optimizer.warmup_steps=0", "train.steps=3"],
             ["optimizer.schedule = inverse-sqrt", "optimizer.warmup_steps"],
+        ),
+        (
+            ["optimizer.schedule=linear", "optimizer.warmup=albert", "optimizer.warmup_steps=0", "train.steps=3"],
+            ["optimizer.warmup = albert", "optimizer.warmup_steps"],
         ),
         (["model.share=all", "model.share_inner=4"], ["model.share_inner = 4", "model.n_layers = 6"]),
     ],

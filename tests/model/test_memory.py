@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 from sublayer.config.layers import load_recipe
 from sublayer.config.length import resolve_optimizer, resolve_train
 from sublayer.config.objective import CausalObjective
-from sublayer.config.optimizer import OptimizerConfig, SgdConfig
+from sublayer.config.optimizer import AdamConfig, AdamWConfig, LambConfig, OptimizerConfig, SgdConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.data.batches import Batch, Windows
@@ -194,6 +194,7 @@ CHARACTERS = (
         ("gpt", "model.d_model=320", "data.context=256", "train.batch_sequences=16", "train.precision=bfloat16"),
         ("gpt", "model.d_model=256", "model.dropout=0.1", "model.n_layers=16", "train.precision=bfloat16"),
         ("gpt", "model.n_layers=24", "model.d_model=256", "train.recompute=blocks", "train.precision=float32"),
+        ("gpt", "model.d_model=384", "optimizer.kind=lamb", "train.batch_sequences=1", "train.precision=float32"),
         (*CHARACTERS, "train.precision=float32"),
         (*CHARACTERS, "train.precision=float32", "train.recompute=blocks"),
         (*CHARACTERS, "train.precision=bfloat16", "train.recompute=blocks"),
@@ -207,14 +208,41 @@ def test_a_process_takes_what_is_said(settings: tuple[str, ...]) -> None:
     assert said == pytest.approx(measured, rel=0.1)
 
 
+OPTIMIZERS: dict[str, OptimizerConfig] = {
+    "momentum": SgdConfig(lr=1e-2, momentum=0.9),
+    "decayed": SgdConfig(lr=1e-2, momentum=0.9, weight_decay=0.1),
+    "adam": AdamConfig(),
+    "adamw": AdamWConfig(),
+    "uncorrected": AdamWConfig(bias_correction=False),
+    "albert": LambConfig(form="albert"),
+    "published": LambConfig(form="published"),
+}
+
+
+@pytest.mark.parametrize("fields", [MODELS[2], MODELS[4]], ids=str)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_an_update_that_outweighs_the_activations_allocates_what_is_said(
+    optimizer: OptimizerConfig, fields: dict[str, Any]
+) -> None:
+    step = replace(make_pass({**fields, "share": "none"}, "float32"), sequences=1, context=8)
+    take_step = make_step(step, optimizer, 1)
+    take_step(0)
+    said = training_memory(step, optimizer, n_passes=1)
+    assert said.activations < said.weights
+    assert said.tensors - said.weights - said.optimizer == pytest.approx(allocated_peak(take_step), rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "states"),
     [
         (SgdConfig(lr=1e-2, momentum=0.0), 0),
         (SgdConfig(lr=1e-2, momentum=0.9), 1),
         (load_recipe("gpt").recipe.optimizer, 2),
+        (OPTIMIZERS["uncorrected"], 2),
+        (OPTIMIZERS["albert"], 2),
+        (OPTIMIZERS["published"], 2),
     ],
-    ids=["sgd", "momentum", "adamw"],
+    ids=["sgd", "momentum", "adamw", "uncorrected", "albert", "published"],
 )
 def test_an_optimizer_keeps_the_numbers_that_are_said(optimizer: OptimizerConfig, states: int) -> None:
     step = make_pass({}, "float32")

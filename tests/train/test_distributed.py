@@ -52,11 +52,15 @@ def figures(folder, kind):
 AUXILIARY = {"model.n_layers": 3, "objective.auxiliary": "layers", "objective.targets": 2}
 """Losses of which some stop on the way, and leave parameters without gradients."""
 
+LAMB = {"model.share": "all", "model.ffn": "swiglu", "optimizer.kind": "lamb", "optimizer.lr": 1e-2}
+LAMB |= {"optimizer.schedule": "polynomial", "optimizer.warmup": "albert"}
+"""Ratios of norms, of weights that all layers share."""
+
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, AUXILIARY, {**AUXILIARY, "train.recompute": "blocks"}],
-    ids=["plain", "auxiliary", "recomputed"],
+    [{}, AUXILIARY, {**AUXILIARY, "train.recompute": "blocks"}, LAMB],
+    ids=["plain", "auxiliary", "recomputed", "lamb"],
 )
 def test_two_processes_give_the_losses_and_weights_of_one(run, tmp_path, text_path, settings):
     run("one", {"model.dropout": 0.0, **settings})

@@ -23,6 +23,15 @@ VARIANTS = {
         "optimizer.momentum": 0.99,
         "optimizer.lr": 3e-3,
     },
+    "lamb": {
+        "model.ffn": "swiglu",
+        "model.share": "all",
+        "optimizer.kind": "lamb",
+        "optimizer.form": "published",
+        "optimizer.schedule": "polynomial",
+        "optimizer.warmup": "albert",
+    },
+    "uncorrected": {"optimizer.bias_correction": False},
     "shuffled": {"data.windows": "shuffled", "model.positions": "rotary", "model.share": "all", "train.log_steps": 5},
 }
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from sublayer.config.length import resolve_optimizer
-from sublayer.config.optimizer import AdamWConfig
+from sublayer.config.optimizer import AdamWConfig, LambConfig
 from sublayer.errors import ConfigError
 from sublayer.train.schedule import learning_rate
 
@@ -45,3 +45,41 @@ def test_warm_up_beyond_the_run_and_inverse_sqrt_without_it_are_refused():
         resolve_optimizer(AdamWConfig(warmup_steps=30), steps=20)
     with pytest.raises(ConfigError, match="inverse-sqrt needs optimizer.warmup_steps"):
         resolve_optimizer(AdamWConfig(schedule="inverse-sqrt", warmup_steps=0), steps=20)
+
+
+def test_a_polynomial_of_power_1_is_linear():
+    for settings in ({}, {"final_lr_share": 0.1}, {"warmup": "albert"}):
+        polynomial = rates(50, schedule="polynomial", warmup_steps=7, **settings)
+        assert polynomial == rates(50, schedule="linear", warmup_steps=7, **settings)
+
+
+def test_a_polynomial_falls_by_the_power_of_what_is_left():
+    # A quarter, a half and three quarters of the way down from update 2 of 10, towards a fifth.
+    values = rates(10, schedule="polynomial", power=2.0, warmup_steps=2, final_lr_share=0.2)
+    assert values[:3] == [0.5, 1, 1]
+    assert values[4::2] == pytest.approx([0.2 + 0.8 * left**2 for left in (0.75, 0.5, 0.25)])
+
+
+def test_alberts_warm_up_begins_at_zero_and_drops_to_a_fall_measured_from_the_first_update():
+    values = rates(10, schedule="linear", warmup="albert", warmup_steps=4)
+    assert values == pytest.approx([0, 0.25, 0.5, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
+    squared = rates(10, schedule="polynomial", power=2.0, warmup="albert", warmup_steps=4, final_lr_share=0.5)
+    assert squared[:4] == values[:4]
+    assert squared[4:] == pytest.approx([0.5 + 0.5 * left**2 for left in (0.6, 0.5, 0.4, 0.3, 0.2, 0.1)])
+
+
+def test_the_rates_of_alberts_pre_training_are_its_own():
+    config = LambConfig(schedule="polynomial", warmup="albert", warmup_steps=3125)
+    assert config.lr == 0.00176
+    assert learning_rate(config, 0, 125_000) == 0
+    assert learning_rate(config, 3124, 125_000) == pytest.approx(0.00176 * 3124 / 3125, rel=1e-12)
+    assert learning_rate(config, 3125, 125_000) == pytest.approx(0.001716, rel=1e-12)
+    assert learning_rate(config, 124_999, 125_000) == pytest.approx(0.00176 / 125_000, rel=1e-9)
+
+
+def test_alberts_warm_up_of_no_steps_is_refused_and_a_share_of_a_short_run_is_one_step():
+    with pytest.raises(ConfigError, match=r"optimizer.warmup = albert needs optimizer.warmup_steps of at least 1"):
+        resolve_optimizer(LambConfig(schedule="linear", warmup="albert", warmup_steps=0), steps=20)
+    with pytest.raises(ConfigError, match="needs optimizer.warmup_steps"):
+        resolve_optimizer(LambConfig(schedule="linear", warmup="albert", warmup_share=0.0), steps=20)
+    assert resolve_optimizer(LambConfig(schedule="linear", warmup="albert"), steps=5).warmup_steps == 1

@@ -101,8 +101,9 @@ def test_dropout_differs_between_steps_and_micro_batches(session):
     assert losses[0] == losses[2] != losses[1]
 
 
-def test_weight_decay_spares_vectors(session):
-    built = session({"optimizer.weight_decay": 0.5})
+@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb"])
+def test_weight_decay_spares_vectors(session, kind):
+    built = session({"optimizer.kind": kind, "optimizer.weight_decay": 0.5})
     roles = parameter_roles(built.train_step.objective)
     decayed = {
         id(parameter)
@@ -124,10 +125,21 @@ def test_the_gradient_is_clipped_to_the_global_norm(session):
     assert moved.item() == pytest.approx(0.01, rel=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw"])
-def test_every_optimizer_learns(session, kind):
-    lr = 0.3 if kind == "sgd" else 1e-2
-    built = session({"optimizer.kind": kind, "optimizer.lr": lr, "model.dropout": 0.0})
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kind": "sgd", "lr": 0.3},
+        {"kind": "adam"},
+        {"kind": "adamw"},
+        {"kind": "adamw", "bias_correction": False},
+        {"kind": "lamb"},
+        {"kind": "lamb", "form": "published"},
+    ],
+    ids=str,
+)
+def test_every_optimizer_learns(session, settings):
+    settings = {"lr": 1e-2, **settings}
+    built = session({**{f"optimizer.{name}": value for name, value in settings.items()}, "model.dropout": 0.0})
     losses = [built.train_step(step).loss.item() for step in range(24)]
     assert losses[-1] < losses[0] - 0.5
 
