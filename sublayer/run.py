@@ -19,7 +19,7 @@ from sublayer.run_folder import RunFolder, default_folder
 from sublayer.session import Place, Session, assemble, prepare_data, resolve
 from sublayer.train.checkpoint import newest_checkpoint
 from sublayer.train.distributed import World, join_world
-from sublayer.train.loop import Loop
+from sublayer.train.loop import Evaluate, Loop
 from sublayer.train.machine import choose_device
 from sublayer.train.memory import PeakMemory
 from sublayer.train.pace import measure_pace
@@ -129,4 +129,5 @@ def _train(session: Session, folder: RunFolder, progress: Progress) -> LoopState
         checkpoint = newest_checkpoint(snapshots.root, progress.note)
         session.place.world.wait()
         state = LoopState() if checkpoint is None else snapshots.restore(checkpoint)
-        return Loop(session.recipe.train, session.train_step, session.evaluate, snapshots, state).run(progress)
+        evaluate = Evaluate(session.evaluate, session.metrics)
+        return Loop(session.recipe.train, session.train_step, evaluate, snapshots, state).run(progress)

@@ -10,13 +10,13 @@ from sublayer.config.length import resolve_optimizer, resolve_train, run_steps, 
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.written import dump_recipe
-from sublayer.data.batches import Windows
 from sublayer.data.prepare import Data, prepare
 from sublayer.errors import ConfigError
-from sublayer.evaluate.likelihood import score
+from sublayer.evaluate.along import METRICS, Scores, evaluate_along
 from sublayer.load import load
 from sublayer.model.build import build
-from sublayer.objective.causal import Causal
+from sublayer.objective.batching import make_batches
+from sublayer.objective.build import build_objective
 from sublayer.train.allocator import allocate_for
 from sublayer.train.distributed import World
 from sublayer.train.machine import fastest_precision, remembered
@@ -27,7 +27,6 @@ from sublayer.train.step import TrainStep, resolved
 _PACE_SHARE = 0.03
 _PACE_SECONDS = 20.0
 _PROVISIONAL_STEPS = 1000
-_EVALUATION_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -47,20 +46,16 @@ class Session:
     place: Place
     train_step: TrainStep
 
-    def evaluate(self) -> dict[str, float]:
-        """Score the validation split as training does: evenly spread windows, in the precision of training."""
-        recipe, is_low = self.recipe, self.recipe.train.precision == "bfloat16"
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What ``evaluate`` gives, the loss first."""
+        return METRICS[self.recipe.objective.kind]
+
+    def evaluate(self) -> Scores:
+        """Score the validation split as training does: part of it, in the precision of training."""
+        is_low = self.recipe.train.precision == "bfloat16"
         with torch.autocast(self.place.device.type, dtype=torch.bfloat16, enabled=is_low):
-            likelihood = score(
-                self.train_step.objective.model,
-                self.data.valid,
-                context=recipe.data.context,
-                stride=recipe.data.context,
-                batch_sequences=max(1, _EVALUATION_TOKENS // recipe.data.context),
-                max_tokens=recipe.train.evaluate_tokens,
-                respect_boundaries=recipe.data.boundaries == "respect",
-            )
-        return {"loss": likelihood.loss, "bits_per_byte": likelihood.bits_per_byte}
+            return evaluate_along(self.train_step.objective.model, self.data.valid, self.recipe)
 
 
 def prepare_data(recipe: Recipe) -> Data:
@@ -103,17 +98,9 @@ def assemble(recipe: Recipe, data: Data, place: Place) -> Session:
         allocate_for(recipe.train)
     model = build(recipe.model, seed=recipe.train.seed).to(place.device)
     start_from(model, recipe.init)
-    objective = Causal(model, recipe.objective, seed=recipe.train.seed).to(place.device)
-    windows = Windows(
-        data.train,
-        context=recipe.data.context,
-        batch_sequences=resolved(recipe.train.batch_sequences),
-        seed=recipe.train.seed,
-        mode=recipe.data.windows,
-        boundaries=recipe.data.boundaries,
-        n_ahead=recipe.objective.targets,
-    )
-    train_step = TrainStep(recipe, objective, windows, device=place.device, world=place.world)
+    objective = build_objective(model, recipe.objective, seed=recipe.train.seed).to(place.device)
+    batches = make_batches(recipe, data.train)
+    train_step = TrainStep(recipe, objective, batches, device=place.device, world=place.world)
     return Session(recipe, data, place, train_step)
 
 

@@ -78,6 +78,8 @@ def render(results: "Results", report: Path) -> str:
     said = [f"  {statement.verdict:<11}  {statement}" for statement in statements(results)]
     failures = [f"  failed       {failure.arm}, seed {failure.seed}: {failure.message}" for failure in results.failures]
     lines = [f"{conditions(results)}:", "", *said, *failures, "", _differences(results), "", _costs(results)]
+    if results.further:
+        lines += ["", _further(results)]
     return "\n".join([*lines, "", f"report: {report.resolve()}"])
 
 
@@ -103,6 +105,24 @@ def _differences(results: "Results") -> str:
         [f"against {results.baseline}", *numbers], [row(each) for each in results.differences], right=[1, 2, 3, 5, 6]
     )
     return f"{rows}\ndetectable: the true difference that these seeds would decide four times in five"
+
+
+def _further(results: "Results") -> str:
+    from sublayer.study import wording
+
+    headings = ["arm", *(text for each in results.further for text in (each.metric.label, "difference"))]
+    rows = [
+        [
+            arm.name,
+            *(
+                text
+                for each in results.further
+                for text in (wording.further_value(arm, each), wording.further_difference(arm, each))
+            ),
+        ]
+        for arm in results.arms
+    ]
+    return table(headings, rows, right=range(1, len(headings)))
 
 
 def _costs(results: "Results") -> str:

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 EXAMPLE = 'sublayer tokenize --path book.txt --kind bpe --vocab-size 4096 --out tokenizer.json --text "a word"'
 
+Kind = Literal["bpe", "characters", "unigram", "wordpiece", "moses-bpe"]
+
 _SHOWN = 200
 
 
 def command(
     source: Annotated[
-        Path | None, typer.Argument(metavar="[RUN]", help="A run, a model folder or a tokenizer.json to use.")
+        Path | None,
+        typer.Argument(metavar="[RUN]", help="A run, a model folder, or a tokenizer's file or folder to use."),
     ] = None,
     path: Annotated[
         str | None, typer.Option("--path", help="Train on the training split of a text: a file, a folder or a glob.")
@@ -28,9 +31,10 @@ def command(
     corpus: Annotated[
         str | None, typer.Option("--corpus", help="Train on the training split of a named corpus.")
     ] = None,
-    kind: Annotated[Literal["bpe", "characters"], typer.Option("--kind", help="What to train.")] = "bpe",
+    kind: Annotated[Kind, typer.Option("--kind", help="What to train.")] = "bpe",
     vocab_size: Annotated[
-        int | None, typer.Option("--vocab-size", min=2, help="Ids. Default: 8192 for bpe, all for characters.")
+        int | None,
+        typer.Option("--vocab-size", min=2, help="Ids. Default: as data.vocab_size in sublayer fields."),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The new tokenizer.json to write.")] = None,
     text: Annotated[
@@ -69,9 +73,7 @@ def _new_file(out: Path | None) -> Path:
     return target
 
 
-def _train(
-    path: str | None, corpus: str | None, kind: Literal["bpe", "characters"], vocab_size: int | None
-) -> "Tokenizer":
+def _train(path: str | None, corpus: str | None, kind: Kind, vocab_size: int | None) -> "Tokenizer":
     from sublayer.config.data import DataConfig
     from sublayer.data.prepare import prepare_tokenizer
 
@@ -79,9 +81,9 @@ def _train(
 
 
 def _read(source: Path) -> "Tokenizer":
-    from sublayer.data.tokenizer import load_tokenizer
+    from sublayer.data.tokenizer import has_tokenizer, load_tokenizer
 
-    if source.is_file():
+    if source.is_file() or has_tokenizer(source):
         return load_tokenizer(source)
 
     from sublayer.load import find_model

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sublayer.commands.base import JsonOption, RecipeArgument, SettingsArgument, emit
+from sublayer.commands.base import JsonOption, RecipeArgument, SettingsArgument, describe_scores, emit
 from sublayer.config.layers import load_recipe
 
 EXAMPLE = "sublayer train gpt data.path=book.txt model.ffn=swiglu train.minutes=2 --out runs/book"
@@ -54,8 +54,7 @@ def _render(record: Mapping[str, Any]) -> str:
     lines = [
         f"trained {record['step']:,} steps, {record['tokens']:,} tokens in {record['seconds']:.0f} s "
         f"({record['tokens_per_s']:,.0f} tokens/s)",
-        f"valid: loss {valid['loss']:.4f} nats per token, {valid['bits_per_byte']:.4f} bits per byte "
-        f"(best of the evaluations during training, at step {valid['step']:,})",
+        f"valid: {describe_scores(valid)} (best of the evaluations during training, at step {valid['step']:,})",
         f"model and record: {record['run']}",
         f"next: sublayer evaluate {record['run']} --split test",
     ]

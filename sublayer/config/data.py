@@ -13,8 +13,12 @@ from sublayer.errors import ConfigError
 
 Sources = str | List | dict[str, float]
 
-CORPORA = ("python", "enwik8", "text8", "lm1b")
-TOKENIZERS = ("bytes", "characters", "bpe")
+INTRINSIC = "albert-intrinsic"
+CORPORA = ("python", "enwik8", "text8", "lm1b", "wikipedia", "bookcorpus", "c4", INTRINSIC)
+TOKENIZERS = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe")
+TOKENIZER_SUFFIXES = (".json", ".model", ".txt")
+"""Of a tokenizer's file: the tokenizers library's or ours, SentencePiece's, and BERT's vocabulary."""
+
 DEFAULT_SPLIT = "90/5/5"
 
 
@@ -24,15 +28,33 @@ class DataConfig(Table):
     path: Sources | None = field(
         None,
         (
-            "Local text: a file (plain, .gz, .zst), a folder or a glob; a list; or {path = weight}. "
-            "The files of a folder or a glob are documents; each entry of a list is split on its own."
+            "Local text: a file (plain, .gz, .zst, .parquet), a folder or a glob; a list; or {path = weight}. "
+            "The files of a folder or a glob are documents; each entry of a list is split on its own. "
+            "hub:owner/name, with :config and @split, is a data set of the Hugging Face hub."
         ),
     )
     corpus: Sources | None = field(
         None,
         (
-            "Named text: python (the prose of the running Python installation), enwik8, text8, lm1b; a list; or "
-            "{name = weight}. Given together with path they are mixed."
+            "Named text: python (the prose of the running Python installation), enwik8, text8, lm1b, wikipedia, "
+            "bookcorpus, c4; a list; or {name = weight}. Given together with path they are mixed. "
+            "albert-intrinsic is the passages of the files of SQuAD and RACE that path names."
+        ),
+    )
+    documents: Literal["file", "blank-line", "json"] | None = field(
+        None,
+        (
+            "What a document is: each file; what stands between blank lines; or each line of JSON, and each row of "
+            "a Parquet file."
+        ),
+        derived="each file; each row of what is Parquet by its suffix, or on the hub; a corpus has its own",
+    )
+    text_field: str = field("text", "The field of JSON, or the column of Parquet or of the hub, that holds the text.")
+    sentences: Literal["none", "lines", "prose", "spacy"] = field(
+        "none",
+        (
+            "none: the text as it is. Else it is cut into sentences, and Project Gutenberg's header and licence are "
+            "dropped: lines: one a line; prose: hard-wrapped paragraphs, by rules; spacy: by spaCy's sentencizer."
         ),
     )
     valid_path: str | None = field(None, "File, folder or glob of the validation split; it replaces split.")
@@ -43,12 +65,18 @@ class DataConfig(Table):
         unit="percent",
         derived="90/5/5; corpora with a published split keep it",
     )
-    tokenizer: str = field("bytes", "bytes, characters, bpe (trained on the training split), or a tokenizer.json file.")
+    tokenizer: str = field(
+        "bytes",
+        (
+            "bytes; characters, bpe (GPT-2's), unigram (ALBERT's), wordpiece (BERT's) or moses-bpe (Macaron BERT's), "
+            "trained on the training split; or a file: tokenizer.json, a SentencePiece .model, a vocab.txt."
+        ),
+    )
     vocab_size: int | None = field(
         None,
-        "Size of the vocabulary that bpe trains; for characters, how many of the most frequent are kept.",
+        "Size of the vocabulary that is trained; for characters, how many of the most frequent are kept.",
         unit="tokens",
-        derived="8192 for bpe, all for characters",
+        derived="8192 for bpe, 30000 for unigram and wordpiece, 32640 merges for moses-bpe, all for characters",
         ge=2,
     )
     context: int = field(256, "Length of a training window.", unit="tokens", ge=2)
@@ -90,15 +118,17 @@ class DataConfig(Table):
     @field_validator("tokenizer")
     @classmethod
     def _tokenizer_is_known(cls, tokenizer: str) -> str:
-        if tokenizer not in TOKENIZERS and not tokenizer.endswith(".json"):
+        if tokenizer not in TOKENIZERS and not tokenizer.endswith(TOKENIZER_SUFFIXES):
             raise ConfigError(
-                f"data.tokenizer = {tokenizer!r} is not one of {', '.join(TOKENIZERS)}, nor a tokenizer.json file"
-                f"{_nearest(tokenizer, TOKENIZERS)}"
+                f"data.tokenizer = {tokenizer!r} is not one of {', '.join(TOKENIZERS)}, nor a file (tokenizer.json, "
+                f".model, vocab.txt){_nearest(tokenizer, TOKENIZERS)}"
             )
         return tokenizer
 
     @model_validator(mode="after")
     def _mixtures_are_consistent(self) -> Self:
+        if INTRINSIC in source_names(self.corpus):
+            _check_intrinsic(self)
         given = [sources for sources in (self.path, self.corpus) if sources is not None]
         is_weighted = [isinstance(sources, dict) for sources in given]
         if any(is_weighted) and not all(is_weighted):
@@ -106,6 +136,13 @@ class DataConfig(Table):
         if any(is_weighted) and self.windows == "shuffled":
             raise ConfigError("data.windows = shuffled contradicts the weights of data.path or data.corpus; use random")
         return self
+
+
+def _check_intrinsic(data: DataConfig) -> None:
+    if data.path is None:
+        raise ConfigError(f"data.corpus = {INTRINSIC} needs data.path: the files of SQuAD and RACE that it reads")
+    if source_names(data.corpus) != (INTRINSIC,) or isinstance(data.corpus, dict) or isinstance(data.path, dict):
+        raise ConfigError(f"data.corpus = {INTRINSIC} reads data.path, so it is not mixed with others, nor weighted")
 
 
 def source_names(sources: Sources | None) -> tuple[str, ...]:

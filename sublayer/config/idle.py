@@ -6,7 +6,8 @@ from typing import Any
 
 from sublayer.config.block import Entry, parse_block
 from sublayer.config.catalog import declarations, extra
-from sublayer.config.data import source_names
+from sublayer.config.data import INTRINSIC, TOKENIZERS, source_names
+from sublayer.config.objective import CausalObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import entries, head_activation, is_factorised
 from sublayer.config.settings import Setting, where
@@ -15,6 +16,10 @@ from sublayer.errors import ConfigError
 
 PUBLISHED_SPLITS = ("enwik8", "text8", "lm1b")
 """Corpora whose publishers, or the papers that use them, fix the split."""
+
+
+RECORD_CORPORA = ("wikipedia", "bookcorpus", "c4")
+"""Corpora that are read as ``data.documents`` says."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,30 @@ def _has_gelu_head(recipe: Recipe) -> bool:
     return recipe.model.head == "transform" and head_activation(recipe.model) == "gelu"
 
 
+def _has_several_targets(recipe: Recipe) -> bool:
+    return isinstance(recipe.objective, CausalObjective) and recipe.objective.targets > 1
+
+
+def _has_blocks_below(recipe: Recipe) -> bool:
+    is_none = isinstance(recipe.objective, CausalObjective) and recipe.objective.auxiliary == "none"
+    return is_none or recipe.model.n_layers > 1
+
+
+def _is_read_by_rule(recipe: Recipe) -> bool:
+    data = recipe.data
+    corpora = source_names(data.corpus)
+    has_path = bool(data.path and INTRINSIC not in corpora) or bool(data.valid_path or data.test_path)
+    return has_path or any(name in RECORD_CORPORA for name in corpora)
+
+
+def _has_fields(recipe: Recipe) -> bool:
+    data = recipe.data
+    paths = [path for path in (*source_names(data.path), data.valid_path, data.test_path) if path]
+    has_named = any(path.startswith("hub:") or path.lower().endswith(".parquet") for path in paths)
+    has_records = has_named or any(name in RECORD_CORPORA for name in source_names(data.corpus))
+    return data.documents == "json" or (data.documents is None and has_records)
+
+
 def _rotary_turns(recipe: Recipe) -> bool:
     return recipe.model.positions != "rotary" or _ATTENTION.holds(recipe)
 
@@ -122,11 +151,12 @@ _GELU = Use(
     ("model.ffn", "model.block", "model.head"),
 )
 _TRAINED = Use(
-    "data.tokenizer is bpe or characters",
-    lambda recipe: recipe.data.tokenizer in ("bpe", "characters"),
+    "data.tokenizer is characters, bpe, unigram, wordpiece or moses-bpe",
+    lambda recipe: recipe.data.tokenizer in TOKENIZERS and recipe.data.tokenizer != "bytes",
     ("data.tokenizer",),
 )
 _OWN_TOKENIZER = Use("no init.run brings its tokenizer", lambda recipe: recipe.init.run is None, ("init.run",))
+_CAUSAL = Use("objective.kind is causal", lambda recipe: recipe.objective.kind == "causal", ("objective.kind",))
 
 USES: dict[str, tuple[Use, ...]] = {
     "model.n_heads": (_ATTENTION,),
@@ -147,18 +177,32 @@ USES: dict[str, tuple[Use, ...]] = {
         ),
         Use("a text has no published split", _has_unpublished_text, ("data.corpus", "data.path")),
     ),
+    "data.documents": (
+        Use(
+            f"a path names text, or a corpus is {', '.join(RECORD_CORPORA)}",
+            _is_read_by_rule,
+            ("data.path", "data.corpus"),
+        ),
+    ),
+    "data.text_field": (
+        Use(
+            "documents is json, or unset with a path to .parquet or hub:, or a corpus of records",
+            _has_fields,
+            ("data.documents", "data.path", "data.corpus"),
+        ),
+    ),
     "data.tokenizer": (_OWN_TOKENIZER,),
     "data.vocab_size": (_OWN_TOKENIZER, _TRAINED),
-    "objective.target_weight": (
-        Use("objective.targets is more than 1", lambda recipe: recipe.objective.targets > 1, ("objective.targets",)),
-    ),
+    "objective.target_weight": (Use("objective.targets is more than 1", _has_several_targets, ("objective.targets",)),),
     "objective.auxiliary": (
         Use(
             "there are blocks below the last",
-            lambda recipe: recipe.objective.auxiliary == "none" or recipe.model.n_layers > 1,
+            _has_blocks_below,
             ("model.n_layers",),
         ),
     ),
+    "data.windows": (_CAUSAL,),
+    "data.boundaries": (_CAUSAL,),
     "init.layers": (Use("init.run is given", lambda recipe: recipe.init.run is not None, ("init.run",)),),
 }
 """Beyond ``needs`` of a field's declaration: conditions that more than one sibling's value decides."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from sublayer.config.catalog import HEADINGS, TABLES, keys
 from sublayer.config.idle import check_idle
+from sublayer.config.kinds import check_objective
 from sublayer.config.length import resolve_optimizer
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
@@ -14,7 +15,6 @@ from sublayer.config.settings import Layer, merge
 from sublayer.config.sources import find_source, override_layer, read_layers
 from sublayer.config.validate import build
 from sublayer.config.written import dump_recipe, read_run_recipe
-from sublayer.errors import ConfigError
 
 __all__ = ["LoadedRecipe", "dump_recipe", "load_recipe", "read_run_recipe", "vary"]
 
@@ -68,11 +68,7 @@ def _load(layers: Sequence[Layer], name: str) -> LoadedRecipe:
 def _check_contradictions(recipe: Recipe) -> None:
     # What the settings alone tell; sizes that only the data has are checked when a run resolves them.
     resolve_model(recipe.model, vocab_size=recipe.data.vocab_size or 1, context=recipe.data.context)
-    if recipe.objective.targets > recipe.data.context:
-        raise ConfigError(
-            f"objective.targets = {recipe.objective.targets} is more than data.context = {recipe.data.context}: "
-            "give fewer targets or a longer context"
-        )
+    check_objective(recipe)
     if recipe.train.steps is not None:
         resolve_optimizer(recipe.optimizer, steps=recipe.train.steps)
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from sublayer.config.data import Sources
+from sublayer.config.data import TOKENIZER_SUFFIXES, Sources
 from sublayer.config.recipe import Recipe
 
 
@@ -15,7 +15,7 @@ def anchored(recipe: Recipe) -> Recipe:
             "path": _sources(recipe.data.path),
             "valid_path": _path(recipe.data.valid_path),
             "test_path": _path(recipe.data.test_path),
-            "tokenizer": _absolute(tokenizer) if tokenizer.endswith(".json") else tokenizer,
+            "tokenizer": _absolute(tokenizer) if tokenizer.endswith(TOKENIZER_SUFFIXES) else tokenizer,
         }
     )
     init = recipe.init.model_copy(update={"run": _path(recipe.init.run)})

@@ -1,7 +1,7 @@
 """Training windows: the global batch is a pure function of (seed, step)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -9,6 +9,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sublayer.data.draws import roots
 from sublayer.data.split import Split
 from sublayer.errors import ConfigError
 
@@ -19,7 +20,27 @@ Mode = Literal["random", "shuffled"]
 Boundaries = Literal["ignore", "respect"]
 
 _RANDOM, _SHUFFLED = 1, 2
-_WORD = 1 << 64
+
+
+class AnyBatch(Protocol):
+    """What training needs to know of a batch: that it has rows, which micro-batches are slices of."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice) -> "AnyBatch": ...
+
+    def to(self, device: torch.device) -> "AnyBatch":
+        """Copy to a device, without waiting for the copy."""
+
+
+class Batches(Protocol):
+    """The batches that a run trains on: the global batch is a pure function of (seed, step)."""
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> Any:
+        """Give a process its share of the global batch of optimizer step ``step`` (0-based)."""
+
+    def n_tokens(self, step: int) -> int:
+        """Count the tokens of the global batch of a step."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +69,9 @@ class Batch:
         """Copy to a device, without waiting for the copy."""
         if device.type == "cpu":
             return self
-        document_ids = None if self.document_ids is None else _copy(self.document_ids, device)
-        further = None if self.further is None else _copy(self.further, device)
-        return Batch(_copy(self.tokens, device), _copy(self.targets, device), document_ids, further)
+        document_ids = None if self.document_ids is None else copy_to(self.document_ids, device)
+        further = None if self.further is None else copy_to(self.further, device)
+        return Batch(copy_to(self.tokens, device), copy_to(self.targets, device), document_ids, further)
 
 
 class Windows:
@@ -112,6 +133,10 @@ class Windows:
             torch.from_numpy(targets[1:]) if self._n_ahead > 1 else None,
         )
 
+    def n_tokens(self, step: int) -> int:
+        """Count the tokens of the global batch: those of whole windows."""
+        return self.batch_sequences * self.context
+
     def starts(self, step: int) -> NDArray[np.int64]:
         """Give the first position of each window of the global batch, in order of its rows."""
         return self._random_starts(step) if self._mode == "random" else self._shuffled_starts(step)
@@ -121,12 +146,12 @@ class Windows:
         return np.stack([window[:, ahead : ahead + self.context] for ahead in range(1, self._n_ahead + 1)])
 
     def _random_starts(self, step: int) -> NDArray[np.int64]:
-        draws = _draws(self._seed, _RANDOM, step, 2 * self.batch_sequences).reshape(-1, 2)
+        drawn = roots(self._seed, _RANDOM, step, 2 * self.batch_sequences).reshape(-1, 2)
         firsts, counts, shares = self._sources
         # The top 53 bits of a draw are a uniform float below 1.
-        uniform = (draws[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        uniform = (drawn[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53
         chosen = np.minimum(np.searchsorted(shares, uniform, side="right"), len(shares) - 1)
-        return firsts[chosen] + (draws[:, 1] % counts[chosen].astype(np.uint64)).astype(np.int64)
+        return firsts[chosen] + (drawn[:, 1] % counts[chosen].astype(np.uint64)).astype(np.int64)
 
     def _shuffled_starts(self, step: int) -> NDArray[np.int64]:
         rows = step * self.batch_sequences + np.arange(self.batch_sequences)
@@ -141,20 +166,15 @@ class Windows:
         if epoch not in self._orders:
             # Remembered for speed alone, the last two: a batch may end one epoch and begin the next.
             self._orders = {known: order for known, order in self._orders.items() if known == epoch - 1}
-            draws = _draws(self._seed, _SHUFFLED, epoch, self.n_windows)
-            self._orders[epoch] = np.argsort(draws, kind="stable")
+            drawn = roots(self._seed, _SHUFFLED, epoch, self.n_windows)
+            self._orders[epoch] = np.argsort(drawn, kind="stable")
         return self._orders[epoch]
 
 
-def _copy(tensor: Tensor, device: torch.device) -> Tensor:
+def copy_to(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy to a device, without waiting for the copy."""
     # Only from pinned memory does a copy to a GPU run beside the computation.
     return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
-
-
-def _draws(seed: int, purpose: int, index: int, count: int) -> NDArray[np.uint64]:
-    # Philox is a counter turned into bits: no state to save, and its raw bits are the same in every numpy version.
-    bits = np.random.Philox(key=seed % _WORD + purpose * _WORD, counter=index * _WORD)
-    return bits.random_raw(count)
 
 
 def _source_ranges(

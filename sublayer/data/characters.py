@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.data.vocabulary import FORMAT, VERSION, Ids, NotUtf8, Tokenizer
+from sublayer.data.vocabulary import FORMAT, VERSION, Ids, Tokenizer, decode_utf8
 
 _REPLACEMENT = "\ufffd"
 
@@ -68,14 +68,14 @@ class CharacterTokenizer(Tokenizer):
         """
         counts: Counter[int] = Counter()
         for text in texts:
-            codes, numbers = np.unique(_codes(_decoded(text)), return_counts=True)
+            codes, numbers = np.unique(_codes(decode_utf8(text)), return_counts=True)
             counts.update(dict(zip(codes.tolist(), numbers.tolist(), strict=True)))
         kept = sorted(counts, key=lambda code: (-counts[code], code))[: None if vocab_size is None else vocab_size - 1]
         return cls("".join(map(chr, sorted(kept))))
 
     def encode(self, text: bytes) -> NDArray[np.int32]:
         """Turn UTF-8 into ids. Raises NotUtf8, a DataError, at the first byte that is not."""
-        return self._ids[_codes(_decoded(text))]
+        return self._ids[_codes(decode_utf8(text))]
 
     def decode(self, ids: Ids) -> bytes:
         """Turn ids into UTF-8, the unknown id into U+FFFD."""
@@ -101,13 +101,6 @@ def character_start(text: bytes | mmap.mmap, near: int) -> int:
         if text[position] & 0xC0 != 0x80:
             return position
     return near
-
-
-def _decoded(text: bytes) -> str:
-    try:
-        return text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise NotUtf8(text, error.start) from None
 
 
 def _codes(text: str) -> NDArray[np.uint32]:

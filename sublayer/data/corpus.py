@@ -1,13 +1,15 @@
 """Named corpora, and the sources that a recipe's paths and corpora stand for."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sublayer.config.data import Sources
+from sublayer.config.data import INTRINSIC, Sources, source_names
 from sublayer.data.divide import SplitName
+from sublayer.data.documents import AS_FILES, Reading, read_documents, read_files, read_hub, read_passages, sniffed_kind
 from sublayer.data.download import Download, fetch, unzip
+from sublayer.data.hub import HubSet
 from sublayer.data.lm1b import RELEASE, extract_release, find_release, read_release
 from sublayer.data.prose import python_prose
 from sublayer.data.text import Document, FileDocument, is_tar, read_path
@@ -19,19 +21,24 @@ class Source:
     """A text of its own: documents to be divided, or those that its publishers put into each split."""
 
     name: str
-    documents: tuple[Document, ...] = ()
-    published: Mapping[SplitName, tuple[Document, ...]] = field(default_factory=dict)
+    documents: Sequence[Document] = ()
+    published: Mapping[SplitName, Sequence[Document]] = field(default_factory=dict)
     weight: float | None = None
 
 
-def find_sources(path: Sources | None, corpus: Sources | None, cache: Path) -> tuple[Source, ...]:
+def find_sources(
+    path: Sources | None, corpus: Sources | None, cache: Path, reading: Reading = AS_FILES
+) -> tuple[Source, ...]:
     """Find every text that ``data.path`` and ``data.corpus`` name, in order.
 
-    A path with the layout of the lm1b release, or its archive, has the published split.
+    A path with the layout of the lm1b release, or its archive, has the published split. With the corpus
+    albert-intrinsic, the path names its files.
     Raises ConfigError if neither names one, DataError where one cannot be read.
     """
-    found = [replace(_read(name, cache), weight=weight) for name, weight in _entries(path)]
-    found += [replace(CORPORA[name](cache), weight=weight) for name, weight in _entries(corpus)]
+    if path is not None and INTRINSIC in source_names(corpus):
+        return (Source(INTRINSIC, read_passages(source_names(path), cache)),)
+    found = [replace(_read(name, cache, reading), weight=weight) for name, weight in _entries(path)]
+    found += [replace(CORPORA[name](cache, reading), weight=weight) for name, weight in _entries(corpus)]
     if not found:
         raise ConfigError(f"there is no text: give data.path, or data.corpus as one of {', '.join(CORPORA)}")
     return tuple(found)
@@ -45,18 +52,22 @@ def _entries(sources: Sources | None) -> list[tuple[str, float | None]]:
     return [(name, None) for name in ((sources,) if isinstance(sources, str) else sources)]
 
 
-def _read(name: str, cache: Path) -> Source:
+def _read(name: str, cache: Path, reading: Reading) -> Source:
     path = Path(name).expanduser()
     if path.is_file() and is_tar(path):
         path = extract_release(path, cache)
     release = find_release(path)
     if release is not None:
         return Source(name, published=read_release(release, cache))
-    return Source(name, read_path(name, cache))
+    return Source(name, read_documents(name, cache, reading))
 
 
-def _python(cache: Path) -> Source:
+def _python(cache: Path, reading: Reading) -> Source:
     return Source("python", python_prose(cache))
+
+
+def _without_path(cache: Path, reading: Reading) -> Source:
+    raise ConfigError(f"data.corpus = {INTRINSIC} needs data.path: the files of SQuAD and RACE that it reads")
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,7 @@ class PublishedFile:
     md5: str
     archive: Download
 
-    def __call__(self, cache: Path) -> Source:
+    def __call__(self, cache: Path, reading: Reading = AS_FILES) -> Source:
         """Find the file in SUBLAYER_DATA or the cache, or download it. Raises DataError where neither is possible."""
         return Source(self.name, (FileDocument(self._find(cache), cache),))
 
@@ -101,7 +112,7 @@ class PublishedRelease:
 
     archive: Download
 
-    def __call__(self, cache: Path) -> Source:
+    def __call__(self, cache: Path, reading: Reading = AS_FILES) -> Source:
         """Find the release in SUBLAYER_DATA or the cache, or download it. Raises DataError where neither will do"""
         return Source("lm1b", published=read_release(self._find(cache), cache))
 
@@ -114,6 +125,43 @@ class PublishedRelease:
             if (folder / name).is_file():
                 return extract_release(folder / name, cache)
         return extract_release(_downloaded(self.archive, cache / "corpora" / name, name), cache)
+
+
+@dataclass(frozen=True)
+class PublishedRecords:
+    """A corpus of many documents in many files: its folder, or its data set of the hub.
+
+    A file is read by what it holds: Parquet, JSON lines, WikiExtractor's articles, else text that is one document, or
+    as ``data.documents`` says. ``are_sentences``: as records, each is a sentence, and so is each line of the
+    ``sentence_files``; the corpus does not say where their documents end, so 1,000 in a row make one.
+    """
+
+    name: str
+    hub: HubSet
+    are_sentences: bool = False
+    sentence_files: tuple[str, ...] = ()
+
+    def __call__(self, cache: Path, reading: Reading = AS_FILES) -> Source:
+        """Find the folder in SUBLAYER_DATA or the cache, or fetch the data set.
+
+        Raises DataError where neither is possible.
+        """
+        for folder in (folder / self.name for folder in _folders(cache)):
+            if folder.is_dir():
+                files = read_path(str(folder), cache, has_parquet=reading.rule in (None, "json"))
+                kinds = [reading.rule or self._kind(file.path) for file in files]
+                return Source(self.name, read_files(str(folder), files, kinds, cache, reading))
+        try:
+            return Source(self.name, read_hub(self.hub, cache, reading, in_runs=self.are_sentences))
+        except DataError as error:
+            place = _folders(cache)[0] / self.name
+            raise DataError(f"data.corpus = {self.name}: {error}; or put the published files into {place}") from error
+
+    def _kind(self, path: Path) -> str:
+        kind = sniffed_kind(path)
+        if self.are_sentences and kind in ("json", "parquet"):
+            return f"{kind} runs"
+        return "line runs" if path.name.partition(".")[0] in self.sentence_files else kind
 
 
 def _folders(cache: Path) -> list[Path]:
@@ -129,7 +177,7 @@ def _downloaded(download: Download, target: Path, wanted: str) -> Path:
         raise DataError(f"{error}: fetch it elsewhere and put {wanted} into {folder}") from error
 
 
-CORPORA: dict[str, Callable[[Path], Source]] = {
+CORPORA: dict[str, Callable[[Path, Reading], Source]] = {
     "python": _python,
     # Both: sizes and checksums from mattmahoney.net/dc/textdata.html, and of the archives as served.
     "enwik8": PublishedFile(
@@ -162,5 +210,15 @@ CORPORA: dict[str, Callable[[Path], Source]] = {
             "01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e",
         )
     ),
+    "wikipedia": PublishedRecords("wikipedia", HubSet("wikimedia/wikipedia", "20231101.en")),
+    # Its script was retired; the branch holds what the hub made of it.
+    "bookcorpus": PublishedRecords(
+        "bookcorpus",
+        HubSet("bookcorpus/bookcorpus", revision="refs/convert/parquet"),
+        are_sentences=True,
+        sentence_files=("books_large_p1", "books_large_p2"),
+    ),
+    "c4": PublishedRecords("c4", HubSet("allenai/c4", "en")),
+    INTRINSIC: _without_path,
 }
 """How each corpus of ``sublayer.config.data.CORPORA`` is found."""

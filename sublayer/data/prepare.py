@@ -1,24 +1,27 @@
 """From the ``[data]`` table to splits of token ids: found, divided, encoded, stored."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-import tokenizers
-
-from sublayer.config.data import TOKENIZERS, DataConfig, Sources
+from sublayer.config.data import INTRINSIC, TOKENIZERS, DataConfig, Sources
 from sublayer.data.cache import cache_folder, content_key, replacing
 from sublayer.data.characters import character_start
 from sublayer.data.corpus import find_sources
 from sublayer.data.divide import SPLITS, SplitName
+from sublayer.data.documents import DocumentRule, Reading
 from sublayer.data.piece import Piece
+from sublayer.data.sentences import SentenceRule, sentences_of
 from sublayer.data.split import Split
 from sublayer.data.store import VERSION, read_store, write_store
 from sublayer.data.subword import before_whitespace
 from sublayer.data.texts import Texts, find_texts, whole_texts
-from sublayer.data.tokenizer import load_tokenizer, train_tokenizer
-from sublayer.data.vocabulary import Tokenizer
+from sublayer.data.tokenizer import load_tokenizer, train_tokenizer, trainer_version
+from sublayer.data.vocabulary import Tokenizer, after_newline
 from sublayer.errors import DataError
+
+_CUTS = {"bpe": before_whitespace, "wordpiece": before_whitespace, "characters": character_start}
 
 
 @dataclass(frozen=True)
@@ -76,18 +79,26 @@ def prepare_text(
     path: Sources | None = None,
     corpus: str | None = None,
     split: SplitName = "test",
+    sentences: SentenceRule = "none",
+    documents: DocumentRule | None = None,
+    text_field: str = "text",
     cache: Path | None = None,
 ) -> Split:
     """Encode a text to be scored: all of what ``path`` names, or one split of a named corpus.
 
+    Of the corpus albert-intrinsic, whose files ``path`` names, all of it. ``sentences``, ``documents`` and
+    ``text_field`` are the fields of ``[data]``.
+
     Raises ConfigError if neither is given, DataError where it is missing, damaged, or shorter than two tokens.
     """
     folder = cache_folder(cache)
-    if corpus is not None:
-        texts = find_texts(DataConfig(corpus=corpus), folder, is_utf8=tokenizer.kind != "bytes")
+    if corpus is not None and corpus != INTRINSIC:
+        config = DataConfig(corpus=corpus, sentences=sentences, documents=documents, text_field=text_field)
+        texts = find_texts(config, folder, is_utf8=tokenizer.kind != "bytes")
     else:
-        sources = find_sources(path, None, folder)
-        texts = whole_texts({each.name: each.documents or each.published[split] for each in sources}, split)
+        sources = find_sources(path, corpus, folder, Reading(documents, text_field, is_clean=sentences != "none"))
+        found = {each.name: each.documents or each.published[split] for each in sources}
+        texts = whole_texts(found, split, sentences)
     return _split(split, texts, tokenizer, folder)
 
 
@@ -97,7 +108,7 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
         return load_tokenizer(Path(kind).expanduser())
     if kind == "bytes":
         return train_tokenizer(kind, ())
-    key = content_key(VERSION, kind, config.vocab_size, tokenizers.__version__, texts.identity("train"))
+    key = content_key(VERSION, kind, config.vocab_size, trainer_version(kind), texts.identity("train"))
     path = cache / "tokenizers" / f"{key}.json"
     if path.is_file():
         try:
@@ -105,19 +116,29 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
         except DataError:
             # A damaged file of the cache is made again, as if it were not there.
             path.unlink(missing_ok=True)
-    pieces = [piece for source in texts.pieces("train") for piece in source]
-    trained = train_tokenizer(kind, _training_texts(pieces, kind), vocab_size=config.vocab_size)
+    pieces = chain.from_iterable(texts.pieces("train"))
+    if texts.sentences == "none":
+        training = _training_texts(pieces, kind)
+    else:
+        training = _training_sentences(pieces, texts.sentences)
+    trained = train_tokenizer(kind, training, vocab_size=config.vocab_size)
     with replacing(path) as file:
         file.write(trained.serialize())
     # Read back, so that a fresh tokenizer and a cached one are the same to the last bit.
     return load_tokenizer(path)
 
 
-def _training_texts(pieces: list[Piece], kind: str) -> Iterator[bytes]:
-    cut = before_whitespace if kind == "bpe" else character_start
+def _training_sentences(pieces: Iterable[Piece], rule: SentenceRule) -> Iterator[bytes]:
+    for piece in pieces:
+        for sentences in sentences_of(piece, rule):
+            yield "".join(f"{sentence}\n" for sentence in sentences).encode()
+
+
+def _training_texts(pieces: Iterable[Piece], kind: str) -> Iterator[bytes]:
+    cut = _CUTS.get(kind, after_newline)
     for piece in pieces:
         for start, chunk in piece.chunks(cut):
-            if kind == "characters":
+            if kind != "bpe":
                 try:
                     chunk.decode("utf-8")
                 except UnicodeDecodeError as error:
@@ -129,7 +150,7 @@ def _split(name: SplitName, texts: Texts, tokenizer: Tokenizer, cache: Path) -> 
     path = cache / "tokens" / content_key(VERSION, tokenizer.fingerprint, name, texts.identity(name))
     store = read_store(path)
     if store is None:
-        write_store(path, texts.pieces(name), tokenizer)
+        write_store(path, texts.pieces(name), tokenizer, texts.sentences)
         store = read_store(path)
         assert store is not None, f"a store just written is whole: {path}"
     sources = texts.sources(name)
@@ -139,4 +160,4 @@ def _split(name: SplitName, texts: Texts, tokenizer: Tokenizer, cache: Path) -> 
             "2 are the least that can be scored: give a longer text"
         )
     weights = tuple(source.weight for source in sources if source.weight is not None) if name == "train" else ()
-    return Split(name, store, tokenizer, tuple(source.name for source in sources), weights or None)
+    return Split(name, store, tokenizer, tuple(source.name for source in sources), weights or None, texts.n_empty(name))

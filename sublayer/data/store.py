@@ -1,13 +1,12 @@
 """Token ids on disk, memory-mapped: one file per split, named by the content that it was made from.
 
-The file holds the ids, the starts of documents and of sources, a JSON description, and a checksum of the description;
-what is written last makes it valid, so a file cut short anywhere is not read but made again.
+The file holds the ids, the starts of documents, of sources and of sentences, a JSON description, and a checksum of
+the description; what is written last makes it valid, so a file cut short anywhere is not read but made again.
 """
 
 import hashlib
-import json
-import struct
 import zlib
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,15 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.data.cache import replacing
-from sublayer.data.piece import Piece
+from sublayer.data.described import aligned, read_description, write_description
+from sublayer.data.piece import Piece, raw_chunks
+from sublayer.data.sentences import SentenceRule, sentences_of
 from sublayer.data.vocabulary import NotUtf8, Tokenizer
+from sublayer.errors import DataError
 
 VERSION = 1
 """Changes whenever equal content would be stored as other bytes."""
 
-_MAGIC = b"SUBLAYER"
-_TAIL = struct.Struct("<Q32s8s")
 _CHECKED_BYTES = 256 << 20
+_BATCH_SENTENCES = 1024
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class TokenStore:
 
     ``document_starts`` and ``source_starts`` are ascending positions in ``ids`` that begin with 0. ``n_bytes`` counts
     the raw bytes and ``sha256`` is their checksum. ``is_lossless``: the ids stand for exactly those bytes.
+
+    ``sentence_starts`` are the ascending positions of the first token of each sentence, the start of every document
+    among them; None where the text was not cut into sentences. With them, ``n_bytes`` counts the bytes of the
+    sentences alone, nothing between them, ``is_lossless`` is about those, no end of a document is stored, and
+    ``n_dropped_sentences`` and ``n_dropped_documents`` count those that gave no token.
     """
 
     ids: NDArray[np.integer]
@@ -42,6 +48,9 @@ class TokenStore:
     n_bytes: int
     sha256: str
     is_lossless: bool
+    sentence_starts: NDArray[np.int64] | None = None
+    n_dropped_sentences: int = 0
+    n_dropped_documents: int = 0
 
     @property
     def n_tokens(self) -> int:
@@ -49,19 +58,27 @@ class TokenStore:
         return len(self.ids)
 
 
-def write_store(path: Path, sources: Sequence[Sequence[Piece]], tokenizer: Tokenizer) -> None:
+def write_store(
+    path: Path, sources: Sequence[Sequence[Piece]], tokenizer: Tokenizer, sentences: SentenceRule = "none"
+) -> None:
     """Encode the pieces of each source and write their ids; between documents stands the tokenizer's end id.
 
-    Ids take two bytes where the vocabulary allows it. Raises DataError with file and line where a text cannot be
-    encoded, and where the disk is full.
+    Where ``sentences`` are cut, each is encoded on its own, and those and documents without tokens are dropped. Ids
+    take two bytes where the vocabulary allows it. Raises DataError with file and line where a text cannot be encoded
+    or a source has no sentence, and where the disk is full.
     """
     dtype = np.dtype("<u2" if tokenizer.vocab_size < 1 << 16 else "<u4")
     with replacing(path) as file:
-        writer = _Writer(file, tokenizer, dtype)
+        writer = _Writer(file, tokenizer, dtype, None if sentences == "none" else array("q"))
         for pieces in sources:
             first = len(writer.document_starts)
             for piece in pieces:
-                writer.add(piece)
+                if sentences == "none":
+                    writer.add(piece)
+                else:
+                    writer.add_sentences(piece, sentences)
+            if len(writer.document_starts) == first:
+                raise DataError(f"{pieces[0].document.name} has no sentence, nor has what follows it: give other text")
             writer.source_starts.append(writer.document_starts[first])
         writer.close()
 
@@ -82,34 +99,29 @@ def read_store(path: Path) -> TokenStore | None:
         if zlib.crc32(data) != meta["starts_crc32"]:
             return None
         starts = np.frombuffer(data, dtype="<i8").astype(np.int64)
-        n_documents = meta["n_documents"]
+        documents, others, sentences = np.split(starts, np.cumsum([meta["n_documents"], meta["n_sources"]]))
+        has_sentences = "n_sentences" in meta
         return TokenStore(
-            ids, starts[:n_documents], starts[n_documents:], meta["n_bytes"], meta["sha256"], meta["is_lossless"]
+            ids,
+            documents,
+            others,
+            meta["n_bytes"],
+            meta["sha256"],
+            meta["is_lossless"],
+            sentences if has_sentences else None,
+            meta["n_dropped_sentences"] if has_sentences else 0,
+            meta["n_dropped_documents"] if has_sentences else 0,
         )
     except (OSError, ValueError, KeyError):
         return None
 
 
 def _read_description(path: Path) -> tuple[dict[str, Any], tuple[int, int]]:
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        file.seek(max(0, size - _TAIL.size))
-        tail = file.read()
-        if len(tail) != _TAIL.size:
-            raise ValueError("shorter than its tail")
-        length, digest, magic = _TAIL.unpack(tail)
-        if magic != _MAGIC or length + _TAIL.size > size:
-            raise ValueError("not a token store")
-        file.seek(size - _TAIL.size - length)
-        text = file.read(length)
-    if hashlib.sha256(text).digest() != digest:
-        raise ValueError("its description is damaged")
-    meta: dict[str, Any] = json.loads(text)
-    first = _aligned(meta["n_tokens"] * np.dtype(meta["dtype"]).itemsize)
-    last = first + 8 * (meta["n_documents"] + meta["n_sources"])
-    if last + length + _TAIL.size != size:
+    meta, n_bytes = read_description(path)
+    first = aligned(meta["n_tokens"] * np.dtype(meta["dtype"]).itemsize)
+    if first + 8 * (meta["n_documents"] + meta["n_sources"] + meta.get("n_sentences", 0)) != n_bytes:
         raise ValueError("its size is not what it describes")
-    return meta, (first, last)
+    return meta, (first, n_bytes)
 
 
 @dataclass
@@ -117,9 +129,12 @@ class _Writer:
     file: BinaryIO
     tokenizer: Tokenizer
     dtype: np.dtype[Any]
+    sentence_starts: "array[int] | None" = None
     n_tokens: int = 0
     n_bytes: int = 0
-    document_starts: list[int] = field(default_factory=list)
+    n_dropped_sentences: int = 0
+    n_dropped_documents: int = 0
+    document_starts: "array[int]" = field(default_factory=lambda: array("q"))
     source_starts: list[int] = field(default_factory=list)
     is_lossless: bool = True
     crc: int = 0
@@ -141,9 +156,35 @@ class _Writer:
             self.is_lossless = self.is_lossless and _is_exact(self.tokenizer, chunk, ids)
             self._append(ids)
 
+    def add_sentences(self, piece: Piece, rule: SentenceRule) -> None:
+        first = self.n_tokens
+        for chunk in raw_chunks(piece):
+            self.sha256.update(chunk)
+        for sentences in sentences_of(piece, rule):
+            for begin in range(0, len(sentences), _BATCH_SENTENCES):
+                self._add_batch([each.encode() for each in sentences[begin : begin + _BATCH_SENTENCES]])
+        if self.n_tokens == first:
+            self.n_dropped_documents += 1
+        else:
+            self.document_starts.append(first)
+
+    def _add_batch(self, sentences: list[bytes]) -> None:
+        assert self.sentence_starts is not None, "only a store of sentences takes sentences"
+        encoded = self.tokenizer.encode_many(sentences)
+        kept = [ids for ids in encoded if len(ids)]
+        self.n_dropped_sentences += len(encoded) - len(kept)
+        self.sentence_starts.extend((self.n_tokens + np.cumsum([0, *map(len, kept)])[:-1]).tolist())
+        for text, ids in zip(sentences, encoded, strict=True):
+            if len(ids):
+                self.n_bytes += len(text)
+                self.is_lossless = self.is_lossless and _is_exact(self.tokenizer, text, ids)
+        if kept:
+            self._append(np.concatenate(kept))
+
     def close(self) -> None:
-        self.file.write(b"\0" * (_aligned(self.n_tokens * self.dtype.itemsize) - self.n_tokens * self.dtype.itemsize))
-        starts = np.array([*self.document_starts, *self.source_starts], dtype="<i8").tobytes()
+        self.file.write(b"\0" * (aligned(self.n_tokens * self.dtype.itemsize) - self.n_tokens * self.dtype.itemsize))
+        arrays = [self.document_starts, self.source_starts, self.sentence_starts or ()]
+        starts = b"".join(np.array(each, dtype="<i8").tobytes() for each in arrays)
         self.file.write(starts)
         meta = {
             "version": VERSION,
@@ -157,8 +198,11 @@ class _Writer:
             "crc32": self.crc,
             "starts_crc32": zlib.crc32(starts),
         }
-        text = json.dumps(meta).encode()
-        self.file.write(text + _TAIL.pack(len(text), hashlib.sha256(text).digest(), _MAGIC))
+        if self.sentence_starts is not None:
+            meta["n_sentences"] = len(self.sentence_starts)
+            meta["n_dropped_sentences"] = self.n_dropped_sentences
+            meta["n_dropped_documents"] = self.n_dropped_documents
+        write_description(self.file, meta)
 
     def _append(self, ids: NDArray[np.integer]) -> None:
         data = ids.astype(self.dtype).tobytes()
@@ -171,7 +215,3 @@ def _is_exact(tokenizer: Tokenizer, text: bytes, ids: NDArray[np.int32]) -> bool
     if tokenizer.is_lossless:
         return True
     return int(tokenizer.token_bytes[ids].sum()) == len(text) and tokenizer.decode(ids) == text
-
-
-def _aligned(n_bytes: int) -> int:
-    return -(-n_bytes // 8) * 8

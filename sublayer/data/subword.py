@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +12,8 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from sublayer.data.vocabulary import Ids, NotUtf8, Tokenizer, count_characters
+from sublayer.data.vocabulary import Ids, NotUtf8, Tokenizer, count_characters, find_special, is_unused
+from sublayer.data.words import divides_at_whitespace, encode_words, split_words, word_starts
 from sublayer.errors import ConfigError, DataError
 
 END = "<|endoftext|>"
@@ -47,11 +49,17 @@ class SubwordTokenizer(Tokenizer):
         self.end_id = next((names[name] for name in _ENDS if name in names), None)
         self.unk_id = vocabulary.get(self._content["model"].get("unk_token") or "")
         self.is_lossless = _keeps_bytes(self._content, vocabulary)
-        self._pieces = self._find_pieces(vocabulary, set(names.values()))
+        self.special_ids = _special_ids(vocabulary, names, self.unk_id)
+        self.pad_id, self.cls_id, self.sep_id, self.mask_id = find_special(names).values()
+        self._starts = word_starts(self._content)
+        self.has_words = self._starts is not None
+        self._names = {id_: name for name, id_ in vocabulary.items()}
+        self._pieces = self._find_pieces(vocabulary, set(self.special_ids))
         self.token_bytes = np.array([len(piece) for piece in self._pieces], dtype=np.int64)
         self.token_characters = count_characters(self._pieces)
         self._byte_ids = {BYTE_NAMES[name]: id_ for name, id_ in vocabulary.items() if name in BYTE_NAMES}
-        self._can_cut = _cuts_before_whitespace(self._content)
+        self._is_divided = divides_at_whitespace(self._content)
+        self._can_cut = self._is_divided or _cuts_before_whitespace(self._content)
 
     @classmethod
     def train(cls, texts: Iterable[bytes], *, vocab_size: int) -> "SubwordTokenizer":
@@ -93,6 +101,15 @@ class SubwordTokenizer(Tokenizer):
             found.extend(self._encode_bytes(part) if index % 2 else self._encode_text(part))
         return np.concatenate(found)
 
+    def encode_many(self, texts: Sequence[bytes]) -> list[NDArray[np.int32]]:
+        """Turn each of several texts into ids, as ``encode`` does one; together, where all are UTF-8."""
+        try:
+            decoded = [text.decode("utf-8") for text in texts]
+        except UnicodeDecodeError:
+            return super().encode_many(texts)
+        encodings = self._tokenizer.encode_batch_fast(decoded, add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+
     def decode(self, ids: Ids) -> bytes:
         """Turn ids into bytes; those of special tokens have none."""
         if self.is_lossless:
@@ -100,8 +117,12 @@ class SubwordTokenizer(Tokenizer):
         return str(self._tokenizer.decode(np.asarray(ids, dtype=np.int64).tolist())).encode()
 
     def cut(self, text: bytes, near: int) -> int:
-        """Cut before whitespace, where GPT-2's pattern always ends a word; nowhere if words end otherwise."""
+        """Cut before whitespace, where GPT-2's pattern and BERT's end a word; nowhere if words end otherwise."""
         return before_whitespace(text, near) if self._can_cut else 0
+
+    def starts_word(self, ids: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Tell which ids begin a word. Raises ConfigError unless it is WordPiece or unigram."""
+        return super().starts_word(ids) if self._starts is None else self._begins_word[ids]
 
     def content(self) -> dict[str, Any]:
         """Give the library's own description."""
@@ -111,16 +132,29 @@ class SubwordTokenizer(Tokenizer):
         """Give the file that the ``tokenizers`` library reads."""
         return str(self._tokenizer.to_str(pretty=True)).encode()
 
+    @cached_property
+    def _begins_word(self) -> NDArray[np.bool_]:
+        assert self._starts is not None, "there are words"
+        begins = np.array([self._starts(self._names.get(id_, "")) for id_ in range(self.vocab_size)])
+        begins[list(self.special_ids)] = True
+        return begins
+
     def _encode_text(self, text: str) -> list[NDArray[np.int32]]:
+        if self._is_divided:
+            return [encode_words(split_words(text), self._encode_each)]
         spans = list(_batches(text)) if self._can_cut else [text]
         encodings = self._tokenizer.encode_batch_fast(spans, add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+
+    def _encode_each(self, words: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(words, add_special_tokens=False)]
 
     def _encode_bytes(self, escaped: str) -> list[NDArray[np.int32]]:
         return [np.array([self._byte_ids[ord(each) - 0xDC00] for each in escaped], dtype=np.int32)]
 
     def _find_pieces(self, vocabulary: dict[str, int], special: set[int]) -> list[bytes]:
         added = {id_: token.content for id_, token in self._tokenizer.get_added_tokens_decoder().items()}
+        mark = self._content["model"].get("continuing_subword_prefix")
         pieces = [b""] * self.vocab_size
         for name, id_ in vocabulary.items():
             if id_ in special:
@@ -129,6 +163,8 @@ class SubwordTokenizer(Tokenizer):
                 pieces[id_] = added[id_].encode()
             elif self.is_lossless:
                 pieces[id_] = bytes(BYTE_NAMES[character] for character in name)
+            elif mark and name.startswith(mark):
+                pieces[id_] = name.removeprefix(mark).encode()
             else:
                 pieces[id_] = str(self._tokenizer.decode([id_])).encode()
         return pieces
@@ -229,6 +265,12 @@ def _cuts_before_whitespace(content: dict[str, Any]) -> bool:
             if not token["special"]
         )
     )
+
+
+def _special_ids(vocabulary: dict[str, int], names: dict[str, int], unk_id: int | None) -> tuple[int, ...]:
+    unused = {id_ for name, id_ in vocabulary.items() if is_unused(name)}
+    unknown = set() if unk_id is None else {unk_id}
+    return tuple(sorted({*names.values(), *unused, *unknown}))
 
 
 def _steps(pre_tokenizer: dict[str, Any] | None) -> list[dict[str, Any]]:

@@ -19,9 +19,11 @@ from sublayer.errors import DataError
 Text = bytes | mmap.mmap
 """Raw bytes, of a large file without a copy in memory."""
 
+PARQUET = ".parquet"
+
 _SNIFFED_BYTES = 8000
 _LONGEST_WINDOW = 1 << 31
-_ARCHIVES = (".7z", ".bz2", ".parquet", ".pdf", ".rar", ".xz", ".zip")
+_ARCHIVES = (".7z", ".bz2", PARQUET, ".pdf", ".rar", ".xz", ".zip")
 _TARS = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
@@ -97,22 +99,23 @@ class MemoryDocument:
         return hashlib.sha256(self.text).hexdigest()
 
 
-def read_path(entry: str, cache: Path) -> tuple[FileDocument, ...]:
+def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[FileDocument, ...]:
     """Find the documents that a path names: a file, or those of a folder or a glob in order of their paths.
 
     Of a folder, every file below it that is text (no zero byte near its start, as git decides), is not empty and is
-    not hidden. ``~`` is the home folder; a relative path starts from the working directory.
+    not hidden. ``~`` is the home folder; a relative path starts from the working directory. ``has_parquet``: Parquet
+    files are among what is found.
 
     Raises DataError where there is no such file, or no text in it.
     """
     path = Path(entry).expanduser()
     if path.is_dir():
-        found = _text_files(path, cache)
+        found = _text_files(path, cache, has_parquet=has_parquet)
     elif path.exists():
-        _refuse_archive(path)
+        _refuse_archive(path, has_parquet=has_parquet)
         return (FileDocument(path, cache),)
     elif glob.has_magic(entry):
-        found = _matches(str(path), cache)
+        found = _matches(str(path), cache, has_parquet=has_parquet)
     else:
         where = "" if path.is_absolute() else f" in {Path.cwd()}"
         raise DataError(f"no such file or folder: {entry}{where}")
@@ -126,27 +129,34 @@ def is_tar(path: Path) -> bool:
     return path.name.lower().endswith(_TARS)
 
 
-def _matches(pattern: str, cache: Path) -> list[FileDocument]:
+def is_parquet(path: Path) -> bool:
+    """Tell by its name whether a file is a Parquet file."""
+    return path.suffix.lower() == PARQUET
+
+
+def _matches(pattern: str, cache: Path, *, has_parquet: bool) -> list[FileDocument]:
     found: dict[Path, FileDocument] = {}
     for match in sorted(glob.glob(pattern, recursive=True)):
         path = Path(match)
         if path.is_file() and path.stat().st_size:
-            _refuse_archive(path)
+            _refuse_archive(path, has_parquet=has_parquet)
             found[path] = FileDocument(path, cache)
     return list(found.values())
 
 
-def _text_files(folder: Path, cache: Path) -> list[FileDocument]:
+def _text_files(folder: Path, cache: Path, *, has_parquet: bool) -> list[FileDocument]:
     found = []
     for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
         is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if not is_hidden and path.is_file() and path.stat().st_size and _is_text(path):
+        if not is_hidden and path.is_file() and path.stat().st_size and _is_text(path, has_parquet):
             found.append(FileDocument(path, cache))
     return found
 
 
-def _is_text(path: Path) -> bool:
+def _is_text(path: Path, has_parquet: bool) -> bool:
     suffix = path.suffix.lower()
+    if suffix == PARQUET:
+        return has_parquet
     if suffix in _ARCHIVES or is_tar(path):
         return False
     if suffix in _DECOMPRESSORS:
@@ -158,7 +168,9 @@ def _is_text(path: Path) -> bool:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _refuse_archive(path: Path) -> None:
+def _refuse_archive(path: Path, *, has_parquet: bool) -> None:
+    if has_parquet and is_parquet(path):
+        return
     if path.suffix.lower() in _ARCHIVES or is_tar(path):
         raise DataError(f"{path} is packed, not text: unpack it first (.gz and .zst are read as they are)")
 

@@ -1,15 +1,21 @@
 """The texts of a recipe, before any of them is encoded: which pieces make each split, and what they are made of."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sublayer.config.data import DEFAULT_SPLIT, DataConfig, parse_split
 from sublayer.data.corpus import Source, find_sources
-from sublayer.data.divide import SPLITS, Parts, Shares, SplitName, divide
+from sublayer.data.divide import SPLITS, Parts, Shares, SplitName, Wholes, divide
+from sublayer.data.documents import Reading, read_documents
+from sublayer.data.pack import Records, digests_of, identity_of
 from sublayer.data.piece import Piece
-from sublayer.data.text import Document, read_path
+from sublayer.data.sentences import SentenceRule, rule_identity
+from sublayer.data.text import Document
 from sublayer.errors import ConfigError
 
 
@@ -17,16 +23,23 @@ class Texts:
     """Sources, and the splits that are taken from elsewhere (``replaced``).
 
     Each source is divided on its own, by ``shares`` or as published; ``is_utf8`` says whether cuts are made between
-    characters rather than anywhere.
+    characters rather than anywhere, ``sentences`` how the text is cut further.
     """
 
     def __init__(
-        self, sources: tuple[Source, ...], replaced: Mapping[SplitName, Source], shares: Shares, *, is_utf8: bool
+        self,
+        sources: tuple[Source, ...],
+        replaced: Mapping[SplitName, Source],
+        shares: Shares,
+        *,
+        is_utf8: bool,
+        sentences: SentenceRule = "none",
     ) -> None:
         self._sources = sources
         self._replaced = replaced
         self._shares = shares
         self._is_utf8 = is_utf8
+        self.sentences: SentenceRule = sentences
         self._parts: dict[int, Parts] = {}
 
     def sources(self, split: SplitName) -> tuple[Source, ...]:
@@ -35,23 +48,34 @@ class Texts:
 
     def identity(self, split: SplitName) -> list[Any]:
         """Say what a split is made of, without reading more than is needed to name it: JSON."""
-        return [self._identity(source, split) for source in self.sources(split)]
+        found: list[Any] = [self._identity(source, split) for source in self.sources(split)]
+        return found if self.sentences == "none" else [*found, ["sentences", *rule_identity(self.sentences)]]
 
-    def pieces(self, split: SplitName) -> list[tuple[Piece, ...]]:
+    def n_empty(self, split: SplitName) -> int:
+        """Count the documents without text that were left out; of those to be divided, with the training split."""
+        found = [
+            source.published[split] if source.published else source.documents if split == "train" else ()
+            for source in self.sources(split)
+        ]
+        return sum(documents.n_empty for documents in found if isinstance(documents, Records))
+
+    def pieces(self, split: SplitName) -> list[Sequence[Piece]]:
         """Give the pieces of each of a split's sources. Raises DataError where a source cannot be divided."""
         return [self._divided(source)[split] for source in self.sources(split)]
 
     def _identity(self, source: Source, split: SplitName) -> list[Any]:
         if source.published:
-            return ["whole", [document.digest() for document in source.published[split]]]
+            return ["whole", identity_of(source.published[split])]
         shares = {name: str(share) for name, share in self._shares.items()}
-        return ["divided", shares, self._is_utf8, [document.digest() for document in source.documents]]
+        return ["divided", shares, self._is_utf8, identity_of(source.documents)]
 
     def _divided(self, source: Source) -> Parts:
         if source.published:
-            return {split: tuple(map(Piece, documents)) for split, documents in source.published.items()}
+            return {split: Wholes(documents) for split, documents in source.published.items()}
         if id(source) not in self._parts:
-            self._parts[id(source)] = divide(source.documents, self._shares, name=source.name, is_utf8=self._is_utf8)
+            self._parts[id(source)] = divide(
+                source.documents, self._shares, name=source.name, is_utf8=self._is_utf8, sentences=self.sentences
+            )
         return self._parts[id(source)]
 
 
@@ -60,7 +84,8 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> Texts:
 
     Raises ConfigError where fields contradict each other, DataError where a text is missing.
     """
-    sources = find_sources(config.path, config.corpus, cache)
+    reading = reading_of(config)
+    sources = find_sources(config.path, config.corpus, cache, reading)
     if config.split is not None and all(source.published for source in sources):
         raise ConfigError(f"data.split = {config.split} has no effect: {sources[0].name} has a published split")
     _check_distinct(sources)
@@ -68,16 +93,23 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> Texts:
     elsewhere: dict[SplitName, str | None] = {"valid": config.valid_path, "test": config.test_path}
     for split, path in elsewhere.items():
         if path is not None:
-            documents = read_path(path, cache)
+            documents = read_documents(path, cache, reading)
             _check_apart(f"data.{split}_path = {path}", documents, sources)
             replaced[split] = Source(path, published={split: documents})
-    return Texts(sources, replaced, _shares(config, replaced), is_utf8=is_utf8)
+    return Texts(sources, replaced, _shares(config, replaced), is_utf8=is_utf8, sentences=config.sentences)
 
 
-def whole_texts(documents: Mapping[str, tuple[Document, ...]], split: SplitName) -> Texts:
+def whole_texts(
+    documents: Mapping[str, Sequence[Document]], split: SplitName, sentences: SentenceRule = "none"
+) -> Texts:
     """Make texts of which one split is everything."""
     sources = tuple(Source(name, published={split: found}) for name, found in documents.items())
-    return Texts(sources, {}, {}, is_utf8=False)
+    return Texts(sources, {}, {}, is_utf8=False, sentences=sentences)
+
+
+def reading_of(config: DataConfig) -> Reading:
+    """Give how a recipe's documents are read."""
+    return Reading(config.documents, config.text_field, is_clean=config.sentences != "none")
 
 
 def _shares(config: DataConfig, replaced: Mapping[SplitName, Source]) -> Shares:
@@ -88,17 +120,20 @@ def _shares(config: DataConfig, replaced: Mapping[SplitName, Source]) -> Shares:
 
 def _check_distinct(sources: tuple[Source, ...]) -> None:
     # Divided twice, a text could be held out in one place and trained on in the other.
-    found: dict[str, str] = {}
-    for source in sources:
-        own = {document.digest(): document.name for document in source.documents}
-        for digest in own.keys() & found.keys():
-            raise ConfigError(f"{found[digest]} and {own[digest]} are the same text, named twice: leave one out")
-        found |= own
+    divided = [source for source in sources if source.documents]
+    for one, other in combinations(divided, 2):
+        found = _shared(one.documents, other.documents)
+        if found:
+            raise ConfigError(f"{found[0]} and {found[1]} are the same text, named twice: leave one out")
 
 
-def _check_apart(setting: str, documents: tuple[Document, ...], sources: tuple[Source, ...]) -> None:
-    held_out = {document.digest() for document in documents}
+def _check_apart(setting: str, documents: Sequence[Document], sources: tuple[Source, ...]) -> None:
     for source in sources:
-        for document in (*source.documents, *source.published.get("train", ())):
-            if document.digest() in held_out:
+        for others in (source.documents, source.published.get("train", ())):
+            if others and _shared(documents, others):
                 raise ConfigError(f"{setting} is also read for training, in {source.name}: name other files in one")
+
+
+def _shared(documents: Sequence[Document], others: Sequence[Document]) -> tuple[str, str] | None:
+    _, places, other_places = np.intersect1d(digests_of(documents), digests_of(others), return_indices=True)
+    return (documents[places[0]].name, others[other_places[0]].name) if len(places) else None

@@ -2,44 +2,80 @@
 
 import json
 from collections.abc import Iterable
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import tokenizers
+
 from sublayer.data.characters import ByteTokenizer, CharacterTokenizer
+from sublayer.data.moses import MosesTokenizer
 from sublayer.data.subword import SubwordTokenizer
+from sublayer.data.unigram import UnigramTokenizer
 from sublayer.data.vocabulary import FORMAT, VERSION, Tokenizer
+from sublayer.data.wordpiece import read_wordpiece, train_wordpiece
 from sublayer.errors import ConfigError, DataError
 
 __all__ = ["Tokenizer", "load_tokenizer", "train_tokenizer"]
 
-DEFAULT_BPE_SIZE = 8192
+DEFAULT_SIZES = {"bpe": 8192, "unigram": 30_000, "wordpiece": 30_000}
+"""Ids of a vocabulary that is trained, where the recipe names no size; GPT-2's, ALBERT's and BERT's kind."""
+
+DEFAULT_MERGES = 32_640
+"""Merges of moses-bpe where the recipe names no size: Macaron BERT as released."""
+
+_TRAINED = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe")
+_FILES = ("tokenizer.json", "spiece.model", "vocab.txt")
 
 
 def train_tokenizer(kind: str, texts: Iterable[bytes], *, vocab_size: int | None = None) -> Tokenizer:
-    """Make a tokenizer of a kind (bytes, characters, bpe) from texts, which are pieces of a training split.
+    """Make a tokenizer of a kind from texts, which are pieces of a training split.
 
-    ``vocab_size`` counts every id; unset, it is 8192 for bpe and every character for characters.
-    Raises ConfigError for an unknown kind, DataError for texts that are not UTF-8 where characters are asked.
+    Kinds: bytes, characters, bpe, unigram, wordpiece, moses-bpe. ``vocab_size`` counts every id; unset, it is 8192 for
+    bpe, 30,000 for unigram and wordpiece, what 32,640 merges make for moses-bpe, and every character for characters.
+    Raises ConfigError for an unknown kind or a size that is too small, DataError for texts that are not UTF-8 where the
+    kind is neither bytes nor bpe.
     """
+    size = vocab_size or DEFAULT_SIZES.get(kind, 0)
     if kind == "bytes":
         return ByteTokenizer()
     if kind == "characters":
         return CharacterTokenizer.train(texts, vocab_size=vocab_size)
     if kind == "bpe":
-        return SubwordTokenizer.train(texts, vocab_size=vocab_size or DEFAULT_BPE_SIZE)
-    raise ConfigError(f"data.tokenizer = {kind!r} cannot be trained; it is one of bytes, characters, bpe")
+        return SubwordTokenizer.train(texts, vocab_size=size)
+    if kind == "unigram":
+        return UnigramTokenizer.train(texts, vocab_size=size)
+    if kind == "wordpiece":
+        return train_wordpiece(texts, vocab_size=size)
+    if kind == "moses-bpe":
+        return MosesTokenizer.train(texts, vocab_size=vocab_size, n_merges=DEFAULT_MERGES)
+    raise ConfigError(f"data.tokenizer = {kind!r} cannot be trained; it is one of {', '.join(_TRAINED)}")
+
+
+def trainer_version(kind: str) -> str:
+    """Give the version of the library that trains a kind: another may give another vocabulary."""
+    libraries = {"unigram": "sentencepiece", "moses-bpe": "sacremoses"}
+    found = [tokenizers.__version__]
+    if kind in libraries and find_spec(libraries[kind]) is not None:
+        found.append(version(libraries[kind]))
+    return " ".join(found)
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Read a ``tokenizer.json``, ours or the ``tokenizers`` library's; or a folder that has one.
+    """Read a tokenizer: a file, or a folder that has one.
 
-    A folder with GPT-2's original ``vocab.json`` and ``merges.txt`` will do too.
+    A file is a ``tokenizer.json``, ours or the ``tokenizers`` library's, a SentencePiece ``.model``, or BERT's
+    ``vocab.txt``. A folder may have GPT-2's original ``vocab.json`` and ``merges.txt`` instead.
     Raises DataError where there is none, or it is not what it should be.
     """
-    if path.is_dir() and not (path / "tokenizer.json").is_file():
-        return _original(path)
     if path.is_dir():
-        path = path / "tokenizer.json"
+        found = _found(path)
+        return _original(path) if found is None else load_tokenizer(found)
+    if path.suffix == ".model":
+        return UnigramTokenizer.read(path)
+    if path.suffix == ".txt":
+        return read_wordpiece(path)
     try:
         content = json.loads(path.read_bytes())
     except OSError as error:
@@ -51,10 +87,25 @@ def load_tokenizer(path: Path) -> Tokenizer:
     return _own(content, path) if content.get("format") == FORMAT else SubwordTokenizer.read(path)
 
 
+def has_tokenizer(folder: Path) -> bool:
+    """Tell whether a folder holds a tokenizer's published files and no model of ours."""
+    return folder.is_dir() and not (folder / "config.json").is_file() and _found(folder) is not None
+
+
+def _found(folder: Path) -> Path | None:
+    named = [folder / name for name in _FILES if (folder / name).is_file()]
+    models = sorted(folder.glob("*.model"))
+    if not named and len(models) > 1:
+        raise DataError(f"{folder} has {models[0].name} and {models[1].name}: name the file to read")
+    return next(iter([*named, *models]), None)
+
+
 def _original(folder: Path) -> Tokenizer:
     vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
     if not (vocabulary.is_file() and merges.is_file()):
-        raise DataError(f"{folder} has no tokenizer.json, nor vocab.json with merges.txt")
+        raise DataError(
+            f"{folder} has no tokenizer.json, nor vocab.json with merges.txt, nor a SentencePiece .model, nor vocab.txt"
+        )
     return SubwordTokenizer.read_merges(vocabulary, merges)
 
 
@@ -66,7 +117,13 @@ def _own(content: dict[str, Any], path: Path) -> Tokenizer:
         return ByteTokenizer()
     if kind == "characters" and isinstance(characters, list) and _are_characters(characters):
         return CharacterTokenizer("".join(characters))
-    raise DataError(f"{path} is not a tokenizer of bytes or characters: it is damaged, or of a newer version")
+    read = {"unigram": UnigramTokenizer.from_content, "moses-bpe": MosesTokenizer.from_content}.get(str(kind))
+    if read is None:
+        raise DataError(f"{path} is not a tokenizer of bytes or characters: it is damaged, or of a newer version")
+    try:
+        return read(content)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
 
 
 def _are_characters(characters: list[Any]) -> bool:

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.errors import DataError
+from sublayer.errors import ConfigError, DataError
 
 FORMAT = "sublayer-tokenizer"
 VERSION = 1
 
 Ids = NDArray[np.integer] | Sequence[int]
+
+SPECIAL_NAMES = {
+    "pad_id": ("[PAD]", "<pad>"),
+    "cls_id": ("[CLS]", "<cls>", "<s>"),
+    "sep_id": ("[SEP]", "<sep>", "</s>"),
+    "mask_id": ("[MASK]", "<mask>"),
+}
+"""What masked objectives need of a vocabulary, and the usual names of each, first choice first."""
+
+_UNUSED = re.compile(r"\[unused\d+\]")
 
 
 class NotUtf8(DataError):
@@ -35,12 +46,23 @@ class Tokenizer(ABC):
     ``end_id`` marks the end of a document and has no bytes; None where there is none. ``unk_id`` stands for what the
     vocabulary lacks. ``is_lossless``: for any bytes, ``decode(encode(text)) == text`` and
     ``token_bytes[encode(text)].sum() == len(text)``.
+
+    ``pad_id``, ``cls_id``, ``sep_id`` and ``mask_id`` are what masked objectives put around and into a text; None where
+    the vocabulary has none. ``special_ids`` are all ids that stand for no text, ascending: these, the end, the unknown,
+    and what the file marks as unused.
     """
 
     kind: str
     vocab_size: int
     end_id: int | None = None
     unk_id: int | None = None
+    pad_id: int | None = None
+    cls_id: int | None = None
+    sep_id: int | None = None
+    mask_id: int | None = None
+    special_ids: tuple[int, ...] = ()
+    has_words: bool = False
+    """Whether ids show where words begin, as whole-word masks need."""
     is_lossless: bool = True
     token_bytes: NDArray[np.int64]
     """Raw bytes that each id stands for, ``[V]``; 0 for ids without text."""
@@ -50,6 +72,10 @@ class Tokenizer(ABC):
     @abstractmethod
     def encode(self, text: bytes) -> NDArray[np.int32]:
         """Turn bytes into ids. Raises DataError where they are not UTF-8 and the tokenizer needs it."""
+
+    def encode_many(self, texts: Sequence[bytes]) -> list[NDArray[np.int32]]:
+        """Turn each of several texts into ids, as ``encode`` does one."""
+        return [self.encode(text) for text in texts]
 
     @abstractmethod
     def decode(self, ids: Ids) -> bytes:
@@ -62,6 +88,17 @@ class Tokenizer(ABC):
     @abstractmethod
     def content(self) -> dict[str, Any]:
         """Give all that defines the tokenizer, as JSON."""
+
+    def starts_word(self, ids: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Tell which ids of a sequence begin a word; special ids do.
+
+        A sequence that was cut inside a word may begin with ids that begin none.
+        Raises ConfigError where the tokenizer has no words.
+        """
+        raise ConfigError(
+            f"a tokenizer of kind {self.kind} does not show where words begin: whole words are masked with "
+            "data.tokenizer = unigram, wordpiece or moses-bpe"
+        )
 
     @cached_property
     def fingerprint(self) -> str:
@@ -77,6 +114,39 @@ class Tokenizer(ABC):
         """Write it to a file, usually called ``tokenizer.json``."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(self.serialize())
+
+
+def check_masking(tokenizer: Tokenizer, name: str) -> None:
+    """Raise ConfigError unless a vocabulary has what masked objectives need; ``name`` is what the message calls it."""
+    missing = [names[0] for key, names in SPECIAL_NAMES.items() if getattr(tokenizer, key) is None]
+    if missing:
+        raise ConfigError(
+            f"{name} has no {', no '.join(missing)}, which masked objectives need: "
+            "use data.tokenizer = unigram, wordpiece or moses-bpe, or a file whose vocabulary has them"
+        )
+
+
+def find_special(names: Mapping[str, int]) -> dict[str, int | None]:
+    """Find the ids of ``SPECIAL_NAMES`` by their usual names in a vocabulary."""
+    return {key: next((names[name] for name in usual if name in names), None) for key, usual in SPECIAL_NAMES.items()}
+
+
+def is_unused(name: str) -> bool:
+    """Tell whether a piece's name marks its id as free, as BERT's ``[unused0]`` does."""
+    return _UNUSED.fullmatch(name) is not None
+
+
+def decode_utf8(text: bytes) -> str:
+    """Read bytes as UTF-8. Raises NotUtf8, a DataError, at the first byte that is not."""
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise NotUtf8(text, error.start) from None
+
+
+def after_newline(text: bytes, near: int) -> int:
+    """Give the last position up to ``near`` that follows a newline; 0 if there is none."""
+    return text.rfind(b"\n", 0, near) + 1
 
 
 def count_characters(pieces: Sequence[bytes]) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.objective import NEXT_TOKEN, ObjectiveConfig
 from sublayer.config.optimizer import AdamWConfig, LambConfig, OptimizerConfig, SgdConfig
 from sublayer.config.resolve import GATED, entries, is_factorised
-from sublayer.model.cost import count_parameters, entry_parameters, n_classifiers, n_copies, need
+from sublayer.model.cost import count_parameters, entry_parameters, n_classifiers, n_copies, n_predicting, need
 
 Precision = Literal["float32", "bfloat16"]
 DeviceKind = Literal["cpu", "cuda"]
@@ -239,7 +239,7 @@ def _keeps_block_inputs(step: Pass) -> bool:
 
 def _predicting(step: Pass) -> int:
     """Count the positions of a micro-batch that have a loss."""
-    return step.n_tokens if step.objective.positions == "all" else step.sequences
+    return n_predicting(step.objective, step.context) * step.sequences
 
 
 def _uncached_casts(step: Pass, entry: Entry) -> int:

@@ -2,11 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from sublayer.data.batches import Batch
 from sublayer.model.transformer import Transformer
 
 
@@ -35,11 +34,11 @@ class Objective(nn.Module, ABC):
         return False
 
     @abstractmethod
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def counts(self, batch: Any) -> dict[str, int]:
         """Count what each term averages over."""
 
     @abstractmethod
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
+    def forward(self, batch: Any) -> dict[str, Tensor]:
         """Compute each term's total in nats, a scalar each."""
 
     def training_only(self) -> dict[str, nn.Parameter]:

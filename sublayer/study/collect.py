@@ -15,8 +15,9 @@ from sublayer.study.statistics import Metric
 from sublayer.train.metrics import METRICS, read_metrics
 
 
-def collect_arm(runs: ArmRuns, model: ModelConfig, metric: Metric, *, steps: int) -> ArmResult:
-    """Put the runs of one arm into its result; ``steps`` are those that it was given."""
+def collect_arm(runs: ArmRuns, model: ModelConfig, metrics: Sequence[Metric], *, steps: int) -> ArmResult:
+    """Put the runs of one arm into its result; ``steps`` are those that it was given, the first metric decides."""
+    metric, *others = metrics
     finished = {seed: outcome for seed, outcome in runs.outcomes.items() if outcome.test is not None}
     records = [outcome.record for outcome in finished.values() if outcome.record is not None]
     recipe = runs.settled.loaded.recipe
@@ -41,6 +42,7 @@ def collect_arm(runs: ArmRuns, model: ModelConfig, metric: Metric, *, steps: int
             curve for seed, outcome in finished.items() if (curve := _curve(seed, outcome.path, metric)) is not None
         ),
         recipe=_recipe(runs.outcomes.values()),
+        further={each.name: _values(finished, each) for each in others},
     )
 
 
@@ -67,6 +69,12 @@ def describe_environment(arms: Sequence[ArmRuns]) -> tuple[dict[str, str], dict[
         facts["commit"] = ", ".join(commits)
     checksums = {f"data, {name}": str(value) for name, value in first["data"]["checksums"].items()}
     return {name: str(value) for name, value in facts.items() if value is not None}, checksums
+
+
+def _values(finished: Mapping[int, Outcome], metric: Metric) -> dict[int, float]:
+    # What a text is too short for was not scored.
+    scores = {seed: (outcome.test or {}).get(metric.name) for seed, outcome in finished.items()}
+    return {seed: float(value) for seed, value in scores.items() if value is not None}
 
 
 def _curve(seed: int, run: Path, metric: Metric) -> Curve | None:

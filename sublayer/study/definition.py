@@ -28,7 +28,7 @@ class Study:
     """Arms, the first of them the baseline, and the rules by which they are compared.
 
     ``name`` is the study's or the recipe's. ``n_seeds`` is None where nobody said how many. ``against`` maps an arm to
-    the one that it is compared with, where that is not the baseline.
+    the one that it is compared with, where that is not the baseline. ``metric`` decides, where it is not the usual one.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Study:
     n_seeds: int | None
     arms: tuple[Arm, ...]
     against: Mapping[str, str] = field(default_factory=dict)
+    metric: str | None = None
 
 
 class ScaleTable(Table):
@@ -61,6 +62,7 @@ class StudyFile(Table):
     title: str = ""
     source: str = ""
     match: Rule = "parameters"
+    metric: str | None = None
     seeds: int | None = Field(None, ge=2)
     scale: dict[Scale, ScaleTable] = Field(min_length=1)
     arms: list[ArmTable] = Field(min_length=2)
@@ -124,7 +126,16 @@ def _read_study(path: Path, overrides: Overrides, scale: Scale | None) -> Study:
             raise ConfigError(f"{key} is what the arms of {path.stem} differ in: leave out {key}={show(given[key])}")
         arms.append(make_arm(table.name, base, settings))
     check_distinct(arms)
-    return Study(path.stem, file.title, file.source, file.match, file.seeds, tuple(arms), _against(path, file.arms))
+    return Study(
+        path.stem,
+        file.title,
+        file.source,
+        file.match,
+        file.seeds,
+        tuple(arms),
+        against=_against(path, file.arms),
+        metric=file.metric,
+    )
 
 
 def _against(path: Path, arms: Sequence[ArmTable]) -> dict[str, str]:

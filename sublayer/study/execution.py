@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.layers import LoadedRecipe, vary
+from sublayer.config.objective import MaskedObjective
+from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import TrainingError
-from sublayer.evaluate.likelihood import Likelihood, score
+from sublayer.evaluate.likelihood import score
+from sublayer.evaluate.masked import Scoring, encoder_scores
 from sublayer.load import load
+from sublayer.model.encoder import Encoder
 from sublayer.run import train_run
 from sublayer.study.budget import ORIGIN, Settled
 from sublayer.study.folder import StudyFolder
@@ -95,16 +99,25 @@ def run_arms(
     return [ArmRuns(*each) for each in zip(settled, chosen, outcomes, strict=True)]
 
 
-def score_test(run: Path, data: Data, *, context: int, respect_boundaries: bool, device: str | None) -> Likelihood:
-    """Score the test split under a run's model, each token with at least half the context before it."""
-    return score(
-        load(run, device=choose_device(device)),
+def score_test(run: Path, data: Data, recipe: Recipe, *, device: str | None) -> dict[str, Any]:
+    """Score the test split under a run's model, by the metrics of its recipe's objective and what they count.
+
+    A decoder sees at least half the context before each token; an encoder is given one pass over the text.
+    """
+    model, context = load(run, device=choose_device(device)), recipe.data.context
+    if isinstance(recipe.objective, MaskedObjective):
+        assert isinstance(model, Encoder), "masked objectives train encoders"
+        scoring = Scoring(context, max(1, _BATCH_TOKENS // context))
+        return encoder_scores(model, data.test, recipe.objective, scoring)
+    likelihood = score(
+        model,
         data.test,
         context=context,
         stride=max(1, context // 2),
         batch_sequences=max(1, _BATCH_TOKENS // context),
-        respect_boundaries=respect_boundaries,
+        respect_boundaries=recipe.data.boundaries == "respect",
     )
+    return {"loss": likelihood.loss, "bits_per_byte": likelihood.bits_per_byte, "tokens": likelihood.tokens}
 
 
 def _run(path: Path, loaded: LoadedRecipe, data: Data, *, label: str, device: str | None) -> Outcome:
@@ -118,10 +131,7 @@ def _run(path: Path, loaded: LoadedRecipe, data: Data, *, label: str, device: st
         return Outcome(path, failure=str(error))
     test = _read(path / _TEST)
     if test is None:
-        recipe = loaded.recipe.data
-        is_bounded = recipe.boundaries == "respect"
-        scored = score_test(path, data, context=recipe.context, respect_boundaries=is_bounded, device=device)
-        test = {"loss": scored.loss, "bits_per_byte": scored.bits_per_byte, "tokens": scored.tokens}
+        test = score_test(path, data, loaded.recipe, device=device)
         write_json(path / _TEST, test)
     shutil.rmtree(path / "checkpoints", ignore_errors=True)
     return Outcome(path, record, test)

@@ -11,13 +11,13 @@ from sublayer.config.cores import cores
 from sublayer.config.length import batch_sequences, resolve_optimizer, resolve_train
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
-from sublayer.data.batches import Windows
 from sublayer.data.characters import ByteTokenizer
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.model.build import build
 from sublayer.model.cost import flops_per_token
-from sublayer.objective.causal import Causal
+from sublayer.objective.batching import make_batches
+from sublayer.objective.build import build_objective
 from sublayer.study.fitting import fits_memory
 from sublayer.study.plan import Sized, StepTime
 from sublayer.study.resources import Resources
@@ -125,16 +125,9 @@ def train_step(recipe: Recipe, vocab_size: int, device: torch.device) -> TrainSt
     ids = np.random.Generator(np.random.Philox(0)).integers(vocab_size, size=64 * (context + 1))
     starts = np.zeros(1, dtype=np.int64)
     split = Split("train", TokenStore(ids, starts, starts, len(ids), "", is_lossless=True), ByteTokenizer(), ("",))
-    windows = Windows(
-        split,
-        context=context,
-        batch_sequences=batch_sequences(recipe),
-        seed=0,
-        boundaries=recipe.data.boundaries,
-        n_ahead=recipe.objective.targets,
-    )
-    objective = Causal(build(config, seed=0), recipe.objective).to(device)
-    return TrainStep(resolved, objective, windows, device=device, world=World(rank=0, size=1))
+    objective = build_objective(build(config, seed=0), recipe.objective).to(device)
+    batches = make_batches(resolved, split)
+    return TrainStep(resolved, objective, batches, device=device, world=World(rank=0, size=1))
 
 
 def _timed(take_step: Callable[[int], object], step: int, device: torch.device) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sublayer.study import wording
 from sublayer.study.figures import AXES, draw_curves, draw_seeds, looks
-from sublayer.study.results import ArmResult, Results
+from sublayer.study.results import ArmResult, Further, Results
 from sublayer.study.statistics import Difference
 
 
@@ -134,6 +134,14 @@ def _ticks(low: float, high: float) -> list[tuple[float, str]]:
     return [(n * step, wording.format_signed(n * step, decimals) if n else "0") for n in numbers]
 
 
+def _further_difference(arm: ArmResult, further: Further) -> Any:
+    from markupsafe import Markup
+
+    text = wording.further_difference(arm, further)
+    is_decided = any(each.arm == arm.name and each.verdict != "cannot tell" for each in further.differences)
+    return Markup("<b>{}</b>").format(text) if is_decided else text
+
+
 def _filters(results: Results) -> dict[str, Callable[..., Any]]:
     decimals = wording.n_decimals(results)
 
@@ -147,6 +155,8 @@ def _filters(results: Results) -> dict[str, Callable[..., Any]]:
         return wording.format_residual(arm)
 
     return {
+        "further": lambda arm, further: wording.further_value(arm, further),
+        "further_difference": lambda arm, further: _further_difference(arm, further),
         "slug": lambda verdict: verdict.replace(" ", "-"),
         "signed": lambda value: wording.format_signed(value, decimals),
         "interval": interval,

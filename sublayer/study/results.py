@@ -44,7 +44,8 @@ class ArmResult:
     """One arm: its size, the metric of each seed that finished, its costs.
 
     ``residual`` is its excess over the baseline in what the study matches (parameters where it matches nothing), as a
-    share. ``matched`` and ``tuned`` hold the overrides that matching and tuning gave it, ``recipe`` the resolved TOML.
+    share. ``further`` maps the names of other metrics to their value for each seed. ``matched`` and ``tuned`` hold the
+    overrides that matching and tuning gave it, ``recipe`` the resolved TOML.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ArmResult:
     tuned: tuple[str, ...] = ()
     curves: tuple[Curve, ...] = ()
     recipe: str = ""
+    further: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
     @property
     def mean(self) -> float | None:
@@ -93,6 +95,14 @@ class Reproduction:
 
 
 @dataclass(frozen=True)
+class Further:
+    """A metric that is shown beside the one that decides, and what the arms' differences in it are."""
+
+    metric: Metric
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True)
 class Results:
     """A finished study. ``match`` is parameters, flops, time or none; ``split`` is what the metric was scored on."""
 
@@ -108,6 +118,7 @@ class Results:
     failures: tuple[Failure, ...]
     reproduction: Reproduction
     notes: tuple[str, ...] = ()
+    further: tuple[Further, ...] = ()
 
 
 def results_to_json(results: Results, report: Path) -> dict[str, Any]:
@@ -122,6 +133,14 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
         "confidence": CONFIDENCE,
         "arms": [_arm_to_json(arm) for arm in results.arms],
         "differences": [_difference_to_json(difference) for difference in results.differences],
+        "further": [
+            {
+                "metric": each.metric.name,
+                "is_lower_better": each.metric.is_lower_better,
+                "differences": [_difference_to_json(difference) for difference in each.differences],
+            }
+            for each in results.further
+        ],
         "failures": [asdict(failure) for failure in results.failures],
         "notes": list(results.notes),
         "name": results.name,
@@ -151,6 +170,9 @@ def _arm_to_json(arm: ArmResult) -> dict[str, Any]:
         "mean": arm.mean,
         "sd": arm.sd,
         "residual": arm.residual,
+        "further": {
+            name: {"seeds": list(values), "values": list(values.values())} for name, values in arm.further.items()
+        },
         "matched": list(arm.matched),
         "tuned": list(arm.tuned),
         **asdict(arm.costs),

@@ -20,9 +20,10 @@ from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Scale, Study, lo
 from sublayer.study.execution import ArmRuns, run_arms
 from sublayer.study.folder import Request, StudyFolder
 from sublayer.study.match import Rule
+from sublayer.study.metrics import study_metrics
 from sublayer.study.report import write_report
-from sublayer.study.results import REPORT, RESULTS, Reproduction, Results, results_to_json, write_json
-from sublayer.study.statistics import BITS_PER_BYTE, compare_arms
+from sublayer.study.results import REPORT, RESULTS, Further, Reproduction, Results, results_to_json, write_json
+from sublayer.study.statistics import Difference, Metric, compare_arms
 from sublayer.study.tuning import make_trials
 from sublayer.train.distributed import World
 from sublayer.train.machine import choose_device
@@ -122,6 +123,7 @@ class _Measured:
 
 
 def _check(study: Study, n_seeds: int) -> None:
+    study_metrics(study)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("compare runs in one process: start it without torchrun")
     if n_seeds < 2:
@@ -158,28 +160,36 @@ def _results(
     study: Study, rule: Rule, n_seeds: int, runs: Sequence[ArmRuns], measured: _Measured, *,
     notes: tuple[str, ...], command: str,
 ) -> Results:  # fmt: skip
-    measures, metric = measured.measures(len(runs)), BITS_PER_BYTE
+    measures, metrics = measured.measures(len(runs)), study_metrics(study)
     arms = tuple(
         collect_arm(
-            each, arm_model(each.settled.loaded, measures), metric, steps=arm_steps(each.settled.loaded, measures)
+            each, arm_model(each.settled.loaded, measures), metrics, steps=arm_steps(each.settled.loaded, measures)
         )
         for each in runs
     )
     baseline = arms[0].name
     values = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in arms}
+
+    def differences(metric: Metric, values: Mapping[str, Mapping[int, float]]) -> tuple[Difference, ...]:
+        return tuple(compare_arms(baseline, values, metric, planned_seeds=n_seeds, against=study.against))
+
     return Results(
         name=study.name,
         title=study.title,
-        metric=metric,
+        metric=metrics[0],
         split="test",
         match=rule,
         baseline=baseline,
         n_seeds=n_seeds,
         arms=arms,
-        differences=tuple(compare_arms(baseline, values, metric, planned_seeds=n_seeds, against=study.against)),
+        differences=differences(metrics[0], values),
         failures=collect_failures(runs),
         reproduction=Reproduction(command, *describe_environment(runs)),
         notes=notes,
+        further=tuple(
+            Further(metric, differences(metric, {arm.name: arm.further[metric.name] for arm in arms}))
+            for metric in metrics[1:]
+        ),
     )
 
 

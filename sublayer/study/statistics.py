@@ -26,9 +26,6 @@ class Metric:
     is_lower_better: bool
 
 
-BITS_PER_BYTE = Metric("bits_per_byte", "bits per byte", is_lower_better=True)
-
-
 @dataclass(frozen=True)
 class Difference:
     """One arm against the baseline: ``arm - baseline`` over the seeds that both finished, in the metric's unit.

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sublayer.config.recipe import Recipe
-from sublayer.data.tokenizer import DEFAULT_BPE_SIZE, load_tokenizer
+from sublayer.data.tokenizer import DEFAULT_MERGES, DEFAULT_SIZES, load_tokenizer
 from sublayer.errors import ConfigError
 
 _BYTES = 256
+_DICTIONARY = 32_768
+# Macaron BERT's dictionary as released, made by as many merges.
 
 
 @dataclass(frozen=True)
@@ -28,14 +30,23 @@ def expected_vocabulary(recipe: Recipe) -> Vocabulary:
     data = recipe.data
     if data.tokenizer == "bytes":
         return Vocabulary(_BYTES)
-    if data.tokenizer == "bpe":
-        return Vocabulary(data.vocab_size or DEFAULT_BPE_SIZE)
+    if data.tokenizer in DEFAULT_SIZES:
+        return Vocabulary(data.vocab_size or DEFAULT_SIZES[data.tokenizer])
+    if data.tokenizer == "moses-bpe":
+        return _moses(data.vocab_size)
     if data.tokenizer != "characters":
         return Vocabulary(load_tokenizer(Path(data.tokenizer)).vocab_size)
     if data.vocab_size is not None:
         return Vocabulary(data.vocab_size)
     size = recipe.model.vocab_size or _BYTES
     return Vocabulary(size, f"how many characters the text has is not known: counted as {size}")
+
+
+def _moses(vocab_size: int | None) -> Vocabulary:
+    if vocab_size is not None:
+        return Vocabulary(vocab_size)
+    note = f"how many characters the text has is not known: {DEFAULT_MERGES} merges are counted as {_DICTIONARY}"
+    return Vocabulary(_DICTIONARY, note)
 
 
 def _tokenizer_of(run: Path) -> Path:

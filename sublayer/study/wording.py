@@ -1,15 +1,17 @@
 """A study's findings in plain words and legible numbers, the same in the report and on the terminal."""
 
 import math
+import statistics
 from dataclasses import dataclass
 
-from sublayer.study.results import ArmResult, Results
+from sublayer.study.results import ArmResult, Further, Results
 from sublayer.study.statistics import Difference, Verdict
 
 MINUS = "\N{MINUS SIGN}"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 DASH = "\N{EN DASH}"
 
+_FURTHER_DECIMALS = 3
 FEW = 4  # arms that a headline can name
 
 EQUAL = {"parameters": "at equal parameters", "flops": "at equal operations", "time": "at equal time"}
@@ -75,6 +77,25 @@ def conditions(results: Results) -> str:
     """Say what was equal, how many seeds were paired and what was scored, as the start of a sentence."""
     equal = EQUAL.get(results.match, "with no budget matched")
     return f"{equal[0].upper()}{equal[1:]}, paired over {results.n_seeds} seeds, scored on the {results.split} split"
+
+
+def further_value(arm: ArmResult, further: Further) -> str:
+    """Write an arm's mean and spread in a further metric."""
+    values = list(arm.further.get(further.metric.name, {}).values())
+    if not values:
+        return DASH
+    mean = f"{math.fsum(values) / len(values):.{_FURTHER_DECIMALS}f}"
+    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{_FURTHER_DECIMALS}f}"
+
+
+def further_difference(arm: ArmResult, further: Further) -> str:
+    """Write an arm's difference in a further metric with its interval; nothing for the baseline."""
+    found = [each for each in further.differences if each.arm == arm.name]
+    if not found or found[0].mean is None:
+        return ""
+    (difference,) = found
+    interval = format_interval(difference.low, difference.high, _FURTHER_DECIMALS)
+    return f"{format_signed(difference.mean, _FURTHER_DECIMALS)} [{interval}]"
 
 
 def more_seeds(difference: Difference) -> str:

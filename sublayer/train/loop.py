@@ -4,6 +4,8 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +18,13 @@ from sublayer.train.progress import Progress, Status
 from sublayer.train.snapshot import LoopState, Snapshots
 from sublayer.train.step import TrainStep, resolved
 
-Evaluation = Mapping[str, float]
+
+@dataclass(frozen=True)
+class Evaluate:
+    """An evaluation and the names of what it gives; the loss, which chooses the best checkpoint, is one of them."""
+
+    score: Callable[[], Mapping[str, Any]]
+    names: tuple[str, ...]
 
 
 class Loop:
@@ -26,7 +34,7 @@ class Loop:
         self,
         config: TrainConfig,
         train_step: TrainStep,
-        evaluate: Callable[[], Evaluation],
+        evaluate: Evaluate,
         snapshots: Snapshots,
         state: LoopState,
     ) -> None:
@@ -69,8 +77,8 @@ class Loop:
 
     def _take_step(self) -> None:
         result = self._train_step(self.state.step)
+        self.state.tokens += self._train_step.n_tokens(self.state.step)
         self.state.step += 1
-        self.state.tokens += self._train_step.tokens_per_step
         self._unchecked.append((self.state.step, result.loss, result.gradient_norm))
 
     def _between_steps(self, log: MetricsLog | None) -> None:
@@ -127,12 +135,16 @@ class Loop:
 
     def _evaluate_once(self) -> dict[str, float]:
         # One process evaluates; the others learn its figures, so that all agree on what is best.
-        values = dict(self._evaluate()) if self._world.is_main else {"loss": 0.0, "bits_per_byte": 0.0}
-        if self._world.size == 1:
-            return values
-        shared = torch.tensor([values["loss"], values["bits_per_byte"]], dtype=torch.float64)
-        shared = self._world.broadcast(shared.to(self._train_step.device))
-        return dict(zip(("loss", "bits_per_byte"), shared.tolist(), strict=True))
+        names = self._evaluate.names
+        found = self._evaluate.score() if self._world.is_main else {}
+        values = [found.get(name, math.nan) for name in names]
+        if self._world.size > 1:
+            shared = torch.tensor(values, dtype=torch.float64, device=self._train_step.device)
+            values = self._world.broadcast(shared).tolist()
+        # What a text is too short for is left out, but for the loss, without which there is no best.
+        return {
+            name: value for name, value in zip(names, values, strict=True) if name == "loss" or math.isfinite(value)
+        }
 
     def _write(self, log: MetricsLog | None, kind: str, values: Mapping[str, float]) -> None:
         if log is not None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sublayer.config.recipe import Recipe
-from sublayer.data.batches import Batch, Windows
+from sublayer.data.batches import AnyBatch, Batches
 from sublayer.model.roles import parameter_roles
 from sublayer.objective.terms import Objective
 from sublayer.train.distributed import World
@@ -33,10 +33,10 @@ class TrainStep:
     """The function from a step's number to new weights: a pure function of (weights, optimizer state, seed, step)."""
 
     def __init__(
-        self, recipe: Recipe, objective: Objective, windows: Windows, *, device: torch.device, world: World
+        self, recipe: Recipe, objective: Objective, batches: Batches, *, device: torch.device, world: World
     ) -> None:
         self.objective = objective
-        self.windows = windows
+        self.batches = batches
         self.device = device
         self.world = world
         self.parameters: dict[str, nn.Parameter] = dict(objective.named_parameters())
@@ -53,10 +53,9 @@ class TrainStep:
                 self._forward, gradient_as_bucket_view=True, find_unused_parameters=objective.stops
             )
 
-    @property
-    def tokens_per_step(self) -> int:
-        """Tokens of the global batch."""
-        return resolved(self._recipe.train.batch_sequences) * self._recipe.data.context
+    def n_tokens(self, step: int) -> int:
+        """Count the tokens of the global batch of a step, padding not."""
+        return self.batches.n_tokens(step)
 
     def __call__(self, step: int) -> StepResult:
         """Take optimizer step ``step`` (0-based); the loss is its reported term before the update."""
@@ -90,13 +89,13 @@ class TrainStep:
                 loss += totals[reported].detach() / counts[reported]
         return loss
 
-    def _micro_batches(self, step: int) -> Iterator[Batch]:
-        batch = self.windows.batch(step, rank=self.world.rank, world=self.world.size)
+    def _micro_batches(self, step: int) -> Iterator[AnyBatch]:
+        batch = self.batches.batch(step, rank=self.world.rank, world=self.world.size)
         size = resolved(self._recipe.train.micro_batch_sequences)
         for start in range(0, len(batch), size):
             yield batch[start : start + size].to(self.device)
 
-    def _global_counts(self, batches: list[Batch]) -> dict[str, float]:
+    def _global_counts(self, batches: list[AnyBatch]) -> dict[str, float]:
         totals: dict[str, int] = {}
         for batch in batches:
             for term, count in self.objective.counts(batch).items():

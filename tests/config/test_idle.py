@@ -31,8 +31,16 @@ IDLE = [
     ("model.attention_scale=none", FFN_ONLY, "the block has an attention entry"),
     ("model.dropout_attention=0.1", FFN_ONLY, "the block has an attention entry"),
     ("model.positions=rotary", FFN_ONLY, "the block has an attention entry"),
-    ("data.vocab_size=300", "data.tokenizer=bytes", "data.tokenizer is bpe or characters"),
-    ("data.vocab_size=300", "data.tokenizer=tokenizer.json", "data.tokenizer is bpe or characters"),
+    (
+        "data.vocab_size=300",
+        "data.tokenizer=bytes",
+        "data.tokenizer is characters, bpe, unigram, wordpiece or moses-bpe",
+    ),
+    (
+        "data.vocab_size=300",
+        "data.tokenizer=tokenizer.json",
+        "data.tokenizer is characters, bpe, unigram, wordpiece or moses-bpe",
+    ),
     ("data.tokenizer=bpe", "init.run=runs/a", "no init.run"),
     (
         "optimizer.final_lr_share=0.1",

@@ -10,10 +10,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from sublayer.config.model import ModelConfig
+from sublayer.config.objective import MaskedObjective
 from sublayer.config.resolve import resolve_model
 from sublayer.errors import ConfigError
 from sublayer.model.build import build, compose
-from sublayer.model.cost import Parameters, count_parameters, flops_per_token
+from sublayer.model.cost import Parameters, count_parameters, flops_per_token, n_predicting
 
 AXES: dict[str, list[dict[str, Any]]] = {
     "depth": [{"n_layers": 1}, {"n_layers": 6}],
@@ -265,6 +266,32 @@ def test_flops_of_a_tiny_model_are_those_worked_out_by_hand() -> None:
     # feed-forward 2*2*3 = 12; output 2*5 = 10. Two operations each, three passes.
     config = resolved(vocab_size=5, context=4, n_layers=1, d_model=2, n_heads=1, d_ff=3)
     assert flops_per_token(config, 4) == (16 + 8 + 12 + 10) * 2 * 3
+
+
+def test_flops_of_a_tiny_encoder_are_those_worked_out_by_hand() -> None:
+    # Multiply-adds per token: q, k, v, o 4*2*2 = 16; scores and values over 4 keys each, 2*2*4 = 16; feed-forward
+    # 2*2*3 = 12. For each of the 2 hidden tokens of 4: transform 2*2 = 4, output 2*5 = 10. For the pair: pooler
+    # 2*2 = 4, head 2*2 = 4. Two operations each, three passes.
+    fields = {"n_layers": 1, "d_model": 2, "n_heads": 1, "d_ff": 3, "kind": "encoder"}
+    config = resolved(vocab_size=5, context=4, head="transform", pooler="tanh", sentence_classes=2, **fields)
+    objective = MaskedObjective(mask_share=0.5, sentence="sop")
+    assert flops_per_token(config, 4, objective) == (16 + 16 + 12 + (2 * (4 + 10) + 4 + 4) / 4) * 2 * 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "n"),
+    [({}, 77), ({"mask_most": 20}, 20), ({"mask_most": 20, "predict_first": True}, 21), ({"mask_share": 0.001}, 1)],
+    ids=str,
+)
+def test_the_head_runs_where_tokens_are_predicted(fields: dict[str, Any], n: int) -> None:
+    assert n_predicting(MaskedObjective(**fields), 512) == n
+
+
+def test_pairs_that_are_not_judged_cost_nothing() -> None:
+    config = resolved(kind="encoder", pooler="tanh", sentence_classes=2)
+    without = config.model_copy(update={"pooler": "none", "sentence_classes": 0})
+    objective = MaskedObjective(sentence="none")
+    assert flops_per_token(config, 11, objective) == flops_per_token(without, 11, objective)
 
 
 def test_flops_count_shared_blocks_as_often_as_they_run() -> None:

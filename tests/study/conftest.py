@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from sublayer.study.metrics import BITS_PER_BYTE
 from sublayer.study.results import ArmResult, Costs, Curve, Failure, Reproduction, Results
-from sublayer.study.statistics import BITS_PER_BYTE, compare_arms
+from sublayer.study.statistics import compare_arms
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
 from sublayer.errors import ConfigError
+from sublayer.study.metrics import BITS_PER_BYTE
 from sublayer.study.statistics import (
-    BITS_PER_BYTE,
     Metric,
     compare_arms,
     critical_t,

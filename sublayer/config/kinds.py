@@ -1,0 +1,54 @@
+"""Which models, objectives and texts go together."""
+
+from sublayer.config.objective import CausalObjective, MaskedObjective
+from sublayer.config.recipe import Recipe
+from sublayer.errors import ConfigError
+
+_MODELS = {"causal": "decoder", "masked": "encoder"}
+_FEWEST_PAIR_TOKENS = 5
+"""A pair's three special tokens, and a token of each text."""
+
+
+def check_objective(recipe: Recipe) -> None:
+    """Raise ConfigError, naming both fields, where the objective contradicts the model or the data."""
+    objective, model = recipe.objective, recipe.model
+    if model.kind != _MODELS[objective.kind]:
+        raise ConfigError(
+            f"objective.kind = {objective.kind} trains a model.kind = {_MODELS[objective.kind]}, not {model.kind}"
+        )
+    if isinstance(objective, MaskedObjective):
+        _check_masked(objective, recipe)
+    else:
+        _check_causal(objective, recipe)
+
+
+def _check_causal(objective: CausalObjective, recipe: Recipe) -> None:
+    context = recipe.data.context
+    if objective.targets > context:
+        raise ConfigError(
+            f"objective.targets = {objective.targets} is more than data.context = {context}: "
+            "give fewer targets or a longer context"
+        )
+    if recipe.data.sentences != "none":
+        raise ConfigError(
+            f"data.sentences = {recipe.data.sentences} contradicts objective.kind = causal, which reads the text as it "
+            "is: leave it out"
+        )
+
+
+def _check_masked(objective: MaskedObjective, recipe: Recipe) -> None:
+    if recipe.data.sentences == "none":
+        raise ConfigError(
+            "objective.kind = masked reads sentences, and data.sentences = none: give lines, prose or spacy"
+        )
+    if recipe.data.context < _FEWEST_PAIR_TOKENS:
+        raise ConfigError(
+            f"data.context = {recipe.data.context} has no room for a pair of texts, which objective.kind = masked "
+            f"reads: give {_FEWEST_PAIR_TOKENS} or more"
+        )
+    if objective.sentence != "none" and recipe.model.sentence_classes == 0:
+        raise ConfigError(
+            f"objective.sentence = {objective.sentence} needs a head: model.sentence_classes = 0 has none, give 2"
+        )
+    if objective.sentence == "none" and objective.alone == "negative":
+        raise ConfigError("objective.alone = negative makes labels, which objective.sentence = none has no use for")

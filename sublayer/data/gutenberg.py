@@ -1,0 +1,63 @@
+"""The body of a Project Gutenberg file: what stands between its header and its licence."""
+
+import re
+
+from sublayer.data.text import Text
+
+BOM = b"\xef\xbb\xbf"
+
+_HEADER_BYTES = 64 << 10
+_LICENCE_BYTES = 64 << 10
+_CLOSING_BYTES = 2048
+_START = re.compile(
+    rb"^[ \t]*\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG[^*]{0,400}\*\*\*[^\n]*(?:\n|\Z)"
+    rb"|^[ \t]*\*+END\* ?THE SMALL PRINT![^\n]*(?:\n[^\n]*\*END\*[^\n]*)?(?:\n|\Z)",
+    re.MULTILINE | re.IGNORECASE,
+)
+_END = re.compile(rb"^[ \t]*\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG", re.MULTILINE | re.IGNORECASE)
+_CLOSING = re.compile(
+    rb"^[ \t]*(?:\*+ *)?(?:This is the )?end of (?:the |this )?project gutenberg(?:'s|\xe2\x80\x99s)?(?: |$)",
+    re.MULTILINE | re.IGNORECASE,
+)
+_CREDITS = re.compile(
+    rb"\s*(?:(?:Produced|Prepared|Transcribed|Scanned|Updated) by|E-?text prepared by"
+    rb"|This e-?(?:text|book) was (?:produced|prepared|created|transcribed))\b"
+    rb"(?:[^\n]*\S[^\n]*(?:\n|\Z))+",
+    re.IGNORECASE,
+)
+
+
+def strip_gutenberg(text: bytes) -> bytes:
+    """Drop a byte-order mark, and a Project Gutenberg header and licence where both are marked.
+
+    The marks are ``*** START OF THE PROJECT GUTENBERG EBOOK ... ***`` and ``*** END OF ...``, in their older wordings
+    too: ``***START``, the end of the small print, and a line that begins with "End of Project Gutenberg's". With the
+    header goes the paragraph after it that names who made the file.
+    """
+    start, stop = body_range(text)
+    return text[start:stop]
+
+
+def body_range(text: Text) -> tuple[int, int]:
+    """Give where the body of a text starts and stops; of any other text, all but a byte-order mark."""
+    first = len(BOM) if text[: len(BOM)] == BOM else 0
+    start = None
+    # Of small print and a start, whichever comes last is where the header ends.
+    for found in _START.finditer(text, first, _HEADER_BYTES):
+        start = found.end()
+    stop = None if start is None else _stop(text, start)
+    if start is None or stop is None:
+        return first, len(text)
+    credits_ = _CREDITS.match(text, start, stop)
+    return (credits_.end() if credits_ else start), stop
+
+
+def _stop(text: Text, start: int) -> int | None:
+    least = max(start, len(text) - _LICENCE_BYTES)
+    ends = [found.start() for found in _END.finditer(text, least)]
+    if not ends:
+        closings = [found.start() for found in _CLOSING.finditer(text, least)]
+        return closings[-1] if closings else None
+    # The title is often closed once more, in words, right before the mark.
+    closing = _CLOSING.search(text, max(start, ends[-1] - _CLOSING_BYTES), ends[-1])
+    return closing.start() if closing else ends[-1]

@@ -1,0 +1,171 @@
+"""Files that hold many documents: JSON lines, Parquet, text with blank lines between, WikiExtractor's output."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from sublayer.data.gutenberg import body_range
+from sublayer.data.lines import decoded, read_lines
+from sublayer.data.pack import Found
+from sublayer.data.text import FileDocument
+from sublayer.errors import DataError
+
+ROWS_PER_DOCUMENT = 1000
+"""Sentences a document, of a corpus published as one sentence a row without the bounds of its documents."""
+
+_SHOWN_FIELDS = 8
+_PARQUET_ROWS = 1024
+_START = re.compile(rb'<doc id="[^"]*"[^>]*?(?: title="([^"]*)")?>\s*')
+
+
+def json_lines(path: Path, field: str) -> Iterator[Found]:
+    """Read one document a line, the text in a field of a JSON object; blank lines are none.
+
+    Raises DataError with file and line where a line is broken or has no such text.
+    """
+    for line, data in read_lines(path):
+        text = decoded(path, line, data.removeprefix(b"\xef\xbb\xbf") if line == 1 else data)
+        if text.strip():
+            yield line, _encoded(_field(_object(text, path, line), field, path, line), path, line)
+
+
+def parquet_rows(path: Path, field: str) -> Iterator[Found]:
+    """Read one document a row, the text in a column; an empty value is a document without text.
+
+    Raises DataError where the file is damaged, or has no such column of text.
+    """
+    parquet = extra_module("pyarrow.parquet", "Parquet files")
+    arrow = import_module("pyarrow")
+    try:
+        with parquet.ParquetFile(path) as file:
+            _check_column(file.schema_arrow, field, path, arrow.types)
+            rows = count(1)
+            for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=[field]):
+                for value in batch.column(0).to_pylist():
+                    yield next(rows), (value or "").encode()
+    except (arrow.ArrowException, OSError) as error:
+        raise DataError(f"{path} is not a whole Parquet file ({str(error).splitlines()[0]}): fetch it again") from error
+
+
+def blank_line_texts(file: FileDocument, *, is_clean: bool) -> Iterator[Found]:
+    """Read documents with blank lines between them, as bytes; of ``is_clean`` files the body alone."""
+    text = file.read()
+    start, stop = body_range(text) if is_clean else (0, len(text))
+    line = text[:start].count(b"\n") + 1
+    held: list[bytes] = []
+    for each in text[start:stop].splitlines(keepends=True):
+        if each.strip():
+            held.append(each)
+        elif held:
+            yield line - len(held), b"".join(held)
+            held = []
+        line += 1
+    if held:
+        yield line - len(held), b"".join(held)
+
+
+def extracted_articles(path: Path) -> Iterator[Found]:
+    """Read the articles of WikiExtractor's output, ``<doc ...>`` to ``</doc>``, without their title lines.
+
+    The other forms in which Wikipedia is published have no title line. Raises DataError with file and line where
+    anything stands between the articles, or one does not end.
+    """
+    begun, title, held = 0, b"", list[bytes]()
+    for line, data in read_lines(path):
+        start = None if begun else _START.fullmatch(data)
+        if start:
+            begun, title, held = line, start[1] or b"", []
+        elif not begun and data.strip():
+            raise DataError(f"{path}, line {line}: not within <doc ...> and </doc>, which WikiExtractor writes")
+        elif begun and data.strip() == b"</doc>":
+            decoded(path, begun, b"".join(held))
+            yield begun, b"".join(held).strip() + b"\n" if any(map(bytes.strip, held)) else b""
+            begun = 0
+        elif begun and not (not held and data.strip() in (title, b"")):
+            held.append(data)
+    if begun:
+        raise DataError(f"{path}, line {begun}: an article begins that does not end: fetch or extract the file again")
+
+
+def row_runs(rows: Iterable[Found]) -> Iterator[Found]:
+    """Join runs of rows to documents of one row a line."""
+    first, held = 0, list[bytes]()
+    for line, text in rows:
+        first = first if held else line
+        held.append(b" ".join(text.split()))
+        if len(held) == ROWS_PER_DOCUMENT:
+            yield first, b"\n".join(filter(None, held)) + b"\n"
+            held = []
+    if held:
+        yield first, b"\n".join(filter(None, held)) + b"\n"
+
+
+def plain_lines(path: Path) -> Iterator[Found]:
+    """Read each line as a row."""
+    return ((line, data) for line, data in read_lines(path) if data.strip())
+
+
+def extra_module(name: str, what: str, extra: str = "data") -> Any:
+    """Import a library that is not always installed. Raises DataError where it is missing."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise DataError(f"{what} need {error.name}: pip install 'sublayer[{extra}]'") from error
+
+
+def _object(text: str, path: Path, line: int) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{path}, line {line}: not JSON ({error}); one JSON object a line is read") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path}, line {line}: not a JSON object, of which one a line is read")
+    return found
+
+
+def _field(found: dict[str, Any], field: str, path: Path, line: int) -> str:
+    if field not in found:
+        raise DataError(f"{path}, line {line}: no field {field!r}: set data.text_field to {shown_fields(found)}")
+    if not isinstance(found[field], str):
+        raise DataError(f"{path}, line {line}: field {field!r} is {type(found[field]).__name__}, not text")
+    return str(found[field])
+
+
+def _encoded(text: str, path: Path, line: int) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        half = f"{text[error.start]!a}"
+        raise DataError(f"{path}, line {line}: {half} is half a surrogate pair, which is no character") from error
+
+
+def _check_column(schema: Any, field: str, path: Path, types: Any) -> None:
+    if field not in schema.names:
+        raise DataError(f"{path} has no column {field!r}: set data.text_field to {shown_fields(schema.names)}")
+    kind = schema.field(field).type
+    if not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)):
+        raise DataError(f"{path}: column {field!r} is {kind}, not text")
+
+
+def shown_fields(names: Iterable[str]) -> str:
+    """List the fields that there are, for a message."""
+    found = list(names)
+    rest = ", ..." if len(found) > _SHOWN_FIELDS else ""
+    return (", ".join(found[:_SHOWN_FIELDS]) + rest) if found else "a field; there are none"
+
+
+READERS: dict[str, Callable[[FileDocument, str, bool], Iterator[Found]]] = {
+    "file": lambda file, field, is_clean: iter([(1, bytes(file.read()[:]))]),
+    "blank-line": lambda file, field, is_clean: blank_line_texts(file, is_clean=is_clean),
+    "json": lambda file, field, is_clean: json_lines(file.path, field),
+    "parquet": lambda file, field, is_clean: parquet_rows(file.path, field),
+    "articles": lambda file, field, is_clean: extracted_articles(file.path),
+    "json runs": lambda file, field, is_clean: row_runs(json_lines(file.path, field)),
+    "parquet runs": lambda file, field, is_clean: row_runs(parquet_rows(file.path, field)),
+    "line runs": lambda file, field, is_clean: row_runs(plain_lines(file.path)),
+}
+"""How each kind of file is read: from the file, the field of its text, and whether it is cleaned."""

@@ -1,0 +1,194 @@
+"""How well an encoder predicts hidden tokens, and how well it tells which texts belong together."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+
+from sublayer.config.objective import MaskedObjective
+from sublayer.data.packed import PairBatch
+from sublayer.data.pair_batches import PairBatches, PairSettings
+from sublayer.data.split import Split
+from sublayer.model.encoder import Encoder
+from sublayer.model.loss import linear_cross_entropy
+from sublayer.objective.batching import pair_settings
+from sublayer.objective.masked import says_apart, states_at
+
+Task = Literal["nsp", "sop"]
+SEED = 0
+"""Of the pairs and masks that are scored: the same for every model."""
+_CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class MaskedScore:
+    """What hidden tokens cost a model, and how many it gets right.
+
+    ``n_majority`` counts what always naming the token that is most often right among them would get right.
+    """
+
+    nats: float
+    n_tokens: int
+    n_correct: int
+    n_majority: int
+
+    @property
+    def loss(self) -> float:
+        """Nats per hidden token."""
+        return self.nats / self.n_tokens if self.n_tokens else math.nan
+
+    @property
+    def accuracy(self) -> float:
+        """Share of hidden tokens that are most probable under the model."""
+        return self.n_correct / self.n_tokens if self.n_tokens else math.nan
+
+    @property
+    def majority(self) -> float:
+        """Share that always naming the most frequent hidden token gets right."""
+        return self.n_majority / self.n_tokens if self.n_tokens else math.nan
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How many pairs of texts an encoder judges rightly."""
+
+    n_pairs: int
+    n_correct: int
+
+    @property
+    def accuracy(self) -> float:
+        """Share of pairs that are judged rightly."""
+        return self.n_correct / self.n_pairs if self.n_pairs else math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the accuracy over such pairs (Wilson 1927), which takes them as independent."""
+        if not self.n_pairs:
+            return math.nan, math.nan
+        z, n, p = 1.959963984540054, self.n_pairs, self.accuracy
+        centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+        half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+        return centre - half, centre + half
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What is scored at a time: ``n_examples`` of a text (None: one pass over it), so many in a batch."""
+
+    context: int
+    batch_sequences: int
+    n_examples: int | None = None
+
+
+@torch.inference_mode()
+def score_masked(
+    encoder: Encoder,
+    split: Split,
+    settings: PairSettings,
+    scoring: Scoring,
+    progress: Callable[[int, int], None] | None = None,
+) -> MaskedScore:
+    """Score an encoder on the hidden tokens of a text; masks and pairs are the same for every model of a tokenizer."""
+    nats, n_correct, seen = 0.0, 0, Counter[int]()
+    for batch in _batches(encoder, split, settings, scoring, progress):
+        hidden = encoder.to_embedding(states_at(encoder, batch).masked)
+        matrix, bias = encoder.output_projection()
+        nats += float(linear_cross_entropy(hidden, matrix, bias, batch.targets))
+        for start in range(0, hidden.shape[0], _CHUNK):
+            logits = F.linear(hidden[start : start + _CHUNK], matrix, bias)
+            n_correct += int((logits.argmax(-1) == batch.targets[start : start + _CHUNK]).sum())
+        seen.update(batch.targets.tolist())
+    return MaskedScore(nats, seen.total(), n_correct, max(seen.values(), default=0))
+
+
+@torch.inference_mode()
+def judge_pairs(
+    encoder: Encoder,
+    split: Split,
+    settings: PairSettings,
+    scoring: Scoring,
+    task: Task,
+    progress: Callable[[int, int], None] | None = None,
+) -> Judgement:
+    """Let an encoder judge pairs, whichever task it was trained on: next sentence (nsp) or sentence order (sop).
+
+    Tokens are hidden as in training. Where the text is a single document, a next sentence's negatives come from
+    elsewhere in it.
+    """
+    is_single = len(split.document_starts) < 2
+    rule = replace(settings.pairs, task=task, alone="drop", negatives="anywhere" if is_single else "others")
+    n_pairs = n_correct = 0
+    if not has_pairs(split):
+        return Judgement(0, 0)
+    for batch in _batches(encoder, split, replace(settings, pairs=rule), scoring, progress):
+        found = says_apart(encoder.sentence_logits(states_at(encoder, batch).firsts))
+        is_counted = batch.labels >= 0
+        n_pairs += int(is_counted.sum())
+        n_correct += int((found == batch.labels.bool())[is_counted].sum())
+    return Judgement(n_pairs, n_correct)
+
+
+def has_pairs(split: Split) -> bool:
+    """Whether a document of a text has two sentences."""
+    assert split.sentence_starts is not None, "the text was stored as sentences"
+    return len(split.sentence_starts) > len(split.document_starts)
+
+
+def encoder_scores(
+    encoder: Encoder,
+    split: Split,
+    objective: MaskedObjective,
+    scoring: Scoring,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Score an encoder on a text by every measure that it has a head for; what the text is too short for is left out.
+
+    ``loss`` is in nats per hidden token, ``mlm_accuracy`` stands beside ``majority_accuracy``, that of always naming
+    the most frequent hidden token; ``nsp_`` and ``sop_`` come with the number of pairs and the 95 % interval.
+    """
+    settings = pair_settings(objective, split.tokenizer, context=scoring.context)
+
+    def told(what: str) -> Callable[[int, int], None] | None:
+        return None if progress is None else partial(progress, what)
+
+    masked = score_masked(encoder, split, settings, scoring, told("hidden tokens"))
+    scores: dict[str, Any] = {
+        "loss": masked.loss,
+        "mlm_accuracy": masked.accuracy,
+        "majority_accuracy": masked.majority,
+        "mlm_tokens": masked.n_tokens,
+    }
+    tasks: tuple[Task, ...] = () if encoder.sentence_head is None else ("nsp", "sop")
+    for task in tasks:
+        judged = judge_pairs(encoder, split, settings, scoring, task, told(f"{task} pairs"))
+        if judged.n_pairs:
+            scores[f"{task}_accuracy"], scores[f"{task}_pairs"] = judged.accuracy, judged.n_pairs
+            scores[f"{task}_interval"] = list(judged.interval)
+    return scores
+
+
+def _batches(
+    encoder: Encoder,
+    split: Split,
+    settings: PairSettings,
+    scoring: Scoring,
+    progress: Callable[[int, int], None] | None,
+) -> Iterator[PairBatch]:
+    device = encoder.embedding.weight.device
+    batches = PairBatches(split, settings, context=scoring.context, batch_sequences=scoring.batch_sequences, seed=SEED)
+    n_examples = scoring.n_examples or batches.n_in_pass()
+    was_training = encoder.training
+    encoder.eval()
+    try:
+        for start in range(0, n_examples, scoring.batch_sequences):
+            stop = min(start + scoring.batch_sequences, n_examples)
+            yield batches.examples(range(start, stop)).to(device)
+            if progress is not None:
+                progress(stop, n_examples)
+    finally:
+        encoder.train(was_training)
