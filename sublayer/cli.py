@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("train", "Train a recipe, or go on with a run."),
     "compare": ("compare", "Say which variants are better at an equal budget, and how surely."),
     "evaluate": ("evaluate", "Score how well a model predicts a text."),
+    "inspect": ("inspect", "Measure what the blocks of models do to the embeddings of a text."),
     "generate": ("generate", "Go on with a text."),
     "tokenize": ("tokenize", "Train a tokenizer, or show the tokens of a text."),
     "import": ("import_", "Make another system's model one of ours."),

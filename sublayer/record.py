@@ -11,7 +11,7 @@ from sublayer.session import Session
 from sublayer.train.machine import describe_machine
 from sublayer.train.snapshot import LoopState
 
-_LIBRARIES = ("numpy", "safetensors", "tokenizers")
+_LIBRARIES = ("numpy", "safetensors", "sentencepiece", "tokenizers")
 
 
 def describe_run(run: Path, session: Session, state: LoopState, peak_memory_bytes: int | None) -> dict[str, Any]:

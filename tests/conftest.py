@@ -8,7 +8,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import jaxtyping
 
 jaxtyping.install_import_hook(
-    ["sublayer.model", "sublayer.objective", "sublayer.evaluate", "sublayer.data.batches"], "beartype.beartype"
+    ["sublayer.model", "sublayer.objective", "sublayer.evaluate", "sublayer.inspect", "sublayer.data.batches"],
+    "beartype.beartype",
 )
 
 import pytest

@@ -23,6 +23,9 @@ SettingsArgument = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object as the last line; all else goes to standard error.")
 ]
+DeviceOption = Annotated[
+    str | None, typer.Option("--device", help="cpu, cuda, cuda:1 ... Default: the GPU where there is one.")
+]
 
 _RESULTS: ContextVar[TextIO | None] = ContextVar("results", default=None)
 

@@ -1,29 +1,22 @@
 """``sublayer evaluate``: how well a model predicts a text."""
 
-import json
-import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sublayer.commands.base import JsonOption, emit, say, table
-from sublayer.config.layers import read_run_recipe
-from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.commands.base import DeviceOption, JsonOption, emit, table
+from sublayer.commands.reading import TokenProgress, batch_sequences, context_of, other_text, own_split, recipe_of
+from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sublayer.config.recipe import Recipe
     from sublayer.data.split import Split
     from sublayer.evaluate.likelihood import Likelihood
     from sublayer.model.transformer import Transformer
 
 EXAMPLE = "sublayer evaluate runs/gpt --split test --stride 64"
 
-_PLAIN_LINE_S = 10.0
-_CPU_BATCH_TOKENS = 4096
-_GPU_BATCH_TOKENS = 32768
 _RATIOS = ("loss", "bits_per_byte", "bits_per_character", "perplexity", "word_perplexity")
 _COUNTS = ("tokens", "bytes", "characters", "words")
 
@@ -49,9 +42,7 @@ def command(
     batch: Annotated[
         int | None, typer.Option("--batch", min=1, help="Windows computed at a time; it changes speed and memory only.")
     ] = None,
-    device: Annotated[
-        str | None, typer.Option("--device", help="cpu, cuda, cuda:1 ... Default: the GPU where there is one.")
-    ] = None,
+    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Score every token of a text but the first, once, and say what it costs per token, byte, character and word.
@@ -66,14 +57,14 @@ def command(
     from sublayer.train.machine import choose_device
 
     model = load(run, device=choose_device(None) if device is None else check_device(device))
-    recipe = _recipe(run)
-    context = _longest(model) if recipe is None else recipe.data.context
+    recipe = recipe_of(run)
+    context = context_of(model, recipe)
     stride = max(1, context // 2) if stride is None else stride
     check_stride(stride, context)
     if path is None and corpus is None:
-        text = _own_split(run, recipe, model, split or "valid")
+        text = own_split(run, recipe, model, split or "valid")
     else:
-        text = _other_text(run, model, path, corpus, split or "valid")
+        text = other_text(run, model, path, corpus, split or "valid")
     respects = recipe is not None and recipe.data.boundaries == "respect"
     likelihood = _score(model, text, context=context, stride=stride, batch=batch, respects=respects)
     source = {"split": None if path else text.name, "sources": list(text.sources), "sha256": text.store.sha256}
@@ -86,83 +77,19 @@ def _score(
 ) -> "Likelihood":
     from sublayer.evaluate.likelihood import score
 
-    is_cpu = model.embedding.weight.device.type == "cpu"
-    batch_tokens = _CPU_BATCH_TOKENS if is_cpu else _GPU_BATCH_TOKENS
     return score(
         model,
         text,
         context=context,
         stride=stride,
-        batch_sequences=batch or max(1, batch_tokens // context),
+        batch_sequences=batch or batch_sequences(model, context),
         respect_boundaries=respects,
-        progress=_Progress(),
+        progress=TokenProgress("scored"),
     )
 
 
 def _figures(likelihood: "Likelihood") -> dict[str, Any]:
     return {name: getattr(likelihood, name) for name in (*_RATIOS, *_COUNTS)}
-
-
-def _recipe(run: Path) -> "Recipe | None":
-    from sublayer.load import find_recipe
-
-    path = find_recipe(run)
-    return None if path is None else read_run_recipe(path)
-
-
-def _longest(model: "Transformer") -> int:
-    assert model.config.max_len is not None, "a saved config is resolved"
-    return model.config.max_len
-
-
-def _own_split(run: Path, recipe: "Recipe | None", model: "Transformer", name: str) -> "Split":
-    from sublayer.data.prepare import prepare
-    from sublayer.load import find_recipe
-
-    path = find_recipe(run)
-    if path is None or recipe is None:
-        raise ConfigError(f"{run} does not belong to a run, so it has no split of its own: give --path or --corpus")
-    data = prepare(recipe.data, tokenizer=model.tokenizer)
-    split: Split = getattr(data, name)
-    if _recorded_checksum(path.parent, name) not in (None, split.store.sha256):
-        raise DataError(f"the text of {run} is no longer what it was trained with: restore it, or score it by --path")
-    return split
-
-
-def _recorded_checksum(run: Path, name: str) -> str | None:
-    try:
-        record = json.loads((run / "record.json").read_text(encoding="utf-8"))
-        return str(record["data"]["checksums"][name])
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError):
-        raise CheckpointError(f"{run / 'record.json'} is damaged: score the model by --path or --corpus") from None
-
-
-def _other_text(
-    run: Path, model: "Transformer", path: str | None, corpus: str | None, name: Literal["valid", "test"]
-) -> "Split":
-    from sublayer.data.prepare import prepare_text
-
-    if model.tokenizer is None:
-        raise CheckpointError(f"{run} has no tokenizer.json, without which text cannot be turned into its tokens")
-    return prepare_text(model.tokenizer, path=path, corpus=corpus, split=name)
-
-
-class _Progress:
-    """Tokens scored so far: one line that is renewed on a terminal, else a line every ten seconds."""
-
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-        self._on_terminal = sys.stderr.isatty()
-
-    def __call__(self, done: int, total: int) -> None:
-        text = f"scored {done:,} of {total:,} tokens ({done / total:.0%})"
-        if self._on_terminal:
-            print(f"\r{text}", end="\n" if done == total else "", file=sys.stderr, flush=True)
-        elif time.monotonic() - self._last > _PLAIN_LINE_S:
-            self._last = time.monotonic()
-            say(text)
 
 
 def _render(result: Mapping[str, Any]) -> str:

@@ -18,6 +18,8 @@ CORPORA = ("python", "enwik8", "text8", "lm1b", "wikipedia", "bookcorpus", "c4",
 TOKENIZERS = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe")
 TOKENIZER_SUFFIXES = (".json", ".model", ".txt")
 """Of a tokenizer's file: the tokenizers library's or ours, SentencePiece's, and BERT's vocabulary."""
+HUB = "hub:"
+"""What a data set of the Hugging Face hub begins with, where a path could stand."""
 
 DEFAULT_SPLIT = "90/5/5"
 

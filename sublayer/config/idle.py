@@ -6,7 +6,7 @@ from typing import Any
 
 from sublayer.config.block import Entry, parse_block
 from sublayer.config.catalog import declarations, extra
-from sublayer.config.data import INTRINSIC, TOKENIZERS, source_names
+from sublayer.config.data import HUB, INTRINSIC, TOKENIZERS, source_names
 from sublayer.config.objective import CausalObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import entries, head_activation, is_factorised
@@ -124,7 +124,7 @@ def _is_read_by_rule(recipe: Recipe) -> bool:
 def _has_fields(recipe: Recipe) -> bool:
     data = recipe.data
     paths = [path for path in (*source_names(data.path), data.valid_path, data.test_path) if path]
-    has_named = any(path.startswith("hub:") or path.lower().endswith(".parquet") for path in paths)
+    has_named = any(path.startswith(HUB) or path.lower().endswith(".parquet") for path in paths)
     has_records = has_named or any(name in RECORD_CORPORA for name in source_names(data.corpus))
     return data.documents == "json" or (data.documents is None and has_records)
 

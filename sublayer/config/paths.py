@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from sublayer.config.data import TOKENIZER_SUFFIXES, Sources
+from sublayer.config.data import HUB, TOKENIZER_SUFFIXES, Sources
 from sublayer.config.recipe import Recipe
 
 
@@ -35,4 +35,6 @@ def _path(path: str | None) -> str | None:
 
 
 def _absolute(path: str) -> str:
+    if path.startswith(HUB):
+        return path
     return os.path.normpath(Path(path).expanduser().absolute())

@@ -1,7 +1,7 @@
 """Training windows: the global batch is a pure function of (seed, step)."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ Boundaries = Literal["ignore", "respect"]
 _RANDOM, _SHUFFLED = 1, 2
 
 
+@runtime_checkable
 class AnyBatch(Protocol):
     """What training needs to know of a batch: that it has rows, which micro-batches are slices of."""
 
@@ -33,6 +34,7 @@ class AnyBatch(Protocol):
         """Copy to a device, without waiting for the copy."""
 
 
+@runtime_checkable
 class Batches(Protocol):
     """The batches that a run trains on: the global batch is a pure function of (seed, step)."""
 

@@ -48,6 +48,7 @@ class CharacterTokenizer(Tokenizer):
 
     kind = "characters"
     unk_id = 0
+    special_ids = (0,)
     is_lossless = False
 
     def __init__(self, characters: str) -> None:

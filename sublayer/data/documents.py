@@ -6,8 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from sublayer.config.data import HUB
 from sublayer.data.cache import content_key
-from sublayer.data.hub import PREFIX, HubSet, parse_hub
+from sublayer.data.hub import HubSet, parse_hub
 from sublayer.data.intrinsic import passages
 from sublayer.data.lines import read_lines
 from sublayer.data.pack import Found, Records, open_pack
@@ -42,7 +43,7 @@ def read_documents(entry: str, cache: Path, reading: Reading = AS_FILES) -> Sequ
     Unset, each file is one, and each row of Parquet files, told by their suffix, and of data sets of the hub. Of a
     folder, ``json`` reads the files with a suffix of JSON or Parquet. Raises DataError where there are none.
     """
-    if entry.startswith(PREFIX):
+    if entry.startswith(HUB):
         if reading.rule in ("file", "blank-line"):
             raise ConfigError(f"data.documents = {reading.rule} contradicts {entry}, of which each row is a document")
         return read_hub(parse_hub(entry), cache, reading)

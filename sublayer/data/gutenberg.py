@@ -11,7 +11,7 @@ _LICENCE_BYTES = 64 << 10
 _CLOSING_BYTES = 2048
 _START = re.compile(
     rb"^[ \t]*\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG[^*]{0,400}\*\*\*[^\n]*(?:\n|\Z)"
-    rb"|^[ \t]*\*+END\* ?THE SMALL PRINT![^\n]*(?:\n[^\n]*\*END\*[^\n]*)?(?:\n|\Z)",
+    rb"|^[ \t]*\*+END[* ]{1,2}THE SMALL PRINT![^\n]*(?:\n[^\n]*\*END\*[^\n]*)?(?:\n|\Z)",
     re.MULTILINE | re.IGNORECASE,
 )
 _END = re.compile(rb"^[ \t]*\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG", re.MULTILINE | re.IGNORECASE)

@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sublayer.config.data import HUB
 from sublayer.data.pack import Found
 from sublayer.data.records import extra_module, shown_fields
 from sublayer.errors import DataError
 
-PREFIX = "hub:"
-
-_NAME = re.compile(r"hub:(?P<name>[\w.-]+/[\w.-]+)(?::(?P<config>[^:@]+))?(?:@(?P<split>[^:@]+))?")
+_NAME = re.compile(r"hub:(?P<name>[\w.-]+/[\w.-]+)(?::(?P<config>[^:@]+))?(?:@(?P<split>[^@]+))?")
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class HubSet:
     revision: str | None = None
 
     def __str__(self) -> str:
-        return f"{PREFIX}{self.name}{f':{self.config}' if self.config else ''}@{self.split}"
+        return f"{HUB}{self.name}{f':{self.config}' if self.config else ''}@{self.split}"
 
     def rows(self, field: str) -> Iterator[Found]:
         """Read the rows. Raises DataError where the set cannot be fetched, or has no such field of text."""

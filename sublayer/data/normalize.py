@@ -100,6 +100,11 @@ def _composed(text: str) -> str:
 
 
 @cache
+def combining_characters() -> str:
+    """List all characters that combine with the one before them, by Python's tables."""
+    return "".join(chr(code) for code in range(sys.maxunicode + 1) if unicodedata.combining(chr(code)))
+
+
+@cache
 def _combining() -> re.Pattern[str]:
-    found = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.combining(chr(code))]
-    return re.compile(f"[{''.join(found)}]+")
+    return re.compile(f"[{combining_characters()}]+")

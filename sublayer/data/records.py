@@ -121,7 +121,8 @@ def _object(text: str, path: Path, line: int) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise DataError(f"{path}, line {line}: not JSON ({error}); one JSON object a line is read") from error
+        reason = getattr(error, "msg", str(error)).removesuffix(" at")
+        raise DataError(f"{path}, line {line}: not JSON ({reason}); one JSON object a line is read") from error
     if not isinstance(found, dict):
         raise DataError(f"{path}, line {line}: not a JSON object, of which one a line is read")
     return found

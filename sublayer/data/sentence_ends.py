@@ -5,8 +5,10 @@ there; whitespace follows. It goes on where
 
 - the next word begins in lower case: ``"What?" he said``;
 - the full stop belongs to an abbreviation that stands before something (Mr., St., e.g.), before a number (No., p.,
-  vol.), or that ends no sentence but before a capital (etc., p.m., Jr.);
+  vol.), or that ends no sentence but before a capital (etc., Jr., Inc.);
 - it belongs to an initial (J. Smith, W. H. Auden; "I" is one after another name or initial);
+- it belongs to several initials (U.S., Ph.D., p.m.), unless a word follows that often begins a sentence and seldom a
+  name (The, She, After);
 - all that stands before it is a number of a list or a heading: ``2.``, ``IV.``, ``(b).``;
 - what follows is no word, number, or quote or bracket that opens.
 
@@ -18,9 +20,9 @@ import re
 _CLOSERS = "\"'”’»)\\]}_*"
 _OPENERS = "\"'“‘«(\\[{_*—–-"
 _END = re.compile(rf"(?P<mark>[.!?…]+(?:\ \.+)*)(?P<close>[{_CLOSERS}]*)\ (?=(?P<open>[{_OPENERS}]*\ ?)(?P<next>\w*))")
-_WORD = re.compile(r"[^\s\"'“”‘’«»()\[\]{}_*—–,;:!?…]+\Z")
+_WORD = re.compile(r"[^\s\"'“”‘’«»()\[\]{}_*—–,;:!?…-]+\Z")
 _ENUMERATOR = re.compile(r"[\"'“‘(\[_*]*(?:\d{1,4}|[IVXLCDM]{1,7}|[ivxl]{1,6}|[A-Za-z])[\"'”’)\]_*]*\Z")
-_INITIAL = re.compile(r"(?:[^\W\d_]\.-?)*[^\W\d_]\Z")
+_INITIAL = re.compile(r"(?:[^\W\d_]h?\.)*[^\W\d_]\Z")
 _WORD_CHARACTERS = 24
 
 _NAMED = """
@@ -33,6 +35,13 @@ art ch chap chs fig figs fol l ll lib lin no nos nr p par pp pt pts sec sect ser
 jul aug sept sep oct nov dec
 """
 _BEFORE_A_NUMBER = frozenset(_NUMBERED.split())
+_STARTING = """
+A After Although An And Are As At Because Before Both But By Did Do Does During Each Even Every For From Has Have He
+Her Here His How However I If In Is It Its Many May Most My No Not Now On Once One Only Or Our She Since So Some Such
+That The Their Then There These They This Those Though Thus To Today Under Until Was We Were What When Where Which
+While Who Why With Yet You Your
+"""
+_STARTERS = frozenset(_STARTING.split())
 
 
 def split_sentences(text: str) -> list[str]:
@@ -74,14 +83,13 @@ def _is_abbreviated(text: str, start: int, stop: int, following: str) -> bool:
     if lower in _BEFORE_A_NUMBER and following[:1].isdigit():
         return True
     if _INITIAL.fullmatch(word):
-        return _is_initial(text, start, stop - len(word), word)
+        return _is_initial(text, start, stop - len(word), word, following)
     return stop - start <= _WORD_CHARACTERS and _ENUMERATOR.fullmatch(text, start, stop) is not None
 
 
-def _is_initial(text: str, start: int, stop: int, word: str) -> bool:
-    # Of several letters (U.S., Ph.D., p.m.) a capital that follows begins a sentence as often as not: it ends here.
+def _is_initial(text: str, start: int, stop: int, word: str, following: str) -> bool:
     if len(word) > 1:
-        return False
+        return following not in _STARTERS
     if not word.isupper():
         return stop == start
     if word != "I":

@@ -53,7 +53,8 @@ class SubwordTokenizer(Tokenizer):
         self.pad_id, self.cls_id, self.sep_id, self.mask_id = find_special(names).values()
         self._starts = word_starts(self._content)
         self.has_words = self._starts is not None
-        self._names = {id_: name for name, id_ in vocabulary.items()}
+        found = {id_: name for name, id_ in vocabulary.items()}
+        self.names = [found.get(id_, "") for id_ in range(self.vocab_size)]
         self._pieces = self._find_pieces(vocabulary, set(self.special_ids))
         self.token_bytes = np.array([len(piece) for piece in self._pieces], dtype=np.int64)
         self.token_characters = count_characters(self._pieces)
@@ -135,7 +136,7 @@ class SubwordTokenizer(Tokenizer):
     @cached_property
     def _begins_word(self) -> NDArray[np.bool_]:
         assert self._starts is not None, "there are words"
-        begins = np.array([self._starts(self._names.get(id_, "")) for id_ in range(self.vocab_size)])
+        begins = np.array([self._starts(name) for name in self.names])
         begins[list(self.special_ids)] = True
         return begins
 

@@ -66,12 +66,12 @@ def load_tokenizer(path: Path) -> Tokenizer:
     """Read a tokenizer: a file, or a folder that has one.
 
     A file is a ``tokenizer.json``, ours or the ``tokenizers`` library's, a SentencePiece ``.model``, or BERT's
-    ``vocab.txt``. A folder may have GPT-2's original ``vocab.json`` and ``merges.txt`` instead.
+    ``vocab.txt``. A folder may have GPT-2's original ``vocab.json`` and ``merges.txt`` instead; where it has ALBERT's
+    ``spiece.model`` and the library's copy of it, the original is read.
     Raises DataError where there is none, or it is not what it should be.
     """
     if path.is_dir():
-        found = _found(path)
-        return _original(path) if found is None else load_tokenizer(found)
+        return _of_folder(path)
     if path.suffix == ".model":
         return UnigramTokenizer.read(path)
     if path.suffix == ".txt":
@@ -98,6 +98,19 @@ def _found(folder: Path) -> Path | None:
     if not named and len(models) > 1:
         raise DataError(f"{folder} has {models[0].name} and {models[1].name}: name the file to read")
     return next(iter([*named, *models]), None)
+
+
+def _of_folder(folder: Path) -> Tokenizer:
+    found = _found(folder)
+    if found is None:
+        return _original(folder)
+    tokenizer = load_tokenizer(found)
+    original = folder / "spiece.model"
+    if tokenizer.kind == "unigram" and isinstance(tokenizer, SubwordTokenizer) and original.is_file():
+        # The library's copy differs in few numbers; a model with ids of its own beyond the original's has no other.
+        read = UnigramTokenizer.read(original)
+        return read if read.vocab_size == tokenizer.vocab_size else tokenizer
+    return tokenizer
 
 
 def _original(folder: Path) -> Tokenizer:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 from collections.abc import Iterable
 from functools import cached_property
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -47,11 +48,11 @@ class UnigramTokenizer(Tokenizer):
         self._processor = _opened(model)
         self.vocab_size = self._processor.get_piece_size()
         ids = range(self.vocab_size)
-        self._names: list[str] = self._processor.id_to_piece(list(ids))
+        self.names: list[str] = self._processor.id_to_piece(list(ids))
         controls = [id_ for id_ in ids if self._processor.is_control(id_) or self._processor.is_unused(id_)]
         self.unk_id = int(self._processor.unk_id())
         self.special_ids = tuple(sorted({*controls, self.unk_id}))
-        special = find_special({self._names[id_]: id_ for id_ in controls})
+        special = find_special({self.names[id_]: id_ for id_ in controls})
         self.pad_id, self.cls_id, self.sep_id, self.mask_id = special.values()
         self.normalization = normalization or Normalization.of(self._texts(), is_masked=self.mask_id is not None)
         pieces = self._find_pieces()
@@ -99,6 +100,16 @@ class UnigramTokenizer(Tokenizer):
         """The file that SentencePiece reads, usually called ``spiece.model``."""
         return self._model
 
+    @property
+    def charsmap(self) -> bytes:
+        """SentencePiece's own table of normalisation, compiled; empty where the model has none."""
+        messages: Any = import_module("sentencepiece.sentencepiece_model_pb2")
+        return bytes(messages.ModelProto.FromString(self._model).normalizer_spec.precompiled_charsmap)
+
+    def scores(self) -> list[tuple[str, float]]:
+        """Give each piece with its log-probability."""
+        return [(name, float(self._processor.get_score(id_))) for id_, name in enumerate(self.names)]
+
     def encode(self, text: bytes) -> NDArray[np.int32]:
         """Turn UTF-8 into ids. Raises NotUtf8, a DataError, at the first byte that is not."""
         lines = self.normalization.lines(decode_utf8(text))
@@ -131,13 +142,13 @@ class UnigramTokenizer(Tokenizer):
 
     @cached_property
     def _begins_word(self) -> NDArray[np.bool_]:
-        begins = np.array([begins_word(name) for name in self._names])
+        begins = np.array([begins_word(name) for name in self.names])
         begins[list(self.special_ids)] = True
         return begins
 
     @cached_property
     def _divided(self) -> Ragged:
-        return Ragged([self._divide(id_, name) for id_, name in enumerate(self._names)])
+        return Ragged([self._divide(id_, name) for id_, name in enumerate(self.names)])
 
     def _divide(self, id_: int, name: str) -> list[int]:
         if not (len(name) > 1 and name[-1] == "," and name[-2].isdigit()) or id_ in self.special_ids:
@@ -149,12 +160,12 @@ class UnigramTokenizer(Tokenizer):
 
     def _texts(self) -> list[str]:
         special = set(self.special_ids)
-        return [name for id_, name in enumerate(self._names) if id_ not in special]
+        return [name for id_, name in enumerate(self.names) if id_ not in special]
 
     def _find_pieces(self) -> list[bytes]:
         special = set(self.special_ids)
         pieces = []
-        for id_, name in enumerate(self._names):
+        for id_, name in enumerate(self.names):
             if self._processor.is_byte(id_):
                 pieces.append(bytes([int(name[3:-1], 16)]))
             else:

@@ -7,10 +7,13 @@ from typing import Any
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
+from sublayer.data.characters import ByteTokenizer
 from sublayer.data.subword import BYTE_NAMES, SubwordTokenizer
 from sublayer.data.tokenizer import load_tokenizer
+from sublayer.data.unigram import UnigramTokenizer
 from sublayer.data.vocabulary import Tokenizer
 from sublayer.errors import CheckpointError
+from sublayer.interop.tokenizer_files import unigram_library
 
 _FILES = ("tokenizer.json", "vocab.json")
 
@@ -35,11 +38,16 @@ def read_tokenizer(folder: Path, *, vocab_size: int) -> Tokenizer | None:
 def tokenizer_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
     """Give the files by which transformers' AutoTokenizer makes the same ids; none where it cannot.
 
-    Byte-level BPE and bytes can be given, characters cannot.
+    Characters and moses-bpe cannot be given.
     """
-    if tokenizer is None or tokenizer.kind == "characters":
+    if isinstance(tokenizer, SubwordTokenizer):
+        content = tokenizer.serialize()
+    elif isinstance(tokenizer, UnigramTokenizer):
+        content = str(unigram_library(tokenizer).to_str(pretty=True)).encode()
+    elif isinstance(tokenizer, ByteTokenizer):
+        content = _bytes_as_bpe()
+    else:
         return {}
-    content = tokenizer.serialize() if isinstance(tokenizer, SubwordTokenizer) else _bytes_as_bpe()
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_len,

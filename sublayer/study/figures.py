@@ -1,40 +1,15 @@
-"""The report's plots as SVG that takes its colours and font from the page; equal results give equal bytes."""
+"""The report's plots; equal results give equal bytes."""
 
-import io
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from sublayer.plot import INK, RULE, Look, look, page_svg
 from sublayer.study.results import ArmResult, Curve, Results
 
-N_COLOURS = 7
-
-# Placeholders: matplotlib wants colours, the page wants variables that differ between light and dark.
-_INK, _MUTED, _RULE = "#010101", "#020202", "#030303"
-_VARIABLES = {_INK: "var(--ink)", _MUTED: "var(--muted)", _RULE: "var(--rule)"} | {
-    f"#0400{index:02x}": f"var(--series-{index})" for index in range(N_COLOURS + 1)
-}
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "font.size": 10.0,
-    "axes.edgecolor": _RULE,
-    "axes.linewidth": 0.8,
-    "axes.labelcolor": _MUTED,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.unicode_minus": True,
-    "xtick.color": _RULE,
-    "xtick.labelcolor": _MUTED,
-    "ytick.color": _RULE,
-    "ytick.labelcolor": _MUTED,
-    "text.color": _INK,
-    "grid.color": _RULE,
-    "grid.linewidth": 0.6,
-}
 _WIDTH, _HEIGHT = 4.8, 3.1  # inches of 72 units: legible both on a phone and at twice its width
 
 
@@ -59,24 +34,10 @@ AXES = (
 )
 
 
-@dataclass(frozen=True)
-class Look:
-    """How an arm is drawn: a colour of the page, and dashed where the colours have been used before."""
-
-    colour: int
-    is_dashed: bool
-
-    @property
-    def placeholder(self) -> str:
-        """The colour that becomes the page's."""
-        return f"#0400{self.colour:02x}"
-
-
 def looks(results: Results) -> dict[str, Look]:
     """Give every arm its look: the baseline the ink, the others seven colours, solid first, then dashed."""
     others = [arm.name for arm in results.arms if arm.name != results.baseline]
-    drawn = {name: Look(1 + index % N_COLOURS, index >= N_COLOURS) for index, name in enumerate(others)}
-    return {results.baseline: Look(0, is_dashed=False)} | drawn
+    return {name: look(place) for place, name in enumerate([results.baseline, *others])}
 
 
 def draw_curves(results: Results, axis: Axis) -> str | None:
@@ -87,22 +48,22 @@ def draw_curves(results: Results, axis: Axis) -> str | None:
     scale, unit = _unit_of(max(max(axis.of(curve, arm)) for arm in arms for curve in arm.curves))
     drawn = looks(results)
 
-    def draw(axes: Any) -> None:
+    def draw(figure: Any) -> None:
+        axes = figure.add_subplot()
         for arm in arms:
             x, values = _aligned(arm, axis)
             is_baseline = arm.name == results.baseline
-            look = drawn[arm.name]
-            style = "--" if look.is_dashed else "-"
+            drawn_as = drawn[arm.name]
             axes.plot(
                 x / scale,
                 values.mean(axis=0),
-                style,
-                color=look.placeholder,
+                drawn_as.line,
+                color=drawn_as.placeholder,
                 linewidth=1.4,
                 zorder=4 if is_baseline else 3,
             )
             axes.fill_between(
-                x / scale, values.min(axis=0), values.max(axis=0), color=look.placeholder, alpha=0.16, linewidth=0
+                x / scale, values.min(axis=0), values.max(axis=0), color=drawn_as.placeholder, alpha=0.16, linewidth=0
             )
         axes.set_xlim(left=0)
         axes.set_ylim(*_range_of_interest(arms))
@@ -111,7 +72,7 @@ def draw_curves(results: Results, axis: Axis) -> str | None:
         axes.grid(axis="y")
         axes.set_axisbelow(True)
 
-    return _svg(draw, (_WIDTH, _HEIGHT), f"Validation {results.metric.label} against {axis.label}", axis.name)
+    return page_svg(draw, (_WIDTH, _HEIGHT), f"Validation {results.metric.label} against {axis.label}", axis.name)
 
 
 def draw_seeds(results: Results) -> str | None:
@@ -122,21 +83,22 @@ def draw_seeds(results: Results) -> str | None:
     drawn = looks(results)
     height = 0.75 + 0.36 * len(arms)
 
-    def draw(axes: Any) -> None:
+    def draw(figure: Any) -> None:
+        axes = figure.add_subplot()
         for seed in range(max(max(arm.seeds) for arm in arms) + 1):
             points = [(arm.values[arm.seeds.index(seed)], row) for row, arm in enumerate(arms) if seed in arm.seeds]
-            axes.plot(*zip(*points, strict=True), color=_RULE, linewidth=0.8, zorder=1)
+            axes.plot(*zip(*points, strict=True), color=RULE, linewidth=0.8, zorder=1)
         for row, arm in enumerate(arms):
             colour = drawn[arm.name].placeholder
             axes.plot(arm.values, [row] * len(arm.values), "o", color=colour, markersize=4.5, alpha=0.75, zorder=3)
             axes.plot([arm.mean] * 2, [row - 0.3, row + 0.3], color=colour, linewidth=2, zorder=2)
         axes.set_yticks(range(len(arms)), [_shortened(arm.name) for arm in arms], parse_math=False)
-        axes.tick_params(axis="y", length=0, labelcolor=_INK)
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.set_ylim(len(arms) - 0.5, -0.5)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel(f"{results.split} split, {results.metric.label}")
 
-    return _svg(draw, (_WIDTH, height), f"{results.metric.label} of every seed", "seeds")
+    return page_svg(draw, (_WIDTH, height), f"{results.metric.label} of every seed", "seeds")
 
 
 def _aligned(arm: ArmResult, axis: Axis) -> tuple[np.ndarray, np.ndarray]:
@@ -160,27 +122,3 @@ def _unit_of(largest: float) -> tuple[float, str]:
 
 def _shortened(name: str, longest: int = 22) -> str:
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
-
-
-def _svg(draw: Callable[[Any], None], inches: tuple[float, float], title: str, key: str) -> str:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(_STYLE | {"svg.hashsalt": key}):
-        figure = Figure(figsize=inches, layout="constrained")
-        draw(figure.add_subplot())
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return _for_page(buffer.getvalue(), title)
-
-
-def _for_page(svg: str, title: str) -> str:
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' (xmlns|xmlns:xlink)="[^"]*"', "", svg)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
-    svg = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font: \1 var(--sans)", svg)
-    svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{title}">', svg)
-    for placeholder, variable in _VARIABLES.items():
-        svg = svg.replace(placeholder, variable)
-    return svg

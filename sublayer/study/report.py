@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sublayer.plot import palette
 from sublayer.study import wording
 from sublayer.study.figures import AXES, draw_curves, draw_seeds, looks
 from sublayer.study.results import ArmResult, Further, Results
@@ -64,7 +65,7 @@ def render_report(results: Results) -> str:
     seeds = draw_seeds(results)
     return environment.get_template("report.html.j2").render(
         results=results,
-        css=Markup(loader.get_source(environment, "report.css")[0]),
+        css=Markup(palette() + loader.get_source(environment, "report.css")[0]),
         headline=wording.headline(results),
         conditions=wording.conditions(results),
         statements=wording.statements(results),

@@ -26,6 +26,23 @@ def test_a_trained_tokenizer_is_kept_and_used(sublayer: Sublayer, trained: Path,
     assert found["bytes_per_token"] == 12 / found["tokens"]
 
 
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "moses-bpe"])
+def test_vocabularies_for_masks_are_trained_and_shown(
+    sublayer: Sublayer, trained: Path, tmp_path: Path, kind: str
+) -> None:
+    text, out = trained.parent / "text.txt", tmp_path / "tokenizer.json"
+    code, shown, err = sublayer("tokenize", "--path", text, "--kind", kind, "--vocab-size", 90, "--out", out)
+    assert (code, err) == (0, "")
+    assert shown.startswith(f"trained {kind} of ")
+    found = json.loads(sublayer("tokenize", out, "--text", "the cat", "--json")[1])
+    assert "".join(found["pieces"]).replace(" ", "").replace("#", "") == "thecat"
+
+
+def test_a_folder_of_published_files_is_used(sublayer: Sublayer, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("[UNK]\nthe\ncat\n")
+    assert json.loads(sublayer("tokenize", tmp_path, "--text", "the Cat sat", "--json")[1])["ids"] == [1, 2, 0]
+
+
 def test_tokens_of_a_run_are_shown_with_blanks_in_sight(sublayer: Sublayer, trained: Path) -> None:
     code, out, err = sublayer("tokenize", trained, "--text", "a é")
     assert (code, err) == (0, "")

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from sublayer.config.catalog import keys
+from sublayer.config.catalog import is_union, keys
 from sublayer.config.idle import USES, is_idle, uses, value_of
 from sublayer.config.layers import load_recipe, vary
 from sublayer.config.recipe import Recipe
@@ -55,6 +55,8 @@ IDLE = [
     ("optimizer.power=2.0", "optimizer.schedule=linear", "optimizer.schedule is polynomial"),
     ("optimizer.warmup=albert", "optimizer.schedule=cosine", "optimizer.schedule is linear or polynomial"),
     ("optimizer.warmup=albert", "optimizer.schedule=constant", "optimizer.schedule is linear or polynomial"),
+    ("data.documents=json", "data.corpus=python", "a path names text, or a corpus is wikipedia, bookcorpus, c4"),
+    ("data.text_field=body", "data.path=a.txt", "documents is json, or unset with a path to .parquet or hub:"),
     ("init.layers=2", None, "init.run is given"),
 ]
 
@@ -88,6 +90,13 @@ def test_what_makes_another_field_idle_is_fine_alone(decider: str):
         ["data.vocab_size=300", "data.tokenizer=bpe"],
         ["data.vocab_size=300", "data.tokenizer=characters"],
         ["data.split=80/10/10", "data.valid_path=v"],
+        ["data.documents=json", "data.path=a.jsonl", "data.text_field=body"],
+        ["data.documents=json", "data.valid_path=a.jsonl"],
+        ["data.documents=blank-line", "data.corpus=wikipedia"],
+        ["data.text_field=body", "data.path=a.parquet"],
+        ["data.text_field=body", "data.path=hub:owner/name"],
+        ["data.text_field=body", "data.corpus=c4"],
+        ["data.split=80/10/10", "data.corpus=wikipedia"],
         ["optimizer.final_lr_share=0.1", "optimizer.schedule=linear"],
         ["optimizer.final_lr_share=0.1", "optimizer.power=2.0", "optimizer.schedule=polynomial"],
         ["optimizer.warmup=albert", "optimizer.schedule=linear"],
@@ -97,6 +106,16 @@ def test_what_makes_another_field_idle_is_fine_alone(decider: str):
 )
 def test_a_field_with_effect_is_accepted(overrides: list[str]):
     load_recipe("gpt", overrides)
+
+
+def test_a_field_of_records_does_not_count_for_files():
+    with pytest.raises(ConfigError, match=r"data\.text_field = 'body' has no effect .*data\.documents = 'blank-line'"):
+        load_recipe("gpt", ["data.text_field=body", "data.documents=blank-line", "data.path=a.txt"])
+
+
+def test_a_rule_for_documents_does_not_count_for_passages():
+    with pytest.raises(ConfigError, match=r"data\.documents = 'json' has no effect .*albert-intrinsic"):
+        load_recipe("gpt", ["data.documents=json", "data.path=a", "data.corpus=albert-intrinsic"])
 
 
 def test_a_split_counts_unless_both_other_splits_have_paths():
@@ -134,4 +153,5 @@ def test_every_rule_is_about_fields_that_exist():
     deciders = {decider for key in known for use in uses(key) for decider in use.deciders}
     assert deciders
     assert deciders <= set(known)
-    assert all(value_of(decider, Recipe()) is not ... for decider in deciders)
+    of_any_kind = {decider for decider in deciders if not is_union(decider.partition(".")[0])}
+    assert all(value_of(decider, Recipe()) is not ... for decider in of_any_kind)

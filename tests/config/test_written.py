@@ -15,6 +15,8 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 LIMITED: dict[str, st.SearchStrategy[Any]] = {
     "data.corpus": st.sampled_from([None, "python", ("python", "enwik8")]),
     "data.path": st.none() | TEXT.filter(bool) | st.lists(TEXT, min_size=1, max_size=3).map(tuple),
+    "objective.p_mask": st.floats(0.0, 0.5),
+    "objective.p_random": st.floats(0.0, 0.5),
     "data.split": st.sampled_from([None, "90/5/5", "98/1/1"]),
     "data.tokenizer": st.sampled_from(["bytes", "bpe", "my/tokenizer.json"]),
 }

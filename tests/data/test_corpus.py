@@ -1,13 +1,19 @@
+import gzip
 import hashlib
 
 import pytest
 
 from sublayer.config.data import CORPORA as NAMES
-from sublayer.data.corpus import CORPORA, PublishedFile, PublishedRelease, find_sources
+from sublayer.config.data import DataConfig
+from sublayer.data.corpus import CORPORA, PublishedFile, PublishedRecords, PublishedRelease, find_sources
+from sublayer.data.documents import AS_FILES, Reading
 from sublayer.data.download import Download
+from sublayer.data.hub import HubSet
 from sublayer.data.lm1b import RELEASE
+from sublayer.data.prepare import prepare
 from sublayer.errors import ConfigError, DataError
 from tests.data.releases import FILES, write_archive, write_release, write_zip
+from tests.data.test_records import parquet
 
 TEXT = b"some published text\n" * 50
 NOWHERE = Download("http://127.0.0.1:1/small.zip", 1, "sha256", "")
@@ -115,3 +121,85 @@ def test_lm1b_is_found_as_a_folder_or_as_its_archive(cache, tmp_path, monkeypatc
     write_release(tmp_path / "data" / "lm1b")
     found = PublishedRelease(NOWHERE)(cache).published["train"]
     assert all(document.name.startswith(str(tmp_path / "data")) for document in found)
+
+
+RECORDS = {
+    "wikipedia": PublishedRecords("wikipedia", HubSet("nobody/missing")),
+    "bookcorpus": CORPORA["bookcorpus"],
+    "c4": CORPORA["c4"],
+}
+ARTICLE = b'<doc id="1" url="x" title="A">\nA\n\nOne came.\n</doc>\n'
+
+
+@pytest.fixture
+def data_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def texts_of(name: str, cache, reading: Reading = AS_FILES) -> list[bytes]:
+    return [bytes(document.read()[:]) for document in RECORDS[name](cache, reading).documents]
+
+
+def test_wikipedia_is_read_in_each_published_form(data_folder, cache):
+    (data_folder / "wikipedia" / "AA").mkdir(parents=True)
+    place = data_folder / "wikipedia"
+    (place / "AA" / "wiki_00").write_bytes(ARTICLE)
+    (place / "AA" / "wiki_01").write_bytes(b'{"id": "2", "title": "B", "text": "Two came."}\n')
+    (place / "c.txt").write_bytes(b"Three\n\ncame.")
+    parquet(place / "train-00000-of-00001.parquet", {"id": ["4"], "title": ["D"], "text": ["Four came."]})
+    assert texts_of("wikipedia", cache) == [b"One came.\n", b"Two came.", b"Three\n\ncame.", b"Four came."]
+    assert texts_of("wikipedia", cache, Reading("blank-line"))[-2:] == [b"Three\n", b"came."]
+
+
+def test_c4_is_its_shards(data_folder, cache):
+    (data_folder / "c4" / "en").mkdir(parents=True)
+    for shard in range(2):
+        lines = "".join(f'{{"text": "Page {shard}{row}.", "timestamp": "", "url": ""}}\n' for row in range(3))
+        path = data_folder / "c4" / "en" / f"c4-train.{shard:05}-of-01024.json.gz"
+        path.write_bytes(gzip.compress(lines.encode()))
+    assert texts_of("c4", cache) == [b"Page %02d." % number for number in (0, 1, 2, 10, 11, 12)]
+
+
+def test_the_sentences_of_bookcorpus_are_joined_to_documents(data_folder, cache):
+    place = data_folder / "bookcorpus"
+    place.mkdir(parents=True)
+    (place / "a_book.txt").write_bytes(b"A whole\n\nbook.\n")
+    (place / "books_large_p1.txt").write_bytes(b"one row .\n" * 1500)
+    parquet(place / "train.parquet", {"text": ["two rows ."] * 2})
+    book, first, second, rows = texts_of("bookcorpus", cache)
+    assert book == b"A whole\n\nbook.\n"
+    assert (first, second) == (b"one row .\n" * 1000, b"one row .\n" * 500)
+    assert rows == b"two rows .\n" * 2
+
+
+@pytest.mark.slow
+def test_without_folder_and_network_it_is_said_where_the_files_go(cache, monkeypatch, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    for name in RECORDS:
+        with pytest.raises(
+            DataError, match=rf"data.corpus = {name}: .* put the published files into .*/{name}"
+        ) as raised:
+            texts_of(name, cache)
+        assert "\n" not in str(raised.value)
+
+
+def test_corpora_of_records_are_mixed_by_weight(data_folder, cache, tmp_path):
+    for name in ("wikipedia", "bookcorpus"):
+        (data_folder / name).mkdir(parents=True)
+        n = 40 if name == "wikipedia" else 3200
+        lines = "".join(f'{{"text": "{name} {number}. It is short."}}\n' for number in range(n))
+        (data_folder / name / "a.txt").write_text(lines)
+    config = DataConfig(corpus={"wikipedia": 3.0, "bookcorpus": 1.0}, sentences="prose", context=8, split="80/10/10")
+    data = prepare(config, cache=cache)
+    assert data.train.weights == (3.0, 1.0)
+    assert data.train.sources == ("wikipedia", "bookcorpus")
+    assert len(data.train.store.source_starts) == 2
+    assert set(data.train.store.source_starts.tolist()) <= set(data.train.document_starts.tolist())
+
+
+def test_passages_need_a_path(cache):
+    with pytest.raises(ConfigError, match="data.corpus = albert-intrinsic needs data.path: the files of SQuAD"):
+        find_sources(None, "albert-intrinsic", cache)

@@ -122,3 +122,13 @@ def test_too_few_different_documents_are_refused(contents):
 def test_documents_for_training_alone_are_not_divided():
     parts = divide(documents([10, 20]), {"train": Fraction(1)}, name="folder", is_utf8=False)
     assert {split: len(pieces) for split, pieces in parts.items()} == {"train": 2, "valid": 0, "test": 0}
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+def test_cuts_of_sentences_fall_between_paragraphs(line_end):
+    text = (b"one two\nthree\n\n" * 20).replace(b"\n", line_end)
+    parts = divide([MemoryDocument("text", text)], SHARES, name="text", is_utf8=True, sentences="prose")
+    found = [text_of(pieces) for pieces in parts.values()]
+    assert b"".join(found) == text
+    assert all(part.endswith(line_end * 2) and part.startswith(b"one") for part in found)
+    assert [len(part) for part in found] == [len(text) * share // 20 for share in (18, 1, 1)]

@@ -213,6 +213,17 @@ def test_ngrams_are_distributed_as_by_the_published_procedure():
     assert chi2_contingency(table).pvalue > P_LOW
 
 
+def test_two_of_three_words_are_chosen_with_the_probabilities_worked_out_by_hand():
+    # From the first or the second word, 5/11 go on to the next word, and 6/11 are joined by either of the others; the
+    # third word has none to go on to. Words 1 and 2: (8/11 + 3/11) / 3; 2 and 3: (8/11 + 1/2) / 3; else 1 and 3.
+    ids, starts = [CLS, 10, 11, 12], np.ones(4, dtype=bool)
+    generator = philox()
+    counts = Counter(tuple(places_of(ids, starts, generator, unit="ngram", share=0.5)) for _ in range(10_000))
+    expected = {(1, 2): 22 / 66, (2, 3): 27 / 66, (1, 3): 17 / 66}
+    assert counts.keys() == expected.keys()
+    assert chisquare([counts[pair] for pair in expected], [10_000 * p for p in expected.values()]).pvalue > P_LOW
+
+
 def test_lengths_of_ngrams_among_the_chosen_follow_their_probabilities():
     # A sequence so long that n-grams neither meet nor touch but in one case of a hundred; the last one may be cut.
     ids, starts = np.full(40_000, 10), np.ones(40_000, dtype=bool)

@@ -1,12 +1,17 @@
 import gzip
+import hashlib
+import json
 import os
 import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sublayer.config.data import DataConfig
 from sublayer.data.batches import Windows
@@ -56,6 +61,22 @@ def test_the_splits_of_a_file_are_its_bytes_in_order(file, cache, tokenizer):
         assert split.store.is_lossless
         assert data.tokenizer.token_bytes[split.ids].sum() == split.store.n_bytes
         assert data.tokenizer.token_characters[split.ids].sum() == split.store.n_bytes
+
+
+@pytest.mark.parametrize("tokenizer", ["unigram", "wordpiece", "moses-bpe"])
+def test_vocabularies_for_masks_see_the_training_split_and_encode_every_split(file, cache, tokenizer):
+    config = DataConfig(path=str(file), tokenizer=tokenizer, vocab_size=120, context=64)
+    data = prepare(config, cache=cache)
+    n = len(TEXT)
+    trained = train_tokenizer(tokenizer, [TEXT[: n * 90 // 100]], vocab_size=120)
+    assert data.tokenizer.fingerprint == trained.fingerprint
+    assert data.train.ids.tolist() == trained.encode(TEXT[: n * 90 // 100]).tolist()
+    assert data.valid.ids.tolist() == trained.encode(TEXT[n * 90 // 100 : n * 95 // 100]).tolist()
+    assert prepare(config, cache=cache).checksums == data.checksums
+    bad = file.with_name("bad.txt")
+    bad.write_bytes(b"a\n\xff" + TEXT)
+    with pytest.raises(DataError, match=r"bad.txt, line 2: byte 0xff is not UTF-8"):
+        prepare(DataConfig(path=str(bad), tokenizer=tokenizer, vocab_size=120), cache=cache)
 
 
 def test_a_compressed_file_gives_the_same_splits(file, cache, tmp_path):
@@ -328,3 +349,166 @@ def test_real_books_are_divided_whole(real_data, cache):
         path.stat().st_size for path in (real_data / "books").iterdir()
     )
     assert load_tokenizer(next((cache / "tokenizers").iterdir())).fingerprint == data.tokenizer.fingerprint
+
+
+MARK = "*** {} OF THE PROJECT GUTENBERG EBOOK A ***\n"
+BOOK = f"\ufeffLegal.\n{MARK.format('START')}{{}}\n{MARK.format('END')}Legal.\n"
+
+
+def book(n: int) -> bytes:
+    paragraphs = (f"Sentence {i} of\n{n} came. It  was short! “Was it?” he asked.\n" for i in range(60))
+    return BOOK.format("\n".join(paragraphs)).encode()
+
+
+def sentences_of_split(split: Split) -> list[str]:
+    assert split.sentence_starts is not None
+    bounds = [*split.sentence_starts.tolist(), len(split.ids)]
+    return [split.tokenizer.decode(split.ids[start:stop]).decode() for start, stop in pairwise(bounds)]
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "characters", "bpe"])
+@pytest.mark.parametrize("suffix", ["txt", "txt.gz"])
+def test_one_book_is_divided_between_paragraphs_of_its_body(tmp_path, cache, tokenizer, suffix):
+    path = tmp_path / f"book.{suffix}"
+    path.write_bytes(gzip.compress(book(1)) if suffix.endswith("gz") else book(1))
+    vocab_size = 300 if tokenizer == "bpe" else None
+    config = DataConfig(path=str(path), sentences="prose", tokenizer=tokenizer, vocab_size=vocab_size, context=16)
+    data = prepare(config, cache=cache)
+    found = [sentences_of_split(split) for split in (data.train, data.valid, data.test)]
+    assert [len(each) for each in found] == [54 * 3, 3 * 3, 3 * 3]
+    assert found[0][:3] == ["Sentence 0 of 1 came.", "It was short!", "“Was it?” he asked."]
+    assert found[2][-3] == "Sentence 59 of 1 came."
+    assert data.sizes()["test"]["sentences"] == 9
+    assert data.test.store.n_bytes == sum(len(each.encode()) for each in found[2])
+    assert data.test.store.is_lossless or tokenizer == "characters"
+    # The cut splits' raw bytes are the body, in order.
+    text = book(1)
+    body = text[text.index(b"Sentence 0") : text.index(b"*** END")]
+    for split in (data.train, data.valid, data.test):
+        length = next(n for n in range(len(body) + 1) if hashlib.sha256(body[:n]).hexdigest() == split.store.sha256)
+        body = body[length:]
+    assert body == b""
+
+
+def test_the_tokenizer_is_trained_on_cleaned_sentences(tmp_path, cache):
+    path = tmp_path / "book.txt"
+    path.write_bytes(book(1))
+    config = DataConfig(path=str(path), sentences="prose", tokenizer="characters", context=16)
+    tokenizer = prepare_tokenizer(config, cache=cache)
+    cleaned = sentences_of_split(prepare(config, cache=cache).train)
+    assert set(tokenizer.content()["characters"]) == {"\n", *"".join(cleaned)}
+    plain = prepare_tokenizer(DataConfig(path=str(path), tokenizer="characters"), cache=cache)
+    assert {"\ufeff", "*", "L"} & set(plain.content()["characters"])
+    assert not {"\ufeff", "*", "L"} & set(tokenizer.content()["characters"])
+
+
+def test_documents_of_json_are_divided_whole(tmp_path, cache):
+    lines = [json.dumps({"body": f"Document {number // 2}. It is short."}) for number in range(80)]
+    lines[3:3] = ['{"body": " "}', '{"body": ""}']
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    config = DataConfig(
+        path=str(tmp_path / "a.jsonl.gz"), documents="json", text_field="body", sentences="prose", context=16
+    )
+    data = prepare(config, cache=cache)
+    splits = (data.train, data.valid, data.test)
+    found = [set(sentences_of_split(split)) - {"It is short."} for split in splits]
+    assert [len(each) for each in found] == [36, 2, 2]
+    assert len(set.union(*found)) == 40
+    for split in splits:
+        assert set(split.document_starts.tolist()) < set(split.sentence_starts.tolist())
+    assert data.sizes()["train"]["documents"] == 72
+    assert data.sizes()["train"]["empty_documents"] == 2
+    assert "empty_documents" not in data.sizes()["test"]
+    plain = prepare(config.model_copy(update={"sentences": "none"}), cache=cache)
+    assert plain.train.sentence_starts is None
+    assert plain.checksums == data.checksums
+
+
+def test_a_second_time_no_document_is_read_again(tmp_path, cache):
+    (tmp_path / "a.txt").write_bytes(b"\n\n".join(b"Document %d. Short." % number for number in range(40)))
+    config = DataConfig(path=str(tmp_path / "a.txt"), documents="blank-line", sentences="prose", context=16)
+    first = prepare(config, cache=cache)
+    times = {path: path.stat().st_mtime_ns for path in cache.rglob("*") if path.is_file()}
+    second = prepare(config, cache=cache)
+    assert times == {path: path.stat().st_mtime_ns for path in cache.rglob("*") if path.is_file()}
+    assert first.sizes() == second.sizes()
+    other = prepare(config, cache=tmp_path / "other")
+    assert stored(tmp_path / "other") == stored(cache)
+    for one, two in ((first.train, other.train), (first.test, other.test)):
+        assert np.array_equal(one.ids, two.ids)
+        assert np.array_equal(one.sentence_starts, two.sentence_starts)
+
+
+def test_each_rule_for_sentences_has_a_store_of_its_own(tmp_path, cache):
+    (tmp_path / "a.txt").write_bytes(book(1))
+    for rule in ("none", "lines", "prose"):
+        before = len(stored(cache)) if (cache / "tokens").is_dir() else 0
+        prepare(DataConfig(path=str(tmp_path / "a.txt"), sentences=rule, context=16), cache=cache)
+        assert len(stored(cache)) == before + 3
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text("abC. \n", max_size=20).map("One {}".format), min_size=3, max_size=30, unique=True))
+def test_no_document_and_no_character_is_lost_or_in_two_splits(documents):
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "a.jsonl"
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+        config = DataConfig(path=str(path), documents="json", sentences="prose", split="34/33/33", context=2)
+        data = prepare(config, cache=Path(folder))
+        found = []
+        for split in (data.train, data.valid, data.test):
+            bounds = [*split.document_starts.tolist(), len(split.ids)]
+            found += ["".join(raw(split)[start:stop].decode().split()) for start, stop in pairwise(bounds)]
+        assert sorted(found) == sorted("".join(text.split()) for text in documents)
+
+
+def test_validation_documents_are_read_by_the_same_rule(tmp_path, cache):
+    one, two = str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")
+    Path(one).write_text("".join(f'{{"text": "Document {number}."}}\n' for number in range(9)))
+    Path(two).write_text('{"text": "Validation."}\n{"text": "Document 3."}\n')
+    config = DataConfig(path=one, valid_path=two, documents="json", context=4)
+    with pytest.raises(ConfigError, match=r"data.valid_path = .*b.jsonl is also read for training, in .*a.jsonl"):
+        prepare(config, cache=cache)
+    Path(two).write_text('{"text": "Validation."}\n{"text": "More."}\n')
+    assert raw(prepare(config, cache=cache).valid) == b"Validation.More."
+
+
+def test_a_document_that_two_sources_hold_is_refused(tmp_path, cache):
+    one, two = str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")
+    for path in (one, two):
+        Path(path).write_text("".join(f'{{"text": "{path} {number}."}}\n' for number in range(9)) + '{"text": "Same."}')
+    with pytest.raises(ConfigError, match=r"a.jsonl, document at line 10 and .*b.jsonl, document at line 10 are the"):
+        prepare(DataConfig(path=(one, two), documents="json", context=4), cache=cache)
+
+
+def test_a_text_to_be_scored_is_cut_into_sentences(tmp_path, cache):
+    (tmp_path / "a.jsonl").write_text('{"body": "One. Two."}\n{"body": "Three."}\n')
+    split = prepare_text(
+        train_tokenizer("bytes", ()),
+        path=str(tmp_path / "a.jsonl"),
+        sentences="prose",
+        documents="json",
+        text_field="body",
+        cache=cache,
+    )
+    assert sentences_of_split(split) == ["One.", "Two.", "Three."]
+    assert split.document_starts.tolist() == [0, 8]
+
+
+def test_text_that_is_not_utf8_has_no_sentences(tmp_path, cache):
+    (tmp_path / "a.txt").write_bytes(TEXT + b"\n\nbad \xff\n")
+    with pytest.raises(DataError, match=r"a.txt, line 203: byte 0xff is not UTF-8, which data.sentences needs"):
+        prepare(DataConfig(path=str(tmp_path / "a.txt"), sentences="prose", context=16), cache=cache)
+
+
+@pytest.mark.slow
+def test_real_books_are_cut_into_sentences(real_data, cache):
+    config = DataConfig(path=str(real_data / "books"), sentences="prose", tokenizer="bpe", vocab_size=2000)
+    data = prepare(config, cache=cache)
+    sizes = data.sizes()
+    assert sum(size["documents"] for size in sizes.values()) == 7
+    assert 40_000 < sum(size["sentences"] for size in sizes.values()) < 46_000
+    for split in (data.train, data.valid, data.test):
+        assert split.store.is_lossless
+        assert data.tokenizer.token_bytes[split.ids].sum() == split.store.n_bytes
+        assert not any("\n" in sentence for sentence in sentences_of_split(split))

@@ -1,5 +1,9 @@
+import hashlib
+from itertools import pairwise
+
 import numpy as np
 import pytest
+import tokenizers
 
 from sublayer.data.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.data.piece import Piece
@@ -105,3 +109,69 @@ def test_the_file_and_the_line_of_a_bad_byte_are_named(path, monkeypatch):
     with pytest.raises(DataError, match=r"books/a.txt, line 21: byte 0xff is not UTF-8.*data.tokenizer = bytes"):
         write_store(path, [[Piece(document, 3)]], CharacterTokenizer("a line\ncd"))
     assert not path.exists()
+
+
+SENTENCES = MemoryDocument("four", b"One. Two\nthree.\n\nFour.")
+
+
+@pytest.mark.parametrize("vocab_size", [None, 300])
+def test_sentences_are_encoded_one_by_one(path, vocab_size, monkeypatch):
+    tokenizer = BYTES if vocab_size is None else SubwordTokenizer.train([b"One. Two three."] * 9, vocab_size=vocab_size)
+    blank = MemoryDocument("blank", b" \n\n ")
+    for batch in (1, 2, 1000):
+        monkeypatch.setattr("sublayer.data.store._BATCH_SENTENCES", batch)
+        pieces = [[Piece(SENTENCES), Piece(blank), Piece(DOCUMENTS[0])], [Piece(SENTENCES, 17)]]
+        write_store(path, pieces, tokenizer, "prose")
+        store = read_store(path)
+        assert store is not None
+        expected = [b"One.", b"Two three.", b"Four.", b"one two", b"Four."]
+        lengths = [len(tokenizer.encode(each)) for each in expected]
+        assert store.sentence_starts is not None
+        assert store.sentence_starts.tolist() == np.cumsum([0, *lengths])[:-1].tolist()
+        bounds = [*store.sentence_starts.tolist(), len(store.ids)]
+        found = [tokenizer.decode(store.ids[start:stop]) for start, stop in pairwise(bounds)]
+        assert found == expected
+        assert store.document_starts.tolist() == [0, bounds[3], bounds[4]]
+        assert store.source_starts.tolist() == [0, bounds[4]]
+        assert tokenizer.end_id is None or tokenizer.end_id not in store.ids
+        assert (store.n_bytes, store.is_lossless) == (31, True)
+        assert (store.n_dropped_sentences, store.n_dropped_documents) == (0, 1)
+        raw = SENTENCES.text + blank.text + DOCUMENTS[0].text + SENTENCES.text[17:]
+        assert store.sha256 == hashlib.sha256(raw).hexdigest()
+
+
+def test_sentences_without_tokens_are_dropped(path):
+    # Without an id for what it does not know, this model gives none.
+    tokenizer = SubwordTokenizer(tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1}, [])))
+    documents = [MemoryDocument("a", b"c\na\ndc\nba"), MemoryDocument("b", b"ccc")]
+    write_store(path, [[Piece(document) for document in documents]], tokenizer, "lines")
+    store = read_store(path)
+    assert store is not None
+    assert store.ids.tolist() == [0, 1, 0]
+    assert store.sentence_starts is not None
+    assert store.sentence_starts.tolist() == [0, 1]
+    assert store.document_starts.tolist() == [0]
+    assert (store.n_bytes, store.n_dropped_sentences, store.n_dropped_documents) == (3, 3, 1)
+    with pytest.raises(DataError, match="b has no sentence, nor has what follows it"):
+        write_store(path, [[Piece(documents[1])]], tokenizer, "lines")
+
+
+def test_a_store_of_sentences_that_is_cut_or_changed_is_not_read(path):
+    write_store(path, [[Piece(SENTENCES)]], BYTES, "prose")
+    whole = path.read_bytes()
+    padding = range(2 * 19, 40)
+    for place in (place for place in range(0, len(whole), 3) if place not in padding):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        for content in (bytes(damaged), whole[:place]):
+            path.write_bytes(content)
+            assert read_store(path) is None, place
+
+
+def test_a_store_of_plain_text_has_the_bytes_it_always_had(path):
+    write_store(path, [[Piece(document) for document in DOCUMENTS]], BYTES)
+    # Of the format's first version: what was stored then is read now.
+    assert (
+        hashlib.sha256(path.read_bytes()).hexdigest()
+        == "d208c34cd96dd1e011fca5e00e3f1ea62cc1d4c7aa9d7c88e824eed6c5174c32"
+    )

@@ -40,6 +40,11 @@ def test_ids_are_the_librarys(text):
     assert TRAINED.encode(text.encode()).tolist() == library_ids(TRAINED, text)
 
 
+@given(st.lists(ODD.map(str.encode) | st.binary(max_size=9), max_size=5))
+def test_several_texts_have_the_ids_of_each(texts):
+    assert [ids.tolist() for ids in TRAINED.encode_many(texts)] == [TRAINED.encode(text).tolist() for text in texts]
+
+
 @given(ODD, st.integers(0, 200))
 def test_a_cut_changes_no_id(text, near):
     data = text.encode()

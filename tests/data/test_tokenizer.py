@@ -42,7 +42,10 @@ def test_bpe_has_8192_ids_by_default():
 
 
 def test_an_unknown_kind_is_refused():
-    with pytest.raises(ConfigError, match="'words' cannot be trained; it is one of bytes, characters, bpe"):
+    with pytest.raises(
+        ConfigError,
+        match="'words' cannot be trained; it is one of bytes, characters, bpe, unigram, wordpiece, moses-bpe",
+    ):
         train_tokenizer("words", [TEXT])
 
 
@@ -83,6 +86,30 @@ def test_what_is_not_a_tokenizer_is_named(tmp_path, content, message):
     with pytest.raises(DataError, match=message) as raised:
         load_tokenizer(path)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "moses-bpe"])
+def test_vocabularies_for_masks_are_trained_saved_and_loaded(tmp_path, kind):
+    tokenizer = train_tokenizer(kind, [TEXT], vocab_size=70)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    loaded = load_tokenizer(tmp_path)
+    assert type(loaded) is type(tokenizer)
+    assert tokenizer.kind == loaded.kind == kind
+    assert loaded.fingerprint == tokenizer.fingerprint
+    assert loaded.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
+    assert loaded.vocab_size == tokenizer.vocab_size == len(loaded.token_bytes) == len(loaded.token_characters) <= 70
+
+
+def test_a_file_s_kind_goes_by_its_name(tmp_path):
+    unigram = train_tokenizer("unigram", [TEXT], vocab_size=70)
+    (tmp_path / "30k-clean.model").write_bytes(unigram.model)
+    assert load_tokenizer(tmp_path / "30k-clean.model").fingerprint == unigram.fingerprint
+    assert load_tokenizer(tmp_path).fingerprint == unigram.fingerprint
+    (tmp_path / "other.model").write_bytes(unigram.model)
+    with pytest.raises(DataError, match=r"has 30k-clean.model and other.model: name the file to read"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "vocab.txt").write_text("[UNK]\na\n")
+    assert load_tokenizer(tmp_path).kind == "wordpiece"
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path):

@@ -74,6 +74,16 @@ def test_an_exported_tokenizer_makes_the_same_ids_in_transformers(tmp_path: Path
     assert again.encode(TEXT.encode()).tolist() == ids
 
 
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
+def test_a_lossy_tokenizer_makes_the_same_ids_in_transformers_and_adds_none(tmp_path: Path, kind: str) -> None:
+    from transformers import AutoTokenizer
+
+    ours = train_tokenizer(kind, [text.encode() for text in TRAINING], vocab_size=120)
+    export(ours, tmp_path / "exported")
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "exported")
+    assert theirs("Zwölf cats sat").input_ids == ours.encode("Zwölf cats sat".encode()).tolist()
+
+
 def test_a_tokenizer_of_characters_stays_behind(tmp_path: Path) -> None:
     export(train_tokenizer("characters", [TEXT.encode()]), tmp_path / "exported")
     assert not (tmp_path / "exported" / "tokenizer.json").exists()

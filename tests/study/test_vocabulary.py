@@ -17,6 +17,10 @@ from sublayer.study.vocabulary import expected_vocabulary
         (["data.tokenizer=bpe"], 8192),
         (["data.tokenizer=bpe", "data.vocab_size=500"], 500),
         (["data.tokenizer=characters", "data.vocab_size=97"], 97),
+        (["data.tokenizer=unigram"], 30_000),
+        (["data.tokenizer=wordpiece"], 30_000),
+        (["data.tokenizer=wordpiece", "data.vocab_size=900"], 900),
+        (["data.tokenizer=moses-bpe", "data.vocab_size=900"], 900),
     ],
 )
 def test_a_kind_of_tokenizer_counts_as_what_it_will_train(settings: list[str], size: int) -> None:
@@ -28,6 +32,12 @@ def test_unknown_characters_are_assumed_and_said() -> None:
     vocabulary = expected_vocabulary(load_recipe("gpt", ["data.tokenizer=characters"]).recipe)
     assert vocabulary.size == 256
     assert "counted as 256" in vocabulary.note
+
+
+def test_the_dictionary_of_moses_bpe_is_assumed_and_said() -> None:
+    vocabulary = expected_vocabulary(load_recipe("gpt", ["data.tokenizer=moses-bpe"]).recipe)
+    assert vocabulary.size == 32_768
+    assert "32640 merges are counted as 32768" in vocabulary.note
 
 
 def test_a_tokenizer_s_file_has_its_own_size(tmp_path: Path) -> None:

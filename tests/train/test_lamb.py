@@ -7,8 +7,8 @@ from torch import nn
 from sublayer.config.model import ModelConfig
 from sublayer.config.optimizer import AdamWConfig, LambConfig
 from sublayer.config.resolve import resolve_model
+from sublayer.model.build import build
 from sublayer.model.roles import parameter_roles
-from sublayer.model.transformer import build
 from sublayer.train.optimizer import (
     build_optimizer,
     clip_gradient,

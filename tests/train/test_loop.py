@@ -46,7 +46,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_checkpoint(r
 
 
 def test_a_validation_loss_that_is_not_finite_is_never_the_best(tiny, tmp_path):
-    from sublayer.train.loop import Loop
+    from sublayer.train.loop import Evaluate, Loop
     from sublayer.train.progress import SilentProgress
     from sublayer.train.snapshot import LoopState, Snapshots
     from tests.train.test_step import open_session
@@ -54,7 +54,8 @@ def test_a_validation_loss_that_is_not_finite_is_never_the_best(tiny, tmp_path):
     session = open_session(tiny())
     snapshots = Snapshots(tmp_path, session.train_step, lambda folder: folder.mkdir())
     ruined = {"loss": float("nan"), "bits_per_byte": float("nan")}
-    loop = Loop(session.recipe.train, session.train_step, lambda: ruined, snapshots, LoopState())
+    evaluate = Evaluate(lambda: ruined, ("loss", "bits_per_byte"))
+    loop = Loop(session.recipe.train, session.train_step, evaluate, snapshots, LoopState())
     with pytest.raises(TrainingError, match="the validation loss is not finite at step 6 of 24"):
         loop.run(SilentProgress())
     assert loop.state.best is None

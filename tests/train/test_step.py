@@ -180,5 +180,5 @@ def test_blocks_are_computed_again_in_training_alone(session):
     assert len(calls) == 2 * len(blocks) * n_micro
     calls.clear()
     with torch.no_grad():
-        train_step.objective(train_step.windows.batch(0))
+        train_step.objective(train_step.batches.batch(0))
     assert len(calls) == len(blocks)

@@ -1,0 +1,101 @@
+"""What commands that read a text with a model share: which text, in what windows, how many at a time."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from sublayer.commands.base import say
+from sublayer.config.layers import read_run_recipe
+from sublayer.errors import CheckpointError, ConfigError, DataError
+
+if TYPE_CHECKING:
+    from sublayer.config.recipe import Recipe
+    from sublayer.data.split import Split
+    from sublayer.model.transformer import Transformer
+
+_PLAIN_LINE_S = 10.0
+_CPU_BATCH_TOKENS = 4096
+_GPU_BATCH_TOKENS = 32768
+
+
+def recipe_of(run: Path) -> "Recipe | None":
+    """Read the resolved recipe of the run that a folder belongs to; None for other folders."""
+    from sublayer.load import find_recipe
+
+    path = find_recipe(run)
+    return None if path is None else read_run_recipe(path)
+
+
+def context_of(model: "Transformer", recipe: "Recipe | None") -> int:
+    """Give the tokens of a window: those of the run's training, or else the longest input."""
+    assert model.config.max_len is not None, "a saved config is resolved"
+    return model.config.max_len if recipe is None else recipe.data.context
+
+
+def own_split(run: Path, recipe: "Recipe | None", model: "Transformer", name: Literal["valid", "test"]) -> "Split":
+    """Prepare a split of a run's own text.
+
+    Raises ConfigError where the model belongs to no run, DataError where the text has changed since training,
+    CheckpointError where the run's record is damaged.
+    """
+    from sublayer.data.prepare import prepare
+    from sublayer.load import find_recipe
+
+    path = find_recipe(run)
+    if path is None or recipe is None:
+        raise ConfigError(f"{run} does not belong to a run, so it has no split of its own: give another text (--path)")
+    data = prepare(recipe.data, tokenizer=model.tokenizer)
+    split: Split = getattr(data, name)
+    if _recorded_checksum(path.parent, name) not in (None, split.store.sha256):
+        raise DataError(f"the text of {run} is no longer what it was trained with: restore it, or give it by --path")
+    return split
+
+
+def other_text(
+    run: Path, model: "Transformer", path: str | None, corpus: str | None, name: Literal["valid", "test"]
+) -> "Split":
+    """Prepare another text for a model: all of what ``path`` names, or a split of a named corpus.
+
+    Raises CheckpointError where the model has no tokenizer, ConfigError and DataError for the text.
+    """
+    from sublayer.data.prepare import prepare_text
+
+    if model.tokenizer is None:
+        raise CheckpointError(f"{run} has no tokenizer.json, without which text cannot be turned into its tokens")
+    return prepare_text(model.tokenizer, path=path, corpus=corpus, split=name)
+
+
+def batch_sequences(model: "Transformer", context: int) -> int:
+    """Choose how many windows are computed at a time: what a device is quick with."""
+    is_cpu = model.embedding.weight.device.type == "cpu"
+    return max(1, (_CPU_BATCH_TOKENS if is_cpu else _GPU_BATCH_TOKENS) // context)
+
+
+class TokenProgress:
+    """Tokens done so far: one line that is renewed on a terminal, else a line every ten seconds."""
+
+    def __init__(self, done: str) -> None:
+        self._done = done
+        self._last = time.monotonic()
+        self._on_terminal = sys.stderr.isatty()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show that of ``total`` tokens so many are done."""
+        text = f"{self._done} {done:,} of {total:,} tokens ({done / total:.0%})"
+        if self._on_terminal:
+            print(f"\r{text}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+        elif time.monotonic() - self._last > _PLAIN_LINE_S:
+            self._last = time.monotonic()
+            say(text)
+
+
+def _recorded_checksum(run: Path, name: str) -> str | None:
+    try:
+        record = json.loads((run / "record.json").read_text(encoding="utf-8"))
+        return str(record["data"]["checksums"][name])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        raise CheckpointError(f"{run / 'record.json'} is damaged: give another text (--path)") from None

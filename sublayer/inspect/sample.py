@@ -1,0 +1,66 @@
+"""A sample of a text for what is measured inside a model: whole windows, evenly spread."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from sublayer.data.split import Split
+from sublayer.errors import DataError
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows of tokens that a model reads side by side.
+
+    ``mask`` is True at real tokens; None where all are. ``document_ids`` numbers the documents that attention and
+    positions must not cross; None where they may.
+    """
+
+    tokens: Int[Tensor, "B T"]
+    mask: Bool[Tensor, "B T"] | None = None
+    document_ids: Int[Tensor, "B T"] | None = None
+
+    def __len__(self) -> int:
+        return self.tokens.shape[0]
+
+    def __getitem__(self, rows: slice) -> "Sample":
+        return Sample(*(None if each is None else each[rows] for each in self._all()))  # type: ignore[arg-type]
+
+    def to(self, device: torch.device) -> "Sample":
+        """Copy to a device."""
+        return Sample(*(None if each is None else each.to(device) for each in self._all()))  # type: ignore[arg-type]
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of real tokens."""
+        return self.tokens.numel() if self.mask is None else int(self.mask.sum())
+
+    def _all(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        return self.tokens, self.mask, self.document_ids
+
+
+def spread_windows(split: Split, *, context: int, max_tokens: int, respect_boundaries: bool = False) -> Sample:
+    """Take evenly spread windows of ``context`` tokens, without overlap.
+
+    They hold ``max_tokens`` at most, and are at least one; they hold the text alone, without the tokens that some
+    encoders expect around it. ``respect_boundaries`` keeps attention and positions inside documents.
+
+    Raises DataError where the text is shorter than a window.
+    """
+    n_whole = len(split.ids) // context
+    if n_whole == 0:
+        raise DataError(
+            f"{' and '.join(split.sources)} gives {len(split.ids):,} tokens, fewer than a window of {context:,}: "
+            "give a longer text"
+        )
+    n_kept = min(n_whole, max(1, max_tokens // context))
+    firsts = np.arange(n_kept) * n_whole // n_kept * context
+    places = firsts[:, None] + np.arange(context)  # [B, T]
+    tokens = torch.from_numpy(np.asarray(split.ids[places], dtype=np.int64))
+    if not respect_boundaries:
+        return Sample(tokens)
+    of_place = np.searchsorted(split.document_starts, places, side="right")
+    return Sample(tokens, document_ids=torch.from_numpy(of_place.astype(np.int64)))

@@ -1,0 +1,172 @@
+"""The index of a TensorFlow checkpoint: what tensors it holds, and in which bytes of which file."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import torch
+
+from sublayer.errors import CheckpointError
+from sublayer.interop.protobuf import Message
+from sublayer.interop.sorted_table import is_table, read_table
+
+SUFFIX = ".index"
+# Numbers of tensorflow/core/framework/types.proto.
+_DTYPES = {
+    1: torch.float32,
+    2: torch.float64,
+    3: torch.int32,
+    4: torch.uint8,
+    9: torch.int64,
+    10: torch.bool,
+    14: torch.bfloat16,
+    19: torch.float16,
+}
+_SKIPPED = {7: "string", 20: "resource"}
+_VERSION = 1
+_MAX_DIMS = 64
+
+# First element and number of elements along each axis; None takes the whole axis.
+Extents = tuple[tuple[int, int | None], ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a tensor's bytes stand, or of which slices it is made."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    shard: int
+    offset_bytes: int
+    n_bytes: int
+    checksum: int
+    slices: tuple[Extents, ...]
+
+
+@dataclass(frozen=True)
+class Index:
+    """The entries of a checkpoint by key, in order; slices of tensors have keys that start with a zero byte."""
+
+    path: Path
+    n_shards: int
+    entries: Mapping[bytes, Entry]
+
+    def shard(self, number: int) -> Path:
+        """Name the file that holds a shard's bytes."""
+        prefix = self.path.name.removesuffix(SUFFIX)
+        return self.path.with_name(f"{prefix}.data-{number:05d}-of-{self.n_shards:05d}")
+
+
+def find_index(path: Path) -> Path:
+    """Find the index by a checkpoint's prefix, the index itself, or a folder with one checkpoint.
+
+    A SavedModel's folder has its checkpoint in ``variables``. Raises CheckpointError where there is none, or several.
+    """
+    index = path if path.name.endswith(SUFFIX) else Path(f"{path}{SUFFIX}")
+    if index.is_file():
+        return index
+    if path.is_dir():
+        return _only_index(path)
+    if path.is_file() and is_table(_tail(path)):
+        raise CheckpointError(
+            f"{path} is a checkpoint in TensorFlow's old format V1, which is not read: restore it in TensorFlow and "
+            "save it again with tf.compat.v1.train.Saver(write_version=SaverDef.V2)"
+        )
+    raise CheckpointError(
+        f"{path} is not a TensorFlow checkpoint: there is no {index.name}; name the part of its files' names before "
+        f"{SUFFIX}, or their folder"
+    )
+
+
+def read_index(path: Path) -> Index:
+    """Read the index of a checkpoint; strings and resources, which hold no numbers, are left out.
+
+    Raises CheckpointError, naming the file, where it is damaged, or of a kind that cannot be read.
+    """
+    try:
+        table = read_table(path.read_bytes())
+        key, value = next(table, (None, b""))
+        if key != b"":
+            raise ValueError("it has no header")
+        n_shards = _read_header(Message(value))
+        entries = {key: entry for key, value in table if (entry := _read_entry(key, value, n_shards)) is not None}
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path} cannot be read as a TensorFlow checkpoint's index: {error}") from None
+    return Index(path, n_shards, entries)
+
+
+def _only_index(folder: Path) -> Path:
+    found = sorted([*folder.glob(f"*{SUFFIX}"), *folder.glob(f"variables/variables{SUFFIX}")])
+    if not found:
+        raise CheckpointError(f"{folder} has no TensorFlow checkpoint: no file there ends in {SUFFIX}")
+    if len(found) > 1:
+        names = ", ".join(str(path.relative_to(folder)) for path in found)
+        raise CheckpointError(f"{folder} has several TensorFlow checkpoints: name one of {names}")
+    return found[0]
+
+
+def _tail(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 8))
+            return file.read(8)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+
+
+def _read_header(header: Message) -> int:
+    """Read a BundleHeaderProto of tensorflow/core/protobuf/tensor_bundle.proto."""
+    n_shards, endianness = header.integer(1), header.integer(2)
+    if endianness != 0:
+        raise ValueError("its numbers are big-endian, and only little-endian ones are read")
+    if n_shards < 1:
+        raise ValueError(f"it has {n_shards} shards")
+    for version in header.messages(3):
+        if version.integer(2) > _VERSION:
+            raise ValueError(f"it is of version {version.integer(2)}, and {_VERSION} is the newest that is read")
+    return n_shards
+
+
+def _read_entry(key: bytes, value: bytes, n_shards: int) -> Entry | None:
+    """Read a BundleEntryProto of tensorflow/core/protobuf/tensor_bundle.proto."""
+    entry = Message(value)
+    name = key.decode(errors="replace")
+    if (kind := entry.integer(1)) in _SKIPPED:
+        return None
+    if kind not in _DTYPES:
+        raise ValueError(f"{name!r} is of TensorFlow's dtype number {kind}, which is not read")
+    shape = tuple(_read_shape(name, entry.messages(2)))
+    slices = tuple(tuple(_read_extents(piece)) for piece in entry.messages(7))
+    read = Entry(
+        dtype=_DTYPES[kind],
+        shape=shape,
+        shard=entry.integer(3),
+        offset_bytes=entry.integer(4),
+        n_bytes=entry.integer(5),
+        checksum=entry.integer(6),
+        slices=slices,
+    )
+    if not 0 <= read.shard < n_shards or min(read.offset_bytes, read.n_bytes) < 0:
+        raise ValueError(f"{name!r} stands in shard {read.shard} of {n_shards} at byte {read.offset_bytes}")
+    n_bytes = prod(shape) * read.dtype.itemsize
+    if not slices and read.n_bytes != n_bytes:
+        raise ValueError(f"{name!r} has {read.n_bytes} bytes, its shape {list(shape)} needs {n_bytes}")
+    return read
+
+
+def _read_shape(name: str, shapes: list[Message]) -> Iterator[int]:
+    dims = [dim.integer(1) for shape in shapes for dim in shape.messages(2)]
+    if any(shape.integer(3) for shape in shapes) or min(dims, default=0) < 0:
+        raise ValueError(f"the shape of {name!r} is not known")
+    if len(dims) > _MAX_DIMS or prod(max(dim, 1) for dim in dims) >= 1 << 48:
+        raise ValueError(f"the shape of {name!r} is too large")
+    yield from dims
+
+
+def _read_extents(piece: Message) -> Iterator[tuple[int, int | None]]:
+    """Read a TensorSliceProto of tensorflow/core/framework/tensor_slice.proto."""
+    for extent in piece.messages(1):
+        yield extent.integer(1), extent.integer(2) if 2 in extent else None

@@ -1,0 +1,84 @@
+"""Sorted string tables, LevelDB's files of keys and values, as TensorFlow writes them: read only.
+
+Source: LevelDB's table_format.md; the magic number is the one of LevelDB and TensorFlow.
+"""
+
+from collections.abc import Iterator
+
+from sublayer.interop.crc32c import masked_crc32c
+from sublayer.interop.protobuf import read_varint, take
+from sublayer.interop.snappy import decompress
+
+_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
+_FOOTER_BYTES, _TRAILER_BYTES = 48, 5
+_PLAIN, _SNAPPY = 0, 1
+# Longer names than any model has; a key repeats the one before it, so that a small file could hold very many.
+_MAX_KEY_BYTES = 4096
+
+Handle = tuple[int, int]  # the first byte of a block, and its bytes without the trailer
+
+
+def is_table(data: bytes) -> bool:
+    """Say whether a file that ends with these bytes is a sorted string table."""
+    return data.endswith(_MAGIC)
+
+
+def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Give the keys and values of a whole file in the order of the keys, which are distinct.
+
+    Raises ValueError where the file is damaged or cut short: every block's checksum is verified.
+    """
+    if len(data) < _FOOTER_BYTES or not is_table(data):
+        raise ValueError("it does not end with a table's magic number: it is cut short, or something else")
+    blocks, footer = data[:-_FOOTER_BYTES], data[-_FOOTER_BYTES:]
+    meta, position = _read_handle(footer, 0)
+    index, _ = _read_handle(footer, position)
+    _read_block(blocks, meta)
+    end, last = 0, None
+    for _, value in _entries(_read_block(blocks, index)):
+        handle, _ = _read_handle(value, 0)
+        if handle[0] < end:
+            raise ValueError("its blocks are not in order")
+        end = sum(handle)
+        for key, content in _entries(_read_block(blocks, handle)):
+            if last is not None and key <= last:
+                raise ValueError("its keys are not in order")
+            last = key
+            yield key, content
+
+
+def _read_handle(data: bytes, position: int) -> tuple[Handle, int]:
+    offset, position = read_varint(data, position)
+    n_bytes, position = read_varint(data, position)
+    return (offset, n_bytes), position
+
+
+def _read_block(blocks: bytes, handle: Handle) -> bytes:
+    offset, n_bytes = handle
+    block, _ = take(blocks, offset, n_bytes + _TRAILER_BYTES)
+    stored = int.from_bytes(block[-4:], "little")
+    if (found := masked_crc32c(block[:-4])) != stored:
+        raise ValueError(f"the checksum of the block at byte {offset} is {found:#010x}, not {stored:#010x}")
+    content, kind = block[:n_bytes], block[n_bytes]
+    if kind not in (_PLAIN, _SNAPPY):
+        raise ValueError(f"the block at byte {offset} is compressed in the unknown way {kind}")
+    return decompress(content) if kind == _SNAPPY else content
+
+
+def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Read a block's entries, whose keys share their beginnings; the restarts after them only help a search."""
+    n_restarts = int.from_bytes(block[-4:], "little")
+    end = len(block) - 4 * (n_restarts + 1)
+    if len(block) < 4 or end < 0:
+        raise ValueError(f"a block of {len(block)} bytes cannot have {n_restarts} restarts")
+    entries, position, key = block[:end], 0, b""
+    while position < end:
+        n_shared, position = read_varint(entries, position, bits=32)
+        n_rest, position = read_varint(entries, position, bits=32)
+        n_value, position = read_varint(entries, position, bits=32)
+        if n_shared > len(key) or n_shared + n_rest > _MAX_KEY_BYTES:
+            raise ValueError(f"a key shares {n_shared} bytes with one of {len(key)} and has {n_rest} more")
+        rest, position = take(entries, position, n_rest)
+        key = key[:n_shared] + rest
+        value, position = take(entries, position, n_value)
+        yield key, value

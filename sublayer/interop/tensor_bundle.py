@@ -1,0 +1,90 @@
+"""TensorFlow's checkpoints (format V2, a "tensor bundle"), read without TensorFlow; nothing in them is executed.
+
+A checkpoint NAME is ``NAME.index``, a sorted string table, and ``NAME.data-00000-of-0000N``, the tensors' bytes.
+Source: tensorflow/core/protobuf/tensor_bundle.proto and tensorflow/core/util/tensor_bundle.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sublayer.errors import CheckpointError
+from sublayer.interop.bundle_index import Entry, Index, find_index, read_index
+from sublayer.interop.bundle_slices import find_slices, is_slice
+from sublayer.interop.crc32c import masked_crc32c
+
+
+def read_bundle(path: Path) -> dict[str, Tensor]:
+    """Read every tensor of a TensorFlow checkpoint by its name there, in the names' order.
+
+    ``path`` is the checkpoint's prefix (``model.ckpt-best``), its index, or a folder with one checkpoint, also the
+    one of a SavedModel. Tensors that were partitioned along one axis are joined; strings and resources are left out.
+
+    Raises CheckpointError, naming the file, where one is missing, damaged, cut short, or of a kind that is not read.
+    """
+    index = read_index(find_index(path))
+    _check_shards(index)
+    names = [key for key in index.entries if not is_slice(key)]
+    return {_decode(index, key): _read_whole(index, key) for key in names}
+
+
+def _decode(index: Index, key: bytes) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{index.path} is damaged: a name is not UTF-8: {error}") from None
+
+
+def _check_shards(index: Index) -> None:
+    """Refuse shards that are missing or too short for their tensors, which never share bytes, before any is read."""
+    ends: Counter[int] = Counter()
+    sums: Counter[int] = Counter()
+    for entry in index.entries.values():
+        if not entry.slices:
+            ends[entry.shard] = max(ends[entry.shard], entry.offset_bytes + entry.n_bytes)
+            sums[entry.shard] += entry.n_bytes
+    for number in sorted(ends):
+        path = index.shard(number)
+        try:
+            n_bytes = path.stat().st_size
+        except FileNotFoundError:
+            raise CheckpointError(f"{path} is missing, which {index.path.name} promises") from None
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {error}") from None
+        if max(ends[number], sums[number]) > n_bytes:
+            needed = max(ends[number], sums[number])
+            raise CheckpointError(f"{path} is cut short: it has {n_bytes} bytes, {index.path.name} needs {needed}")
+
+
+def _read_whole(index: Index, key: bytes) -> Tensor:
+    entry = index.entries[key]
+    if not entry.slices:
+        return _read_entry(index, key, entry)
+    axis, pieces = find_slices(index, key)
+    return torch.cat([_read_entry(index, piece, index.entries[piece]) for piece in pieces], dim=axis)
+
+
+def _read_entry(index: Index, key: bytes, entry: Entry) -> Tensor:
+    path = index.shard(entry.shard)
+    raw = _read_bytes(path, entry)
+    if (found := masked_crc32c(raw.numpy())) != entry.checksum:
+        raise CheckpointError(
+            f"{path} is damaged: the checksum of {key.decode(errors='replace')!r} is {found:#010x}, "
+            f"{index.path.name} says {entry.checksum:#010x}"
+        )
+    return (raw != 0 if entry.dtype == torch.bool else raw.view(entry.dtype)).reshape(entry.shape)
+
+
+def _read_bytes(path: Path, entry: Entry) -> Tensor:
+    raw = torch.empty(entry.n_bytes, dtype=torch.uint8)
+    try:
+        with path.open("rb") as file:
+            file.seek(entry.offset_bytes)
+            n_bytes = file.readinto(raw.numpy().data)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+    if n_bytes != entry.n_bytes:
+        raise CheckpointError(f"{path} is cut short: {n_bytes} of {entry.n_bytes} bytes could be read")
+    return raw

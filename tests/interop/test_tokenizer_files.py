@@ -1,0 +1,111 @@
+"""Tokenizers of masked models are given to transformers, which makes the same ids of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+
+from sublayer.data.characters import ByteTokenizer, CharacterTokenizer
+from sublayer.data.moses import MosesTokenizer
+from sublayer.data.normalize import Normalization
+from sublayer.data.subword import SubwordTokenizer
+from sublayer.data.tokenizer import load_tokenizer, train_tokenizer
+from sublayer.data.unigram import UnigramTokenizer
+from sublayer.data.vocabulary import Tokenizer
+from sublayer.interop.tokenizer_files import export_files
+from tests.data.sentences import WRITTEN, sentences
+
+TEXT = "\n".join(WRITTEN).encode() * 3
+
+
+def exported(tokenizer: Tokenizer, folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    for name, content in export_files(tokenizer).items():
+        (folder / name).write_bytes(content)
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def theirs(library: Any, text: str) -> list[int]:
+    ids: list[int] = library(text, add_special_tokens=False, split_special_tokens=True).input_ids
+    return ids
+
+
+def without_names(text: str) -> str:
+    # The library takes the names of special ids in the text of a unigram vocabulary for those ids.
+    return text.replace("<pad>", "").replace("<unk>", "")
+
+
+@pytest.mark.parametrize("name", ["albert/spiece.model", "bert/vocab.txt"])
+def test_published_vocabularies_make_the_same_ids_in_transformers(real_data: Path, tmp_path: Path, name: str) -> None:
+    tokenizer = load_tokenizer(real_data / "vocab" / name)
+    library = exported(tokenizer, tmp_path)
+    assert len(sentences(real_data)) > 1000
+    found = [without_names(sentence) for sentence in sentences(real_data)]
+    ids = library(found, add_special_tokens=False, split_special_tokens=True).input_ids
+    for text, expected in zip(found, ids, strict=True):
+        assert tokenizer.encode(text.encode()).tolist() == expected, text
+    assert library("a").input_ids == [tokenizer.cls_id, *tokenizer.encode(b"a").tolist(), tokenizer.sep_id]
+    again = load_tokenizer(tmp_path)
+    whole = "\n".join(found).encode()
+    assert again.encode(whole).tolist() == tokenizer.encode(whole).tolist()
+    assert again.special_ids == tokenizer.special_ids
+
+
+def test_few_numbers_are_divided_otherwise_in_transformers(real_data: Path, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(real_data / "vocab" / "albert" / "spiece.model")
+    library = exported(tokenizer, tmp_path)
+    assert theirs(library, "12,345 and 1,000, in 2018,") == tokenizer.encode(b"12,345 and 1,000, in 2018,").tolist()
+    assert theirs(library, "11,437") != tokenizer.encode(b"11,437").tolist()
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
+def test_trained_vocabularies_make_the_same_ids_in_transformers(tmp_path: Path, kind: str) -> None:
+    tokenizer = train_tokenizer(kind, [TEXT], vocab_size=600)
+    library = exported(tokenizer, tmp_path)
+    # One letter repeated has ways to be divided that are equally probable.
+    for sentence in (without_names(each) for each in WRITTEN if kind == "wordpiece" or "xxx" not in each):
+        assert theirs(library, sentence) == tokenizer.encode(sentence.encode()).tolist()
+    special = (library.pad_token_id, library.cls_token_id, library.sep_token_id, library.mask_token_id)
+    assert special == (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
+    assert library.unk_token_id == tokenizer.unk_id
+
+
+def test_a_vocabulary_with_capitals_and_accents_keeps_them_in_transformers(tmp_path: Path) -> None:
+    model = train_tokenizer("unigram", [TEXT], vocab_size=600)
+    assert isinstance(model, UnigramTokenizer)
+    tokenizer = UnigramTokenizer(model.model, Normalization(do_lower_case=False, keep_accents=True))
+    library = exported(tokenizer, tmp_path)
+    for sentence in ("Ärzte zahlen 1,000", "naïve ǅ ﬁne"):
+        assert theirs(library, sentence) == tokenizer.encode(sentence.encode()).tolist()
+
+
+def test_the_original_files_go_along(tmp_path: Path) -> None:
+    unigram = train_tokenizer("unigram", [TEXT], vocab_size=600)
+    files = export_files(unigram)
+    assert set(files) == {"tokenizer.json", "spiece.model", "tokenizer_config.json"}
+    (tmp_path / "spiece.model").write_bytes(files["spiece.model"])
+    assert load_tokenizer(tmp_path).fingerprint == unigram.fingerprint
+    wordpiece = train_tokenizer("wordpiece", [TEXT], vocab_size=600)
+    files = export_files(wordpiece)
+    assert set(files) == {"tokenizer.json", "vocab.txt", "tokenizer_config.json"}
+    assert json.loads(files["tokenizer_config.json"])["do_lower_case"] is True
+    (tmp_path / "vocab.txt").write_bytes(files["vocab.txt"])
+    assert load_tokenizer(tmp_path / "vocab.txt").fingerprint == wordpiece.fingerprint
+
+
+def test_byte_level_bpe_with_names_for_masks_goes_along(tmp_path: Path) -> None:
+    own = train_tokenizer("bpe", [TEXT], vocab_size=300)
+    library = tokenizers.Tokenizer.from_str(own.serialize().decode())
+    library.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    tokenizer = SubwordTokenizer(library)
+    loaded = exported(tokenizer, tmp_path)
+    assert loaded.mask_token_id == tokenizer.mask_id
+    assert theirs(loaded, "naïve text") == tokenizer.encode("naïve text".encode()).tolist()
+
+
+def test_what_transformers_cannot_read_stays_behind() -> None:
+    for tokenizer in (ByteTokenizer(), CharacterTokenizer("ab"), MosesTokenizer.train([TEXT], n_merges=3)):
+        assert export_files(tokenizer) == {}
