@@ -25,10 +25,10 @@ from sublayer.data.packed import PairBatch
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.model.build import build
-from sublayer.model.cost import n_predicting
 from sublayer.model.memory import saved_activations, saved_casts, training_memory
 from sublayer.model.passes import Pass
 from sublayer.objective.build import build_objective
+from sublayer.study.random_pairs import RandomPairs
 from sublayer.train.distributed import World
 from sublayer.train.step import TrainStep
 
@@ -72,31 +72,6 @@ def make_pass(fields: dict[str, Any], precision: Any) -> Pass:
     return Pass(config, sequences=SEQUENCES, context=CONTEXT, precision=precision, objective=recipe.objective)
 
 
-class RandomPairs:
-    """Batches of random pairs of texts, each as long as the context."""
-
-    def __init__(self, step: Pass, n_rows: int) -> None:
-        self._step, self._n_rows = step, n_rows
-
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> PairBatch:
-        shape = self._n_rows, self._step.context
-        n_masked = n_predicting(self._step.objective, shape[1])
-        places = torch.cartesian_prod(torch.arange(shape[0]), torch.arange(n_masked))
-        return PairBatch(
-            torch.randint(VOCAB_SIZE, shape),
-            torch.randint(2, shape),
-            torch.zeros(shape, dtype=torch.int64),
-            (shape[1],) * shape[0],
-            places,
-            torch.randint(VOCAB_SIZE, (len(places),)),
-            torch.cartesian_prod(torch.arange(shape[0]), torch.arange(1)),
-            torch.randint(2, shape[:1]),
-        )
-
-    def n_tokens(self, step: int) -> int:
-        return self._n_rows * self._step.context
-
-
 @contextmanager
 def kept_storages(sizes: dict[int, int]) -> Iterator[None]:
     """Collect the storages that autograd saves while entered, by address; views of one count once."""
@@ -119,7 +94,7 @@ def test_what_autograd_keeps_is_what_is_said(fields: dict[str, Any], precision: 
 
 def make_batch(step: Pass) -> Batch | PairBatch:
     if not isinstance(step.objective, CausalObjective):
-        return RandomPairs(step, SEQUENCES).batch(0)
+        return RandomPairs(step.objective, VOCAB_SIZE, CONTEXT, SEQUENCES).batch(0)
     n_ahead = step.objective.targets
     ids = torch.randint(VOCAB_SIZE, (SEQUENCES, CONTEXT + n_ahead))
     targets = [ids[:, ahead : ahead + CONTEXT].contiguous() for ahead in range(1, n_ahead + 1)]
@@ -149,7 +124,8 @@ def make_step(step: Pass, optimizer: OptimizerConfig, n_passes: int) -> TrainSte
     objective = build_objective(build(step.config, seed=0), step.objective)
     resolved, device, world = recipe.model_copy(update=filled), torch.device("cpu"), World(rank=0, size=1)
     if not isinstance(step.objective, CausalObjective):
-        return TrainStep(resolved, objective, RandomPairs(step, batch), device=device, world=world)
+        pairs = RandomPairs(step.objective, VOCAB_SIZE, step.context, batch)
+        return TrainStep(resolved, objective, pairs, device=device, world=world)
     ids, starts = np.zeros(2000, dtype=np.int64), np.zeros(1, dtype=np.int64)
     split = Split("train", TokenStore(ids, starts, starts, len(ids), "", is_lossless=True), ByteTokenizer(), ("",))
     n_ahead = step.objective.targets
