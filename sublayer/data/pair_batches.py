@@ -60,6 +60,11 @@ class ExampleSource:
         """Count the examples of a pass."""
         return len(self._plan(epoch)[1])
 
+    def passes(self, n_examples: int) -> int:
+        """Count the examples of as many whole passes as give ``n_examples``, one at least."""
+        epoch, _ = self.locate(max(n_examples - 1, 0))
+        return self._ends[epoch + 1]
+
     def length(self, position: int) -> int:
         """Count the tokens of an example."""
         epoch, place = self.locate(position)
@@ -144,9 +149,9 @@ class PairBatches:
         examples = [source.example(position) for source, position in map(self._of, positions)]
         return pack(examples, width=self.context, pad_id=self._pad_id)
 
-    def n_in_pass(self) -> int:
-        """Count the examples of the first pass of the first source."""
-        return self._sources[0].count(0)
+    def n_in_passes(self, n_examples: int) -> int:
+        """Count the examples of as many whole passes over the first source as give so many, one at least."""
+        return self._sources[0].passes(n_examples)
 
     def _of(self, position: int) -> tuple[ExampleSource, int]:
         # Each source takes its share of what those before it leave, as evenly as whole examples allow.
