@@ -129,7 +129,7 @@ def judge_pairs(
     n_pairs = n_correct = 0
     if not has_pairs(split):
         return Judgement(0, 0)
-    for batch in _batches(encoder, split, replace(settings, pairs=rule), scoring, progress):
+    for batch in _batches(encoder, split, replace(settings, pairs=rule, unit="chunks"), scoring, progress):
         found = says_apart(encoder.sentence_logits(states_at(encoder, batch).firsts))
         is_counted = batch.labels >= 0
         n_pairs += int(is_counted.sum())
