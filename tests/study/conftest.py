@@ -15,7 +15,7 @@ from sublayer.study.statistics import Difference, Metric, compare_arms
 def encoder_results() -> Results:
     """Three encoders compared by sentence order; the last has no sentence head, and one seed of another failed."""
     mlm, nsp, sop, loss = METRICS["masked"]
-    arms = {"none": (0.524, 0.533, 0.549), "NSP": (0.905, 0.52, 0.545), "SOP": (0.789, 0.865, 0.54)}
+    arms = {"no loss": (0.524, 0.533, 0.549), "NSP": (0.905, 0.52, 0.545), "SOP": (0.789, 0.865, 0.54)}
     rng = np.random.default_rng(3)
     made = []
     for name, (next_sentence, order, hidden) in arms.items():
@@ -35,13 +35,13 @@ def encoder_results() -> Results:
         )
 
     def differences(metric: Metric, values: dict[str, dict[int, float]]) -> tuple[Difference, ...]:
-        return tuple(compare_arms("none", values, metric, planned_seeds=5))
+        return tuple(compare_arms("no loss", values, metric, planned_seeds=5))
 
     return replace(
         _results(),
         metric=sop,
         match="none",
-        baseline="none",
+        baseline="no loss",
         arms=tuple(made),
         differences=differences(sop, {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in made}),
         further=tuple(
