@@ -78,11 +78,15 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Scoring:
-    """What is scored at a time: ``n_examples`` of a text (None: one pass over it), so many in a batch."""
+    """How much is scored: ``n_examples`` of a text, or whole passes over it, one or what ``n_pairs`` examples take.
+
+    ``batch_sequences`` are computed at a time, which changes speed and memory only.
+    """
 
     context: int
     batch_sequences: int
     n_examples: int | None = None
+    n_pairs: int = 1
 
 
 @torch.inference_mode()
@@ -125,7 +129,7 @@ def judge_pairs(
     n_pairs = n_correct = 0
     if not has_pairs(split):
         return Judgement(0, 0)
-    for batch in _batches(encoder, split, replace(settings, pairs=rule), scoring, progress):
+    for batch in _batches(encoder, split, replace(settings, pairs=rule, unit="chunks"), scoring, progress):
         found = says_apart(encoder.sentence_logits(states_at(encoder, batch).firsts))
         is_counted = batch.labels >= 0
         n_pairs += int(is_counted.sum())
@@ -181,7 +185,7 @@ def _batches(
 ) -> Iterator[PairBatch]:
     device = encoder.embedding.weight.device
     batches = PairBatches(split, settings, context=scoring.context, batch_sequences=scoring.batch_sequences, seed=SEED)
-    n_examples = scoring.n_examples or batches.n_in_pass()
+    n_examples = scoring.n_examples or batches.n_in_passes(scoring.n_pairs)
     was_training = encoder.training
     encoder.eval()
     try:

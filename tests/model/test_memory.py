@@ -200,6 +200,10 @@ def test_other_losses_keep_and_allocate_what_is_said(
     check_saved(replace(step, recomputes=False))
 
 
+SMALL_ALBERT = (
+    *("albert-base", "model.n_layers=8", "model.d_model=256", "model.n_heads=4", "data.context=256"),
+    *("train.batch_sequences=8", "train.micro_batch_sequences=4", "optimizer.warmup_steps=1", "train.steps=9"),
+)
 CHARACTERS = (
     *("char-t64", "model.n_layers=24", "model.d_model=256", "model.d_ff=1024"),
     *("train.batch_sequences=4", "train.micro_batch_sequences=2"),
@@ -218,6 +222,8 @@ CHARACTERS = (
         ("gpt", "model.n_layers=24", "model.d_model=256", "train.recompute=blocks", "train.precision=float32"),
         ("gpt", "model.d_model=384", "optimizer.kind=lamb", "train.batch_sequences=1", "train.precision=float32"),
         (*CHARACTERS, "train.precision=float32"),
+        (*SMALL_ALBERT, "train.precision=float32"),
+        (*SMALL_ALBERT, "train.precision=float32", "train.recompute=blocks"),
         (*CHARACTERS, "train.precision=float32", "train.recompute=blocks"),
         (*CHARACTERS, "train.precision=bfloat16", "train.recompute=blocks"),
     ],
