@@ -17,13 +17,14 @@ def make_notes(looks: Sequence[int], data: Mapping[str, Data]) -> tuple[str, ...
     if elsewhere:
         notes.append(f"{elsewhere}: scored on another text than the baseline. data.test_path gives all arms one.")
     foreign = _others(data, "tokenizer")
-    if foreign and any(each.test.sentence_starts is not None for each in data.values()):
+    is_masked = any(each.test.sentence_starts is not None for each in data.values())
+    if foreign and is_masked:
         notes.append(
             f"{foreign}: another vocabulary than the baseline's. Its hidden tokens are other ones, so that accuracies "
             "and nats of hidden tokens do not compare."
         )
     lossy = [name for name, each in data.items() if not each.test.store.is_lossless]
-    if lossy:
+    if lossy and not is_masked:
         notes.append(
             f"The tokenizer of {', '.join(lossy)} does not keep every byte of the text: bits per byte leave out what "
             "it loses."
