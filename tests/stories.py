@@ -90,6 +90,9 @@ class Numbers(Tokenizer):
 
     def __init__(self, n_tokens: int) -> None:
         self.vocab_size = self.first + n_tokens
+        is_text = np.arange(self.vocab_size) >= self.first
+        self.token_bytes = np.array([len(str(id_)) for id_ in range(self.vocab_size)]) * is_text
+        self.token_characters = self.token_bytes
 
     def encode(self, text: bytes) -> NDArray[np.int32]:
         return np.array(text.split(), dtype=np.int32)

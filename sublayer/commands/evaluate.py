@@ -1,4 +1,4 @@
-"""``sublayer evaluate``: how well a model predicts a text."""
+"""``sublayer evaluate``: how well a model predicts a text, and an encoder judges pairs of texts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sublayer.commands.base import DeviceOption, JsonOption, emit, table
-from sublayer.commands.reading import TokenProgress, batch_sequences, context_of, other_text, own_split, recipe_of
+from sublayer.commands.evaluate_encoder import DEFAULT_PAIRS, Amount, evaluate_encoder, render_encoder
+from sublayer.commands.reading import (
+    SentenceRule,
+    TokenProgress,
+    batch_sequences,
+    context_of,
+    other_text,
+    own_split,
+    recipe_of,
+)
+from sublayer.config.data import INTRINSIC
 from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,7 +40,16 @@ def command(
     path: Annotated[
         str | None, typer.Option("--path", help="Score another text, all of it: a file, a folder or a glob.")
     ] = None,
-    corpus: Annotated[str | None, typer.Option("--corpus", help="Score a split of a named corpus instead.")] = None,
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            "--corpus", help="Score a split of a named corpus instead; albert-intrinsic: the passages of --path."
+        ),
+    ] = None,
+    documents: Annotated[
+        Literal["file", "blank-line", "json"] | None,
+        typer.Option("--documents", help="What a document of --path is, as data.documents says."),
+    ] = None,
     stride: Annotated[
         int | None,
         typer.Option(
@@ -39,37 +58,63 @@ def command(
             "Default: half the context.",
         ),
     ] = None,
+    pairs: Annotated[
+        int | None,
+        typer.Option("--pairs", min=1, help="Pairs of texts that an encoder judges, at least. Default: 2000."),
+    ] = None,
     batch: Annotated[
         int | None, typer.Option("--batch", min=1, help="Windows computed at a time; it changes speed and memory only.")
     ] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Score every token of a text but the first, once, and say what it costs per token, byte, character and word.
+    """Score a decoder on every token of a text but the first, once: what it costs per token, byte, character and word.
 
-    The arithmetic is that of the saved weights, float32, whatever the precision of training was.
+    An encoder predicts hidden tokens, and judges whether texts belong together: next sentence (nsp) and sentence order
+    (sop), whichever it was trained on. The arithmetic is that of the saved weights, float32, whatever the precision of
+    training was.
     """
-    if path is not None and (corpus is not None or split is not None):
+    if path is not None and (corpus not in (None, INTRINSIC) or split is not None):
         raise ConfigError(f"--path scores all of a text: leave out {'--split' if split else '--corpus'}")
+    if documents is not None and path is None:
+        raise ConfigError("--documents says how --path is read: give a --path, or leave it out")
 
     from sublayer.evaluate.likelihood import check_stride
     from sublayer.load import check_device, load
+    from sublayer.model.encoder import Encoder
     from sublayer.train.machine import choose_device
 
     model = load(run, device=choose_device(None) if device is None else check_device(device))
     recipe = recipe_of(run)
+    is_own = path is None and corpus is None
+
+    def read(sentences: SentenceRule) -> "Split":
+        if is_own:
+            return own_split(run, recipe, model, split or "valid")
+        return other_text(run, model, path, corpus, split or "valid", sentences=sentences, documents=documents)
+
+    if isinstance(model, Encoder):
+        if stride is not None:
+            raise ConfigError("--stride is of decoders, which read a text in windows: leave it out for an encoder")
+        rule: SentenceRule = recipe.data.sentences if recipe is not None else "prose"
+        text = read(rule)
+        scores = evaluate_encoder(run, model, recipe, text, Amount(pairs or DEFAULT_PAIRS, batch))
+        emit({**scores, **_source(text, path)}, as_json, render_encoder)
+        return
+    if pairs is not None:
+        raise ConfigError("--pairs is of encoders, which judge pairs of texts: leave it out for a decoder")
     context = context_of(model, recipe)
     stride = max(1, context // 2) if stride is None else stride
     check_stride(stride, context)
-    if path is None and corpus is None:
-        text = own_split(run, recipe, model, split or "valid")
-    else:
-        text = other_text(run, model, path, corpus, split or "valid")
+    text = read("none")
     respects = recipe is not None and recipe.data.boundaries == "respect"
     likelihood = _score(model, text, context=context, stride=stride, batch=batch, respects=respects)
-    source = {"split": None if path else text.name, "sources": list(text.sources), "sha256": text.store.sha256}
     where = {"context": context, "stride": stride, "is_lossless": text.store.is_lossless, "run": str(run)}
-    emit({**_figures(likelihood), **source, **where}, as_json, _render)
+    emit({**_figures(likelihood), **_source(text, path), **where}, as_json, _render)
+
+
+def _source(text: "Split", path: str | None) -> dict[str, Any]:
+    return {"split": None if path else text.name, "sources": list(text.sources), "sha256": text.store.sha256}
 
 
 def _score(

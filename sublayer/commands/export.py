@@ -1,5 +1,6 @@
 """``sublayer export``: write a model in another system's format."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,13 +16,14 @@ def command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, a checkpoint, or an imported folder.")],
     out: Annotated[Path, typer.Argument(metavar="DIR", help="The new folder.")],
     system: Annotated[
-        Literal["huggingface"], typer.Option("--to", metavar="huggingface", help="The system whose format it gets.")
+        Literal["huggingface"],
+        typer.Option("--to", metavar="huggingface", help="The system whose format it gets: transformers'."),
     ] = "huggingface",
     as_json: JsonOption = False,
 ) -> None:
-    """Write a model so that transformers' AutoModelForCausalLM loads it, as GPT-2.
+    """Write a model so that transformers loads it: a decoder as GPT-2, an encoder as BERT or ALBERT.
 
-    Models that GPT-2's class cannot represent are refused by field. Where transformers is installed, the logits of
+    Models that those classes cannot represent are refused by field. Where transformers is installed, the logits of
     the two are compared; the largest difference is shown and kept in certificate.json.
     """
     from sublayer.interop.huggingface import export_huggingface
@@ -29,8 +31,13 @@ def command(
 
     model = load(run)
     certificate = export_huggingface(model, out)
-    has_tokenizer = (out / "tokenizer.json").is_file()
-    emit({"model": str(out), "has_tokenizer": has_tokenizer, "certificate": certificate}, as_json, _render)
+    result = {
+        "model": str(out),
+        "class": json.loads((out / "config.json").read_bytes())["architectures"][0],
+        "has_tokenizer": (out / "tokenizer.json").is_file(),
+        "certificate": certificate,
+    }
+    emit(result, as_json, _render)
 
 
 def _render(result: Mapping[str, Any]) -> str:
@@ -41,6 +48,6 @@ def _render(result: Mapping[str, Any]) -> str:
         [
             f"exported: {result['model']}, {what}",
             describe(result["certificate"]),
-            f"next: transformers.AutoModelForCausalLM.from_pretrained({result['model']!r})",
+            f"next: transformers.{result['class']}.from_pretrained({result['model']!r})",
         ]
     )

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from sublayer.data.split import Split
     from sublayer.model.transformer import Transformer
 
+SentenceRule = Literal["none", "lines", "prose", "spacy"]
+DocumentRule = Literal["file", "blank-line", "json"]
+
 _PLAIN_LINE_S = 10.0
 _CPU_BATCH_TOKENS = 4096
 _GPU_BATCH_TOKENS = 32768
@@ -54,9 +57,18 @@ def own_split(run: Path, recipe: "Recipe | None", model: "Transformer", name: Li
 
 
 def other_text(
-    run: Path, model: "Transformer", path: str | None, corpus: str | None, name: Literal["valid", "test"]
+    run: Path,
+    model: "Transformer",
+    path: str | None,
+    corpus: str | None,
+    name: Literal["valid", "test"],
+    *,
+    sentences: SentenceRule = "none",
+    documents: DocumentRule | None = None,
 ) -> "Split":
     """Prepare another text for a model: all of what ``path`` names, or a split of a named corpus.
+
+    ``sentences`` and ``documents`` are read as the fields of ``[data]`` say.
 
     Raises CheckpointError where the model has no tokenizer, ConfigError and DataError for the text.
     """
@@ -64,7 +76,7 @@ def other_text(
 
     if model.tokenizer is None:
         raise CheckpointError(f"{run} has no tokenizer.json, without which text cannot be turned into its tokens")
-    return prepare_text(model.tokenizer, path=path, corpus=corpus, split=name)
+    return prepare_text(model.tokenizer, path=path, corpus=corpus, split=name, sentences=sentences, documents=documents)
 
 
 def batch_sequences(model: "Transformer", context: int) -> int:
@@ -76,14 +88,14 @@ def batch_sequences(model: "Transformer", context: int) -> int:
 class TokenProgress:
     """Tokens done so far: one line that is renewed on a terminal, else a line every ten seconds."""
 
-    def __init__(self, done: str) -> None:
-        self._done = done
+    def __init__(self, done: str, unit: str = "tokens") -> None:
+        self._done, self._unit = done, unit
         self._last = time.monotonic()
         self._on_terminal = sys.stderr.isatty()
 
     def __call__(self, done: int, total: int) -> None:
         """Show that of ``total`` tokens so many are done."""
-        text = f"{self._done} {done:,} of {total:,} tokens ({done / total:.0%})"
+        text = f"{self._done} {done:,} of {total:,} {self._unit} ({done / total:.0%})"
         if self._on_terminal:
             print(f"\r{text}", end="\n" if done == total else "", file=sys.stderr, flush=True)
         elif time.monotonic() - self._last > _PLAIN_LINE_S:

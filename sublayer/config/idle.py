@@ -40,8 +40,13 @@ def uses(key: str, kind: str = "") -> tuple[Use, ...]:
 
 
 def check_idle(recipe: Recipe, settings: Mapping[str, Setting]) -> None:
-    """Raise ConfigError for the first field that a layer set and that has no effect, with the reason."""
+    """Raise ConfigError for the first field that a layer set and that has no effect, with the reason.
+
+    A layer that takes a field back to its default has an effect on what an earlier one had set.
+    """
     for key, setting in settings.items():
+        if setting.restores:
+            continue
         table = key.partition(".")[0]
         for use in uses(key, getattr(getattr(recipe, table), "kind", "")):
             if not use.holds(recipe):

@@ -56,5 +56,9 @@ def _check_masked(objective: MaskedObjective, recipe: Recipe) -> None:
         raise ConfigError(
             f"objective.sentence = {objective.sentence} needs a head: model.sentence_classes = 0 has none, give 2"
         )
+    if objective.pairs == "sentences" and objective.sentence == "sop":
+        raise ConfigError(
+            "objective.pairs = sentences pairs what follows and what does not, not objective.sentence = sop"
+        )
     if objective.sentence == "none" and objective.alone == "negative":
         raise ConfigError("objective.alone = negative makes labels, which objective.sentence = none has no use for")

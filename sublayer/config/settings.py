@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sublayer.config.catalog import TABLES, declaration, declarations, default_kind, extra, is_union, nearest_key
+from sublayer.config.data import TOKENIZERS
 from sublayer.config.train import BATCHES, LENGTHS
 from sublayer.config.wording import choice_error, show
 from sublayer.errors import ConfigError
@@ -20,10 +21,11 @@ class Layer:
 
 @dataclass(frozen=True)
 class Setting:
-    """A value that a layer gave, and which layer."""
+    """A value that a layer gave, and which layer; ``restores`` the default that an earlier layer had changed."""
 
     value: Any
     origin: str
+    restores: bool = False
 
 
 EXCLUSIVE: tuple[tuple[str, ...], ...] = (
@@ -49,9 +51,10 @@ def merge(layers: Sequence[Layer]) -> dict[str, Setting]:
     settings: dict[str, Setting] = {}
     for layer in layers:
         _check_layer(layer)
+        before = dict(settings)
         for key in _replaced(layer, settings):
             settings.pop(key, None)
-        settings.update({key: Setting(value, layer.origin) for key, value in layer.values.items()})
+        settings.update({key: _setting(key, layer, before) for key in layer.values})
     return settings
 
 
@@ -72,6 +75,13 @@ def chosen_kind(table: str, settings: Mapping[str, Setting]) -> str:
 def where(origin: str) -> str:
     """Say where a value was given, for the end of a message; nothing for the command line, which the user sees."""
     return f" ({origin})" if origin.startswith(("recipe ", "run ")) else ""
+
+
+def _setting(key: str, layer: Layer, before: Mapping[str, Setting]) -> Setting:
+    value, earlier = layer.values[key], before.get(key)
+    is_default = any(declared.default == value for declared in declarations(key).values())
+    restores = earlier is not None and is_default and (earlier.restores or earlier.value != value)
+    return Setting(value, layer.origin, restores)
 
 
 def _check_layer(layer: Layer) -> None:
@@ -103,9 +113,15 @@ def _replaced(layer: Layer, settings: Mapping[str, Setting]) -> list[str]:
             dropped += group
     for key in layer.values:
         dropped += REPLACES.get(key, ())
+        if key == "data.tokenizer" and not _is_trained(layer.values[key]):
+            dropped.append("data.vocab_size")
         if extra(declaration(key)).get("selects"):
             dropped += _set_for_another(key, layer, settings)
     return dropped
+
+
+def _is_trained(tokenizer: Any) -> bool:
+    return tokenizer in TOKENIZERS and tokenizer != "bytes"
 
 
 def _set_for_another(selector: str, layer: Layer, settings: Mapping[str, Setting]) -> list[str]:

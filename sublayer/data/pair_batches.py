@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,8 @@ from sublayer.data.draws import roots
 from sublayer.data.masking import MaskRule, MaskVocabulary, mask_tokens
 from sublayer.data.packed import Example, PairBatch, pack
 from sublayer.data.pairs import make_pairs
-from sublayer.data.segments import PairRule, Pairs
+from sublayer.data.segments import UNLABELLED, PairRule, Pairs
+from sublayer.data.sentence_pairs import pairs_of_sentences
 from sublayer.data.split import Split
 from sublayer.data.vocabulary import Tokenizer, check_masking
 
@@ -22,12 +24,14 @@ _WORD = 1 << 64
 class PairSettings:
     """How examples are made of a text: which sentences pair up, what is hidden, and when passes repeat.
 
+    ``unit``: pairs are parts of chunks, by the rule, or single sentences, of which the rule's task and length count.
     ``static_copies`` is the number of passes after which pairs and masks repeat; None: never.
     """
 
     pairs: PairRule
     masks: MaskRule
     vocabulary: MaskVocabulary
+    unit: Literal["chunks", "sentences"] = "chunks"
     static_copies: int | None = None
 
 
@@ -59,6 +63,11 @@ class ExampleSource:
     def count(self, epoch: int) -> int:
         """Count the examples of a pass."""
         return len(self._plan(epoch)[1])
+
+    def passes(self, n_examples: int) -> int:
+        """Count the examples of as many whole passes as give ``n_examples``, one at least."""
+        epoch, _ = self.locate(max(n_examples - 1, 0))
+        return self._ends[epoch + 1]
 
     def length(self, position: int) -> int:
         """Count the tokens of an example."""
@@ -95,13 +104,17 @@ class ExampleSource:
         if epoch not in self._plans:
             # Remembered for speed alone, the last two: a batch may end one pass and begin the next.
             self._plans = {known: plan for known, plan in self._plans.items() if known == epoch - 1}
-            rule = self._settings.pairs
-            pairs = make_pairs(
-                self._sentences, self._documents, self._stop - self._start, rule, seed=self._seed, epoch=copy
-            )
+            pairs = self._pairs(copy)
             order = np.argsort(roots(self._seed, self._stream + _ORDER, epoch, len(pairs.label)), kind="stable")
             self._plans[epoch] = pairs, order
         return self._plans[epoch]
+
+    def _pairs(self, copy: int) -> Pairs:
+        rule, n_tokens = self._settings.pairs, self._stop - self._start
+        if self._settings.unit == "chunks":
+            return make_pairs(self._sentences, self._documents, n_tokens, rule, seed=self._seed, epoch=copy)
+        pairs = pairs_of_sentences(self._sentences, n_tokens, rule.max_len, seed=self._seed, epoch=copy)
+        return pairs if rule.task == "nsp" else pairs._replace(label=np.full_like(pairs.label, UNLABELLED))
 
     def _copy(self, epoch: int) -> int:
         copies = self._settings.static_copies
@@ -144,9 +157,9 @@ class PairBatches:
         examples = [source.example(position) for source, position in map(self._of, positions)]
         return pack(examples, width=self.context, pad_id=self._pad_id)
 
-    def n_in_pass(self) -> int:
-        """Count the examples of the first pass of the first source."""
-        return self._sources[0].count(0)
+    def n_in_passes(self, n_examples: int) -> int:
+        """Count the examples of as many whole passes over the first source as give so many, one at least."""
+        return self._sources[0].passes(n_examples)
 
     def _of(self, position: int) -> tuple[ExampleSource, int]:
         # Each source takes its share of what those before it leave, as evenly as whole examples allow.

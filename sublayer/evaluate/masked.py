@@ -80,11 +80,16 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Scoring:
-    """What is scored: ``n_examples`` of a pass over a text (None, or more than it has: all), so many in a batch."""
+    """How much is scored, and how much at a time.
+
+    ``n_examples`` of one pass over a text, or all of it where it has fewer; None: whole passes, one or what ``n_pairs``
+    examples take. ``batch_sequences`` are computed at a time, which changes speed and memory only.
+    """
 
     context: int
     batch_sequences: int
     n_examples: int | None = None
+    n_pairs: int = 1
 
 
 @torch.inference_mode()
@@ -124,9 +129,9 @@ def judge_pairs(
     """
     rule = replace(settings.pairs, task=task, alone="drop", negatives="anywhere")
     n_pairs = n_correct = 0
-    if not has_pairs(split, rule):
+    if not (has_pairs(split) and _gives_pairs(split, rule)):
         return Judgement(0, 0)
-    for batch in _batches(encoder, split, replace(settings, pairs=rule), scoring, progress):
+    for batch in _batches(encoder, split, replace(settings, pairs=rule, unit="chunks"), scoring, progress):
         found = says_apart(encoder.sentence_logits(states_at(encoder, batch).firsts))
         is_counted = batch.labels >= 0
         n_pairs += int(is_counted.sum())
@@ -134,12 +139,10 @@ def judge_pairs(
     return Judgement(n_pairs, n_correct)
 
 
-def has_pairs(split: Split, rule: PairRule) -> bool:
-    """Whether the pass over a text that is scored has a pair: sentences may be so long that each fills an example."""
+def has_pairs(split: Split) -> bool:
+    """Whether a document of a text has two sentences."""
     assert split.sentence_starts is not None, "the text was stored as sentences"
-    kept = replace(rule, alone="keep")
-    pairs = make_pairs(split.sentence_starts, split.document_starts, len(split.ids), kept, seed=SEED, epoch=0)
-    return bool((pairs.b_stop > pairs.b_start).any())
+    return len(split.sentence_starts) > len(split.document_starts)
 
 
 def encoder_scores(
@@ -175,6 +178,14 @@ def encoder_scores(
     return scores
 
 
+def _gives_pairs(split: Split, rule: PairRule) -> bool:
+    # Sentences may be so long that each fills an example.
+    assert split.sentence_starts is not None, "the text was stored as sentences"
+    kept = replace(rule, alone="keep")
+    pairs = make_pairs(split.sentence_starts, split.document_starts, len(split.ids), kept, seed=SEED, epoch=0)
+    return bool((pairs.b_stop > pairs.b_start).any())
+
+
 def _batches(
     encoder: Encoder,
     split: Split,
@@ -186,8 +197,9 @@ def _batches(
     # A text may be a single document where that of training is not.
     settings = replace(settings, pairs=replace(settings.pairs, negatives="anywhere"))
     batches = PairBatches(split, settings, context=scoring.context, batch_sequences=scoring.batch_sequences, seed=SEED)
-    # What a second pass repeats says little more, and would pass for independent.
-    n_examples = min(scoring.n_examples or batches.n_in_pass(), batches.n_in_pass())
+    n_examples = batches.n_in_passes(scoring.n_pairs)
+    if scoring.n_examples is not None:
+        n_examples = min(scoring.n_examples, batches.n_in_passes(1))
     was_training = encoder.training
     encoder.eval()
     try:

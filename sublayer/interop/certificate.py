@@ -4,15 +4,20 @@ import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor
 
+from sublayer.config.model import ModelConfig
 from sublayer.errors import CheckpointError
+from sublayer.interop.families import Oracle
+from sublayer.model.cost import need
 from sublayer.model.transformer import Transformer
 
 CERTIFICATE = "certificate.json"
@@ -22,38 +27,75 @@ _FLOAT64_PARAMETERS = 1_000_000_000
 _REFUSED_SHARE = 1e-3
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Random tokens; for encoders also which are real, and each one's segment: the second row is padded."""
+
+    tokens: Int[Tensor, "B T"]
+    mask: Bool[Tensor, "B T"]
+    segments: Int[Tensor, "B T"]
+    is_padded: bool
+
+    @classmethod
+    def draw(cls, config: ModelConfig) -> "Batch":
+        """Draw the batch for a model: always the same for equal sizes."""
+        shape = (_ROWS, min(need(config.max_len), _MAX_TOKENS))
+        tokens = torch.randint(need(config.vocab_size), shape, generator=torch.Generator().manual_seed(_SEED))
+        is_padded = config.kind == "encoder"
+        lengths = torch.tensor([shape[1], (shape[1] + 1) // 2 if is_padded else shape[1]])[:, None]
+        places = torch.arange(shape[1])
+        return cls(tokens, places < lengths, ((places >= lengths // 2) & (places < lengths)).long(), is_padded)
+
+    def ours(self, model: Transformer) -> dict[str, Tensor]:
+        """Give a model's outputs."""
+        output = model(self.tokens, self.mask, self.segments) if self.is_padded else model(self.tokens)
+        return {"logits": output.logits, "sentence_logits": output.sentence_logits}
+
+    def theirs(self, oracle: Any) -> Any:
+        """Give the outputs of a model of transformers."""
+        if not self.is_padded:
+            return oracle(self.tokens)
+        return oracle(self.tokens, attention_mask=self.mask.long(), token_type_ids=self.segments)
+
+    def kept(self, logits: Tensor) -> Tensor:
+        """Leave out padded places, whose logits mean nothing."""
+        return logits[self.mask] if logits.dim() == 3 else logits
+
+
 @torch.inference_mode()
-def certify(model: Transformer, folder: Path) -> dict[str, Any]:
-    """Compare a model's logits with those of transformers' GPT-2 on the HuggingFace folder, for random tokens.
+def certify(model: Transformer, folder: Path, oracle: Oracle) -> dict[str, Any]:
+    """Compare a model's logits with those of a class of transformers on the HuggingFace folder, for random tokens.
 
-    The certificate holds the largest absolute difference in float64 and float32 beside the largest logit; where
-    transformers is not installed it says that nothing was compared. Models of more than a billion parameters are
-    compared in float32 alone.
+    An encoder's tokens are of both segments, one row of them padded, and all of its heads are compared. The certificate
+    holds the largest absolute difference in float64 and float32 beside the largest logit; where transformers is not
+    installed it says that nothing was compared. Models of more than a billion parameters are compared in float32 alone.
 
-    Raises CheckpointError where the two differ by more than a thousandth of the largest logit (or of 1).
+    Raises CheckpointError where a head's differ by more than a thousandth of its largest logit (or of 1).
     """
     if find_spec("transformers") is None:
         return {"checked": False, "reason": "transformers is not installed"}
     transformers: Any = import_module("transformers")
-    config = model.config
-    assert config.vocab_size is not None and config.max_len is not None, "the config is not resolved"
-    shape = (_ROWS, min(config.max_len, _MAX_TOKENS))
-    tokens = torch.randint(config.vocab_size, shape, generator=torch.Generator().manual_seed(_SEED))
+    with _quiet():
+        reader = getattr(transformers, oracle.name)
+        theirs = reader.from_pretrained(folder, local_files_only=True, use_safetensors=True).eval()
+    batch = Batch.draw(model.config)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     dtypes = [torch.float64, torch.float32] if n_parameters <= _FLOAT64_PARAMETERS else [torch.float32]
     differences: dict[str, float] = {}
     largest = 0.0
     for dtype in dtypes:
-        expected = _oracle_logits(folder, tokens, dtype)
-        found = copy.deepcopy(model).to(device="cpu", dtype=dtype).eval()(tokens).logits
-        largest = max(1.0, float(expected.abs().max()))
-        differences[str(dtype).removeprefix("torch.")] = _check(float((found - expected).abs().max()), largest)
+        output = batch.theirs(theirs.to(dtype))
+        expected = {ours: getattr(output, name) for name, ours in oracle.outputs.items()}
+        found = batch.ours(copy.deepcopy(model).to(device="cpu", dtype=dtype).eval())
+        compared = [_compare(batch.kept(found[name]), batch.kept(logits)) for name, logits in expected.items()]
+        differences[str(dtype).removeprefix("torch.")] = max(compared)
+        largest = max(float(batch.kept(logits).abs().max()) for logits in expected.values())
     return {
         "checked": True,
         "against": f"transformers {transformers.__version__}",
-        "tokens": {"rows": shape[0], "length": shape[1], "seed": _SEED},
+        "tokens": {"rows": batch.tokens.shape[0], "length": batch.tokens.shape[1], "seed": _SEED},
         "largest_difference": differences,
-        "largest_logit": float(expected.abs().max()),
+        "largest_logit": largest,
     }
 
 
@@ -68,21 +110,14 @@ def describe(certificate: Mapping[str, Any]) -> str:
     )
 
 
-def _check(difference: float, largest: float) -> float:
+def _compare(found: Tensor, expected: Tensor) -> float:
+    difference, largest = float((found - expected).abs().max()), max(1.0, float(expected.abs().max()))
     if not difference <= _REFUSED_SHARE * largest:
         raise CheckpointError(
             f"the model's logits differ from transformers' by {difference:.3g} (largest logit {largest:.3g}): "
             "it was not written"
         )
     return difference
-
-
-def _oracle_logits(folder: Path, tokens: Tensor, dtype: torch.dtype) -> Tensor:
-    transformers: Any = import_module("transformers")
-    with _quiet():
-        oracle = transformers.GPT2LMHeadModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-        logits: Tensor = oracle.to(dtype).eval()(tokens).logits
-    return logits
 
 
 @contextmanager

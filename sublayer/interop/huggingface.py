@@ -1,4 +1,4 @@
-"""GPT-2 in and out of HuggingFace folders, each time with a certificate of the largest difference of logits."""
+"""Models in and out of HuggingFace folders, each time with a certificate of the largest difference of logits."""
 
 import json
 from pathlib import Path
@@ -8,18 +8,19 @@ import torch
 
 from sublayer.errors import CheckpointError
 from sublayer.interop.certificate import CERTIFICATE, certify
-from sublayer.interop.gpt2_config import read_config, write_config
-from sublayer.interop.gpt2_folder import (
+from sublayer.interop.families import family_for, family_of
+from sublayer.interop.folder import (
     CONFIG,
     check_new,
     new_folder,
-    read_json,
+    read_content,
     read_tensors,
     write_folder,
     write_json,
 )
-from sublayer.interop.gpt2_tokenizer import read_tokenizer, tokenizer_files
-from sublayer.interop.gpt2_weights import read_weights, write_weights
+from sublayer.interop.folder_tokenizer import read_tokenizer
+from sublayer.interop.pairs import read_pairs, strip_prefix, write_pairs
+from sublayer.interop.written_out import write_out
 from sublayer.model.build import compose
 from sublayer.model.cost import need
 from sublayer.model.saved import save_model
@@ -27,7 +28,7 @@ from sublayer.model.transformer import Transformer
 
 
 def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
-    """Turn a HuggingFace folder of a GPT-2 language model into a new model folder and return its certificate.
+    """Turn a HuggingFace folder of GPT-2, BERT or ALBERT into a new model folder and return its certificate.
 
     The tokenizer comes along where the folder has one. Weights in float16 or bfloat16 become float32, which is exact.
     Raises CheckpointError where the folder is damaged or cannot be represented, ConfigError where ``out`` exists.
@@ -35,37 +36,51 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder: name one with {CONFIG} and model.safetensors")
     check_new(out)
-    model = read_gpt2(folder)
-    certificate = certify(model, folder)
-    files = {} if model.tokenizer is None else {"tokenizer.json": model.tokenizer.serialize()}
-    files[CERTIFICATE] = json.dumps(certificate, indent=2).encode() + b"\n"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    save_model(out, model, files)
+    model = read_huggingface(folder)
+    certificate = certify(model, folder, family_of(read_content(folder / CONFIG)).oracle(model.config))
+    save_imported(model, out, certificate)
     return certificate
 
 
-def read_gpt2(folder: Path) -> Transformer:
-    """Read the GPT-2 language model of a HuggingFace folder, in evaluation mode, with its tokenizer if it has one."""
-    config = read_config(read_json(folder / CONFIG))
+def read_huggingface(folder: Path) -> Transformer:
+    """Read the model of a HuggingFace folder, in evaluation mode, with its tokenizer if it has one."""
+    content = read_content(folder / CONFIG)
+    family = family_of(content)
+    found = family.prepare(content, strip_prefix(read_tensors(folder), family.prefix))
+    config = family.read_config(content, found)
     with torch.device("meta"):
         model = compose(config)
-    model.load_state_dict(read_weights(read_tensors(folder), config), assign=True)
+    model.load_state_dict(read_pairs(found, family.pairs(config), config, title=family.title), assign=True)
     model.tokenizer = read_tokenizer(folder, vocab_size=need(config.vocab_size))
     return model.eval()
 
 
-def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
-    """Write a model as a new HuggingFace folder that transformers loads as GPT-2, and return its certificate.
+def save_imported(model: Transformer, out: Path, certificate: dict[str, Any]) -> None:
+    """Write a model folder with its tokenizer, if the model has one, and its certificate."""
+    files = {} if model.tokenizer is None else {"tokenizer.json": model.tokenizer.serialize()}
+    files[CERTIFICATE] = json.dumps(certificate, indent=2).encode() + b"\n"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    save_model(out, model, files)
 
-    Raises ConfigError, naming every field that GPT-2's class cannot represent, and where ``out`` exists.
+
+def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
+    """Write a model as a new HuggingFace folder that transformers loads, and return its certificate.
+
+    Decoders become GPT-2, encoders BERT or ALBERT. Raises ConfigError, naming every field that those classes cannot
+    represent, and where ``out`` exists.
     """
     check_new(out)
     tokenizer = model.tokenizer
-    config = write_config(model.config, end_id=None if tokenizer is None else tokenizer.end_id)
+    family = family_for(model.config)
+    full, weights = write_out(model.state_dict(), model.config, family.written_out(model.config))
+    tensors = {
+        name if name.startswith(family.heads) else family.prefix + name: tensor
+        for name, tensor in write_pairs(weights, family.pairs(full)).items()
+    }
     with new_folder(out) as partial:
-        write_folder(partial, config, write_weights(model.state_dict(), model.config))
-        for name, content in tokenizer_files(tokenizer, max_len=need(model.config.max_len)).items():
+        write_folder(partial, family.write_config(full, tokenizer), tensors)
+        for name, content in family.tokenizer_files(tokenizer, max_len=need(full.max_len)).items():
             (partial / name).write_bytes(content)
-        certificate = certify(model, partial)
+        certificate = certify(model, partial, family.oracle(full))
         write_json(partial / CERTIFICATE, certificate)
     return certificate

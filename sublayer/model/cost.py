@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from sublayer.config.block import Entry
 from sublayer.config.model import ModelConfig
-from sublayer.config.objective import NEXT_TOKEN, MaskedObjective, ObjectiveConfig
-from sublayer.config.resolve import GATED, entries, is_factorised
+from sublayer.config.objective import NEXT_TOKEN, CausalObjective, ObjectiveConfig
+from sublayer.config.resolve import GATED, embedding_width, entries, is_factorised
 
 
 @dataclass(frozen=True)
@@ -17,61 +17,80 @@ class Parameters:
     """How many parameters a model has, by what is counted.
 
     ``total`` is unique, as saved; ``training`` adds the heads that only training needs; ``non_embedding`` is ``total``
-    without token and position tables (an untied output matrix stays); ``executed`` counts the weights of blocks that
-    share them once per executed block (a tied token table counts once).
+    without tables of tokens, positions and segments (an untied output matrix stays); ``executed`` counts the weights of
+    blocks that share them once per executed block (a tied token table counts once). Papers differ in what of an encoder
+    they count: ``encoder`` has neither pooler nor heads, ``with_pooler`` no heads, ``with_heads`` is all of it.
     """
 
     total: int
     training: int
     non_embedding: int
     executed: int
+    encoder: int | None = None
+    with_pooler: int | None = None
+    with_heads: int | None = None
 
 
 def count_parameters(config: ModelConfig, objective: ObjectiveConfig = NEXT_TOKEN) -> Parameters:
     """Count the parameters that the built model has, and those that an objective adds in training."""
-    tables = _token_table(config) + _position_tables(config)
-    outside_blocks = _projection(config) + _final_norm(config) + _output(config)
+    tables = _token_table(config) + _position_tables(config) + _segment_table(config)
+    around_blocks = _embedding_norm(config) + _projection(config) + _final_norm(config)
+    pooler, heads = _pooler(config), _output(config) + _sentence_head(config)
     block = entries(config)
     unique = sum(n_copies(config, entry) * entry_parameters(config, entry) for entry in block)
     executed = sum(config.n_layers * entry_parameters(config, entry) for entry in block)
-    total = tables + outside_blocks + unique
+    body = tables + around_blocks + unique
+    total = body + pooler + heads
+    is_encoder = config.kind == "encoder"
     return Parameters(
         total=total,
         training=total + sum(n_classifiers(config, objective)) * _classifier(config),
         non_embedding=total - tables,
-        executed=tables + outside_blocks + executed,
+        executed=total - unique + executed,
+        encoder=body if is_encoder else None,
+        with_pooler=body + pooler if is_encoder else None,
+        with_heads=total if is_encoder else None,
     )
 
 
 def n_classifiers(config: ModelConfig, objective: ObjectiveConfig) -> tuple[int, ...]:
     """Count the training-only classifiers of each executed block, first to last."""
-    if isinstance(objective, MaskedObjective):
+    if not isinstance(objective, CausalObjective):
         return (0,) * config.n_layers
     below = objective.targets if objective.auxiliary == "layers" else 0
     return (*[below] * (config.n_layers - 1), objective.targets - 1)
+
+
+def n_predicting(objective: ObjectiveConfig, context: int) -> int:
+    """Count the places of a window of ``context`` tokens that predict a token."""
+    if isinstance(objective, CausalObjective):
+        return context if objective.positions == "all" else 1
+    n_hidden = max(1, round(objective.mask_share * context))
+    return min(n_hidden, objective.mask_most or n_hidden) + objective.predict_first
+
+
+def judges_pairs(config: ModelConfig, objective: ObjectiveConfig) -> bool:
+    """Tell whether the sentence head has a loss; objectives that do not know of it leave it to the model."""
+    is_asked = isinstance(objective, CausalObjective) or objective.sentence != "none"
+    return config.sentence_classes > 0 and is_asked
 
 
 def flops_per_token(config: ModelConfig, context: int, objective: ObjectiveConfig = NEXT_TOKEN) -> int:
     """Count the floating-point operations of training on one token: forward and backward, three forward passes.
 
     A multiply-add is two. Counted: every matrix product, at the width it runs, once per executed block; attention over
-    ``context`` tokens, half of it, for a query sees half the keys on average; losses that stop on the way, by their
-    mean over the run. Not counted: lookups, biases, norms, activations, softmax, rotations, dropout, the optimizer.
+    ``context`` tokens (of a decoder half of it, for a query sees half the keys on average); the heads where they
+    predict, pooler and sentence head once per window; losses that stop on the way, by their mean over the run. Not
+    counted: lookups, biases, norms, activations, softmax, rotations, dropout, the optimizer.
     """
     d_model, d_embed = config.d_model, need(config.d_embed)
     block = sum(_entry_products(config, entry, context) for entry in entries(config))
     projection = d_model * d_embed if is_factorised(config) else 0
     classifiers = _mean_classifiers(config, objective) * need(config.vocab_size) * d_model
-    output = projection + need(config.vocab_size) * d_embed + classifiers
-    share = predicting_share(objective, context)
-    return round(3 * 2 * (config.n_layers * block + projection + share * output))
-
-
-def predicting_share(objective: ObjectiveConfig, context: int) -> float:
-    """Give the share of a window's positions that have a loss."""
-    if isinstance(objective, MaskedObjective):
-        return objective.mask_share
-    return 1.0 if objective.positions == "all" else 1.0 / context
+    to_embedding = d_model * d_embed if has_head_projection(config) else 0
+    output = to_embedding + need(config.vocab_size) * d_embed + classifiers
+    per_window = n_predicting(objective, context) * output + _sentence_products(config, objective)
+    return round(3 * 2 * (config.n_layers * block + projection + per_window / context))
 
 
 def entry_parameters(config: ModelConfig, entry: Entry) -> int:
@@ -91,6 +110,11 @@ def n_copies(config: ModelConfig, entry: Entry) -> int:
     return config.n_layers
 
 
+def has_head_projection(config: ModelConfig) -> bool:
+    """Whether a linear map to the width of the output matrix stands before it."""
+    return config.head == "transform" or is_factorised(config)
+
+
 def need(value: int | None) -> int:
     """Give the value of a derived field, which a resolved config has."""
     assert value is not None, "the config is not resolved: call resolve_model first"
@@ -99,9 +123,9 @@ def need(value: int | None) -> int:
 
 def _mean_classifiers(config: ModelConfig, objective: ObjectiveConfig) -> float:
     """Count the training-only classifiers that an optimizer step has, on average over the run."""
-    *below, last = n_classifiers(config, objective)
-    if isinstance(objective, MaskedObjective):
+    if not isinstance(objective, CausalObjective):
         return 0.0
+    *below, last = n_classifiers(config, objective)
     shares = (objective.auxiliary_stop * layer / config.n_layers for layer in range(1, config.n_layers))
     return float(last) + sum(n * share for n, share in zip(below, shares, strict=True))
 
@@ -110,10 +134,17 @@ def _classifier(config: ModelConfig) -> int:
     return need(config.vocab_size) * (config.d_model + 1)
 
 
+def _sentence_products(config: ModelConfig, objective: ObjectiveConfig) -> int:
+    if not judges_pairs(config, objective):
+        return 0
+    return (config.d_model**2 if config.pooler == "tanh" else 0) + config.d_model * config.sentence_classes
+
+
 def _entry_products(config: ModelConfig, entry: Entry, context: int) -> int:
     d_heads, d_ff = config.n_heads * need(config.d_head), need(config.d_ff)
     if entry.name == "attention":
-        return 4 * config.d_model * d_heads + d_heads * context  # q, k, v, o; scores and weighted values, half of each
+        products = 2 if config.kind == "encoder" else 1  # scores and weighted values, of a decoder half of each
+        return 4 * config.d_model * d_heads + products * d_heads * context  # q, k, v, o first
     return (3 if entry.variant in GATED else 2) * config.d_model * d_ff
 
 
@@ -121,8 +152,8 @@ def _linear(config: ModelConfig, d_in: int, d_out: int) -> int:
     return d_in * d_out + (d_out if config.bias else 0)
 
 
-def _norm(config: ModelConfig) -> int:
-    return {"layer": 2, "rms": 1, "none": 0}[config.norm] * config.d_model
+def _norm(config: ModelConfig, width: int | None = None) -> int:
+    return {"layer": 2, "rms": 1, "none": 0}[config.norm] * (width or config.d_model)
 
 
 def _final_norm(config: ModelConfig) -> int:
@@ -134,8 +165,18 @@ def _token_table(config: ModelConfig) -> int:
 
 
 def _position_tables(config: ModelConfig) -> int:
-    tables = {"learned": 1, "learned-per-layer": config.n_layers}.get(config.positions, 0)
-    return tables * need(config.max_len) * config.d_model
+    further = {"learned": 0, "learned-per-layer": config.n_layers - 1}.get(config.positions)
+    if further is None:
+        return 0
+    return need(config.max_len) * (embedding_width(config) + further * config.d_model)
+
+
+def _segment_table(config: ModelConfig) -> int:
+    return {"none": 0, "second": 1, "both": 2}[config.segments] * embedding_width(config)
+
+
+def _embedding_norm(config: ModelConfig) -> int:
+    return _norm(config, embedding_width(config)) if config.embedding_norm else 0
 
 
 def _projection(config: ModelConfig) -> int:
@@ -143,6 +184,15 @@ def _projection(config: ModelConfig) -> int:
 
 
 def _output(config: ModelConfig) -> int:
-    down = _linear(config, config.d_model, need(config.d_embed)) if is_factorised(config) else 0
+    down = _linear(config, config.d_model, need(config.d_embed)) if has_head_projection(config) else 0
+    norm = _norm(config, need(config.d_embed)) if config.head == "transform" else 0
     matrix = 0 if config.tie_embeddings else _token_table(config)
-    return down + matrix + (need(config.vocab_size) if config.head_bias else 0)
+    return down + norm + matrix + (need(config.vocab_size) if config.head_bias else 0)
+
+
+def _pooler(config: ModelConfig) -> int:
+    return config.d_model * (config.d_model + 1) if config.pooler == "tanh" else 0
+
+
+def _sentence_head(config: ModelConfig) -> int:
+    return config.sentence_classes * (config.d_model + 1)

@@ -58,7 +58,8 @@ def pair_settings(objective: MaskedObjective, tokenizer: Tokenizer, *, context: 
         counts=objective.mask_base,
         predicts_first=objective.predict_first,
     )
-    return PairSettings(pairs, masks, _vocabulary(objective, tokenizer), objective.static_copies)
+    vocabulary = _vocabulary(objective, tokenizer)
+    return PairSettings(pairs, masks, vocabulary, unit=objective.pairs, static_copies=objective.static_copies)
 
 
 def _vocabulary(objective: MaskedObjective, tokenizer: Tokenizer) -> MaskVocabulary:

@@ -19,14 +19,15 @@ def collect_arm(runs: ArmRuns, model: ModelConfig, metrics: Sequence[Metric], *,
     """Put the runs of one arm into its result; ``steps`` are those that it was given, the first metric decides."""
     metric, *others = metrics
     finished = {seed: outcome for seed, outcome in runs.outcomes.items() if outcome.test is not None}
+    values = _values(finished, metric)
     records = [outcome.record for outcome in finished.values() if outcome.record is not None]
     recipe = runs.settled.loaded.recipe
     objective, context = recipe.objective, recipe.data.context
     return ArmResult(
         name=runs.settled.arm.name,
         parameters=asdict(count_parameters(model, objective)),
-        seeds=tuple(finished),
-        values=tuple(float((outcome.test or {})[metric.name]) for outcome in finished.values()),
+        seeds=tuple(values),
+        values=tuple(values.values()),
         costs=Costs(
             flops_per_token=flops_per_token(model, context, objective),
             steps=steps,

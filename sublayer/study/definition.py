@@ -41,19 +41,23 @@ class Study:
     metric: str | None = None
 
 
-class ScaleTable(Table):
-    """``[scale.paper]`` or ``[scale.cpu]``: the recipe that all arms start from, and settings laid over it."""
-
-    recipe: str
-    set: dict[str, Any] = Field(default_factory=dict)
-
-
 class ArmTable(Table):
     """One of ``[[arms]]``: a name, what sets it apart, and the arm that it is compared with, if not the first."""
 
     name: str = Field(min_length=1)
     against: str | None = None
     set: dict[str, Any] = Field(default_factory=dict)
+
+
+class ScaleTable(Table):
+    """``[scale.paper]`` or ``[scale.cpu]``: the recipe that all arms start from, and settings laid over it.
+
+    ``[[scale.cpu.arms]]`` are arms of this scale alone, for a study that has no ``[[arms]]`` of all scales.
+    """
+
+    recipe: str
+    set: dict[str, Any] = Field(default_factory=dict)
+    arms: list[ArmTable] | None = Field(None, min_length=2)
 
 
 class StudyFile(Table):
@@ -65,7 +69,11 @@ class StudyFile(Table):
     metric: str | None = None
     seeds: int | None = Field(None, ge=2)
     scale: dict[Scale, ScaleTable] = Field(min_length=1)
-    arms: list[ArmTable] = Field(min_length=2)
+    arms: list[ArmTable] | None = Field(None, min_length=2)
+
+    def arms_of(self, scale: Scale) -> list[ArmTable]:
+        """Give the arms of a scale: its own, or those of all scales."""
+        return self.scale[scale].arms or self.arms or []
 
 
 def load_study(
@@ -95,11 +103,12 @@ def shipped_studies() -> tuple[str, ...]:
 
 
 def find_study(source: str) -> Path | None:
-    """Find a study by shipped name or by path of a file that has ``arms``; None for anything else."""
+    """Find a study by shipped name or by path of a file that has ``arms`` or scales; None for anything else."""
     if source in shipped_studies():
         return SHIPPED / f"{source}.toml"
     path = Path(source)
-    return path if path.suffix == ".toml" and path.is_file() and "arms" in read_toml(path) else None
+    is_study = path.suffix == ".toml" and path.is_file() and not read_toml(path).keys().isdisjoint(("arms", "scale"))
+    return path if is_study else None
 
 
 def _load_recipe(source: str, overrides: Overrides) -> LoadedRecipe:
@@ -120,7 +129,7 @@ def _read_study(path: Path, overrides: Overrides, scale: Scale | None) -> Study:
     base = _base(path, file.scale[scale], overrides)
     given = override_layer(overrides, "command line").values
     arms = []
-    for table in file.arms:
+    for table in file.arms_of(scale):
         settings = flatten(table.set)
         for key in given.keys() & settings.keys():
             raise ConfigError(f"{key} is what the arms of {path.stem} differ in: leave out {key}={show(given[key])}")
@@ -133,7 +142,7 @@ def _read_study(path: Path, overrides: Overrides, scale: Scale | None) -> Study:
         file.match,
         file.seeds,
         tuple(arms),
-        against=_against(path, file.arms),
+        against=_against(path, file.arms_of(scale)),
         metric=file.metric,
     )
 
@@ -171,8 +180,13 @@ def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _validated(path: Path) -> StudyFile:
     try:
-        return StudyFile.model_validate(read_toml(path))
+        file = StudyFile.model_validate(read_toml(path))
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in detail["loc"])
         raise ConfigError(f"study {path}: {place}: {detail['msg']}") from None
+    for scale, table in file.scale.items():
+        if (file.arms is None) == (table.arms is None):
+            number = "no arms" if table.arms is None else "arms twice"
+            raise ConfigError(f"study {path}: scale {scale} has {number}: give [[arms]] or [[scale.{scale}.arms]]")
+    return file

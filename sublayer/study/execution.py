@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.layers import LoadedRecipe, vary
-from sublayer.config.objective import MaskedObjective
+from sublayer.config.objective import MaskedObjective, ObjectiveConfig
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import TrainingError
@@ -63,6 +63,18 @@ class _Queue:
         return f"[{self.started}/{self.total}{eta}] {arm}, seed {seed}: "
 
 
+@dataclass(frozen=True)
+class _Examples:
+    """What hidden tokens and pairs every arm is scored on: the baseline's, where the vocabulary is its own too."""
+
+    objective: ObjectiveConfig
+    fingerprint: str
+
+    def of(self, recipe: Recipe, data: Data) -> Recipe:
+        is_same = data.tokenizer.fingerprint == self.fingerprint
+        return recipe.model_copy(update={"objective": self.objective}) if is_same else recipe
+
+
 def run_arms(
     folder: StudyFolder,
     settled: Sequence[Settled],
@@ -74,10 +86,11 @@ def run_arms(
 ) -> list[ArmRuns]:
     """Train what is not yet trained: every trial of every arm on seed 0, then the chosen ones on the other seeds.
 
-    ``data`` is each arm's. A run that fails is kept as a failure and stops nothing; trained runs keep their model, not
-    their checkpoints.
+    ``data`` is each arm's; encoders are scored on the pairs and masks of the first arm's objective. A run that fails is
+    kept as a failure and stops nothing; trained runs keep their model, not their checkpoints.
     """  # fmt: skip
     queue = _Queue(len(settled) * (len(trials) + n_seeds - 1))
+    examples = _Examples(settled[0].loaded.recipe.objective, data[settled[0].arm.name].tokenizer.fingerprint)
 
     def run(position: int, trial: Trial, seed: int) -> Outcome:
         arm = settled[position]
@@ -85,7 +98,7 @@ def run_arms(
         loaded = vary(trial.of(arm.loaded), {"train.seed": seed}, origin=ORIGIN)
         label = queue.label(" ".join(filter(None, (arm.arm.name, trial.name))), seed)
         begun = time.monotonic()
-        outcome = _run(path, loaded, data[arm.arm.name], label=label, device=device)
+        outcome = _run(path, loaded, data[arm.arm.name], examples, label=label, device=device)
         if time.monotonic() - begun > 1.0:
             queue.seconds.append(time.monotonic() - begun)
         return outcome
@@ -120,7 +133,9 @@ def score_test(run: Path, data: Data, recipe: Recipe, *, device: str | None) -> 
     return {"loss": likelihood.loss, "bits_per_byte": likelihood.bits_per_byte, "tokens": likelihood.tokens}
 
 
-def _run(path: Path, loaded: LoadedRecipe, data: Data, *, label: str, device: str | None) -> Outcome:
+def _run(
+    path: Path, loaded: LoadedRecipe, data: Data, examples: _Examples, *, label: str, device: str | None
+) -> Outcome:
     failure = _read(path / _FAILURE)
     if failure is not None:
         return Outcome(path, failure=str(failure["message"]))
@@ -131,7 +146,7 @@ def _run(path: Path, loaded: LoadedRecipe, data: Data, *, label: str, device: st
         return Outcome(path, failure=str(error))
     test = _read(path / _TEST)
     if test is None:
-        test = score_test(path, data, loaded.recipe, device=device)
+        test = score_test(path, data, examples.of(loaded.recipe, data), device=device)
         write_json(path / _TEST, test)
     shutil.rmtree(path / "checkpoints", ignore_errors=True)
     return Outcome(path, record, test)

@@ -10,7 +10,8 @@ from sublayer.config.resolve import resolve_model
 from sublayer.config.train import TrainConfig
 from sublayer.errors import ConfigError
 from sublayer.model.cost import count_parameters
-from sublayer.model.memory import FLOAT32_BYTES, Memory, Pass, optimizer_states, training_memory
+from sublayer.model.memory import Memory, optimizer_states, training_memory
+from sublayer.model.passes import FLOAT32_BYTES, Pass
 from sublayer.study.resources import PROGRAM_BYTES, Resources
 
 _BESIDES_NEWEST = 3

@@ -9,8 +9,10 @@ import torch
 
 from sublayer.config.cores import cores
 from sublayer.config.length import batch_sequences, resolve_optimizer, resolve_train
+from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
+from sublayer.data.batches import Batches
 from sublayer.data.characters import ByteTokenizer
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
@@ -20,6 +22,7 @@ from sublayer.objective.batching import make_batches
 from sublayer.objective.build import build_objective
 from sublayer.study.fitting import fits_memory
 from sublayer.study.plan import Sized, StepTime
+from sublayer.study.random_pairs import RandomPairs
 from sublayer.study.resources import Resources
 from sublayer.train.allocator import allocate_for
 from sublayer.train.distributed import World
@@ -122,12 +125,19 @@ def train_step(recipe: Recipe, vocab_size: int, device: torch.device) -> TrainSt
     train = resolve_train(recipe, steps=_STEPS, valid_tokens=context, is_gpu=device.type == "cuda", threads=threads)
     optimizer = resolve_optimizer(recipe.optimizer.model_copy(update={"warmup_steps": 1}), steps=_STEPS)
     resolved = recipe.model_copy(update={"model": config, "train": train, "optimizer": optimizer})
+    objective = build_objective(build(config, seed=0), recipe.objective).to(device)
+    batches = _random_batches(resolved, vocab_size)
+    return TrainStep(resolved, objective, batches, device=device, world=World(rank=0, size=1))
+
+
+def _random_batches(recipe: Recipe, vocab_size: int) -> Batches:
+    context, n_sequences = recipe.data.context, batch_sequences(recipe)
+    if isinstance(recipe.objective, MaskedObjective):
+        return RandomPairs(recipe.objective, vocab_size, context, n_sequences)
     ids = np.random.Generator(np.random.Philox(0)).integers(vocab_size, size=64 * (context + 1))
     starts = np.zeros(1, dtype=np.int64)
     split = Split("train", TokenStore(ids, starts, starts, len(ids), "", is_lossless=True), ByteTokenizer(), ("",))
-    objective = build_objective(build(config, seed=0), recipe.objective).to(device)
-    batches = make_batches(resolved, split)
-    return TrainStep(resolved, objective, batches, device=device, world=World(rank=0, size=1))
+    return make_batches(recipe, split)
 
 
 def _timed(take_step: Callable[[int], object], step: int, device: torch.device) -> float:

@@ -13,7 +13,7 @@ from sublayer.config.resolve import resolve_model
 from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError
 from sublayer.model.cost import Parameters, count_parameters, flops_per_token
-from sublayer.model.memory import FLOAT32_BYTES
+from sublayer.model.passes import FLOAT32_BYTES
 from sublayer.study.arms import Arm
 from sublayer.study.definition import DEFAULT_SEEDS, Study
 from sublayer.study.fitting import batches, fits_disk, fits_memory, run_disk, smallest_change, step_memory

@@ -11,6 +11,7 @@ from sublayer.plot import palette
 from sublayer.study import wording
 from sublayer.study.figures import AXES, draw_curves, draw_seeds, looks
 from sublayer.study.results import ArmResult, Further, Results
+from sublayer.study.shown import shown
 from sublayer.study.statistics import Difference
 
 
@@ -53,6 +54,7 @@ class Forest:
 
 def render_report(results: Results) -> str:
     """Render the report as HTML; equal results give equal text."""
+    results = shown(results)
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 

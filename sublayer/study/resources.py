@@ -10,7 +10,7 @@ from pathlib import Path
 from sublayer.config.cores import cores
 from sublayer.config.recipe import Recipe
 from sublayer.errors import ConfigError
-from sublayer.model.memory import DeviceKind, Precision
+from sublayer.model.passes import DeviceKind, Precision
 
 PROGRAM_BYTES = 400 << 20
 """Resident memory of a process that has loaded torch and nothing else."""

@@ -49,7 +49,7 @@ class ArmResult:
     """
 
     name: str
-    parameters: Mapping[str, int]
+    parameters: Mapping[str, int | None]
     seeds: tuple[int, ...]
     values: tuple[float, ...]
     costs: Costs

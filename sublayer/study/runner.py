@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from sublayer.config.layers import LoadedRecipe
 from sublayer.config.paths import anchored
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
-from sublayer.errors import ConfigError, TrainingError
+from sublayer.errors import ConfigError, DataError, TrainingError
+from sublayer.evaluate.masked import has_pairs
 from sublayer.run import measure_step
 from sublayer.session import Place, prepare_data, resolve
 from sublayer.study.budget import Measures, Settled, arm_model, arm_steps, settle
@@ -20,7 +21,9 @@ from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Scale, Study, lo
 from sublayer.study.execution import ArmRuns, run_arms
 from sublayer.study.folder import Request, StudyFolder
 from sublayer.study.match import Rule
-from sublayer.study.metrics import study_metrics
+from sublayer.study.metrics import PAIR_METRICS, study_metrics
+from sublayer.study.notes import make_notes
+from sublayer.study.one_tokenizer import with_one_tokenizer
 from sublayer.study.report import write_report
 from sublayer.study.results import REPORT, RESULTS, Further, Reproduction, Results, results_to_json, write_json
 from sublayer.study.statistics import Difference, Metric, compare_arms
@@ -80,12 +83,16 @@ def run_study(source: str, overrides: Overrides, options: Options) -> tuple[Resu
     folder.check()
     measures = _Measured(options.device)
     with folder.held():
+        study = replace(study, arms=with_one_tokenizer(study.arms, measures.data, folder.path))
         data = {arm.name: measures.data(anchored(arm.loaded.recipe)) for arm in study.arms}
+        _check_pairs(study, data)
         settled = _settle(folder, study, rule, measures, data[study.arms[0].name].checksums)
         runs = run_arms(folder, settled, trials, data, n_seeds=n_seeds, device=options.device)
         folder.add_report(n_seeds)
         command = _command(source, overrides, options)
-        results = _results(study, rule, n_seeds, runs, measures, notes=_notes(folder, data), command=command)
+        results = _results(
+            study, rule, n_seeds, runs, measures, notes=make_notes(folder.reported_seeds(), data), command=command
+        )
         report = folder.path / REPORT
         write_report(results, report)
         write_json(folder.path / RESULTS, results_to_json(results, report))
@@ -134,6 +141,13 @@ def _check(study: Study, n_seeds: int) -> None:
         )
     if study.arms[0].loaded.origins.get("train.seed") == "command line":
         raise ConfigError("train.seed has no effect on a comparison: its seeds are 0 to N - 1, with --seeds N")
+
+
+def _check_pairs(study: Study, data: Mapping[str, Data]) -> None:
+    if study.metric in PAIR_METRICS:
+        for arm in study.arms:
+            if not has_pairs(data[arm.name].test):
+                raise DataError(f"metric = {study.metric}: no document of the test split has two sentences")
 
 
 def _folder(out: Path | None, name: str, request: Request) -> StudyFolder:
@@ -189,25 +203,9 @@ def _results(
         further=tuple(
             Further(metric, differences(metric, {arm.name: arm.further[metric.name] for arm in arms}))
             for metric in metrics[1:]
+            if any(arm.further[metric.name] for arm in arms)
         ),
     )
-
-
-def _notes(folder: StudyFolder, data: Mapping[str, Data]) -> tuple[str, ...]:
-    notes = []
-    looks = folder.reported_seeds()
-    if len(looks) > 1:
-        notes.append(
-            f"This study was reported with {', '.join(map(str, looks))} seeds in turn. The intervals assume that the "
-            "number of seeds was chosen beforehand: a verdict that came with added seeds is less sure than it says."
-        )
-    lossy = [name for name, each in data.items() if not each.test.store.is_lossless]
-    if lossy:
-        notes.append(
-            f"The tokenizer of {', '.join(lossy)} does not keep every byte of the text: bits per byte leave out what "
-            "it loses."
-        )
-    return tuple(notes)
 
 
 def _command(source: str, overrides: Overrides, options: Options) -> str:

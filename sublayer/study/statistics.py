@@ -19,11 +19,23 @@ MOST_SEEDS = 1000
 
 @dataclass(frozen=True)
 class Metric:
-    """What is compared, and which direction is good."""
+    """What is compared, and which direction is good.
+
+    People read values times ``factor``, with at least so many ``decimals``, under ``label``, and differences in
+    ``unit`` (the label, where there is none); files keep them as they are.
+    """
 
     name: str
     label: str
     is_lower_better: bool
+    unit: str = ""
+    factor: float = 1.0
+    decimals: int = 3
+
+    @property
+    def difference(self) -> str:
+        """The unit of differences."""
+        return self.unit or self.label
 
 
 @dataclass(frozen=True)

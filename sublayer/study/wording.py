@@ -2,16 +2,17 @@
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sublayer.study.results import ArmResult, Further, Results
-from sublayer.study.statistics import Difference, Verdict
+from sublayer.study.shown import shown
+from sublayer.study.statistics import Difference, Metric, Verdict
 
 MINUS = "\N{MINUS SIGN}"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 DASH = "\N{EN DASH}"
 
-_FURTHER_DECIMALS = 3
 FEW = 4  # arms that a headline can name
 
 EQUAL = {"parameters": "at equal parameters", "flops": "at equal operations", "time": "at equal time"}
@@ -42,6 +43,7 @@ class Statement:
 
 def statements(results: Results) -> list[Statement]:
     """Say each comparison in a sentence."""
+    results = shown(results)
     return [_statement(results, difference) for difference in results.differences]
 
 
@@ -80,22 +82,24 @@ def conditions(results: Results) -> str:
 
 
 def further_value(arm: ArmResult, further: Further) -> str:
-    """Write an arm's mean and spread in a further metric."""
+    """Write an arm's mean and spread in a further metric of results as shown; a dash where it has none."""
     values = list(arm.further.get(further.metric.name, {}).values())
     if not values:
         return DASH
-    mean = f"{math.fsum(values) / len(values):.{_FURTHER_DECIMALS}f}"
-    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{_FURTHER_DECIMALS}f}"
+    decimals = _decimals(further.differences, further.metric)
+    mean = f"{math.fsum(values) / len(values):.{decimals}f}"
+    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{decimals}f}"
 
 
 def further_difference(arm: ArmResult, further: Further) -> str:
-    """Write an arm's difference in a further metric with its interval; nothing for the baseline."""
+    """Write an arm's difference in a further metric with its interval, if it has both; nothing for the baseline."""
     found = [each for each in further.differences if each.arm == arm.name]
-    if not found or found[0].mean is None:
+    if not found:
         return ""
     (difference,) = found
-    interval = format_interval(difference.low, difference.high, _FURTHER_DECIMALS)
-    return f"{format_signed(difference.mean, _FURTHER_DECIMALS)} [{interval}]"
+    decimals = _decimals(further.differences, further.metric)
+    mean = format_signed(difference.mean, decimals)
+    return mean if difference.low is None else f"{mean} [{format_interval(difference.low, difference.high, decimals)}]"
 
 
 def more_seeds(difference: Difference) -> str:
@@ -112,13 +116,8 @@ def more_seeds(difference: Difference) -> str:
 
 
 def n_decimals(results: Results) -> int:
-    """Choose the decimals that show the narrowest interval with two figures; 3 to 5."""
-    widths = [
-        difference.high - difference.low
-        for difference in results.differences
-        if difference.low is not None and difference.high is not None and difference.high > difference.low
-    ]
-    return min(5, max(3, 2 - math.floor(math.log10(min(widths))) - 1)) if widths else 3
+    """Choose the decimals that show the narrowest interval of results as shown with two figures, 5 at most."""
+    return _decimals(results.differences, results.metric)
 
 
 def format_signed(value: float | None, decimals: int) -> str:
@@ -172,6 +171,15 @@ def format_residual(arm: ArmResult) -> str:
     return f"{format_signed(100 * arm.residual, decimals)}{NO_BREAK}%"
 
 
+def _decimals(differences: Sequence[Difference], metric: Metric) -> int:
+    widths = [
+        difference.high - difference.low
+        for difference in differences
+        if difference.low is not None and difference.high is not None and difference.high > difference.low
+    ]
+    return min(5, max(metric.decimals, 1 - math.floor(math.log10(min(widths))))) if widths else metric.decimals
+
+
 def _statement(results: Results, difference: Difference) -> Statement:
     predicate, detail = _finding(results, difference)
     arm = next(arm for arm in results.arms if arm.name == difference.arm)
@@ -184,7 +192,7 @@ def _statement(results: Results, difference: Difference) -> Statement:
 
 
 def _finding(results: Results, difference: Difference) -> tuple[str, str]:
-    unit, decimals = results.metric.label, n_decimals(results)
+    unit, decimals = results.metric.difference, n_decimals(results)
     mean, low, high = difference.mean, difference.low, difference.high
     if mean is None or low is None or high is None:
         return "cannot be compared with", ", for want of two seeds that finished in both"

@@ -155,3 +155,12 @@ def test_every_rule_is_about_fields_that_exist():
     assert deciders <= set(known)
     of_any_kind = {decider for decider in deciders if not is_union(decider.partition(".")[0])}
     assert all(value_of(decider, Recipe()) is not ... for decider in of_any_kind)
+
+
+def test_a_default_that_is_restored_is_not_idle():
+    whole = ["model.d_embed=256", "model.embedding_projection=tokens"]
+    assert load_recipe("albert-small", whole).recipe.model.embedding_projection == "tokens"
+    with pytest.raises(ConfigError, match=r"embedding_projection = 'sum' \(recipe albert-small\) has no effect"):
+        load_recipe("albert-small", whole[:1])
+    with pytest.raises(ConfigError, match=r"embedding_projection = 'tokens' has no effect"):
+        load_recipe("gpt", ["model.embedding_projection=tokens"])

@@ -132,3 +132,18 @@ def test_an_unknown_key_that_is_near_nothing_says_where_to_look():
 def test_an_error_in_a_recipe_names_the_recipe():
     with pytest.raises(ConfigError, match=r"\(recipe \./x\.toml\)$"):
         merge([Layer("recipe ./x.toml", {"model.zzzzz": 1})])
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "mine/tokenizer.json"])
+def test_a_tokenizer_that_is_not_trained_drops_the_size_of_the_one_that_was(tokenizer: str):
+    sized = Layer("recipe a", {"data.tokenizer": "bpe", "data.vocab_size": 500})
+    assert "data.vocab_size" not in merge([sized, Layer("vary", {"data.tokenizer": tokenizer})])
+    assert merge([sized, Layer("vary", {"data.tokenizer": "unigram"})])["data.vocab_size"].value == 500
+
+
+def test_a_layer_restores_a_default_that_an_earlier_one_changed():
+    changed, restored = Layer("recipe a", {"model.share_groups": 2}), Layer("vary", {"model.share_groups": 1})
+    assert merge([changed, restored])["model.share_groups"].restores
+    assert merge([changed, restored, restored])["model.share_groups"].restores
+    assert not merge([restored])["model.share_groups"].restores
+    assert not merge([changed])["model.share_groups"].restores

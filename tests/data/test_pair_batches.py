@@ -60,7 +60,7 @@ def test_a_batch_depends_on_seed_and_step_alone(sentence: str) -> None:
         assert equal(others.batch(step), in_order[step])
         assert others.n_tokens(step) == in_order[step].n_tokens
     # Step 40 is many passes later.
-    assert batches_of(split, sentence=sentence).n_in_pass() < 40 * N_SEQUENCES / 3
+    assert batches_of(split, sentence=sentence).n_in_passes(1) < 40 * N_SEQUENCES / 3
     assert not equal(batches_of(split, seed=1, sentence=sentence).batch(0), in_order[0])
     assert not equal(in_order[1], in_order[0])
 
@@ -77,7 +77,7 @@ def test_every_example_is_used_once_in_each_pass() -> None:
     # Sentences of 7 tokens in a budget of 21: examples of three, and every token of the text in one of them.
     split = numbered([[7] * 9, [7] * 6, [7] * 12])
     batches = batches_of(split, n=4, **WHOLE)
-    assert batches.n_in_pass() == 9
+    assert batches.n_in_passes(1) == 9
     seen = [rows(batches, 9 * number, 9) for number in range(4)]
     for examples in seen:
         assert sorted(chain.from_iterable(map(text_of, examples))) == list(range(len(split.ids)))

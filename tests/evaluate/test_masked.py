@@ -58,12 +58,12 @@ def labels_of(split: Split, task: Task) -> list[int]:
     settings = settings_of(split)
     rule = replace(settings.pairs, task=task, alone="drop", negatives="anywhere")
     batches = PairBatches(split, replace(settings, pairs=rule), context=CONTEXT, batch_sequences=1, seed=SEED)
-    return [label for label in batches.examples(range(batches.n_in_pass())).labels.tolist() if label >= 0]
+    return [label for label in batches.examples(range(batches.n_in_passes(1))).labels.tolist() if label >= 0]
 
 
 def targets_of(split: Split, **fields: Any) -> list[int]:
     batches = PairBatches(split, settings_of(split, **fields), context=CONTEXT, batch_sequences=1, seed=SEED)
-    return batches.examples(range(batches.n_in_pass())).targets.tolist()
+    return batches.examples(range(batches.n_in_passes(1))).targets.tolist()
 
 
 @pytest.mark.parametrize("task", ["nsp", "sop"])

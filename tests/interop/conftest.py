@@ -1,4 +1,4 @@
-"""Random small GPT-2 models of transformers, saved as HuggingFace folders."""
+"""Random small models of transformers, saved as HuggingFace folders."""
 
 import random
 from collections.abc import Callable
@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+
+from tests.interop import encoders
 
 Saved = tuple[Path, Any]
 
@@ -55,5 +57,19 @@ def save_gpt2(tmp_path: Path) -> Callable[..., Saved]:
         oracle = random_gpt2(**{**random_fields(seed), **fields}).to(dtype)
         oracle.save_pretrained(tmp_path / "gpt2")
         return tmp_path / "gpt2", oracle
+
+    return save
+
+
+@pytest.fixture
+def save_encoder(tmp_path: Path) -> encoders.SaveEncoder:
+    """Give a function that builds a BERT or ALBERT of random sizes and parameters, and saves it."""
+
+    def save(
+        name: str, seed: int = 0, *, kind: str = "ForPreTraining", dtype: torch.dtype = torch.float64, **fields: Any
+    ) -> Saved:
+        oracle = encoders.random_encoder(name, kind, **{**encoders.random_fields(name, seed), **fields}).to(dtype)
+        oracle.save_pretrained(tmp_path / name)
+        return tmp_path / name, oracle
 
     return save

@@ -15,7 +15,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.certificate import describe
-from sublayer.interop.huggingface import export_huggingface, import_huggingface, read_gpt2
+from sublayer.interop.huggingface import export_huggingface, import_huggingface, read_huggingface
 from sublayer.load import load
 from sublayer.model.build import build
 from sublayer.model.cache import Cache
@@ -62,7 +62,7 @@ def test_random_gpt2_models_give_the_same_logits_in_float64(save_gpt2: SaveGpt2,
 @torch.inference_mode()
 def test_cached_decoding_gives_the_same_logits_in_float64(save_gpt2: SaveGpt2, seed: int) -> None:
     folder, oracle = save_gpt2(seed)
-    model = read_gpt2(folder)
+    model = read_huggingface(folder)
     tokens = tokens_for(model)
     cache = Cache(model.config, tokens.shape[0], tokens.shape[1], dtype=torch.float64)
     pieces = [model(piece, cache=cache).logits for piece in (tokens[:, :4], *tokens[:, 4:].split(1, dim=1))]
@@ -71,7 +71,7 @@ def test_cached_decoding_gives_the_same_logits_in_float64(save_gpt2: SaveGpt2, s
 
 def test_an_import_keeps_what_training_needs(save_gpt2: SaveGpt2) -> None:
     folder, _ = save_gpt2(resid_pdrop=0.1, embd_pdrop=0.2, attn_pdrop=0.3, n_inner=None, n_embd=12, n_head=3)
-    config = read_gpt2(folder).config
+    config = read_huggingface(folder).config
     assert (config.dropout, config.dropout_embedding, config.dropout_attention, config.dropout_ffn) == (
         0.1,
         0.2,
@@ -119,7 +119,7 @@ def test_shards_bare_names_and_old_masks_are_read(save_gpt2: SaveGpt2) -> None:
     places = {name: shard for shard, held in shards.items() for name in held}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
     (folder / "model.safetensors").unlink()
-    model = read_gpt2(folder)
+    model = read_huggingface(folder)
     tokens = tokens_for(model)
     torch.testing.assert_close(model(tokens).logits, oracle(tokens).logits, atol=1e-9, rtol=0)
 
@@ -169,7 +169,7 @@ def test_an_export_loads_in_transformers_with_the_same_logits(tmp_path: Path, na
 def test_an_export_can_be_imported_again(tmp_path: Path) -> None:
     model = model_of(share="all", bias=False)
     export_huggingface(model, tmp_path / "exported")
-    again = read_gpt2(tmp_path / "exported")
+    again = read_huggingface(tmp_path / "exported")
     tokens = tokens_for(model)
     torch.testing.assert_close(again(tokens).logits, model(tokens).logits, atol=1e-5, rtol=0)
 
@@ -200,7 +200,7 @@ def test_a_model_that_gpt2_cannot_represent_is_refused_by_field(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "llama"}, "model_type = 'llama'; only 'gpt2'"),
+        ({"model_type": "llama"}, "model_type = 'llama'; only 'gpt2', 'bert', 'albert'"),
         ({"activation_function": "mish"}, "activation_function = 'mish' is not one of gelu_new"),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True"),
         ({"reorder_and_upcast_attn": True}, "reorder_and_upcast_attn = True"),
@@ -237,7 +237,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(save_gpt2: SaveGpt2) -> Non
     folder, _ = save_gpt2(tie_word_embeddings=True)
     replace_weights(folder, lambda tensors: tensors.update({"score.weight": torch.ones(2)}))
     with pytest.raises(CheckpointError, match=r"hold score\.weight, which GPT-2's language model has not"):
-        read_gpt2(folder)
+        read_huggingface(folder)
 
     def untie(tensors: dict[str, Tensor]) -> None:
         del tensors["score.weight"]
@@ -245,7 +245,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(save_gpt2: SaveGpt2) -> Non
 
     replace_weights(folder, untie)
     with pytest.raises(CheckpointError, match=r"lm_head.weight that differs .* set tie_word_embeddings to false"):
-        read_gpt2(folder)
+        read_huggingface(folder)
 
 
 def test_weights_that_are_not_finite_are_refused(save_gpt2: SaveGpt2, tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_pickle_is_refused_with_the_remedy(save_gpt2: SaveGpt2) -> None:
     folder, _ = save_gpt2()
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match=r"pytorch_model.bin is a pickle.*safe_serialization=True"):
-        read_gpt2(folder)
+        read_huggingface(folder)
 
 
 def test_damaged_and_missing_files_are_named(save_gpt2: SaveGpt2, tmp_path: Path) -> None:
@@ -278,16 +278,16 @@ def test_damaged_and_missing_files_are_named(save_gpt2: SaveGpt2, tmp_path: Path
     weights = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(weights[:-100])
     with pytest.raises(CheckpointError, match=r"model.safetensors is damaged or cut short"):
-        read_gpt2(folder)
+        read_huggingface(folder)
     (folder / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"has no model.safetensors"):
-        read_gpt2(folder)
+        read_huggingface(folder)
     (folder / "model.safetensors.index.json").write_text('{"weight_map": {"wte.weight": "../other.safetensors"}}')
     with pytest.raises(CheckpointError, match=r"names '../other.safetensors', which is not a .safetensors file"):
-        read_gpt2(folder)
+        read_huggingface(folder)
     (folder / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"config.json cannot be read as JSON"):
-        read_gpt2(folder)
+        read_huggingface(folder)
     shutil.rmtree(folder)
     with pytest.raises(CheckpointError, match="is not a folder"):
         import_huggingface(folder, tmp_path / "imported")

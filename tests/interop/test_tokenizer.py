@@ -12,7 +12,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.data.tokenizer import Tokenizer, train_tokenizer
 from sublayer.errors import CheckpointError
-from sublayer.interop.huggingface import export_huggingface, import_huggingface, read_gpt2
+from sublayer.interop.huggingface import export_huggingface, import_huggingface, read_huggingface
 from sublayer.load import load
 from sublayer.model.build import build
 
@@ -55,7 +55,7 @@ def test_a_tokenizer_of_another_model_is_refused(save_gpt2: SaveGpt2) -> None:
     folder, _ = save_gpt2(vocab_size=279)
     library_tokenizer(280).save(str(folder / "tokenizer.json"))
     with pytest.raises(CheckpointError, match=r"has 280 ids, the model's vocab_size is 279"):
-        read_gpt2(folder)
+        read_huggingface(folder)
 
 
 @pytest.mark.parametrize("kind", ["bytes", "bpe"])
@@ -69,7 +69,7 @@ def test_an_exported_tokenizer_makes_the_same_ids_in_transformers(tmp_path: Path
     assert theirs(TEXT).input_ids == ids
     assert theirs.decode(ids) == TEXT
     assert theirs.eos_token_id == ours.end_id
-    again = read_gpt2(tmp_path / "exported").tokenizer
+    again = read_huggingface(tmp_path / "exported").tokenizer
     assert again is not None
     assert again.encode(TEXT.encode()).tolist() == ids
 

@@ -21,11 +21,14 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.data.batches import Batch, Windows
 from sublayer.data.characters import ByteTokenizer
+from sublayer.data.packed import PairBatch
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.model.build import build
-from sublayer.model.memory import Pass, saved_activations, saved_casts, training_memory
-from sublayer.objective.causal import Causal
+from sublayer.model.memory import saved_activations, saved_casts, training_memory
+from sublayer.model.passes import Pass
+from sublayer.objective.build import build_objective
+from sublayer.study.random_pairs import RandomPairs
 from sublayer.train.distributed import World
 from sublayer.train.step import TrainStep
 
@@ -45,15 +48,28 @@ MODELS: list[dict[str, Any]] = [
     {"d_embed": 32, "head_bias": True, "gelu": "exact", "tie_embeddings": False},
 ]
 PRECISIONS = ("float32", "bfloat16")
+ENCODER: dict[str, Any] = {"kind": "encoder", "segments": "both", "head": "transform", "dropout": 0.1}
+BERT = {**ENCODER, "norm_order": "post", "embedding_norm": True, "pooler": "tanh", "sentence_classes": 2}
+ENCODERS: list[dict[str, Any]] = [
+    BERT,
+    {**BERT, "d_embed": 32, "embedding_projection": "sum", "share": "all", "dropout": 0.0},
+    {**BERT, "d_embed": 32, "embedding_projection": "sum", "share": "all", "norm": "rms", "head_activation": "relu"},
+    {**BERT, "d_embed": 64, "ffn": "relu", "head_bias": True, "gelu": "exact", "head_activation": "gelu"},
+    {**ENCODER, "segments": "second", "sentence_classes": 1, "norm_affine": False, "positions": "sinusoidal"},
+    {**ENCODER, "norm": "rms", "positions": "rotary", "head_activation": "swish", "project_embeddings": "always"},
+    {"kind": "encoder", "embedding_norm": True, "tie_embeddings": False, "ffn": "swiglu"},
+]
 VOCAB_SIZE, CONTEXT, SEQUENCES = 384, 160, 6
 
 
 def make_pass(fields: dict[str, Any], precision: Any) -> Pass:
-    recipe = load_recipe(
-        "gpt", {"model.n_layers": 5, "model.d_model": 96, **{f"model.{k}": v for k, v in fields.items()}}
-    )
-    config = resolve_model(recipe.recipe.model, vocab_size=VOCAB_SIZE, context=CONTEXT)
-    return Pass(config, sequences=SEQUENCES, context=CONTEXT, precision=precision)
+    settings = {"model.n_layers": 5, "model.d_model": 96, **{f"model.{k}": v for k, v in fields.items()}}
+    if fields.get("kind") == "encoder":
+        settings |= {"objective.kind": "masked", "data.sentences": "lines"}
+        settings |= {"objective.sentence": "sop"} if fields.get("sentence_classes") else {}
+    recipe = load_recipe("gpt", settings).recipe
+    config = resolve_model(recipe.model, vocab_size=VOCAB_SIZE, context=CONTEXT)
+    return Pass(config, sequences=SEQUENCES, context=CONTEXT, precision=precision, objective=recipe.objective)
 
 
 @contextmanager
@@ -70,20 +86,24 @@ def kept_storages(sizes: dict[int, int]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("fields", MODELS, ids=str)
+@pytest.mark.parametrize("fields", [*MODELS, *ENCODERS], ids=str)
 def test_what_autograd_keeps_is_what_is_said(fields: dict[str, Any], precision: str) -> None:
     step = make_pass(fields, precision)
     check_saved(step)
 
 
-def check_saved(step: Pass) -> None:
-    objective = Causal(build(step.config, seed=0), step.objective).train()
+def make_batch(step: Pass) -> Batch | PairBatch:
+    if not isinstance(step.objective, CausalObjective):
+        return RandomPairs(step.objective, VOCAB_SIZE, CONTEXT, SEQUENCES).batch(0)
     n_ahead = step.objective.targets
     ids = torch.randint(VOCAB_SIZE, (SEQUENCES, CONTEXT + n_ahead))
     targets = [ids[:, ahead : ahead + CONTEXT].contiguous() for ahead in range(1, n_ahead + 1)]
-    batch = Batch(
-        ids[:, :CONTEXT].contiguous(), targets[0], None, further=torch.stack(targets[1:]) if targets[1:] else None
-    )
+    further = torch.stack(targets[1:]) if targets[1:] else None
+    return Batch(ids[:, :CONTEXT].contiguous(), targets[0], None, further=further)
+
+
+def check_saved(step: Pass) -> None:
+    objective, batch = build_objective(build(step.config, seed=0), step.objective).train(), make_batch(step)
     sizes: dict[int, int] = {}
     with kept_storages(sizes), torch.autocast("cpu", dtype=torch.bfloat16, enabled=step.precision == "bfloat16"):
         total = sum(objective(batch).values(), torch.zeros(()))
@@ -101,14 +121,16 @@ def make_step(step: Pass, optimizer: OptimizerConfig, n_passes: int) -> TrainSte
     recipe: Recipe = load_recipe("gpt", settings).recipe
     train = resolve_train(recipe, steps=9, valid_tokens=step.context, is_gpu=False, threads=1)
     filled = {"model": step.config, "train": train, "optimizer": resolve_optimizer(optimizer, steps=9)}
+    objective = build_objective(build(step.config, seed=0), step.objective)
+    resolved, device, world = recipe.model_copy(update=filled), torch.device("cpu"), World(rank=0, size=1)
+    if not isinstance(step.objective, CausalObjective):
+        pairs = RandomPairs(step.objective, VOCAB_SIZE, step.context, batch)
+        return TrainStep(resolved, objective, pairs, device=device, world=world)
     ids, starts = np.zeros(2000, dtype=np.int64), np.zeros(1, dtype=np.int64)
     split = Split("train", TokenStore(ids, starts, starts, len(ids), "", is_lossless=True), ByteTokenizer(), ("",))
     n_ahead = step.objective.targets
     windows = Windows(split, context=step.context, batch_sequences=batch, seed=0, boundaries="ignore", n_ahead=n_ahead)
-    objective = Causal(build(step.config, seed=0), step.objective)
-    return TrainStep(
-        recipe.model_copy(update=filled), objective, windows, device=torch.device("cpu"), world=World(rank=0, size=1)
-    )
+    return TrainStep(resolved, objective, windows, device=device, world=world)
 
 
 def allocated_peak(take_step: TrainStep) -> int:
@@ -124,7 +146,7 @@ def allocated_peak(take_step: TrainStep) -> int:
 @pytest.mark.parametrize("recomputes", [False, True], ids=["kept", "computed again"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("n_passes", [1, 3])
-@pytest.mark.parametrize("fields", MODELS, ids=str)
+@pytest.mark.parametrize("fields", [*MODELS, *ENCODERS], ids=str)
 def test_a_step_allocates_what_is_said(fields: dict[str, Any], n_passes: int, precision: str, recomputes: bool) -> None:
     step = replace(make_pass(fields, precision), recomputes=recomputes)
     optimizer = load_recipe("gpt").recipe.optimizer
@@ -178,6 +200,10 @@ def test_other_losses_keep_and_allocate_what_is_said(
     check_saved(replace(step, recomputes=False))
 
 
+SMALL_ALBERT = (
+    *("albert-base", "model.n_layers=8", "model.d_model=256", "model.n_heads=4", "data.context=256"),
+    *("train.batch_sequences=8", "train.micro_batch_sequences=4", "optimizer.warmup_steps=1", "train.steps=9"),
+)
 CHARACTERS = (
     *("char-t64", "model.n_layers=24", "model.d_model=256", "model.d_ff=1024"),
     *("train.batch_sequences=4", "train.micro_batch_sequences=2"),
@@ -196,6 +222,8 @@ CHARACTERS = (
         ("gpt", "model.n_layers=24", "model.d_model=256", "train.recompute=blocks", "train.precision=float32"),
         ("gpt", "model.d_model=384", "optimizer.kind=lamb", "train.batch_sequences=1", "train.precision=float32"),
         (*CHARACTERS, "train.precision=float32"),
+        (*SMALL_ALBERT, "train.precision=float32"),
+        (*SMALL_ALBERT, "train.precision=float32", "train.recompute=blocks"),
         (*CHARACTERS, "train.precision=float32", "train.recompute=blocks"),
         (*CHARACTERS, "train.precision=bfloat16", "train.recompute=blocks"),
     ],

@@ -67,9 +67,11 @@ def test_gpt_leaves_the_rest_to_the_runs_length():
 
 def parameters(name: str) -> int:
     from sublayer.model.cost import count_parameters
+    from sublayer.study.vocabulary import expected_vocabulary
 
     recipe = load_recipe(name).recipe
-    return count_parameters(resolve_model(recipe.model, vocab_size=256, context=recipe.data.context)).total
+    vocab_size = expected_vocabulary(recipe).size
+    return count_parameters(resolve_model(recipe.model, vocab_size=vocab_size, context=recipe.data.context)).total
 
 
 @pytest.mark.parametrize("name", shipped_recipes())

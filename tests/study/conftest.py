@@ -1,13 +1,54 @@
 """Results of a study that was never run, with every kind of finding in it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from sublayer.study.metrics import BITS_PER_BYTE
-from sublayer.study.results import ArmResult, Costs, Curve, Failure, Reproduction, Results
-from sublayer.study.statistics import compare_arms
+from sublayer.study.metrics import BITS_PER_BYTE, METRICS
+from sublayer.study.results import ArmResult, Costs, Curve, Failure, Further, Reproduction, Results
+from sublayer.study.statistics import Difference, Metric, compare_arms
+
+
+@pytest.fixture
+def encoder_results() -> Results:
+    """Three encoders compared by sentence order; the last has no sentence head, and one seed of another failed."""
+    mlm, nsp, sop, loss = METRICS["masked"]
+    arms = {"no loss": (0.524, 0.533, 0.549), "NSP": (0.905, 0.52, 0.545), "SOP": (0.789, 0.865, 0.54)}
+    rng = np.random.default_rng(3)
+    made = []
+    for name, (next_sentence, order, hidden) in arms.items():
+        seeds = range(5) if name != "NSP" else range(4)
+        plain = _results({name: 0.0}).arms[0]
+        scores = {seed: order + rng.normal(0, 0.004) for seed in seeds}
+        curves = tuple(
+            replace(plain.curves[0], seed=seed, values=tuple(np.linspace(0.5, scores[seed], 10))) for seed in seeds
+        )
+        further = {
+            nsp.name: {} if name == "SOP" else {seed: next_sentence + rng.normal(0, 0.004) for seed in seeds},
+            mlm.name: {seed: hidden + rng.normal(0, 0.0004) for seed in seeds},
+            loss.name: {seed: 2.1 + rng.normal(0, 0.01) for seed in seeds},
+        }
+        made.append(
+            replace(plain, name=name, seeds=tuple(seeds), values=tuple(scores.values()), curves=curves, further=further)
+        )
+
+    def differences(metric: Metric, values: dict[str, dict[int, float]]) -> tuple[Difference, ...]:
+        return tuple(compare_arms("no loss", values, metric, planned_seeds=5))
+
+    return replace(
+        _results(),
+        metric=sop,
+        match="none",
+        baseline="no loss",
+        arms=tuple(made),
+        differences=differences(sop, {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in made}),
+        further=tuple(
+            Further(metric, differences(metric, {arm.name: dict(arm.further[metric.name]) for arm in made}))
+            for metric in (mlm, nsp, loss)
+        ),
+    )
 
 
 @pytest.fixture

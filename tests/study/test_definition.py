@@ -141,3 +141,49 @@ set = { model.ffn = "relu" }
     path.write_text(text.replace('against = "one"', f'against = "{against}"'))
     with pytest.raises(ConfigError, match=message):
         load_study(str(path))
+
+
+OWN_ARMS = """[scale.paper]
+recipe = "gpt"
+[[scale.paper.arms]]
+name = "six"
+[[scale.paper.arms]]
+name = "twelve"
+set = { model.n_layers = 12 }
+[scale.cpu]
+recipe = "gpt"
+[[scale.cpu.arms]]
+name = "one"
+set = { model.n_layers = 1 }
+[[scale.cpu.arms]]
+name = "two"
+against = "one"
+set = { model.n_layers = 2 }
+[[scale.cpu.arms]]
+name = "three"
+against = "two"
+set = { model.n_layers = 3 }
+"""
+
+
+def test_a_scale_may_have_arms_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(OWN_ARMS.replace('against = "one"\n', ""))
+    assert find_study(str(path)) == path
+    assert [arm.name for arm in load_study(str(path)).arms] == ["six", "twelve"]
+    cpu = load_study(str(path), scale="cpu")
+    assert [arm.loaded.recipe.model.n_layers for arm in cpu.arms] == [1, 2, 3]
+    assert cpu.against == {"three": "two"}
+
+
+def test_arms_are_those_of_all_scales_or_of_each(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    both = '[[arms]]\nname = "a"\n[[arms]]\nname = "b"\n'
+    path.write_text(OWN_ARMS + both)
+    with pytest.raises(
+        ConfigError, match=r"scale paper has arms twice: give \[\[arms\]\] or \[\[scale\.paper\.arms\]\]"
+    ):
+        load_study(str(path))
+    path.write_text('[scale.cpu]\nrecipe = "gpt"\n')
+    with pytest.raises(ConfigError, match="scale cpu has no arms"):
+        load_study(str(path))

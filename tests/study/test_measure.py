@@ -16,17 +16,29 @@ FIXED = ("data.context=32", "train.threads=1", "train.precision=float32")
 
 
 def measured(
-    *settings: str, shape: Sequence[str] = SHAPE, resources: Resources = PLENTY, budget_s: float = 8.0
+    *settings: str,
+    name: str = "gpt",
+    shape: Sequence[str] = SHAPE,
+    resources: Resources = PLENTY,
+    budget_s: float = 8.0,
 ) -> Plan:
     said: list[str] = []
-    arms = expand(load_recipe("gpt", [*shape, *FIXED, *settings]), [])
+    arms = expand(load_recipe(name, [*shape, *FIXED, *settings]), [])
     plan = make_plan(arms, "none", resources, Stopwatch(resources, said.append, budget_s))
-    assert said == ["measuring gpt (1 of 1)"]
+    assert said == [f"measuring {name} (1 of 1)"]
     return plan
 
 
 def test_a_small_step_is_measured() -> None:
     (arm,) = measured().arms
+    assert arm.step_time is not None
+    assert arm.step_time.is_measured
+    assert 0.0005 < arm.step_time.seconds < 2
+
+
+def test_a_small_step_of_an_encoder_is_measured() -> None:
+    settings = ("train.batch_sequences=4", "model.vocab_size=100", "model.n_heads=4", "data.vocab_size=100")
+    (arm,) = measured(*settings, name="albert-base", shape=("model.n_layers=4", "model.d_model=32")).arms
     assert arm.step_time is not None
     assert arm.step_time.is_measured
     assert 0.0005 < arm.step_time.seconds < 2

@@ -1,56 +1,182 @@
-"""A study is decided by its objective's first metric, or by the one that it names."""
+"""Comparisons of encoders: by hidden tokens, by pairs, by what else is measured; on the same examples for every arm."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sublayer.config.layers import load_recipe
-from sublayer.errors import ConfigError
-from sublayer.study.arms import make_arm
+from sublayer.config.layers import load_recipe, vary
+from sublayer.config.objective import MaskedObjective
+from sublayer.data.prepare import prepare
+from sublayer.errors import ConfigError, DataError
+from sublayer.evaluate.masked import Scoring, encoder_scores
+from sublayer.load import load
+from sublayer.model.encoder import Encoder
+from sublayer.run_folder import RunFolder
+from sublayer.session import prepare_data
+from sublayer.study.arms import Arm
 from sublayer.study.definition import Study, load_study
-from sublayer.study.metrics import BITS_PER_BYTE, METRICS, study_metrics
+from sublayer.study.metrics import study_metrics
+from sublayer.study.notes import make_notes
+from sublayer.study.runner import compare
 
-MASKED = ["mlm_accuracy", "nsp_accuracy", "sop_accuracy", "loss"]
+ACCURACIES = ["mlm_accuracy", "nsp_accuracy", "sop_accuracy"]
+WORDS = ["reed", "river", "bends", "oak", "falls", "wind", "stands", "storm", "tall", "low", "root", "leaf", "rain"]
+STUDY = """
+match = "none"
+{metric}
+[scale.cpu]
+recipe = "albert-small"
+[scale.cpu.set]
+model = {{ n_layers = 1, d_model = 16, n_heads = 2, d_embed = 8 }}
+data = {{ sentences = "lines", documents = "blank-line", vocab_size = 60, context = 32, path = "{path}" }}
+train = {{ steps = 4, batch_sequences = 4, threads = 1, precision = "float32", evaluate_tokens = 64 }}
+[[arms]]
+name = "one"
+{one}
+[[arms]]
+name = "two"
+{two}
+"""
+NONE, SOP = ('set = { objective.sentence = "none" }', 'set = { objective.sentence = "sop" }')
 
 
-def study_of(*names: str, metric: str | None = None) -> Study:
-    arms = tuple(make_arm(name, load_recipe(name), {}) for name in names)
-    return replace(load_study("gpt"), arms=arms, metric=metric)
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a cache of its own, and a text of 60 documents of 4 sentences."""
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("\n".join(document(number, 4) for number in range(60)))
+    return tmp_path
 
 
-def test_decoders_are_compared_by_bits_per_byte() -> None:
-    assert study_metrics(study_of("gpt", "modern")) == (BITS_PER_BYTE,)
-    assert study_metrics(study_of("gpt", metric="bits_per_byte")) == (BITS_PER_BYTE,)
+def document(number: int, n_sentences: int) -> str:
+    words = [[WORDS[(number * 7 + i * i + 3 * s) % len(WORDS)] for i in range(6)] for s in range(n_sentences)]
+    return "".join(f"{' '.join(sentence)}.\n" for sentence in words)
 
 
-def test_encoders_are_compared_by_what_they_predict_and_judge() -> None:
-    assert [metric.name for metric in study_metrics(study_of("albert-small"))] == MASKED
-    assert [metric.is_lower_better for metric in METRICS["masked"]] == [False, False, False, True]
+def study(folder: Path, *, metric: str = "", one: str = NONE, two: str = SOP, text: str = "text.txt") -> str:
+    path = folder / "study.toml"
+    line = f'metric = "{metric}"' if metric else ""
+    path.write_text(STUDY.format(metric=line, path=folder / text, one=one, two=two))
+    return str(path)
 
 
-@pytest.mark.parametrize("name", MASKED)
-def test_the_metric_that_is_named_decides_and_the_others_follow(name: str) -> None:
-    found = [metric.name for metric in study_metrics(study_of("albert-small", metric=name))]
-    assert found == [name, *(other for other in MASKED if other != name)]
+def compared(source: str, **options: Any) -> dict[str, Any]:
+    return compare(source, seeds=2, out="out", **options)
 
 
-@pytest.mark.parametrize(
-    ("study", "message"),
-    [
-        (
-            study_of("gpt", "albert-small"),
-            "arms with objective.kind = causal and masked are scored by different metrics",
-        ),
-        (study_of("gpt", metric="loss"), "gpt: metric = 'loss' is not one of bits_per_byte"),
-        (
-            study_of("albert-small", metric="sop_acuracy"),
-            "gpt: metric = 'sop_acuracy' is not one of mlm_accuracy, nsp_accuracy, sop_accuracy, loss: did you mean "
-            "sop_accuracy?",
-        ),
-    ],
-    ids=["mixed", "of another objective", "misspelt"],
-)
-def test_what_the_arms_are_not_scored_by_is_refused(study: Study, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        study_metrics(study)
-    assert str(caught.value) == message
+def test_hidden_tokens_decide_where_a_study_names_no_metric(folder: Path):
+    metrics = study_metrics(load_study(study(folder)))
+    assert [metric.name for metric in metrics] == [*ACCURACIES, "loss"]
+    assert [metric.is_lower_better for metric in metrics] == [False, False, False, True]
+
+
+def test_the_metric_that_a_study_names_decides_and_the_others_keep_their_order(folder: Path):
+    metrics = study_metrics(load_study(study(folder, metric="sop_accuracy")))
+    assert [metric.name for metric in metrics] == ["sop_accuracy", "mlm_accuracy", "nsp_accuracy", "loss"]
+
+
+def test_a_decoder_is_compared_by_bits_per_byte_alone():
+    assert [metric.name for metric in study_metrics(load_study("demo"))] == ["bits_per_byte"]
+
+
+def test_an_unknown_metric_is_refused_with_the_choices(folder: Path):
+    with pytest.raises(ConfigError, match=r"metric = 'accuracy' is not one of mlm_accuracy, nsp_accuracy.*loss"):
+        study_metrics(load_study(study(folder, metric="accuracy")))
+
+
+def test_arms_of_different_objectives_have_no_metric_in_common():
+    arms = tuple(Arm(name, load_recipe(name), {}) for name in ("gpt", "albert-small"))
+    with pytest.raises(ConfigError, match=r"objective\.kind = causal and masked are scored by different metrics"):
+        study_metrics(Study("both", "", "", "none", None, arms))
+
+
+def test_an_arm_without_a_head_cannot_be_judged_by_pairs(folder: Path):
+    headless = 'set = { model.sentence_classes = 0, objective.sentence = "none" }'
+    with pytest.raises(ConfigError, match=r"sop_accuracy needs a head: two has none with model\.sentence_classes = 0"):
+        study_metrics(load_study(study(folder, metric="sop_accuracy", one=SOP, two=headless)))
+
+
+def test_text_without_pairs_cannot_decide_by_them(folder: Path):
+    (folder / "single.txt").write_text("\n".join(document(number, 1) for number in range(60)))
+    with pytest.raises(DataError, match="no document of the test split has two sentences"):
+        compared(study(folder, metric="sop_accuracy", text="single.txt"))
+    assert not list(folder.rglob("record.json"))
+
+
+@pytest.mark.slow
+def test_every_measure_is_scored_and_the_named_one_decides(folder: Path):
+    result = compared(study(folder, metric="sop_accuracy"))
+    assert result["metric"] == "sop_accuracy"
+    assert not result["is_lower_better"]
+    assert [each["metric"] for each in result["further"]] == ["mlm_accuracy", "nsp_accuracy", "loss"]
+    assert [each["is_lower_better"] for each in result["further"]] == [False, False, True]
+    for arm in result["arms"]:
+        assert all(0 <= value <= 1 for value in arm["values"])
+        assert arm["curves"]
+        assert list(arm["further"]) == ["mlm_accuracy", "nsp_accuracy", "loss"]
+        assert all(each["seeds"] == [0, 1] for each in arm["further"].values())
+    one, two = (arm["further"]["loss"]["values"] for arm in result["arms"])
+    (difference,) = result["further"][2]["differences"]
+    assert difference["mean"] == pytest.approx(((two[0] - one[0]) + (two[1] - one[1])) / 2)
+
+
+@pytest.mark.slow
+def test_every_arm_is_scored_on_the_examples_of_the_first(folder: Path):
+    result = compared(study(folder))
+    run = folder / "out/arms/1-two/seed-1"
+    recipe, model = RunFolder(run).recipe(), load(run)
+    assert isinstance(recipe.objective, MaskedObjective)
+    assert isinstance(model, Encoder)
+    assert recipe.objective.sentence == "sop"
+    test, scoring = prepare_data(recipe).test, Scoring(32, 128)
+    scores = encoder_scores(model, test, recipe.objective.model_copy(update={"sentence": "none"}), scoring)
+    assert result["arms"][1]["values"][1] == pytest.approx(scores["mlm_accuracy"], rel=1e-9)
+    assert result["arms"][1]["further"]["loss"]["values"][1] == pytest.approx(scores["loss"], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_what_no_arm_has_a_head_for_is_left_out_and_what_some_lack_is_missing(folder: Path):
+    headless = 'set = { model.sentence_classes = 0, objective.sentence = "none" }'
+    result = compared(study(folder, one=headless, two=SOP))
+    assert [each["metric"] for each in result["further"]] == ["nsp_accuracy", "sop_accuracy", "loss"]
+    assert result["arms"][0]["further"]["sop_accuracy"] == {"seeds": [], "values": []}
+    assert result["further"][1]["differences"][0]["mean"] is None
+    wide = headless.replace("set = {", "set = { model.d_ff = 24,")
+    result = compare(study(folder, one=headless, two=wide), seeds=2, out="headless")
+    assert [each["metric"] for each in result["further"]] == ["loss"]
+
+
+@pytest.mark.slow
+def test_arms_on_different_text_have_the_tokenizer_of_the_first(folder: Path):
+    half, whole = 'set = { data.split = "45/50/5" }', 'set = { data.split = "90/5/5" }'
+    path = study(folder, one=half, two=whole)
+    arms = load_study(path).arms
+    apart = [prepare(arm.loaded.recipe.data).tokenizer for arm in arms]
+    assert apart[0].fingerprint != apart[1].fingerprint
+    result = compared(path)
+    assert result["notes"] == []
+    runs = [RunFolder(folder / f"out/arms/{arm}/seed-0").recipe() for arm in ("0-one", "1-two")]
+    assert [prepare_data(recipe).tokenizer.fingerprint for recipe in runs] == [apart[0].fingerprint] * 2
+    assert runs[1].data.vocab_size is None
+    assert compared(path) == result
+
+
+def test_other_text_and_other_vocabularies_are_noted(folder: Path):
+    (folder / "other.txt").write_text("\n".join(document(number + 3, 5) for number in range(60)))
+    arm = load_study(study(folder)).arms[0]
+    other = vary(arm.loaded, {"data.path": str(folder / "other.txt"), "data.vocab_size": 50})
+    data = {"one": prepare(arm.loaded.recipe.data), "two": prepare(other.recipe.data)}
+    text, vocabulary = make_notes([2], data)
+    assert text.startswith("two: scored on another text")
+    assert vocabulary.startswith("two: another vocabulary")
+    assert make_notes([2], {"one": data["one"], "two": replace(data["one"])}) == ()
+
+
+@pytest.mark.slow
+def test_arms_of_one_text_train_one_tokenizer(folder: Path):
+    compared(study(folder))
+    assert len(list((folder / "cache" / "tokenizers").iterdir())) == 1
+    assert not (folder / "out/.tokenizer.json").exists()

@@ -141,7 +141,8 @@ def test_the_json_has_the_promised_fields_and_totals_over_seeds() -> None:
     clock = lambda arms: [StepTime(0.5, is_measured=False)] * len(arms)  # noqa: E731
     plan = plan_to_json(make_plan(study.arms, "parameters", PLENTY, clock), PLENTY, 3)
     arm = plan["arms"][1]
-    assert set(arm["parameters"]) == {"total", "training", "non_embedding", "executed"}
+    counts = {"total", "training", "non_embedding", "executed", "encoder", "with_pooler", "with_heads"}
+    assert set(arm["parameters"]) == counts
     assert {"name", "flops_per_token", "memory_bytes", "seconds_per_step"} < set(arm)
     assert (arm["name"], arm["seconds_per_step"], arm["is_extrapolated"]) == ("ffn=swiglu", 0.5, True)
     assert plan["total"]["runs"] == 6

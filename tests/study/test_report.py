@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from sublayer.commands.compare import render
 from sublayer.study.report import lay_out_forest, render_report, write_report
-from sublayer.study.results import Results
+from sublayer.study.results import Results, results_to_json
+from sublayer.study.shown import shown
 from sublayer.study.statistics import compare_arms
 from sublayer.study.wording import headline, statements
 
@@ -100,6 +102,73 @@ def test_the_forest_plot_holds_every_interval_seed_and_zero(synthetic_results: S
     assert max(places) <= 100
 
 
+def cells(html: str, arm: str) -> list[str]:
+    """Give what the table of further measures says of an arm: values and differences in turn."""
+    table = html.partition("<h3>Also measured</h3>")[2].partition("</table>")[0]
+    (row,) = (row for row in table.split("<tr>") if f"</i>{arm}</th>" in row)
+    found = re.findall(r"<td>(.*?)<br><small>(.*?)</small></td>", row)
+    return [text for both in found for text in both]
+
+
+def test_accuracies_are_read_in_percent_and_their_differences_in_points(encoder_results: Results):
+    nsp, sop = statements(encoder_results)
+    assert re.match(
+        r"SOP is better than no loss by 33\.\d+ points of SOP accuracy \(95.% interval 3\d\.\d+ to 3", str(sop)
+    )
+    assert re.search(r"^NSP .* points of SOP accuracy .* 4 of 5 seeds finished in both arms\.$", str(nsp))
+    html = render_report(encoder_results)
+    assert "Higher is better." in html
+    assert "in points of SOP accuracy: bar, the mean" in html
+    assert "validation, SOP accuracy, %" in html
+    assert "worse" in html.partition('class="side" style="left:0"')[2][:20]
+
+
+def test_what_is_shown_is_scaled_once_and_files_keep_shares(encoder_results: Results, tmp_path: Path):
+    once = shown(encoder_results)
+    assert shown(once) == once
+    assert once.arms[2].values == tuple(100 * value for value in encoder_results.arms[2].values)
+    assert once.arms[2].further["loss"] == encoder_results.arms[2].further["loss"]
+    assert [each.verdict for each in once.differences] == [each.verdict for each in encoder_results.differences]
+    content = results_to_json(encoder_results, tmp_path / "report.html")
+    assert content["arms"][2]["values"][0] == pytest.approx(0.865, abs=0.02)
+    assert content["differences"][1]["mean"] == pytest.approx(0.332, abs=0.02)
+
+
+def test_bits_per_byte_are_shown_as_they_are(synthetic_results: Synthetic):
+    assert shown(synthetic_results()) == synthetic_results()
+
+
+def test_the_other_measures_stand_beside_the_one_that_decides(encoder_results: Results):
+    html = render_report(encoder_results)
+    hidden, hidden_difference, pairs, pair_difference, loss, loss_difference = cells(html, "NSP")
+    assert re.fullmatch(r"54\.\d+ ± 0\.\d+", hidden)
+    assert re.fullmatch(
+        r"<b>\N{MINUS SIGN}0\.\d+ \[\N{MINUS SIGN}0\.\d+ to \N{MINUS SIGN}0\.\d+\]</b>", hidden_difference
+    )
+    assert re.fullmatch(r"90\.\d+ ± 0\.\d+", pairs)
+    assert re.match(r"<b>\+3\d\.\d+ \[", pair_difference)
+    assert re.fullmatch(r"2\.\d{3} ± 0\.\d{3}", loss)
+    assert not loss_difference.startswith("<b>")
+
+
+def test_a_measure_that_an_arm_was_never_scored_by_is_a_dash(encoder_results: Results):
+    _, _, pairs, pair_difference, *_ = cells(render_report(encoder_results), "SOP")
+    assert (pairs, pair_difference) == ("–", "–")
+    assert "Infinity" not in render(encoder_results, Path("report.html"))
+
+
+def test_the_terminal_shows_accuracies_as_the_report_does(encoder_results: Results):
+    text = render(encoder_results, Path("report.html"))
+    (heading,) = (line for line in text.splitlines() if "NSP accuracy" in line)
+    assert "MLM accuracy, %" in heading
+    assert f"SOP is better than no loss by {33}" in text
+    assert re.search(r"^NSP +54\.\d+ ± 0\.\d+ +\N{MINUS SIGN}0\.", text, flags=re.MULTILINE)
+
+
+def test_without_other_measures_there_is_no_table_of_them(synthetic_results: Synthetic):
+    assert "Also measured" not in render_report(synthetic_results())
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Chromium, found on this machine and never downloaded."""
@@ -124,16 +193,17 @@ def browser() -> Iterator[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("screen", SCREENS)
-@pytest.mark.parametrize("kind", ["one comparison", "four arms", "long names"])
+@pytest.mark.parametrize("kind", ["one comparison", "four arms", "long names", "encoders"])
 def test_the_first_screen_shows_the_verdict_and_nothing_overflows(
-    browser: Any, tmp_path: Path, synthetic_results: Synthetic, screen: str, kind: str
+    browser: Any, tmp_path: Path, synthetic_results: Synthetic, encoder_results: Results, screen: str, kind: str
 ):
     effects = {
         "one comparison": {"block=transformer": 0.0, "block=macaron": -0.02},
         "four arms": None,
         "long names": {f"block=['ffn:relu*0.5','attention','ffn:{n}*0.5'] positions=rotary": n / 9 for n in range(3)},
-    }[kind]
-    write_report(synthetic_results(effects, failed=None), tmp_path / "report.html")
+    }.get(kind)
+    results = encoder_results if kind == "encoders" else synthetic_results(effects, failed=None)
+    write_report(results, tmp_path / "report.html")
     width, height = SCREENS[screen]
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)

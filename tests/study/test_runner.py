@@ -177,7 +177,7 @@ def test_matching_by_operations_changes_steps_only(settings: list[str]):
 
 
 def test_minutes_become_the_same_steps_for_every_arm(settings: list[str]):
-    timed = [text for text in settings if "steps" not in text] + ["train.minutes=0.004"]
+    timed = [text for text in settings if "steps" not in text] + ["train.minutes=0.02"]
     result = compare("gpt", timed, vary=[FFN], seeds=2)
     gelu, swiglu = (arm["steps"] for arm in result["arms"])
     assert gelu == swiglu

@@ -104,6 +104,15 @@ def test_the_tokens_of_a_masked_step_are_counted_without_padding(session):
         assert built.train_step.n_tokens(step) == sum(batch.lengths) < batch.tokens.numel()
 
 
+def test_minutes_become_as_many_steps_each_time(tiny):
+    loaded = tiny({**MASKED, "train.minutes": 0.1, "train.evaluate_tokens": 64})
+    data = prepare_data(loaded.recipe)
+    first, second = (resolve(loaded.recipe, data, ALONE).train for _ in range(2))
+    assert first == second
+    assert first.steps is not None and first.steps > 10
+    assert first.batch_sequences == 6
+
+
 def test_the_loss_of_an_untrained_model_is_that_of_guessing(session):
     loss, _ = gradients(session({"model.init_std": 1e-4}))
     assert loss.item() == pytest.approx(math.log(256), abs=1e-2)

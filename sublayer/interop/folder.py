@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop.content import Content
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -29,6 +30,11 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} holds no JSON object")
     return content
+
+
+def read_content(path: Path) -> Content:
+    """Read a model's config. Raises CheckpointError where the file is missing or is no JSON object."""
+    return Content(path.name, read_json(path))
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:

@@ -8,37 +8,45 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
 from sublayer.data.characters import ByteTokenizer
+from sublayer.data.normalize import CONFIG_NAME
 from sublayer.data.subword import BYTE_NAMES, SubwordTokenizer
 from sublayer.data.tokenizer import load_tokenizer
 from sublayer.data.unigram import UnigramTokenizer
 from sublayer.data.vocabulary import Tokenizer
 from sublayer.errors import CheckpointError
-from sublayer.interop.tokenizer_files import unigram_library
+from sublayer.interop.tokenizer_files import export_files, unigram_library
 
-_FILES = ("tokenizer.json", "vocab.json")
+_FILES = ("tokenizer.json", "spiece.model", "vocab.txt", "vocab.json")
+
+# What an encoder is called with: without being told, transformers' tokenizer leaves out the segments of a pair.
+_INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 
 
 def read_tokenizer(folder: Path, *, vocab_size: int) -> Tokenizer | None:
-    """Read the tokenizer of a HuggingFace folder: ``tokenizer.json``, or ``vocab.json`` with ``merges.txt``.
+    """Read the tokenizer of a HuggingFace folder: the library's, or GPT-2's, BERT's or ALBERT's original.
 
-    None where it has neither. Raises DataError where the files are damaged, CheckpointError where the tokenizer has
-    ids beyond the model's ``vocab_size``.
+    None where it has none of their files. Raises DataError where they are damaged, CheckpointError where the tokenizer
+    has ids beyond the model's ``vocab_size``.
     """
     if not any((folder / name).is_file() for name in _FILES):
         return None
-    tokenizer = load_tokenizer(folder)
+    return check_tokenizer(load_tokenizer(folder), folder, vocab_size)
+
+
+def check_tokenizer(tokenizer: Tokenizer, path: Path, vocab_size: int) -> Tokenizer:
+    """Give a tokenizer back. Raises CheckpointError where it has ids beyond the model's ``vocab_size``."""
     if tokenizer.vocab_size > vocab_size:
         raise CheckpointError(
-            f"the tokenizer in {folder} has {tokenizer.vocab_size} ids, the model's vocab_size is {vocab_size}: "
+            f"the tokenizer in {path} has {tokenizer.vocab_size} ids, the model's vocab_size is {vocab_size}: "
             "they do not belong together"
         )
     return tokenizer
 
 
-def tokenizer_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
+def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
     """Give the files by which transformers' AutoTokenizer makes the same ids; none where it cannot.
 
-    Characters and moses-bpe cannot be given.
+    It puts nothing around a text. Characters and moses-bpe cannot be given.
     """
     if isinstance(tokenizer, SubwordTokenizer):
         content = tokenizer.serialize()
@@ -56,7 +64,19 @@ def tokenizer_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, b
     if tokenizer.end_id is not None:
         end = Library.from_str(content.decode()).id_to_token(tokenizer.end_id)
         settings |= {"bos_token": end, "eos_token": end}
-    return {"tokenizer.json": content, "tokenizer_config.json": json.dumps(settings, indent=2).encode() + b"\n"}
+    return {"tokenizer.json": content, CONFIG_NAME: json.dumps(settings, indent=2).encode() + b"\n"}
+
+
+def encoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
+    """Give the files by which transformers' AutoTokenizer makes the same ids; none where it cannot.
+
+    It puts around a text what masked models have there. Bytes, characters and moses-bpe cannot be given.
+    """
+    files = {} if tokenizer is None else export_files(tokenizer)
+    if CONFIG_NAME in files:
+        settings = {**json.loads(files[CONFIG_NAME]), "model_max_length": max_len, "model_input_names": _INPUTS}
+        files[CONFIG_NAME] = json.dumps(settings, indent=2).encode() + b"\n"
+    return files
 
 
 def _bytes_as_bpe() -> bytes:

@@ -1,0 +1,101 @@
+"""What systems call the tensors of BERT and of ALBERT."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a system calls an encoder's tensors, without the prefix of the whole.
+
+    ``unit`` begins the names of a block, of a group and a place in it. ``linear`` and ``norm`` end those of a map and
+    of a norm; ``is_transposed`` says that maps are ``[d_in, d_out]``. ``decoder`` is where an untied output matrix
+    stands, with a bias of its own.
+    """
+
+    words: str
+    positions: str
+    segments: str
+    embedding_norm: str
+    projection: str
+    unit: str
+    attention: str
+    attention_output: str
+    attention_norm: str
+    ffn_input: str
+    ffn_output: str
+    ffn_norm: str
+    transform: str
+    transform_norm: str
+    output_bias: str
+    decoder: str
+    pooler: str
+    sentence: tuple[str, str]
+    linear: tuple[str, str] = (".weight", ".bias")
+    norm: tuple[str, str] = (".weight", ".bias")
+    is_transposed: bool = False
+
+
+BERT = Names(
+    words="embeddings.word_embeddings.weight",
+    positions="embeddings.position_embeddings.weight",
+    segments="embeddings.token_type_embeddings.weight",
+    embedding_norm="embeddings.LayerNorm",
+    projection="encoder.embedding_hidden_mapping_in",
+    unit="encoder.layer.{group}.",
+    attention="attention.self.",
+    attention_output="attention.output.dense",
+    attention_norm="attention.output.LayerNorm",
+    ffn_input="intermediate.dense",
+    ffn_output="output.dense",
+    ffn_norm="output.LayerNorm",
+    transform="cls.predictions.transform.dense",
+    transform_norm="cls.predictions.transform.LayerNorm",
+    output_bias="cls.predictions.bias",
+    decoder="cls.predictions.decoder",
+    pooler="pooler.dense",
+    sentence=("cls.seq_relationship.weight", "cls.seq_relationship.bias"),
+)
+ALBERT = Names(
+    words="embeddings.word_embeddings.weight",
+    positions="embeddings.position_embeddings.weight",
+    segments="embeddings.token_type_embeddings.weight",
+    embedding_norm="embeddings.LayerNorm",
+    projection="encoder.embedding_hidden_mapping_in",
+    unit="encoder.albert_layer_groups.{group}.albert_layers.{inner}.",
+    attention="attention.",
+    attention_output="attention.dense",
+    attention_norm="attention.LayerNorm",
+    ffn_input="ffn",
+    ffn_output="ffn_output",
+    ffn_norm="full_layer_layer_norm",
+    transform="predictions.dense",
+    transform_norm="predictions.LayerNorm",
+    output_bias="predictions.bias",
+    decoder="predictions.decoder",
+    pooler="pooler",
+    sentence=("sop_classifier.classifier.weight", "sop_classifier.classifier.bias"),
+)
+# The variables of the released code, without the scope ``bert/``; its output matrix is always the token table.
+ALBERT_TF = Names(
+    words="embeddings/word_embeddings",
+    positions="embeddings/position_embeddings",
+    segments="embeddings/token_type_embeddings",
+    embedding_norm="embeddings/LayerNorm",
+    projection="encoder/embedding_hidden_mapping_in",
+    unit="encoder/transformer/group_{group}/inner_group_{inner}/",
+    attention="attention_1/self/",
+    attention_output="attention_1/output/dense",
+    attention_norm="LayerNorm",
+    ffn_input="ffn_1/intermediate/dense",
+    ffn_output="ffn_1/intermediate/output/dense",
+    ffn_norm="LayerNorm_1",
+    transform="cls/predictions/transform/dense",
+    transform_norm="cls/predictions/transform/LayerNorm",
+    output_bias="cls/predictions/output_bias",
+    decoder="",
+    pooler="pooler/dense",
+    sentence=("cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias"),
+    linear=("/kernel", "/bias"),
+    norm=("/gamma", "/beta"),
+    is_transposed=True,
+)

@@ -1,0 +1,96 @@
+"""What a block keeps for its backward pass, tensor by tensor, from the config alone.
+
+Follows what the modules beside this one save; tested against what autograd keeps. Sizes are bytes, those of a block
+for a micro-batch, others per token.
+"""
+
+from sublayer.config.block import Entry
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import GATED, entries
+from sublayer.model.cost import need
+from sublayer.model.passes import FLOAT32_BYTES, Pass
+
+BLOCK_ROWS = 128
+
+
+def block_kept(step: Pass) -> int:
+    """Sum what one block keeps of a micro-batch."""
+    block = 0
+    for entry in entries(step.config):
+        block += step.n_tokens * entry_kept(step, entry) + _uncached_casts(step, entry) + _angles(step, entry)
+    return block
+
+
+def entry_kept(step: Pass, entry: Entry) -> int:
+    """Sum what a sub-layer keeps of a token: its norm's input, its function's, what is inside, the dropout's mask."""
+    config = step.config
+    mask = config.d_model if config.dropout else 0
+    inner = _attention(step) if entry.name == "attention" else _feed_forward(step, str(entry.variant))
+    return norm_kept(config) + step.narrow * config.d_model + inner + mask
+
+
+def norm_kept(config: ModelConfig, width: int | None = None) -> int:
+    """Give what a norm keeps of a token: its input and statistics in float32."""
+    statistics = {"layer": 2, "rms": 1}.get(config.norm)
+    return 0 if statistics is None else FLOAT32_BYTES * ((width or config.d_model) + statistics)
+
+
+def _attention(step: Pass) -> int:
+    config = step.config
+    d_heads = config.n_heads * need(config.d_head)
+    projected = 3 + 1  # queries, keys, values; what the output map reads
+    if step.device == "cuda":
+        return step.narrow * projected * d_heads + FLOAT32_BYTES * config.n_heads
+    return step.narrow * (projected * d_heads + config.n_heads * _seen(step) // step.context)
+
+
+def _seen(step: Pass) -> int:
+    """Count the pairs of query and key for which attention weights are kept: of a decoder blocks below the diagonal."""
+    if step.config.kind == "encoder":
+        return step.context**2
+    ends = range(step.context, 0, -BLOCK_ROWS)
+    return sum((end - max(end - BLOCK_ROWS, 0)) * end for end in ends)
+
+
+def is_own_gelu(step: Pass, variant: str | None) -> bool:
+    """Tell whether a network has the GELU that is written here."""
+    return variant in ("gelu", "geglu") and step.config.gelu == "tanh" and step.device == "cpu"
+
+
+def _feed_forward(step: Pass, variant: str) -> int:
+    config = step.config
+    # The activation's input (our GELU: its slope) and its output; ReLU needs its output alone.
+    n_kept = 1 if variant == "relu" else 2
+    if variant in GATED:
+        # Gate and value together, the activated gate, their product; our GELU adds its slope.
+        n_kept = 4 - (variant == "bilinear") + is_own_gelu(step, variant)
+    mask = 0
+    if config.dropout_ffn:
+        # What is dropped takes the output's place, but ReLU keeps its output too.
+        n_kept, mask = n_kept + (variant == "relu"), 1
+    return (n_kept * step.narrow + mask) * need(config.d_ff)
+
+
+def _angles(step: Pass, entry: Entry) -> int:
+    """Cosines and sines that turn queries and keys, for the layer; in float32 all layers share them."""
+    if step.config.positions != "rotary" or entry.name != "attention" or step.precision == "float32":
+        return 0
+    return 2 * 2 * step.narrow * step.context * need(step.config.d_head)
+
+
+def input_kept(step: Pass) -> int:
+    """Give what a block keeps of its own input as it is, where it does not keep a cast of it."""
+    is_normed_first = step.config.norm_order == "pre" and step.config.norm != "none"
+    return FLOAT32_BYTES * step.config.d_model if is_normed_first or step.precision == "float32" else 0
+
+
+def _uncached_casts(step: Pass, entry: Entry) -> int:
+    """Casts of stacked weights, which autocast makes anew for every use, for the layer."""
+    return 0 if step.precision == "float32" else step.narrow * n_stacked(step.config, entry)
+
+
+def n_stacked(config: ModelConfig, entry: Entry) -> int:
+    """Count the numbers of the matrices that an entry stores together: queries, keys, values; gate and value."""
+    n_maps = 3 if entry.name == "attention" else 2 if entry.variant in GATED else 0
+    width = config.n_heads * need(config.d_head) if entry.name == "attention" else need(config.d_ff)
+    return n_maps * config.d_model * width
