@@ -51,6 +51,11 @@ from sublayer.errors import ConfigError
         ),
         (
             "albert-small",
+            {"objective.pairs": "sentences"},
+            "objective.pairs = sentences pairs what follows and what does not, not objective.sentence = sop",
+        ),
+        (
+            "albert-small",
             {"objective.p_mask": 0.95},
             "objective.p_mask = 0.95 and objective.p_random = 0.1 exceed 1 together",
         ),
@@ -84,6 +89,7 @@ def test_a_contradiction_is_one_line(name, settings, message):
         {"objective.sentence": "none", "model.sentence_classes": 0, "model.pooler": "none"},
         {"objective.sentence": "none"},
         {"objective.alone": "negative"},
+        {"objective.pairs": "sentences", "objective.sentence": "nsp"},
     ],
     ids=str,
 )

@@ -169,6 +169,30 @@ def test_an_input_is_class_a_separator_b_separator(sentence: str) -> None:
     assert seen[0] + seen[1] > 0 or sentence == "none"
 
 
+@pytest.mark.parametrize("sentence", ["none", "nsp"])
+def test_pairs_of_sentences_have_each_but_the_last_as_a_once_a_pass(sentence: str) -> None:
+    split = numbered(LENGTHS)
+    assert split.sentence_starts is not None
+    bounds = [*split.sentence_starts.tolist(), len(split.ids)]
+    sentences = [tuple(range(start, stop)) for start, stop in pairwise(bounds)]
+    n_pairs = len(sentences) - 1
+    batches = batches_of(split, pairs="sentences", sentence=sentence, **UNMASKED)
+    assert batches.n_in_passes(1) == n_pairs
+    for first in (0, n_pairs):
+        firsts, seconds = [], []
+        for ids, segments, _, _, (label,) in rows(batches, first, n_pairs):
+            a, b = (
+                sentences.index(tuple(id_ - Numbers.first for id_, segment in zip(ids, segments, strict=True)
+                                      if segment == part and id_ >= Numbers.first))
+                for part in (0, 1)
+            )  # fmt: skip
+            assert label == (-1 if sentence == "none" else b != a + 1)
+            firsts.append(a)
+            seconds.append(b)
+        assert sorted(firsts) == list(range(n_pairs))
+        assert sorted(seconds) == list(range(1, n_pairs + 1))
+
+
 @pytest.mark.parametrize("masking", ["token", "word", "ngram"])
 def test_places_and_targets_are_those_of_the_text_that_was_hidden(masking: str) -> None:
     split = numbered(LENGTHS)

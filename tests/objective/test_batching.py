@@ -57,6 +57,8 @@ def test_every_field_is_handed_on() -> None:
     assert settings.pairs == PairRule("nsp", 64, 0.3, "document", "negative")
     assert settings.masks == MaskRule("ngram", 0.2, 20, 4, "long", 0.7, 0.2, "maskable", True)
     assert settings.static_copies == 40
+    assert settings.unit == "chunks"
+    assert pair_settings(MaskedObjective(pairs="sentences"), Numbers(9), context=64).unit == "sentences"
 
 
 @pytest.mark.parametrize(
