@@ -104,6 +104,19 @@ def test_the_tokens_of_a_masked_step_are_counted_without_padding(session):
         assert built.train_step.n_tokens(step) == sum(batch.lengths) < batch.tokens.numel()
 
 
+def test_documents_without_sentences_of_one_and_of_endless_ones_are_trained_on(session, stories, tmp_path):
+    endless = " ".join(stories[0])
+    texts = ["", "  \n \n", "one.\n", f"{endless * 3}\n", *("\n".join(story) for story in stories[:20])]
+    for number, text in enumerate(texts * 2):
+        (tmp_path / f"{number:02}.txt").write_text(text)
+    built = session({**MASKED, "objective.sentence": "nsp", "data.path": str(tmp_path), "train.batch_sequences": 50})
+    # Files without a byte are passed over, and those of spaces counted.
+    assert sum(sizes.get("empty_documents", 0) for sizes in built.data.sizes().values()) == 2
+    for step in range(4):
+        assert math.isfinite(built.train_step(step).loss)
+    assert math.isfinite(built.evaluate()["loss"])
+
+
 def test_minutes_become_as_many_steps_each_time(tiny):
     loaded = tiny({**MASKED, "train.minutes": 0.1, "train.evaluate_tokens": 64})
     data = prepare_data(loaded.recipe)
