@@ -30,7 +30,7 @@ class Example:
 
 @dataclass(frozen=True)
 class PairBatch:
-    """Rows of whole examples, one after another; the longest rows come first.
+    """Rows of whole examples, one after another; those of a single example come first, the longest before the others.
 
     ``numbers`` tells the examples of a row apart (from 0; -1 is padding), ``lengths`` counts its tokens. ``masked``
     are the predicted places, row and column each, ``targets`` what belongs there; ``firsts`` is where examples begin,
@@ -128,7 +128,10 @@ def _between(places: Tensor, start: int, stop: int) -> slice:
 
 
 def _fill(lengths: Sequence[int], width: int) -> list[list[int]]:
-    """Put each, the longest first, into the row where it leaves the least room; give the rows, the fullest first."""
+    """Put each, the longest first, into the row where it leaves the least room.
+
+    Gives rows of one, which need no mask inside, before the others; of either the fullest first.
+    """
     rows: list[list[int]] = []
     rooms: list[tuple[int, int]] = []  # what is left in a row, and its number; ascending
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
@@ -138,4 +141,4 @@ def _fill(lengths: Sequence[int], width: int) -> list[list[int]]:
             rows.append([])
         rows[row].append(index)
         insort(rooms, (room - lengths[index], row))
-    return sorted(rows, key=lambda row: -sum(lengths[index] for index in row))
+    return sorted(rows, key=lambda row: (len(row) > 1, -sum(lengths[index] for index in row)))
