@@ -62,7 +62,9 @@ def test_every_example_is_in_one_row_whole(lengths: list[int]) -> None:
     batch = pack(examples, width=31, pad_id=PAD_ID)
     assert sorted(unpacked(batch)) == sorted(map(plain, examples))
     assert batch.tokens.shape == batch.segments.shape == batch.numbers.shape == (len(batch), max(batch.lengths))
-    assert sorted(batch.lengths, reverse=True) == list(batch.lengths)
+    n_in_row = batch.firsts[:, 0].bincount().tolist()
+    order = [(n > 1, -length) for n, length in zip(n_in_row, batch.lengths, strict=True)]
+    assert order == sorted(order), "rows of one come first, of either the longest"
     assert max(batch.lengths) <= 31
     assert batch.n_tokens == sum(lengths) == int((batch.numbers >= 0).sum())
     is_padding = torch.arange(batch.tokens.shape[1]) >= torch.tensor(batch.lengths)[:, None]
@@ -86,10 +88,10 @@ def test_slices_of_rows_are_batches_with_places_of_their_own(lengths: list[int],
 
 
 def test_the_longest_go_first_each_where_it_leaves_the_least_room() -> None:
-    # Of a width of 10: 7 and 3, 6 and 4, 5.
+    # Of a width of 10: 7 and 3, 6 and 4, and 5 alone, which comes first.
     batch = pack(examples_of([3, 6, 5, 4, 7]), width=10, pad_id=PAD_ID)
-    assert batch.lengths == (10, 10, 5)
-    assert [[len(row[0]) for row in unpacked(batch[n : n + 1])] for n in range(3)] == [[7, 3], [6, 4], [5]]
+    assert batch.lengths == (5, 10, 10)
+    assert [[len(row[0]) for row in unpacked(batch[n : n + 1])] for n in range(3)] == [[5], [7, 3], [6, 4]]
 
 
 def test_by_hand_two_examples_share_a_row_and_the_third_is_padded() -> None:
@@ -99,18 +101,19 @@ def test_by_hand_two_examples_share_a_row_and_the_third_is_padded() -> None:
         Example(np.array([2, 8, 3, 3, 3, 3]), np.array([0, 0, 0, 1, 1, 1]), np.array([0]), np.array([2]), 0),
     ]
     batch = pack(examples, width=8, pad_id=PAD_ID)
-    assert batch.tokens.tolist() == [[2, 4, 3, 7, 3, 2, 8, 3], [2, 8, 3, 3, 3, 3, 0, 0]]
-    assert batch.segments.tolist() == [[0, 0, 0, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1, 0, 0]]
-    assert batch.numbers.tolist() == [[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 0, 0, -1, -1]]
-    assert batch.masked.tolist() == [[0, 1], [0, 3], [0, 6], [1, 0]]
-    assert batch.targets.tolist() == [5, 6, 9, 2]
-    assert batch.firsts.tolist() == [[0, 0], [0, 5], [1, 0]]
-    assert batch.labels.tolist() == [1, -1, 0]
-    assert batch.lengths == (8, 6)
-    second = batch[1:2]
-    assert second.tokens.tolist() == [[2, 8, 3, 3, 3, 3]]
-    assert second.masked.tolist() == second.firsts.tolist() == [[0, 0]]
-    assert (second.targets.tolist(), second.labels.tolist()) == ([2], [0])
+    assert batch.tokens.tolist() == [[2, 8, 3, 3, 3, 3, 0, 0], [2, 4, 3, 7, 3, 2, 8, 3]]
+    assert batch.segments.tolist() == [[0, 0, 0, 1, 1, 1, 0, 0], [0, 0, 0, 1, 1, 0, 0, 0]]
+    assert batch.numbers.tolist() == [[0, 0, 0, 0, 0, 0, -1, -1], [0, 0, 0, 0, 0, 1, 1, 1]]
+    assert batch.masked.tolist() == [[0, 0], [1, 1], [1, 3], [1, 6]]
+    assert batch.targets.tolist() == [2, 5, 6, 9]
+    assert batch.firsts.tolist() == [[0, 0], [1, 0], [1, 5]]
+    assert batch.labels.tolist() == [0, 1, -1]
+    assert batch.lengths == (6, 8)
+    first, second = batch[:1], batch[1:]
+    assert first.tokens.tolist() == [[2, 8, 3, 3, 3, 3]]
+    assert second.masked.tolist() == [[0, 1], [0, 3], [0, 6]]
+    assert second.firsts.tolist() == [[0, 0], [0, 5]]
+    assert (second.targets.tolist(), second.labels.tolist()) == ([5, 6, 9], [1, -1])
 
 
 @pytest.mark.parametrize(
@@ -140,4 +143,4 @@ def test_moving_to_a_device_moves_every_tensor() -> None:
     tensors = [value for value in vars(moved).values() if isinstance(value, torch.Tensor)]
     assert len(tensors) == 7
     assert {tensor.device.type for tensor in tensors} == {"meta"}
-    assert moved.lengths == (9, 8)
+    assert moved.lengths == (8, 9)
