@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from report import RESULTS, describe_conditions, heading, keep, result_name
 
 from sublayer.config.cores import cores
 from sublayer.config.data import DataConfig
+from sublayer.data.pair_batches import PairBatches
 from sublayer.data.piece import raw_chunks
 from sublayer.data.prepare import prepare_tokenizer
 from sublayer.data.sentences import sentences_of
@@ -82,13 +84,16 @@ def _once(config: DataConfig, tokenizer: Tokenizer, rounds: int) -> tuple[Split,
 
 
 def _step(family: Family, size: str, split: Split, options: argparse.Namespace) -> dict[str, Any]:
-    """Time batches of a real text, and of a stand-in within a training step."""
+    """Time batches of a text, with their share of planning a pass over it, and training steps on a stand-in."""
     precision = fastest_precision(torch.device("cpu"), SIZES[size].d_model, options.threads)
     recipe = encoder_recipe(EncoderSetup(OURS, size, 0.1, precision, family=family))
     batches = make_batches(recipe, split)
-    batches.batch(0)  # plans the pass
-    counter = iter(range(1, 10**9))
+    assert isinstance(batches, PairBatches), "masked objectives train on pairs"
+    planning_s = _seconds(lambda: batches.batch(0), 1)  # of a whole pass
+    counter = count(1)
     batch_s = _seconds(lambda: batches.batch(next(counter)), options.batches)
+    batch_s += (planning_s - batch_s) * batches.batch_sequences / batches.n_in_pass()
+    batch_wall_s = statistics.median(_wall(lambda: batches.batch(next(counter))) for _ in range(options.batches))
     n_tokens = statistics.mean(batches.n_tokens(step) for step in range(1, 1 + options.batches))
     train = train_step(recipe)
     train(0)
@@ -99,7 +104,7 @@ def _step(family: Family, size: str, split: Split, options: argparse.Namespace) 
         "mb_per_s": n_tokens * split.store.n_bytes / split.store.n_tokens / batch_s / 1e6,
         "tokens_per_s": n_tokens / batch_s,
         "step_s": statistics.median(steps),
-        "share_of_a_step": batch_s / statistics.median(steps),
+        "share_of_a_step": batch_wall_s / statistics.median(steps),
     }
     _note(f"step: {figures}")
     return figures
