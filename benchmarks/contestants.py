@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,13 @@ from sublayer.train.step import TrainStep
 LEARNING_RATE = 3e-4
 N_BATCHES = 8
 
-Step = Callable[[int], object]
+
+class Step(Protocol):
+    """What takes one optimizer step, by its number, and counts its tokens, padding not."""
+
+    def __call__(self, step: int) -> object: ...
+
+    def n_tokens(self, step: int) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -161,7 +167,7 @@ class PeerStep:
     def __call__(self, step: int) -> Tensor:
         """Take one step and give its loss."""
         window = self.windows[step % N_BATCHES]
-        with self._autocast():
+        with autocast(self.setup):
             logits = self.forward(window[:, :-1])
             logits = getattr(logits, "logits", logits)  # [B, T, V]
             loss = F.cross_entropy(logits.flatten(0, 1), window[:, 1:].flatten())
@@ -172,15 +178,25 @@ class PeerStep:
         self.optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
-    def _autocast(self) -> AbstractContextManager[Any]:
-        if self.setup.precision == "float32":
-            return nullcontext()
-        return torch.autocast(self.setup.device, dtype=torch.bfloat16)
+    def n_tokens(self, step: int) -> int:
+        return SIZES[self.setup.size].tokens_per_step
+
+
+def autocast(setup: Setup) -> AbstractContextManager[Any]:
+    """Compute in a setup's precision."""
+    if setup.precision == "float32":
+        return nullcontext()
+    return torch.autocast(setup.device, dtype=torch.bfloat16)
 
 
 def _optimizer(model: nn.Module, size: Size) -> torch.optim.Optimizer:
     if size.is_character_model:
         return torch.optim.SGD(model.parameters(), 3e-3, momentum=0.99, fused=True)
+    return adamw(model)
+
+
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    """Build the peers' AdamW."""
     return torch.optim.AdamW(model.parameters(), LEARNING_RATE, (0.9, 0.95), weight_decay=0.1, fused=True)
 
 

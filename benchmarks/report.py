@@ -1,8 +1,11 @@
 """What was measured, as JSON and as a table."""
 
+import json
 import platform
+import re
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -13,35 +16,56 @@ import torch
 from contestants import OURS, SIZES, Setup, our_recipe
 from rounds import Timing
 
+from sublayer.config.cores import cores
 from sublayer.config.resolve import resolve_model
 from sublayer.model.cost import flops_per_token
-from sublayer.train.machine import describe_machine
+from sublayer.train.machine import describe_machine, processor
 
+RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "transformers", "x-transformers", "numpy")
 # Dense bf16 FLOP/s as their vendor states them; model-FLOPs utilisation is a share of this.
 PEAK_FLOPS = {"H100": 989.4e12, "H200": 989.4e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "RTX 4090": 165.2e12}
 
 
-def describe_case(timings: Sequence[Timing]) -> dict[str, Any]:
-    """Describe one case: each contestant in its best setup, fastest first, and how we compare."""
+def compare(timings: Sequence[Timing]) -> dict[str, Any]:
+    """Describe who took part in a case: each contestant in its best setup, fastest first, and how we compare."""
+    best = best_setups(timings)
+    ours = best[OURS]
+    fastest_peer = next(timing for name, timing in best.items() if name != OURS)
+    return {
+        "contestants": [_describe(timing, ours) for timing in best.values()],
+        "speed_over_fastest_peer": ours.median / fastest_peer.median,
+        "memory_over_fastest_peer": ours.peak_bytes / fastest_peer.peak_bytes,
+        "all_setups": [{**asdict(timing.setup), "tokens_per_s": timing.median} for timing in timings],
+    }
+
+
+def best_setups(timings: Sequence[Timing]) -> dict[str, Timing]:
+    """Give each contestant's best setup, the fastest contestant first."""
     best: dict[str, Timing] = {}
     for timing in sorted(timings, key=lambda timing: timing.median, reverse=True):
         best.setdefault(timing.setup.contestant, timing)
+    return best
+
+
+def describe_case(timings: Sequence[Timing]) -> dict[str, Any]:
+    """Describe one case of decoders."""
+    best = best_setups(timings)
     ours = best[OURS]
-    peers = [timing for name, timing in best.items() if name != OURS]
     setup = ours.setup
+    case = compare(timings)
+    for described, timing in zip(case["contestants"], best.values(), strict=True):
+        utilisation = _utilisation(timing, setup)
+        if utilisation is not None:
+            described["flops_utilisation"] = utilisation
+    over = (ours.median / timing.median for name, timing in best.items() if "transformers " in name)
     return {
         "size": setup.size,
-        "description": str(SIZES[setup.size]),
+        "description": f"{SIZES[setup.size]}, dropout {setup.dropout:g}",
         "dropout": setup.dropout,
-        "contestants": [_describe(timing, ours) for timing in best.values()],
-        "speed_over_fastest_peer": ours.median / peers[0].median,
-        "speed_over_transformers": min(
-            (ours.median / t.median for t in peers if "transformers " in t.setup.contestant), default=None
-        ),
-        "memory_over_fastest_peer": ours.peak_bytes / peers[0].peak_bytes,
-        "loading_share_of_a_step": (ours.loading_s or 0.0) * ours.median / SIZES[setup.size].tokens_per_step,
-        "all_setups": [{**asdict(timing.setup), "tokens_per_s": timing.median} for timing in timings],
+        **case,
+        "speed_over_transformers": min(over, default=None),
+        "loading_share_of_a_step": (ours.loading_s or 0.0) / ours.step_s,
     }
 
 
@@ -57,22 +81,42 @@ def describe_conditions(device: str) -> dict[str, Any]:
     }
 
 
-def markdown(result: Mapping[str, Any]) -> str:
-    """Write the tables."""
-    conditions = result["conditions"]
-    versions = ", ".join(f"{name} {number}" for name, number in conditions["versions"].items())
-    machine = conditions["machine"]
-    lines = [
-        f"{conditions['time']}, commit {conditions['commit']}: {machine.get('gpu', machine['processor'])}, "
-        f"{conditions['threads']} threads; {versions}; {result['rounds']} interleaved rounds, medians.",
-    ]
+def markdown(result: Mapping[str, Any], verdict: Callable[[Mapping[str, Any]], str]) -> str:
+    """Write the tables, with a sentence on each case."""
+    lines = [f"{heading(result)}; {result['rounds']} interleaved rounds, medians."]
     for case in result["cases"]:
-        lines += ["", f"**{case['description']}, dropout {case['dropout']:g}**", "", *_table(case), "", _verdict(case)]
+        lines += ["", f"**{case['description']}**", "", *_table(case), "", verdict(case)]
     return "\n".join(lines) + "\n"
 
 
+def heading(result: Mapping[str, Any]) -> str:
+    """Write when, where and with what was measured."""
+    conditions = result["conditions"]
+    versions = ", ".join(f"{name} {number}" for name, number in conditions["versions"].items())
+    machine = conditions["machine"]
+    return (
+        f"{conditions['time']}, commit {conditions['commit']}: {machine.get('gpu', machine['processor'])}, "
+        f"{conditions['threads']} threads; {versions}"
+    )
+
+
+def keep(result: Mapping[str, Any], table: str, path: Path) -> None:
+    """Keep what was measured beside its table, as ``path`` with .json and .md."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_name(f"{path.name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    path.with_name(f"{path.name}.md").write_text(table)
+    print(f"kept in {path}.json and .md", file=sys.stderr, flush=True)
+
+
+def result_name(device: str, what: str = "") -> str:
+    """Name a result after the day and the machine, and what was measured."""
+    where = torch.cuda.get_device_name() if device == "cuda" else f"{processor()} x{cores()}"
+    words = re.sub(r"[^a-z0-9]+", "-", f"{where} {what}".lower()).strip("-")
+    return f"{datetime.now(UTC):%Y-%m-%d}-{words}"
+
+
 def _describe(timing: Timing, ours: Timing) -> dict[str, Any]:
-    described = {
+    return {
         "name": timing.setup.contestant,
         "setup": str(timing.setup),
         "tokens_per_s": timing.median,
@@ -82,8 +126,6 @@ def _describe(timing: Timing, ours: Timing) -> dict[str, Any]:
         "ours_over_it": ours.median / timing.median,
         "our_memory_over_its": ours.peak_bytes / timing.peak_bytes,
     }
-    utilisation = _utilisation(timing, ours.setup)
-    return described if utilisation is None else {**described, "flops_utilisation": utilisation}
 
 
 def _utilisation(timing: Timing, ours: Setup) -> float | None:
@@ -119,7 +161,8 @@ def _table(case: Mapping[str, Any]) -> list[str]:
     return rows
 
 
-def _verdict(case: Mapping[str, Any]) -> str:
+def verdict(case: Mapping[str, Any]) -> str:
+    """Say how a case of decoders compares with what is aimed at."""
     over = case["speed_over_transformers"]
     transformers = "" if over is None else f"{over:.2f} times transformers (aim 1.5), "
     return (

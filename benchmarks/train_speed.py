@@ -7,24 +7,21 @@ python benchmarks/train_speed.py --sizes char-t12 --dropout 0.2     # the charac
 
 import argparse
 import json
-import re
 import sys
 import warnings
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
-from contestants import SIZES, Setup, contestants, setups
-from report import describe_case, describe_conditions, markdown
+from contestants import SIZES, Setup, build_step, contestants, setups
+from report import RESULTS, describe_case, describe_conditions, keep, markdown, result_name, verdict
 from rounds import run_rounds
 from worker import serve
 
 from sublayer.config.cores import cores
-from sublayer.train.machine import processor
 
 PEAK_STEPS = 10
-RESULTS = Path(__file__).parent / "results"
+SCRIPT = Path(__file__).resolve()
 
 
 def main() -> None:
@@ -33,7 +30,8 @@ def main() -> None:
     warnings.filterwarnings("ignore", category=UserWarning)
     torch.set_num_threads(options.threads or cores())
     if options.serve is not None:
-        serve(Setup(**json.loads(options.serve)))
+        setup = Setup(**json.loads(options.serve))
+        serve(build_step(setup), setup.device)
         return
     rounds, peak_steps = (2, 5) if options.quick else (options.rounds, PEAK_STEPS)
     cases = [
@@ -43,14 +41,14 @@ def main() -> None:
     ]
     result = {"conditions": describe_conditions(options.device), "rounds": rounds, "cases": cases}
     if not options.quick or options.out is not None:
-        _keep(result, options.out or RESULTS / _name())
-    print(json.dumps(result) if options.json else markdown(result))
+        keep(result, markdown(result, verdict), options.out or RESULTS / result_name(options.device))
+    print(json.dumps(result) if options.json else markdown(result, verdict))
 
 
 def _measure(size: str, dropout: float, device: str, rounds: int, peak_steps: int) -> dict[str, Any]:
     _note(f"== {SIZES[size]}, dropout {dropout:g}")
     candidates = [setup for name in contestants(size) for setup in setups(name, size, dropout, device)]
-    return describe_case(run_rounds(candidates, rounds=rounds, peak_steps=peak_steps, note=_note))
+    return describe_case(run_rounds(candidates, script=SCRIPT, rounds=rounds, peak_steps=peak_steps, note=_note))
 
 
 def _options() -> argparse.Namespace:
@@ -66,18 +64,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="where results are kept, without the suffix")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     return parser.parse_args()
-
-
-def _name() -> str:
-    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{processor()} x{cores()}"
-    return f"{datetime.now(UTC):%Y-%m-%d}-{re.sub(r'[^a-z0-9]+', '-', where.lower()).strip('-')}"
-
-
-def _keep(result: dict[str, Any], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_name(f"{path.name}.json").write_text(json.dumps(result, indent=1) + "\n")
-    path.with_name(f"{path.name}.md").write_text(markdown(result))
-    _note(f"kept in {path}.json and .md")
 
 
 def _note(text: str) -> None:

@@ -10,32 +10,38 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from contestants import Setup, build_step
+from contestants import Setup, Step
 
 from sublayer.train.allocator import release_freed_memory
 from sublayer.train.memory import PeakMemory
 from sublayer.train.step import TrainStep
 
-SCRIPT = Path(__file__).resolve().with_name("train_speed.py")
 _LOADING_CALLS = 50
 
 
-class Worker:
-    """The parent's side of a process that takes steps."""
+class Taken(NamedTuple):
+    """Steps that were taken: how long they took, and how many tokens they had, padding not."""
 
-    def __init__(self, setup: Setup) -> None:
+    seconds: float
+    tokens: int
+
+
+class Worker:
+    """The parent's side of a process that takes steps: ``script``, which answers to ``--serve`` with ``serve``."""
+
+    def __init__(self, setup: Setup, script: Path) -> None:
         self.setup = setup
         options = {"--serve": json.dumps(asdict(setup)), "--threads": torch.get_num_threads()}
-        command = [sys.executable, str(SCRIPT), *(str(part) for option in options.items() for part in option)]
+        command = [sys.executable, str(script), *(str(part) for option in options.items() for part in option)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._answer()
 
-    def steps(self, count: int) -> float:
-        """Take steps and give the seconds that they took."""
-        return float(self._ask("steps", count))
+    def steps(self, count: int) -> Taken:
+        """Take steps and give the time that they took."""
+        return Taken(*self._ask("steps", count))
 
     def peak_bytes(self) -> int:
         """Give the peak of memory since the model was built, beyond what was resident then."""
@@ -64,14 +70,13 @@ class Worker:
         return json.loads(line)
 
 
-def serve(setup: Setup) -> None:
-    """Answer the parent: seconds of steps, the peak of memory so far, seconds of loading data."""
-    step = build_step(setup)
+def serve(step: Step, device: str) -> None:
+    """Answer the parent: seconds and tokens of steps, the peak of memory so far, seconds of loading data."""
     gc.collect()
     # What building freed goes back to the system; else it would hide a part of the peak.
     release_freed_memory()
     taken = 0
-    memory = PeakMemory(torch.device(setup.device)).__enter__()
+    memory = PeakMemory(torch.device(device)).__enter__()
     _say(None)
     for line in sys.stdin:
         what, count = line.split()
@@ -80,10 +85,11 @@ def serve(setup: Setup) -> None:
                 begun = time.perf_counter()
                 for index in range(taken, taken + int(count)):
                     step(index)
-                if setup.device == "cuda":
+                if device == "cuda":
                     torch.cuda.synchronize()
+                seconds = time.perf_counter() - begun
+                _say([seconds, sum(map(step.n_tokens, range(taken, taken + int(count))))])
                 taken += int(count)
-                _say(time.perf_counter() - begun)
             case "peak":
                 memory.__exit__(None, None, None)
                 assert memory.bytes is not None, "this system does not account for peak memory"
@@ -92,12 +98,12 @@ def serve(setup: Setup) -> None:
                 _say(_loading_seconds(step) if isinstance(step, TrainStep) else None)
 
 
-def _say(value: float | None) -> None:
+def _say(value: float | list[float] | None) -> None:
     print(json.dumps(value), flush=True)
 
 
 def _loading_seconds(step: TrainStep) -> float:
     begun = time.perf_counter()
     for index in range(_LOADING_CALLS):
-        step.windows.batch(index)
+        step.batches.batch(index)
     return (time.perf_counter() - begun) / _LOADING_CALLS

@@ -33,7 +33,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, matrix: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
         is_counted = (targets >= 0)[:, None]
-        grad_hidden, grad_matrix = torch.empty_like(hidden), torch.zeros_like(matrix)
+        grad_hidden, grad_matrix = torch.empty_like(hidden), None
         grad_bias = None if bias is None else torch.zeros_like(bias)
         total = torch.zeros((), dtype=_wide(hidden.dtype), device=hidden.device)
         for chunk, rows, columns, logits in _chunks(hidden, matrix, bias):
@@ -44,7 +44,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
                     grad_bias += is_counted[chunk, 0].to(shares.dtype) @ shares
             errors = shares.to(rows.dtype)
             grad_hidden[chunk] = (errors @ columns) * is_counted[chunk]
-            grad_matrix += errors.t() @ (rows * is_counted[chunk])
+            part = errors.t() @ (rows * is_counted[chunk])
+            # As large as the matrix: each pass over it that is saved shows.
+            grad_matrix = part.to(matrix.dtype) if grad_matrix is None else grad_matrix.add_(part)
+        if grad_matrix is None:
+            grad_matrix = torch.zeros_like(matrix)
         ctx.save_for_backward(grad_hidden, grad_matrix, grad_bias)
         return total
 

@@ -1,0 +1,103 @@
+"""Measure how fast encoders train here and in transformers, and in how much memory, interleaved. See README.md.
+
+python benchmarks/encoder_speed.py              # BERT and ALBERT, both sizes, dropout 0.1 and 0
+python benchmarks/encoder_speed.py --quick      # a first impression: few rounds, few steps
+python benchmarks/encoder_speed.py --families albert --sizes d256 --dropout 0.1 --out /tmp/albert
+"""
+
+import argparse
+import json
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from contestants import OURS
+from encoders import FAMILIES, SIZES, EncoderSetup, Family, build_encoder_step, encoder_recipe, encoder_setups, peer
+from padded import padding_shares
+from report import RESULTS, best_setups, compare, describe_conditions, keep, markdown, result_name
+from rounds import run_rounds
+from worker import serve
+
+from sublayer.config.cores import cores
+
+SCRIPT = Path(__file__).resolve()
+PEAK_STEPS = 10
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    options = _options()
+    warnings.filterwarnings("ignore", category=UserWarning)
+    torch.set_num_threads(options.threads or cores())
+    if options.serve is not None:
+        serve(build_encoder_step(EncoderSetup(**json.loads(options.serve))), "cpu")
+        return
+    rounds, peak_steps = (2, 5) if options.quick else (options.rounds, PEAK_STEPS)
+    cases = [
+        _measure(family, size, dropout, rounds, peak_steps)
+        for family in options.families
+        for size in options.sizes
+        for dropout in options.dropout
+    ]
+    result = {"conditions": describe_conditions("cpu"), "rounds": rounds, "cases": cases}
+    table = markdown(result, verdict)
+    if not options.quick or options.out is not None:
+        keep(result, table, options.out or RESULTS / result_name("cpu", "encoders"))
+    print(json.dumps(result) if options.json else table)
+
+
+def _measure(family: Family, size: str, dropout: float, rounds: int, peak_steps: int) -> dict[str, Any]:
+    description = f"{FAMILIES[family]}, {SIZES[size]}, dropout {dropout:g}"
+    _note(f"== {description}")
+    candidates = [setup for name in (OURS, peer(family)) for setup in encoder_setups(name, size, dropout, family)]
+    timings = run_rounds(candidates, script=SCRIPT, rounds=rounds, peak_steps=peak_steps, note=_note)
+    ours = best_setups(timings)[OURS]
+    our_share, their_share = padding_shares(encoder_recipe(candidates[0]))
+    return {
+        "family": family,
+        "size": size,
+        "description": description,
+        "dropout": dropout,
+        **compare(timings),
+        "our_padding_share": our_share,
+        "their_padding_share": their_share,
+        "loading_share_of_a_step": (ours.loading_s or 0.0) / ours.step_s,
+    }
+
+
+def verdict(case: Mapping[str, Any]) -> str:
+    """Say how a case of encoders compares with what is aimed at."""
+    return (
+        f"{case['speed_over_fastest_peer']:.2f} times transformers (aim 1.5), {case['memory_over_fastest_peer']:.2f} "
+        f"of its memory (aim 0.6); of what is computed {case['our_padding_share']:.1%} is padding here, "
+        f"{case['their_padding_share']:.1%} there; a batch takes {case['loading_share_of_a_step']:.2%} of a step "
+        f"(aim below 2 %)."
+    )
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Measure how fast encoders train, and in how much memory, against transformers.",
+        epilog="example: python benchmarks/encoder_speed.py --families bert --sizes d512 --rounds 7",
+    )
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--dropout", nargs="+", type=float, default=[0.1, 0.0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, help="as many as there are cores unless given")
+    parser.add_argument("--quick", action="store_true", help="two rounds, memory over few steps; nothing is kept")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--out", type=Path, help="where results are kept, without the suffix")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

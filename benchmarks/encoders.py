@@ -1,0 +1,170 @@
+"""Who takes part where encoders are trained: this project's own training step, and transformers' classes.
+
+The same terms: sizes, tied embeddings, segments, a transform head over the vocabulary, a pooler and a head for pairs,
+post-norm, tanh-approximated GELU, dropout places (embedding, attention weights, the output of every sub-layer),
+clipping at norm 1, fused AdamW, threads, and the same examples in each step, which peers get padded to the longest.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from contestants import LEARNING_RATE, OURS, PRECISIONS, Setup, Size, Step, adamw, autocast
+from padded import N_BATCHES, first_examples, padded
+from stand_in import stand_in
+from torch import Tensor, nn
+
+from sublayer.config.layers import load_recipe
+from sublayer.config.length import resolve_optimizer, resolve_train
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve import resolve_model
+from sublayer.model.build import build
+from sublayer.objective.batching import make_batches
+from sublayer.objective.build import build_objective
+from sublayer.train.allocator import allocate_for
+from sublayer.train.distributed import World
+from sublayer.train.step import TrainStep
+
+Family = Literal["bert", "albert"]
+FAMILIES: dict[Family, str] = {"bert": "BERT", "albert": "ALBERT"}
+SIZES = {
+    "d256": Size(256, 6, 4, context=128, sequences=32, vocab_size=8_000),
+    "d512": Size(512, 12, 8, context=512, sequences=8, vocab_size=30_000),
+}
+D_EMBED = 128
+"""Width of ALBERT's token table; that of the recipe, too."""
+ALONE = World(rank=0, size=1)
+_AS_BERT = {"share": "none", "d_embed": None, "embedding_projection": "tokens"}
+_AS_BERT_IS_TRAINED = {"masking": "token", "sentence": "nsp"}
+_STEPS = 10_000
+_IGNORED = -100
+
+
+@dataclass(frozen=True)
+class EncoderSetup(Setup):
+    """What one contestant runs."""
+
+    family: Family = "bert"
+
+
+def encoder_setups(contestant: str, size: str, dropout: float, family: Family) -> list[EncoderSetup]:
+    """List the ways in which a contestant may run a case; its best one counts."""
+    variant = "" if contestant == OURS else "sdpa"
+    return [EncoderSetup(contestant, size, dropout, precision, variant, family=family) for precision in PRECISIONS]
+
+
+def peer(family: Family) -> str:
+    """Name the class of transformers that a family is measured against."""
+    return f"transformers {FAMILIES[family]}"
+
+
+def build_encoder_step(setup: EncoderSetup) -> Step:
+    """Build a contestant's model, optimizer and data, and give what takes one optimizer step."""
+    if setup.contestant == OURS:
+        return train_step(encoder_recipe(setup))
+    torch.manual_seed(0)
+    return EncoderPeerStep(_PEERS[setup.family](SIZES[setup.size], setup.dropout), setup)
+
+
+def encoder_recipe(setup: EncoderSetup) -> Recipe:
+    """Give the recipe that this project runs, resolved."""
+    size = SIZES[setup.size]
+    settings = {
+        "optimizer.lr": LEARNING_RATE,
+        "model.dropout": setup.dropout,
+        "train.precision": setup.precision,
+        "train.threads": torch.get_num_threads(),
+    }
+    return resolved_recipe(setup.family, size, settings)
+
+
+def resolved_recipe(family: Family, size: Size, settings: Mapping[str, Any]) -> Recipe:
+    """Give ``albert-small``, or a BERT made of it, at a size and resolved, with settings of one's own."""
+    sized = {
+        "model.d_model": size.d_model,
+        "model.n_layers": size.n_layers,
+        "model.n_heads": size.n_heads,
+        "data.vocab_size": size.vocab_size,
+        "data.context": size.context,
+        "train.steps": _STEPS,
+        "train.batch_sequences": size.sequences,
+    }
+    recipe = load_recipe("albert-small", {**sized, **settings}).recipe
+    model, objective = recipe.model, recipe.objective
+    if family == "bert":
+        model, objective = model.model_copy(update=_AS_BERT), objective.model_copy(update=_AS_BERT_IS_TRAINED)
+    model = resolve_model(model, vocab_size=size.vocab_size, context=size.context)
+    train = resolve_train(recipe, steps=_STEPS, valid_tokens=None, is_gpu=False, threads=torch.get_num_threads())
+    optimizer = resolve_optimizer(recipe.optimizer, steps=_STEPS)
+    update = {"model": model, "objective": objective, "train": train, "optimizer": optimizer}
+    return recipe.model_copy(update=update)
+
+
+def train_step(recipe: Recipe, world: World = ALONE) -> TrainStep:
+    """Build this project's real training step: pairs, masks, packing, micro-batches and all."""
+    allocate_for(recipe.train)
+    assert recipe.model.vocab_size is not None, "the recipe is resolved"
+    batches = make_batches(recipe, stand_in(recipe.model.vocab_size))
+    objective = build_objective(build(recipe.model, seed=recipe.train.seed), recipe.objective)
+    return TrainStep(recipe, objective, batches, device=torch.device("cpu"), world=world)
+
+
+class EncoderPeerStep:
+    """A plain training step on padded batches that stand ready in memory; the class of transformers adds the losses."""
+
+    def __init__(self, model: nn.Module, setup: EncoderSetup) -> None:
+        self.setup, self.model = setup, model.train()
+        self.optimizer = adamw(model)
+        label = "next_sentence_label" if setup.family == "bert" else "sentence_order_label"
+        examples = first_examples(encoder_recipe(setup))
+        self.batches = [padded(batch, label) for batch in examples]
+        self.n_real = [sum(len(example.ids) for example in batch) for batch in examples]
+
+    def __call__(self, step: int) -> Tensor:
+        """Take one step and give its loss."""
+        with autocast(self.setup):
+            loss: Tensor = self.model(**self.batches[step % N_BATCHES]).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    def n_tokens(self, step: int) -> int:
+        return self.n_real[step % N_BATCHES]
+
+
+def _bert(size: Size, dropout: float) -> nn.Module:
+    from transformers import BertConfig, BertForPreTraining
+
+    config = BertConfig(**_terms(size, dropout))
+    config._attn_implementation = "sdpa"
+    return BertForPreTraining(config)
+
+
+def _albert(size: Size, dropout: float) -> nn.Module:
+    from transformers import AlbertConfig, AlbertForPreTraining
+
+    # Ours has no dropout before the head of pairs; BERT has none there either.
+    config = AlbertConfig(**_terms(size, dropout), embedding_size=D_EMBED, classifier_dropout_prob=0.0)
+    config._attn_implementation = "sdpa"
+    return AlbertForPreTraining(config)
+
+
+def _terms(size: Size, dropout: float) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab_size,
+        "max_position_embeddings": size.context,
+        "hidden_size": size.d_model,
+        "num_hidden_layers": size.n_layers,
+        "num_attention_heads": size.n_heads,
+        "intermediate_size": 4 * size.d_model,
+        # The same function as ours, in one kernel.
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
+    }
+
+
+_PEERS: dict[Family, Callable[[Size, float], nn.Module]] = {"bert": _bert, "albert": _albert}
