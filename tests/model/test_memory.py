@@ -65,7 +65,7 @@ VOCAB_SIZE, CONTEXT, SEQUENCES = 384, 160, 6
 def make_pass(fields: dict[str, Any], precision: Any) -> Pass:
     settings = {"model.n_layers": 5, "model.d_model": 96, **{f"model.{k}": v for k, v in fields.items()}}
     if fields.get("kind") == "encoder":
-        settings |= {"objective.kind": "masked", "data.sentences": "lines"}
+        settings |= {"objective.kind": "masked", "data.sentences": "lines", "data.tokenizer": "unigram"}
         settings |= {"objective.sentence": "sop"} if fields.get("sentence_classes") else {}
     recipe = load_recipe("gpt", settings).recipe
     config = resolve_model(recipe.model, vocab_size=VOCAB_SIZE, context=CONTEXT)
