@@ -1,6 +1,7 @@
 """``sublayer evaluate``: how well a model predicts a text, and an encoder judges pairs of texts."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,6 +10,7 @@ import typer
 from sublayer.commands.base import DeviceOption, JsonOption, emit, table
 from sublayer.commands.evaluate_encoder import DEFAULT_PAIRS, Amount, evaluate_encoder, render_encoder
 from sublayer.commands.reading import (
+    DocumentRule,
     SentenceRule,
     TokenProgress,
     batch_sequences,
@@ -21,6 +23,7 @@ from sublayer.config.data import INTRINSIC
 from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
+    from sublayer.config.recipe import Recipe
     from sublayer.data.split import Split
     from sublayer.evaluate.likelihood import Likelihood
     from sublayer.model.transformer import Transformer
@@ -74,43 +77,64 @@ def command(
     (sop), whichever it was trained on. The arithmetic is that of the saved weights, float32, whatever the precision of
     training was.
     """
-    if path is not None and (corpus not in (None, INTRINSIC) or split is not None):
-        raise ConfigError(f"--path scores all of a text: leave out {'--split' if split else '--corpus'}")
-    if documents is not None and path is None:
-        raise ConfigError("--documents says how --path is read: give a --path, or leave it out")
-
-    from sublayer.evaluate.likelihood import check_stride
     from sublayer.load import check_device, load
     from sublayer.model.encoder import Encoder
     from sublayer.train.machine import choose_device
 
+    asked = _Text(run, split, path, corpus, documents)
+    asked.check()
     model = load(run, device=choose_device(None) if device is None else check_device(device))
     recipe = recipe_of(run)
-    is_own = path is None and corpus is None
-
-    def read(sentences: SentenceRule) -> "Split":
-        if is_own:
-            return own_split(run, recipe, model, split or "valid")
-        return other_text(run, model, path, corpus, split or "valid", sentences=sentences, documents=documents)
-
     if isinstance(model, Encoder):
         if stride is not None:
             raise ConfigError("--stride is of decoders, which read a text in windows: leave it out for an encoder")
-        rule: SentenceRule = recipe.data.sentences if recipe is not None else "prose"
-        text = read(rule)
+        text = asked.read(model, recipe, "prose" if recipe is None else recipe.data.sentences)
         scores = evaluate_encoder(run, model, recipe, text, Amount(pairs or DEFAULT_PAIRS, batch))
         emit({**scores, **_source(text, path)}, as_json, render_encoder)
         return
     if pairs is not None:
         raise ConfigError("--pairs is of encoders, which judge pairs of texts: leave it out for a decoder")
+    emit(_evaluate_decoder(model, recipe, asked, stride, batch), as_json, _render)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """Which text is scored: a split of the run's own, all of another, or a split of a corpus."""
+
+    run: Path
+    split: Literal["valid", "test"] | None
+    path: str | None
+    corpus: str | None
+    documents: DocumentRule | None
+
+    def check(self) -> None:
+        """Raise ConfigError for options that contradict each other."""
+        if self.path is not None and (self.corpus not in (None, INTRINSIC) or self.split is not None):
+            raise ConfigError(f"--path scores all of a text: leave out {'--split' if self.split else '--corpus'}")
+        if self.documents is not None and (self.path is None or self.corpus is not None):
+            raise ConfigError("--documents says how the text of --path is read: give a --path alone, or leave it out")
+
+    def read(self, model: "Transformer", recipe: "Recipe | None", sentences: SentenceRule) -> "Split":
+        """Read the text, cut into sentences by a rule unless it is the run's own."""
+        name = self.split or "valid"
+        if self.path is None and self.corpus is None:
+            return own_split(self.run, recipe, model, name)
+        return other_text(self.run, model, self.path, self.corpus, name, sentences=sentences, documents=self.documents)
+
+
+def _evaluate_decoder(
+    model: "Transformer", recipe: "Recipe | None", asked: _Text, stride: int | None, batch: int | None
+) -> dict[str, Any]:
+    from sublayer.evaluate.likelihood import check_stride
+
     context = context_of(model, recipe)
     stride = max(1, context // 2) if stride is None else stride
     check_stride(stride, context)
-    text = read("none")
+    text = asked.read(model, recipe, "none")
     respects = recipe is not None and recipe.data.boundaries == "respect"
     likelihood = _score(model, text, context=context, stride=stride, batch=batch, respects=respects)
-    where = {"context": context, "stride": stride, "is_lossless": text.store.is_lossless, "run": str(run)}
-    emit({**_figures(likelihood), **_source(text, path), **where}, as_json, _render)
+    where = {"context": context, "stride": stride, "is_lossless": text.store.is_lossless, "run": str(asked.run)}
+    return {**_figures(likelihood), **_source(text, asked.path), **where}
 
 
 def _source(text: "Split", path: str | None) -> dict[str, Any]:
