@@ -88,13 +88,20 @@ def command(
     if isinstance(model, Encoder):
         if stride is not None:
             raise ConfigError("--stride is of decoders, which read a text in windows: leave it out for an encoder")
-        text = asked.read(model, recipe, "prose" if recipe is None else recipe.data.sentences)
+        text = asked.read(model, recipe, _sentences(recipe, corpus))
         scores = evaluate_encoder(run, model, recipe, text, Amount(pairs or DEFAULT_PAIRS, batch))
         emit({**scores, **_source(text, path)}, as_json, render_encoder)
         return
     if pairs is not None:
         raise ConfigError("--pairs is of encoders, which judge pairs of texts: leave it out for a decoder")
     emit(_evaluate_decoder(model, recipe, asked, stride, batch), as_json, _render)
+
+
+def _sentences(recipe: "Recipe | None", corpus: str | None) -> SentenceRule:
+    # As in training; but passages are prose, whose lines are no sentences.
+    if recipe is None or (corpus == INTRINSIC and recipe.data.sentences == "lines"):
+        return "prose"
+    return recipe.data.sentences
 
 
 @dataclass(frozen=True)
