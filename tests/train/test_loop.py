@@ -112,3 +112,22 @@ def test_minutes_become_the_same_steps_twice(run, tmp_path):
         assert record["seconds"] < 12
     steps = [read_run_recipe(tmp_path / name / "recipe.toml").train.steps for name in ("first", "second")]
     assert steps[0] == steps[1] > 5
+
+
+@pytest.mark.parametrize(("share", "layers"), [("all", None), ("all", 2), ("none", 2)])
+def test_a_deeper_encoder_starts_from_a_shallower_one(run, tiny, tmp_path, share, layers):
+    from sublayer.load import load
+    from tests.train.conftest import MASKED
+    from tests.train.test_step import open_session
+
+    settings = {**MASKED, "model.share": share, "train.steps": 2, "train.evaluate_steps": 2}
+    run("shallow", settings)
+    deeper = {"model.n_layers": 4, "init.run": str(tmp_path / "shallow")} | (
+        {} if layers is None else {"init.layers": layers}
+    )
+    kept = {key: value for key, value in settings.items() if key not in ("data.tokenizer", "data.vocab_size")}
+    model = open_session(tiny({**kept, **deeper})).train_step.objective.model
+    given, found = load(tmp_path / "shallow").state_dict(), model.state_dict()
+    assert given.keys() <= found.keys()
+    assert all(value.equal(found[name]) for name, value in given.items())
+    assert (len(found) > len(given)) == (share == "none")
