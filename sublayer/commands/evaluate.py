@@ -19,7 +19,7 @@ from sublayer.commands.reading import (
     own_split,
     recipe_of,
 )
-from sublayer.config.data import INTRINSIC
+from sublayer.config.data import INTRINSIC, DataConfig
 from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -126,7 +126,18 @@ class _Text:
         name = self.split or "valid"
         if self.path is None and self.corpus is None:
             return own_split(self.run, recipe, model, name)
-        return other_text(self.run, model, self.path, self.corpus, name, sentences=sentences, documents=self.documents)
+        data = DataConfig() if recipe is None else recipe.data
+        return other_text(
+            self.run,
+            model,
+            self.path,
+            self.corpus,
+            name,
+            sentences=sentences,
+            documents=self.documents or data.documents,
+            text_field=data.text_field,
+            shares=data.split,
+        )
 
 
 def _evaluate_decoder(

@@ -65,10 +65,13 @@ def other_text(
     *,
     sentences: SentenceRule = "none",
     documents: DocumentRule | None = None,
+    text_field: str = "text",
+    shares: str | None = None,
 ) -> "Split":
     """Prepare another text for a model: all of what ``path`` names, or a split of a named corpus.
 
-    ``sentences`` and ``documents`` are read as the fields of ``[data]`` say.
+    ``sentences``, ``documents`` and ``text_field`` are read as the fields of ``[data]`` say; ``shares`` divide a corpus
+    that has no split of its own, as they divided it for training.
 
     Raises CheckpointError where the model has no tokenizer, ConfigError and DataError for the text.
     """
@@ -76,7 +79,16 @@ def other_text(
 
     if model.tokenizer is None:
         raise CheckpointError(f"{run} has no tokenizer.json, without which text cannot be turned into its tokens")
-    return prepare_text(model.tokenizer, path=path, corpus=corpus, split=name, sentences=sentences, documents=documents)
+    return prepare_text(
+        model.tokenizer,
+        path=path,
+        corpus=corpus,
+        split=name,
+        sentences=sentences,
+        documents=documents,
+        text_field=text_field,
+        shares=shares,
+    )
 
 
 def batch_sequences(model: "Transformer", context: int) -> int:

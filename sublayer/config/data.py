@@ -15,6 +15,8 @@ Sources = str | List | dict[str, float]
 
 INTRINSIC = "albert-intrinsic"
 CORPORA = ("python", "enwik8", "text8", "lm1b", "wikipedia", "bookcorpus", "c4", INTRINSIC)
+PUBLISHED_SPLITS = ("enwik8", "text8", "lm1b")
+"""Corpora whose publishers, or the papers that use them, fix the split."""
 TOKENIZERS = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe")
 TOKENIZER_SUFFIXES = (".json", ".model", ".txt")
 """Of a tokenizer's file: the tokenizers library's or ours, SentencePiece's, and BERT's vocabulary."""

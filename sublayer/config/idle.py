@@ -6,17 +6,13 @@ from typing import Any
 
 from sublayer.config.block import Entry, parse_block
 from sublayer.config.catalog import declarations, extra
-from sublayer.config.data import HUB, INTRINSIC, TOKENIZERS, source_names
+from sublayer.config.data import HUB, INTRINSIC, PUBLISHED_SPLITS, TOKENIZERS, source_names
 from sublayer.config.objective import CausalObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import entries, head_activation, is_factorised
 from sublayer.config.settings import Setting, where
 from sublayer.config.wording import show
 from sublayer.errors import ConfigError
-
-PUBLISHED_SPLITS = ("enwik8", "text8", "lm1b")
-"""Corpora whose publishers, or the papers that use them, fix the split."""
-
 
 RECORD_CORPORA = ("wikipedia", "bookcorpus", "c4")
 """Corpora that are read as ``data.documents`` says."""

@@ -38,6 +38,16 @@ def _check_causal(objective: CausalObjective, recipe: Recipe) -> None:
 
 
 def _check_masked(objective: MaskedObjective, recipe: Recipe) -> None:
+    if recipe.train.compile:
+        raise ConfigError(
+            "train.compile = true would compile anew for every number of hidden tokens, which objective.kind = masked "
+            "changes from batch to batch: leave it out"
+        )
+    if objective.pairs == "sentences" and (recipe.train.batch_tokens or recipe.train.tokens or recipe.train.epochs):
+        raise ConfigError(
+            "objective.pairs = sentences makes examples far shorter than data.context, by which train.batch_tokens, "
+            "train.tokens and train.epochs are counted: give train.batch_sequences and train.steps"
+        )
     if recipe.data.sentences == "none":
         raise ConfigError(
             "objective.kind = masked reads sentences, and data.sentences = none: give lines, prose or spacy"

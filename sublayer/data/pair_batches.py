@@ -15,8 +15,12 @@ from sublayer.data.segments import UNLABELLED, PairRule, Pairs
 from sublayer.data.sentence_pairs import pairs_of_sentences
 from sublayer.data.split import Split
 from sublayer.data.vocabulary import Tokenizer, check_masking
+from sublayer.errors import DataError
 
 _ORDER, _MASKS, _STREAMS = 5, 6, 16
+_SOURCE = 1 << 48
+_EMPTY_PASSES = 64
+"""So many passes without an example mean that there will be none."""
 _WORD = 1 << 64
 
 
@@ -43,6 +47,8 @@ class ExampleSource:
     ) -> None:
         assert split.sentence_starts is not None, "the text was stored as sentences"
         self._stream = _STREAMS * number
+        # Apart for each source, as its order and masks are.
+        self._pair_seed = seed + number * _SOURCE
         self._ids, self._tokenizer, self._settings, self._seed = split.ids, split.tokenizer, settings, seed
         self._start, self._stop = start, stop
         self._sentences, self._documents = (
@@ -51,18 +57,27 @@ class ExampleSource:
         )
         self._ends = [0]
         """How many examples there are before each pass, and after the last that was planned."""
+        self._counts: dict[int, int] = {}
         self._plans: dict[int, tuple[Pairs, NDArray[np.int64]]] = {}
 
     def locate(self, position: int) -> tuple[int, int]:
         """Tell in which pass, and where in it, the example at a position of the endless row of passes is."""
         while position >= self._ends[-1]:
             self._ends.append(self._ends[-1] + self.count(len(self._ends) - 1))
+            if len(self._ends) > _EMPTY_PASSES and self._ends[-1] == self._ends[-1 - _EMPTY_PASSES]:
+                raise DataError(
+                    "no document gives a pair of sentences: each chunk is a single one; keep those (objective.alone = "
+                    "keep), or add text"
+                )
         epoch = int(np.searchsorted(self._ends, position, side="right")) - 1
         return epoch, position - self._ends[epoch]
 
     def count(self, epoch: int) -> int:
         """Count the examples of a pass."""
-        return len(self._plan(epoch)[1])
+        copy = self._copy(epoch)
+        if copy not in self._counts:
+            self._counts[copy] = len(self._plan(epoch)[1])
+        return self._counts[copy]
 
     def passes(self, n_examples: int) -> int:
         """Count the examples of as many whole passes as give ``n_examples``, one at least."""
@@ -112,8 +127,8 @@ class ExampleSource:
     def _pairs(self, copy: int) -> Pairs:
         rule, n_tokens = self._settings.pairs, self._stop - self._start
         if self._settings.unit == "chunks":
-            return make_pairs(self._sentences, self._documents, n_tokens, rule, seed=self._seed, epoch=copy)
-        pairs = pairs_of_sentences(self._sentences, n_tokens, rule.max_len, seed=self._seed, epoch=copy)
+            return make_pairs(self._sentences, self._documents, n_tokens, rule, seed=self._pair_seed, epoch=copy)
+        pairs = pairs_of_sentences(self._sentences, n_tokens, rule.max_len, seed=self._pair_seed, epoch=copy)
         return pairs if rule.task == "nsp" else pairs._replace(label=np.full_like(pairs.label, UNLABELLED))
 
     def _copy(self, epoch: int) -> int:

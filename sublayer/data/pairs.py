@@ -31,7 +31,8 @@ def make_pairs(
     Departures from the released code: another document is always found (there, after ten draws of the same one, B is
     from it), and chunks of a single sentence follow ``rule.alone``.
 
-    Raises DataError where there is no sentence, no pair, or no other document to take a B from.
+    Empty where no document gives a pair in this epoch. Raises DataError where there is no sentence, or no other
+    document to take a B from.
     """
     corpus = sentence_corpus(sentence_starts, document_starts, n_tokens)
     n_documents = len(corpus.firsts) - 1
@@ -40,10 +41,7 @@ def make_pairs(
         raise DataError(f"{what} need two documents, and the text is one: separate its documents or add files")
     bits = roots(seed, _PAIRS, epoch, n_documents)
     blocks = [_pairs(corpus, chunks_of(corpus, start, stop, bits, rule), rule) for start, stop in _blocks(corpus)]
-    pairs = Pairs(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
-    if pairs.n_pairs == 0:
-        raise DataError("no document gives a pair of sentences: each chunk is a single one; keep those, or add text")
-    return pairs
+    return Pairs(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
 
 
 def _blocks(corpus: Corpus) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from sublayer.config.data import INTRINSIC, TOKENIZERS, DataConfig, Sources
+from sublayer.config.data import INTRINSIC, PUBLISHED_SPLITS, TOKENIZERS, DataConfig, Sources
 from sublayer.data.cache import cache_folder, content_key, replacing
 from sublayer.data.characters import character_start
 from sublayer.data.corpus import find_sources
@@ -57,7 +57,8 @@ def prepare(config: DataConfig, *, tokenizer: Tokenizer | None = None, cache: Pa
     if tokenizer is None:
         tokenizer = _tokenizer(config, texts, folder)
     splits = {name: _split(name, texts, tokenizer, folder) for name in SPLITS}
-    splits["train"].check_context(config.context)
+    if config.sentences == "none":
+        splits["train"].check_context(config.context)
     checksums: dict[str, str] = {name: split.store.sha256 for name, split in splits.items()}
     return Data(tokenizer, **splits, checksums={**checksums, "tokenizer": tokenizer.fingerprint})
 
@@ -82,18 +83,21 @@ def prepare_text(
     sentences: SentenceRule = "none",
     documents: DocumentRule | None = None,
     text_field: str = "text",
+    shares: str | None = None,
     cache: Path | None = None,
 ) -> Split:
     """Encode a text to be scored: all of what ``path`` names, or one split of a named corpus.
 
     Of the corpus albert-intrinsic, whose files ``path`` names, all of it. ``sentences``, ``documents`` and
-    ``text_field`` are the fields of ``[data]``.
+    ``text_field`` are the fields of ``[data]``; ``shares`` is ``split`` there, for a corpus that has no published one:
+    a model must be scored on what the shares of its training held out.
 
     Raises ConfigError if neither is given, DataError where it is missing, damaged, or shorter than two tokens.
     """
     folder = cache_folder(cache)
     if corpus is not None and corpus != INTRINSIC:
-        config = DataConfig(corpus=corpus, sentences=sentences, documents=documents, text_field=text_field)
+        own = None if corpus in PUBLISHED_SPLITS else shares
+        config = DataConfig(corpus=corpus, split=own, sentences=sentences, documents=documents, text_field=text_field)
         texts = find_texts(config, folder, is_utf8=tokenizer.kind != "bytes")
     else:
         sources = find_sources(path, corpus, folder, Reading(documents, text_field, is_clean=sentences != "none"))

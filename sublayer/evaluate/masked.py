@@ -57,10 +57,11 @@ class MaskedScore:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How many pairs of texts an encoder judges rightly."""
+    """How many pairs of texts an encoder judges rightly; ``n_apart`` of them share no sentence with each other."""
 
     n_pairs: int
     n_correct: int
+    n_apart: int
 
     @property
     def accuracy(self) -> float:
@@ -69,10 +70,14 @@ class Judgement:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the accuracy over such pairs (Wilson 1927), which takes them as independent."""
+        """The 95 % interval of the accuracy over such pairs (Wilson 1927).
+
+        It takes pairs as independent, so only those of one pass over the text count: other cuts of the same sentences
+        add little.
+        """
         if not self.n_pairs:
             return math.nan, math.nan
-        z, n, p = 1.959963984540054, self.n_pairs, self.accuracy
+        z, n, p = 1.959963984540054, min(self.n_pairs, self.n_apart), self.accuracy
         centre = (p + z * z / (2 * n)) / (1 + z * z / n)
         half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
         return centre - half, centre + half
@@ -129,14 +134,17 @@ def judge_pairs(
     """
     rule = replace(settings.pairs, task=task, alone="drop", negatives="anywhere")
     n_pairs = n_correct = 0
-    if not (has_pairs(split) and _gives_pairs(split, rule)):
-        return Judgement(0, 0)
+    if not has_pairs(split):
+        return Judgement(0, 0, 0)
+    n_apart = _count_pairs(split, rule)
+    if not n_apart:
+        return Judgement(0, 0, 0)
     for batch in _batches(encoder, split, replace(settings, pairs=rule, unit="chunks"), scoring, progress):
         found = says_apart(encoder.sentence_logits(states_at(encoder, batch).firsts))
         is_counted = batch.labels >= 0
         n_pairs += int(is_counted.sum())
         n_correct += int((found == batch.labels.bool())[is_counted].sum())
-    return Judgement(n_pairs, n_correct)
+    return Judgement(n_pairs, n_correct, n_apart)
 
 
 def has_pairs(split: Split) -> bool:
@@ -178,12 +186,12 @@ def encoder_scores(
     return scores
 
 
-def _gives_pairs(split: Split, rule: PairRule) -> bool:
-    # Sentences may be so long that each fills an example.
+def _count_pairs(split: Split, rule: PairRule) -> int:
+    # Sentences may be so long that each fills an example, which leaves no pair.
     assert split.sentence_starts is not None, "the text was stored as sentences"
     kept = replace(rule, alone="keep")
     pairs = make_pairs(split.sentence_starts, split.document_starts, len(split.ids), kept, seed=SEED, epoch=0)
-    return bool((pairs.b_stop > pairs.b_start).any())
+    return int((pairs.b_stop > pairs.b_start).sum())
 
 
 def _batches(
@@ -194,8 +202,13 @@ def _batches(
     progress: Callable[[int, int], None] | None,
 ) -> Iterator[PairBatch]:
     device = encoder.embedding.weight.device
-    # A text may be a single document where that of training is not.
-    settings = replace(settings, pairs=replace(settings.pairs, negatives="anywhere"))
+    # A text may be a single document where that of training is not; what is scored is hidden, and differs in each pass.
+    settings = replace(
+        settings,
+        pairs=replace(settings.pairs, negatives="anywhere"),
+        masks=replace(settings.masks, predicts_first=False),
+        static_copies=None,
+    )
     batches = PairBatches(split, settings, context=scoring.context, batch_sequences=scoring.batch_sequences, seed=SEED)
     n_examples = batches.n_in_passes(scoring.n_pairs)
     if scoring.n_examples is not None:

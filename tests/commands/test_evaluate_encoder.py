@@ -67,8 +67,9 @@ def test_more_pairs_are_judged_in_further_passes(sublayer: Sublayer, encoder: Pa
         answer(sublayer("evaluate", encoder, "--split", "test", "--pairs", pairs, "--json")) for pairs in (1, 400)
     )
     assert few["sop_pairs"] < 400 <= many["sop_pairs"]
+    # Other cuts of the same sentences make no figure surer.
     low, high = many["sop_interval"]
-    assert high - low < few["sop_interval"][1] - few["sop_interval"][0]
+    assert high - low > 0.8 * (few["sop_interval"][1] - few["sop_interval"][0])
 
 
 def test_the_size_of_a_batch_changes_no_count(sublayer: Sublayer, encoder: Path) -> None:

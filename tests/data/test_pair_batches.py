@@ -267,3 +267,19 @@ def test_what_the_text_or_the_tokenizer_lacks_is_said() -> None:
         batches_of(numbered([[3, 4, 5]]), sentence="nsp").batch(0)
     with pytest.raises(DataError, match="no document gives a pair of sentences"):
         batches_of(numbered([[3], [4]]), alone="drop").batch(0)
+
+
+def test_a_pass_without_a_pair_stops_no_run() -> None:
+    # Two documents whose short examples, one pass in a few, leave nothing but single sentences.
+    batches = batches_of(numbered([[10, 10], [9, 8]]), alone="drop", p_short=0.5)
+    for step in range(200):
+        assert len(batches.batch(step).labels) > 0
+
+
+def test_sources_of_one_shape_are_paired_differently() -> None:
+    lengths = [[3, 4, 5, 2, 6, 3]] * 8
+    split = numbered(lengths * 2, source_starts=[0, 8], weights=(0.5, 0.5))
+    settings = pair_settings(MaskedObjective(sentence="sop"), split.tokenizer, context=CONTEXT)
+    batches = PairBatches(split, settings, context=CONTEXT, batch_sequences=4, seed=0)
+    first, second = (source._pairs(0) for source in batches._sources)
+    assert first.label.tolist() != second.label.tolist() or first.a_stop.tolist() != second.a_stop.tolist()

@@ -71,10 +71,10 @@ def targets_of(split: Split, **fields: Any) -> list[int]:
 def test_who_always_says_apart_is_right_about_the_pairs_that_are(task: Task, sentence_logits: list[float]) -> None:
     labels = labels_of(SPLIT, task)
     found = judge_pairs(decided(SPLIT, sentence_logits), SPLIT, settings_of(), ALL, task)
-    assert found == Judgement(len(labels), sum(labels))
+    assert found == Judgement(len(labels), sum(labels), len(labels))
     assert 0.35 < found.accuracy < 0.65
     negated = judge_pairs(decided(SPLIT, [-each for each in sentence_logits]), SPLIT, settings_of(), ALL, task)
-    assert negated == Judgement(len(labels), len(labels) - sum(labels))
+    assert negated == Judgement(len(labels), len(labels) - sum(labels), len(labels))
 
 
 def test_who_always_names_one_token_is_right_where_it_was_hidden() -> None:
@@ -173,7 +173,7 @@ def test_dropout_is_off_while_an_encoder_is_scored() -> None:
     [(8, 10, 0.4902, 0.9433), (50, 100, 0.4038, 0.5962), (0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0)],
 )
 def test_the_interval_is_wilsons(n_correct: int, n_pairs: int, low: float, high: float) -> None:
-    found = Judgement(n_pairs, n_correct).interval
+    found = Judgement(n_pairs, n_correct, n_pairs).interval
     assert found == pytest.approx((low, high), abs=5e-5)
     # Its ends p solve (p - accuracy)^2 = z^2 p (1 - p) / n.
     for p in found:
@@ -185,7 +185,7 @@ def test_the_interval_is_wilsons(n_correct: int, n_pairs: int, low: float, high:
 def test_nothing_scored_is_not_a_number() -> None:
     nothing = MaskedScore(0.0, 0, 0, 0)
     assert all(math.isnan(each) for each in (nothing.loss, nothing.accuracy, nothing.majority))
-    assert all(math.isnan(each) for each in (Judgement(0, 0).accuracy, *Judgement(0, 0).interval))
+    assert all(math.isnan(each) for each in (Judgement(0, 0, 0).accuracy, *Judgement(0, 0, 0).interval))
 
 
 def test_scores_are_made_without_gradients() -> None:
