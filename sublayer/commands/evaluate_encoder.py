@@ -60,7 +60,7 @@ def evaluate_encoder(
 def render_encoder(result: Mapping[str, Any]) -> str:
     """Lay the scores of an encoder out for the terminal."""
     rows = [
-        ("loss", f"{result['loss']:.4f}", f"nats per token, {result['mlm_tokens']:,} hidden"),
+        ("loss", f"{result['loss']:.4f}", f"nats per hidden token, of {result['mlm_tokens']:,}"),
         (
             "MLM accuracy",
             f"{result['mlm_accuracy']:.1%}",

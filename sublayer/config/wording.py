@@ -21,9 +21,9 @@ def show(value: Any) -> str:
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 4] + " ..."
 
 
-def choice_error(key: str, value: Any, choices: Iterable[str]) -> str:
+def choice_error(key: str, value: Any, choices: Iterable[Any]) -> str:
     """Say that a value is none of the choices, and which one was probably meant."""
-    names = list(choices)
+    names = [str(choice) for choice in choices]
     near = nearest(value, names) if isinstance(value, str) else None
     hint = f": did you mean {near}?" if near else ""
     return f"{key} = {show(value)} is not one of {', '.join(names)}{hint}"

@@ -21,7 +21,7 @@ def passages(file: FileDocument) -> Iterator[Found]:
     text = bytes(file.read()[:])
     try:
         whole = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         yield from _lines(file, text)
         return
     if isinstance(whole, dict) and isinstance(whole.get("data"), list):
@@ -37,7 +37,7 @@ def _lines(file: FileDocument, text: bytes) -> Iterator[Found]:
         decoded(file.name, line, data)
         try:
             found = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _neither(file, line, f"not JSON: {error}") from error
         yield line, _article(found, file, line)
 

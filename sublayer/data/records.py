@@ -120,6 +120,8 @@ def extra_module(name: str, what: str, extra: str = "data") -> Any:
 def _object(text: str, path: Path, line: int) -> dict[str, Any]:
     try:
         found = json.loads(text)
+    except RecursionError as error:
+        raise DataError(f"{path}, line {line}: JSON that is nested too deeply to be read") from error
     except ValueError as error:
         reason = getattr(error, "msg", str(error)).removesuffix(" at")
         raise DataError(f"{path}, line {line}: not JSON ({reason}); one JSON object a line is read") from error

@@ -122,7 +122,7 @@ def check_masking(tokenizer: Tokenizer, name: str) -> None:
     if missing:
         raise ConfigError(
             f"{name} has no {', no '.join(missing)}, which masked objectives need: "
-            "use data.tokenizer = unigram, wordpiece or moses-bpe, or a file whose vocabulary has them"
+            "give a file whose vocabulary has them, or train data.tokenizer = unigram, wordpiece or moses-bpe"
         )
 
 

@@ -16,6 +16,7 @@ from sublayer.data.pair_batches import PairBatches, PairSettings
 from sublayer.data.pairs import make_pairs
 from sublayer.data.segments import PairRule
 from sublayer.data.split import Split
+from sublayer.errors import DataError
 from sublayer.model.encoder import Encoder
 from sublayer.model.loss import linear_cross_entropy
 from sublayer.objective.batching import pair_settings
@@ -171,6 +172,10 @@ def encoder_scores(
         return None if progress is None else partial(progress, what)
 
     masked = score_masked(encoder, split, settings, scoring, told("hidden tokens"))
+    if not masked.n_tokens:
+        raise DataError(
+            f"{' and '.join(split.sources)} gives no token to hide: give a longer text, or fewer objective.spared_ids"
+        )
     scores: dict[str, Any] = {
         "loss": masked.loss,
         "mlm_accuracy": masked.accuracy,

@@ -39,7 +39,7 @@ def pair_settings(objective: MaskedObjective, tokenizer: Tokenizer, *, context: 
             f"objective.masking = {objective.masking} needs a tokenizer with word boundaries, which data.tokenizer = "
             f"{tokenizer.kind} has not: use token, or data.tokenizer = unigram or wordpiece"
         )
-    check_masking(tokenizer, f"data.tokenizer = {tokenizer.kind}")
+    check_masking(tokenizer, f"the tokenizer, of kind {tokenizer.kind},")
     pairs = PairRule(
         task=objective.sentence,
         max_len=context,

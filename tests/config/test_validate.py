@@ -44,6 +44,7 @@ def refusal(*overrides: str) -> str:
         ("optimizer.momentum=0.9", "optimizer.momentum is a field of optimizer.kind = sgd, not of adamw"),
         ("optimizer.form=published", "optimizer.form is a field of optimizer.kind = lamb, not of adamw"),
         ("optimizer.kind=3", "optimizer.kind = 3 is not one of sgd, adam, adamw, lamb"),
+        ("model.sentence_classes=3", "model.sentence_classes = 3 is not one of 0, 1, 2"),
         ("objective.kind=spam", "objective.kind = 'spam' is not one of causal, masked"),
         ("objective.kind=masked", "objective.kind = masked trains a model.kind = encoder, not decoder"),
         ("model.kind=encoder", "objective.kind = causal trains a model.kind = decoder, not encoder"),

@@ -57,6 +57,7 @@ def test_a_line_of_json_is_a_document_in_every_form(tmp_path):
     [
         (b'{"text" "a"}', r"line 2: not JSON \(Expecting ':' delimiter\); one JSON object a line is read"),
         (b'["text"]', "line 2: not a JSON object"),
+        (b"[" * 100_000, "line 2: JSON that is nested too deeply to be read"),
         (b'{"title": "a", "body": "b"}', "line 2: no field 'text': set data.text_field to title, body"),
         (b"{}", "line 2: no field 'text': set data.text_field to a field; there are none"),
         (b'{"text": 3}', "line 2: field 'text' is int, not text"),
