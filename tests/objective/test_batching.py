@@ -93,5 +93,5 @@ def test_a_tokenizer_without_special_ids_is_refused(kind: str) -> None:
     with pytest.raises(ConfigError) as caught:
         pair_settings(MaskedObjective(), tokenizer, context=64)
     assert str(caught.value).startswith(
-        f"data.tokenizer = {kind} has no [PAD], no [CLS], no [SEP], no [MASK], which masked objectives need: use "
+        f"the tokenizer, of kind {kind}, has no [PAD], no [CLS], no [SEP], no [MASK], which masked objectives need: "
     )
