@@ -43,7 +43,7 @@ def test_other_vocabularies_are_refused_by_what_they_lack(tokenizer):
 def test_a_vocabulary_that_lacks_the_mask_alone_is_told_so():
     library = tokenizers.Tokenizer(tokenizers.models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
     library.add_special_tokens(["[PAD]", "[CLS]", "[SEP]"])
-    with pytest.raises(ConfigError, match=r"vocab.txt has no \[MASK\], which masked objectives need: use"):
+    with pytest.raises(ConfigError, match=r"vocab.txt has no \[MASK\], which masked objectives need: give"):
         check_masking(SubwordTokenizer(library), "vocab.txt")
 
 
