@@ -10,8 +10,6 @@ import typer
 from sublayer.commands.base import DeviceOption, JsonOption, emit, table
 from sublayer.commands.evaluate_encoder import DEFAULT_PAIRS, Amount, evaluate_encoder, render_encoder
 from sublayer.commands.reading import (
-    DocumentRule,
-    SentenceRule,
     TokenProgress,
     batch_sequences,
     context_of,
@@ -19,7 +17,7 @@ from sublayer.commands.reading import (
     own_split,
     recipe_of,
 )
-from sublayer.config.data import INTRINSIC, DataConfig
+from sublayer.config.data import INTRINSIC, DataConfig, DocumentRule, SentenceRule
 from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,7 +48,7 @@ def command(
         ),
     ] = None,
     documents: Annotated[
-        Literal["file", "blank-line", "json"] | None,
+        DocumentRule | None,
         typer.Option("--documents", help="What a document of --path is, as data.documents says."),
     ] = None,
     stride: Annotated[

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sublayer.commands.base import say
+from sublayer.config.data import DocumentRule, SentenceRule
 from sublayer.config.layers import read_run_recipe
 from sublayer.errors import CheckpointError, ConfigError, DataError
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe
     from sublayer.data.split import Split
     from sublayer.model.transformer import Transformer
-
-SentenceRule = Literal["none", "lines", "prose", "spacy"]
-DocumentRule = Literal["file", "blank-line", "json"]
 
 _PLAIN_LINE_S = 10.0
 _CPU_BATCH_TOKENS = 4096

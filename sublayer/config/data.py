@@ -12,6 +12,8 @@ from sublayer.config.table import List, Table, field
 from sublayer.errors import ConfigError
 
 Sources = str | List | dict[str, float]
+DocumentRule = Literal["file", "blank-line", "json"]
+SentenceRule = Literal["none", "lines", "prose", "spacy"]
 
 INTRINSIC = "albert-intrinsic"
 CORPORA = ("python", "enwik8", "text8", "lm1b", "wikipedia", "bookcorpus", "c4", INTRINSIC)
@@ -45,7 +47,7 @@ class DataConfig(Table):
             "albert-intrinsic is the passages of the files of SQuAD and RACE that path names."
         ),
     )
-    documents: Literal["file", "blank-line", "json"] | None = field(
+    documents: DocumentRule | None = field(
         None,
         (
             "What a document is: each file; what stands between blank lines; or each line of JSON, and each row of "
@@ -54,7 +56,7 @@ class DataConfig(Table):
         derived="each file; each row of what is Parquet by its suffix, or on the hub; a corpus has its own",
     )
     text_field: str = field("text", "The field of JSON, or the column of Parquet or of the hub, that holds the text.")
-    sentences: Literal["none", "lines", "prose", "spacy"] = field(
+    sentences: SentenceRule = field(
         "none",
         (
             "none: the text as it is. Else it is cut into sentences, and Project Gutenberg's header and licence are "

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sublayer.data.draws import roots
+from sublayer.data.draws import Purpose, roots, uniform
 from sublayer.data.split import Split
 from sublayer.errors import ConfigError
 
@@ -18,8 +18,6 @@ IGNORED = -1
 
 Mode = Literal["random", "shuffled"]
 Boundaries = Literal["ignore", "respect"]
-
-_RANDOM, _SHUFFLED = 1, 2
 
 
 @runtime_checkable
@@ -148,11 +146,9 @@ class Windows:
         return np.stack([window[:, ahead : ahead + self.context] for ahead in range(1, self._n_ahead + 1)])
 
     def _random_starts(self, step: int) -> NDArray[np.int64]:
-        drawn = roots(self._seed, _RANDOM, step, 2 * self.batch_sequences).reshape(-1, 2)
+        drawn = roots(self._seed, Purpose.WINDOWS, step, 2 * self.batch_sequences).reshape(-1, 2)
         firsts, counts, shares = self._sources
-        # The top 53 bits of a draw are a uniform float below 1.
-        uniform = (drawn[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        chosen = np.minimum(np.searchsorted(shares, uniform, side="right"), len(shares) - 1)
+        chosen = np.minimum(np.searchsorted(shares, uniform(drawn[:, 0]), side="right"), len(shares) - 1)
         return firsts[chosen] + (drawn[:, 1] % counts[chosen].astype(np.uint64)).astype(np.int64)
 
     def _shuffled_starts(self, step: int) -> NDArray[np.int64]:
@@ -168,7 +164,7 @@ class Windows:
         if epoch not in self._orders:
             # Remembered for speed alone, the last two: a batch may end one epoch and begin the next.
             self._orders = {known: order for known, order in self._orders.items() if known == epoch - 1}
-            drawn = roots(self._seed, _SHUFFLED, epoch, self.n_windows)
+            drawn = roots(self._seed, Purpose.WINDOW_ORDER, epoch, self.n_windows)
             self._orders[epoch] = np.argsort(drawn, kind="stable")
         return self._orders[epoch]
 

@@ -7,11 +7,12 @@ from typing import Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from sublayer.config.data import SentenceRule
 from sublayer.data.characters import character_start
 from sublayer.data.gutenberg import body_range
 from sublayer.data.pack import digests_of
 from sublayer.data.piece import Piece
-from sublayer.data.sentences import SentenceRule, sentence_cut
+from sublayer.data.sentences import sentence_cut
 from sublayer.data.text import Document
 from sublayer.errors import DataError
 

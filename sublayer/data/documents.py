@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
-from sublayer.config.data import HUB
+from sublayer.config.data import HUB, DocumentRule
 from sublayer.data.cache import content_key
 from sublayer.data.hub import HubSet, parse_hub
 from sublayer.data.intrinsic import passages
@@ -15,8 +14,6 @@ from sublayer.data.pack import Found, Records, open_pack
 from sublayer.data.records import READERS, row_runs
 from sublayer.data.text import Document, FileDocument, is_parquet, read_path
 from sublayer.errors import ConfigError, DataError
-
-DocumentRule = Literal["file", "blank-line", "json"]
 
 VERSION = 1
 """Changes whenever equal files would give other documents."""

@@ -4,19 +4,39 @@ A root is 64 random bits of a thing (a document, a sentence), which Philox makes
 is drawn for the thing grows from its root alone, so that it does not depend on how many draws other things take.
 """
 
+from enum import IntEnum
+
 import numpy as np
 from numpy.typing import NDArray
 
 Bits = NDArray[np.uint64]
 
 _WORD = 1 << 64
+_MOST_DRAWS = 1 << 32
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
-def roots(seed: int, purpose: int, epoch: int, count: int) -> Bits:
-    """Draw 64 random bits for each of ``count`` things; ``purpose`` keeps apart what shares a seed and an epoch."""
+class Purpose(IntEnum):
+    """What is drawn for, which keeps apart what shares a seed and an epoch."""
+
+    WINDOWS = 1
+    WINDOW_ORDER = 2
+    CHUNKS = 3
+    SENTENCES = 4
+    EXAMPLE_ORDER = 5
+    MASKS = 6
+
+
+def roots(seed: int, purpose: Purpose, epoch: int, count: int) -> Bits:
+    """Draw 64 random bits for each of ``count`` things."""
     philox = np.random.Philox(key=seed % _WORD + purpose * _WORD, counter=epoch * _WORD)
     return np.asarray(philox.random_raw(count), dtype=np.uint64)
+
+
+def generator(seed: int, purpose: Purpose, epoch: int, number: int) -> np.random.Generator:
+    """Start numpy's generator for one of the things of an epoch, for what takes many draws."""
+    philox = np.random.Philox(key=seed % _WORD + purpose * _WORD, counter=epoch * _WORD + number * _MOST_DRAWS)
+    return np.random.Generator(philox)
 
 
 def branch(bits: Bits, numbers: NDArray[np.int64] | int) -> Bits:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sublayer.data.batches import IGNORED, copy_to
+from sublayer.data.batches import copy_to
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def pack(examples: Sequence[Example], *, width: int, pad_id: int) -> PairBatch:
         torch.from_numpy(np.concatenate(masked)),
         torch.from_numpy(np.concatenate([example.targets for example in chosen])),
         torch.tensor(firsts),
-        torch.tensor([example.label if example.label >= 0 else IGNORED for example in chosen]),
+        torch.tensor([example.label for example in chosen]),
     )
 
 

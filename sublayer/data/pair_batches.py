@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.data.draws import roots
+from sublayer.data.draws import Purpose, generator, roots
 from sublayer.data.masking import MaskRule, MaskVocabulary, mask_tokens
 from sublayer.data.packed import Example, PairBatch, pack
 from sublayer.data.pairs import make_pairs
@@ -17,11 +17,10 @@ from sublayer.data.split import Split
 from sublayer.data.vocabulary import Tokenizer, check_masking
 from sublayer.errors import DataError
 
-_ORDER, _MASKS, _STREAMS = 5, 6, 16
 _SOURCE = 1 << 48
+"""Between the seeds of a mixture's sources, which draw apart from each other."""
 _EMPTY_PASSES = 64
 """So many passes without an example mean that there will be none."""
-_WORD = 1 << 64
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,8 @@ class ExampleSource:
         self, split: Split, start: int, stop: int, settings: PairSettings, *, seed: int, number: int = 0
     ) -> None:
         assert split.sentence_starts is not None, "the text was stored as sentences"
-        self._stream = _STREAMS * number
-        # Apart for each source, as its order and masks are.
-        self._pair_seed = seed + number * _SOURCE
-        self._ids, self._tokenizer, self._settings, self._seed = split.ids, split.tokenizer, settings, seed
+        self._seed = seed + number * _SOURCE
+        self._ids, self._tokenizer, self._settings = split.ids, split.tokenizer, settings
         self._start, self._stop = start, stop
         self._sentences, self._documents = (
             starts[(starts >= start) & (starts < stop)] - start
@@ -100,9 +97,8 @@ class ExampleSource:
         ids, segments = self._assemble(pairs, index)
         settings = self._settings
         starts_word = None if settings.masks.unit == "token" else self._tokenizer.starts_word(ids)
-        key, counter = self._seed % _WORD + (self._stream + _MASKS) * _WORD, self._copy(epoch) * _WORD + index * 2**32
-        bits = np.random.Philox(key=key, counter=counter)
-        masked = mask_tokens(ids, starts_word, settings.masks, settings.vocabulary, np.random.Generator(bits))
+        draws = generator(self._seed, Purpose.MASKS, self._copy(epoch), index)
+        masked = mask_tokens(ids, starts_word, settings.masks, settings.vocabulary, draws)
         return Example(masked.ids, segments, masked.places, masked.targets, int(pairs.label[index]))
 
     def _assemble(self, pairs: Pairs, index: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -120,15 +116,15 @@ class ExampleSource:
             # Remembered for speed alone, the last two: a batch may end one pass and begin the next.
             self._plans = {known: plan for known, plan in self._plans.items() if known == epoch - 1}
             pairs = self._pairs(copy)
-            order = np.argsort(roots(self._seed, self._stream + _ORDER, epoch, len(pairs.label)), kind="stable")
+            order = np.argsort(roots(self._seed, Purpose.EXAMPLE_ORDER, epoch, pairs.n_pairs), kind="stable")
             self._plans[epoch] = pairs, order
         return self._plans[epoch]
 
     def _pairs(self, copy: int) -> Pairs:
         rule, n_tokens = self._settings.pairs, self._stop - self._start
         if self._settings.unit == "chunks":
-            return make_pairs(self._sentences, self._documents, n_tokens, rule, seed=self._pair_seed, epoch=copy)
-        pairs = pairs_of_sentences(self._sentences, n_tokens, rule.max_len, seed=self._pair_seed, epoch=copy)
+            return make_pairs(self._sentences, self._documents, n_tokens, rule, seed=self._seed, epoch=copy)
+        pairs = pairs_of_sentences(self._sentences, n_tokens, rule.max_len, seed=self._seed, epoch=copy)
         return pairs if rule.task == "nsp" else pairs._replace(label=np.full_like(pairs.label, UNLABELLED))
 
     def _copy(self, epoch: int) -> int:

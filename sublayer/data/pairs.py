@@ -6,11 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.data.chunks import Chunks, Corpus, chunks_of, coins, sentence_corpus
-from sublayer.data.draws import below, branch, roots
+from sublayer.data.draws import Purpose, below, branch, roots
 from sublayer.data.segments import OUT_OF_ORDER, UNLABELLED, Drawn, PairRule, Pairs, kept_tokens, trimmed
 from sublayer.errors import DataError
 
-_PAIRS = 3
 _BLOCK_SENTENCES = 1 << 18
 
 
@@ -39,7 +38,7 @@ def make_pairs(
     if n_documents == 1 and rule.negatives == "others" and (rule.task == "nsp" or rule.alone == "negative"):
         what = "next-sentence pairs" if rule.task == "nsp" else "pairs for single sentences"
         raise DataError(f"{what} need two documents, and the text is one: separate its documents or add files")
-    bits = roots(seed, _PAIRS, epoch, n_documents)
+    bits = roots(seed, Purpose.CHUNKS, epoch, n_documents)
     blocks = [_pairs(corpus, chunks_of(corpus, start, stop, bits, rule), rule) for start, stop in _blocks(corpus)]
     return Pairs(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
 

@@ -5,14 +5,22 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from sublayer.config.data import INTRINSIC, PUBLISHED_SPLITS, TOKENIZERS, DataConfig, Sources
+from sublayer.config.data import (
+    INTRINSIC,
+    PUBLISHED_SPLITS,
+    TOKENIZERS,
+    DataConfig,
+    DocumentRule,
+    SentenceRule,
+    Sources,
+)
 from sublayer.data.cache import cache_folder, content_key, replacing
 from sublayer.data.characters import character_start
 from sublayer.data.corpus import find_sources
 from sublayer.data.divide import SPLITS, SplitName
-from sublayer.data.documents import DocumentRule, Reading
+from sublayer.data.documents import Reading
 from sublayer.data.piece import Piece
-from sublayer.data.sentences import SentenceRule, sentences_of
+from sublayer.data.sentences import sentences_of
 from sublayer.data.split import Split
 from sublayer.data.store import VERSION, read_store, write_store
 from sublayer.data.subword import before_whitespace

@@ -4,11 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.data.chunks import sentence_corpus
-from sublayer.data.draws import Bits, branch, heads, roots
+from sublayer.data.draws import Bits, Purpose, branch, heads, roots
 from sublayer.data.segments import IN_ORDER, OUT_OF_ORDER, Drawn, PairRule, Pairs, trimmed
 from sublayer.errors import DataError
-
-_SENTENCES = 4
 
 
 def pairs_of_sentences(
@@ -30,7 +28,7 @@ def pairs_of_sentences(
     n_pairs = len(starts) - 2
     if n_pairs == 0:
         raise DataError("next-sentence pairs need two sentences, and the text has one: add text")
-    bits = roots(seed, _SENTENCES, epoch, n_pairs)
+    bits = roots(seed, Purpose.SENTENCES, epoch, n_pairs)
     moved = np.argsort(bits, kind="stable")[: n_pairs // 2]
     second = np.arange(1, n_pairs + 1)
     second[np.sort(moved)] = moved + 1

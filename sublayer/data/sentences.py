@@ -4,16 +4,15 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal
+from typing import Any
 
+from sublayer.config.data import SentenceRule
 from sublayer.data.characters import character_start
 from sublayer.data.gutenberg import body_range
 from sublayer.data.piece import Piece, chunks_of, not_utf8
 from sublayer.data.records import extra_module
 from sublayer.data.sentence_ends import split_sentences
 from sublayer.data.text import Text
-
-SentenceRule = Literal["none", "lines", "prose", "spacy"]
 
 VERSION = 1
 """Changes whenever equal text would be cut into other sentences."""

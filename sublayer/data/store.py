@@ -15,10 +15,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from sublayer.config.data import SentenceRule
 from sublayer.data.cache import replacing
 from sublayer.data.described import aligned, read_description, write_description
 from sublayer.data.piece import Piece, raw_chunks
-from sublayer.data.sentences import SentenceRule, sentences_of
+from sublayer.data.sentences import sentences_of
 from sublayer.data.vocabulary import NotUtf8, Tokenizer
 from sublayer.errors import DataError
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.config.data import DEFAULT_SPLIT, DataConfig, parse_split
+from sublayer.config.data import DEFAULT_SPLIT, DataConfig, SentenceRule, parse_split
 from sublayer.data.corpus import Source, find_sources
 from sublayer.data.divide import SPLITS, Parts, Shares, SplitName, Wholes, divide
 from sublayer.data.documents import Reading, read_documents
 from sublayer.data.pack import Records, digests_of, identity_of
 from sublayer.data.piece import Piece
-from sublayer.data.sentences import SentenceRule, rule_identity
+from sublayer.data.sentences import rule_identity
 from sublayer.data.text import Document
 from sublayer.errors import ConfigError
 

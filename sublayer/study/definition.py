@@ -90,9 +90,9 @@ def load_study(
         if vary_texts:
             raise ConfigError(f"{source} is a study with arms of its own: leave out --vary")
         return _read_study(path, overrides, scale)
+    loaded = _load_recipe(source, overrides)
     if scale is not None:
         raise ConfigError(f"--scale {scale} chooses the recipe of a study, and {source} is a recipe: leave it out")
-    loaded = _load_recipe(source, overrides)
     arms = tuple(expand(loaded, vary_texts))
     return Study(loaded.name, loaded.recipe.title, loaded.recipe.source, "parameters", None, arms)
 

@@ -72,11 +72,12 @@ class TrainStep:
 
     def _accumulate(self, step: int) -> Tensor:
         micro_batches = list(self._micro_batches(step))
+        # Counted before they are copied: reading a count back from a device would wait for it.
         counts = self._global_counts(micro_batches)
         loss = torch.zeros((), device=self.device)
         # Casts of the weights to bfloat16 live as long as the outermost autocast: once per step, not per micro-batch.
         with torch.random.fork_rng(), self._autocast(enabled=True):
-            for index, batch in enumerate(micro_batches):
+            for index, batch in enumerate(each.to(self.device) for each in micro_batches):
                 seed_dropout(self._recipe.train.seed, step, index, self.world.rank)
                 with self._synchronised(is_last=index == len(micro_batches) - 1):
                     totals = self._forward(batch)
@@ -93,7 +94,7 @@ class TrainStep:
         batch = self.batches.batch(step, rank=self.world.rank, world=self.world.size)
         size = resolved(self._recipe.train.micro_batch_sequences)
         for start in range(0, len(batch), size):
-            yield batch[start : start + size].to(self.device)
+            yield batch[start : start + size]
 
     def _global_counts(self, batches: list[AnyBatch]) -> dict[str, float]:
         totals: dict[str, int] = {}
