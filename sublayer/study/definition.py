@@ -115,8 +115,8 @@ def _load_recipe(source: str, overrides: Overrides) -> LoadedRecipe:
     try:
         return load_recipe(source, overrides)
     except ConfigError as error:
-        near = nearest(source, shipped_studies())
-        if near is None or nearest(source, shipped_recipes()) is not None or Path(source).exists():
+        near = nearest(source, (*shipped_recipes(), *shipped_studies()))
+        if near not in shipped_studies() or Path(source).exists():
             raise
         raise ConfigError(f"{error}, or the study {near}?") from None
 
