@@ -16,10 +16,10 @@ from sublayer.model.kept_ends import after_kept, before_kept, loss_kept, n_predi
 from sublayer.model.passes import FLOAT32_BYTES, Pass, Precision
 
 _GELU_PART = 1 << 17
-_HOLES, _HOLES_AGAIN = 0.3, 0.5
-"""What the C library's allocator holds beside a step's tensors, as a share of those that come and go: memory that is
-free but in pieces too small for the next tensor; more in float32 with several passes, where each finds the tensors of
-the last in its way. The tests hold whole processes to 10 % of it."""
+_HOLES, _HOLES_AGAIN = 0.38, 0.62
+"""What the C library's allocator holds beside a step's tensors, as a share of those that come and go (weights and the
+optimizer's states stay): memory that is free but in pieces too small for the next tensor; more in float32 with several
+passes, where each finds the tensors of the last in its way. The tests hold whole processes to 10 % of it."""
 _BESIDE_RETURNED: dict[Precision, float] = {"float32": 0.0, "bfloat16": 0.1}
 """The same where blocks are computed again, for which freed memory goes back at once."""
 _CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}
@@ -49,9 +49,9 @@ def training_memory(step: Pass, optimizer: OptimizerConfig, *, n_passes: int) ->
     activations, last = _peaks(step)
     update = _update(step.config, optimizer, weights)
     backward = activations + weights if n_passes > 1 else max(activations, last + weights)
-    moving = states + max(backward, weights + update)
+    staying, moving = weights + states, max(backward, weights + update)
     held = round((1 + _holes(step, n_passes)) * moving)
-    return Memory(weights, weights, states, activations, weights + moving, weights + held)
+    return Memory(weights, weights, states, activations, staying + moving, staying + held)
 
 
 def _holes(step: Pass, n_passes: int) -> float:
