@@ -127,6 +127,8 @@ def _train(session: Session, folder: RunFolder, progress: Progress) -> LoopState
     snapshots = Snapshots(folder.path, session.train_step, write_model)
     with progress:
         checkpoint = newest_checkpoint(snapshots.root, progress.note)
+        for note in session.notes():
+            progress.note(note)
         session.place.world.wait()
         state = LoopState() if checkpoint is None else snapshots.restore(checkpoint)
         evaluate = Evaluate(session.evaluate, session.metrics)

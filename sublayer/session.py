@@ -1,6 +1,7 @@
 """A recipe made real: what it leaves open resolved against data and machine, its model built and in training."""
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -50,6 +51,10 @@ class Session:
     def metrics(self) -> tuple[str, ...]:
         """What ``evaluate`` gives, the loss first."""
         return METRICS[self.recipe.objective.kind]
+
+    def notes(self) -> list[str]:
+        """Say what of the text a user would not expect: a vocabulary that it cannot fill, documents left out."""
+        return [*_unfilled(self.recipe, self.data.tokenizer.vocab_size), *_left_out(self.data)]
 
     def evaluate(self) -> Scores:
         """Score the validation split as training does: part of it, in the precision of training."""
@@ -102,6 +107,18 @@ def assemble(recipe: Recipe, data: Data, place: Place) -> Session:
     batches = make_batches(recipe, data.train)
     train_step = TrainStep(recipe, objective, batches, device=place.device, world=place.world)
     return Session(recipe, data, place, train_step)
+
+
+def _unfilled(recipe: Recipe, n_ids: int) -> Iterator[str]:
+    asked = recipe.data.vocab_size
+    if recipe.init.run is None and asked is not None and n_ids < asked:
+        yield f"data.vocab_size = {asked}, of which the training text fills {n_ids:,}: the model has those"
+
+
+def _left_out(data: Data) -> Iterator[str]:
+    for name, sizes in data.sizes().items():
+        if n := sizes.get("empty_documents"):
+            yield f"the {name} split leaves out {n:,} document{'s' if n > 1 else ''} without text"
 
 
 def _at_length(recipe: Recipe, steps: int, data: Data, place: Place) -> Recipe:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sublayer.commands.base import JsonOption, emit, table
+from sublayer.commands.base import JsonOption, emit, say, table
+from sublayer.config.data import DataConfig, DocumentRule
 from sublayer.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ def command(
     corpus: Annotated[
         str | None, typer.Option("--corpus", help="Train on the training split of a named corpus.")
     ] = None,
+    documents: Annotated[
+        DocumentRule | None, typer.Option("--documents", help="What a document of --path is, as data.documents says.")
+    ] = None,
     kind: Annotated[Kind, typer.Option("--kind", help="What to train.")] = "bpe",
     vocab_size: Annotated[
         int | None,
@@ -53,12 +57,17 @@ def command(
         assert source is not None, "there is a source where nothing is trained"
         if out is not None:
             raise ConfigError("--out keeps a tokenizer that is trained: give --path or --corpus")
+        if documents is not None:
+            raise ConfigError("--documents says how the text of --path is read: give a --path, or leave it out")
         emit(_tokens(_read(source), _text(text)), as_json, _render_tokens)
         return
     target = _new_file(out)
-    tokenizer = _train(path, corpus, kind, vocab_size)
+    config = DataConfig(path=path, corpus=corpus, documents=documents, tokenizer=kind, vocab_size=vocab_size)
+    tokenizer = _train(config)
     tokenizer.save(target)
     result: dict[str, Any] = {"tokenizer": str(target), "kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size}
+    if vocab_size is not None and tokenizer.vocab_size < vocab_size:
+        say(f"the text fills {tokenizer.vocab_size:,} of {vocab_size:,} ids")
     if text is not None:
         result |= _tokens(tokenizer, text.encode())
     emit(result, as_json, _render_trained)
@@ -73,11 +82,10 @@ def _new_file(out: Path | None) -> Path:
     return target
 
 
-def _train(path: str | None, corpus: str | None, kind: Kind, vocab_size: int | None) -> "Tokenizer":
-    from sublayer.config.data import DataConfig
+def _train(config: DataConfig) -> "Tokenizer":
     from sublayer.data.prepare import prepare_tokenizer
 
-    return prepare_tokenizer(DataConfig(path=path, corpus=corpus, tokenizer=kind, vocab_size=vocab_size))
+    return prepare_tokenizer(config)
 
 
 def _read(source: Path) -> "Tokenizer":

@@ -27,19 +27,13 @@ _CREDITS = re.compile(
 )
 
 
-def strip_gutenberg(text: bytes) -> bytes:
-    """Drop a byte-order mark, and a Project Gutenberg header and licence where both are marked.
-
-    The marks are ``*** START OF THE PROJECT GUTENBERG EBOOK ... ***`` and ``*** END OF ...``, in their older wordings
-    too: ``***START``, the end of the small print, and a line that begins with "End of Project Gutenberg's". With the
-    header goes the paragraph after it that names who made the file.
-    """
-    start, stop = body_range(text)
-    return text[start:stop]
-
-
 def body_range(text: Text) -> tuple[int, int]:
-    """Give where the body of a text starts and stops; of any other text, all but a byte-order mark."""
+    """Give where the body of a Project Gutenberg file starts and stops; of any other text, all but a byte-order mark.
+
+    Its header and licence are left out where both are marked: ``*** START OF THE PROJECT GUTENBERG EBOOK ... ***`` and
+    ``*** END OF ...``, in their older wordings too: ``***START``, the end of the small print, and a line that begins
+    with "End of Project Gutenberg's". With the header goes the paragraph after it that names who made the file.
+    """
     first = len(BOM) if text[: len(BOM)] == BOM else 0
     start = None
     # Of small print and a start, whichever comes last is where the header ends.

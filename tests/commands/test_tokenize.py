@@ -32,10 +32,24 @@ def test_vocabularies_for_masks_are_trained_and_shown(
 ) -> None:
     text, out = trained.parent / "text.txt", tmp_path / "tokenizer.json"
     code, shown, err = sublayer("tokenize", "--path", text, "--kind", kind, "--vocab-size", 90, "--out", out)
-    assert (code, err) == (0, "")
+    assert code == 0, err
     assert shown.startswith(f"trained {kind} of ")
     found = json.loads(sublayer("tokenize", out, "--text", "the cat", "--json")[1])
     assert "".join(found["pieces"]).replace(" ", "").replace("#", "") == "thecat"
+
+
+def test_a_vocabulary_that_the_text_cannot_fill_is_said_to_be_smaller(sublayer: Sublayer, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("\n\n".join(f"ab ba {'ab' * n}." for n in range(400)))
+    asked = ("tokenize", "--path", tmp_path / "text.txt", "--documents", "blank-line", "--vocab-size", 5000)
+    code, shown, err = sublayer(*asked, "--out", tmp_path / "tokenizer.json", "--json")
+    assert code == 0, err
+    assert err == f"the text fills {json.loads(shown)['vocab_size']} of 5,000 ids\n"
+
+
+def test_documents_are_of_a_text_that_is_read(sublayer: Sublayer, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("[UNK]\nthe\n")
+    code, _, err = sublayer("tokenize", tmp_path, "--documents", "file", "--text", "the")
+    assert (code, "--documents" in err) == (2, True)
 
 
 def test_a_folder_of_published_files_is_used(sublayer: Sublayer, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sublayer.data.gutenberg import strip_gutenberg
+from sublayer.data.gutenberg import body_range
 from sublayer.data.piece import Piece
 from sublayer.data.sentences import RULES, by_line, by_prose, by_spacy, sentence_cut, sentences_of
 from sublayer.data.text import MemoryDocument
@@ -117,7 +117,8 @@ def test_the_file_and_the_line_of_a_bad_byte_are_named():
 
 def test_real_books_become_plausible_sentences(real_data):
     for path in sorted((real_data / "books").iterdir()):
-        body = strip_gutenberg(path.read_bytes()).decode()
+        text = path.read_bytes()
+        body = text[slice(*body_range(text))].decode()
         found = by_prose(body)
         assert "".join("".join(found).split()) == "".join(body.split())
         assert not any("\n" in each or "\r" in each or "\ufeff" in each for each in found)

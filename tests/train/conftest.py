@@ -61,6 +61,16 @@ MASKED = {
 """Laid over the tiny recipe, an encoder that is pre-trained on pairs of sentences."""
 
 
+class Notes(SilentProgress):
+    """Keeps what is said."""
+
+    def __init__(self):
+        self.texts = []
+
+    def note(self, text):
+        self.texts.append(text)
+
+
 @pytest.fixture(scope="session")
 def text_path(tmp_path_factory):
     words = np.random.default_rng(7).choice(WORDS, 12000)

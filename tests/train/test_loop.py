@@ -5,6 +5,7 @@ import pytest
 from sublayer.errors import ConfigError, TrainingError
 from sublayer.load import load
 from sublayer.train.metrics import METRICS, read_metrics
+from tests.train.conftest import MASKED, Notes
 
 
 def test_a_run_learns_and_leaves_its_record(run, tmp_path):
@@ -116,8 +117,6 @@ def test_minutes_become_the_same_steps_twice(run, tmp_path):
 
 @pytest.mark.parametrize(("share", "layers"), [("all", None), ("all", 2), ("none", 2)])
 def test_a_deeper_encoder_starts_from_a_shallower_one(run, tiny, tmp_path, share, layers):
-    from sublayer.load import load
-    from tests.train.conftest import MASKED
     from tests.train.test_step import open_session
 
     settings = {**MASKED, "model.share": share, "train.steps": 2, "train.evaluate_steps": 2}
@@ -131,3 +130,16 @@ def test_a_deeper_encoder_starts_from_a_shallower_one(run, tiny, tmp_path, share
     assert given.keys() <= found.keys()
     assert all(value.equal(found[name]) for name, value in given.items())
     assert (len(found) > len(given)) == (share == "none")
+
+
+def test_what_the_text_does_not_fill_is_said_before_training(run, tmp_path):
+    for number in range(40):
+        (tmp_path / f"{number:02}.txt").write_text(
+            f"the cat sat {number}.\nthe dog ran {number}.\n" if number % 4 else " "
+        )
+    notes = Notes()
+    settings = {"data.path": str(tmp_path / "*.txt"), "data.documents": "file", "train.batch_sequences": 2}
+    run("short", {**MASKED, **settings, "train.steps": 1, "data.vocab_size": 5000}, progress=notes)
+    assert notes.texts[0].startswith("data.vocab_size = 5000, of which the training text fills ")
+    left_out = [text.split() for text in notes.texts[1:]]
+    assert sum(int(words[5]) for words in left_out) == 10

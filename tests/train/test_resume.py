@@ -10,7 +10,7 @@ from sublayer.errors import ConfigError, Interrupted
 from sublayer.run import train_run
 from sublayer.train.metrics import METRICS, read_metrics
 from sublayer.train.progress import SilentProgress
-from tests.train.conftest import MASKED
+from tests.train.conftest import MASKED, Notes
 
 VARIANTS = {
     "adamw": {},
@@ -56,16 +56,6 @@ class SignalAt(SilentProgress):
     def update(self, status):
         if status.step == self.step:
             os.kill(os.getpid(), self.number)
-
-
-class Notes(SilentProgress):
-    """Keeps what is said."""
-
-    def __init__(self):
-        self.texts = []
-
-    def note(self, text):
-        self.texts.append(text)
 
 
 def results(folder):
