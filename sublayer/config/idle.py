@@ -82,7 +82,8 @@ def _has(test: Callable[[Entry], bool]) -> Callable[[Recipe], bool]:
 
 
 def _has_plain_ffn(recipe: Recipe) -> bool:
-    return any(entry.variant == "" for entry in parse_block(recipe.model.block, default_ffn=""))
+    blocks = (recipe.model.block, recipe.model.decoder_block or ())
+    return any(entry.variant == "" for block in blocks if block for entry in parse_block(block, default_ffn=""))
 
 
 def _head_follows_ffn(recipe: Recipe) -> bool:

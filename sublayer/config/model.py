@@ -10,12 +10,23 @@ FfnName = Literal["relu", "gelu", "swish", "glu", "bilinear", "reglu", "geglu", 
 class ModelConfig(Table):
     """The architecture. Every paper's idea is a field, and the fields are orthogonal."""
 
-    kind: Literal["decoder", "encoder"] = field(
+    kind: Literal["decoder", "encoder", "encoder-decoder"] = field(
         "decoder",
-        "What the stack is: a decoder sees what is before a token, an encoder what is on both sides of it.",
+        "What the stacks are: a decoder sees what is before a token, an encoder what is on both sides of it; of both, "
+        "the decoder's cross entries read what the encoder made of another text.",
         selects=True,
     )
-    n_layers: int = field(6, "Executed blocks; blocks that share weights count each time.", unit="blocks", ge=1)
+    n_layers: int = field(
+        6, "Executed blocks of a stack; blocks that share weights count each time.", unit="blocks", ge=1
+    )
+    n_decoder_layers: int | None = field(
+        None,
+        "Executed blocks of the decoder beside an encoder.",
+        unit="blocks",
+        derived="n_layers",
+        needs={"kind": ("encoder-decoder",)},
+        ge=1,
+    )
     d_model: int = field(256, "Width of the residual stream.", unit="features", ge=1)
     n_heads: int = field(4, "Attention heads.", unit="heads", ge=1)
     d_head: int | None = field(
@@ -59,6 +70,13 @@ class ModelConfig(Table):
             "over attention and ffn."
         ),
     )
+    decoder_block: str | List | None = field(
+        None,
+        "The residual sub-layers of a block of the decoder beside an encoder: a name or a list, as block, which may "
+        "have cross entries.",
+        derived="block, with cross*s after each attention*s",
+        needs={"kind": ("encoder-decoder",)},
+    )
     ffn: FfnName = field("gelu", "Feed-forward network of the ffn entries that name no variant.")
     gelu: Literal["exact", "tanh"] = field(
         "tanh", "Exact (erf) or tanh-approximated GELU, in the gelu and geglu networks."
@@ -86,6 +104,15 @@ class ModelConfig(Table):
     )
     positions: Literal["sinusoidal", "learned", "learned-per-layer", "rotary", "none"] = field(
         "learned", "How a token's place enters the model.", selects=True
+    )
+    sinusoids: Literal["tensor2tensor", "fairseq", "marian"] = field(
+        "tensor2tensor",
+        "Sines and cosines in halves, with frequencies that fall to 1/10000; fairseq: computed in float32; marian: "
+        "they stop a step before it, and are rounded to float32.",
+        needs={"positions": ("sinusoidal",)},
+    )
+    first_position: int = field(
+        0, "Number of the first position (fairseq: 2).", needs={"positions": ("sinusoidal",)}, ge=0
     )
     rotary_base: float = field(10000.0, "Base of the rotary frequencies.", needs={"positions": ("rotary",)}, gt=1.0)
     share: Literal["none", "all", "attention", "ffn"] = field(

@@ -1,6 +1,9 @@
 """What a recipe leaves unset, derived from what it says: one rule per field."""
 
-from sublayer.config.block import Entry, parse_block
+from dataclasses import dataclass
+from typing import Literal
+
+from sublayer.config.block import Entry, parse_block, with_cross
 from sublayer.config.model import ModelConfig
 from sublayer.errors import ConfigError
 
@@ -24,6 +27,7 @@ def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> Model
     default_final = "affine" if model.norm != "none" and model.norm_order == "pre" else "none"
     return model.model_copy(
         update={
+            "n_decoder_layers": stacks(model)[-1].n_layers if model.kind == "encoder-decoder" else None,
             "d_head": d_head,
             "d_ff": model.d_ff or 4 * model.d_model,
             "d_embed": model.d_embed or model.d_model,
@@ -38,9 +42,41 @@ def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> Model
     )
 
 
+@dataclass(frozen=True)
+class StackShape:
+    """A stack of a model: executed blocks, and the sub-layers of each in order, each ffn with its variant."""
+
+    name: Literal["encoder", "decoder"]
+    n_layers: int
+    block: tuple[Entry, ...]
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a token sees only itself and what is before it."""
+        return self.name == "decoder"
+
+
+def stacks(model: ModelConfig) -> tuple[StackShape, ...]:
+    """The stacks of a model, the one that gives its output last."""
+    block = parse_block(model.block, default_ffn=model.ffn)
+    if model.kind != "encoder-decoder":
+        return (StackShape(model.kind, model.n_layers, block),)
+    if model.decoder_block is None:
+        decoder_block = with_cross(block)
+    else:
+        decoder_block = parse_block(model.decoder_block, default_ffn=model.ffn, field="model.decoder_block")
+    n_decoder_layers = model.n_decoder_layers or model.n_layers
+    return StackShape("encoder", model.n_layers, block), StackShape("decoder", n_decoder_layers, decoder_block)
+
+
 def entries(model: ModelConfig) -> tuple[Entry, ...]:
-    """The sub-layers of one block, in order, each ffn with its variant."""
-    return parse_block(model.block, default_ffn=model.ffn)
+    """Every kind of sub-layer that a model has, stack by stack."""
+    return tuple(entry for stack in stacks(model) for entry in stack.block)
+
+
+def shares(model: ModelConfig, entry: Entry) -> bool:
+    """Whether the blocks of a stack share the weights of an entry; ``attention`` stands for cross entries too."""
+    return model.share == "all" or model.share == ("attention" if entry.name == "cross" else entry.name)
 
 
 def is_factorised(model: ModelConfig) -> bool:
@@ -63,11 +99,15 @@ def head_activation(model: ModelConfig) -> str:
 def check_model(model: ModelConfig) -> None:
     """Raise ConfigError where two fields of a model contradict each other, naming both."""
     names = [entry.name for entry in entries(model)]
-    if "cross" in names:
+    if any(entry.name == "cross" for entry in parse_block(model.block, default_ffn=model.ffn)):
+        what = "the encoder" if model.kind == "encoder-decoder" else f"model.kind = {model.kind}"
+        raise ConfigError(f"model.block has a cross entry, but {what} has nothing for it to attend to")
+    if model.kind == "encoder-decoder" and "cross" not in names:
+        field = "block" if model.decoder_block is None else "decoder_block"
         raise ConfigError(
-            f"model.block has a cross entry, but model.kind = {model.kind} has nothing for it to attend to"
+            f"model.kind = encoder-decoder needs a cross entry in the decoder's block: model.{field} does not give one"
         )
-    if "attention" in names:
+    if "attention" in names or "cross" in names:
         _check_heads(model)
     if model.positions == "sinusoidal" and embedding_width(model) % 2:
         name = "d_embed" if model.embedding_projection == "sum" and model.d_embed else "d_model"
@@ -75,7 +115,7 @@ def check_model(model: ModelConfig) -> None:
     if model.norm == "none" and model.final_norm in ("affine", "plain"):
         raise ConfigError(f"model.final_norm = {model.final_norm} contradicts model.norm = none")
     if model.share != "none":
-        _check_sharing(model, names)
+        _check_sharing(model)
 
 
 def _check_heads(model: ModelConfig) -> None:
@@ -88,14 +128,16 @@ def _check_heads(model: ModelConfig) -> None:
         raise ConfigError(f"model.positions = rotary needs an even model.d_head, not {d_head}")
 
 
-def _check_sharing(model: ModelConfig, names: list[str]) -> None:
-    if model.share in ("attention", "ffn") and model.share not in names:
+def _check_sharing(model: ModelConfig) -> None:
+    if model.share in ("attention", "ffn") and not any(shares(model, entry) for entry in entries(model)):
         raise ConfigError(f"model.share = {model.share} has nothing to share: model.block has no {model.share} entry")
-    if model.n_layers % model.share_inner:
-        raise ConfigError(f"model.share_inner = {model.share_inner} must divide model.n_layers = {model.n_layers}")
-    units = model.n_layers // model.share_inner
-    if model.share_groups > units:
-        raise ConfigError(
-            f"model.share_groups = {model.share_groups} is more than the {units} units of {model.share_inner} block(s) "
-            f"in model.n_layers = {model.n_layers}"
-        )
+    for stack in stacks(model):
+        field = "n_layers" if stack.n_layers == model.n_layers else "n_decoder_layers"
+        if stack.n_layers % model.share_inner:
+            raise ConfigError(f"model.share_inner = {model.share_inner} must divide model.{field} = {stack.n_layers}")
+        units = stack.n_layers // model.share_inner
+        if model.share_groups > units:
+            raise ConfigError(
+                f"model.share_groups = {model.share_groups} is more than the {units} units of {model.share_inner} "
+                f"block(s) in model.{field} = {stack.n_layers}"
+            )

@@ -10,15 +10,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from sublayer.decode.product import Product, make_product, takes_vectors
-from sublayer.model.attention import Attention
+from sublayer.model.attention import Attention, CrossAttention
 from sublayer.model.block import Sublayer
-from sublayer.model.cache import Cache, KeyValues
+from sublayer.model.cache import Cache, KeyValues, MemoryKeyValues
 from sublayer.model.decoder import Decoder
 from sublayer.model.feedforward import FeedForward
 from sublayer.model.linear import Linear, StackedLinear
 from sublayer.model.positions import Rotation
 
-Function = Callable[[Tensor, KeyValues | None, Rotation | None], Tensor]
+Kept = KeyValues | MemoryKeyValues | None
+Function = Callable[[Tensor, Kept, Rotation | None], Tensor]
 
 
 class Stepper:
@@ -57,6 +58,7 @@ class Stepper:
 
     def _sublayer(self, sublayer: Sublayer) -> Function:
         function, norm, size = sublayer.function, sublayer.norm.forward, sublayer.step
+        assert not isinstance(function, CrossAttention), "a decoder alone has no cross entries"
         branch = self._attention(function) if isinstance(function, Attention) else self._feed_forward(function)
         if sublayer.is_pre_norm:
             return lambda x, kept, rotation: torch.add(x, branch(norm(x), kept, rotation), alpha=size)
@@ -66,8 +68,8 @@ class Stepper:
         project, output = self._linear(attention.projection), self._linear(attention.output)
         n_heads, d_head, scale = attention.n_heads, attention.d_head, attention.scale
 
-        def attend(x: Tensor, kept: KeyValues | None, rotation: Rotation | None) -> Tensor:
-            assert kept is not None, "every attention has its place in a cache"
+        def attend(x: Tensor, kept: Kept, rotation: Rotation | None) -> Tensor:
+            assert isinstance(kept, KeyValues), "every attention has its place in a cache"
             q, k, v = project(x).view(-1, 3, n_heads, 1, d_head).unbind(1)  # [B, H, 1, K] each
             if rotation is not None:
                 q, k = rotation(q), rotation(k)
@@ -82,7 +84,7 @@ class Stepper:
     def _feed_forward(self, ffn: FeedForward) -> Function:
         read, write, activation = self._linear(ffn.input), self._linear(ffn.output), ffn.activation
 
-        def gated(x: Tensor, kept: KeyValues | None, rotation: Rotation | None) -> Tensor:
+        def gated(x: Tensor, kept: Kept, rotation: Rotation | None) -> Tensor:
             gate, value = read(x).chunk(2, dim=-1)
             return write(activation(gate) * value)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import embedding_width, entries
+from sublayer.config.resolve import embedding_width, stacks
 from sublayer.interop.pairs import shapes_of
 from sublayer.model.positions import sinusoids
 from sublayer.model.stack import slot
@@ -31,12 +31,13 @@ def write_out(
 
 def _sources(config: ModelConfig, full: ModelConfig) -> dict[str, str]:
     """Name the tensor of the model that each tensor of the full model's blocks is written from."""
+    (stack,) = stacks(config)
     places = {
-        f"{config.kind}.sublayers.{place}.{slot(full, layer, entry.name)}.": (
-            f"{config.kind}.sublayers.{place}.{slot(config, layer, entry.name)}."
+        f"{stack.name}.sublayers.{place}.{slot(full, stack, layer, entry)}.": (
+            f"{stack.name}.sublayers.{place}.{slot(config, stack, layer, entry)}."
         )
-        for place, entry in enumerate(entries(config))
-        for layer in range(config.n_layers)
+        for place, entry in enumerate(stack.block)
+        for layer in range(stack.n_layers)
     }
     names = [name for name in shapes_of(full) if ".sublayers." in name]
     cut = {name: ".".join(name.split(".")[:4]) + "." for name in names}
@@ -55,7 +56,8 @@ def _tensor(name: str, source: str, shape: torch.Size, weights: Mapping[str, Ten
         case "segment_table.weight" if config.segments == "second":
             return torch.cat([torch.zeros_like(weights[name]), weights[name]])
         case "positions.tables.0.weight" if config.positions == "sinusoidal":
-            return sinusoids(torch.arange(shape[0]), d_model=embedding_width(config), dtype=table.dtype)
+            places = torch.arange(shape[0]) + config.first_position
+            return sinusoids(places, d_model=embedding_width(config), dtype=table.dtype, form=config.sinusoids)
     if source in weights:
         return weights[source]
     if name == "embedding.projection.weight":

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from sublayer.config.block import Entry
 from sublayer.config.model import ModelConfig
-from sublayer.model.attention import Attention
+from sublayer.model.attention import Attention, CrossAttention
 from sublayer.model.context import Context
 from sublayer.model.dropout import add_branch
 from sublayer.model.feedforward import FeedForward
@@ -39,13 +39,13 @@ class Sublayer(nn.Module):
         return add_branch(x, branch, step=self.step, p=self.p_output, training=self.training)
 
 
-def _build_function(config: ModelConfig, entry: Entry) -> Attention | FeedForward:
+def _build_function(config: ModelConfig, entry: Entry) -> Attention | CrossAttention | FeedForward:
     assert config.d_head is not None, UNRESOLVED
     assert config.d_ff is not None, UNRESOLVED
     assert config.dropout_attention is not None, UNRESOLVED
     assert config.dropout_ffn is not None, UNRESOLVED
-    if entry.name == "attention":
-        return Attention(
+    if entry.name in ("attention", "cross"):
+        return (Attention if entry.name == "attention" else CrossAttention)(
             config.d_model,
             config.n_heads,
             config.d_head,

@@ -5,10 +5,15 @@ import torch
 from sublayer.config.model import ModelConfig
 from sublayer.model.decoder import Decoder
 from sublayer.model.encoder import Encoder
+from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.init import initialise
 from sublayer.model.transformer import Transformer
 
-KINDS: dict[str, type[Transformer]] = {"decoder": Decoder, "encoder": Encoder}
+KINDS: dict[str, type[Transformer]] = {
+    "decoder": Decoder,
+    "encoder": Encoder,
+    "encoder-decoder": EncoderDecoder,
+}
 
 
 def compose(config: ModelConfig) -> Transformer:

@@ -1,12 +1,17 @@
 """Keys and values of executed attentions, preallocated and passed in: never kept on a module."""
 
+from collections.abc import Callable
+from itertools import product
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import entries
+from sublayer.config.resolve import stacks
 from sublayer.errors import ConfigError
+
+Pair = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 
 
 class KeyValues:
@@ -51,6 +56,23 @@ class KeyValues:
         return start + n_new
 
 
+class MemoryKeyValues:
+    """The keys and values that one executed cross entry made of the encoder's output, which no step changes."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self._made: Pair | None = None
+
+    def get(self, make: Callable[[], Pair]) -> Pair:
+        """Give them, made at the first call."""
+        if self._made is None:
+            k, v = make()
+            # Keys lie feature by feature, as those of a sequence's own tokens do.
+            keys = k.to(self._dtype).transpose(2, 3).contiguous().transpose(2, 3)
+            self._made = keys, v.to(self._dtype).contiguous()
+        return self._made
+
+
 class Cache:
     """What a decoder keeps of the tokens it has seen, for ``batch_size`` rows of at most ``max_len`` tokens.
 
@@ -70,14 +92,15 @@ class Cache:
         self.max_len, self.length = max_len, 0
         self.mask = torch.zeros(batch_size, max_len, dtype=torch.bool, device=device)
         self.is_padded = False
-        self._kept = {
-            (layer, place): KeyValues(self, shape, dtype, torch.device(device))
-            for layer in range(config.n_layers)
-            for place, entry in enumerate(entries(config))
-            if entry.name == "attention"
-        }
+        decoder = stacks(config)[-1]
+        self._kept: dict[tuple[int, int], KeyValues | MemoryKeyValues] = {}
+        for layer, (place, entry) in product(range(decoder.n_layers), enumerate(decoder.block)):
+            if entry.name == "attention":
+                self._kept[layer, place] = KeyValues(self, shape, dtype, torch.device(device))
+            elif entry.name == "cross":
+                self._kept[layer, place] = MemoryKeyValues(dtype)
 
-    def kept(self, layer: int, place: int) -> KeyValues | None:
+    def kept(self, layer: int, place: int) -> KeyValues | MemoryKeyValues | None:
         """Give what the entry at ``place`` of block ``layer`` keeps; None for entries that keep nothing."""
         return self._kept.get((layer, place))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sublayer.config.block import Entry
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import NEXT_TOKEN, CausalObjective, ObjectiveConfig
-from sublayer.config.resolve import GATED, embedding_width, entries, is_factorised
+from sublayer.config.resolve import GATED, StackShape, embedding_width, is_factorised, shares, stacks
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,13 @@ class Parameters:
 def count_parameters(config: ModelConfig, objective: ObjectiveConfig = NEXT_TOKEN) -> Parameters:
     """Count the parameters that the built model has, and those that an objective adds in training."""
     tables = _token_table(config) + _position_tables(config) + _segment_table(config)
-    around_blocks = _embedding_norm(config) + _projection(config) + _final_norm(config)
+    around_blocks = _projection(config) + len(stacks(config)) * (_embedding_norm(config) + _final_norm(config))
     pooler, heads = _pooler(config), _output(config) + _sentence_head(config)
-    block = entries(config)
-    unique = sum(n_copies(config, entry) * entry_parameters(config, entry) for entry in block)
-    executed = sum(config.n_layers * entry_parameters(config, entry) for entry in block)
+    unique = executed = 0
+    for stack in stacks(config):
+        for size, entry in ((entry_parameters(config, entry), entry) for entry in stack.block):
+            unique += n_copies(config, stack, entry) * size
+            executed += stack.n_layers * size
     body = tables + around_blocks + unique
     total = body + pooler + heads
     is_encoder = config.kind == "encoder"
@@ -80,34 +82,37 @@ def flops_per_token(config: ModelConfig, context: int, objective: ObjectiveConfi
 
     A multiply-add is two. Counted: every matrix product, at the width it runs, once per executed block; attention over
     ``context`` tokens (of a decoder half of it, for a query sees half the keys on average); the heads where they
-    predict, pooler and sentence head once per window; losses that stop on the way, by their mean over the run. Not
+    predict, pooler and sentence head once per window; an encoder-decoder's token is one of the target with one of the
+    source, each text of ``context`` tokens; losses that stop on the way, by their mean over the run. Not
     counted: lookups, biases, norms, activations, softmax, rotations, dropout, the optimizer.
     """
     d_model, d_embed = config.d_model, need(config.d_embed)
-    block = sum(_entry_products(config, entry, context) for entry in entries(config))
-    projection = d_model * d_embed if is_factorised(config) else 0
+    blocks = sum(
+        stack.n_layers * _entry_products(config, stack, entry, context)
+        for stack in stacks(config)
+        for entry in stack.block
+    )
+    projection = len(stacks(config)) * d_model * d_embed if is_factorised(config) else 0
     classifiers = _mean_classifiers(config, objective) * need(config.vocab_size) * d_model
     to_embedding = d_model * d_embed if has_head_projection(config) else 0
     output = to_embedding + need(config.vocab_size) * d_embed + classifiers
     per_window = n_predicting(objective, context) * output + _sentence_products(config, objective)
-    return round(3 * 2 * (config.n_layers * block + projection + per_window / context))
+    return round(3 * 2 * (blocks + projection + per_window / context))
 
 
 def entry_parameters(config: ModelConfig, entry: Entry) -> int:
     """Count one copy of a sub-layer, its norm included."""
     d_model, d_heads, d_ff = config.d_model, config.n_heads * need(config.d_head), need(config.d_ff)
     norm = _norm(config) if config.norm_affine else 0
-    if entry.name == "attention":
+    if entry.name in ("attention", "cross"):
         return norm + _linear(config, d_model, 3 * d_heads) + _linear(config, d_heads, d_model)
     n_in = 2 if entry.variant in GATED else 1
     return norm + _linear(config, d_model, n_in * d_ff) + _linear(config, d_ff, d_model)
 
 
-def n_copies(config: ModelConfig, entry: Entry) -> int:
-    """Count the sets of weights that the executed blocks hold of one entry of the block."""
-    if config.share in ("all", entry.name):
-        return config.share_groups * config.share_inner
-    return config.n_layers
+def n_copies(config: ModelConfig, stack: StackShape, entry: Entry) -> int:
+    """Count the sets of weights that the executed blocks of a stack hold of one entry of its block."""
+    return config.share_groups * config.share_inner if shares(config, entry) else stack.n_layers
 
 
 def has_head_projection(config: ModelConfig) -> bool:
@@ -140,10 +145,11 @@ def _sentence_products(config: ModelConfig, objective: ObjectiveConfig) -> int:
     return (config.d_model**2 if config.pooler == "tanh" else 0) + config.d_model * config.sentence_classes
 
 
-def _entry_products(config: ModelConfig, entry: Entry, context: int) -> int:
+def _entry_products(config: ModelConfig, stack: StackShape, entry: Entry, context: int) -> int:
     d_heads, d_ff = config.n_heads * need(config.d_head), need(config.d_ff)
-    if entry.name == "attention":
-        products = 2 if config.kind == "encoder" else 1  # scores and weighted values, of a decoder half of each
+    if entry.name in ("attention", "cross"):
+        # Scores and weighted values, of a causal attention half of each.
+        products = 1 if entry.name == "attention" and stack.is_causal else 2
         return 4 * config.d_model * d_heads + products * d_heads * context  # q, k, v, o first
     return (3 if entry.variant in GATED else 2) * config.d_model * d_ff
 
@@ -165,10 +171,10 @@ def _token_table(config: ModelConfig) -> int:
 
 
 def _position_tables(config: ModelConfig) -> int:
-    further = {"learned": 0, "learned-per-layer": config.n_layers - 1}.get(config.positions)
-    if further is None:
+    if config.positions not in ("learned", "learned-per-layer"):
         return 0
-    return need(config.max_len) * (embedding_width(config) + further * config.d_model)
+    further = sum(stack.n_layers - 1 for stack in stacks(config)) if config.positions == "learned-per-layer" else 0
+    return need(config.max_len) * (len(stacks(config)) * embedding_width(config) + further * config.d_model)
 
 
 def _segment_table(config: ModelConfig) -> int:

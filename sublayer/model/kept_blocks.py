@@ -6,27 +6,33 @@ for a micro-batch, others per token.
 
 from sublayer.config.block import Entry
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import GATED, entries
+from sublayer.config.resolve import GATED, StackShape
 from sublayer.model.cost import need
 from sublayer.model.passes import FLOAT32_BYTES, Pass
 
 BLOCK_ROWS = 128
 
 
-def block_kept(step: Pass) -> int:
-    """Sum what one block keeps of a micro-batch."""
+def block_kept(step: Pass, stack: StackShape) -> int:
+    """Sum what one block of a stack keeps of a micro-batch."""
     block = 0
-    for entry in entries(step.config):
-        block += step.n_tokens * entry_kept(step, entry) + _uncached_casts(step, entry) + _angles(step, entry)
+    for entry in stack.block:
+        kept = step.n_tokens * entry_kept(step, stack, entry)
+        block += kept + _uncached_casts(step, entry) + _angles(step, entry)
     return block
 
 
-def entry_kept(step: Pass, entry: Entry) -> int:
+def entry_kept(step: Pass, stack: StackShape, entry: Entry) -> int:
     """Sum what a sub-layer keeps of a token: its norm's input, its function's, what is inside, the dropout's mask."""
     config = step.config
     mask = config.d_model if config.dropout else 0
-    inner = _attention(step) if entry.name == "attention" else _feed_forward(step, str(entry.variant))
-    return norm_kept(config) + step.narrow * config.d_model + inner + mask
+    if entry.name == "ffn":
+        inner = _feed_forward(step, str(entry.variant))
+    else:
+        inner = _attention(step, is_causal=stack.is_causal and entry.name == "attention")
+    # In float32 every cross entry keeps the same memory; else a cast of its own.
+    read = step.narrow * config.d_model if entry.name == "cross" and step.precision == "bfloat16" else 0
+    return norm_kept(config) + step.narrow * config.d_model + read + inner + mask
 
 
 def norm_kept(config: ModelConfig, width: int | None = None) -> int:
@@ -35,18 +41,18 @@ def norm_kept(config: ModelConfig, width: int | None = None) -> int:
     return 0 if statistics is None else FLOAT32_BYTES * ((width or config.d_model) + statistics)
 
 
-def _attention(step: Pass) -> int:
+def _attention(step: Pass, *, is_causal: bool) -> int:
     config = step.config
     d_heads = config.n_heads * need(config.d_head)
     projected = 3 + 1  # queries, keys, values; what the output map reads
     if step.device == "cuda":
         return step.narrow * projected * d_heads + FLOAT32_BYTES * config.n_heads
-    return step.narrow * (projected * d_heads + config.n_heads * _seen(step) // step.context)
+    return step.narrow * (projected * d_heads + config.n_heads * _seen(step, is_causal) // step.context)
 
 
-def _seen(step: Pass) -> int:
-    """Count the pairs of query and key for which attention weights are kept: of a decoder blocks below the diagonal."""
-    if step.config.kind == "encoder":
+def _seen(step: Pass, is_causal: bool) -> int:
+    """Count the pairs of query and key whose attention weights are kept: causal ones in blocks below the diagonal."""
+    if not is_causal:
         return step.context**2
     ends = range(step.context, 0, -BLOCK_ROWS)
     return sum((end - max(end - BLOCK_ROWS, 0)) * end for end in ends)
@@ -91,6 +97,6 @@ def _uncached_casts(step: Pass, entry: Entry) -> int:
 
 def n_stacked(config: ModelConfig, entry: Entry) -> int:
     """Count the numbers of the matrices that an entry stores together: queries, keys, values; gate and value."""
-    n_maps = 3 if entry.name == "attention" else 2 if entry.variant in GATED else 0
-    width = config.n_heads * need(config.d_head) if entry.name == "attention" else need(config.d_ff)
+    n_maps = 3 if entry.name != "ffn" else 2 if entry.variant in GATED else 0
+    width = config.n_heads * need(config.d_head) if entry.name != "ffn" else need(config.d_ff)
     return n_maps * config.d_model * width

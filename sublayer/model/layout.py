@@ -78,13 +78,24 @@ class Layout:
         starts = _document_starts(tokens, document_ids)
         positions = _positions(is_real, starts)
         if document_ids is None:
-            # A row of padding alone sees itself, so that no softmax is empty.
-            allowed = (is_real | ~is_real.any(1, keepdim=True))[:, None]  # [B, 1, S]
+            allowed = _seen(is_real)
         else:
             document = starts.cumsum(1)
             allowed = (document[:, :, None] == document[:, None, :]) & is_real[:, None, :]
             allowed |= torch.eye(n_tokens, dtype=torch.bool, device=device)
         return cls(positions, False, allowed[:, None], n_tokens)
+
+    @classmethod
+    def reading(cls, tokens: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"] | None = None) -> "Layout":
+        """Lay out queries of another sequence, each of which sees all real tokens of a row."""
+        n_keys = tokens.shape[1]
+        places = torch.arange(n_keys, device=tokens.device)
+        return cls(places, False, None if mask is None else _seen(mask)[:, None], n_keys)
+
+
+def _seen(is_real: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 S"]:
+    # A row of padding alone is seen whole, so that no softmax is empty.
+    return (is_real | ~is_real.any(1, keepdim=True))[:, None]
 
 
 def _document_starts(tokens: Int[Tensor, "B T"], document_ids: Int[Tensor, "B T"] | None) -> Bool[Tensor, "B T"]:

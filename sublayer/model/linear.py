@@ -49,3 +49,8 @@ class StackedLinear(nn.Module):
         """Map the last axis; the maps' outputs stand one after another in it."""
         bias = None if self.bias is None else self.bias.flatten()
         return F.linear(x, self.weight.flatten(0, 1), bias)
+
+    def part(self, start: int, stop: int) -> tuple[Float[Tensor, "d_outs d_in"], Float[Tensor, " d_outs"] | None]:
+        """Give the matrix and the bias of some of the maps, for what applies them to different inputs."""
+        bias = None if self.bias is None else self.bias[start:stop].flatten()
+        return self.weight[start:stop].flatten(0, 1), bias

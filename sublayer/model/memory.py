@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sublayer.config.block import Entry
 from sublayer.config.model import ModelConfig
 from sublayer.config.optimizer import AdamWConfig, LambConfig, OptimizerConfig, SgdConfig
-from sublayer.config.resolve import GATED, entries, is_factorised
+from sublayer.config.resolve import GATED, is_factorised, stacks
 from sublayer.model.cost import count_parameters, entry_parameters, has_head_projection, judges_pairs, n_copies, need
 from sublayer.model.kept_blocks import BLOCK_ROWS, block_kept, entry_kept, input_kept, is_own_gelu, n_stacked
 from sublayer.model.kept_ends import after_kept, before_kept, loss_kept, n_predicted
@@ -79,7 +79,9 @@ def _update(config: ModelConfig, optimizer: OptimizerConfig, weights: int) -> in
         case LambConfig():
             # Stacked matrices have their turn apart from the rest.
             stacked = FLOAT32_BYTES * sum(
-                n_copies(config, entry) * n_stacked(config, entry) for entry in entries(config)
+                n_copies(config, stack, entry) * n_stacked(config, entry)
+                for stack in stacks(config)
+                for entry in stack.block
             )
             return max(stacked, weights - stacked)
         case _:
@@ -88,9 +90,12 @@ def _update(config: ModelConfig, optimizer: OptimizerConfig, weights: int) -> in
 
 def saved_activations(step: Pass) -> int:
     """Sum what the forward pass of a micro-batch saves, the loss's gradients included, weights not."""
-    block = step.n_tokens * FLOAT32_BYTES * step.config.d_model if step.recomputes else block_kept(step)
-    outside = step.n_tokens * (before_kept(step) + after_kept(step))
-    return step.config.n_layers * block + outside + loss_kept(step)
+    input_bytes = step.n_tokens * FLOAT32_BYTES * step.config.d_model
+    kept = loss_kept(step)
+    for stack in stacks(step.config):
+        block = input_bytes if step.recomputes else block_kept(step, stack)
+        kept += stack.n_layers * block + step.n_tokens * (before_kept(step) + after_kept(step))
+    return kept
 
 
 def saved_casts(step: Pass) -> int:
@@ -102,10 +107,11 @@ def saved_casts(step: Pass) -> int:
     total = n_projections * config.d_model * need(config.d_embed)
     if judges_pairs(config, step.objective):
         total += config.d_model * (config.sentence_classes + (config.d_model if config.pooler == "tanh" else 0))
-    for entry in entries(config):
-        width = config.n_heads * need(config.d_head) if entry.name == "attention" else need(config.d_ff)
-        n_maps = 1 if entry.name == "attention" or entry.variant in GATED else 2
-        total += n_copies(config, entry) * n_maps * config.d_model * width
+    for stack in stacks(config):
+        for entry in stack.block:
+            width = config.n_heads * need(config.d_head) if entry.name != "ffn" else need(config.d_ff)
+            n_maps = 1 if entry.name != "ffn" or entry.variant in GATED else 2
+            total += n_copies(config, stack, entry) * n_maps * config.d_model * width
     return step.narrow * total
 
 
@@ -115,13 +121,12 @@ def _peaks(step: Pass) -> tuple[int, int]:
     if not step.recomputes:
         return saved + max(_loss_work(step), work), 0
     # A block that runs again, whose input is saved already; by then the loss has let go of what it saved.
-    block = block_kept(step) - step.n_tokens * input_kept(step) + work
+    config, last = step.config, stacks(step.config)[-1]
+    block = block_kept(step, last) - step.n_tokens * input_kept(step) + work
     inputs = saved - loss_kept(step) - step.n_tokens * after_kept(step)
-    one = step.n_tokens * FLOAT32_BYTES * step.config.d_model
+    one = step.n_tokens * FLOAT32_BYTES * config.d_model
     unmade = FLOAT32_BYTES * sum(
-        entry_parameters(step.config, entry)
-        for entry in entries(step.config)
-        if n_copies(step.config, entry) == step.config.n_layers
+        entry_parameters(config, entry) for entry in last.block if n_copies(config, last, entry) == last.n_layers
     )
     return max(saved + _loss_work(step), inputs + block), one + saved_casts(step) + block - unmade
 
@@ -145,8 +150,9 @@ def _block_work(step: Pass) -> int:
     config = step.config
     stream = (FLOAT32_BYTES + step.narrow) * config.d_model
     works, freed = [], 0
-    for entry in reversed(entries(config)):
-        if entry.name == "attention":
+    stack = stacks(config)[-1]
+    for entry in reversed(stack.block):
+        if entry.name != "ffn":
             width = config.n_heads * need(config.d_head)
             rows = min(BLOCK_ROWS, step.context)
             scores = (4 if config.dropout_attention else 2) * config.n_heads * rows if step.device == "cpu" else 0
@@ -158,7 +164,7 @@ def _block_work(step: Pass) -> int:
         weights = (FLOAT32_BYTES + step.narrow) * n_maps * config.d_model * width
         backward = step.n_tokens * (stream + step.narrow * inner) + weights
         works.append(max(backward, _gelu_work(step, entry)) - freed)
-        freed += step.n_tokens * entry_kept(step, entry)
+        freed += step.n_tokens * entry_kept(step, stack, entry)
     return max(works)
 
 

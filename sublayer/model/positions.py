@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +14,8 @@ from sublayer.config.resolve import embedding_width
 from sublayer.errors import ConfigError
 from sublayer.model.layout import Layout
 from sublayer.model.roles import Role
+
+SinusoidForm = Literal["tensor2tensor", "fairseq", "marian"]
 
 
 @dataclass(frozen=True)
@@ -54,17 +56,24 @@ def rotation(positions: Int[Tensor, "*B T"], *, d_head: int, base: float, dtype:
     return Rotation(torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1))
 
 
-def sinusoids(positions: Int[Tensor, "*B T"], *, d_model: int, dtype: torch.dtype) -> Float[Tensor, "*B T D"]:
+def sinusoids(
+    positions: Int[Tensor, "*B T"], *, d_model: int, dtype: torch.dtype, form: SinusoidForm = "tensor2tensor"
+) -> Float[Tensor, "*B T D"]:
     """Compute sines (first half of the features) and cosines (second half) of geometric frequencies.
 
-    Source: Vaswani et al. 2017, sec. 3.5. Departures, as released in tensor2tensor and fairseq: the halves are not
-    interleaved, and the exponents of 10000 run from 0 to -1 inclusive.
+    Source: Vaswani et al. 2017, sec. 3.5. Departures, as released: the halves are not interleaved; the exponents of
+    10000 run from 0 to -1 inclusive (tensor2tensor, fairseq), which marian's stop short of. fairseq computes in
+    float32, marian rounds to it; tensor2tensor is computed in float64 here.
     """
-    half = d_model // 2
-    places = torch.arange(half, dtype=torch.float64, device=positions.device)
-    frequencies = torch.exp(-math.log(10000.0) / max(half - 1, 1) * places)
-    angles = positions[..., None].double() * frequencies
-    return torch.cat([angles.sin(), angles.cos()], dim=-1).to(dtype)
+    half, device = d_model // 2, positions.device
+    wide = torch.float32 if form == "fairseq" else torch.float64
+    places = torch.arange(half, dtype=wide, device=device)
+    if form == "marian":
+        angles = positions[..., None] / 10000.0 ** (2 * places / d_model)
+    else:
+        angles = positions[..., None].to(wide) * torch.exp(places * -(math.log(10000.0) / max(half - 1, 1)))
+    found = torch.cat([angles.sin(), angles.cos()], dim=-1)
+    return (found.float() if form == "marian" else found).to(dtype)
 
 
 class PositionTable(nn.Module):
@@ -84,14 +93,15 @@ class PositionTable(nn.Module):
 class Positions(nn.Module):
     """The position scheme of a stack: what is added to the residual stream, and by what queries and keys turn."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, n_layers: int) -> None:
         super().__init__()
         assert config.d_head is not None, "the config is not resolved"
         assert config.max_len is not None, "the config is not resolved"
         self.scheme, self.max_len = config.positions, config.max_len
+        self.sinusoids, self.first = config.sinusoids, config.first_position
         self.d_head, self.rotary_base = config.d_head, config.rotary_base
         self.width = embedding_width(config)
-        n_tables = {"learned": 1, "learned-per-layer": config.n_layers}.get(config.positions, 0)
+        n_tables = {"learned": 1, "learned-per-layer": n_layers}.get(config.positions, 0)
         widths = [self.width, *[config.d_model] * (n_tables - 1)][:n_tables]
         self.tables = nn.ModuleList(PositionTable(config.max_len, width) for width in widths)
 
@@ -106,7 +116,7 @@ class Positions(nn.Module):
             table: PositionTable = self.tables[layer]  # type: ignore[assignment]
             return table.vectors(positions)
         if self.scheme == "sinusoidal" and layer == 0:
-            return sinusoids(positions, d_model=self.width, dtype=dtype)
+            return sinusoids(positions + self.first, d_model=self.width, dtype=dtype, form=self.sinusoids)
         return None
 
     def rotation(self, layout: Layout, dtype: torch.dtype) -> Rotation | None:

@@ -8,25 +8,26 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from sublayer.config.block import Entry
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import entries
+from sublayer.config.resolve import StackShape, shares
 from sublayer.model.block import Sublayer
 from sublayer.model.cache import Cache
 from sublayer.model.context import Context
 from sublayer.model.positions import Positions
 
 
-def slot(config: ModelConfig, layer: int, entry_name: str) -> int:
-    """Tell which set of weights an entry of an executed block uses.
+def slot(config: ModelConfig, shape: StackShape, layer: int, entry: Entry) -> int:
+    """Tell which set of weights an entry of an executed block of a stack uses.
 
     Shared entries: of ``n_units`` units of ``share_inner`` blocks, unit u belongs to group
     ``floor(u * share_groups / n_units)``; within a unit blocks are distinct. Others have one set per block.
     Source: ALBERT's group and inner-group indices, as released.
     """
-    if config.share not in ("all", entry_name):
+    if not shares(config, entry):
         return layer
     unit, inner = divmod(layer, config.share_inner)
-    n_units = config.n_layers // config.share_inner
+    n_units = shape.n_layers // config.share_inner
     group = unit * config.share_groups // n_units
     return group * config.share_inner + inner
 
@@ -38,14 +39,13 @@ class Stack(nn.Module):
     included: the same gradients for less memory and one more forward pass (Chen et al. 2016, 1604.06174).
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, shape: StackShape) -> None:
         super().__init__()
         self.recomputes = False
-        block = entries(config)
-        self.slots = [[slot(config, layer, entry.name) for entry in block] for layer in range(config.n_layers)]
+        self.slots = [[slot(config, shape, layer, entry) for entry in shape.block] for layer in range(shape.n_layers)]
         self.sublayers = nn.ModuleList(
             nn.ModuleList(Sublayer(config, entry) for _ in range(1 + max(layer[place] for layer in self.slots)))
-            for place, entry in enumerate(block)
+            for place, entry in enumerate(shape.block)
         )
 
     def block(self, layer: int) -> list[Sublayer]:

@@ -43,7 +43,8 @@ class TrainStep:
         self.optimizer = build_optimizer(recipe.optimizer, self.parameters, parameter_roles(objective))
         self.lr = 0.0
         self._recipe = recipe
-        objective.model.stack.recomputes = recipe.train.recompute == "blocks"
+        for stack in objective.model.stacks:
+            stack.recomputes = recipe.train.recompute == "blocks"
         self._forward: nn.Module = objective
         if recipe.train.compile:
             allow_graphs(recipe.model.n_layers + _OTHER_GRAPHS)
