@@ -1,170 +1,62 @@
-"""Macaron BERT's text: Moses tokens in lower case, and merges with an end of word."""
+"""Moses' rules for text, and Macaron BERT's vocabulary, which is made of what they give."""
 
 from collections.abc import Iterable
-from functools import cached_property
 from importlib.util import find_spec
-from typing import Any
+from typing import ClassVar
 
-import numpy as np
-import tokenizers
-from numpy.typing import NDArray
-from tokenizers import models, pre_tokenizers
-
-from sublayer.data.merges import Marks, Merges, alphabet_of, count_words, train_merges
-from sublayer.data.vocabulary import (
-    FORMAT,
-    VERSION,
-    Ids,
-    Tokenizer,
-    after_newline,
-    count_characters,
-    decode_utf8,
-    find_special,
-)
-from sublayer.data.words import encode_words
-from sublayer.errors import ConfigError, DataError
+from sublayer.data.word_bpe import Divide, WordBpeTokenizer
+from sublayer.errors import ConfigError
 
 SPECIALS = ("<Lua heritage>", "<pad>", "</s>", "<unk>", "<mask>", "<cls>")
 """The special ids, in order: fairseq's dictionary, whose first id stands for nothing, and what masks need."""
 
-_END = "</w>"
 
-
-class MosesTokenizer(Tokenizer):
+class MosesTokenizer(WordBpeTokenizer):
     """Merges with an end of word on Moses tokens, line by line; the vocabulary knows lower case alone.
 
     Punctuation is normalised and divided from words by Moses' rules for English, without escapes.
-    A word begins after a piece that ends one, after a special id, and at the first id of a sequence.
-    Source: Lu et al. 2019, as released (zhuohan123/macaron-net, ``bert``).
-
-    Departure: ids are the characters and merges in the order of training, where fairseq counts pieces in the text.
+    Source: Lu et al. 2019, as released (zhuohan123/macaron-net, ``bert``). Raises ConfigError without sacremoses.
     """
 
     kind = "moses-bpe"
-    is_lossless = False
-    has_words = True
-
-    def __init__(self, found: Merges) -> None:
-        self._found = found
-        names = (*SPECIALS, *found.pieces)
-        self.vocab_size = len(names)
-        self.special_ids = tuple(range(len(SPECIALS)))
-        vocabulary = {name: id_ for id_, name in enumerate(names)}
-        self.unk_id = vocabulary["<unk>"]
-        self.pad_id, self.cls_id, self.sep_id, self.mask_id = find_special(vocabulary).values()
-        model = models.BPE(vocabulary, list(found.merges), unk_token="<unk>", end_of_word_suffix=_END)
-        self._library = tokenizers.Tokenizer(model)
-        self._library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        pieces = [b""] * len(SPECIALS) + [piece.removesuffix(_END).encode() for piece in found.pieces]
-        self.token_bytes = np.array([len(piece) for piece in pieces], dtype=np.int64)
-        self.token_characters = count_characters(pieces)
-        self._ends_word = np.array([True] * len(SPECIALS) + [piece.endswith(_END) for piece in found.pieces])
-        self._texts = [piece.decode() + " " * bool(ends) for piece, ends in zip(pieces, self._ends_word, strict=True)]
-        self._texts[: len(SPECIALS)] = [""] * len(SPECIALS)
+    specials: ClassVar[tuple[str, ...]] = SPECIALS
 
     @classmethod
-    def train(
-        cls, texts: Iterable[bytes], *, vocab_size: int | None = None, n_merges: int | None = None
-    ) -> "MosesTokenizer":
-        """Train ``n_merges``, or as many as ``vocab_size``, which counts every id, allows; short texts may hold fewer.
-
-        Raises ConfigError where the characters of the text do not fit in, or sacremoses is not installed; NotUtf8, a
-        DataError, where a text is not UTF-8.
-        """
-        moses = Moses()
-        words = count_words(line for text in texts for line in moses.lines(decode_utf8(text)))
-        alphabet = alphabet_of(words)
-        if not alphabet:
-            raise DataError("there is no text to train a tokenizer on: give a longer one")
-        least = len(SPECIALS) + 2 * len(alphabet)
-        if vocab_size is not None and vocab_size < least:
-            raise ConfigError(
-                f"data.vocab_size = {vocab_size} is too small for moses-bpe: "
-                f"{least} are the text's characters and the special ids"
-            )
-        if vocab_size is not None:
-            n_merges = vocab_size - least
-        assert n_merges is not None, "the number of merges is given, or follows from the size"
-        return cls(train_merges(words, alphabet, n_merges=n_merges, marks=Marks(end=_END)))
-
-    @classmethod
-    def from_content(cls, content: dict[str, Any]) -> "MosesTokenizer":
-        """Make what ``content`` gave. Raises DataError, without a path, where it is damaged."""
-        pieces, merges = content.get("pieces"), content.get("merges")
-        if not (isinstance(pieces, list) and isinstance(merges, list)):
-            raise DataError("its pieces or merges are missing: it is damaged")
-        if not (_are_texts(pieces) and all(map(_is_pair, merges))):
-            raise DataError("its pieces or merges are damaged")
-        names = {*pieces, *SPECIALS}
-        made = {part for left, right in merges for part in (left, right, left + right)}
-        if len(names) != len(pieces) + len(SPECIALS) or not made <= names:
-            raise DataError("its merges do not make its pieces: it is damaged")
-        return cls(Merges(tuple(pieces), tuple((left, right) for left, right in merges)))
-
-    def encode(self, text: bytes) -> NDArray[np.int32]:
-        """Turn UTF-8 into ids.
-
-        Raises NotUtf8, a DataError, at the first byte that is not; ConfigError without sacremoses.
-        """
-        words = [word for line in self._moses.lines(decode_utf8(text)) for word in line]
-        return encode_words(words, self._encode_each)
-
-    def decode(self, ids: Ids) -> bytes:
-        """Turn ids into Moses tokens with a space after each; special ids have no text."""
-        return "".join(map(self._texts.__getitem__, np.asarray(ids, dtype=np.int64).tolist())).encode()
-
-    def cut(self, text: bytes, near: int) -> int:
-        """Cut after a newline, since each line is encoded on its own."""
-        return after_newline(text, near)
-
-    def starts_word(self, ids: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Tell which ids begin a word: the first, special ids, and those after an end of word or a special id."""
-        starts = np.ones(len(ids), dtype=np.bool_)
-        starts[1:] = self._ends_word[ids[:-1]] | (ids[1:] < len(SPECIALS))
-        return starts
-
-    def content(self) -> dict[str, Any]:
-        """Give the pieces in order of their ids after the special ones, and the merges."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "kind": self.kind,
-            "pieces": list(self._found.pieces),
-            "merges": [list(merge) for merge in self._found.merges],
-        }
-
-    @cached_property
-    def _moses(self) -> "Moses":
-        return Moses()
-
-    def _encode_each(self, words: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._library.encode_batch_fast(words, add_special_tokens=False)]
+    def words_of(cls) -> Divide:
+        """Give what divides a text into the words of its lines."""
+        moses = Moses("en", normalizes=True, lowers=True)
+        return lambda text: [moses.tokens(line) for line in text.split("\n")]
 
 
 class Moses:
-    """Moses' rules for English: each line's tokens, in lower case. Raises ConfigError without sacremoses."""
+    """Moses' rules for a language: a line to tokens, and back. Raises ConfigError without sacremoses.
 
-    def __init__(self) -> None:
+    ``normalizes`` first makes punctuation plain and drops what cannot be printed; ``divides_hyphens`` takes ``a-b``
+    apart (tokenizer.perl's ``-a``); ``lowers`` gives lower case. Tokens are not escaped.
+    """
+
+    def __init__(
+        self, language: str, *, normalizes: bool = False, divides_hyphens: bool = False, lowers: bool = False
+    ) -> None:
         if find_spec("sacremoses") is None:
-            raise ConfigError("data.tokenizer = moses-bpe needs sacremoses: pip install 'sublayer[spacy]'")
-        from sacremoses import MosesPunctNormalizer, MosesTokenizer
+            raise ConfigError("Moses' rules for text need sacremoses: pip install 'sublayer[spacy]'")
+        from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
-        self._normalizer = MosesPunctNormalizer(lang="en")
-        self._tokenizer = MosesTokenizer(lang="en")
+        self._normalizer = MosesPunctNormalizer(lang=language) if normalizes else None
+        self._tokenizer = MosesTokenizer(lang=language)
+        self._detokenizer = MosesDetokenizer(lang=language)
+        self._divides_hyphens, self._lowers = divides_hyphens, lowers
 
-    def lines(self, text: str) -> list[list[str]]:
-        """Give the tokens of each line of a text."""
-        return [self._tokens(line) for line in text.split("\n")]
+    def tokens(self, line: str) -> list[str]:
+        """Divide a line."""
+        if self._normalizer is not None:
+            line = self._normalizer.normalize(line)
+        divided: str = self._tokenizer.tokenize(
+            line, aggressive_dash_splits=self._divides_hyphens, escape=False, return_str=True
+        )
+        return (divided.lower() if self._lowers else divided).split()
 
-    def _tokens(self, line: str) -> list[str]:
-        normal = self._normalizer.normalize(line)
-        tokens: str = self._tokenizer.tokenize(normal, escape=False, return_str=True)
-        return tokens.lower().split()
-
-
-def _are_texts(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(value, str) and value for value in values)
-
-
-def _is_pair(merge: Any) -> bool:
-    return _are_texts(merge) and len(merge) == 2
+    def join(self, tokens: Iterable[str]) -> str:
+        """Put tokens together as they are written."""
+        joined: str = self._detokenizer.detokenize(list(tokens), unescape=False)
+        return joined

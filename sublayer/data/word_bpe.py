@@ -1,0 +1,151 @@
+"""Merges with an end of word, on words that whitespace divides: subword-nmt's kind of vocabulary."""
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+from tokenizers import models, pre_tokenizers
+
+from sublayer.data.merges import Marks, Merges, alphabet_of, count_words, train_merges
+from sublayer.data.vocabulary import (
+    FORMAT,
+    VERSION,
+    Ids,
+    Tokenizer,
+    after_newline,
+    count_characters,
+    decode_utf8,
+    find_special,
+)
+from sublayer.data.words import encode_words
+from sublayer.errors import ConfigError, DataError
+
+Divide = Callable[[str], list[list[str]]]
+
+_END = "</w>"
+
+
+class WordBpeTokenizer(Tokenizer):
+    """Merges with an end of word, line by line; what whitespace divides words is not kept.
+
+    A word begins after a piece that ends one, after a special id, and at the first id of a sequence.
+    Source: Sennrich et al. 2016 (1508.07909). Special ids are in fairseq's order; the others are the characters and
+    merges in the order of training, where fairseq counts pieces in the text.
+    """
+
+    kind = "word-bpe"
+    specials: ClassVar[tuple[str, ...]] = ("<s>", "<pad>", "</s>", "<unk>")
+    is_lossless = False
+    has_words = True
+
+    def __init__(self, found: Merges) -> None:
+        self._found = found
+        names = (*self.specials, *found.pieces)
+        self.vocab_size = len(names)
+        self.special_ids = tuple(range(len(self.specials)))
+        vocabulary = {name: id_ for id_, name in enumerate(names)}
+        self.unk_id = vocabulary["<unk>"]
+        self.pad_id, self.cls_id, self.sep_id, self.mask_id = find_special(vocabulary).values()
+        model = models.BPE(vocabulary, list(found.merges), unk_token="<unk>", end_of_word_suffix=_END)
+        self._library = tokenizers.Tokenizer(model)
+        self._library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        n_specials = len(self.specials)
+        pieces = [b""] * n_specials + [piece.removesuffix(_END).encode() for piece in found.pieces]
+        self.token_bytes = np.array([len(piece) for piece in pieces], dtype=np.int64)
+        self.token_characters = count_characters(pieces)
+        self._ends_word = np.array([True] * n_specials + [piece.endswith(_END) for piece in found.pieces])
+        self._texts = [piece.decode() + " " * bool(ends) for piece, ends in zip(pieces, self._ends_word, strict=True)]
+        self._texts[:n_specials] = [""] * n_specials
+
+    @classmethod
+    def train(cls, texts: Iterable[bytes], *, vocab_size: int | None = None, n_merges: int | None = None) -> Self:
+        """Train ``n_merges``, or as many as ``vocab_size``, which counts every id, allows; short texts may hold fewer.
+
+        Raises ConfigError where the characters of the text do not fit in; NotUtf8, a DataError, where a text is not
+        UTF-8; DataError where there is no text.
+        """
+        divide = cls.words_of()
+        words = count_words(line for text in texts for line in divide(decode_utf8(text)))
+        alphabet = alphabet_of(words)
+        if not alphabet:
+            raise DataError("there is no text to train a tokenizer on: give a longer one")
+        least = len(cls.specials) + 2 * len(alphabet)
+        if vocab_size is not None and vocab_size < least:
+            raise ConfigError(
+                f"data.vocab_size = {vocab_size} is too small for {cls.kind}: "
+                f"{least} are the text's characters and the special ids"
+            )
+        if vocab_size is not None:
+            n_merges = vocab_size - least
+        assert n_merges is not None, "the number of merges is given, or follows from the size"
+        return cls(train_merges(words, alphabet, n_merges=n_merges, marks=Marks(end=_END)))
+
+    @classmethod
+    def from_content(cls, content: dict[str, Any]) -> Self:
+        """Make what ``content`` gave. Raises DataError, without a path, where it is damaged."""
+        pieces, merges = content.get("pieces"), content.get("merges")
+        if not (isinstance(pieces, list) and isinstance(merges, list)):
+            raise DataError("its pieces or merges are missing: it is damaged")
+        if not (_are_texts(pieces) and all(map(_is_pair, merges))):
+            raise DataError("its pieces or merges are damaged")
+        names = {*pieces, *cls.specials}
+        made = {part for left, right in merges for part in (left, right, left + right)}
+        if len(names) != len(pieces) + len(cls.specials) or not made <= names:
+            raise DataError("its merges do not make its pieces: it is damaged")
+        return cls(Merges(tuple(pieces), tuple((left, right) for left, right in merges)))
+
+    def encode(self, text: bytes) -> NDArray[np.int32]:
+        """Turn UTF-8 into ids. Raises NotUtf8, a DataError, at the first byte that is not."""
+        words = [word for line in self._divide(decode_utf8(text)) for word in line]
+        return encode_words(words, self._encode_each)
+
+    def decode(self, ids: Ids) -> bytes:
+        """Turn ids into words with a space after each; special ids have no text."""
+        return "".join(map(self._texts.__getitem__, np.asarray(ids, dtype=np.int64).tolist())).encode()
+
+    def cut(self, text: bytes, near: int) -> int:
+        """Cut after a newline, since each line is encoded on its own."""
+        return after_newline(text, near)
+
+    def starts_word(self, ids: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Tell which ids begin a word: the first, special ids, and those after an end of word or a special id."""
+        starts = np.ones(len(ids), dtype=np.bool_)
+        starts[1:] = self._ends_word[ids[:-1]] | (ids[1:] < len(self.specials))
+        return starts
+
+    def content(self) -> dict[str, Any]:
+        """Give the pieces in order of their ids after the special ones, and the merges."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "kind": self.kind,
+            "pieces": list(self._found.pieces),
+            "merges": [list(merge) for merge in self._found.merges],
+        }
+
+    @classmethod
+    def words_of(cls) -> Divide:
+        """Give what divides a text into the words of its lines."""
+        return _by_whitespace
+
+    @cached_property
+    def _divide(self) -> Divide:
+        return self.words_of()
+
+    def _encode_each(self, words: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self._library.encode_batch_fast(words, add_special_tokens=False)]
+
+
+def _by_whitespace(text: str) -> list[list[str]]:
+    return [line.split() for line in text.split("\n")]
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) and value for value in values)
+
+
+def _is_pair(merge: Any) -> bool:
+    return _are_texts(merge) and len(merge) == 2
