@@ -19,7 +19,7 @@ INTRINSIC = "albert-intrinsic"
 CORPORA = ("python", "enwik8", "text8", "lm1b", "wikipedia", "bookcorpus", "c4", INTRINSIC)
 PUBLISHED_SPLITS = ("enwik8", "text8", "lm1b")
 """Corpora whose publishers, or the papers that use them, fix the split."""
-TOKENIZERS = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe")
+TOKENIZERS = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe", "word-bpe")
 TOKENIZER_SUFFIXES = (".json", ".model", ".txt")
 """Of a tokenizer's file: the tokenizers library's or ours, SentencePiece's, and BERT's vocabulary."""
 HUB = "hub:"
@@ -63,6 +63,40 @@ class DataConfig(Table):
             "dropped: lines: one a line; prose: hard-wrapped paragraphs, by rules; spacy: by spaCy's sentencizer."
         ),
     )
+    source_path: str | None = field(
+        None,
+        "Text to translate, one piece a line (plain, .gz, .zst); line i of target_path is the translation of line i. "
+        "Instead, path names pairs: .tsv, JSON lines, .parquet, or a data set of the hub.",
+    )
+    target_path: str | None = field(None, "The translations of source_path, line by line.")
+    valid_source_path: str | None = field(None, "As source_path, of the validation split; it replaces split.")
+    valid_target_path: str | None = field(None, "The translations of valid_source_path.")
+    test_source_path: str | None = field(None, "As source_path, of the test split; it replaces split.")
+    test_target_path: str | None = field(None, "The translations of test_source_path.")
+    source_language: str | None = field(None, "Language that is translated from, by its code: de, en, ...")
+    target_language: str | None = field(None, "Language that is translated to, by its code.")
+    source_field: str | None = field(
+        None, "The field of pairs that holds the text to translate.", derived="source_language"
+    )
+    target_field: str | None = field(None, "The field of pairs that holds the translation.", derived="target_language")
+    moses: Literal["none", "tokenize", "normalize"] = field(
+        "none",
+        "Moses' rules before the vocabulary sees a text: none; words divided from punctuation; after punctuation was "
+        "made plain and what cannot be printed dropped. Translations are put together again.",
+    )
+    moses_hyphens: bool = field(
+        False, "Whether words with hyphens are divided too.", needs={"moses": ("tokenize", "normalize")}
+    )
+    lowercase: bool = field(False, "Whether both languages are read in lower case.")
+    longest_words: int | None = field(
+        None, "Pairs with a longer side are left out of training.", unit="words", derived="no limit", ge=1
+    )
+    words_ratio: float | None = field(
+        None,
+        "Pairs of which one side has more than so many times the other's words are left out of training.",
+        derived="no limit",
+        gt=1.0,
+    )
     valid_path: str | None = field(None, "File, folder or glob of the validation split; it replaces split.")
     test_path: str | None = field(None, "File, folder or glob of the test split; it replaces split.")
     split: str | None = field(
@@ -74,7 +108,8 @@ class DataConfig(Table):
     tokenizer: str = field(
         "bytes",
         (
-            "bytes; characters, bpe (GPT-2's), unigram (ALBERT's), wordpiece (BERT's) or moses-bpe (Macaron BERT's), "
+            "bytes; characters, bpe (GPT-2's), unigram (ALBERT's), wordpiece (BERT's), moses-bpe (Macaron BERT's) or "
+            "word-bpe (of words that spaces divide: translation's), "
             "trained on the training split; or a file: tokenizer.json, a SentencePiece .model, a vocab.txt."
         ),
     )
@@ -82,7 +117,10 @@ class DataConfig(Table):
         None,
         "Size of the vocabulary that is trained; for characters, how many of the most frequent are kept.",
         unit="tokens",
-        derived="8192 for bpe, 30000 for unigram and wordpiece, 32640 merges for moses-bpe, all for characters",
+        derived=(
+            "8192 for bpe, 10000 for word-bpe, 30000 for unigram and wordpiece, 32640 merges for moses-bpe, "
+            "all for characters"
+        ),
         ge=2,
     )
     context: int = field(256, "Length of a training window.", unit="tokens", ge=2)
@@ -94,6 +132,11 @@ class DataConfig(Table):
         "ignore",
         "Whether attention and positions cross from one document into the next within a window.",
     )
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether the text is pairs of a text and its translation."""
+        return self.source_language is not None
 
     @field_validator("split")
     @classmethod
@@ -149,6 +192,12 @@ def _check_intrinsic(data: DataConfig) -> None:
         raise ConfigError(f"data.corpus = {INTRINSIC} needs data.path: the files of SQuAD and RACE that it reads")
     if source_names(data.corpus) != (INTRINSIC,) or isinstance(data.corpus, dict) or isinstance(data.path, dict):
         raise ConfigError(f"data.corpus = {INTRINSIC} reads data.path, so it is not mixed with others, nor weighted")
+
+
+def pair_fields(data: DataConfig) -> tuple[str, str]:
+    """Name the fields of records that hold a text and its translation."""
+    assert data.source_language is not None and data.target_language is not None, "the text is pairs"
+    return data.source_field or data.source_language, data.target_field or data.target_language
 
 
 def source_names(sources: Sources | None) -> tuple[str, ...]:

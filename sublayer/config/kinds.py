@@ -1,11 +1,12 @@
 """Which models, objectives and texts go together."""
 
-from sublayer.config.objective import CausalObjective, MaskedObjective
+from sublayer.config.objective import CausalObjective, MaskedObjective, TranslationObjective
 from sublayer.config.recipe import Recipe
 from sublayer.errors import ConfigError
 
-_MODELS = {"causal": "decoder", "masked": "encoder"}
+_MODELS = {"causal": "decoder", "masked": "encoder", "translation": "encoder-decoder"}
 _WITHOUT_MASK = ("bytes", "characters", "bpe")
+_WITHOUT_END = ("bytes", "characters", "bpe")
 _FEWEST_PAIR_TOKENS = 5
 """A pair's three special tokens, and a token of each text."""
 
@@ -17,10 +18,39 @@ def check_objective(recipe: Recipe) -> None:
         raise ConfigError(
             f"objective.kind = {objective.kind} trains a model.kind = {_MODELS[objective.kind]}, not {model.kind}"
         )
+    if isinstance(objective, TranslationObjective):
+        _check_translation(recipe)
+        return
+    if recipe.data.is_parallel:
+        raise ConfigError(
+            f"data.source_language = {recipe.data.source_language} makes the text pairs, which objective.kind = "
+            f"{objective.kind} does not read: leave it out"
+        )
     if isinstance(objective, MaskedObjective):
         _check_masked(objective, recipe)
     else:
         _check_causal(objective, recipe)
+
+
+def _check_translation(recipe: Recipe) -> None:
+    data = recipe.data
+    for name in ("source_language", "target_language"):
+        if getattr(data, name) is None:
+            raise ConfigError(f"objective.kind = translation needs data.{name}: give its code, such as de")
+    if data.corpus is not None:
+        raise ConfigError(f"data.corpus = {data.corpus} is not a corpus of translations: name files of pairs")
+    if data.sentences != "none":
+        raise ConfigError(f"data.sentences = {data.sentences} has no effect on pairs, which are not cut: leave it out")
+    if recipe.train.compile:
+        raise ConfigError(
+            "train.compile = true would compile anew for every pair of lengths, which objective.kind = translation "
+            "changes from batch to batch: leave it out"
+        )
+    if recipe.init.run is None and data.tokenizer in _WITHOUT_END:
+        raise ConfigError(
+            f"data.tokenizer = {data.tokenizer} has no end of a text or no padding, which objective.kind = translation "
+            "needs: give word-bpe or unigram, or a file whose vocabulary has them"
+        )
 
 
 def _check_causal(objective: CausalObjective, recipe: Recipe) -> None:

@@ -134,6 +134,23 @@ class MaskedObjective(Table):
         return self
 
 
-ObjectiveConfig = Annotated[CausalObjective | MaskedObjective, Field(discriminator="kind")]
+class TranslationObjective(Table):
+    """Predict a translation from its source."""
+
+    kind: Literal["translation"] = field("translation", "Predict a translation from its source.", selects=True)
+    label_smoothing: float = field(
+        0.0, "Share of each target that is spread over the vocabulary.", unit="share", ge=0.0, lt=1.0
+    )
+    smoothing: Literal["uniform", "others"] = field(
+        "uniform",
+        "Over the whole vocabulary, the target included (Macaron Net, as released), or over the others (fairseq today).",
+    )
+
+
+ObjectiveConfig = Annotated[CausalObjective | MaskedObjective | TranslationObjective, Field(discriminator="kind")]
 NEXT_TOKEN = CausalObjective()
-OBJECTIVES: dict[str, type[Table]] = {"causal": CausalObjective, "masked": MaskedObjective}
+OBJECTIVES: dict[str, type[Table]] = {
+    "causal": CausalObjective,
+    "masked": MaskedObjective,
+    "translation": TranslationObjective,
+}

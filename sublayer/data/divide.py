@@ -7,12 +7,11 @@ from typing import Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.config.data import SentenceRule
 from sublayer.data.characters import character_start
 from sublayer.data.gutenberg import body_range
 from sublayer.data.pack import digests_of
 from sublayer.data.piece import Piece
-from sublayer.data.sentences import sentence_cut
+from sublayer.data.sentences import TextUnit, sentence_cut
 from sublayer.data.text import Document
 from sublayer.errors import DataError
 
@@ -47,7 +46,7 @@ class Wholes(Sequence[Piece]):
 
 
 def divide(
-    documents: Sequence[Document], shares: Shares, *, name: str, is_utf8: bool, sentences: SentenceRule = "none"
+    documents: Sequence[Document], shares: Shares, *, name: str, is_utf8: bool, sentences: TextUnit = "none"
 ) -> Parts:
     """Divide one document into contiguous bytes, several into whole documents.
 
@@ -61,7 +60,7 @@ def divide(
     return _whole(documents, shares, name=name)
 
 
-def _contiguous(document: Document, shares: Shares, *, is_utf8: bool, sentences: SentenceRule) -> Parts:
+def _contiguous(document: Document, shares: Shares, *, is_utf8: bool, sentences: TextUnit) -> Parts:
     text = document.read()
     first, last = (0, len(text)) if sentences == "none" else body_range(text)
     parts: dict[SplitName, tuple[Piece, ...]] = dict.fromkeys(SPLITS, ())

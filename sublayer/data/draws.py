@@ -25,6 +25,8 @@ class Purpose(IntEnum):
     SENTENCES = 4
     EXAMPLE_ORDER = 5
     MASKS = 6
+    PAIR_ORDER = 7
+    BATCH_ORDER = 8
 
 
 def roots(seed: int, purpose: Purpose, epoch: int, count: int) -> Bits:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from sublayer.config.data import HUB
 from sublayer.data.pack import Found
@@ -24,18 +25,22 @@ class HubSet:
     def __str__(self) -> str:
         return f"{HUB}{self.name}{f':{self.config}' if self.config else ''}@{self.split}"
 
-    def rows(self, field: str) -> Iterator[Found]:
-        """Read the rows. Raises DataError where the set cannot be fetched, or has no such field of text."""
+    def load(self) -> Any:
+        """Fetch it, once. Raises DataError where that is not possible."""
         datasets = extra_module("datasets", "data sets of the hub")
         known = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
         try:
-            found = datasets.load_dataset(self.name, self.config, split=self.split, revision=self.revision)
+            return datasets.load_dataset(self.name, self.config, split=self.split, revision=self.revision)
         except known as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise DataError(
                 f"{self} cannot be fetched from the hub ({reason}): fetch it where there is a network, "
                 "or name its files in data.path"
             ) from error
+
+    def rows(self, field: str) -> Iterator[Found]:
+        """Read the rows. Raises DataError where the set cannot be fetched, or has no such field of text."""
+        found = self.load()
         if field not in found.column_names:
             raise DataError(f"{self} has no field {field!r}: set data.text_field to {shown_fields(found.column_names)}")
         for row, values in enumerate(found.select_columns([field]), 1):

@@ -116,11 +116,11 @@ def identity_of(documents: Sequence[Document]) -> list[Any]:
     return [document.digest() for document in documents]
 
 
-def open_pack(path: Path, origins: Sequence[Origin], *, is_distinct: bool = False) -> Records:
+def open_pack(path: Path, origins: Sequence[Origin], *, is_distinct: bool = False, what: str = "document") -> Records:
     """Open the pack of what ``origins`` hold; where there is none, or a damaged one, read them and write it.
 
     ``is_distinct`` keeps of equal documents the first. Documents without text are left out, counted, and said on
-    standard error.
+    standard error, where ``what`` they are called.
 
     Raises DataError where one cannot be read or the disk is full.
     """
@@ -128,11 +128,11 @@ def open_pack(path: Path, origins: Sequence[Origin], *, is_distinct: bool = Fals
     try:
         return Records(path, names)
     except (OSError, ValueError, KeyError):
-        _write(path, origins, is_distinct=is_distinct)
+        _write(path, origins, is_distinct=is_distinct, what=what)
     return Records(path, names)
 
 
-def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool) -> None:
+def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, what: str) -> None:
     stops, lines, bounds, n_empty, n_bytes = array("q"), array("q"), [], 0, 0
     digests = bytearray()
     seen: set[bytes] = set()
@@ -155,7 +155,7 @@ def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool) -> None:
             bounds.append(len(stops))
             n_empty += n_here
             if n_here:
-                sys.stderr.write(f"{name}: {n_here:,} document(s) without text are left out\n")
+                sys.stderr.write(f"{name}: {n_here:,} {what}(s) without text are left out\n")
         file.write(b"\0" * (aligned(n_bytes) - n_bytes))
         arrays = np.array([stops, lines], dtype="<i8").tobytes() + bytes(digests)
         file.write(arrays)

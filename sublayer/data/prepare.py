@@ -14,13 +14,15 @@ from sublayer.config.data import (
     SentenceRule,
     Sources,
 )
+from sublayer.data.bilingual import BilingualTokenizer
 from sublayer.data.cache import cache_folder, content_key, replacing
 from sublayer.data.characters import character_start
 from sublayer.data.corpus import find_sources
 from sublayer.data.divide import SPLITS, SplitName
 from sublayer.data.documents import Reading
+from sublayer.data.pair_texts import sides_of
 from sublayer.data.piece import Piece
-from sublayer.data.sentences import sentences_of
+from sublayer.data.sentences import TextUnit, sentences_of
 from sublayer.data.split import Split
 from sublayer.data.store import VERSION, read_store, write_store
 from sublayer.data.subword import before_whitespace
@@ -78,7 +80,7 @@ def prepare_tokenizer(config: DataConfig, *, cache: Path | None = None) -> Token
     """
     folder = cache_folder(cache)
     if config.tokenizer not in TOKENIZERS:
-        return load_tokenizer(Path(config.tokenizer).expanduser())
+        return _for_text(config, load_tokenizer(Path(config.tokenizer).expanduser()))
     return _tokenizer(config, find_texts(config, folder, is_utf8=config.tokenizer != "bytes"), folder)
 
 
@@ -117,10 +119,11 @@ def prepare_text(
 def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
     kind = config.tokenizer
     if kind not in TOKENIZERS:
-        return load_tokenizer(Path(kind).expanduser())
+        return _for_text(config, load_tokenizer(Path(kind).expanduser()))
     if kind == "bytes":
-        return train_tokenizer(kind, ())
-    key = content_key(VERSION, kind, config.vocab_size, trainer_version(kind), texts.identity("train"))
+        return _for_text(config, train_tokenizer(kind, ()))
+    languages = [side.content() for side in sides_of(config)] if config.is_parallel else []
+    key = content_key(VERSION, kind, config.vocab_size, trainer_version(kind), texts.identity("train"), *languages)
     path = cache / "tokenizers" / f"{key}.json"
     if path.is_file():
         try:
@@ -133,14 +136,23 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
         training = _training_texts(pieces, kind)
     else:
         training = _training_sentences(pieces, texts.sentences)
-    trained = train_tokenizer(kind, training, vocab_size=config.vocab_size)
+    trained = _for_text(config, train_tokenizer(kind, training, vocab_size=config.vocab_size))
     with replacing(path) as file:
         file.write(trained.serialize())
     # Read back, so that a fresh tokenizer and a cached one are the same to the last bit.
     return load_tokenizer(path)
 
 
-def _training_sentences(pieces: Iterable[Piece], rule: SentenceRule) -> Iterator[bytes]:
+def _for_text(config: DataConfig, vocabulary: Tokenizer) -> Tokenizer:
+    """Put the rules of two languages around a vocabulary, where the text is pairs."""
+    if not config.is_parallel:
+        return vocabulary
+    if isinstance(vocabulary, BilingualTokenizer):
+        vocabulary = vocabulary.vocabulary
+    return BilingualTokenizer(vocabulary, *sides_of(config))
+
+
+def _training_sentences(pieces: Iterable[Piece], rule: TextUnit) -> Iterator[bytes]:
     for piece in pieces:
         for sentences in sentences_of(piece, rule):
             yield "".join(f"{sentence}\n" for sentence in sentences).encode()

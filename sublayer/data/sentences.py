@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Literal
 
 from sublayer.config.data import SentenceRule
 from sublayer.data.characters import character_start
@@ -29,13 +29,20 @@ _HEADING = re.compile(rf"{_NUMBERED}(?:\.|:| ?[—–-]|$)", re.IGNORECASE)
 _HEADING_CHARACTERS = 120
 
 
-def sentences_of(piece: Piece, rule: SentenceRule) -> Iterator[list[str]]:
+TextUnit = SentenceRule | Literal["pair"]
+"""What a document is cut into: nothing, sentences by a rule, or the two lines of a pair."""
+
+
+def sentences_of(piece: Piece, rule: TextUnit) -> Iterator[list[str]]:
     """Give the sentences of a piece of a document, a list for each few megabytes of it.
 
     A byte-order mark is dropped, and a Project Gutenberg header and licence where both are marked.
     Raises DataError, with file and line, where the text is not UTF-8.
     """
     text = piece.document.read()
+    if rule == "pair":
+        yield text[:].decode().split("\n")
+        return
     first, last = body_range(text)
     stop = last if piece.stop is None else min(piece.stop, last)
     split = RULES[rule]
@@ -63,7 +70,7 @@ def sentence_cut(text: Text, near: int, least: int) -> int:
     return character_start(text, near)
 
 
-def rule_identity(rule: SentenceRule) -> list[Any]:
+def rule_identity(rule: TextUnit) -> list[Any]:
     """Say which rule cuts sentences, for a key: JSON."""
     return [rule, VERSION, _spacy_version() if rule == "spacy" else None]
 

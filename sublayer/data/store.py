@@ -7,19 +7,19 @@ the description; what is written last makes it valid, so a file cut short anywhe
 import hashlib
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.config.data import SentenceRule
 from sublayer.data.cache import replacing
 from sublayer.data.described import aligned, read_description, write_description
 from sublayer.data.piece import Piece, raw_chunks
-from sublayer.data.sentences import sentences_of
+from sublayer.data.sentences import TextUnit, sentences_of
 from sublayer.data.vocabulary import NotUtf8, Tokenizer
 from sublayer.errors import DataError
 
@@ -60,12 +60,13 @@ class TokenStore:
 
 
 def write_store(
-    path: Path, sources: Sequence[Sequence[Piece]], tokenizer: Tokenizer, sentences: SentenceRule = "none"
+    path: Path, sources: Sequence[Sequence[Piece]], tokenizer: Tokenizer, sentences: TextUnit = "none"
 ) -> None:
     """Encode the pieces of each source and write their ids; between documents stands the tokenizer's end id.
 
-    Where ``sentences`` are cut, each is encoded on its own, and those and documents without tokens are dropped. Ids
-    take two bytes where the vocabulary allows it. Raises DataError with file and line where a text cannot be encoded
+    Where ``sentences`` are cut, each is encoded on its own, and those and documents without tokens are dropped; of
+    pairs, each of which is a document of two sentences, those with a side without tokens. Ids take two bytes where the
+    vocabulary allows it. Raises DataError with file and line where a text cannot be encoded
     or a source has no sentence, and where the disk is full.
     """
     dtype = np.dtype("<u2" if tokenizer.vocab_size < 1 << 16 else "<u4")
@@ -73,7 +74,9 @@ def write_store(
         writer = _Writer(file, tokenizer, dtype, None if sentences == "none" else array("q"))
         for pieces in sources:
             first = len(writer.document_starts)
-            for piece in pieces:
+            if sentences == "pair":
+                writer.add_pairs(pieces)
+            for piece in () if sentences == "pair" else pieces:
                 if sentences == "none":
                     writer.add(piece)
                 else:
@@ -157,7 +160,7 @@ class _Writer:
             self.is_lossless = self.is_lossless and _is_exact(self.tokenizer, chunk, ids)
             self._append(ids)
 
-    def add_sentences(self, piece: Piece, rule: SentenceRule) -> None:
+    def add_sentences(self, piece: Piece, rule: TextUnit) -> None:
         first = self.n_tokens
         for chunk in raw_chunks(piece):
             self.sha256.update(chunk)
@@ -168,6 +171,24 @@ class _Writer:
             self.n_dropped_documents += 1
         else:
             self.document_starts.append(first)
+
+    def add_pairs(self, pieces: Sequence[Piece]) -> None:
+        assert self.sentence_starts is not None, "only a store of sentences takes pairs"
+        for batch in _batched(pieces):
+            texts = [text for piece in batch for text in bytes(piece.document.read()[:]).split(b"\n")]
+            encoded = self.tokenizer.encode_many(texts)
+            for place in range(0, len(encoded), 2):
+                source, target = encoded[place : place + 2]
+                if not (len(source) and len(target)):
+                    self.n_dropped_documents += 1
+                    continue
+                self.document_starts.append(self.n_tokens)
+                self.sentence_starts.extend((self.n_tokens, self.n_tokens + len(source)))
+                for text, ids in zip(texts[place : place + 2], (source, target), strict=True):
+                    self.sha256.update(text + b"\n")
+                    self.n_bytes += len(text)
+                    self.is_lossless = self.is_lossless and _is_exact(self.tokenizer, text, ids)
+                self._append(np.concatenate([source, target]))
 
     def _add_batch(self, sentences: list[bytes]) -> None:
         assert self.sentence_starts is not None, "only a store of sentences takes sentences"
@@ -216,3 +237,9 @@ def _is_exact(tokenizer: Tokenizer, text: bytes, ids: NDArray[np.int32]) -> bool
     if tokenizer.is_lossless:
         return True
     return int(tokenizer.token_bytes[ids].sum()) == len(text) and tokenizer.decode(ids) == text
+
+
+def _batched(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    rest = iter(pieces)
+    while batch := list(islice(rest, _BATCH_SENTENCES)):
+        yield batch

@@ -88,6 +88,11 @@ class SubwordTokenizer(Tokenizer):
         return cls(_built(lambda: tokenizers.Tokenizer.from_file(str(path)), path))
 
     @classmethod
+    def from_content(cls, content: dict[str, Any], path: Path) -> "SubwordTokenizer":
+        """Make what ``content`` gave, found in a file. Raises DataError if it is not that."""
+        return cls(_built(lambda: tokenizers.Tokenizer.from_str(json.dumps(content)), path))
+
+    @classmethod
     def read_merges(cls, vocabulary: Path, merges: Path) -> "SubwordTokenizer":
         """Read GPT-2's original files. Raises DataError if they are not that."""
         return cls(_byte_level(_built(lambda: models.BPE.from_file(str(vocabulary), str(merges)), vocabulary)))

@@ -13,8 +13,9 @@ from sublayer.data.corpus import Source, find_sources
 from sublayer.data.divide import SPLITS, Parts, Shares, SplitName, Wholes, divide
 from sublayer.data.documents import Reading, read_documents
 from sublayer.data.pack import Records, digests_of, identity_of
+from sublayer.data.pair_texts import find_pairs, pack_pairs, sides_of
 from sublayer.data.piece import Piece
-from sublayer.data.sentences import rule_identity
+from sublayer.data.sentences import TextUnit, rule_identity
 from sublayer.data.text import Document
 from sublayer.errors import ConfigError
 
@@ -33,13 +34,13 @@ class Texts:
         shares: Shares,
         *,
         is_utf8: bool,
-        sentences: SentenceRule = "none",
+        sentences: TextUnit = "none",
     ) -> None:
         self._sources = sources
         self._replaced = replaced
         self._shares = shares
         self._is_utf8 = is_utf8
-        self.sentences: SentenceRule = sentences
+        self.sentences: TextUnit = sentences
         self._parts: dict[int, Parts] = {}
 
     def sources(self, split: SplitName) -> tuple[Source, ...]:
@@ -84,6 +85,8 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> Texts:
 
     Raises ConfigError where fields contradict each other, DataError where a text is missing.
     """
+    if config.is_parallel:
+        return _find_pair_texts(config, cache)
     reading = reading_of(config)
     sources = find_sources(config.path, config.corpus, cache, reading)
     if config.split is not None and all(source.published for source in sources):
@@ -97,6 +100,22 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> Texts:
             _check_apart(f"data.{split}_path = {path}", documents, sources)
             replaced[split] = Source(path, published={split: documents})
     return Texts(sources, replaced, _shares(config, replaced), is_utf8=is_utf8, sentences=config.sentences)
+
+
+def _find_pair_texts(config: DataConfig, cache: Path) -> Texts:
+    found: dict[SplitName, Source] = {}
+    sides = sides_of(config)
+    for split in SPLITS:
+        source = find_pairs(config, cache, split)
+        if source is not None:
+            # What is scored is scored whole.
+            limits = (config.longest_words, config.words_ratio) if split == "train" else (None, None)
+            found[split] = Source(source.name, pack_pairs(source, sides, cache, limits))
+    if "train" not in found:
+        raise ConfigError("there are no pairs to train on: give data.source_path and data.target_path, or data.path")
+    train = found.pop("train")
+    replaced = {split: Source(each.name, published={split: each.documents}) for split, each in found.items()}
+    return Texts((train,), replaced, _shares(config, replaced), is_utf8=True, sentences="pair")
 
 
 def whole_texts(

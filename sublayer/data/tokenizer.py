@@ -9,33 +9,36 @@ from typing import Any
 
 import tokenizers
 
+from sublayer.data.bilingual import BilingualTokenizer
 from sublayer.data.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.data.moses import MosesTokenizer
+from sublayer.data.sides import Side
 from sublayer.data.subword import SubwordTokenizer
 from sublayer.data.unigram import UnigramTokenizer
 from sublayer.data.vocabulary import FORMAT, VERSION, Tokenizer
+from sublayer.data.word_bpe import WordBpeTokenizer
 from sublayer.data.wordpiece import read_wordpiece, train_wordpiece
 from sublayer.errors import ConfigError, DataError
 
 __all__ = ["Tokenizer", "load_tokenizer", "train_tokenizer"]
 
-DEFAULT_SIZES = {"bpe": 8192, "unigram": 30_000, "wordpiece": 30_000}
-"""Ids of a vocabulary that is trained, where the recipe names no size; GPT-2's, ALBERT's and BERT's kind."""
+DEFAULT_SIZES = {"bpe": 8192, "unigram": 30_000, "wordpiece": 30_000, "word-bpe": 10_000}
+"""Ids of a vocabulary that is trained, where the recipe names no size; GPT-2's, ALBERT's, BERT's and fairseq's kind."""
 
 DEFAULT_MERGES = 32_640
 """Merges of moses-bpe where the recipe names no size: Macaron BERT as released."""
 
-_TRAINED = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe")
+_TRAINED = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe", "word-bpe")
 _FILES = ("tokenizer.json", "spiece.model", "vocab.txt")
 
 
 def train_tokenizer(kind: str, texts: Iterable[bytes], *, vocab_size: int | None = None) -> Tokenizer:
     """Make a tokenizer of a kind from texts, which are pieces of a training split.
 
-    Kinds: bytes, characters, bpe, unigram, wordpiece, moses-bpe. ``vocab_size`` counts every id; unset, it is 8192 for
-    bpe, 30,000 for unigram and wordpiece, what 32,640 merges make for moses-bpe, and every character for characters.
-    Raises ConfigError for an unknown kind or a size that is too small, DataError for texts that are not UTF-8 where the
-    kind is neither bytes nor bpe.
+    Kinds: bytes, characters, bpe, unigram, wordpiece, moses-bpe, word-bpe. ``vocab_size`` counts every id; unset, it is
+    8192 for bpe, 10,000 for word-bpe, 30,000 for unigram and wordpiece, what 32,640 merges make for moses-bpe, and
+    every character for characters. Raises ConfigError for an unknown kind or a size that is too small, DataError for
+    texts that are not UTF-8 where the kind is neither bytes nor bpe.
     """
     size = vocab_size or DEFAULT_SIZES.get(kind, 0)
     if kind == "bytes":
@@ -48,6 +51,8 @@ def train_tokenizer(kind: str, texts: Iterable[bytes], *, vocab_size: int | None
         return UnigramTokenizer.train(texts, vocab_size=size)
     if kind == "wordpiece":
         return train_wordpiece(texts, vocab_size=size)
+    if kind == "word-bpe":
+        return WordBpeTokenizer.train(texts, vocab_size=size)
     if kind == "moses-bpe":
         return MosesTokenizer.train(texts, vocab_size=vocab_size, n_merges=DEFAULT_MERGES)
     raise ConfigError(f"data.tokenizer = {kind!r} cannot be trained; it is one of {', '.join(_TRAINED)}")
@@ -130,13 +135,28 @@ def _own(content: dict[str, Any], path: Path) -> Tokenizer:
         return ByteTokenizer()
     if kind == "characters" and isinstance(characters, list) and _are_characters(characters):
         return CharacterTokenizer("".join(characters))
-    read = {"unigram": UnigramTokenizer.from_content, "moses-bpe": MosesTokenizer.from_content}.get(str(kind))
+    read = {
+        "unigram": UnigramTokenizer.from_content,
+        "moses-bpe": MosesTokenizer.from_content,
+        "word-bpe": WordBpeTokenizer.from_content,
+        "bilingual": lambda found: _bilingual(found, path),
+    }.get(str(kind))
     if read is None:
         raise DataError(f"{path} is not a tokenizer of bytes or characters: it is damaged, or of a newer version")
     try:
         return read(content)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
+
+
+def _bilingual(content: dict[str, Any], path: Path) -> Tokenizer:
+    inner = content.get("vocabulary")
+    if not isinstance(inner, dict):
+        raise DataError("its vocabulary is missing: it is damaged")
+    vocabulary = _own(inner, path) if inner.get("format") == FORMAT else SubwordTokenizer.from_content(inner, path)
+    return BilingualTokenizer(
+        vocabulary, Side.from_content(content.get("source")), Side.from_content(content.get("target"))
+    )
 
 
 def _are_characters(characters: list[Any]) -> bool:

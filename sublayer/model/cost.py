@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 from sublayer.config.block import Entry
 from sublayer.config.model import ModelConfig
-from sublayer.config.objective import NEXT_TOKEN, CausalObjective, ObjectiveConfig
+from sublayer.config.objective import (
+    NEXT_TOKEN,
+    CausalObjective,
+    MaskedObjective,
+    ObjectiveConfig,
+    TranslationObjective,
+)
 from sublayer.config.resolve import GATED, StackShape, embedding_width, is_factorised, shares, stacks
 
 
@@ -67,13 +73,15 @@ def n_predicting(objective: ObjectiveConfig, context: int) -> int:
     """Count the places of a window of ``context`` tokens that predict a token."""
     if isinstance(objective, CausalObjective):
         return context if objective.positions == "all" else 1
+    if isinstance(objective, TranslationObjective):
+        return context
     n_hidden = max(1, round(objective.mask_share * context))
     return min(n_hidden, objective.mask_most or n_hidden) + objective.predict_first
 
 
 def judges_pairs(config: ModelConfig, objective: ObjectiveConfig) -> bool:
     """Tell whether the sentence head has a loss; objectives that do not know of it leave it to the model."""
-    is_asked = isinstance(objective, CausalObjective) or objective.sentence != "none"
+    is_asked = not isinstance(objective, MaskedObjective) or objective.sentence != "none"
     return config.sentence_classes > 0 and is_asked
 
 

@@ -1,7 +1,7 @@
 """Cross-entropy over a vocabulary, never holding all logits at once."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -25,20 +25,51 @@ def linear_cross_entropy(
     """
     if not torch.is_grad_enabled():
         return _nats(hidden, matrix, bias, targets)
-    total: Tensor = _LinearCrossEntropy.apply(hidden, matrix, bias, targets)  # type: ignore[no-untyped-call]
-    return total
+    return smoothed_cross_entropy(hidden, matrix, bias, targets, NO_SMOOTHING)[0]
+
+
+class Smoothing(NamedTuple):
+    """Label smoothing of a row: ``target * nll + each * sum over the vocabulary of -log p``, weights that sum to 1."""
+
+    target: float
+    each: float
+
+
+NO_SMOOTHING = Smoothing(1.0, 0.0)
+
+
+def smoothed_cross_entropy(
+    hidden: Float[Tensor, "N E"],
+    matrix: Float[Tensor, "V E"],
+    bias: Float[Tensor, " V"] | None,
+    targets: Int[Tensor, " N"],
+    smoothing: Smoothing,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Sum the smoothed loss of the targets, and, without gradients, their nats; otherwise as ``linear_cross_entropy``.
+
+    That the loss is spread over the whole vocabulary costs no pass over the logits: their sum is one product with the
+    sum of the matrix's rows, and the gradient of that has rank one.
+    """
+    found: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden, matrix, bias, targets, smoothing
+    )
+    return found
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, matrix: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, matrix: Tensor, bias: Tensor | None, targets: Tensor, smoothing: Smoothing
+    ) -> tuple[Tensor, Tensor]:
         is_counted = (targets >= 0)[:, None]
         grad_hidden, grad_matrix = torch.empty_like(hidden), None
         grad_bias = None if bias is None else torch.zeros_like(bias)
         total = torch.zeros((), dtype=_wide(hidden.dtype), device=hidden.device)
+        partition = torch.zeros_like(total)
         for chunk, rows, columns, logits in _chunks(hidden, matrix, bias):
-            nats, shares = _cross_entropy(logits, targets[chunk])
-            total += nats
+            part_nats, log_partition, shares = _cross_entropy(logits, targets[chunk], smoothing.target)
+            total += part_nats
+            partition += log_partition
             if grad_bias is not None:
                 with torch.autocast(hidden.device.type, enabled=False):
                     grad_bias += is_counted[chunk, 0].to(shares.dtype) @ shares
@@ -49,18 +80,31 @@ class _LinearCrossEntropy(torch.autograd.Function):
             grad_matrix = part.to(matrix.dtype) if grad_matrix is None else grad_matrix.add_(part)
         if grad_matrix is None:
             grad_matrix = torch.zeros_like(matrix)
+        loss, nats = total, total.clone()
+        if smoothing.each:
+            with torch.autocast(hidden.device.type, enabled=False):
+                column = matrix.sum(0, dtype=total.dtype)  # [E]
+                row = torch.where(is_counted, hidden, 0.0).sum(0, dtype=total.dtype)  # [E]
+                n_counted = is_counted.sum()
+                sum_of_logits = (row * column).sum() + (0.0 if bias is None else n_counted * bias.sum())
+                loss = smoothing.target * total + smoothing.each * (matrix.shape[0] * partition - sum_of_logits)
+                grad_hidden -= (smoothing.each * column).to(grad_hidden.dtype) * is_counted
+                grad_matrix -= (smoothing.each * row).to(grad_matrix.dtype)
+                if grad_bias is not None:
+                    grad_bias -= smoothing.each * n_counted
         ctx.save_for_backward(grad_hidden, grad_matrix, grad_bias)
-        return total
+        ctx.mark_non_differentiable(nats)
+        return loss, nats
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *(None if saved is None else saved * grad.to(saved.dtype) for saved in ctx.saved_tensors), None
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        return *(None if saved is None else saved * grad.to(saved.dtype) for saved in ctx.saved_tensors), None, None
 
 
 def _nats(hidden: Tensor, matrix: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
     total = torch.zeros((), dtype=_wide(hidden.dtype), device=hidden.device)
     for chunk, _, _, logits in _chunks(hidden, matrix, bias):
-        total += _cross_entropy(logits, targets[chunk])[0]
+        total += _cross_entropy(logits, targets[chunk], 1.0)[0]
     return total
 
 
@@ -79,15 +123,19 @@ def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[tup
         yield chunk, rows, columns, logits
 
 
-def _cross_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the nats of the counted rows and every row's gradient, softmax less one at the target."""
+def _cross_entropy(logits: Tensor, targets: Tensor, weight: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Give the nats and the logs of the partition function of the counted rows, and every row's gradient.
+
+    That is softmax less ``weight`` at the target.
+    """
     shares = torch.softmax(logits, -1, dtype=_wide(logits.dtype))
     chosen = targets.clamp_min(0)[:, None]
     # The largest share is 1 / sum(exp(logit - largest logit)): the log of the partition function without an exp.
     log_partition = logits.amax(-1).to(shares.dtype) - shares.amax(-1).log()
     nats = log_partition - logits.gather(1, chosen)[:, 0]
-    shares.scatter_add_(1, chosen, shares.new_full((1, 1), -1.0).expand_as(chosen))
-    return torch.where(targets >= 0, nats, 0.0).sum(), shares
+    shares.scatter_add_(1, chosen, shares.new_full((1, 1), -weight).expand_as(chosen))
+    is_counted = targets >= 0
+    return torch.where(is_counted, nats, 0.0).sum(), torch.where(is_counted, log_partition, 0.0).sum(), shares
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

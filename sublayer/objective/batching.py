@@ -3,13 +3,14 @@
 import numpy as np
 
 from sublayer.config.length import batch_sequences
-from sublayer.config.objective import MaskedObjective
+from sublayer.config.objective import MaskedObjective, TranslationObjective
 from sublayer.config.recipe import Recipe
 from sublayer.data.batches import Batches, Windows
 from sublayer.data.masking import MaskRule, MaskVocabulary
 from sublayer.data.pair_batches import PairBatches, PairSettings
 from sublayer.data.segments import PairRule
 from sublayer.data.split import Split
+from sublayer.data.translation_batches import TranslationBatches
 from sublayer.data.vocabulary import Tokenizer, check_masking
 from sublayer.errors import ConfigError
 
@@ -21,6 +22,8 @@ def make_batches(recipe: Recipe, split: Split) -> Batches:
     if isinstance(objective, MaskedObjective):
         settings = pair_settings(objective, split.tokenizer, context=data.context)
         return PairBatches(split, settings, context=data.context, batch_sequences=n_sequences, seed=seed)
+    if isinstance(objective, TranslationObjective):
+        return translation_batches(recipe, split)
     return Windows(
         split,
         context=data.context,
@@ -29,6 +32,14 @@ def make_batches(recipe: Recipe, split: Split) -> Batches:
         mode=data.windows,
         boundaries=data.boundaries,
         n_ahead=objective.targets,
+    )
+
+
+def translation_batches(recipe: Recipe, split: Split) -> TranslationBatches:
+    """Make batches of pairs of texts. Raises DataError where every pair is too long."""
+    context = recipe.data.context
+    return TranslationBatches(
+        split, context=context, batch_tokens=batch_sequences(recipe) * context, seed=recipe.train.seed
     )
 
 

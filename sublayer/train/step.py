@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sublayer.config.recipe import Recipe
 from sublayer.data.batches import AnyBatch, Batches
+from sublayer.data.translation_batches import TranslationBatch
 from sublayer.model.roles import parameter_roles
 from sublayer.objective.terms import Objective
 from sublayer.train.distributed import World
@@ -94,6 +95,9 @@ class TrainStep:
     def _micro_batches(self, step: int) -> Iterator[AnyBatch]:
         batch = self.batches.batch(step, rank=self.world.rank, world=self.world.size)
         size = resolved(self._recipe.train.micro_batch_sequences)
+        if isinstance(batch, TranslationBatch):
+            # As many rows as have the tokens of so many full ones.
+            size = max(1, size * self._recipe.data.context // batch.width)
         for start in range(0, len(batch), size):
             yield batch[start : start + size]
 

@@ -1,0 +1,127 @@
+"""The pairs of a recipe, before they are encoded: where each split's are read, and what is done to them."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.data import HUB, DataConfig, pair_fields
+from sublayer.data.cache import content_key, file_digest
+from sublayer.data.divide import SplitName
+from sublayer.data.hub import parse_hub
+from sublayer.data.pack import Found, Records, open_pack
+from sublayer.data.pair_filter import PairFilter
+from sublayer.data.parallel import Fields, Pair, hub_pairs, json_pairs, line_pairs, parquet_pairs, tab_pairs
+from sublayer.data.sides import Side
+from sublayer.errors import ConfigError, DataError
+
+VERSION = 1
+"""Changes whenever equal files would give other pairs."""
+
+_READERS = {".tsv": "tab", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+_PACKED_SUFFIXES = (".gz", ".zst")
+
+
+@dataclass(frozen=True)
+class PairSource:
+    """Where pairs are read: its name in messages, what it is made of, and how it is read."""
+
+    name: str
+    identity: tuple[Any, ...]
+    read: Callable[[], Iterator[Pair]]
+
+
+def sides_of(data: DataConfig) -> tuple[Side, Side]:
+    """Give the rules of both languages."""
+    assert data.source_language is not None and data.target_language is not None, "the text is pairs"
+    source, target = (
+        Side(language, data.moses, data.moses_hyphens, data.lowercase)
+        for language in (data.source_language, data.target_language)
+    )
+    return source, target
+
+
+def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | None:
+    """Find the pairs that a recipe names for a split; None where it names none, but shares of the training split.
+
+    Raises ConfigError where only one of two files is named, DataError where a file is not there.
+    """
+    names = {
+        "train": (data.source_path, data.target_path, data.path),
+        "valid": (data.valid_source_path, data.valid_target_path, data.valid_path),
+        "test": (data.test_source_path, data.test_target_path, data.test_path),
+    }
+    source, target, path = names[split]
+    prefix = "" if split == "train" else f"{split}_"
+    if (source is None) != (target is None):
+        missing = f"{prefix}{'source' if source is None else 'target'}_path"
+        raise ConfigError(f"data.{missing} is missing: pairs in two files need both")
+    if source is not None and target is not None:
+        if path is not None:
+            raise ConfigError(f"data.{prefix}path and data.{prefix}source_path both name pairs: leave one out")
+        return _of_files(Path(source).expanduser(), Path(target).expanduser(), cache)
+    if path is None:
+        return None
+    if not isinstance(path, str):
+        raise ConfigError(f"data.{prefix}path = {path!r} is a list, of which pairs cannot be read: name one file")
+    return _of_records(path, Fields(*pair_fields(data)), cache)
+
+
+def pack_pairs(
+    source: PairSource, sides: tuple[Side, Side], cache: Path, limits: tuple[int | None, float | None] = (None, None)
+) -> Records:
+    """Divide pairs into words, drop those beyond ``limits`` (longest, ratio), and keep them for the next time.
+
+    A document of the pack is a line of the source and a line of the target. What is dropped is counted, and said on
+    standard error. Raises DataError where a file cannot be read, or no pair is left.
+    """
+    key = content_key(VERSION, source.identity, [side.content() for side in sides], limits)
+    path = cache / "pairs" / key
+    records = open_pack(path, [(source.name, partial(_documents, source, sides, limits))], what="pair")
+    if not records:
+        raise DataError(f"{source.name} has no pair of texts: name another file")
+    return records
+
+
+def _documents(
+    source: PairSource, sides: tuple[Side, Side], limits: tuple[int | None, float | None]
+) -> Iterator[Found]:
+    kept = PairFilter(*limits)
+    for line, left, right in source.read():
+        words = sides[0].words(left), sides[1].words(right)
+        is_kept = kept.keeps(*words)
+        yield line, "\n".join(map(" ".join, words)).encode() if is_kept else b""
+    for reason, count in kept.dropped.most_common():
+        sys.stderr.write(f"{source.name}: {count:,} pair(s) {reason}\n")
+
+
+def _of_files(source: Path, target: Path, cache: Path) -> PairSource:
+    for path in (source, target):
+        if not path.is_file():
+            raise DataError(f"{path} is not a file: name one with a text on each line")
+    identity = ("lines", file_digest(source, cache), file_digest(target, cache))
+    return PairSource(f"{source} and {target}", identity, partial(line_pairs, source, target))
+
+
+def _of_records(entry: str, fields: Fields, cache: Path) -> PairSource:
+    if entry.startswith(HUB):
+        found = parse_hub(entry)
+        return PairSource(entry, (str(found), fields.source, fields.target), partial(hub_pairs, found, fields))
+    path = Path(entry).expanduser()
+    if not path.is_file():
+        raise DataError(f"{path} is not a file of pairs; two files are named by data.source_path and data.target_path")
+    suffixes: Sequence[str] = [each for each in path.suffixes if each not in _PACKED_SUFFIXES]
+    kind = _READERS.get(suffixes[-1].lower() if suffixes else "")
+    if kind is None:
+        raise DataError(
+            f"{path}: pairs are read from {', '.join(_READERS)}; two files of lines are named by data.source_path and "
+            "data.target_path"
+        )
+    readers: dict[str, Callable[[], Iterator[Pair]]] = {
+        "tab": partial(tab_pairs, path),
+        "json": partial(json_pairs, path, fields),
+        "parquet": partial(parquet_pairs, path, fields),
+    }
+    return PairSource(entry, (kind, file_digest(path, cache), fields.source, fields.target), readers[kind])
