@@ -143,7 +143,7 @@ class TranslationObjective(Table):
     )
     smoothing: Literal["uniform", "others"] = field(
         "uniform",
-        "Over the whole vocabulary, the target included (Macaron Net, as released), or over the others (fairseq today).",
+        "Over the whole vocabulary, the target included (Macaron Net, as released), or the others (fairseq today).",
     )
 
 

@@ -3,23 +3,17 @@
 Equal to a forward pass behind a cache, which is tested over every axis of the model.
 """
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sublayer.decode.product import Product, make_product, takes_vectors
+from sublayer.decode.product import make_product, takes_vectors
+from sublayer.decode.unroll import Branch, feed_forward, linear, residual
 from sublayer.model.attention import Attention, CrossAttention
 from sublayer.model.block import Sublayer
 from sublayer.model.cache import Cache, KeyValues, MemoryKeyValues
 from sublayer.model.decoder import Decoder
-from sublayer.model.feedforward import FeedForward
-from sublayer.model.linear import Linear, StackedLinear
 from sublayer.model.positions import Rotation
-
-Kept = KeyValues | MemoryKeyValues | None
-Function = Callable[[Tensor, Kept, Rotation | None], Tensor]
 
 
 class Stepper:
@@ -35,7 +29,7 @@ class Stepper:
         ]
         matrix, bias = model.output_projection()
         self._output = make_product(matrix, bias, n_rows)
-        self._narrow = None if model.head.projection is None else self._linear(model.head.projection)
+        self._narrow = None if model.head.projection is None else linear(model.head.projection, n_rows)
 
     def __call__(self, tokens: Int[Tensor, " B"], cache: Cache) -> Float[Tensor, "B V"]:
         """Take the step. Raises ConfigError where the cache is full."""
@@ -56,19 +50,18 @@ class Stepper:
         logits = self._output(x if self._narrow is None else model.head.finish(self._narrow(x)))
         return logits[None] if self._is_vector else logits
 
-    def _sublayer(self, sublayer: Sublayer) -> Function:
-        function, norm, size = sublayer.function, sublayer.norm.forward, sublayer.step
+    def _sublayer(self, sublayer: Sublayer) -> Branch:
+        function = sublayer.function
         assert not isinstance(function, CrossAttention), "a decoder alone has no cross entries"
-        branch = self._attention(function) if isinstance(function, Attention) else self._feed_forward(function)
-        if sublayer.is_pre_norm:
-            return lambda x, kept, rotation: torch.add(x, branch(norm(x), kept, rotation), alpha=size)
-        return lambda x, kept, rotation: norm(torch.add(x, branch(x, kept, rotation), alpha=size))
+        if isinstance(function, Attention):
+            return residual(sublayer, self._attention(function))
+        return residual(sublayer, feed_forward(function, self._n_rows))
 
-    def _attention(self, attention: Attention) -> Function:
-        project, output = self._linear(attention.projection), self._linear(attention.output)
+    def _attention(self, attention: Attention) -> Branch:
+        project, output = linear(attention.projection, self._n_rows), linear(attention.output, self._n_rows)
         n_heads, d_head, scale = attention.n_heads, attention.d_head, attention.scale
 
-        def attend(x: Tensor, kept: Kept, rotation: Rotation | None) -> Tensor:
+        def attend(x: Tensor, kept: KeyValues | MemoryKeyValues | None, rotation: Rotation | None) -> Tensor:
             assert isinstance(kept, KeyValues), "every attention has its place in a cache"
             q, k, v = project(x).view(-1, 3, n_heads, 1, d_head).unbind(1)  # [B, H, 1, K] each
             if rotation is not None:
@@ -80,18 +73,3 @@ class Stepper:
             return output(mixed.view(*x.shape[:-1], n_heads * d_head))
 
         return attend
-
-    def _feed_forward(self, ffn: FeedForward) -> Function:
-        read, write, activation = self._linear(ffn.input), self._linear(ffn.output), ffn.activation
-
-        def gated(x: Tensor, kept: Kept, rotation: Rotation | None) -> Tensor:
-            gate, value = read(x).chunk(2, dim=-1)
-            return write(activation(gate) * value)
-
-        if ffn.is_gated:
-            return gated
-        return lambda x, kept, rotation: write(activation(read(x)))
-
-    def _linear(self, linear: Linear | StackedLinear) -> Product:
-        bias = None if linear.bias is None else linear.bias.flatten()
-        return make_product(linear.weight.flatten(0, -2), bias, self._n_rows)

@@ -1,0 +1,123 @@
+"""The beam finds the best of all translations, whatever is translated beside them."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import resolve_model
+from sublayer.decode.beam import BeamSettings, Hypothesis, search
+from sublayer.errors import ConfigError
+from sublayer.model.build import build
+from sublayer.model.encoder_decoder import EncoderDecoder
+
+END, PAD, LONGEST = 2, 1, 4
+MODELS: list[dict[str, Any]] = [
+    {},
+    {"positions": "sinusoidal", "block": "macaron", "ffn": "swiglu", "norm": "rms", "bias": False},
+    {"positions": "rotary", "norm_order": "post", "share": "all", "d_embed": 6, "n_decoder_layers": 3},
+    {"positions": "learned-per-layer", "tie_embeddings": False, "head_bias": True, "head": "transform"},
+    {"decoder_block": ["cross", "ffn", "attention*0.5", "cross*0.5"], "positions": "none"},
+]
+
+
+def make_model(vocab_size: int, **fields: Any) -> EncoderDecoder:
+    given = {"n_layers": 2, "d_model": 12, "n_heads": 2, "init": "normal", "init_std": 0.5, **fields}
+    config = ModelConfig(kind="encoder-decoder", **given)
+    model = build(resolve_model(config, vocab_size=vocab_size, context=24), seed=3).double().eval()
+    assert isinstance(model, EncoderDecoder)
+    return model
+
+
+def translated(
+    model: EncoderDecoder, sources: list[list[int]], settings: BeamSettings, **rest: Any
+) -> list[list[Hypothesis]]:
+    arrays = [np.array(source) for source in sources]
+    found = dict(search(model, arrays, settings, end_id=END, pad_id=PAD, **rest))
+    return [found[number] for number in range(len(sources))]
+
+
+def every_hypothesis(model: EncoderDecoder, source: list[int], settings: BeamSettings) -> dict[tuple[int, ...], float]:
+    words = [word for word in range(model.embedding.weight.shape[0]) if word not in (END, PAD)]
+    scores = {}
+    for length in range(1, LONGEST + 1):
+        for ids in product(words, repeat=length):
+            with torch.no_grad():
+                logits = model(torch.tensor([[*source, END]]), target=torch.tensor([[END, *ids]])).logits[0]
+            log_p = logits.log_softmax(-1)[range(length + 1), [*ids, END]].sum().item()
+            scores[ids] = settings.score(log_p, length + 1)
+    return scores
+
+
+@pytest.mark.parametrize("fields", MODELS, ids=str)
+@pytest.mark.parametrize(("rule", "penalty"), [("fairseq", 1.0), ("fairseq", 0.0), ("gnmt", 0.6)])
+def test_a_wide_beam_finds_the_best_of_all_hypotheses(fields: dict[str, Any], rule: Any, penalty: float) -> None:
+    model = make_model(5, **fields)
+    settings = BeamSettings(beam=130, rule=rule, penalty=penalty, longest_more=LONGEST)
+    for source in ([3, 4, 0], [4]):
+        known = every_hypothesis(model, source, settings)
+        (found,) = translated(model, [source], settings)
+        assert {tuple(each.ids): pytest.approx(each.score, abs=1e-12) for each in found} == known
+        assert tuple(found[0].ids) == max(known, key=lambda ids: known[ids])
+
+
+@pytest.mark.parametrize("fields", MODELS, ids=str)
+def test_a_translation_does_not_depend_on_what_is_translated_beside_it(fields: dict[str, Any]) -> None:
+    model = make_model(30, **fields)
+    rng = np.random.default_rng(1)
+    sources = [rng.integers(3, 30, rng.integers(1, 12)).tolist() for _ in range(40)]
+    settings = BeamSettings(beam=3, longest_share=1.5, longest_more=2)
+    alone = [translated(model, [source], settings)[0] for source in sources]
+    for sentences in (2, 5, 64):
+        together = translated(model, sources, settings, sentences=sentences)
+        for one, other in zip(alone, together, strict=True):
+            assert [each.ids.tolist() for each in one] == [each.ids.tolist() for each in other]
+            assert [each.score for each in one] == pytest.approx([each.score for each in other], abs=1e-10)
+
+
+def test_a_beam_of_one_is_greedy() -> None:
+    model = make_model(30)
+    (found,) = translated(model, [[5, 6, 7]], BeamSettings(beam=1, longest_more=12))
+    ids = [END]
+    while len(ids) < 13:
+        with torch.no_grad():
+            logits = model(torch.tensor([[5, 6, 7, END]]), target=torch.tensor([ids])).logits[0, -1]
+        logits[[PAD, END] if len(ids) == 1 else [PAD]] = -torch.inf
+        chosen = int(logits.argmax())
+        if chosen == END:
+            break
+        ids.append(chosen)
+    assert found[0].ids.tolist() == ids[1:]
+
+
+def test_lengths_are_kept() -> None:
+    model = make_model(30)
+    sources = [[4] * n for n in (1, 3, 9)]
+    for share, more in ((0.0, 3.0), (1.0, 0.0), (2.0, 1.0)):
+        for source, found in zip(
+            sources, translated(model, sources, BeamSettings(2, longest_share=share, longest_more=more)), strict=True
+        ):
+            assert all(1 <= len(each.ids) <= int(share * (len(source) + 1) + more) for each in found)
+    (found,) = translated(model, [[4, 5]], BeamSettings(2))
+    assert all(len(each.ids) <= 23 for each in found)
+
+
+def test_scores_follow_their_rule() -> None:
+    assert BeamSettings(penalty=1.0).score(-6.0, 3) == -2.0
+    assert BeamSettings(penalty=0.5).score(-6.0, 4) == -3.0
+    assert BeamSettings(rule="gnmt", penalty=1.0).score(-6.0, 7) == -3.0
+    assert BeamSettings(penalty=0.0).score(-6.0, 9) == -6.0
+
+
+@pytest.mark.parametrize("given", [{"beam": 0}, {"penalty": float("nan")}, {"longest_share": -1.0}], ids=str)
+def test_settings_without_meaning_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        BeamSettings(**given)
+
+
+def test_a_model_in_training_is_refused() -> None:
+    with pytest.raises(ConfigError, match="training mode"):
+        translated(make_model(9).train(), [[4]], BeamSettings())
