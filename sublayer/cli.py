@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("evaluate", "Score how well a model predicts a text."),
     "inspect": ("inspect", "Measure what the blocks of models do to the embeddings of a text."),
     "generate": ("generate", "Go on with a text."),
+    "translate": ("translate", "Translate a text line by line."),
     "tokenize": ("tokenize", "Train a tokenizer, or show the tokens of a text."),
     "import": ("import_", "Make another system's model one of ours."),
     "export": ("export", "Write a model in another system's format."),

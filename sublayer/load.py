@@ -5,31 +5,50 @@ import logging
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
+from sublayer.config.model import ModelConfig
 from sublayer.data.tokenizer import load_tokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.model.build import compose
 from sublayer.model.saved import CONFIG_NAME, FORMAT, load_weights
 from sublayer.model.transformer import Transformer
-from sublayer.train.checkpoint import MANIFEST, checkpoint_path, newest_checkpoint, read_state, verify_checkpoint
+from sublayer.train.checkpoint import (
+    MANIFEST,
+    checkpoint_path,
+    newest_checkpoint,
+    read_state,
+    saved_steps,
+    verify_checkpoint,
+)
 
 RECIPE_NAME, MODEL_NAME, CHECKPOINTS_NAME, TOKENIZER_NAME = "recipe.toml", "model", "checkpoints", "tokenizer.json"
 
 _log = logging.getLogger(__name__)
 
 
-def load(path: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> Transformer:
+def load(
+    path: str | Path,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+    *,
+    average: int | None = None,
+) -> Transformer:
     """Load a model in evaluation mode, with its ``.config`` and ``.tokenizer``.
 
     ``path`` is a run, a checkpoint, or a model folder (as training saves it and ``sublayer import`` writes it). Of a
     run it is the final model, or, before there is one, the checkpoint of the best evaluation, or else the newest whole
-    one. ``dtype`` converts the weights; None keeps them as saved. ``.tokenizer`` is None where the folder has none.
+    one. ``average`` gives the mean of a run's newest checkpoints, so many, instead (Vaswani et al. 2017, sec. 6.1).
+    ``dtype`` converts the weights; None keeps them as saved. ``.tokenizer`` is None where the folder has none.
 
     Raises CheckpointError where there is no such model, or it is damaged, or of another format; ConfigError for a
-    device that is not there.
+    device that is not there, or fewer checkpoints than are asked for.
     """
-    folder = find_model(Path(path))
-    config, tensors = load_weights(folder, device=str(check_device(device)))
+    if average is None:
+        folder = find_model(Path(path))
+        config, tensors = load_weights(folder, device=str(check_device(device)))
+    else:
+        folder, config, tensors = _averaged(Path(path), average, str(check_device(device)))
     with torch.device("meta"):
         model = compose(config)
     model.load_state_dict(tensors, assign=True)
@@ -81,6 +100,25 @@ def check_device(name: str | torch.device) -> torch.device:
         # torch has no one way to say that it was built without a device, or finds none.
         raise ConfigError(f"device {str(name)!r} is not there: use cpu, or cuda where there is a GPU") from None
     return device
+
+
+def _averaged(run: Path, n: int, device: str) -> tuple[Path, ModelConfig, dict[str, Tensor]]:
+    """Average the weights of a run's newest checkpoints in float64; give one's folder, the config and the mean."""
+    root = run / CHECKPOINTS_NAME
+    steps = saved_steps(root)
+    if n < 1 or len(steps) < n:
+        raise ConfigError(
+            f"{run} has {len(steps)} checkpoint(s), of which {n} cannot be averaged: ask for fewer, or keep more in "
+            "training (train.keep_checkpoints)"
+        )
+    sums: dict[str, Tensor] = {}
+    for step in steps[-n:]:
+        verify_checkpoint(checkpoint_path(root, step))
+        folder = checkpoint_path(root, step) / MODEL_NAME
+        config, tensors = load_weights(folder, device=device)
+        for name, value in tensors.items():
+            sums[name] = sums[name] + value.double() if name in sums else value.double()
+    return folder, config, {name: (total / n).to(tensors[name].dtype) for name, total in sums.items()}
 
 
 def _best_checkpoint(run: Path) -> Path:

@@ -79,6 +79,8 @@ def describe_scores(scores: Mapping[str, Any]) -> str:
     """Say a run's scores in words: loss and bits per byte, or loss and accuracies."""
     if "bits_per_byte" in scores:
         return f"loss {scores['loss']:.4f} nats per token, {scores['bits_per_byte']:.4f} bits per byte"
+    if "perplexity" in scores:
+        return f"loss {scores['loss']:.4f} nats per token, perplexity {scores['perplexity']:.2f}"
     names = {"mlm_accuracy": "hidden tokens", "nsp_accuracy": "next sentence", "sop_accuracy": "sentence order"}
     said = [f"{label} {scores[name]:.1%}" for name, label in names.items() if name in scores]
     return f"loss {scores['loss']:.4f} nats per hidden token; right: {', '.join(said)}"

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sublayer.commands.base import DeviceOption, JsonOption, emit, table
+from sublayer.commands.beam import (
+    AverageOption,
+    BeamOption,
+    MoreOption,
+    PenaltyOption,
+    RuleOption,
+    ShareOption,
+    beam_settings,
+)
 from sublayer.commands.evaluate_encoder import DEFAULT_PAIRS, Amount, evaluate_encoder, render_encoder
+from sublayer.commands.evaluate_translation import evaluate_translator, render_translator
 from sublayer.commands.reading import (
     TokenProgress,
     batch_sequences,
@@ -63,6 +73,12 @@ def command(
         int | None,
         typer.Option("--pairs", min=1, help="Pairs of texts that an encoder judges, at least. Default: 2000."),
     ] = None,
+    beam: BeamOption = None,
+    rule: RuleOption = None,
+    penalty: PenaltyOption = None,
+    share: ShareOption = None,
+    more: MoreOption = None,
+    average: AverageOption = None,
     batch: Annotated[
         int | None, typer.Option("--batch", min=1, help="Windows computed at a time; it changes speed and memory only.")
     ] = None,
@@ -72,17 +88,28 @@ def command(
     """Score a decoder on every token of a text but the first, once: what it costs per token, byte, character and word.
 
     An encoder predicts hidden tokens, and judges whether texts belong together: next sentence (nsp) and sentence order
-    (sop), whichever it was trained on. The arithmetic is that of the saved weights, float32, whatever the precision of
-    training was.
+    (sop), whichever it was trained on. A translator translates, and is scored against the text's own translations. The
+    arithmetic is that of the saved weights, float32, whatever the precision of training was.
     """
     from sublayer.load import check_device, load
     from sublayer.model.encoder import Encoder
+    from sublayer.model.encoder_decoder import EncoderDecoder
     from sublayer.train.machine import choose_device
 
     asked = _Text(run, split, path, corpus, documents)
     asked.check()
-    model = load(run, device=choose_device(None) if device is None else check_device(device))
+    model = load(run, device=choose_device(None) if device is None else check_device(device), average=average)
     recipe = recipe_of(run)
+    if isinstance(model, EncoderDecoder):
+        if (path, corpus, documents, stride, pairs) != (None,) * 5:
+            raise ConfigError("a translator is scored on a split of its own text: leave out all but --split")
+        settings = beam_settings(beam, rule, penalty, share, more)
+        emit(
+            evaluate_translator(run, model, recipe, split or "valid", settings, batch or 32), as_json, render_translator
+        )
+        return
+    if (beam, rule, penalty, share, more) != (None,) * 5:
+        raise ConfigError("--beam and its companions are of translators: leave them out")
     if isinstance(model, Encoder):
         if stride is not None:
             raise ConfigError("--stride is of decoders, which read a text in windows: leave it out for an encoder")

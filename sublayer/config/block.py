@@ -20,6 +20,10 @@ class Entry:
     variant: str | None
     step: float
 
+    def __str__(self) -> str:
+        variant = "" if self.variant is None else f":{self.variant}"
+        return f"{self.name}{variant}" + ("" if self.step == 1.0 else f"*{self.step!r}")
+
 
 def parse_block(block: str | tuple[str, ...], *, default_ffn: str, field: str = "model.block") -> tuple[Entry, ...]:
     """Read a block's name or its list of entries; ``ffn`` entries without a variant get ``default_ffn``.

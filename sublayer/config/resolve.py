@@ -1,7 +1,7 @@
 """What a recipe leaves unset, derived from what it says: one rule per field."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from sublayer.config.block import Entry, parse_block, with_cross
 from sublayer.config.model import ModelConfig
@@ -27,7 +27,7 @@ def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> Model
     default_final = "affine" if model.norm != "none" and model.norm_order == "pre" else "none"
     return model.model_copy(
         update={
-            "n_decoder_layers": stacks(model)[-1].n_layers if model.kind == "encoder-decoder" else None,
+            **_decoder_fields(model),
             "d_head": d_head,
             "d_ff": model.d_ff or 4 * model.d_model,
             "d_embed": model.d_embed or model.d_model,
@@ -40,6 +40,10 @@ def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> Model
             "max_len": max_len,
         }
     )
+
+
+DECODER_FIELDS = ("n_decoder_layers", "decoder_block")
+"""What only a decoder beside an encoder has; None elsewhere, also in a resolved config."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,13 @@ def entries(model: ModelConfig) -> tuple[Entry, ...]:
 def shares(model: ModelConfig, entry: Entry) -> bool:
     """Whether the blocks of a stack share the weights of an entry; ``attention`` stands for cross entries too."""
     return model.share == "all" or model.share == ("attention" if entry.name == "cross" else entry.name)
+
+
+def _decoder_fields(model: ModelConfig) -> dict[str, Any]:
+    if model.kind != "encoder-decoder":
+        return dict.fromkeys(DECODER_FIELDS)
+    decoder = stacks(model)[-1]
+    return {"n_decoder_layers": decoder.n_layers, "decoder_block": tuple(map(str, decoder.block))}
 
 
 def is_factorised(model: ModelConfig) -> bool:

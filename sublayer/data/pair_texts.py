@@ -5,16 +5,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sublayer.config.data import HUB, DataConfig, pair_fields
-from sublayer.data.cache import content_key, file_digest
+from sublayer.data.cache import cache_folder, content_key, file_digest
 from sublayer.data.divide import SplitName
 from sublayer.data.hub import parse_hub
 from sublayer.data.pack import Found, Records, open_pack
 from sublayer.data.pair_filter import PairFilter
 from sublayer.data.parallel import Fields, Pair, hub_pairs, json_pairs, line_pairs, parquet_pairs, tab_pairs
 from sublayer.data.sides import Side
+from sublayer.data.text import Text
 from sublayer.errors import ConfigError, DataError
 
 VERSION = 1
@@ -22,6 +23,10 @@ VERSION = 1
 
 _READERS = {".tsv": "tab", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _PACKED_SUFFIXES = (".gz", ".zst")
+
+
+Limits = tuple[int | None, float | None]
+"""The words of a side at most, and how many times the shorter side's words the longer may have."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +74,12 @@ def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | 
     return _of_records(path, Fields(*pair_fields(data)), cache)
 
 
-def pack_pairs(
-    source: PairSource, sides: tuple[Side, Side], cache: Path, limits: tuple[int | None, float | None] = (None, None)
-) -> Records:
+def pack_pairs(source: PairSource, sides: tuple[Side, Side], cache: Path, limits: Limits | None = None) -> Records:
     """Divide pairs into words, drop those beyond ``limits`` (longest, ratio), and keep them for the next time.
 
-    A document of the pack is a line of the source and a line of the target. What is dropped is counted, and said on
-    standard error. Raises DataError where a file cannot be read, or no pair is left.
+    A document of the pack is four lines: the words of source and target, and both as they were read (``read_pair``).
+    Without ``limits`` pairs with an empty side stay, as what is scored is scored whole. What is dropped is counted, and
+    said on standard error. Raises DataError where a file cannot be read, or no pair is left.
     """
     key = content_key(VERSION, source.identity, [side.content() for side in sides], limits)
     path = cache / "pairs" / key
@@ -85,16 +89,38 @@ def pack_pairs(
     return records
 
 
-def _documents(
-    source: PairSource, sides: tuple[Side, Side], limits: tuple[int | None, float | None]
-) -> Iterator[Found]:
-    kept = PairFilter(*limits)
+class PairText(NamedTuple):
+    """A pair: the words of both sides, divided by spaces, and both as they were read."""
+
+    source_words: str
+    target_words: str
+    source: str
+    target: str
+
+
+def read_pair(text: Text) -> PairText:
+    """Take a document of the pack apart."""
+    return PairText(*text[:].decode().split("\n"))
+
+
+def read_split(data: DataConfig, split: SplitName, cache: Path | None = None) -> list[PairText]:
+    """Read every pair of a split, in order, as training divided the text."""
+    from sublayer.data.texts import find_texts
+
+    texts = find_texts(data, cache_folder(cache), is_utf8=True)
+    return [read_pair(piece.document.read()) for pieces in texts.pieces(split) for piece in pieces]
+
+
+def _documents(source: PairSource, sides: tuple[Side, Side], limits: Limits | None) -> Iterator[Found]:
+    kept = PairFilter(*(limits or (None, None)))
     for line, left, right in source.read():
         words = sides[0].words(left), sides[1].words(right)
-        is_kept = kept.keeps(*words)
-        yield line, "\n".join(map(" ".join, words)).encode() if is_kept else b""
+        if limits is None or kept.keeps(*words):
+            yield line, "\n".join((*map(" ".join, words), left, right)).encode()
+        else:
+            yield line, b""
     for reason, count in kept.dropped.most_common():
-        sys.stderr.write(f"{source.name}: {count:,} pair(s) {reason}\n")
+        sys.stderr.write(f"{source.name}: {count:,} pair(s) {reason} are left out\n")
 
 
 def _of_files(source: Path, target: Path, cache: Path) -> PairSource:

@@ -41,7 +41,7 @@ def sentences_of(piece: Piece, rule: TextUnit) -> Iterator[list[str]]:
     """
     text = piece.document.read()
     if rule == "pair":
-        yield text[:].decode().split("\n")
+        yield text[:].decode().split("\n")[:2]
         return
     first, last = body_range(text)
     stop = last if piece.stop is None else min(piece.stop, last)

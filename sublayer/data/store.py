@@ -175,7 +175,7 @@ class _Writer:
     def add_pairs(self, pieces: Sequence[Piece]) -> None:
         assert self.sentence_starts is not None, "only a store of sentences takes pairs"
         for batch in _batched(pieces):
-            texts = [text for piece in batch for text in bytes(piece.document.read()[:]).split(b"\n")]
+            texts = [text for piece in batch for text in piece.document.read()[:].split(b"\n")[:2]]
             encoded = self.tokenizer.encode_many(texts)
             for place in range(0, len(encoded), 2):
                 source, target = encoded[place : place + 2]

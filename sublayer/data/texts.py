@@ -109,7 +109,7 @@ def _find_pair_texts(config: DataConfig, cache: Path) -> Texts:
         source = find_pairs(config, cache, split)
         if source is not None:
             # What is scored is scored whole.
-            limits = (config.longest_words, config.words_ratio) if split == "train" else (None, None)
+            limits = (config.longest_words, config.words_ratio) if split == "train" else None
             found[split] = Source(source.name, pack_pairs(source, sides, cache, limits))
     if "train" not in found:
         raise ConfigError("there are no pairs to train on: give data.source_path and data.target_path, or data.path")

@@ -1,7 +1,7 @@
 """Tokenizers by name and by file."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -135,12 +135,13 @@ def _own(content: dict[str, Any], path: Path) -> Tokenizer:
         return ByteTokenizer()
     if kind == "characters" and isinstance(characters, list) and _are_characters(characters):
         return CharacterTokenizer("".join(characters))
-    read = {
+    readers: dict[str, Callable[[dict[str, Any]], Tokenizer]] = {
         "unigram": UnigramTokenizer.from_content,
         "moses-bpe": MosesTokenizer.from_content,
         "word-bpe": WordBpeTokenizer.from_content,
         "bilingual": lambda found: _bilingual(found, path),
-    }.get(str(kind))
+    }
+    read = readers.get(str(kind))
     if read is None:
         raise DataError(f"{path} is not a tokenizer of bytes or characters: it is damaged, or of a newer version")
     try:

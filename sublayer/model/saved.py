@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import check_model
+from sublayer.config.resolve import DECODER_FIELDS, check_model
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.model.build import compose
 from sublayer.model.transformer import Transformer
@@ -102,7 +102,8 @@ def _read_config(path: Path) -> ModelConfig:
         raise CheckpointError(f"{path}: model.{field}: {where['msg']}; name another model") from None
     except ConfigError as error:
         raise CheckpointError(f"{path}: {error}") from None
-    unset = [name for name, value in config if value is None]
+    is_two = config.kind == "encoder-decoder"
+    unset = [name for name, value in config if value is None and (is_two or name not in DECODER_FIELDS)]
     if unset:
         raise CheckpointError(f"{path} does not say what model.{unset[0]} is; name another model")
     return config

@@ -1,0 +1,83 @@
+"""What ``sublayer evaluate`` does with a translator: translate a text, and score that against its translations."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sublayer.commands.base import table
+from sublayer.commands.reading import TokenProgress
+from sublayer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sublayer.config.recipe import Recipe
+    from sublayer.decode.beam import BeamSettings
+    from sublayer.model.encoder_decoder import EncoderDecoder
+
+_LABELS = {
+    "bleu": "BLEU of words",
+    "sacrebleu": "BLEU of text",
+    "chrf": "chrF of text",
+}
+
+
+def evaluate_translator(
+    run: Path,
+    model: "EncoderDecoder",
+    recipe: "Recipe | None",
+    split: Literal["valid", "test"],
+    settings: "BeamSettings",
+    sentences: int,
+) -> dict[str, Any]:
+    """Translate a split of the run's own text, every pair of it, and score the translations."""
+    from sublayer.data.pair_texts import read_split
+    from sublayer.decode.translate import translate_lines
+    from sublayer.evaluate.bleu import chrf, sacre_bleu, tokenized_bleu
+
+    if recipe is None:
+        raise ConfigError(f"{run} does not belong to a run, so it has no text of its own: use `sublayer translate`")
+    pairs = read_split(recipe.data, split)
+    shown = TokenProgress("translated", "lines")
+    found = list(
+        translate_lines(
+            model,
+            [pair.source_words for pair in pairs],
+            settings,
+            sentences=sentences,
+            window=len(pairs),
+            are_words=True,
+            progress=lambda done: shown(done, len(pairs)),
+        )
+    )
+    tokenizer, lowers = model.tokenizer, recipe.data.lowercase
+    texts = [tokenizer.write(each.ids) for each in found]
+    words = [" ".join(tokenizer.words(each.ids)) for each in found]
+    references = [pair.target for pair in pairs]
+    scores = {
+        "bleu": tokenized_bleu(words, [pair.target_words for pair in pairs]),
+        "sacrebleu": sacre_bleu(texts, references, lowercase=lowers),
+        "chrf": chrf(texts, references, lowercase=lowers),
+    }
+    return {
+        **{name: score.value for name, score in scores.items()},
+        "signature": {name: score.signature for name, score in scores.items()},
+        "lines": len(pairs),
+        "too_long": sum(each.is_too_long for each in found),
+        "beam": settings.beam,
+        "length_rule": settings.rule,
+        "length_penalty": settings.penalty,
+        "split": split,
+        "run": str(run),
+        "translations": texts,
+    }
+
+
+def render_translator(result: Mapping[str, Any]) -> str:
+    """Lay the scores out."""
+    rows = [(label, f"{result[name]:.2f}", result["signature"][name]) for name, label in _LABELS.items()]
+    lines = [
+        f"translated {result['lines']:,} lines of the {result['split']} split with a beam of {result['beam']}",
+        table(["measure", "value", "signature"], rows, right=[1]),
+    ]
+    if result["too_long"]:
+        lines.append(f"{result['too_long']:,} lines were longer than the model reads, and were scored as empty")
+    return "\n".join(lines)

@@ -1,0 +1,65 @@
+"""Scores of translations against references, each with the signature that tells what was computed. All by sacreBLEU."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sublayer.errors import ConfigError, DataError
+
+_HYPHEN = re.compile(r"(\S)-(?=\S)")
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score from 0 to 100, and its signature."""
+
+    value: float
+    signature: str
+
+
+def tokenized_bleu(words: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> Score:
+    """Score words that spaces divide as multi-bleu.perl does: 4-grams of the corpus, not smoothed.
+
+    What papers of machine translation call tokenised BLEU; comparable only between equal tokens.
+    """
+    metric = _library().BLEU(tokenize="none", force=True, smooth_method="none", lowercase=lowercase)
+    return _score(metric, words, references)
+
+
+def sacre_bleu(texts: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> Score:
+    """Score texts as they are written, with sacreBLEU's own tokens, 13a."""
+    return _score(_library().BLEU(tokenize="13a", lowercase=lowercase), texts, references)
+
+
+def chrf(texts: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> Score:
+    """Score texts as they are written by the F2 of their character 6-grams. Source: Popovic 2015."""
+    return _score(_library().CHRF(lowercase=lowercase), texts, references)
+
+
+def compound_split_bleu(words: Sequence[str], references: Sequence[str]) -> Score:
+    """Score words after each hyphen within a word was made one of its own, on both sides; cased, not smoothed.
+
+    Vaswani et al. 2017 and after them fairseq report this for WMT14 English to German. It inflates: fairseq's own
+    system has 29.29 so, and 28.6 by sacreBLEU.
+    """
+    split = [[_HYPHEN.sub(r"\1 ##AT##-##AT## ", line) for line in lines] for lines in (words, references)]
+    found = tokenized_bleu(*split)
+    return Score(found.value, f"{found.signature}|compounds:split")
+
+
+def _score(metric: Any, texts: Sequence[str], references: Sequence[str]) -> Score:
+    if len(texts) != len(references):
+        raise DataError(f"{len(texts):,} translations cannot be scored against {len(references):,} references")
+    if not texts:
+        raise DataError("there is nothing to score: give at least one translation with its reference")
+    value = float(metric.corpus_score(list(texts), [list(references)]).score)
+    return Score(value, str(metric.get_signature()))
+
+
+def _library() -> Any:
+    try:
+        from sacrebleu import metrics
+    except ModuleNotFoundError as error:
+        raise ConfigError("scoring translations needs sacrebleu: pip install 'sublayer[translation]'") from error
+    return metrics
