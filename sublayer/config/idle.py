@@ -91,7 +91,8 @@ def _head_follows_ffn(recipe: Recipe) -> bool:
 
 
 def _split_is_used(recipe: Recipe) -> bool:
-    return not (recipe.data.valid_path and recipe.data.test_path)
+    data = recipe.data
+    return not ((data.valid_path or data.valid_source_path) and (data.test_path or data.test_source_path))
 
 
 def _has_unpublished_text(recipe: Recipe) -> bool:
@@ -153,14 +154,26 @@ _GELU = Use(
     ("model.ffn", "model.block", "model.head"),
 )
 _TRAINED = Use(
-    "data.tokenizer is characters, bpe, unigram, wordpiece or moses-bpe",
+    "data.tokenizer is characters, bpe, unigram, wordpiece, moses-bpe or word-bpe",
     lambda recipe: recipe.data.tokenizer in TOKENIZERS and recipe.data.tokenizer != "bytes",
     ("data.tokenizer",),
 )
 _OWN_TOKENIZER = Use("no init.run brings its tokenizer", lambda recipe: recipe.init.run is None, ("init.run",))
 _CAUSAL = Use("objective.kind is causal", lambda recipe: recipe.objective.kind == "causal", ("objective.kind",))
+_PAIRS = Use(
+    "objective.kind is translation", lambda recipe: recipe.objective.kind == "translation", ("objective.kind",)
+)
+_TEXT = Use("objective.kind is causal or masked", lambda recipe: not _PAIRS.holds(recipe), ("objective.kind",))
+_TRANSLATIONS = (
+    *(f"{split}{side}_path" for split in ("", "valid_", "test_") for side in ("source", "target")),
+    *("source_language", "target_language", "source_field", "target_field"),
+    *("moses", "moses_hyphens", "lowercase", "longest_words", "words_ratio"),
+)
 
 USES: dict[str, tuple[Use, ...]] = {
+    **{f"data.{name}": (_PAIRS,) for name in _TRANSLATIONS},
+    "data.corpus": (_TEXT,),
+    "data.sentences": (_TEXT,),
     "model.n_heads": (_ATTENTION,),
     "model.d_head": (_ATTENTION,),
     "model.attention_scale": (_ATTENTION,),
@@ -180,6 +193,7 @@ USES: dict[str, tuple[Use, ...]] = {
         Use("a text has no published split", _has_unpublished_text, ("data.corpus", "data.path")),
     ),
     "data.documents": (
+        _TEXT,
         Use(
             f"a path names text, or a corpus is {', '.join(RECORD_CORPORA)}",
             _is_read_by_rule,
@@ -187,6 +201,7 @@ USES: dict[str, tuple[Use, ...]] = {
         ),
     ),
     "data.text_field": (
+        _TEXT,
         Use(
             "documents is json, or unset with a path to .parquet or hub:, or a corpus of records",
             _has_fields,

@@ -37,10 +37,6 @@ def _check_translation(recipe: Recipe) -> None:
     for name in ("source_language", "target_language"):
         if getattr(data, name) is None:
             raise ConfigError(f"objective.kind = translation needs data.{name}: give its code, such as de")
-    if data.corpus is not None:
-        raise ConfigError(f"data.corpus = {data.corpus} is not a corpus of translations: name files of pairs")
-    if data.sentences != "none":
-        raise ConfigError(f"data.sentences = {data.sentences} has no effect on pairs, which are not cut: leave it out")
     if recipe.train.compile:
         raise ConfigError(
             "train.compile = true would compile anew for every pair of lengths, which objective.kind = translation "

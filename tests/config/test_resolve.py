@@ -1,7 +1,7 @@
 import pytest
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import check_model, resolve_model
+from sublayer.config.resolve import DECODER_FIELDS, check_model, resolve_model, stacks
 from sublayer.errors import ConfigError
 
 
@@ -10,7 +10,14 @@ def resolved(**fields: object) -> ModelConfig:
 
 
 def test_nothing_is_left_unset():
-    assert not [name for name, value in resolved() if value is None]
+    assert {name for name, value in resolved() if value is None} == set(DECODER_FIELDS)
+    assert not [name for name, value in resolved(kind="encoder-decoder", block="macaron") if value is None]
+
+
+def test_a_decoders_block_is_written_out():
+    model = resolved(kind="encoder-decoder", block=["ffn*0.5", "attention", "ffn"], ffn="relu")
+    assert model.decoder_block == ("ffn:relu*0.5", "attention", "cross", "ffn:relu")
+    assert stacks(model) == stacks(model.model_copy(update={"decoder_block": None}))
 
 
 def test_widths_follow_the_models_width():

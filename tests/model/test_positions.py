@@ -63,7 +63,7 @@ def test_sinusoids_by_hand() -> None:
 
 def build_positions(scheme: str, **fields: int) -> Positions:
     config = ModelConfig(positions=scheme, n_layers=3, d_model=4, n_heads=2, **fields)  # type: ignore[arg-type]
-    return Positions(resolve_model(config, vocab_size=11, context=5))
+    return Positions(resolve_model(config, vocab_size=11, context=5), config.n_layers)
 
 
 def layout(n_tokens: int, padding: int = 0) -> Layout:

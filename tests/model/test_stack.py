@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import stacks
 from sublayer.model.stack import slot
 from sublayer.model.transformer import Transformer
 
@@ -33,8 +34,9 @@ def test_slots_by_hand(
     ffn: list[int],
 ) -> None:
     config = small_config(n_layers=6, share=share, share_groups=groups, share_inner=inner)
-    assert [slot(config, layer, "attention") for layer in range(6)] == attention
-    assert [slot(config, layer, "ffn") for layer in range(6)] == ffn
+    (shape,) = stacks(config)
+    for entry, expected in zip(shape.block, (attention, ffn), strict=True):
+        assert [slot(config, shape, layer, entry) for layer in range(6)] == expected
 
 
 def test_two_halves_of_a_macaron_block_have_weights_of_their_own(random_model: Callable[..., Transformer]) -> None:
