@@ -77,6 +77,11 @@ class ModelConfig(Table):
         derived="block, with cross*s after each attention*s",
         needs={"kind": ("encoder-decoder",)},
     )
+    decoder_start: Literal["end", "pad"] = field(
+        "end",
+        "What a decoder beside an encoder reads first: the end of a text (fairseq) or padding (Marian).",
+        needs={"kind": ("encoder-decoder",)},
+    )
     ffn: FfnName = field("gelu", "Feed-forward network of the ffn entries that name no variant.")
     gelu: Literal["exact", "tanh"] = field(
         "tanh", "Exact (erf) or tanh-approximated GELU, in the gelu and geglu networks."

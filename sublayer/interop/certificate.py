@@ -18,6 +18,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.errors import CheckpointError
 from sublayer.interop.families import Oracle
 from sublayer.model.cost import need
+from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.transformer import Transformer
 
 CERTIFICATE = "certificate.json"
@@ -29,37 +30,50 @@ _REFUSED_SHARE = 1e-3
 
 @dataclass(frozen=True)
 class Batch:
-    """Random tokens; for encoders also which are real, and each one's segment: the second row is padded."""
+    """Random tokens; for encoders also which are real, and each one's segment: the second row is padded.
+
+    A translator reads them as its source and, from behind, as its target, which is not padded (``is_pair``).
+    """
 
     tokens: Int[Tensor, "B T"]
     mask: Bool[Tensor, "B T"]
     segments: Int[Tensor, "B T"]
     is_padded: bool
+    is_pair: bool
 
     @classmethod
     def draw(cls, config: ModelConfig) -> "Batch":
         """Draw the batch for a model: always the same for equal sizes."""
         shape = (_ROWS, min(need(config.max_len), _MAX_TOKENS))
         tokens = torch.randint(need(config.vocab_size), shape, generator=torch.Generator().manual_seed(_SEED))
-        is_padded = config.kind == "encoder"
+        is_padded, is_pair = config.kind != "decoder", config.kind == "encoder-decoder"
+        if is_pair:
+            # M2M100 takes its padding for no token wherever it stands.
+            tokens = torch.where(tokens == config.first_position - 1, config.first_position, tokens)
         lengths = torch.tensor([shape[1], (shape[1] + 1) // 2 if is_padded else shape[1]])[:, None]
         places = torch.arange(shape[1])
-        return cls(tokens, places < lengths, ((places >= lengths // 2) & (places < lengths)).long(), is_padded)
+        return cls(tokens, places < lengths, ((places >= lengths // 2) & (places < lengths)).long(), is_padded, is_pair)
 
     def ours(self, model: Transformer) -> dict[str, Tensor]:
         """Give a model's outputs."""
-        output = model(self.tokens, self.mask, self.segments) if self.is_padded else model(self.tokens)
+        if isinstance(model, EncoderDecoder):
+            output = model(self.tokens, self.mask, target=self.tokens.flip(1))
+        else:
+            output = model(self.tokens, self.mask, self.segments) if self.is_padded else model(self.tokens)
         return {"logits": output.logits, "sentence_logits": output.sentence_logits}
 
     def theirs(self, oracle: Any) -> Any:
         """Give the outputs of a model of transformers."""
         if not self.is_padded:
             return oracle(self.tokens)
+        if oracle.config.is_encoder_decoder:
+            mask = self.mask.long()
+            return oracle(self.tokens, attention_mask=mask, decoder_input_ids=self.tokens.flip(1), use_cache=False)
         return oracle(self.tokens, attention_mask=self.mask.long(), token_type_ids=self.segments)
 
     def kept(self, logits: Tensor) -> Tensor:
         """Leave out padded places, whose logits mean nothing."""
-        return logits[self.mask] if logits.dim() == 3 else logits
+        return logits[self.mask] if logits.dim() == 3 and not self.is_pair else logits
 
 
 @torch.inference_mode()

@@ -11,7 +11,15 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import is_factorised
 from sublayer.data.vocabulary import Tokenizer
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.interop import albert_config, encoder_config, encoder_weights, gpt2_config, gpt2_weights
+from sublayer.interop import (
+    albert_config,
+    encoder_config,
+    encoder_weights,
+    gpt2_config,
+    gpt2_weights,
+    translator_config,
+    translator_weights,
+)
 from sublayer.interop.content import Content
 from sublayer.interop.encoder_names import ALBERT, BERT
 from sublayer.interop.folder_tokenizer import decoder_files, encoder_files
@@ -61,18 +69,23 @@ def family_of(content: Content) -> Family:
 def family_for(config: ModelConfig) -> Family:
     """Choose the family that a model is exported as: GPT-2 for decoders; BERT for encoders, or ALBERT.
 
-    ALBERT is for encoders that share whole blocks or project their embeddings.
+    ALBERT is for encoders that share whole blocks or project their embeddings, Marian for translators with post-norm,
+    M2M100 for those with pre-norm.
 
     Raises ConfigError that names every field which no such class can represent.
     """
     if config.kind == "decoder":
         refused, whose = gpt2_config.unrepresentable(config), "GPT-2's class cannot"
+    elif config.kind == "encoder-decoder":
+        refused, whose = translator_config.unrepresentable(config), "neither M2M100's class nor Marian's can"
     else:
         refused, whose = encoder_config.unrepresentable(config), "neither BERT's class nor ALBERT's can"
     if refused:
         raise ConfigError(f"{whose} represent {', '.join(refused)}: the model cannot be exported")
     if config.kind == "decoder":
         return FAMILIES["gpt2"]
+    if config.kind == "encoder-decoder":
+        return FAMILIES["marian" if config.norm_order == "post" else "m2m_100"]
     return FAMILIES["albert" if config.share == "all" or is_factorised(config) else "bert"]
 
 
@@ -99,6 +112,22 @@ def _encoder_oracle(config: ModelConfig, prefix: str, sentence: str) -> Oracle:
 
 _bert_oracle = partial(_encoder_oracle, prefix="Bert", sentence="seq_relationship_logits")
 _albert_oracle = partial(_encoder_oracle, prefix="Albert", sentence="sop_logits")
+
+
+def _translator(title: str, oracle: str, read: Callable[[Content], ModelConfig]) -> Family:
+    return Family(
+        title=title,
+        prefix="model.",
+        heads=translator_weights.HEADS,
+        prepare=translator_weights.prepare,
+        read_config=lambda content, found: read(content),
+        written_out=translator_config.written_out,
+        write_config=translator_config.write_config,
+        tokenizer_files=lambda tokenizer, max_len: {},
+        pairs=translator_weights.pairs,
+        oracle=lambda config: Oracle(oracle, {"logits": "logits"}),
+    )
+
 
 FAMILIES: dict[str, Family] = {
     "gpt2": Family(
@@ -141,4 +170,6 @@ FAMILIES: dict[str, Family] = {
         pairs=partial(encoder_weights.pairs, names=ALBERT),
         oracle=_albert_oracle,
     ),
+    "m2m_100": _translator("M2M100", "M2M100ForConditionalGeneration", translator_config.read_m2m100),
+    "marian": _translator("Marian", "MarianMTModel", translator_config.read_marian),
 }

@@ -16,18 +16,19 @@ class Pair:
     """One of our tensors, and theirs of which it is made: several stand one after another in our first axis.
 
     ``is_transposed``: theirs is ``[d_in, d_out]``, ours ``[d_out, d_in]``. In one of theirs, stacked maps stand in a
-    row.
+    row. ``is_row``: their vector is a matrix of one row.
     """
 
     theirs: tuple[str, ...]
     ours: str
     is_transposed: bool = False
+    is_row: bool = False
 
     def shape(self, ours: torch.Size) -> list[int]:
         """Give the shape that each of theirs has where ours has shape ``ours``."""
         part = ours if len(self.theirs) == 1 else ours[1:]
         if self.ours.endswith(".bias"):
-            return [part.numel()]
+            return [1, part.numel()] if self.is_row else [part.numel()]
         return [part[-1], part.numel() // part[-1]] if self.is_transposed else list(part)
 
     def read(self, parts: list[Tensor], ours: torch.Size) -> Tensor:
@@ -42,7 +43,7 @@ class Pair:
 
     def _written(self, part: Tensor) -> Tensor:
         if self.ours.endswith(".bias"):
-            part = part.flatten()
+            part = part.flatten()[None] if self.is_row else part.flatten()
         elif self.is_transposed:
             part = part.reshape(-1, part.shape[-1]).T
         return part.detach().clone(memory_format=torch.contiguous_format)

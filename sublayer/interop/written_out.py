@@ -1,6 +1,8 @@
 """An equal model that has all of what another system's class always has."""
 
+import re
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import torch
@@ -24,6 +26,11 @@ def write_out(
     """
     full = config.model_copy(update=dict(always))
     sources = _sources(config, full)
+    weights = dict(weights)
+    if config.embedding_scale == "sqrt" and full.embedding_scale == "none":
+        # As the model computes it: one rounding, of the product.
+        table = weights["embedding.weight"]
+        weights = {"head.weight": table, **weights, "embedding.weight": table * table.shape[1] ** 0.5}
     return full, {
         name: _tensor(name, sources.get(name, name), shape, weights, config) for name, shape in shapes_of(full).items()
     }
@@ -31,26 +38,23 @@ def write_out(
 
 def _sources(config: ModelConfig, full: ModelConfig) -> dict[str, str]:
     """Name the tensor of the model that each tensor of the full model's blocks is written from."""
-    (stack,) = stacks(config)
-    places = {
-        f"{stack.name}.sublayers.{place}.{slot(full, stack, layer, entry)}.": (
-            f"{stack.name}.sublayers.{place}.{slot(config, stack, layer, entry)}."
-        )
-        for place, entry in enumerate(stack.block)
-        for layer in range(stack.n_layers)
-    }
+    is_pair = config.kind == "encoder-decoder"
+    places = {}
+    for stack in stacks(config):
+        prefix = "source.encoder" if is_pair and stack.name == "encoder" else stack.name
+        for layer, (place, entry) in product(range(stack.n_layers), enumerate(stack.block)):
+            numbers = (slot(each, stack, layer, entry) for each in (full, config))
+            written, own = (f"{prefix}.sublayers.{place}.{number}." for number in numbers)
+            places[written] = own
     names = [name for name in shapes_of(full) if ".sublayers." in name]
-    cut = {name: ".".join(name.split(".")[:4]) + "." for name in names}
+    found = {name: re.match(r".*\.sublayers\.\d+\.\d+\.", name) for name in names}
+    cut = {name: place[0] for name, place in found.items() if place is not None}
     return {name: places[cut[name]] + name.removeprefix(cut[name]) for name in names}
 
 
 def _tensor(name: str, source: str, shape: torch.Size, weights: Mapping[str, Tensor], config: ModelConfig) -> Tensor:
     table = weights["embedding.weight"]
     match name:
-        case "embedding.weight" if config.embedding_scale == "sqrt":
-            # As the model computes it: one rounding, of the product.
-            scaled: Tensor = table * table.shape[1] ** 0.5
-            return scaled
         case "head.weight":
             return weights.get("head.weight", table)
         case "segment_table.weight" if config.segments == "second":

@@ -1,0 +1,158 @@
+"""The config.json of M2M100 and Marian, as transformers writes them, to and from a model's config."""
+
+from typing import Any
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import resolve_model, stacks
+from sublayer.data.vocabulary import Tokenizer
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop.content import FFNS, Content, activation_name
+from sublayer.model.cost import need
+
+_REFUSED = ("quantization_config",)
+_EPS = 1e-5
+"""What the layer norms of both classes add to the variance, which no config says."""
+
+
+def read_m2m100(content: Content) -> ModelConfig:
+    """Turn M2M100's config.json into a resolved model config: pre-norm, fairseq's sinusoids.
+
+    Raises CheckpointError, naming the field, where it is malformed, or asks for what a recipe cannot say.
+    """
+    pad = content.fields.get("pad_token_id", 1)
+    if type(pad) is not int or pad < 0:
+        raise CheckpointError(f"{content.file}: pad_token_id = {pad!r} is not the id of a token")
+    own = {"norm_order": "pre", "sinusoids": "fairseq", "first_position": pad + 1, "decoder_start": "end"}
+    return _read(content, {**own, "tie_embeddings": content.flag("tie_word_embeddings")}, activation="relu")
+
+
+def read_marian(content: Content) -> ModelConfig:
+    """Turn Marian's config.json into a resolved model config: post-norm, sinusoids of its own, a bias of the logits."""
+    if not content.flag("share_encoder_decoder_embeddings"):
+        raise CheckpointError(f"{content.file}: share_encoder_decoder_embeddings = False: two tables cannot be one")
+    pad, start = (content.fields.get(name, 58100) for name in ("pad_token_id", "decoder_start_token_id"))
+    if start not in (pad, content.fields.get("eos_token_id", 0)):
+        raise CheckpointError(f"{content.file}: decoder_start_token_id = {start!r} is neither padding nor the end")
+    own = {"norm_order": "post", "sinusoids": "marian", "decoder_start": "pad" if start == pad else "end"}
+    return _read(content, {**own, "head_bias": True, "tie_embeddings": content.flag("tie_word_embeddings")}, "gelu")
+
+
+def _read(content: Content, own: dict[str, Any], activation: str) -> ModelConfig:
+    content.refuse(_REFUSED)
+    d_model, vocab_size = content.whole("d_model", 1024), content.whole("vocab_size")
+    pairs = {name: [content.whole(f"{side}_{name}") for side in ("encoder", "decoder")] for name in _PAIRED}
+    for name, (encoder, decoder) in pairs.items():
+        if encoder != decoder:
+            raise CheckpointError(
+                f"{content.file}: encoder_{name} = {encoder} and decoder_{name} = {decoder}: both stacks have one width"
+            )
+    fields = {
+        "kind": "encoder-decoder",
+        "n_layers": content.whole("encoder_layers", 12),
+        "n_decoder_layers": content.whole("decoder_layers", 12),
+        "d_model": d_model,
+        "n_heads": content.heads("encoder_attention_heads", None, "d_model", d_model),
+        "d_ff": pairs["ffn_dim"][0],
+        **content.activation("activation_function", activation),
+        "norm_eps": _EPS,
+        "positions": "sinusoidal",
+        "embedding_scale": "sqrt" if content.fields.get("scale_embedding", False) else "none",
+        "dropout": content.share("dropout", 0.1),
+        "dropout_attention": content.share("attention_dropout", 0.0),
+        "dropout_ffn": content.share("activation_dropout", 0.0),
+        "init": "normal",
+        "init_std": content.positive("init_std", 0.02),
+        "vocab_size": vocab_size,
+        "max_len": content.whole("max_position_embeddings", 1024),
+        **own,
+    }
+    config = ModelConfig.model_validate(fields)
+    return resolve_model(config, vocab_size=vocab_size, context=1)
+
+
+_PAIRED = ("ffn_dim", "attention_heads")
+
+
+def written_out(config: ModelConfig) -> dict[str, Any]:
+    """Name the fields, with their values, of what both classes always have (see ``written_out.write_out``)."""
+    return {"bias": True, "norm_affine": True, "share": "none", "head_bias": config.norm_order == "post"}
+
+
+def write_config(config: ModelConfig, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """Turn a written-out model config into M2M100's config.json, or Marian's for post-norm models."""
+    encoder, decoder = stacks(config)
+    is_marian = config.norm_order == "post"
+    ids = _special_ids(config, tokenizer)
+    start = ids["pad_token_id" if config.decoder_start == "pad" else "eos_token_id"]
+    own = {"decoder_vocab_size": config.vocab_size, "share_encoder_decoder_embeddings": True} if is_marian else {}
+    return {
+        "architectures": ["MarianMTModel" if is_marian else "M2M100ForConditionalGeneration"],
+        "model_type": "marian" if is_marian else "m2m_100",
+        "activation_dropout": config.dropout_ffn,
+        "activation_function": activation_name(str(encoder.block[1].variant), config.gelu),
+        "attention_dropout": config.dropout_attention,
+        "d_model": config.d_model,
+        "decoder_attention_heads": config.n_heads,
+        "decoder_ffn_dim": config.d_ff,
+        "decoder_layers": decoder.n_layers,
+        "decoder_start_token_id": start,
+        "dropout": config.dropout,
+        "dtype": "float32",
+        "encoder_attention_heads": config.n_heads,
+        "encoder_ffn_dim": config.d_ff,
+        "encoder_layers": encoder.n_layers,
+        "init_std": config.init_std,
+        "is_encoder_decoder": True,
+        "max_position_embeddings": config.max_len,
+        "scale_embedding": config.embedding_scale == "sqrt",
+        "tie_word_embeddings": config.tie_embeddings,
+        "vocab_size": config.vocab_size,
+        **ids,
+        **own,
+    }
+
+
+def _special_ids(config: ModelConfig, tokenizer: Tokenizer | None) -> dict[str, int]:
+    """Give the tokenizer's special ids; where there is none, those that the classes have by default."""
+    if config.norm_order == "post":
+        usual = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": need(config.vocab_size) - 1}
+    else:
+        usual = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": config.first_position - 1}
+    if tokenizer is None:
+        return usual
+    found = {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id, "pad_token_id": tokenizer.pad_id}
+    known = {name: value for name, value in found.items() if value is not None}
+    if config.norm_order == "pre" and known.get("pad_token_id") != usual["pad_token_id"]:
+        raise ConfigError(
+            f"M2M100's class numbers positions from its padding on: model.first_position = {config.first_position} "
+            f"does not follow the tokenizer's padding, {known.get('pad_token_id')}, so the model cannot be exported"
+        )
+    return usual | known
+
+
+def unrepresentable(config: ModelConfig) -> list[str]:
+    """Name the fields of a resolved config that neither class has an equal for."""
+    blocks = [[(entry.name, entry.step) for entry in stack.block] for stack in stacks(config)]
+    usual = [[("attention", 1.0), ("ffn", 1.0)], [("attention", 1.0), ("cross", 1.0), ("ffn", 1.0)]]
+    variants = {str(entry.variant) for stack in stacks(config) for entry in stack.block if entry.name == "ffn"}
+    is_post = config.norm_order == "post"
+    final = "none" if is_post else "affine"
+    forms = ("marian",) if is_post else ("fairseq",)
+    found = {
+        f"model.block = {config.block}": blocks != usual,
+        f"model.ffn = {', '.join(sorted(variants))}": len(variants) != 1 or not variants <= set(FFNS),
+        f"model.norm = {config.norm}": config.norm != "layer",
+        f"model.norm_eps = {config.norm_eps:g}": config.norm_eps != _EPS,
+        f"model.final_norm = {config.final_norm}": config.norm == "layer" and config.final_norm != final,
+        f"model.embedding_norm = {str(config.embedding_norm).lower()}": config.embedding_norm,
+        f"model.positions = {config.positions}": config.positions != "sinusoidal",
+        f"model.sinusoids = {config.sinusoids}": config.positions == "sinusoidal" and config.sinusoids not in forms,
+        f"model.first_position = {config.first_position}": (config.first_position > 0) == is_post,
+        f"model.d_head = {config.d_head}": config.d_head is None or config.d_head * config.n_heads != config.d_model,
+        f"model.d_embed = {config.d_embed}": config.d_embed != config.d_model,
+        f"model.project_embeddings = {config.project_embeddings}": config.project_embeddings == "always",
+        f"model.attention_scale = {config.attention_scale}": config.attention_scale != "sqrt",
+        f"model.head = {config.head}": config.head != "linear",
+        f"model.head_bias = {str(config.head_bias).lower()}": config.head_bias and not is_post,
+    }
+    return [name for name, is_refused in found.items() if is_refused]

@@ -1,0 +1,62 @@
+"""The tensors of M2M100 and Marian, as transformers names them, to and from a model's."""
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+from torch import Tensor
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import stacks
+from sublayer.interop.content import Content
+from sublayer.interop.pairs import Pair, check_tied
+
+HEADS = ("lm_head.", "final_logits_bias")
+_TABLE, _OUTPUT, _BIAS = "shared.weight", "lm_head.weight", "final_logits_bias"
+_NORMS = {"attention": "self_attn_layer_norm", "cross": "encoder_attn_layer_norm", "ffn": "final_layer_norm"}
+_ATTENTIONS = {"attention": "self_attn", "cross": "encoder_attn"}
+
+
+def prepare(content: Content, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Leave out tables of sinusoids, and copies of the token table. Raises CheckpointError where a copy differs."""
+    found = {name: tensor for name, tensor in tensors.items() if "embed_positions" not in name}
+    copies = [f"{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
+    copies += [_OUTPUT] if content.flag("tie_word_embeddings") else []
+    if _TABLE not in found:
+        # Files keep one of the tensors that are one.
+        present = next((name for name in copies if name in found), None)
+        if present is not None:
+            found[_TABLE] = found[present]
+    for name in copies:
+        check_tied(found, name, _TABLE)
+        found.pop(name, None)
+    return found
+
+
+def pairs(config: ModelConfig) -> Iterator[Pair]:
+    """Pair their tensors, named without the prefix ``model.``, with a written-out model's."""
+    yield Pair((_TABLE,), "embedding.weight")
+    for stack in stacks(config):
+        side, ours = stack.name, "source.encoder" if stack.name == "encoder" else "decoder"
+        for layer, (place, entry) in product(range(stack.n_layers), enumerate(stack.block)):
+            theirs, mine = f"{side}.layers.{layer}", f"{ours}.sublayers.{place}.{layer}"
+            yield from _both(f"{theirs}.{_NORMS[entry.name]}", f"{mine}.norm")
+            if entry.name == "ffn":
+                yield from _both(f"{theirs}.fc1", f"{mine}.function.input")
+                yield from _both(f"{theirs}.fc2", f"{mine}.function.output")
+                continue
+            attention = f"{theirs}.{_ATTENTIONS[entry.name]}"
+            for kind in ("weight", "bias"):
+                names = tuple(f"{attention}.{name}_proj.{kind}" for name in "qkv")
+                yield Pair(names, f"{mine}.function.projection.{kind}")
+            yield from _both(f"{attention}.out_proj", f"{mine}.function.output")
+        if config.final_norm == "affine":
+            yield from _both(f"{side}.layer_norm", "source.final_norm" if side == "encoder" else "final_norm")
+    if not config.tie_embeddings:
+        yield Pair((_OUTPUT,), "head.weight")
+    if config.head_bias:
+        yield Pair((_BIAS,), "head.bias", is_row=True)
+
+
+def _both(theirs: str, ours: str) -> Iterator[Pair]:
+    for kind in ("weight", "bias"):
+        yield Pair((f"{theirs}.{kind}",), f"{ours}.{kind}")
