@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping
 from itertools import product
 
+import torch
 from torch import Tensor
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import stacks
+from sublayer.errors import CheckpointError
 from sublayer.interop.content import Content
 from sublayer.interop.pairs import Pair, check_tied
 
@@ -27,6 +29,8 @@ def prepare(content: Content, tensors: Mapping[str, Tensor]) -> dict[str, Tensor
         if present is not None:
             found[_TABLE] = found[present]
     for name in copies:
+        if name != _OUTPUT and name in found and not torch.equal(found[name], found[_TABLE]):
+            raise CheckpointError(f"the weights hold {name} that differs from {_TABLE}: several tables cannot be one")
         check_tied(found, name, _TABLE)
         found.pop(name, None)
     return found

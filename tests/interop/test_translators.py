@@ -1,0 +1,148 @@
+"""M2M100 and Marian of transformers, random and small: the same logits, in and out, and the same translations."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sublayer.decode.beam import BeamSettings, search
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop.huggingface import export_huggingface, import_huggingface, read_huggingface
+from sublayer.model.encoder_decoder import EncoderDecoder
+
+CLASSES = ["M2M100", "Marian"]
+END = 3
+
+
+def random_fields(seed: int) -> dict[str, Any]:
+    draw = random.Random(seed)
+    n_heads, d_ff = draw.choice([1, 2, 4]), draw.randrange(5, 40)
+    return {
+        "vocab_size": draw.randrange(12, 60),
+        "d_model": 2 * n_heads * draw.randrange(2, 6),
+        "encoder_layers": draw.randrange(1, 4),
+        "decoder_layers": draw.randrange(1, 4),
+        "encoder_attention_heads": n_heads,
+        "decoder_attention_heads": n_heads,
+        "encoder_ffn_dim": d_ff,
+        "decoder_ffn_dim": d_ff,
+        "max_position_embeddings": draw.randrange(20, 50),
+        "scale_embedding": draw.random() < 0.5,
+        "activation_function": draw.choice(["relu", "gelu", "silu", "gelu_new"]),
+        "dropout": draw.choice([0.0, 0.1]),
+    }
+
+
+@torch.no_grad()
+def random_model(name: str, **fields: Any) -> Any:
+    """Build a model of transformers with every parameter random, norms and biases included."""
+    import transformers
+
+    if name == "M2M100":
+        ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": END, "decoder_start_token_id": END}
+        model: Any = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**{**ids, **fields}))
+    else:
+        pad = fields["vocab_size"] - 1
+        ids = {"bos_token_id": 0, "pad_token_id": pad, "eos_token_id": END, "decoder_start_token_id": pad}
+        config = transformers.MarianConfig(**{**ids, "forced_eos_token_id": END, **fields})
+        model = transformers.MarianMTModel(config)
+        model.final_logits_bias.normal_(generator=torch.Generator().manual_seed(2))
+    generator = torch.Generator().manual_seed(1)
+    for key, parameter in model.named_parameters():
+        if "embed_positions" not in key:
+            parameter.normal_(std=0.3, generator=generator)
+            if "norm" in key and key.endswith("weight"):
+                parameter.add_(1.0)
+    return model.double().eval()
+
+
+def saved(path: Path, name: str, seed: int = 0, **fields: Any) -> tuple[Path, Any]:
+    model = random_model(name, **{**random_fields(seed), **fields})
+    model.save_pretrained(path / "theirs")
+    return path / "theirs", model
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("seed", range(4))
+def test_imported_and_exported_models_compute_the_same(tmp_path: Path, name: str, seed: int) -> None:
+    folder, _ = saved(tmp_path, name, seed)
+    certificate = import_huggingface(folder, tmp_path / "ours")
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    assert certificate["largest_difference"]["float32"] < 1e-5 * max(1.0, certificate["largest_logit"])
+    certificate = export_huggingface(read_huggingface(folder), tmp_path / "again")
+    assert certificate["largest_difference"]["float64"] < 1e-9
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_an_export_gives_the_same_tensors_back(tmp_path: Path, name: str) -> None:
+    from safetensors.torch import load_file
+
+    folder, _ = saved(tmp_path, name, 5)
+    export_huggingface(read_huggingface(folder), tmp_path / "again")
+    before, after = (load_file(each / "model.safetensors") for each in (folder, tmp_path / "again"))
+    assert after.keys() <= before.keys()
+    assert all(torch.equal(tensor, before[key]) for key, tensor in after.items())
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("beam", [1, 4])
+def test_translations_equal_those_of_transformers(tmp_path: Path, name: str, beam: int) -> None:
+    # Texts that end: transformers closes those that do not at no cost, and without a length of its own for each.
+    longest, fields = 18, {"vocab_size": 40, "max_position_embeddings": 30, "tie_word_embeddings": False}
+    theirs = random_model(name, **{**random_fields(2), **fields})
+    with torch.no_grad():
+        for side in (theirs.model.encoder, theirs.model.decoder):
+            side.embed_tokens.weight.copy_(theirs.model.shared.weight)
+        theirs.lm_head.weight.mul_(0.2)
+        if name == "Marian":
+            theirs.final_logits_bias.mul_(0.2)[:, END] += 3.5
+        else:
+            offset = theirs.model.decoder.layer_norm.bias
+            theirs.lm_head.weight[END] += 3.5 * offset / offset.square().sum()
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = read_huggingface(tmp_path / "theirs")
+    assert isinstance(ours, EncoderDecoder)
+    start, pad = theirs.config.decoder_start_token_id, theirs.config.pad_token_id
+    rng = np.random.default_rng(0)
+    words = [word for word in range(4, 39) if word != pad]
+    sources = [rng.choice(words, rng.integers(1, 9)) for _ in range(12)]
+    settings = BeamSettings(beam=beam, penalty=1.0, longest_more=longest)
+    found = dict(search(ours, sources, settings, end_id=END, pad_id=pad, start_id=start))
+    rules = {"num_beams": beam, "length_penalty": 1.0, "do_sample": False, "early_stopping": beam > 1}
+    n_compared = 0
+    for number, source in enumerate(sources):
+        if any(len(each.ids) >= longest for each in found[number]):
+            continue
+        n_compared += 1
+        given = torch.tensor([[*source, END]])
+        ids = theirs.generate(given, **rules, max_new_tokens=longest + 1, min_new_tokens=1, bad_words_ids=[[pad]])[0]
+        assert found[number][0].ids.tolist() == ids[1 : ids.tolist().index(END, 1)].tolist()
+    assert n_compared > 5
+
+
+def test_what_no_recipe_can_say_is_refused(tmp_path: Path) -> None:
+    folder, _ = saved(tmp_path, "M2M100")
+    config = json.loads((folder / "config.json").read_text())
+    for field, value, message in (
+        ("decoder_ffn_dim", 7, "both stacks have one width"),
+        ("pad_token_id", "x", "pad_token_id"),
+        ("activation_function", "tanh", "activation_function"),
+    ):
+        (folder / "config.json").write_text(json.dumps({**config, field: value}))
+        with pytest.raises(CheckpointError, match=message):
+            read_huggingface(folder)
+
+
+def test_what_no_class_can_represent_is_named() -> None:
+    from sublayer.config.model import ModelConfig
+    from sublayer.config.resolve import resolve_model
+    from sublayer.interop.families import family_for
+
+    fields: dict[str, Any] = {"kind": "encoder-decoder", "block": "macaron", "positions": "rotary"}
+    config = resolve_model(ModelConfig(**fields), vocab_size=9, context=8)
+    with pytest.raises(ConfigError, match="model.block = macaron, .*model.positions = rotary"):
+        family_for(config)
