@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,7 @@ def test_a_command_that_is_shown_has_a_meaning(command: Command, workplace: Path
     if words[0].startswith("-"):
         return
     parser = get_command(cli._app(words[0])).commands[words[0]]
+    words = list(takewhile(lambda word: word not in ("<", ">", "|"), words))
     values = parser.make_context(words[0], words[1:]).params if "--help" not in words else {}
     source, settings = values.get("source") or values.get("recipe"), values.get("settings")
     if source is None or settings is None or command.shown:

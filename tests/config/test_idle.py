@@ -34,12 +34,12 @@ IDLE = [
     (
         "data.vocab_size=300",
         "data.tokenizer=bytes",
-        "data.tokenizer is characters, bpe, unigram, wordpiece or moses-bpe",
+        "data.tokenizer is characters, bpe, unigram, wordpiece, moses-bpe or word-bpe",
     ),
     (
         "data.vocab_size=300",
         "data.tokenizer=tokenizer.json",
-        "data.tokenizer is characters, bpe, unigram, wordpiece or moses-bpe",
+        "data.tokenizer is characters, bpe, unigram, wordpiece, moses-bpe or word-bpe",
     ),
     ("data.tokenizer=bpe", "init.run=runs/a", "no init.run"),
     (

@@ -32,7 +32,10 @@ def refusal(*overrides: str) -> str:
             "did you mean swiglu?",
         ),
         ("model.norm=3", "model.norm = 3 is not one of layer, rms, none"),
-        ("model.kind=encodr", "model.kind = 'encodr' is not one of decoder, encoder, encoder-decoder: did you mean encoder?"),
+        (
+            "model.kind=encodr",
+            "model.kind = 'encodr' is not one of decoder, encoder, encoder-decoder: did you mean encoder?",
+        ),
         ("model.block=3", "model.block = 3 is not text or a list of texts: put it in quotes"),
         ("model.block=[1]", "model.block = [1] is not text or a list of texts"),
         ("data.path=1984", "data.path = 1984 is not text, a list of texts or {name = weight}: put it in quotes"),
