@@ -56,7 +56,7 @@ def test_a_study_of_encoders_has_both_scales_and_takes_text_on_a_cpu(name: str):
     for arm in load_study(name, ["data.path=books", "data.documents=file"], scale="cpu").arms:
         recipe = arm.loaded.recipe
         assert (recipe.data.path, recipe.data.corpus, recipe.data.documents) == ("books", None, "file")
-        assert (recipe.train.threads, recipe.train.precision) == (1, "float32")
+        assert (recipe.train.threads, recipe.train.precision) == (1, "auto")
 
 
 @pytest.mark.parametrize("name", [name for name in ENCODERS if name != "albert-data"])
