@@ -7,16 +7,19 @@ from dataclasses import dataclass
 import torch
 
 from sublayer.config.cores import cores
-from sublayer.config.length import resolve_optimizer, resolve_train, run_steps, steps_in
+from sublayer.config.length import batch_sequences, resolve_optimizer, resolve_train, run_steps, steps_in
+from sublayer.config.objective import TranslationObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.written import dump_recipe
+from sublayer.data.batches import Batches
 from sublayer.data.prepare import Data, prepare
+from sublayer.data.translation_batches import TranslationBatches
 from sublayer.errors import ConfigError
 from sublayer.evaluate.along import METRICS, Scores, evaluate_along
 from sublayer.load import load
 from sublayer.model.build import build
-from sublayer.objective.batching import make_batches
+from sublayer.objective.batching import make_batches, translation_batches
 from sublayer.objective.build import build_objective
 from sublayer.train.allocator import allocate_for
 from sublayer.train.distributed import World
@@ -54,7 +57,11 @@ class Session:
 
     def notes(self) -> list[str]:
         """Say what of the text a user would not expect: a vocabulary that it cannot fill, documents left out."""
-        return [*_unfilled(self.recipe, self.data.tokenizer.vocab_size), *_left_out(self.data)]
+        return [
+            *_unfilled(self.recipe, self.data.tokenizer.vocab_size),
+            *_left_out(self.data),
+            *_too_long(self.train_step.batches),
+        ]
 
     def evaluate(self) -> Scores:
         """Score the validation split as training does: part of it, in the precision of training."""
@@ -87,7 +94,7 @@ def resolve(given: Recipe, data: Data, place: Place, *, steps: int | None = None
     fixed = given.model_copy(
         update={"model": model, "train": train.model_copy(update={"precision": precision, "threads": threads})}
     )
-    n_steps = steps or run_steps(given, train_tokens=len(data.train.ids))
+    n_steps = steps or run_steps(given, train_tokens=epoch_tokens(given, data))
     if n_steps is None:
         n_steps = _steps_in_minutes(fixed, data, place)
     resolved_recipe = _at_length(fixed, n_steps, data, place)
@@ -95,6 +102,18 @@ def resolve(given: Recipe, data: Data, place: Place, *, steps: int | None = None
     if sequences < world.size:
         raise ConfigError(f"a batch of {sequences} windows is less than the {world.size} processes")
     return resolved_recipe
+
+
+def _too_long(batches: Batches) -> Iterator[str]:
+    if isinstance(batches, TranslationBatches) and batches.n_left_out:
+        yield f"{batches.n_left_out:,} pair(s) of the train split are longer than data.context and are left out"
+
+
+def epoch_tokens(recipe: Recipe, data: Data) -> int:
+    """Count the tokens of an epoch: those of the text; of pairs, the first epoch's batches as if they were full."""
+    if not isinstance(recipe.objective, TranslationObjective):
+        return len(data.train.ids)
+    return translation_batches(recipe, data.train).n_batches(0) * batch_sequences(recipe) * recipe.data.context
 
 
 def assemble(recipe: Recipe, data: Data, place: Place) -> Session:

@@ -31,7 +31,7 @@ def evaluate_translator(
     """Translate a split of the run's own text, every pair of it, and score the translations."""
     from sublayer.data.pair_texts import read_split
     from sublayer.decode.translate import translate_lines
-    from sublayer.evaluate.bleu import chrf, sacre_bleu, tokenized_bleu
+    from sublayer.evaluate.bleu import score_translations
 
     if recipe is None:
         raise ConfigError(f"{run} does not belong to a run, so it has no text of its own: use `sublayer translate`")
@@ -48,15 +48,7 @@ def evaluate_translator(
             progress=lambda done: shown(done, len(pairs)),
         )
     )
-    tokenizer, lowers = model.tokenizer, recipe.data.lowercase
-    texts = [tokenizer.write(each.ids) for each in found]
-    words = [" ".join(tokenizer.words(each.ids)) for each in found]
-    references = [pair.target for pair in pairs]
-    scores = {
-        "bleu": tokenized_bleu(words, [pair.target_words for pair in pairs]),
-        "sacrebleu": sacre_bleu(texts, references, lowercase=lowers),
-        "chrf": chrf(texts, references, lowercase=lowers),
-    }
+    scores = score_translations([each.ids for each in found], pairs, model.tokenizer, lowercase=recipe.data.lowercase)
     return {
         **{name: score.value for name, score in scores.items()},
         "signature": {name: score.signature for name, score in scores.items()},
@@ -67,7 +59,7 @@ def evaluate_translator(
         "length_penalty": settings.penalty,
         "split": split,
         "run": str(run),
-        "translations": texts,
+        "translations": [model.tokenizer.write(each.ids) for each in found],
     }
 
 

@@ -19,10 +19,16 @@ EXAMPLE = "sublayer inspect layers runs/bert runs/albert --path book.txt --out l
 
 def command(
     what: Annotated[
-        Literal["layers"],
-        typer.Argument(metavar="WHAT", help="layers: distance and angle between each block's input and its output."),
+        Literal["layers", "splitting"],
+        typer.Argument(
+            metavar="WHAT",
+            help="layers: distance and angle between each block's input and its output; splitting: what a step of "
+            "attention and feed-forward network errs by.",
+        ),
     ],
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, checkpoints, or imported folders.")],
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="RUN...", help="Runs, checkpoints, or imported folders.")
+    ] = None,
     path: Annotated[
         str | None,
         typer.Option(
@@ -44,15 +50,47 @@ def command(
 
     layers: the L2 distance, the cosine and the angle between what enters each block and what leaves it, and the norms
     of both, as means over tokens and quartiles (Lan et al. 2020, Fig. 1). The arithmetic is that of the saved weights.
+
+    splitting: without a run, the error of a step of each splitting on equations whose flows are known (Lu et al. 2019,
+    sec. 3); of runs, how far each layer's step is from following its own attention and feed-forward flows.
     """
+    runs = runs or []
     _check_different(runs)
     if out is not None:
         _check_new(out)
+    if what == "splitting":
+        _splitting(runs, path, tokens, batch, device, out, as_json)
+        return
+    if not runs:
+        raise ConfigError("inspect layers needs a run: name one or more")
     found = [_layers(run, path, tokens, batch, device) for run in runs]
     if out is not None:
         _draw(out, runs, [changes for _, changes in found])
     results = [{**about, "layers": [_flat(change) for change in changes]} for about, changes in found]
     emit({"what": what, "runs": results, "out": out}, as_json, _render)
+
+
+def _splitting(
+    runs: Sequence[Path],
+    path: str | None,
+    tokens: int,
+    batch: int | None,
+    device: str | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    from sublayer.commands.inspect_splitting import known_flows, render_splitting, trained_layers
+    from sublayer.inspect.splitting_figure import draw_errors, draw_layers
+
+    if runs:
+        found = [trained_layers(run, path, tokens, batch, device) for run in runs]
+        result: dict[str, Any] = {"what": "splitting", "runs": found}
+    else:
+        result = known_flows()
+    if out is not None:
+        layers = dict(zip(_names(runs), (run["layers"] for run in result.get("runs", ())), strict=True))
+        _write(out, draw_layers(layers) if runs else draw_errors(result["local_errors"]))
+    emit({**result, "out": out}, as_json, render_splitting)
 
 
 def _check_different(runs: Sequence[Path]) -> None:
@@ -98,9 +136,15 @@ def _layers(
 def _draw(out: Path, runs: Sequence[Path], changes: "Sequence[Sequence[LayerChange]]") -> None:
     from sublayer.inspect.figure import draw_layers
 
+    _write(out, draw_layers(dict(zip(_names(runs), changes, strict=True))))
+
+
+def _names(runs: Sequence[Path]) -> list[str]:
     short = [run.resolve().name for run in runs]
-    names = short if len(set(short)) == len(short) else [str(run) for run in runs]
-    drawn = draw_layers(dict(zip(names, changes, strict=True)))
+    return short if len(set(short)) == len(short) else [str(run) for run in runs]
+
+
+def _write(out: Path, drawn: str) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("x", encoding="utf-8") as file:
         file.write(drawn)

@@ -17,6 +17,8 @@ SentenceRule = Literal["none", "lines", "prose", "spacy"]
 
 INTRINSIC = "albert-intrinsic"
 CORPORA = ("python", "enwik8", "text8", "lm1b", "wikipedia", "bookcorpus", "c4", INTRINSIC)
+PARALLEL_CORPORA = ("iwslt14", "wmt14")
+"""Corpora of translations, with published splits."""
 PUBLISHED_SPLITS = ("enwik8", "text8", "lm1b")
 """Corpora whose publishers, or the papers that use them, fix the split."""
 TOKENIZERS = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe", "word-bpe")
@@ -44,7 +46,8 @@ class DataConfig(Table):
         (
             "Named text: python (the prose of the running Python installation), enwik8, text8, lm1b, wikipedia, "
             "bookcorpus, c4; a list; or {name = weight}. Given together with path they are mixed. "
-            "albert-intrinsic is the passages of the files of SQuAD and RACE that path names."
+            "albert-intrinsic is the passages of the files of SQuAD and RACE that path names. Of translations: "
+            "iwslt14, wmt14."
         ),
     )
     documents: DocumentRule | None = field(
@@ -160,8 +163,9 @@ class DataConfig(Table):
     @classmethod
     def _corpora_are_known(cls, corpus: Sources | None) -> Sources | None:
         for name in source_names(corpus):
-            if name not in CORPORA:
-                raise ConfigError(f"data.corpus = {name!r} is not one of {', '.join(CORPORA)}{_nearest(name, CORPORA)}")
+            known = (*CORPORA, *PARALLEL_CORPORA)
+            if name not in known:
+                raise ConfigError(f"data.corpus = {name!r} is not one of {', '.join(known)}{_nearest(name, known)}")
         return corpus
 
     @field_validator("tokenizer")

@@ -6,7 +6,7 @@ from typing import Any
 
 from sublayer.config.block import Entry, parse_block
 from sublayer.config.catalog import declarations, extra
-from sublayer.config.data import HUB, INTRINSIC, PUBLISHED_SPLITS, TOKENIZERS, source_names
+from sublayer.config.data import HUB, INTRINSIC, PARALLEL_CORPORA, PUBLISHED_SPLITS, TOKENIZERS, source_names
 from sublayer.config.objective import CausalObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import entries, head_activation, is_factorised
@@ -92,6 +92,8 @@ def _head_follows_ffn(recipe: Recipe) -> bool:
 
 def _split_is_used(recipe: Recipe) -> bool:
     data = recipe.data
+    if data.corpus in PARALLEL_CORPORA:
+        return False
     return not ((data.valid_path or data.valid_source_path) and (data.test_path or data.test_source_path))
 
 
@@ -172,7 +174,6 @@ _TRANSLATIONS = (
 
 USES: dict[str, tuple[Use, ...]] = {
     **{f"data.{name}": (_PAIRS,) for name in _TRANSLATIONS},
-    "data.corpus": (_TEXT,),
     "data.sentences": (_TEXT,),
     "model.n_heads": (_ATTENTION,),
     "model.d_head": (_ATTENTION,),

@@ -1,5 +1,6 @@
 """Which models, objectives and texts go together."""
 
+from sublayer.config.data import PARALLEL_CORPORA, source_names
 from sublayer.config.objective import CausalObjective, MaskedObjective, TranslationObjective
 from sublayer.config.recipe import Recipe
 from sublayer.errors import ConfigError
@@ -26,6 +27,11 @@ def check_objective(recipe: Recipe) -> None:
             f"data.source_language = {recipe.data.source_language} makes the text pairs, which objective.kind = "
             f"{objective.kind} does not read: leave it out"
         )
+    for name in source_names(recipe.data.corpus):
+        if name in PARALLEL_CORPORA:
+            raise ConfigError(
+                f"data.corpus = {name} is translations, which objective.kind = {objective.kind} does not read"
+            )
     if isinstance(objective, MaskedObjective):
         _check_masked(objective, recipe)
     else:
@@ -37,6 +43,13 @@ def _check_translation(recipe: Recipe) -> None:
     for name in ("source_language", "target_language"):
         if getattr(data, name) is None:
             raise ConfigError(f"objective.kind = translation needs data.{name}: give its code, such as de")
+    if data.corpus is not None and data.corpus not in PARALLEL_CORPORA:
+        raise ConfigError(
+            f"data.corpus = {', '.join(source_names(data.corpus))} has no translations: give one of "
+            f"{', '.join(PARALLEL_CORPORA)}, or files of pairs"
+        )
+    if data.corpus is not None and (data.path or data.source_path or data.target_path):
+        raise ConfigError(f"data.corpus = {data.corpus} and a path both name pairs: leave one out")
     if recipe.train.compile:
         raise ConfigError(
             "train.compile = true would compile anew for every pair of lengths, which objective.kind = translation "

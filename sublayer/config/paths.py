@@ -3,8 +3,10 @@
 import os
 from pathlib import Path
 
-from sublayer.config.data import HUB, TOKENIZER_SUFFIXES, Sources
+from sublayer.config.data import HUB, TOKENIZER_SUFFIXES, DataConfig, Sources
 from sublayer.config.recipe import Recipe
+
+_PATHS = tuple(name for name in DataConfig.model_fields if name.endswith("_path"))
 
 
 def anchored(recipe: Recipe) -> Recipe:
@@ -13,8 +15,7 @@ def anchored(recipe: Recipe) -> Recipe:
     data = recipe.data.model_copy(
         update={
             "path": _sources(recipe.data.path),
-            "valid_path": _path(recipe.data.valid_path),
-            "test_path": _path(recipe.data.test_path),
+            **{name: _path(getattr(recipe.data, name)) for name in _PATHS},
             "tokenizer": _absolute(tokenizer) if tokenizer.endswith(TOKENIZER_SUFFIXES) else tokenizer,
         }
     )

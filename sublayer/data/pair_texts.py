@@ -14,6 +14,7 @@ from sublayer.data.hub import parse_hub
 from sublayer.data.pack import Found, Records, open_pack
 from sublayer.data.pair_filter import PairFilter
 from sublayer.data.parallel import Fields, Pair, hub_pairs, json_pairs, line_pairs, parquet_pairs, tab_pairs
+from sublayer.data.parallel_corpora import find_corpus
 from sublayer.data.sides import Side
 from sublayer.data.text import Text
 from sublayer.errors import ConfigError, DataError
@@ -36,6 +37,12 @@ class PairSource:
     name: str
     identity: tuple[Any, ...]
     read: Callable[[], Iterator[Pair]]
+    takes: Callable[[int], bool] = lambda number: True
+    """Whether a split has the pair of a number, from 1, of those that the filters leave."""
+    count: int | None = None
+    """How many pairs the split is known to have."""
+    is_filtered: bool = False
+    """Whether the filters of training are its own too, since it is a part of the same files."""
 
 
 def sides_of(data: DataConfig) -> tuple[Side, Side]:
@@ -53,6 +60,8 @@ def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | 
 
     Raises ConfigError where only one of two files is named, DataError where a file is not there.
     """
+    if isinstance(data.corpus, str):
+        return _of_corpus(data.corpus, data, cache, split)
     names = {
         "train": (data.source_path, data.target_path, data.path),
         "valid": (data.valid_source_path, data.valid_target_path, data.valid_path),
@@ -113,14 +122,26 @@ def read_split(data: DataConfig, split: SplitName, cache: Path | None = None) ->
 
 def _documents(source: PairSource, sides: tuple[Side, Side], limits: Limits | None) -> Iterator[Found]:
     kept = PairFilter(*(limits or (None, None)))
+    n_kept = n_taken = 0
     for line, left, right in source.read():
         words = sides[0].words(left), sides[1].words(right)
-        if limits is None or kept.keeps(*words):
+        if limits is not None and not kept.keeps(*words):
+            continue
+        n_kept += 1
+        if source.takes(n_kept):
+            n_taken += 1
             yield line, "\n".join((*map(" ".join, words), left, right)).encode()
-        else:
-            yield line, b""
     for reason, count in kept.dropped.most_common():
         sys.stderr.write(f"{source.name}: {count:,} pair(s) {reason} are left out\n")
+    if source.count not in (None, n_taken):
+        sys.stderr.write(f"{source.name}: {n_taken:,} pairs, where its papers have {source.count:,}\n")
+
+
+def _of_corpus(name: str, data: DataConfig, cache: Path, split: SplitName) -> PairSource:
+    assert data.source_language is not None and data.target_language is not None, "the text is pairs"
+    found = find_corpus(name, split, data.source_language, data.target_language, cache)
+    is_part = found.files.every is not None
+    return PairSource(f"{name} {split}", found.identity, found.read, found.files.takes, found.count, is_part)
 
 
 def _of_files(source: Path, target: Path, cache: Path) -> PairSource:

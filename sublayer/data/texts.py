@@ -109,7 +109,8 @@ def _find_pair_texts(config: DataConfig, cache: Path) -> Texts:
         source = find_pairs(config, cache, split)
         if source is not None:
             # What is scored is scored whole.
-            limits = (config.longest_words, config.words_ratio) if split == "train" else None
+            is_filtered = split == "train" or source.is_filtered
+            limits = (config.longest_words, config.words_ratio) if is_filtered else None
             found[split] = Source(source.name, pack_pairs(source, sides, cache, limits))
     if "train" not in found:
         raise ConfigError("there are no pairs to train on: give data.source_path and data.target_path, or data.path")

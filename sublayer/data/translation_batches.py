@@ -19,8 +19,9 @@ from sublayer.errors import DataError
 class TranslationBatch:
     """Sources, and targets as the decoder reads and predicts them.
 
-    A source is its tokens and the end. ``target`` begins with the end and has the target's tokens, ``labels`` are its
-    tokens and the end, -1 where there is none. Rows are padded behind; ``source_mask`` is None where no source is.
+    A source is its tokens and the end. ``target`` begins with what a decoder reads first and has the target's tokens,
+    ``labels`` are its tokens and the end, -1 where there is none. Rows are padded behind; ``source_mask`` is None where
+    no source is.
     """
 
     source: Int[Tensor, "B S"]
@@ -63,14 +64,18 @@ class TranslationBatches:
 
     In every epoch each pair is used once: they are sorted by their lengths, equal ones in an order of the epoch, filled
     into batches, and the batches shuffled. Pairs with a side of more than ``context`` tokens, its end included, are
-    left out and counted in ``n_left_out``. Raises DataError where no pair is left.
+    left out and counted in ``n_left_out``. ``starts_with_pad``: a decoder reads padding first, not the end. Raises
+    DataError where no pair is left.
     """
 
-    def __init__(self, split: Split, *, context: int, batch_tokens: int, seed: int) -> None:
+    def __init__(
+        self, split: Split, *, context: int, batch_tokens: int, seed: int, starts_with_pad: bool = False
+    ) -> None:
         assert split.sentence_starts is not None, "the text was stored as pairs"
         assert split.tokenizer.sep_id is not None and split.tokenizer.pad_id is not None, "the vocabulary was checked"
         self.split, self._seed, self._batch_tokens = split, seed, max(batch_tokens, context)
         self._end, self._pad = split.tokenizer.sep_id, split.tokenizer.pad_id
+        self._first = self._pad if starts_with_pad else self._end
         bounds = np.append(split.sentence_starts, len(split.ids))
         self._bounds = bounds
         lengths = np.diff(bounds).reshape(-1, 2) + 1  # [N, 2], ends included
@@ -114,7 +119,7 @@ class TranslationBatches:
             first, middle, last = self._bounds[2 * pair : 2 * pair + 3]
             source[row, : middle - first], source[row, middle - first] = self.split.ids[first:middle], self._end
             words, n_words = self.split.ids[middle:last], last - middle
-            target[row, 0], target[row, 1 : n_words + 1] = self._end, words
+            target[row, 0], target[row, 1 : n_words + 1] = self._first, words
             labels[row, :n_words], labels[row, n_words] = words, self._end
         mask = np.arange(n_source) < lengths[:, :1]
         return TranslationBatch(

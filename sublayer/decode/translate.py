@@ -82,7 +82,8 @@ def _translate_window(
         settings,
         end_id=tokenizer.sep_id,
         pad_id=tokenizer.pad_id,
-        sentences=min(sentences, len(order) or 1),
+        start_id=start_id,
+        sentences=at_a_time,
     )
     for place, hypotheses in results:
         found[order[place]] = Translation(hypotheses, len(encoded[order[place]]) + 1)

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sublayer.data.bilingual import BilingualTokenizer
+from sublayer.data.pair_texts import PairText
+from sublayer.data.vocabulary import Ids
 from sublayer.errors import ConfigError, DataError
 
 _HYPHEN = re.compile(r"(\S)-(?=\S)")
@@ -16,6 +19,24 @@ class Score:
 
     value: float
     signature: str
+
+
+def score_translations(
+    translations: Sequence[Ids], pairs: Sequence[PairText], tokenizer: BilingualTokenizer, *, lowercase: bool
+) -> dict[str, Score]:
+    """Score translations, ids without their end, against those of a text, by all that is reported.
+
+    bleu: of words after the rules of the target's language. sacrebleu and chrf: of text as it is written, both sides in
+    lower case where ``lowercase`` says that the model knows no other.
+    """
+    words = [" ".join(tokenizer.words(ids)) for ids in translations]
+    texts = [tokenizer.write(ids) for ids in translations]
+    references = [pair.target for pair in pairs]
+    return {
+        "bleu": tokenized_bleu(words, [pair.target_words for pair in pairs]),
+        "sacrebleu": sacre_bleu(texts, references, lowercase=lowercase),
+        "chrf": chrf(texts, references, lowercase=lowercase),
+    }
 
 
 def tokenized_bleu(words: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> Score:

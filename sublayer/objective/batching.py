@@ -39,7 +39,11 @@ def translation_batches(recipe: Recipe, split: Split) -> TranslationBatches:
     """Make batches of pairs of texts. Raises DataError where every pair is too long."""
     context = recipe.data.context
     return TranslationBatches(
-        split, context=context, batch_tokens=batch_sequences(recipe) * context, seed=recipe.train.seed
+        split,
+        context=context,
+        batch_tokens=batch_sequences(recipe) * context,
+        seed=recipe.train.seed,
+        starts_with_pad=recipe.model.decoder_start == "pad",
     )
 
 

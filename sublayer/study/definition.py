@@ -42,9 +42,13 @@ class Study:
 
 
 class ArmTable(Table):
-    """One of ``[[arms]]``: a name, what sets it apart, and the arm that it is compared with, if not the first."""
+    """One of ``[[arms]]``: a name, what sets it apart, and the arm that it is compared with, if not the first.
+
+    ``recipe`` is where it starts, if not from the scale's.
+    """
 
     name: str = Field(min_length=1)
+    recipe: str | None = None
     against: str | None = None
     set: dict[str, Any] = Field(default_factory=dict)
 
@@ -133,7 +137,8 @@ def _read_study(path: Path, overrides: Overrides, scale: Scale | None) -> Study:
         settings = flatten(table.set)
         for key in given.keys() & settings.keys():
             raise ConfigError(f"{key} is what the arms of {path.stem} differ in: leave out {key}={show(given[key])}")
-        arms.append(make_arm(table.name, base, settings))
+        own = file.scale[scale].model_copy(update={"recipe": table.recipe}) if table.recipe else None
+        arms.append(make_arm(table.name, _base(path, own, overrides) if own else base, settings))
     check_distinct(arms)
     return Study(
         path.stem,

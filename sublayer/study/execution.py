@@ -9,14 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.layers import LoadedRecipe, vary
-from sublayer.config.objective import MaskedObjective, ObjectiveConfig
+from sublayer.config.objective import MaskedObjective, ObjectiveConfig, TranslationObjective
 from sublayer.config.recipe import Recipe
+from sublayer.data.pair_texts import read_split
 from sublayer.data.prepare import Data
+from sublayer.decode.beam import BeamSettings
+from sublayer.decode.translate import translate_lines
 from sublayer.errors import TrainingError
+from sublayer.evaluate.bleu import score_translations
 from sublayer.evaluate.likelihood import score
 from sublayer.evaluate.masked import Scoring, encoder_scores
+from sublayer.evaluate.translation import translation_nats
 from sublayer.load import load
 from sublayer.model.encoder import Encoder
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.objective.batching import translation_batches
 from sublayer.run import train_run
 from sublayer.study.budget import ORIGIN, Settled
 from sublayer.study.folder import StudyFolder
@@ -122,6 +129,9 @@ def score_test(run: Path, data: Data, recipe: Recipe, *, device: str | None) -> 
         assert isinstance(model, Encoder), "masked objectives train encoders"
         scoring = Scoring(context, max(1, _BATCH_TOKENS // context))
         return encoder_scores(model, data.test, recipe.objective, scoring)
+    if isinstance(recipe.objective, TranslationObjective):
+        assert isinstance(model, EncoderDecoder), "translation trains encoder-decoders"
+        return _score_translator(model, data, recipe)
     likelihood = score(
         model,
         data.test,
@@ -131,6 +141,18 @@ def score_test(run: Path, data: Data, recipe: Recipe, *, device: str | None) -> 
         respect_boundaries=recipe.data.boundaries == "respect",
     )
     return {"loss": likelihood.loss, "bits_per_byte": likelihood.bits_per_byte, "tokens": likelihood.tokens}
+
+
+def _score_translator(model: EncoderDecoder, data: Data, recipe: Recipe) -> dict[str, Any]:
+    pairs = read_split(recipe.data, "test")
+    lines = (pair.source_words for pair in pairs)
+    found = list(translate_lines(model, lines, BeamSettings(), window=len(pairs), are_words=True))
+    scores = score_translations([each.ids for each in found], pairs, model.tokenizer, lowercase=recipe.data.lowercase)
+    return {
+        "loss": translation_nats(model, translation_batches(recipe, data.test)),
+        **{name: score.value for name, score in scores.items()},
+        "signature": {name: score.signature for name, score in scores.items()},
+    }
 
 
 def _run(

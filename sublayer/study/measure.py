@@ -9,7 +9,7 @@ import torch
 
 from sublayer.config.cores import cores
 from sublayer.config.length import batch_sequences, resolve_optimizer, resolve_train
-from sublayer.config.objective import MaskedObjective
+from sublayer.config.objective import MaskedObjective, TranslationObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.data.batches import Batches
@@ -22,7 +22,7 @@ from sublayer.objective.batching import make_batches
 from sublayer.objective.build import build_objective
 from sublayer.study.fitting import fits_memory
 from sublayer.study.plan import Sized, StepTime
-from sublayer.study.random_pairs import RandomPairs
+from sublayer.study.random_pairs import RandomPairs, RandomTranslations
 from sublayer.study.resources import Resources
 from sublayer.train.allocator import allocate_for
 from sublayer.train.distributed import World
@@ -104,7 +104,10 @@ def _smaller(recipe: Recipe) -> Iterator[Recipe]:
     n_layers = recipe.model.n_layers
     while n_layers > fewest:
         n_layers = max(fewest, n_layers // 2 // recipe.model.share_inner * recipe.model.share_inner)
-        recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"n_layers": n_layers})})
+        fewer = {"n_layers": n_layers}
+        if recipe.model.n_decoder_layers is not None:
+            fewer["n_decoder_layers"] = n_layers
+        recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update=fewer)})
         yield recipe
 
 
@@ -134,6 +137,8 @@ def _random_batches(recipe: Recipe, vocab_size: int) -> Batches:
     context, n_sequences = recipe.data.context, batch_sequences(recipe)
     if isinstance(recipe.objective, MaskedObjective):
         return RandomPairs(recipe.objective, vocab_size, context, n_sequences)
+    if isinstance(recipe.objective, TranslationObjective):
+        return RandomTranslations(vocab_size, context, n_sequences)
     ids = np.random.Generator(np.random.Philox(0)).integers(vocab_size, size=64 * (context + 1))
     starts = np.zeros(1, dtype=np.int64)
     split = Split("train", TokenStore(ids, starts, starts, len(ids), "", is_lossless=True), ByteTokenizer(), ("",))

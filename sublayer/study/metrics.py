@@ -21,6 +21,12 @@ METRICS: Mapping[str, tuple[Metric, ...]] = {
         _share("sop_accuracy", "SOP accuracy"),
         Metric("loss", "nats per hidden token", is_lower_better=True),
     ),
+    "translation": (
+        Metric("bleu", "BLEU of words", is_lower_better=False, unit="BLEU", decimals=2),
+        Metric("sacrebleu", "BLEU of text", is_lower_better=False, unit="BLEU", decimals=2),
+        Metric("chrf", "chrF", is_lower_better=False, unit="chrF", decimals=2),
+        Metric("loss", "nats per token", is_lower_better=True),
+    ),
 }
 """What is scored on the test split; the first decides where a study names no other."""
 PAIR_METRICS = ("nsp_accuracy", "sop_accuracy")

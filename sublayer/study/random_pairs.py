@@ -1,4 +1,4 @@
-"""Pairs of random texts, on which the step of an encoder takes what it takes on others."""
+"""Pairs of random texts, on which the step of an encoder or a translator takes what it takes on others."""
 
 from dataclasses import dataclass
 
@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sublayer.config.objective import ObjectiveConfig
 from sublayer.data.packed import PairBatch
+from sublayer.data.translation_batches import TranslationBatch
 from sublayer.model.cost import n_predicting
 
 
@@ -41,4 +42,24 @@ class RandomPairs:
 
     def n_tokens(self, step: int) -> int:
         """Count the tokens of a batch."""
+        return self.n_rows * self.context
+
+
+@dataclass(frozen=True)
+class RandomTranslations:
+    """Batches of ``n_rows`` random texts and translations, each as long as the context."""
+
+    vocab_size: int
+    context: int
+    n_rows: int
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> TranslationBatch:
+        """Draw the batch of an optimizer step, for one process alone."""
+        assert world == 1, "steps are measured in one process"
+        generator, shape = torch.Generator().manual_seed(step), (self.n_rows, self.context)
+        source, target, labels = (torch.randint(self.vocab_size, shape, generator=generator) for _ in range(3))
+        return TranslationBatch(source, None, target, labels, labels.numel())
+
+    def n_tokens(self, step: int) -> int:
+        """Count the target's tokens of a batch."""
         return self.n_rows * self.context

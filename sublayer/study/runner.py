@@ -14,7 +14,7 @@ from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError, TrainingError
 from sublayer.evaluate.masked import has_pairs
 from sublayer.run import measure_step
-from sublayer.session import Place, prepare_data, resolve
+from sublayer.session import Place, epoch_tokens, prepare_data, resolve
 from sublayer.study.budget import Measures, Settled, arm_model, arm_steps, settle
 from sublayer.study.collect import collect_arm, collect_failures, describe_environment
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Scale, Study, load_study
@@ -123,7 +123,7 @@ class _Measured:
 
         return Measures(
             vocab_size=lambda recipe: self.data(recipe).tokenizer.vocab_size,
-            train_tokens=lambda recipe: len(self.data(recipe).train.ids),
+            train_tokens=lambda recipe: epoch_tokens(recipe, self.data(recipe)),
             resolve=lambda recipe: resolve(recipe, self.data(recipe), place),
             step_s=step_s,
         )

@@ -1,0 +1,56 @@
+"""The plots of splitting errors: against the size of a step, and against the layer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sublayer.plot import file_svg, look
+
+_WIDTH, _HEIGHT, _ENTRY = 7.2, 3.0, 0.22  # inches of 72 units; an entry is a line of the legend
+_PANELS = (("exact", "exact flows"), ("Euler", "Euler steps"))
+
+
+def draw_errors(rows: Sequence[Mapping[str, Any]], equation: str = "linear") -> str:
+    """Draw the error of a single step against its size, one line a splitting, as an SVG file's text."""
+    found = [row for row in rows if row["equation"] == equation]
+    names = list(dict.fromkeys(row["splitting"] for row in found))
+
+    def draw(figure: Any) -> None:
+        for axes, (substeps, label) in zip(figure.subplots(1, 2, sharey=True), _PANELS, strict=True):
+            lines = []
+            for place, name in enumerate(names):
+                (row,) = (each for each in found if (each["splitting"], each["substeps"]) == (name, substeps))
+                drawn = look(place)
+                lines += axes.loglog(
+                    row["steps"], row["errors"], drawn.line, marker="o", markersize=3.0, color=drawn.placeholder
+                )
+            axes.set_xlabel(f"size of a step, {label}")
+            axes.grid(axis="y")
+        figure.axes[0].set_ylabel("error of a step")
+        figure.legend(lines, names, loc="outside upper left", frameon=False)
+
+    return file_svg(draw, (_WIDTH, _HEIGHT + _ENTRY * len(names)), "Error of a single step of each splitting")
+
+
+def draw_layers(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Draw both schemes' distance from the flow of each layer of each run, as an SVG file's text."""
+
+    def draw(figure: Any) -> None:
+        axes, lines, names = figure.subplots(), [], []
+        for name, layers in runs.items():
+            for quantity, label in (("lie", "Lie"), ("strang", "Strang")):
+                drawn = look(len(lines))
+                numbers, values = ([each[key] for each in layers] for key in ("layer", quantity))
+                lines += axes.plot(numbers, values, drawn.line, marker="o", markersize=3.0, color=drawn.placeholder)
+                names.append(f"{name}: {label}")
+        axes.set_xlabel("layer")
+        axes.set_ylabel("distance from the flow, share of the way")
+        axes.set_ylim(bottom=0.0)
+        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+        axes.grid(axis="y")
+        legend = figure.legend(lines, names, loc="outside upper left", frameon=False)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+
+    return file_svg(
+        draw, (_WIDTH, _HEIGHT + _ENTRY * 2 * len(runs)), "How far layers are from following their own flows"
+    )
