@@ -97,7 +97,6 @@ def _layers(run: Mapping[str, Any]) -> str:
         (str(each["layer"]), f"{each['lie']:.4f}", f"{each['strang']:.4f}", f"{each['own']:.4f}", f"{each['way']:.4g}")
         for each in run["layers"]
     ]
-    return (
-        f"{run['run']}: {run['tokens']:,} tokens; the distance between a step and what its flows lead to, as a share of "
-        f"the way\n{table(headings, rows, right=[0, 1, 2, 3, 4])}"
-    )
+    read = f"{run['run']}: {run['tokens']:,} tokens"
+    what = "the distance between a step and what its flows lead to, as a share of the way"
+    return f"{read}; {what}\n{table(headings, rows, right=[0, 1, 2, 3, 4])}"

@@ -83,7 +83,16 @@ def test_broken_records_are_named(tmp_path: Path, line: str, message: str) -> No
 def test_filters_count_what_they_drop() -> None:
     kept = PairFilter(longest=4, ratio=1.5)
     lengths = [(1, 1), (0, 3), (0, 0), (4, 3), (5, 5), (3, 2), (4, 2), (2, 4)]
-    assert [kept.keeps(["x"] * n, ["y"] * m) for n, m in lengths] == [True, False, False, True, False, True, False, False]
+    assert [kept.keeps(["x"] * n, ["y"] * m) for n, m in lengths] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
     assert dict(kept.dropped) == {
         "with an empty side": 2,
         "with more than 4 words": 1,

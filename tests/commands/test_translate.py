@@ -1,0 +1,143 @@
+"""``sublayer translate`` and what ``evaluate`` says of a translator."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sublayer.load import load
+from sublayer.run import train
+
+Sublayer = Callable[..., tuple[int, str, str]]
+
+WORDS = {"a": "ein", "cat": "Kater", "dog": "Hund", "sees": "sieht", "the": "der", "and": "und", "runs": "rennt"}
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("translator")
+    names = list(WORDS)
+    lines = [[names[(i * j + i // 7) % 7] for j in range(1, 2 + i % 6)] for i in range(240)]
+    (folder / "a.en").write_text("".join(" ".join(line) + "\n" for line in lines))
+    (folder / "a.de").write_text("".join(" ".join(WORDS[word] for word in line) + "\n" for line in lines))
+    settings = {
+        "data.source_path": str(folder / "a.en"),
+        "data.target_path": str(folder / "a.de"),
+        "data.moses": "none",
+        "data.lowercase": False,
+        "data.vocab_size": 60,
+        "data.context": 32,
+        "model.n_layers": 1,
+        "model.d_model": 32,
+        "model.d_ff": 32,
+        "model.dropout": 0.0,
+        "model.dropout_attention": 0.0,
+        "model.dropout_ffn": 0.0,
+        "optimizer.warmup_steps": 30,
+        "train.steps": 150,
+        "train.batch_tokens": 320,
+        "train.evaluate_steps": 50,
+        "train.keep_checkpoints": 3,
+        "train.precision": "float32",
+        "train.threads": 1,
+    }
+    train("multi30k-tiny", settings, out=folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    def give(text: bytes) -> None:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text), isatty=lambda: False))
+
+    return give
+
+
+def test_lines_are_translated_in_order(sublayer: Sublayer, translator: Path, given: Callable[[bytes], None]) -> None:
+    lines = ["the cat sees a dog", "", "a dog runs", "the dog and the cat", "cat"]
+    given("\n".join(lines).encode())
+    code, out, err = sublayer("translate", translator)
+    assert (code, err) == (0, "")
+    assert out.split("\n")[:-1][1] == "" and len(out.splitlines()) == 5
+    alone = []
+    for line in lines:
+        given(f"{line}\n".encode())
+        alone.append(sublayer("translate", translator, "--batch", 1)[1].removesuffix("\n"))
+    assert out.splitlines() == alone
+    given("\n".join(lines).encode())
+    assert sublayer("translate", translator, "--window", 2, "--batch", 2)[1] == out
+
+
+def test_several_translations_come_with_scores(
+    sublayer: Sublayer, translator: Path, given: Callable[[bytes], None]
+) -> None:
+    given(b"the cat\n\na dog\n")
+    code, out, _ = sublayer("translate", translator, "--n-best", 3, "--beam", 4)
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert code == 0 and [row[0] for row in rows] == ["1"] * 3 + ["3"] * 3
+    assert all(float(one[1]) >= float(other[1]) for one, other in ((rows[0], rows[1]), (rows[1], rows[2])))
+    given(b"the cat\n")
+    assert rows[0][2] == sublayer("translate", translator, "--beam", 4)[1].strip()
+
+
+def test_a_line_that_is_too_long_is_empty_and_said(
+    sublayer: Sublayer, translator: Path, given: Callable[[bytes], None]
+) -> None:
+    given(b"a cat\n" + b"a cat and " * 40 + b"\na dog\n")
+    code, out, err = sublayer("translate", translator)
+    lines = out.split("\n")
+    assert code == 0 and lines[1] == "" and lines[0] and lines[2]
+    assert "line 2: 121 tokens are more than the 32 that the model reads" in err
+    assert "1 of 3 lines were too long and are empty" in err
+
+
+def test_bytes_that_are_no_text_are_named(sublayer: Sublayer, translator: Path, given: Callable[[bytes], None]) -> None:
+    given(b"a cat\n\xff\n")
+    code, _, err = sublayer("translate", translator)
+    assert (code, err.strip()) == (
+        2,
+        "error: standard input, line 2: byte 0xff is not UTF-8: convert the text first",
+    )
+
+
+def test_a_run_is_scored_on_its_own_splits(sublayer: Sublayer, translator: Path) -> None:
+    code, out, err = sublayer("evaluate", translator, "--split", "test", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["bleu"] > 60 and found["sacrebleu"] > 60 and found["chrf"] > 60
+    assert found["signature"]["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:none|smooth:none|version:")
+    assert len(found["translations"]) == found["lines"]
+    assert sublayer("evaluate", translator, "--split", "test")[1].splitlines()[-1].startswith("chrF of text")
+
+
+def test_the_newest_checkpoints_are_averaged(sublayer: Sublayer, translator: Path) -> None:
+    parts = [load(path) for path in sorted((translator / "checkpoints").glob("step-*"))]
+    averaged = load(translator, average=len(parts))
+    for name, value in averaged.state_dict().items():
+        mean = sum(part.state_dict()[name].double() for part in parts) / len(parts)
+        assert (value - mean).abs().max() < 1e-6
+    code, _, err = sublayer("evaluate", translator, "--average", 9)
+    assert code == 2 and "of which 9 cannot be averaged" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--n-best", 3, "--beam", 2), "--n-best 3 is more than the 2 hypotheses of --beam"),
+        (("--longest-more", "nan"), "share * source + more"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    sublayer: Sublayer, translator: Path, words: tuple[object, ...], message: str
+) -> None:
+    code, _, err = sublayer("translate", translator, *words)
+    assert code == 2 and message in err
+
+
+def test_what_is_no_translator_is_refused(sublayer: Sublayer, trained: Path, translator: Path) -> None:
+    assert "translates nothing" in sublayer("translate", trained)[2]
+    assert "--beam and its companions are of translators" in sublayer("evaluate", trained, "--beam", 3)[2]
+    assert "a split of its own text" in sublayer("evaluate", translator, "--stride", 3)[2]

@@ -1,0 +1,71 @@
+"""Scores of translations equal the sacrebleu command's, and what is known by hand."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sublayer.errors import DataError
+from sublayer.evaluate.bleu import chrf, compound_split_bleu, sacre_bleu, tokenized_bleu
+
+REFERENCES = ["Der Hund läuft, schnell.", "Eine Katze schläft auf dem Sofa!", "Zwei Männer (in Hüten) reden.", ""]
+TEXTS = ["Der Hund rennt, schnell.", "Eine Katze schläft auf der Couch!", "zwei Männer in Hüten reden .", "Nichts"]
+
+
+def command(tmp_path: Path, *options: str) -> tuple[float, str]:
+    (tmp_path / "refs").write_text("\n".join(REFERENCES) + "\n")
+    (tmp_path / "hyps").write_text("\n".join(TEXTS) + "\n")
+    words = [
+        sys.executable,
+        "-m",
+        "sacrebleu",
+        str(tmp_path / "refs"),
+        "-i",
+        str(tmp_path / "hyps"),
+        "-w",
+        "8",
+        *options,
+    ]
+    done = subprocess.run([*words, "-f", "json"], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    return float(found["score"]), str(found["signature"])
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_scores_are_those_of_the_command(tmp_path: Path, lowercase: bool) -> None:
+    lower = ["-lc"] if lowercase else []
+    for score, options in (
+        (sacre_bleu(TEXTS, REFERENCES, lowercase=lowercase), ["-m", "bleu", "-tok", "13a"]),
+        (
+            tokenized_bleu(TEXTS, REFERENCES, lowercase=lowercase),
+            ["-m", "bleu", "-tok", "none", "-s", "none", "--force"],
+        ),
+    ):
+        value, signature = command(tmp_path, *options, *lower)
+        assert score.value == pytest.approx(value, abs=1e-6)
+        assert score.signature == signature
+    value, _ = command(tmp_path, "-m", "chrf", *(["--chrf-lowercase"] if lowercase else []))
+    assert chrf(TEXTS, REFERENCES, lowercase=lowercase).value == pytest.approx(value, abs=1e-6)
+
+
+def test_tokenized_bleu_by_hand() -> None:
+    # 5 of 6 words, 3 of 5 pairs, 1 of 4 triples and none of 3 fours, not smoothed: 0; without the last word's change:
+    assert tokenized_bleu(["a b c d e f"], ["a b c x e f"]).value == 0.0
+    # 6/6, 5/5, 4/4, 3/3, and a reference of 8 words: exp(1 - 8/6).
+    assert tokenized_bleu(["a b c d e f"], ["a b c d e f g h"]).value == pytest.approx(71.6531, abs=1e-3)
+    assert tokenized_bleu(["A b c d"], ["a b c d"], lowercase=True).value == pytest.approx(100.0)
+
+
+def test_splitting_compounds_inflates() -> None:
+    words, references = ["the well-known man of to-day ."], ["the well-known men of to-day ."]
+    assert compound_split_bleu(words, references).value > tokenized_bleu(words, references).value
+    assert compound_split_bleu(words, references).signature.endswith("|compounds:split")
+
+
+def test_unequal_numbers_are_refused_with_both() -> None:
+    with pytest.raises(DataError, match="2 translations cannot be scored against 1 references"):
+        sacre_bleu(["a", "b"], ["a"])
+    with pytest.raises(DataError, match="nothing to score"):
+        chrf([], [])
