@@ -3,8 +3,8 @@
     python benchmarks/translation_speed.py data.source_path=train.en data.target_path=train.de ... [--rounds 7]
 
 Settings are those of ``sublayer train multi30k-tiny``, validation and test files included. Both train on the same
-batches, label smoothing included, each in its best precision; both translate the test split with a beam of 5 and the same
-weights (those of ``--run``), each at its best batch. Everything in one process, by turns.
+batches, label smoothing included, each in its best precision; both translate the test split with a beam of 5 and the
+same weights (those of ``--run``), each at its best batch. Everything in one process, by turns.
 """
 
 import argparse

@@ -39,7 +39,7 @@ class Moses:
         self, language: str, *, normalizes: bool = False, divides_hyphens: bool = False, lowers: bool = False
     ) -> None:
         if find_spec("sacremoses") is None:
-            raise ConfigError("Moses' rules for text need sacremoses: pip install 'sublayer[spacy]'")
+            raise ConfigError("Moses' rules for text need sacremoses: pip install 'sublayer[translation]'")
         from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
         self._normalizer = MosesPunctNormalizer(lang=language) if normalizes else None

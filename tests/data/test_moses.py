@@ -116,7 +116,7 @@ def test_what_cannot_be_trained_is_refused(text, size, error, message):
 
 def test_without_sacremoses_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
-    with pytest.raises(ConfigError, match=r"rules for text need sacremoses: pip install 'sublayer\[spacy\]'"):
+    with pytest.raises(ConfigError, match=r"rules for text need sacremoses: pip install 'sublayer\[translation\]'"):
         train_tokenizer("moses-bpe", [b"a text"])
     loaded = MosesTokenizer.from_content(TRAINED.content())
     assert loaded.decode([6]) != b""

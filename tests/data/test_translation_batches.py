@@ -1,5 +1,7 @@
 """Batches of pairs: each pair once an epoch, none cut, within the tokens, and little padding."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -49,7 +51,7 @@ def rows(batch: TranslationBatch) -> list[tuple[tuple[int, ...], tuple[int, ...]
 
 def pairs_of(split: Split) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     starts = [*split.store.sentence_starts.tolist(), len(split.ids)]
-    texts = [tuple(split.ids[low:high].tolist()) for low, high in zip(starts[:-1], starts[1:], strict=True)]
+    texts = [tuple(split.ids[low:high].tolist()) for low, high in pairwise(starts)]
     return list(zip(texts[::2], texts[1::2], strict=True))
 
 
