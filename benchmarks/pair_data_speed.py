@@ -92,7 +92,7 @@ def _step(family: Family, size: str, split: Split, options: argparse.Namespace) 
     planning_s = _seconds(lambda: batches.batch(0), 1)  # of a whole pass
     counter = count(1)
     batch_s = _seconds(lambda: batches.batch(next(counter)), options.batches)
-    batch_s += (planning_s - batch_s) * batches.batch_sequences / batches.n_in_pass()
+    batch_s += (planning_s - batch_s) * batches.batch_sequences / batches.n_in_passes(1)
     batch_wall_s = statistics.median(_wall(lambda: batches.batch(next(counter))) for _ in range(options.batches))
     n_tokens = statistics.mean(batches.n_tokens(step) for step in range(1, 1 + options.batches))
     train = train_step(recipe)
