@@ -7,7 +7,7 @@ entities of XML (``&amp;``) are read as what they stand for.
 import html
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -109,7 +109,7 @@ def _segments(path: Path) -> Iterator[tuple[int, str]]:
             yield line, html.unescape(found[1]).replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
 
 
-def _numbered(readers: list[Callable[[], Iterator[Pair]]]) -> Iterator[Pair]:
+def _numbered(readers: Sequence[Callable[[], Iterator[Pair]]]) -> Iterator[Pair]:
     return chain.from_iterable(read() for read in readers)
 
 

@@ -67,7 +67,7 @@ def prepare(config: DataConfig, *, tokenizer: Tokenizer | None = None, cache: Pa
     if tokenizer is None:
         tokenizer = _tokenizer(config, texts, folder)
     splits = {name: _split(name, texts, tokenizer, folder) for name in SPLITS}
-    if config.sentences == "none":
+    if config.sentences == "none" and not config.is_parallel:
         splits["train"].check_context(config.context)
     checksums: dict[str, str] = {name: split.store.sha256 for name, split in splits.items()}
     return Data(tokenizer, **splits, checksums={**checksums, "tokenizer": tokenizer.fingerprint})

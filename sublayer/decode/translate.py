@@ -76,6 +76,7 @@ def _translate_window(
     order = [index for index in order if len(encoded[index]) and not found[index].is_too_long]
     done = len(encoded) - len(order)
     sources = (encoded[index] for index in order)
+    start_id = tokenizer.pad_id if model.config.decoder_start == "pad" else tokenizer.sep_id
     results = search(
         model,
         sources,
@@ -83,7 +84,7 @@ def _translate_window(
         end_id=tokenizer.sep_id,
         pad_id=tokenizer.pad_id,
         start_id=start_id,
-        sentences=at_a_time,
+        sentences=min(sentences, max(1, len(order))),
     )
     for place, hypotheses in results:
         found[order[place]] = Translation(hypotheses, len(encoded[order[place]]) + 1)

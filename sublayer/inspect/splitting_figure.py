@@ -35,7 +35,9 @@ def draw_layers(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """Draw both schemes' distance from the flow of each layer of each run, as an SVG file's text."""
 
     def draw(figure: Any) -> None:
-        axes, lines, names = figure.subplots(), [], []
+        axes = figure.subplots()
+        lines: list[Any] = []
+        names: list[str] = []
         for name, layers in runs.items():
             for quantity, label in (("lie", "Lie"), ("strang", "Strang")):
                 drawn = look(len(lines))

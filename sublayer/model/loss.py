@@ -85,7 +85,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             with torch.autocast(hidden.device.type, enabled=False):
                 column = matrix.sum(0, dtype=total.dtype)  # [E]
                 row = torch.where(is_counted, hidden, 0.0).sum(0, dtype=total.dtype)  # [E]
-                n_counted = is_counted.sum()
+                n_counted = is_counted.sum(dtype=total.dtype)
                 sum_of_logits = (row * column).sum() + (0.0 if bias is None else n_counted * bias.sum())
                 loss = smoothing.target * total + smoothing.each * (matrix.shape[0] * partition - sum_of_logits)
                 grad_hidden -= (smoothing.each * column).to(grad_hidden.dtype) * is_counted

@@ -154,7 +154,7 @@ def test_what_cannot_be_inspected_is_refused_in_a_line(sublayer: Sublayer, train
     (tmp_path / "taken.svg").write_text("kept")
     for words, message in (
         (("splits", trained), "'splits' is not"),
-        (("layers",), "Missing argument 'RUN"),
+        (("layers",), "inspect layers needs a run"),
         (("layers", tmp_path / "nothing"), "does not exist"),
         (("layers", trained, trained), f"{trained} is given twice: name each model once"),
         (("layers", trained, trained / "model"), "is given twice"),
@@ -174,3 +174,22 @@ def test_a_model_that_belongs_to_no_run_needs_a_text(sublayer: Sublayer, encoder
     assert "so it has no split of its own: give another text (--path)" in refusal(
         sublayer("inspect", "layers", encoder)
     )
+
+
+def test_splittings_are_measured_and_drawn(sublayer: Sublayer, trained: Path, tmp_path: Path) -> None:
+    code, out, err = sublayer("inspect", "splitting", "--out", tmp_path / "errors.svg", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    orders = {(row["equation"], row["substeps"], row["splitting"]): row["slopes"][-1] for row in found["local_errors"]}
+    assert orders["linear", "exact", "Lie (Transformer)"] == pytest.approx(2, abs=0.1)
+    assert orders["linear", "exact", "Strang (Macaron)"] == pytest.approx(3, abs=0.1)
+    assert orders["linear", "Euler", "Strang (Macaron)"] == pytest.approx(2, abs=0.1)
+    assert orders["linear, of operators that commute", "exact", "Lie (Transformer)"] is None
+    assert "Strang (Macaron)" in (tmp_path / "errors.svg").read_text()
+    code, out, err = sublayer(
+        "inspect", "splitting", trained, "--tokens", 64, "--out", tmp_path / "layers.svg", "--json"
+    )
+    assert code == 0, err
+    layers = json.loads(out)["runs"][0]["layers"]
+    assert all(0 < each["strang"] and each["own"] == pytest.approx(each["lie"]) for each in layers)
+    assert sublayer(*asked)[1].splitlines()[1].split() == ["layer", "Lie", "Strang", "as", "trained", "way"]

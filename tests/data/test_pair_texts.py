@@ -19,7 +19,10 @@ DE = ["Der Hut eines Mannes.", "Zwei Hunde rennen!", "leer", "kurz", "Ein Hut"]
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    for name, lines in (("train.en", EN * 8), ("train.de", DE * 8), ("test.en", EN), ("test.de", DE)):
+    train = [
+        [f"{line} {number}" if line else "" for number in range(8) for line in lines] for lines in (EN, DE)
+    ]  # equal pairs would all be in one split
+    for name, lines in (("train.en", train[0]), ("train.de", train[1]), ("test.en", EN), ("test.de", DE)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     return tmp_path
 
@@ -42,11 +45,15 @@ def prepared(files: Path, **fields: Any) -> Data:
     return prepare(config_of(files, **fields), cache=files / "cache")
 
 
-def sides(data: Data, split: str, pair: int) -> tuple[str, str]:
-    found = getattr(data, split)
-    starts = np.append(found.sentence_starts, len(found.ids))
-    source, target = (found.ids[starts[2 * pair + side] : starts[2 * pair + side + 1]] for side in (0, 1))
-    return " ".join(data.tokenizer.words(source)), data.tokenizer.write(target)
+def numbered(data: Data, pair: int) -> tuple[str, str]:
+    starts = np.append(data.train.sentence_starts, len(data.train.ids))
+    ids = [data.train.ids[starts[2 * pair + side] : starts[2 * pair + side + 1]] for side in (0, 1)]
+    return " ".join(data.tokenizer.words(ids[0])), data.tokenizer.write(ids[1])
+
+
+def sides(data: Data, pair: int) -> tuple[str, str]:
+    source, target = (text.rsplit(" ", 1)[0] for text in numbered(data, pair))
+    return source, target
 
 
 def test_a_pair_is_a_document_of_two_sentences(files: Path) -> None:
@@ -57,13 +64,14 @@ def test_a_pair_is_a_document_of_two_sentences(files: Path) -> None:
         assert len(split.sentence_starts) == 2 * len(split.document_starts)
     assert isinstance(data.tokenizer, BilingualTokenizer)
     known = {("A man 's hat .", DE[0]), ("Two dogs , running !", DE[1]), (EN[3], DE[3]), (EN[4], DE[4])}
-    assert {sides(data, "train", pair) for pair in range(n_pairs[0])} == known
+    assert {sides(data, pair) for pair in range(n_pairs[0])} == known
+    assert all(text.split()[-1].isdigit() for pair in range(n_pairs[0]) for text in numbered(data, pair))
 
 
 def test_training_is_filtered_and_what_is_scored_is_whole(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     held = {"test_source_path": str(files / "test.en"), "test_target_path": str(files / "test.de")}
     data = prepared(files, words_ratio=3.0, lowercase=True, **held)
-    assert {sides(data, "train", pair) for pair in range(3)} <= {
+    assert {sides(data, pair) for pair in range(3)} <= {
         ("a man 's hat .", DE[0].lower()),
         ("two dogs , running !", DE[1].lower()),
         ("a hat", "ein hut"),

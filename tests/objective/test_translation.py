@@ -48,7 +48,7 @@ def test_the_loss_and_its_gradient_are_the_published_ones(form: str, share: floa
     wanted = torch.autograd.grad(expected, list(objective.model.parameters()))
     totals = objective(batch)
     loss = sum(objective.weights[term] * total for term, total in totals.items())
-    assert float(loss) == pytest.approx(float(expected), rel=1e-10)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-10)
     found = torch.autograd.grad(loss, list(objective.model.parameters()))
     for one, other in zip(found, wanted, strict=True):
         assert torch.allclose(one, other, rtol=1e-8, atol=1e-10)
@@ -57,14 +57,15 @@ def test_the_loss_and_its_gradient_are_the_published_ones(form: str, share: floa
 @pytest.mark.parametrize("share", [0.0, 0.1])
 def test_what_is_reported_is_the_plain_loss(share: float) -> None:
     objective, batch = make_objective(label_smoothing=share), a_batch()
-    assert float(objective(batch)["nll"]) == pytest.approx(float(by_hand(objective, batch, 0.0, "uniform")), rel=1e-10)
+    expected = by_hand(objective, batch, 0.0, "uniform").item()
+    assert objective(batch)["nll"].item() == pytest.approx(expected, rel=1e-10)
 
 
 def test_parts_of_a_batch_add_up_to_it() -> None:
     objective, batch = make_objective(label_smoothing=0.1), a_batch()
     parts = [batch[start : start + 3] for start in range(0, len(batch), 3)]
     for term in ("smoothed", "nll"):
-        assert sum(float(objective(part)[term]) for part in parts) == pytest.approx(float(objective(batch)[term]))
+        assert sum(objective(part)[term].item() for part in parts) == pytest.approx(objective(batch)[term].item())
     assert sum(objective.counts(part)["nll"] for part in parts) == objective.counts(batch)["nll"] == batch.n_targets
 
 
