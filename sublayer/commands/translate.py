@@ -3,11 +3,11 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from sublayer.commands.base import DeviceOption, say
+from sublayer.commands.base import DeviceOption, JsonOption, emit, say
 from sublayer.commands.beam import (
     AverageOption,
     BeamOption,
@@ -44,11 +44,13 @@ def command(
         int, typer.Option("--window", min=1, help="Lines read before the first is printed, sorted by length.")
     ] = 2048,
     device: DeviceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Translate each line of standard input to a line of standard output, in order.
 
     An empty line stays one. A line that is longer than the model reads becomes an empty line, and is said on standard
-    error; nothing is cut. Ctrl-C ends after the last line that was printed, and says which.
+    error; nothing is cut. With --json one object holds all of it. Ctrl-C ends after the last line that was printed, and
+    says which.
     """
     settings = beam_settings(beam, rule, penalty, share, more)
     if n_best is not None and n_best > settings.beam:
@@ -63,7 +65,8 @@ def command(
     if not isinstance(model, EncoderDecoder):
         raise ConfigError(f"{run} is a {model.config.kind}, which translates nothing: name a translator's run")
     write = (lambda ids: " ".join(model.tokenizer.words(ids))) if words else model.tokenizer.write
-    n_printed = n_too_long = 0
+    n_done = n_too_long = 0
+    results: list[dict[str, Any]] = []
     lines = translate_lines(model, _lines(sys.stdin.buffer), settings, sentences=batch, window=window, are_words=words)
     try:
         for number, found in enumerate(lines, 1):
@@ -71,18 +74,24 @@ def command(
                 n_too_long += 1
                 longest = model.config.max_len
                 say(f"line {number}: {found.n_tokens:,} tokens are more than the {longest:,} that the model reads")
-            if n_best is None:
-                print(write(found.ids))
-            for each in found.hypotheses[: n_best or 0]:
-                print(f"{number}\t{each.score:.6f}\t{write(each.ids)}")
-            n_printed = number
+            texts = [{"text": write(each.ids), "score": each.score} for each in found.hypotheses[: n_best or 1]]
+            if as_json:
+                results.append({"line": number, "translations": texts})
+            elif n_best is None:
+                print(texts[0]["text"] if texts else "")
+            else:
+                for each in texts:
+                    print(f"{number}\t{each['score']:.6f}\t{each['text']}")
+            n_done = number
     except KeyboardInterrupt:
         sys.stdout.flush()
-        left = f"the input from line {n_printed + 1:,} on is left"
-        raise Interrupted(f"interrupted after {n_printed:,} lines: {left}") from None
+        left = f"the input from line {n_done + 1:,} on is left"
+        raise Interrupted(f"interrupted after {n_done:,} lines: {left}") from None
     sys.stdout.flush()
     if n_too_long:
-        say(f"{n_too_long:,} of {n_printed:,} lines were too long and are empty")
+        say(f"{n_too_long:,} of {n_done:,} lines were too long and are empty")
+    if as_json:
+        emit({"lines": n_done, "too_long": n_too_long, "translations": results}, as_json, str)
 
 
 def _lines(stream: BinaryIO) -> Iterator[str]:

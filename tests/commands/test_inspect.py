@@ -186,10 +186,9 @@ def test_splittings_are_measured_and_drawn(sublayer: Sublayer, trained: Path, tm
     assert orders["linear", "Euler", "Strang (Macaron)"] == pytest.approx(2, abs=0.1)
     assert orders["linear, of operators that commute", "exact", "Lie (Transformer)"] is None
     assert "Strang (Macaron)" in (tmp_path / "errors.svg").read_text()
-    code, out, err = sublayer(
-        "inspect", "splitting", trained, "--tokens", 64, "--out", tmp_path / "layers.svg", "--json"
-    )
+    asked = ("inspect", "splitting", trained, "--tokens", 64)
+    code, out, err = sublayer(*asked, "--out", tmp_path / "layers.svg", "--json")
     assert code == 0, err
     layers = json.loads(out)["runs"][0]["layers"]
-    assert all(0 < each["strang"] and each["own"] == pytest.approx(each["lie"]) for each in layers)
+    assert all(each["strang"] > 0 and each["own"] == pytest.approx(each["lie"]) for each in layers)
     assert sublayer(*asked)[1].splitlines()[1].split() == ["layer", "Lie", "Strang", "as", "trained", "way"]

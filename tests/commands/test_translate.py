@@ -83,6 +83,17 @@ def test_several_translations_come_with_scores(
     assert rows[0][2] == sublayer("translate", translator, "--beam", 4)[1].strip()
 
 
+def test_json_holds_what_is_printed(sublayer: Sublayer, translator: Path, given: Callable[[bytes], None]) -> None:
+    given(b"the cat\n\na dog\n")
+    code, out, _ = sublayer("translate", translator, "--json")
+    found = json.loads(out)
+    given(b"the cat\n\na dog\n")
+    printed = sublayer("translate", translator)[1].splitlines()
+    assert code == 0 and (found["lines"], found["too_long"]) == (3, 0)
+    texts = [each["translations"][0]["text"] if each["translations"] else "" for each in found["translations"]]
+    assert texts == printed
+
+
 def test_a_line_that_is_too_long_is_empty_and_said(
     sublayer: Sublayer, translator: Path, given: Callable[[bytes], None]
 ) -> None:

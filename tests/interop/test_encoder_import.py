@@ -171,7 +171,10 @@ def test_tied_tensors_that_differ_are_refused(save_encoder: SaveEncoder, name: s
         ({"hidden_dropout_prob": 1}, "hidden_dropout_prob = 1 is not a number"),
         ({"intermediate_size": 3}, r"has shape \[7, 6\], config.json says \[3, 6\]"),
         ({"num_hidden_layers": 9, "num_hidden_groups": 9}, r"the weights lack .* and \d+ other"),
-        ({"model_type": "roberta"}, "model_type = 'roberta'; only 'gpt2', 'bert', 'albert' can be imported"),
+        (
+            {"model_type": "roberta"},
+            "model_type = 'roberta'; only 'gpt2', 'bert', 'albert', 'm2m_100', 'marian' can be imported",
+        ),
         ({"tie_word_embeddings": False}, r"the weights lack .*predictions.decoder.weight"),
     ],
 )
