@@ -79,6 +79,14 @@ def command(
     share: ShareOption = None,
     more: MoreOption = None,
     average: AverageOption = None,
+    compounds: Annotated[
+        bool,
+        typer.Option(
+            "--compounds",
+            help="Also score a translator's words after every hyphen within a word was made one of its own (WMT14): "
+            "higher than BLEU otherwise is.",
+        ),
+    ] = False,
     batch: Annotated[
         int | None, typer.Option("--batch", min=1, help="Windows computed at a time; it changes speed and memory only.")
     ] = None,
@@ -104,11 +112,10 @@ def command(
         if (path, corpus, documents, stride, pairs) != (None,) * 5:
             raise ConfigError("a translator is scored on a split of its own text: leave out all but --split")
         settings = beam_settings(beam, rule, penalty, share, more)
-        emit(
-            evaluate_translator(run, model, recipe, split or "valid", settings, batch or 32), as_json, render_translator
-        )
+        scores = evaluate_translator(run, model, recipe, split or "valid", settings, batch or 32, compounds=compounds)
+        emit(scores, as_json, render_translator)
         return
-    if (beam, rule, penalty, share, more) != (None,) * 5:
+    if (beam, rule, penalty, share, more, compounds) != (None, None, None, None, None, False):
         raise ConfigError("--beam and its companions are of translators: leave them out")
     if isinstance(model, Encoder):
         if stride is not None:

@@ -17,6 +17,7 @@ _LABELS = {
     "bleu": "BLEU of words",
     "sacrebleu": "BLEU of text",
     "chrf": "chrF of text",
+    "bleu_compounds": "BLEU, compounds split",
 }
 
 
@@ -27,11 +28,13 @@ def evaluate_translator(
     split: Literal["valid", "test"],
     settings: "BeamSettings",
     sentences: int,
+    *,
+    compounds: bool,
 ) -> dict[str, Any]:
     """Translate a split of the run's own text, every pair of it, and score the translations."""
     from sublayer.data.pair_texts import read_split
     from sublayer.decode.translate import translate_lines
-    from sublayer.evaluate.bleu import score_translations
+    from sublayer.evaluate.bleu import compound_split_bleu, score_translations
 
     if recipe is None:
         raise ConfigError(f"{run} does not belong to a run, so it has no text of its own: use `sublayer translate`")
@@ -49,6 +52,9 @@ def evaluate_translator(
         )
     )
     scores = score_translations([each.ids for each in found], pairs, model.tokenizer, lowercase=recipe.data.lowercase)
+    if compounds:
+        words = [" ".join(model.tokenizer.words(each.ids)) for each in found]
+        scores["bleu_compounds"] = compound_split_bleu(words, [pair.target_words for pair in pairs])
     return {
         **{name: score.value for name, score in scores.items()},
         "signature": {name: score.signature for name, score in scores.items()},
@@ -65,11 +71,14 @@ def evaluate_translator(
 
 def render_translator(result: Mapping[str, Any]) -> str:
     """Lay the scores out."""
-    rows = [(label, f"{result[name]:.2f}", result["signature"][name]) for name, label in _LABELS.items()]
+    names = [name for name in _LABELS if name in result]
+    rows = [(_LABELS[name], f"{result[name]:.2f}", result["signature"][name]) for name in names]
     lines = [
         f"translated {result['lines']:,} lines of the {result['split']} split with a beam of {result['beam']}",
         table(["measure", "value", "signature"], rows, right=[1]),
     ]
+    if "bleu_compounds" in result:
+        lines.append("with compounds split BLEU is inflated: comparable only with what is scored in the same way")
     if result["too_long"]:
         lines.append(f"{result['too_long']:,} lines were longer than the model reads, and were scored as empty")
     return "\n".join(lines)

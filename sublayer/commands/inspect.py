@@ -120,6 +120,11 @@ def _layers(
     from sublayer.train.machine import choose_device
 
     model = load(run, device=choose_device(device))
+    if len(model.stacks) > 1:
+        raise ConfigError(
+            f"{run} is an {model.config.kind}, whose blocks read two texts: name a decoder or an encoder, or inspect "
+            "splitting"
+        )
     recipe = recipe_of(run)
     context = context_of(model, recipe)
     text = own_split(run, recipe, model, "valid") if path is None else other_text(run, model, path, None, "valid")

@@ -25,6 +25,11 @@ def start_from(model: Transformer, init: InitConfig) -> None:
     if init.layers is None:
         load_into(model.state_dict(), source.state_dict(), Path(init.run))
         return
+    if len(model.stacks) > 1:
+        raise ConfigError(
+            f"init.layers = {init.layers} takes the first blocks of a stack, and model.kind = {model.config.kind} has "
+            "two: leave it out, which takes all of the model"
+        )
     for name, blocks in ((f"the model of {init.run}", source.config.n_layers), ("the recipe", model.config.n_layers)):
         if init.layers > blocks:
             raise ConfigError(f"init.layers = {init.layers} is more than the {blocks} blocks of {name}")

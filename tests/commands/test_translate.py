@@ -122,6 +122,8 @@ def test_a_run_is_scored_on_its_own_splits(sublayer: Sublayer, translator: Path)
     assert found["signature"]["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:none|smooth:none|version:")
     assert len(found["translations"]) == found["lines"]
     assert sublayer("evaluate", translator, "--split", "test")[1].splitlines()[-1].startswith("chrF of text")
+    out = sublayer("evaluate", translator, "--split", "test", "--compounds")[1]
+    assert "BLEU, compounds split" in out and out.splitlines()[-1].startswith("with compounds split BLEU is inflated")
 
 
 def test_the_newest_checkpoints_are_averaged(sublayer: Sublayer, translator: Path) -> None:
@@ -149,6 +151,9 @@ def test_options_that_contradict_each_other_are_refused(
 
 
 def test_what_is_no_translator_is_refused(sublayer: Sublayer, trained: Path, translator: Path) -> None:
+    assert "whose blocks read two texts" in sublayer("inspect", "layers", translator)[2]
+    layers = json.loads(sublayer("inspect", "splitting", translator, "--json")[1])["runs"][0]["layers"]
+    assert [each["layer"] for each in layers] == [1]
     assert "translates nothing" in sublayer("translate", trained)[2]
     assert "--beam and its companions are of translators" in sublayer("evaluate", trained, "--beam", 3)[2]
     assert "a split of its own text" in sublayer("evaluate", translator, "--stride", 3)[2]

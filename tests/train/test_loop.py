@@ -2,9 +2,15 @@ import json
 
 import pytest
 
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import resolve_model
+from sublayer.config.train import InitConfig
 from sublayer.errors import ConfigError, TrainingError
 from sublayer.load import load
+from sublayer.model.build import build
+from sublayer.model.saved import save_model
 from sublayer.train.metrics import METRICS, read_metrics
+from sublayer.train.start import start_from
 from tests.train.conftest import MASKED, Notes
 
 
@@ -143,3 +149,12 @@ def test_what_the_text_does_not_fill_is_said_before_training(run, tmp_path):
     assert notes.texts[0].startswith("data.vocab_size = 5000, of which the training text fills ")
     left_out = [text.split() for text in notes.texts[1:]]
     assert sum(int(words[5]) for words in left_out) == 10
+
+
+def test_the_first_blocks_of_two_stacks_are_not_taken(tmp_path):
+    config = ModelConfig(kind="encoder-decoder", n_layers=2, d_model=16, n_heads=2)
+    model = build(resolve_model(config, vocab_size=9, context=8), seed=0)
+    save_model(tmp_path / "model", model, {})
+    with pytest.raises(ConfigError, match="init.layers = 1 takes the first blocks of a stack, .* has two"):
+        start_from(model, InitConfig(run=str(tmp_path / "model"), layers=1))
+    start_from(model, InitConfig(run=str(tmp_path / "model")))
