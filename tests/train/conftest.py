@@ -61,6 +61,18 @@ MASKED = {
 """Laid over the tiny recipe, an encoder that is pre-trained on pairs of sentences."""
 
 
+TRANSLATION = {
+    "model.kind": "encoder-decoder",
+    "objective.kind": "translation",
+    "objective.label_smoothing": 0.1,
+    "data.source_language": "en",
+    "data.target_language": "de",
+    "data.tokenizer": "word-bpe",
+    "data.vocab_size": 120,
+}
+"""Laid over the tiny recipe, a translator of pairs."""
+
+
 class Notes(SilentProgress):
     """Keeps what is said."""
 
@@ -79,6 +91,15 @@ def text_path(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="session")
+def pairs_path(tmp_path_factory):
+    rng = np.random.default_rng(8)
+    lines = [rng.choice(WORDS, rng.integers(1, 9)).tolist() for _ in range(400)]
+    path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
+    path.write_text("".join(f"{' '.join(words)}\t{' '.join(reversed(words))}\n" for words in lines))
+    return path
+
+
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory):
     patch = pytest.MonkeyPatch()
@@ -88,12 +109,12 @@ def own_cache(tmp_path_factory):
 
 
 @pytest.fixture
-def tiny(text_path, stories_path):
+def tiny(text_path, stories_path, pairs_path):
     """A loader of the tiny recipe: `tiny({"optimizer.kind": "sgd"})`; what is masked reads stories."""
+    paths = {"masked": stories_path, "translation": pairs_path}
 
     def load(settings=None):
-        is_masked = (settings or {}).get("objective.kind") == "masked"
-        path = stories_path if is_masked else text_path
+        path = paths.get((settings or {}).get("objective.kind"), text_path)
         return vary(load_recipe("gpt", {**TINY, "data.path": str(path)}), settings or {})
 
     return load

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from sublayer.train.checkpoint import saved_steps
 from sublayer.train.metrics import METRICS, read_metrics
-from tests.train.conftest import MASKED, TINY
+from tests.train.conftest import MASKED, TINY, TRANSLATION
 
 pytestmark = pytest.mark.slow
 
@@ -62,12 +62,12 @@ UNJUDGED = {**MASKED, "objective.sentence": "none", "optimizer.kind": "lamb", "o
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, AUXILIARY, {**AUXILIARY, "train.recompute": "blocks"}, LAMB, MASKED, UNJUDGED],
-    ids=["plain", "auxiliary", "recomputed", "lamb", "masked", "unjudged"],
+    [{}, AUXILIARY, {**AUXILIARY, "train.recompute": "blocks"}, LAMB, MASKED, UNJUDGED, TRANSLATION],
+    ids=["plain", "auxiliary", "recomputed", "lamb", "masked", "unjudged", "translation"],
 )
-def test_two_processes_give_the_losses_and_weights_of_one(run, tmp_path, text_path, stories_path, settings):
+def test_two_processes_give_the_losses_and_weights_of_one(run, tmp_path, text_path, stories_path, pairs_path, settings):
     run("one", {"model.dropout": 0.0, **settings})
-    path = stories_path if settings.get("objective.kind") == "masked" else text_path
+    path = {"masked": stories_path, "translation": pairs_path}.get(settings.get("objective.kind"), text_path)
     result = subprocess.run(command(tmp_path / "two", path, settings), capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("trained 24 steps") == 1

@@ -10,7 +10,7 @@ from sublayer.errors import ConfigError, Interrupted
 from sublayer.run import train_run
 from sublayer.train.metrics import METRICS, read_metrics
 from sublayer.train.progress import SilentProgress
-from tests.train.conftest import MASKED, Notes
+from tests.train.conftest import MASKED, TRANSLATION, Notes
 
 VARIANTS = {
     "adamw": {},
@@ -44,6 +44,7 @@ VARIANTS = {
         "objective.static_copies": 2,
         "optimizer.kind": "lamb",
     },
+    "translation": {**TRANSLATION, "optimizer.kind": "adam"},
 }
 
 

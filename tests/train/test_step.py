@@ -7,7 +7,7 @@ from sublayer.model.roles import parameter_roles
 from sublayer.session import Place, assemble, prepare_data, resolve
 from sublayer.train.distributed import World
 from sublayer.train.machine import choose_device
-from tests.train.conftest import MASKED
+from tests.train.conftest import MASKED, TRANSLATION
 
 ALONE = Place(torch.device("cpu"), World(rank=0, size=1))
 
@@ -43,6 +43,21 @@ def test_accumulated_gradients_equal_the_large_batchs(session, tmp_path, micro, 
     try:
         whole_loss, whole = gradients(session({**settings, "train.micro_batch_sequences": 6}))
         loss, parts = gradients(session({**settings, "train.micro_batch_sequences": micro}))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert loss.item() == pytest.approx(whole_loss.item(), rel=1e-6)
+    for name, gradient in whole.items():
+        torch.testing.assert_close(parts[name], gradient, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("recompute", ["none", "blocks"])
+def test_accumulated_translations_equal_the_large_batch(session, recompute):
+    settings = {**TRANSLATION, "model.dropout": 0.0, "train.recompute": recompute}
+    torch.set_default_dtype(torch.float64)
+    try:
+        (whole_loss, whole), (loss, parts) = (
+            gradients(session({**settings, "train.micro_batch_sequences": micro}), step=3) for micro in (6, 1)
+        )
     finally:
         torch.set_default_dtype(torch.float32)
     assert loss.item() == pytest.approx(whole_loss.item(), rel=1e-6)
