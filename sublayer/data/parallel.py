@@ -1,6 +1,5 @@
 """Pairs of a text and its translation: two files line by line, or records that hold both."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -10,7 +9,7 @@ from typing import Any
 
 from sublayer.data.hub import HubSet
 from sublayer.data.lines import decoded, read_lines
-from sublayer.data.records import extra_module, shown_fields
+from sublayer.data.records import extra_module, json_objects, shown_fields
 from sublayer.errors import DataError
 
 Pair = tuple[int, str, str]
@@ -61,15 +60,7 @@ def json_pairs(path: Path, fields: Fields) -> Iterator[Pair]:
 
     Blank lines are none. Raises DataError with file and line where a line is broken or has not both texts.
     """
-    for line, data in read_lines(path):
-        text = _line(path, line, data)
-        if not text.strip():
-            continue
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", str(error))
-            raise DataError(f"{path}, line {line}: not JSON ({reason}); one JSON object a line is read") from error
+    for line, found in json_objects(path):
         yield line, *_texts(found, fields, f"{path}, line {line}")
 
 
@@ -94,9 +85,7 @@ def hub_pairs(found: HubSet, fields: Fields) -> Iterator[Pair]:
         yield row, *_texts(values, fields, f"{found}, row {row}")
 
 
-def _texts(found: Any, fields: Fields, where: str) -> tuple[str, str]:
-    if not isinstance(found, dict):
-        raise DataError(f"{where}: not an object with a text and its translation")
+def _texts(found: dict[str, Any], fields: Fields, where: str) -> tuple[str, str]:
     inner = found.get(_TRANSLATION)
     if isinstance(inner, dict) and not {fields.source, fields.target} <= found.keys():
         found = inner

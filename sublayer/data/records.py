@@ -27,10 +27,16 @@ def json_lines(path: Path, field: str) -> Iterator[Found]:
 
     Raises DataError with file and line where a line is broken or has no such text.
     """
+    for line, found in json_objects(path):
+        yield line, _encoded(_field(found, field, path, line), path, line)
+
+
+def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read one JSON object a line; blank lines are none. Raises DataError with file and line where one is broken."""
     for line, data in read_lines(path):
         text = decoded(path, line, data.removeprefix(b"\xef\xbb\xbf") if line == 1 else data)
         if text.strip():
-            yield line, _encoded(_field(_object(text, path, line), field, path, line), path, line)
+            yield line, _object(text, path, line)
 
 
 def parquet_rows(path: Path, field: str) -> Iterator[Found]:

@@ -74,13 +74,7 @@ def write_store(
         writer = _Writer(file, tokenizer, dtype, None if sentences == "none" else array("q"))
         for pieces in sources:
             first = len(writer.document_starts)
-            if sentences == "pair":
-                writer.add_pairs(pieces)
-            for piece in () if sentences == "pair" else pieces:
-                if sentences == "none":
-                    writer.add(piece)
-                else:
-                    writer.add_sentences(piece, sentences)
+            writer.add_all(pieces, sentences)
             if len(writer.document_starts) == first:
                 raise DataError(f"{pieces[0].document.name} has no sentence, nor has what follows it: give other text")
             writer.source_starts.append(writer.document_starts[first])
@@ -145,6 +139,16 @@ class _Writer:
 
     def __post_init__(self) -> None:
         self.sha256 = hashlib.sha256()
+
+    def add_all(self, pieces: Sequence[Piece], unit: TextUnit) -> None:
+        if unit == "pair":
+            self.add_pairs(pieces)
+            return
+        for piece in pieces:
+            if unit == "none":
+                self.add(piece)
+            else:
+                self.add_sentences(piece, unit)
 
     def add(self, piece: Piece) -> None:
         if self.document_starts and self.tokenizer.end_id is not None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sublayer.errors import ConfigError
 from sublayer.inspect.sample import Sample
+from sublayer.inspect.splitting import integrate
 from sublayer.model.block import Sublayer
 from sublayer.model.context import Context
 from sublayer.model.encoder_decoder import EncoderDecoder
@@ -93,7 +94,7 @@ def _distances(body: Body, layer: int, x: Tensor, own: Tensor, context: Context,
     def both(y: Tensor) -> Tensor:
         return attention(y) + network(y)
 
-    reference = _integrate(both, x)
+    reference = integrate(both, x, 1.0, n_steps=_REFERENCE_STEPS)
     lie = x + attention(x)
     lie = lie + network(lie)
     strang = x + network(x) / 2
@@ -118,14 +119,3 @@ def _fields(block: list[Sublayer], context: Context) -> tuple[Field, Field]:
         return field
 
     return field_of(attentions), field_of(networks)
-
-
-def _integrate(field: Field, x: Tensor) -> Tensor:
-    h = 1.0 / _REFERENCE_STEPS
-    for _ in range(_REFERENCE_STEPS):
-        one = field(x)
-        two = field(x + h / 2 * one)
-        three = field(x + h / 2 * two)
-        four = field(x + h * three)
-        x = x + h / 6 * (one + 2 * two + 2 * three + four)
-    return x

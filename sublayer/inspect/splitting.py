@@ -7,11 +7,12 @@ Lu et al. 2019 (1906.02762), sec. 3 (its theorem is of exact flows: Bobylev and 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import expm
+from torch import Tensor
 
 Array = NDArray[np.float64]
 Field = Callable[[Array], Array]
@@ -105,7 +106,10 @@ def nonlinear_problem(*, seed: int = 0, size: int = 6) -> Problem:
     )
 
 
-def integrate(field: Field, x: Array, t: float, n_steps: int = 64) -> Array:
+State = TypeVar("State", Array, Tensor)
+
+
+def integrate(field: Callable[[State], State], x: State, t: float, n_steps: int = 64) -> State:
     """Follow a field for a time t by the classical Runge-Kutta method of fourth order."""
     h = t / n_steps
     for _ in range(n_steps):

@@ -70,7 +70,7 @@ def test_records_hold_pairs(tmp_path: Path, nested: bool) -> None:
     [
         ('{"en": "a"}', r"line 1: no field 'de': set data.target_field to en"),
         ('{"en": 3, "de": "b"}', "line 1: field 'en' is int, not text"),
-        ("[1]", "line 1: not an object with a text and its translation"),
+        ("[1]", "line 1: not a JSON object"),
         ("{", "line 1: not JSON"),
         ('{"translation": {"en": "a", "fr": "b"}}', r"no field 'de': set data.target_field to en, fr"),
     ],
