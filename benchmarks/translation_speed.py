@@ -79,7 +79,7 @@ def main() -> None:
     result = {
         "conditions": describe_conditions("cpu"),
         "rounds": options.rounds,
-        "padding_share": _padding(resolve(recipe, data, _place(), steps=1000), data),
+        "padding_share": _padding(resolve(recipe, data, _place(), steps=10_000), data),
         "training": [_described(each) for each in training],
         "translating": [_described(each) for each in translating],
         "equal_translations": agreement,
@@ -97,7 +97,7 @@ def _trainers(recipe: Recipe, data: Data) -> list[Contestant]:
     found = []
     for precision in ("float32", "bfloat16"):
         train = recipe.train.model_copy(update={"precision": precision})
-        resolved = resolve(recipe.model_copy(update={"train": train}), data, _place(), steps=1000)
+        resolved = resolve(recipe.model_copy(update={"train": train}), data, _place(), steps=10_000)
         session = assemble(resolved, data, _place())
         batches = session.train_step.batches
         found.append(Contestant("sublayer", precision, _ours(session.train_step, batches)))

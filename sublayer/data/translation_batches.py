@@ -62,10 +62,10 @@ class TranslationBatch:
 class TranslationBatches:
     """Batches of at most ``batch_tokens`` tokens on either side, padding and ends included; a pair is never cut.
 
-    In every epoch each pair is used once: they are sorted by their lengths, equal ones in an order of the epoch, filled
-    into batches, and the batches shuffled. Pairs with a side of more than ``context`` tokens, its end included, are
-    left out and counted in ``n_left_out``. ``starts_with_pad``: a decoder reads padding first, not the end. Raises
-    DataError where no pair is left.
+    In every epoch each pair is used once: they are sorted by their longer side and then by how much longer it is, equal
+    ones in an order of the epoch, filled into batches, and the batches shuffled. Pairs with a side of more than
+    ``context`` tokens, its end included, are left out and counted in ``n_left_out``. ``starts_with_pad``: a decoder
+    reads padding first, not the end. Raises DataError where no pair is left.
     """
 
     def __init__(
@@ -151,8 +151,10 @@ class TranslationBatches:
             # Remembered for speed alone, the last two.
             self._plans = {known: plan for known, plan in self._plans.items() if known == epoch - 1}
             ties = roots(self._seed, Purpose.PAIR_ORDER, epoch, self.n_pairs)
-            order = np.lexsort((ties, self._lengths[:, 1], self._lengths[:, 0]))
-            batches = fill(self._lengths[order].max(1), self._batch_tokens)
+            longer, difference = self._lengths.max(1), self._lengths[:, 0] - self._lengths[:, 1]
+            # Back and forth, so that pairs which meet where the longer side grows have about the same other side.
+            order = np.lexsort((ties, np.where(longer % 2 == 0, difference, -difference), longer))
+            batches = fill(longer[order], self._batch_tokens)
             places = np.argsort(roots(self._seed, Purpose.BATCH_ORDER, epoch, len(batches)), kind="stable")
             self._plans[epoch] = [order[slice(*batches[place])] for place in places]
         return self._plans[epoch]
