@@ -1,13 +1,12 @@
 """``sublayer evaluate``: how well a model predicts a text, and an encoder judges pairs of texts."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sublayer.commands.base import DeviceOption, JsonOption, emit, table
+from sublayer.commands.base import DeviceOption, JsonOption, emit
 from sublayer.commands.beam import (
     AverageOption,
     BeamOption,
@@ -17,29 +16,19 @@ from sublayer.commands.beam import (
     ShareOption,
     beam_settings,
 )
+from sublayer.commands.evaluate_decoder import choose_windows, evaluate_decoder, render_decoder
 from sublayer.commands.evaluate_encoder import DEFAULT_PAIRS, Amount, evaluate_encoder, render_encoder
-from sublayer.commands.evaluate_translation import evaluate_translator, render_translator
-from sublayer.commands.reading import (
-    TokenProgress,
-    batch_sequences,
-    context_of,
-    other_text,
-    own_split,
-    recipe_of,
-)
+from sublayer.commands.evaluate_translation import Search, evaluate_translator, render_translator
+from sublayer.commands.reading import other_text, own_split, recipe_of
 from sublayer.config.data import INTRINSIC, DataConfig, DocumentRule, SentenceRule
 from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe
     from sublayer.data.split import Split
-    from sublayer.evaluate.likelihood import Likelihood
     from sublayer.model.transformer import Transformer
 
 EXAMPLE = "sublayer evaluate runs/gpt --split test --stride 64"
-
-_RATIOS = ("loss", "bits_per_byte", "bits_per_character", "perplexity", "word_perplexity")
-_COUNTS = ("tokens", "bytes", "characters", "words")
 
 
 def command(
@@ -87,6 +76,13 @@ def command(
             "higher than BLEU otherwise is.",
         ),
     ] = False,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            help="Another translator, or a file with a translation of each line: is the difference more than chance?",
+        ),
+    ] = None,
     batch: Annotated[
         int | None, typer.Option("--batch", min=1, help="Windows computed at a time; it changes speed and memory only.")
     ] = None,
@@ -99,23 +95,24 @@ def command(
     (sop), whichever it was trained on. A translator translates, and is scored against the text's own translations. The
     arithmetic is that of the saved weights, float32, whatever the precision of training was.
     """
-    from sublayer.load import check_device, load
+    from sublayer.load import load
     from sublayer.model.encoder import Encoder
     from sublayer.model.encoder_decoder import EncoderDecoder
     from sublayer.train.machine import choose_device
 
+    chosen = choose_device(device)
     asked = _Text(run, split, path, corpus, documents)
     asked.check()
-    model = load(run, device=choose_device(None) if device is None else check_device(device), average=average)
+    model = load(run, device=chosen, average=average)
     recipe = recipe_of(run)
     if isinstance(model, EncoderDecoder):
         if (path, corpus, documents, stride, pairs) != (None,) * 5:
             raise ConfigError("a translator is scored on a split of its own text: leave out all but --split")
-        settings = beam_settings(beam, rule, penalty, share, more)
-        scores = evaluate_translator(run, model, recipe, split or "valid", settings, batch or 32, compounds=compounds)
+        search = Search(beam_settings(beam, rule, penalty, share, more), batch or 32, average, chosen)
+        scores = evaluate_translator(run, model, recipe, split or "valid", search, compounds=compounds, against=against)
         emit(scores, as_json, render_translator)
         return
-    if (beam, rule, penalty, share, more, compounds) != (None, None, None, None, None, False):
+    if (beam, rule, penalty, share, more, against, compounds) != (None,) * 6 + (False,):
         raise ConfigError("--beam and its companions are of translators: leave them out")
     if isinstance(model, Encoder):
         if stride is not None:
@@ -126,7 +123,10 @@ def command(
         return
     if pairs is not None:
         raise ConfigError("--pairs is of encoders, which judge pairs of texts: leave it out for a decoder")
-    emit(_evaluate_decoder(model, recipe, asked, stride, batch), as_json, _render)
+    windows = choose_windows(model, recipe, stride, batch)
+    text = asked.read(model, recipe, "none")
+    scores = {**evaluate_decoder(model, recipe, text, windows), **_source(text, path), "run": str(run)}
+    emit(scores, as_json, render_decoder)
 
 
 def _sentences(recipe: "Recipe | None", corpus: str | None) -> SentenceRule:
@@ -172,63 +172,5 @@ class _Text:
         )
 
 
-def _evaluate_decoder(
-    model: "Transformer", recipe: "Recipe | None", asked: _Text, stride: int | None, batch: int | None
-) -> dict[str, Any]:
-    from sublayer.evaluate.likelihood import check_stride
-
-    context = context_of(model, recipe)
-    stride = max(1, context // 2) if stride is None else stride
-    check_stride(stride, context)
-    text = asked.read(model, recipe, "none")
-    respects = recipe is not None and recipe.data.boundaries == "respect"
-    likelihood = _score(model, text, context=context, stride=stride, batch=batch, respects=respects)
-    where = {"context": context, "stride": stride, "is_lossless": text.store.is_lossless, "run": str(asked.run)}
-    return {**_figures(likelihood), **_source(text, asked.path), **where}
-
-
 def _source(text: "Split", path: str | None) -> dict[str, Any]:
     return {"split": None if path else text.name, "sources": list(text.sources), "sha256": text.store.sha256}
-
-
-def _score(
-    model: "Transformer", text: "Split", *, context: int, stride: int, batch: int | None, respects: bool
-) -> "Likelihood":
-    from sublayer.evaluate.likelihood import score
-
-    return score(
-        model,
-        text,
-        context=context,
-        stride=stride,
-        batch_sequences=batch or batch_sequences(model, context),
-        respect_boundaries=respects,
-        progress=TokenProgress("scored"),
-    )
-
-
-def _figures(likelihood: "Likelihood") -> dict[str, Any]:
-    return {name: getattr(likelihood, name) for name in (*_RATIOS, *_COUNTS)}
-
-
-def _render(result: Mapping[str, Any]) -> str:
-    what = "" if result["split"] is None else f"the {result['split']} split of "
-    rows = [
-        ("loss", f"{result['loss']:.4f}", "nats per token"),
-        ("bits per byte", f"{result['bits_per_byte']:.4f}", _counted(result["bytes"], "byte")),
-        ("bits per character", f"{result['bits_per_character']:.4f}", _counted(result["characters"], "character")),
-        ("perplexity", f"{result['perplexity']:.2f}", "per token"),
-        ("word perplexity", f"{result['word_perplexity']:.4g}", _counted(result["words"], "word")),
-    ]
-    lines = [
-        f"scored {result['tokens']:,} tokens of {what}{', '.join(result['sources'])}",
-        f"in windows of {result['context']} tokens, stride {result['stride']}",
-        table(["measure", "value", "of"], rows, right=[1]),
-    ]
-    if not result["is_lossless"]:
-        lines.append("the tokenizer is lossy: unknown text was scored as unknown, so that these are not comparable")
-    return "\n".join(lines)
-
-
-def _counted(count: int, unit: str) -> str:
-    return f"{count:,} {unit}" if count == 1 else f"{count:,} {unit}s"

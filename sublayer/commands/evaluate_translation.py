@@ -1,16 +1,21 @@
 """What ``sublayer evaluate`` does with a translator: translate a text, and score that against its translations."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sublayer.commands.base import table
-from sublayer.commands.reading import TokenProgress
+from sublayer.commands.reading import TokenProgress, own_split
 from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
+    import torch
+
     from sublayer.config.recipe import Recipe
+    from sublayer.data.pair_texts import PairText
     from sublayer.decode.beam import BeamSettings
+    from sublayer.decode.translate import Translation
     from sublayer.model.encoder_decoder import EncoderDecoder
 
 _LABELS = {
@@ -21,52 +26,124 @@ _LABELS = {
 }
 
 
+@dataclass(frozen=True)
+class Search:
+    """How translations are found: by what beam, how many lines at a time, of how many checkpoints' mean, and where."""
+
+    settings: "BeamSettings"
+    sentences: int
+    average: int | None
+    device: "torch.device"
+
+
+@dataclass(frozen=True)
+class _System:
+    """Translations of a split's lines as texts and, where its words are divided as ours are, as words."""
+
+    texts: Sequence[str]
+    words: Sequence[str] | None
+
+
 def evaluate_translator(
     run: Path,
     model: "EncoderDecoder",
     recipe: "Recipe | None",
     split: Literal["valid", "test"],
-    settings: "BeamSettings",
-    sentences: int,
+    search: Search,
     *,
     compounds: bool,
+    against: Path | None,
 ) -> dict[str, Any]:
-    """Translate a split of the run's own text, every pair of it, and score the translations."""
+    """Translate a split of the run's own text, every pair of it, and score the translations.
+
+    ``against`` is another translator, or a file with a translation on each line, to compare with.
+    """
     from sublayer.data.pair_texts import read_split
-    from sublayer.decode.translate import translate_lines
     from sublayer.evaluate.bleu import compound_split_bleu, score_translations
 
     if recipe is None:
         raise ConfigError(f"{run} does not belong to a run, so it has no text of its own: use `sublayer translate`")
+    own_split(run, recipe, model, split)
     pairs = read_split(recipe.data, split)
-    shown = TokenProgress("translated", "lines")
-    found = list(
-        translate_lines(
-            model,
-            [pair.source_words for pair in pairs],
-            settings,
-            sentences=sentences,
-            window=len(pairs),
-            are_words=True,
-            progress=lambda done: shown(done, len(pairs)),
-        )
-    )
+    other = None if against is None else _other(against, model, pairs, search)
+    found = _translate(model, pairs, search, "translated")
+    ours = _system(found, model)
     scores = score_translations([each.ids for each in found], pairs, model.tokenizer, lowercase=recipe.data.lowercase)
     if compounds:
-        words = [" ".join(model.tokenizer.words(each.ids)) for each in found]
-        scores["bleu_compounds"] = compound_split_bleu(words, [pair.target_words for pair in pairs])
-    return {
+        assert ours.words is not None, "its own words are divided as its own"
+        scores["bleu_compounds"] = compound_split_bleu(ours.words, [pair.target_words for pair in pairs])
+    result: dict[str, Any] = {
         **{name: score.value for name, score in scores.items()},
         "signature": {name: score.signature for name, score in scores.items()},
         "lines": len(pairs),
         "too_long": sum(each.is_too_long for each in found),
-        "beam": settings.beam,
-        "length_rule": settings.rule,
-        "length_penalty": settings.penalty,
+        "beam": search.settings.beam,
+        "length_rule": search.settings.rule,
+        "length_penalty": search.settings.penalty,
         "split": split,
         "run": str(run),
-        "translations": [model.tokenizer.write(each.ids) for each in found],
     }
+    if other is not None:
+        compared = _compare(ours, other, pairs, lowercase=recipe.data.lowercase)
+        result["against"] = {"system": str(against), "measures": compared}
+    return {**result, "translations": list(ours.texts)}
+
+
+def _translate(model: "EncoderDecoder", pairs: "Sequence[PairText]", search: Search, label: str) -> "list[Translation]":
+    from sublayer.evaluate.translation import translate_pairs
+
+    shown = TokenProgress(label, "lines")
+    return translate_pairs(
+        model, pairs, search.settings, sentences=search.sentences, progress=lambda done: shown(done, len(pairs))
+    )
+
+
+def _system(found: "Sequence[Translation]", model: "EncoderDecoder") -> _System:
+    return _System(
+        [model.tokenizer.write(each.ids) for each in found],
+        [" ".join(model.tokenizer.words(each.ids)) for each in found],
+    )
+
+
+def _other(against: Path, model: "EncoderDecoder", pairs: "Sequence[PairText]", search: Search) -> _System:
+    if against.is_file():
+        return _System(_read_translations(against, len(pairs)), None)
+    from sublayer.load import load
+    from sublayer.model.encoder_decoder import EncoderDecoder
+
+    other = load(against, device=search.device, average=search.average)
+    if not isinstance(other, EncoderDecoder):
+        raise ConfigError(f"{against} is a {other.config.kind}, which translates nothing: name a translator, or a file")
+    theirs, mine = other.tokenizer, model.tokenizer
+    if theirs.source.content() != mine.source.content():
+        pairs = [pair._replace(source_words=" ".join(theirs.source.words(pair.source))) for pair in pairs]
+    found = _system(_translate(other, pairs, search, f"translated by {against}"), other)
+    return found if theirs.target.content() == mine.target.content() else _System(found.texts, None)
+
+
+def _read_translations(path: Path, n_lines: int) -> list[str]:
+    from sublayer.data.lines import decoded, read_lines
+    from sublayer.errors import DataError
+
+    texts = [decoded(path, number, line).rstrip("\r\n") for number, line in read_lines(path)]
+    if len(texts) != n_lines:
+        raise DataError(f"{path} has {len(texts):,} lines, the split has {n_lines:,}: give a translation of each line")
+    return texts
+
+
+def _compare(
+    ours: _System, other: _System, pairs: "Sequence[PairText]", *, lowercase: bool
+) -> dict[str, dict[str, Any]]:
+    from sublayer.evaluate.significance import compare_translations
+
+    found = {}
+    if ours.words is not None and other.words is not None:
+        references = [pair.target_words for pair in pairs]
+        found["bleu"] = compare_translations("bleu", ours.words, other.words, references)
+    references = [pair.target for pair in pairs]
+    for name in ("sacrebleu", "chrf"):
+        found[name] = compare_translations(name, ours.texts, other.texts, references, lowercase=lowercase)
+    return {name: asdict(paired) for name, paired in found.items()}
 
 
 def render_translator(result: Mapping[str, Any]) -> str:
@@ -81,4 +158,23 @@ def render_translator(result: Mapping[str, Any]) -> str:
         lines.append("with compounds split BLEU is inflated: comparable only with what is scored in the same way")
     if result["too_long"]:
         lines.append(f"{result['too_long']:,} lines were longer than the model reads, and were scored as empty")
+    if "against" in result:
+        lines += _render_compared(result["against"])
     return "\n".join(lines)
+
+
+def _render_compared(against: Mapping[str, Any]) -> list[str]:
+    rows = [
+        (
+            _LABELS[name],
+            f"{each['value']:.2f}",
+            f"{each['other']:.2f}",
+            f"{each['difference']:+.2f}",
+            "{:+.2f} to {:+.2f}".format(*each["interval"]),
+            f"{each['p_bootstrap']:.4f}",
+            f"{each['p_randomisation']:.4f}",
+        )
+        for name, each in against["measures"].items()
+    ]
+    heads = ["measure", "this", "other", "difference", "95 % interval", "p, bootstrap", "p, randomisation"]
+    return ["", f"against {against['system']}:", table(heads, rows, right=[1, 2, 3, 4, 5, 6])]

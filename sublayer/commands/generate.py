@@ -61,14 +61,14 @@ def command(
     import torch
 
     from sublayer.decode.sample import Sampling, generate
-    from sublayer.load import check_device, load
+    from sublayer.load import load
     from sublayer.model.decoder import Decoder
     from sublayer.train.machine import choose_device
 
     sampling = Sampling(temperature, top_k, top_p)
     if temperature == 0.0 and batch > 1:
         raise ConfigError(f"--batch {batch} would give the same text {batch} times with --temperature 0: leave out one")
-    chosen_device = choose_device(None) if device is None else check_device(device)
+    chosen_device = choose_device(device)
     model = load(run, device=chosen_device, dtype=getattr(torch, precision))
     if not isinstance(model, Decoder):
         raise ConfigError(f"{run} is an {model.config.kind}, which predicts no next token: name a decoder's run")

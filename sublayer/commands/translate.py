@@ -57,11 +57,11 @@ def command(
         raise ConfigError(f"--n-best {n_best} is more than the {settings.beam} hypotheses of --beam: give a wider beam")
 
     from sublayer.decode.translate import translate_lines
-    from sublayer.load import check_device, load
+    from sublayer.load import load
     from sublayer.model.encoder_decoder import EncoderDecoder
     from sublayer.train.machine import choose_device
 
-    model = load(run, device=choose_device(None) if device is None else check_device(device), average=average)
+    model = load(run, device=choose_device(device), average=average)
     if not isinstance(model, EncoderDecoder):
         raise ConfigError(f"{run} is a {model.config.kind}, which translates nothing: name a translator's run")
     write = (lambda ids: " ".join(model.tokenizer.words(ids))) if words else model.tokenizer.write

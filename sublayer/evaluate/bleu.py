@@ -39,23 +39,36 @@ def score_translations(
     }
 
 
+def metric(name: str, *, lowercase: bool) -> Any:
+    """Give sacreBLEU's object for a measure of ``score_translations``, without what it caches of references.
+
+    Raises ConfigError where sacrebleu is not installed.
+    """
+    library = _library()
+    if name == "chrf":
+        return library.CHRF(lowercase=lowercase)
+    if name == "bleu":
+        return library.BLEU(tokenize="none", force=True, smooth_method="none", lowercase=lowercase)
+    assert name == "sacrebleu", "these are the measures"
+    return library.BLEU(tokenize="13a", lowercase=lowercase)
+
+
 def tokenized_bleu(words: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> Score:
     """Score words that spaces divide as multi-bleu.perl does: 4-grams of the corpus, not smoothed.
 
     What papers of machine translation call tokenised BLEU; comparable only between equal tokens.
     """
-    metric = _library().BLEU(tokenize="none", force=True, smooth_method="none", lowercase=lowercase)
-    return _score(metric, words, references)
+    return _score(metric("bleu", lowercase=lowercase), words, references)
 
 
 def sacre_bleu(texts: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> Score:
     """Score texts as they are written, with sacreBLEU's own tokens, 13a."""
-    return _score(_library().BLEU(tokenize="13a", lowercase=lowercase), texts, references)
+    return _score(metric("sacrebleu", lowercase=lowercase), texts, references)
 
 
 def chrf(texts: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> Score:
     """Score texts as they are written by the F2 of their character 6-grams. Source: Popovic 2015."""
-    return _score(_library().CHRF(lowercase=lowercase), texts, references)
+    return _score(metric("chrf", lowercase=lowercase), texts, references)
 
 
 def compound_split_bleu(words: Sequence[str], references: Sequence[str]) -> Score:
@@ -69,13 +82,18 @@ def compound_split_bleu(words: Sequence[str], references: Sequence[str]) -> Scor
     return Score(found.value, f"{found.signature}|compounds:split")
 
 
-def _score(metric: Any, texts: Sequence[str], references: Sequence[str]) -> Score:
+def check_lines(texts: Sequence[str], references: Sequence[str]) -> None:
+    """Raise DataError, with both counts, unless there is a reference for each of some translations."""
     if len(texts) != len(references):
         raise DataError(f"{len(texts):,} translations cannot be scored against {len(references):,} references")
     if not texts:
         raise DataError("there is nothing to score: give at least one translation with its reference")
-    value = float(metric.corpus_score(list(texts), [list(references)]).score)
-    return Score(value, str(metric.get_signature()))
+
+
+def _score(measure: Any, texts: Sequence[str], references: Sequence[str]) -> Score:
+    check_lines(texts, references)
+    value = float(measure.corpus_score(list(texts), [list(references)]).score)
+    return Score(value, str(measure.get_signature()))
 
 
 def _library() -> Any:

@@ -14,12 +14,11 @@ from sublayer.config.recipe import Recipe
 from sublayer.data.pair_texts import read_split
 from sublayer.data.prepare import Data
 from sublayer.decode.beam import BeamSettings
-from sublayer.decode.translate import translate_lines
 from sublayer.errors import TrainingError
 from sublayer.evaluate.bleu import score_translations
 from sublayer.evaluate.likelihood import score
 from sublayer.evaluate.masked import Scoring, encoder_scores
-from sublayer.evaluate.translation import translation_nats
+from sublayer.evaluate.translation import translate_pairs, translation_nats
 from sublayer.load import load
 from sublayer.model.encoder import Encoder
 from sublayer.model.encoder_decoder import EncoderDecoder
@@ -145,8 +144,7 @@ def score_test(run: Path, data: Data, recipe: Recipe, *, device: str | None) -> 
 
 def _score_translator(model: EncoderDecoder, data: Data, recipe: Recipe) -> dict[str, Any]:
     pairs = read_split(recipe.data, "test")
-    lines = (pair.source_words for pair in pairs)
-    found = list(translate_lines(model, lines, BeamSettings(), window=len(pairs), are_words=True))
+    found = translate_pairs(model, pairs, BeamSettings())
     scores = score_translations([each.ids for each in found], pairs, model.tokenizer, lowercase=recipe.data.lowercase)
     return {
         "loss": translation_nats(model, translation_batches(recipe, data.test)),

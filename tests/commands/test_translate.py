@@ -126,6 +126,40 @@ def test_a_run_is_scored_on_its_own_splits(sublayer: Sublayer, translator: Path)
     assert "BLEU, compounds split" in out and out.splitlines()[-1].startswith("with compounds split BLEU is inflated")
 
 
+def test_a_run_is_tested_against_another_and_against_a_file(
+    sublayer: Sublayer, translator: Path, tmp_path: Path
+) -> None:
+    earliest = sorted((translator / "checkpoints").glob("step-*"))[0]
+    code, out, err = sublayer("evaluate", translator, "--split", "test", "--against", earliest, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    alone = json.loads(sublayer("evaluate", earliest, "--split", "test", "--json")[1])
+    for name in ("bleu", "sacrebleu", "chrf"):
+        paired = found["against"]["measures"][name]
+        assert (paired["value"], paired["other"]) == (pytest.approx(found[name]), pytest.approx(alone[name]))
+        assert 0 <= paired["p_bootstrap"] <= 1 and 0 < paired["p_randomisation"] <= 1
+    theirs = tmp_path / "theirs.de"
+    theirs.write_text("".join(f"{text}\n" for text in alone["translations"]))
+    paired = found["against"]["measures"]
+    found = json.loads(sublayer("evaluate", translator, "--split", "test", "--against", theirs, "--json")[1])
+    assert found["against"]["measures"] == {name: paired[name] for name in ("sacrebleu", "chrf")}
+    out = sublayer("evaluate", translator, "--split", "test", "--against", theirs)[1]
+    assert f"against {theirs}" in out and "p, randomisation" in out
+
+
+def test_what_cannot_be_compared_is_refused(sublayer: Sublayer, translator: Path, tmp_path: Path) -> None:
+    n_lines = json.loads(sublayer("evaluate", translator, "--split", "test", "--json")[1])["lines"]
+    short = tmp_path / "short.de"
+    short.write_text("ein Hund\n" * 3)
+    code, _, err = sublayer("evaluate", translator, "--split", "test", "--against", short)
+    assert code == 2 and f"{short} has 3 lines, the split has {n_lines}: give a translation of each line" in err
+    short.write_bytes(b"ein\n\xff\n")
+    code, _, err = sublayer("evaluate", translator, "--split", "test", "--against", short)
+    assert code == 2 and f"{short}, line 2: byte 0xff is not UTF-8" in err
+    code, _, err = sublayer("evaluate", translator, "--against", tmp_path / "none")
+    assert code == 2 and "none does not exist" in err
+
+
 def test_the_newest_checkpoints_are_averaged(sublayer: Sublayer, translator: Path) -> None:
     parts = [load(path) for path in sorted((translator / "checkpoints").glob("step-*"))]
     averaged = load(translator, average=len(parts))
