@@ -16,7 +16,7 @@ from sublayer.data.batches import Batches
 from sublayer.data.prepare import Data, prepare
 from sublayer.data.translation_batches import TranslationBatches
 from sublayer.errors import ConfigError
-from sublayer.evaluate.along import METRICS, Scores, evaluate_along
+from sublayer.evaluate.along import METRICS, Scores, check_scoring, evaluate_along
 from sublayer.load import load
 from sublayer.model.build import build
 from sublayer.objective.batching import make_batches, translation_batches
@@ -118,10 +118,12 @@ def epoch_tokens(recipe: Recipe, data: Data) -> int:
 
 def assemble(recipe: Recipe, data: Data, place: Place) -> Session:
     """Build the model of a resolved recipe, its objective and its optimizer."""
+    check_scoring(recipe)
     if place.device.type == "cpu":
         allocate_for(recipe.train)
     model = build(recipe.model, seed=recipe.train.seed).to(place.device)
     start_from(model, recipe.init)
+    model.tokenizer = data.tokenizer
     objective = build_objective(model, recipe.objective, seed=recipe.train.seed).to(place.device)
     batches = make_batches(recipe, data.train)
     train_step = TrainStep(recipe, objective, batches, device=place.device, world=place.world)

@@ -209,6 +209,7 @@ USES: dict[str, tuple[Use, ...]] = {
             ("data.documents", "data.path", "data.corpus"),
         ),
     ),
+    "train.best_by": (_PAIRS,),
     "data.tokenizer": (_OWN_TOKENIZER,),
     "data.vocab_size": (_OWN_TOKENIZER, _TRAINED),
     "objective.target_weight": (Use("objective.targets is more than 1", _has_several_targets, ("objective.targets",)),),

@@ -61,6 +61,11 @@ class TrainConfig(Table):
         derived="32768, or the whole split if smaller",
         ge=1,
     )
+    best_by: Literal["loss", "bleu"] = field(
+        "loss",
+        "What the best checkpoint has: the lowest validation loss, or the highest BLEU of greedy translations of the "
+        "validation split.",
+    )
     checkpoint_steps: int | None = field(
         None, "Optimizer steps between checkpoints.", unit="steps", derived="evaluate_steps", ge=1
     )

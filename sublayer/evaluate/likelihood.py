@@ -13,6 +13,7 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.evaluate.counts import Counter, Counts
 from sublayer.model.layout import Layout
 from sublayer.model.loss import linear_cross_entropy
+from sublayer.model.mode import evaluating
 from sublayer.model.transformer import Transformer
 
 
@@ -122,16 +123,12 @@ def score(
     n_tokens = sum(window.stop - window.first for window in plan)
     starts = np.asarray(split.document_starts) if respect_boundaries else None
     nats, done = 0.0, 0
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for group in _groups(plan, batch_sequences):
             nats += _score_group(model, split.ids, group, context, starts)
             done += sum(window.stop - window.first for window in group)
             if progress is not None:
                 progress(done, n_tokens)
-    finally:
-        model.train(was_training)
     counts = _count(Counter(split), plan)
     n_bytes = counts.bytes
     if not split.store.is_lossless and counts.tokens == len(split.ids) - 1:

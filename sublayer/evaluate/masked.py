@@ -19,6 +19,7 @@ from sublayer.data.split import Split
 from sublayer.errors import DataError
 from sublayer.model.encoder import Encoder
 from sublayer.model.loss import linear_cross_entropy
+from sublayer.model.mode import evaluating
 from sublayer.objective.batching import pair_settings
 from sublayer.objective.masked import says_apart, states_at
 
@@ -218,13 +219,9 @@ def _batches(
     n_examples = batches.n_in_passes(scoring.n_pairs)
     if scoring.n_examples is not None:
         n_examples = min(scoring.n_examples, batches.n_in_passes(1))
-    was_training = encoder.training
-    encoder.eval()
-    try:
+    with evaluating(encoder):
         for start in range(0, n_examples, scoring.batch_sequences):
             stop = min(start + scoring.batch_sequences, n_examples)
             yield batches.examples(range(start, stop)).to(device)
             if progress is not None:
                 progress(stop, n_examples)
-    finally:
-        encoder.train(was_training)

@@ -11,6 +11,7 @@ from sublayer.decode.beam import BeamSettings
 from sublayer.decode.translate import Translation as Found
 from sublayer.decode.translate import translate_lines
 from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.mode import evaluating
 from sublayer.objective.translation import Translation
 
 
@@ -18,16 +19,12 @@ from sublayer.objective.translation import Translation
 def translation_nats(model: EncoderDecoder, batches: TranslationBatches) -> float:
     """Give the mean nats per target token, ends included, over every pair of a split that is not too long."""
     objective = Translation(model, TranslationObjective())
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         total, count = 0.0, 0
         for step in range(batches.n_batches(0)):
             batch = batches.batch(step).to(model.embedding.weight.device)
             total += float(objective(batch)["nll"])
             count += batch.n_targets
-    finally:
-        model.train(was_training)
     return total / count
 
 

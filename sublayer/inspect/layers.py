@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sublayer.inspect.sample import Sample
 from sublayer.model.layout import Layout
+from sublayer.model.mode import evaluating
 from sublayer.model.transformer import Transformer
 
 QUANTITIES = ("distance", "cosine", "angle_degrees", "norm_in", "norm_out")
@@ -59,9 +60,7 @@ def measure_layers(
     device = next(model.parameters()).device
     found: list[list[NDArray[np.float64]]] = [[] for _ in range(model.config.n_layers)]
     done = 0
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for low in range(0, len(sample), batch_sequences):
             rows = sample[low : low + batch_sequences].to(device)
             for values, compared in zip(found, _compare_blocks(model, rows), strict=True):
@@ -69,8 +68,6 @@ def measure_layers(
             done += rows.n_tokens
             if progress is not None:
                 progress(done, sample.n_tokens)
-    finally:
-        model.train(was_training)
     return [_change(layer, np.concatenate(values, axis=1)) for layer, values in enumerate(found, start=1)]
 
 

@@ -21,7 +21,7 @@ from sublayer.train.step import TrainStep, resolved
 
 @dataclass(frozen=True)
 class Evaluate:
-    """An evaluation and the names of what it gives; the loss, which chooses the best checkpoint, is one of them."""
+    """An evaluation and the names of what it gives; the loss, and what chooses the best checkpoint, are of them."""
 
     score: Callable[[], Mapping[str, Any]]
     names: tuple[str, ...]
@@ -127,11 +127,15 @@ class Loop:
         values = self._evaluate_once()
         self._require_finite("validation loss", values["loss"], self.state.step)
         self._valid_loss = values["loss"]
-        is_best = self.state.best is None or values["loss"] < self.state.best["loss"]
+        is_best = self.state.best is None or self._is_better(values, self.state.best)
         if is_best:
             self.state.best = {"step": self.state.step, **values}
         self._write(log, "valid", values)
         return is_best
+
+    def _is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
+        name = self._config.best_by
+        return values[name] < best[name] if name == "loss" else values[name] > best[name]
 
     def _evaluate_once(self) -> dict[str, float]:
         # One process evaluates; the others learn its figures, so that all agree on what is best.

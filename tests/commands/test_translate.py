@@ -10,6 +10,7 @@ import pytest
 
 from sublayer.load import load
 from sublayer.run import train
+from sublayer.train.metrics import METRICS, read_metrics
 
 Sublayer = Callable[..., tuple[int, str, str]]
 
@@ -39,7 +40,8 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "optimizer.warmup_steps": 30,
         "train.steps": 150,
         "train.batch_tokens": 320,
-        "train.evaluate_steps": 50,
+        "train.evaluate_steps": 25,
+        "train.best_by": "bleu",
         "train.keep_checkpoints": 3,
         "train.precision": "float32",
         "train.threads": 1,
@@ -158,6 +160,15 @@ def test_what_cannot_be_compared_is_refused(sublayer: Sublayer, translator: Path
     assert code == 2 and f"{short}, line 2: byte 0xff is not UTF-8" in err
     code, _, err = sublayer("evaluate", translator, "--against", tmp_path / "none")
     assert code == 2 and "none does not exist" in err
+
+
+def test_the_best_checkpoint_is_that_of_the_best_greedy_translations(sublayer: Sublayer, translator: Path) -> None:
+    lines = [line for line in read_metrics(translator / METRICS) if line["kind"] == "valid"]
+    bleu = [line["bleu"] for line in lines]
+    best = json.loads((translator / "record.json").read_text())["valid"]
+    assert best["step"] == lines[bleu.index(max(bleu))]["step"] and best["bleu"] == max(bleu) > 0
+    options = ("--beam", 1, "--longest-share", 2, "--longest-more", 10, "--split", "valid", "--json")
+    assert json.loads(sublayer("evaluate", translator, *options)[1])["bleu"] == pytest.approx(max(bleu), abs=1e-9)
 
 
 def test_the_newest_checkpoints_are_averaged(sublayer: Sublayer, translator: Path) -> None:

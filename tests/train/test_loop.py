@@ -68,6 +68,11 @@ def test_a_validation_loss_that_is_not_finite_is_never_the_best(tiny, tmp_path):
     assert loop.state.best is None
 
 
+def test_only_translations_are_chosen_by_bleu(run):
+    with pytest.raises(ConfigError, match="train.best_by = 'bleu' has no effect with objective.kind = 'causal'"):
+        run("run", {"train.best_by": "bleu"})
+
+
 def test_a_run_goes_on_from_another(run, tmp_path):
     first = run("first")
     second = run("second", {"init.run": str(tmp_path / "first"), "optimizer.lr": 1e-3})

@@ -44,7 +44,7 @@ VARIANTS = {
         "objective.static_copies": 2,
         "optimizer.kind": "lamb",
     },
-    "translation": {**TRANSLATION, "optimizer.kind": "adam"},
+    "translation": {**TRANSLATION, "optimizer.kind": "adam", "train.best_by": "bleu"},
 }
 
 
