@@ -1,4 +1,4 @@
-"""Two hundred combinations of the axes of models: each builds, counts, learns, loads, decodes or ignores padding."""
+"""Two hundred combinations of the axes of models: each builds, counts, learns, loads, decodes, ignores padding."""
 
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,26 @@ from sublayer.model.build import build, compose
 from sublayer.model.cache import Cache
 from sublayer.model.cost import count_parameters
 from sublayer.model.encoder import Encoder
+from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.layout import Layout
 from sublayer.model.loss import linear_cross_entropy
 from sublayer.model.roles import parameter_roles
 from sublayer.model.saved import load_weights, save_model
 from sublayer.model.transformer import Transformer
 
-from .covering import allowed_pairs, cover
+from .covering import allowed_pairs, cover, with_implied
 
 N_ROWS = 200
 VOCAB_SIZE, CONTEXT = 13, 12
 
 AXES: dict[str, tuple[Any, ...]] = {
-    "kind": ("decoder", "encoder"),
+    "kind": ("decoder", "encoder", "encoder-decoder"),
+    "n_decoder_layers": (None, 6),
+    "decoder_block": (
+        None,
+        ("ffn*0.5", "attention", "cross", "ffn*0.5"),
+        ("cross*0.5", "ffn:swiglu", "attention", "cross"),
+    ),
     "block": ("transformer", "macaron", ("attention", "ffn:relu*0.5", "ffn*2", "attention*0.5")),
     "ffn": FFN_VARIANTS,
     "gelu": ("tanh", "exact"),
@@ -38,6 +45,8 @@ AXES: dict[str, tuple[Any, ...]] = {
     "norm_affine": (True, False),
     "final_norm": (None, "affine", "plain", "none"),
     "positions": ("learned", "learned-per-layer", "sinusoidal", "rotary", "none"),
+    "sinusoids": ("tensor2tensor", "fairseq", "marian"),
+    "first_position": (0, 2),
     "share": ("none", "all", "attention", "ffn"),
     "share_groups": (1, 2),
     "share_inner": (1, 2),
@@ -62,6 +71,10 @@ AXES: dict[str, tuple[Any, ...]] = {
     "init": ("scaled", "normal", "truncated", "xavier", "kaiming"),
 }
 
+NOT_ENCODERS = ("decoder", "encoder-decoder")
+NOT_SINUSOIDAL = tuple(each for each in AXES["positions"] if each != "sinusoidal")
+DECODER_BLOCKS = AXES["decoder_block"][1:]
+
 # Pairs of values that have no meaning: a contradiction, or a setting that would have no effect.
 WITHOUT_MEANING: list[tuple[tuple[str, Any], tuple[str, Any]]] = [
     (("norm", "none"), ("norm_order", "post")),
@@ -72,9 +85,13 @@ WITHOUT_MEANING: list[tuple[tuple[str, Any], tuple[str, Any]]] = [
     (("share", "none"), ("share_inner", 2)),
     (("norm", "none"), ("embedding_norm", True)),
     *((("head", "linear"), ("head_activation", name)) for name in ("relu", "gelu", "swish")),
-    *((("kind", "decoder"), ("segments", which)) for which in ("both", "second")),
-    (("kind", "decoder"), ("pooler", "tanh")),
-    *((("kind", "decoder"), ("sentence_classes", n)) for n in (1, 2)),
+    *((("kind", kind), ("segments", which)) for kind in NOT_ENCODERS for which in ("both", "second")),
+    *((("kind", kind), ("pooler", "tanh")) for kind in NOT_ENCODERS),
+    *((("kind", kind), ("sentence_classes", n)) for kind in NOT_ENCODERS for n in (1, 2)),
+    *((("kind", kind), ("n_decoder_layers", 6)) for kind in ("decoder", "encoder")),
+    *((("kind", kind), ("decoder_block", block)) for kind in ("decoder", "encoder") for block in DECODER_BLOCKS),
+    *((("positions", each), ("sinusoids", form)) for each in NOT_SINUSOIDAL for form in ("fairseq", "marian")),
+    *((("positions", each), ("first_position", 2)) for each in NOT_SINUSOIDAL),
 ]
 # The same with values that the design does not vary, or only as long as a third value does not change it.
 ALSO_WITHOUT_MEANING: list[tuple[tuple[str, Any], tuple[str, Any]]] = [
@@ -104,12 +121,16 @@ REST: dict[tuple[tuple[str, Any], ...], dict[str, Any]] = {
     (("n_layers", 5), ("share_inner", 2)): {"share": "all"},
 }
 
-FORBIDDEN = [frozenset((name, AXES[name].index(value)) for name, value in pair) for pair in WITHOUT_MEANING]
+RECIPES = {"decoder": "gpt", "encoder": "bert-base", "encoder-decoder": "multi30k-tiny"}
+
+FORBIDDEN = with_implied(
+    AXES, [frozenset((name, AXES[name].index(value)) for name, value in pair) for pair in WITHOUT_MEANING]
+)
 ROWS = cover(AXES, FORBIDDEN, N_ROWS)
 
 NUMBERED = [pytest.param(row, id=f"{number:03d}") for number, row in enumerate(ROWS)]
 each_combination = pytest.mark.parametrize("row", NUMBERED)
-each_decoder, each_encoder = (
+each_decoder, each_encoder, each_translator = (
     pytest.mark.parametrize("row", [each for each in NUMBERED if each.values[0]["kind"] == kind])
     for kind in AXES["kind"]
 )
@@ -124,6 +145,9 @@ def loss_of(model: Transformer, tokens: Tensor) -> Tensor:
     if isinstance(model, Encoder):
         return encoder_loss_of(model, tokens)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    if isinstance(model, EncoderDecoder):
+        memory = model.encode(tokens.flip(1))
+        return token_loss_of(model, model.hidden(inputs, Layout.causal(inputs), memory=memory).final, targets)
     return token_loss_of(model, model.hidden(inputs, Layout.causal(inputs)).final, targets)
 
 
@@ -183,7 +207,7 @@ def test_it_learns(row: dict[str, Any]) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
     model.train()
     torch.manual_seed(0)
-    for _ in range(5):
+    for _ in range(10):
         optimizer.zero_grad()
         loss_of(model, tokens).backward()
         optimizer.step()
@@ -239,11 +263,31 @@ def test_it_saves_loads_and_pads_to_the_same_logits(row: dict[str, Any], tmp_pat
         torch.testing.assert_close(padded.sentence_logits, alone.sentence_logits, rtol=0, atol=1e-9)
 
 
+@each_translator
+def test_it_saves_loads_pads_and_decodes_to_the_same_logits(row: dict[str, Any], tmp_path: Path) -> None:
+    model, generator = randomised(row), torch.Generator().manual_seed(0)
+    source, target = (torch.randint(0, VOCAB_SIZE, (2, length), generator=generator) for length in (7, CONTEXT))
+    mask, target_mask = (torch.arange(length) < length - 3 for length in (7, CONTEXT))
+    masks = {"mask": mask.expand(2, -1), "target_mask": target_mask.expand(2, -1)}
+    loaded = saved_and_loaded(model, tmp_path)
+    assert isinstance(loaded, EncoderDecoder)
+    with torch.no_grad():
+        logits = model(source, target=target).logits
+        assert torch.equal(loaded(source, target=target).logits, logits)
+        memory, cache = loaded.encode(source), Cache(model.config, 2, CONTEXT, torch.float64)
+        pieces = [loaded.decode(piece, memory, cache) for piece in target.split([5, 1, 1, 5], dim=1)]
+        alone = model(source[:, :4], target=target[:, : CONTEXT - 3]).logits
+        padded = model(source, target=target, **masks).logits[:, : CONTEXT - 3]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), logits, rtol=0, atol=1e-9)
+    torch.testing.assert_close(padded, alone, rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("pair", [*WITHOUT_MEANING, *ALSO_WITHOUT_MEANING], ids=str)
 def test_a_combination_without_meaning_is_refused_by_both_names(pair: tuple[tuple[str, Any], ...]) -> None:
     given = {**REST.get(pair, {}), **dict(pair)}
+    recipe = RECIPES[given.get("kind", "decoder")]
     with pytest.raises(ConfigError) as caught:
-        load_recipe("gpt", {f"model.{name}": value for name, value in given.items()})
+        load_recipe(recipe, {f"model.{name}": value for name, value in given.items()})
     message = str(caught.value)
     assert all(f"model.{name}" in message for name, _ in pair)
     assert "\n" not in message
