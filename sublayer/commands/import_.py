@@ -14,15 +14,19 @@ EXAMPLE = "sublayer import huggingface downloads/gpt2 --out runs/gpt2"
 
 def command(
     system: Annotated[
-        Literal["huggingface", "albert-tf"],
+        Literal["huggingface", "albert-tf", "fairseq"],
         typer.Argument(
-            metavar="huggingface|albert-tf",
-            help="The system whose format it has: huggingface for transformers' GPT-2, BERT and ALBERT, albert-tf for "
-            "ALBERT's release in TensorFlow.",
+            metavar="huggingface|albert-tf|fairseq",
+            help="The system whose format it has: huggingface for transformers' GPT-2, BERT, ALBERT, M2M100 and "
+            "Marian, albert-tf for ALBERT's release in TensorFlow, fairseq for its Transformer and Macaron Net's.",
         ),
     ],
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="The model's folder; of albert-tf also a checkpoint's prefix.")
+        Path,
+        typer.Argument(
+            metavar="PATH",
+            help="The model's folder; of albert-tf also a checkpoint's prefix, of fairseq a checkpoint's file.",
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option("--out", help="The new model's folder. Default: runs/NAME, then runs/NAME-2, ...")
@@ -32,15 +36,19 @@ def command(
     """Read a model of another system, and its tokenizer if it has one, into a folder of ours.
 
     Where transformers is installed and can read the model, the logits of the two are compared; the largest difference
-    is shown and kept in certificate.json. Encoders need the head that predicts masked tokens. Pickles are never read.
+    is shown and kept in certificate.json. Encoders need the head that predicts masked tokens. Of pickles only fairseq's
+    are read, as tensors and plain values: nothing that a file names is run.
     """
     from sublayer.interop.albert_tf import import_albert_tf
+    from sublayer.interop.fairseq import import_fairseq
     from sublayer.interop.huggingface import import_huggingface
     from sublayer.run_folder import free_folder
 
-    target = out or free_folder(path.resolve().name)
-    certificate = (import_huggingface if system == "huggingface" else import_albert_tf)(path, target)
+    readers = {"huggingface": import_huggingface, "albert-tf": import_albert_tf, "fairseq": import_fairseq}
+    target = out or free_folder(path.resolve().name.removesuffix(".pt"))
+    certificate = readers[system](path, target)
     result = {
+        "system": system,
         "model": str(target),
         "kind": json.loads((target / "config.json").read_bytes())["model"]["kind"],
         "has_tokenizer": (target / "tokenizer.json").is_file(),
@@ -52,10 +60,19 @@ def command(
 def _render(result: Mapping[str, Any]) -> str:
     from sublayer.interop.certificate import describe
 
-    tokenizer = "with its tokenizer" if result["has_tokenizer"] else "without a tokenizer: the folder has none"
+    lacking = "fairseq's are not read" if result["system"] == "fairseq" else "the folder has none"
+    tokenizer = "with its tokenizer" if result["has_tokenizer"] else f"without a tokenizer: {lacking}"
     lines = [f"model: {result['model']}, {tokenizer}", describe(result["certificate"])]
     if "left_out" in result["certificate"]:
-        lines.append(f"left out: {result['certificate']['left_out']['optimizer_tensors']} tensors of an optimizer")
+        lines.append(f"left out: {_left_out(result['certificate']['left_out'])}")
     if result["has_tokenizer"] and result["kind"] == "decoder":
         lines.append(f"next: sublayer evaluate {result['model']} --path TEXT")
     return "\n".join(lines)
+
+
+def _left_out(found: Mapping[str, Any]) -> str:
+    parts = [f"{found['optimizer_tensors']} tensors of an optimizer"]
+    for name, reason in (("no_weights", "no weights"), ("copies", "equal to the token table")):
+        if found.get(name):
+            parts.append(f"{', '.join(found[name])} ({reason})")
+    return "; ".join(parts)

@@ -1,11 +1,9 @@
 """ALBERT in from its release: TensorFlow's checkpoint, ``albert_config.json`` and a SentencePiece model."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from sublayer.data.tokenizer import load_tokenizer
 from sublayer.errors import CheckpointError
@@ -17,7 +15,7 @@ from sublayer.interop.encoder_weights import find_heads, pairs
 from sublayer.interop.folder import check_new, read_content
 from sublayer.interop.folder_tokenizer import check_tokenizer
 from sublayer.interop.huggingface import save_imported
-from sublayer.interop.pairs import read_pairs, strip_prefix
+from sublayer.interop.pairs import check_finite, read_pairs, strip_prefix
 from sublayer.interop.tensor_bundle import read_bundle
 from sublayer.model.build import compose
 from sublayer.model.cost import need
@@ -69,7 +67,7 @@ def read_albert_tf(path: Path) -> tuple[Transformer, int]:
     tensors = read_bundle(path)
     weights = {name: tensor for name, tensor in tensors.items() if name.rpartition("/")[2] not in _OPTIMIZER}
     found = strip_prefix(strip_prefix(weights, "module/"), "bert/")
-    _check_finite(found)
+    check_finite(found)
     has_projection = ALBERT_TF.projection + ALBERT_TF.linear[0] in found
     heads = find_heads(found, ALBERT_TF)
     config = read_albert(content, heads, has_projection=has_projection, group=group_as_released)
@@ -114,9 +112,3 @@ def _find_tokenizer(folder: Path) -> Path | None:
             f"{folder} has {found[0].name} and {found[1].name}: leave the model's own tokenizer there"
         )
     return found[0] if found else None
-
-
-def _check_finite(found: Mapping[str, Tensor]) -> None:
-    for name, tensor in found.items():
-        if not tensor.isfinite().all():
-            raise CheckpointError(f"{name} holds numbers that are not finite: the checkpoint is of a run that failed")

@@ -62,9 +62,9 @@ class Content:
             raise CheckpointError(f"{self.file}: {name} = {value!r} is not a number greater than 0")
         return float(value)
 
-    def flag(self, name: str) -> bool:
-        """Read true or false; a field that is not there is true."""
-        value = self.fields.get(name, True)
+    def flag(self, name: str, default: bool = True) -> bool:
+        """Read true or false; a field that is not there is ``default``."""
+        value = self.fields.get(name, default)
         if type(value) is not bool:
             raise CheckpointError(f"{self.file}: {name} = {value!r} is not true or false")
         return value

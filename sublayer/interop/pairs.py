@@ -99,6 +99,13 @@ def check_tied(found: Mapping[str, Tensor], copy: str, source: str) -> None:
         )
 
 
+def check_finite(found: Mapping[str, Tensor]) -> None:
+    """Raise CheckpointError, naming the tensor, where one holds infinity or what is not a number."""
+    for name, tensor in found.items():
+        if not tensor.isfinite().all():
+            raise CheckpointError(f"{name} holds numbers that are not finite: the checkpoint is of a run that failed")
+
+
 def _check(name: str, tensor: Tensor, expected: list[int], file: str) -> None:
     if list(tensor.shape) != expected:
         raise CheckpointError(f"{name} has shape {list(tensor.shape)}, {file} says {expected}")

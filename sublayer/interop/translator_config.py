@@ -1,5 +1,6 @@
 """The config.json of M2M100 and Marian, as transformers writes them, to and from a model's config."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from sublayer.config.model import ModelConfig
@@ -40,19 +41,14 @@ def read_marian(content: Content) -> ModelConfig:
 def _read(content: Content, own: dict[str, Any], activation: str) -> ModelConfig:
     content.refuse(_REFUSED)
     d_model, vocab_size = content.whole("d_model", 1024), content.whole("vocab_size")
-    pairs = {name: [content.whole(f"{side}_{name}") for side in ("encoder", "decoder")] for name in _PAIRED}
-    for name, (encoder, decoder) in pairs.items():
-        if encoder != decoder:
-            raise CheckpointError(
-                f"{content.file}: encoder_{name} = {encoder} and decoder_{name} = {decoder}: both stacks have one width"
-            )
+    widths = read_widths(content, ("ffn_dim", "attention_heads"))
     fields = {
         "kind": "encoder-decoder",
         "n_layers": content.whole("encoder_layers", 12),
         "n_decoder_layers": content.whole("decoder_layers", 12),
         "d_model": d_model,
         "n_heads": content.heads("encoder_attention_heads", None, "d_model", d_model),
-        "d_ff": pairs["ffn_dim"][0],
+        "d_ff": widths["ffn_dim"],
         **content.activation("activation_function", activation),
         "norm_eps": _EPS,
         "positions": "sinusoidal",
@@ -70,7 +66,17 @@ def _read(content: Content, own: dict[str, Any], activation: str) -> ModelConfig
     return resolve_model(config, vocab_size=vocab_size, context=1)
 
 
-_PAIRED = ("ffn_dim", "attention_heads")
+def read_widths(content: Content, names: Sequence[str]) -> dict[str, int]:
+    """Read what is said of the encoder and of the decoder. Raises CheckpointError where the two differ."""
+    found = {}
+    for name in names:
+        encoder, decoder = (content.whole(f"{side}_{name}") for side in ("encoder", "decoder"))
+        if encoder != decoder:
+            raise CheckpointError(
+                f"{content.file}: encoder_{name} = {encoder} and decoder_{name} = {decoder}: both stacks have one width"
+            )
+        found[name] = encoder
+    return found
 
 
 def written_out(config: ModelConfig) -> dict[str, Any]:

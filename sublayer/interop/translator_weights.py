@@ -1,4 +1,4 @@
-"""The tensors of M2M100 and Marian, as transformers names them, to and from a model's."""
+"""The tensors of translators, as fairseq and, after it, transformers' M2M100 and Marian name them, to and from ours."""
 
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -14,6 +14,7 @@ from sublayer.interop.pairs import Pair, check_tied
 
 HEADS = ("lm_head.", "final_logits_bias")
 _TABLE, _OUTPUT, _BIAS = "shared.weight", "lm_head.weight", "final_logits_bias"
+_FIRST_HALF = "macaron_"
 _NORMS = {"attention": "self_attn_layer_norm", "cross": "encoder_attn_layer_norm", "ffn": "final_layer_norm"}
 _ATTENTIONS = {"attention": "self_attn", "cross": "encoder_attn"}
 
@@ -36,17 +37,22 @@ def prepare(content: Content, tensors: Mapping[str, Tensor]) -> dict[str, Tensor
     return found
 
 
-def pairs(config: ModelConfig) -> Iterator[Pair]:
-    """Pair their tensors, named without the prefix ``model.``, with a written-out model's."""
-    yield Pair((_TABLE,), "embedding.weight")
+def pairs(config: ModelConfig, *, table: str = _TABLE, output: str = _OUTPUT) -> Iterator[Pair]:
+    """Pair their tensors, named without the prefix ``model.``, with a written-out model's.
+
+    ``table`` and ``output`` are what they call the token table and, where it is not the table, the output matrix. The
+    feed-forward network that stands first in a block is Macaron Net's first half.
+    """
+    yield Pair((table,), "embedding.weight")
     for stack in stacks(config):
         side, ours = stack.name, "source.encoder" if stack.name == "encoder" else "decoder"
         for layer, (place, entry) in product(range(stack.n_layers), enumerate(stack.block)):
             theirs, mine = f"{side}.layers.{layer}", f"{ours}.sublayers.{place}.{layer}"
-            yield from _both(f"{theirs}.{_NORMS[entry.name]}", f"{mine}.norm")
+            half = _FIRST_HALF if entry.name == "ffn" and place == 0 else ""
+            yield from _both(f"{theirs}.{half + 'layer_norm' if half else _NORMS[entry.name]}", f"{mine}.norm")
             if entry.name == "ffn":
-                yield from _both(f"{theirs}.fc1", f"{mine}.function.input")
-                yield from _both(f"{theirs}.fc2", f"{mine}.function.output")
+                yield from _both(f"{theirs}.{half}fc1", f"{mine}.function.input")
+                yield from _both(f"{theirs}.{half}fc2", f"{mine}.function.output")
                 continue
             attention = f"{theirs}.{_ATTENTIONS[entry.name]}"
             for kind in ("weight", "bias"):
@@ -56,7 +62,7 @@ def pairs(config: ModelConfig) -> Iterator[Pair]:
         if config.final_norm == "affine":
             yield from _both(f"{side}.layer_norm", "source.final_norm" if side == "encoder" else "final_norm")
     if not config.tie_embeddings:
-        yield Pair((_OUTPUT,), "head.weight")
+        yield Pair((output,), "head.weight")
     if config.head_bias:
         yield Pair((_BIAS,), "head.bias", is_row=True)
 

@@ -1,0 +1,95 @@
+"""Translators in from fairseq's checkpoints: its Transformer, and Macaron Net's, as released and since."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sublayer.errors import CheckpointError
+from sublayer.interop.certificate import certify
+from sublayer.interop.fairseq_config import read_fairseq_config
+from sublayer.interop.fairseq_file import find_checkpoint, read_checkpoint
+from sublayer.interop.fairseq_weights import OUTPUT, TABLE, FairseqWeights, has_final_norm, prepare
+from sublayer.interop.families import FAMILIES
+from sublayer.interop.folder import check_new, write_folder
+from sublayer.interop.huggingface import save_imported
+from sublayer.interop.pairs import read_pairs
+from sublayer.interop.translator_config import unrepresentable
+from sublayer.interop.translator_weights import pairs
+from sublayer.model.build import compose
+from sublayer.model.transformer import Transformer
+
+_TITLE = "fairseq's Transformer"
+_N_SPECIAL = 4
+_ORACLE = FAMILIES["m2m_100"]
+# transformers makes the three tables one only where the output is one with them.
+_RENAMED = {
+    TABLE: tuple(f"model.{name}.weight" for name in ("shared", "encoder.embed_tokens", "decoder.embed_tokens")),
+    OUTPUT: ("lm_head.weight",),
+}
+
+
+def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
+    """Turn a translation checkpoint of fairseq into a new model folder, without a tokenizer; return its certificate.
+
+    ``path`` is the file, or a folder that holds one. The certificate names every tensor that was left out. Where
+    transformers has an equal class (M2M100's, for pre-norm models but Macaron Net's), that class reads the checkpoint's
+    tensors too, and the logits are compared. Raises CheckpointError where the checkpoint is damaged or cannot be
+    represented, ConfigError where ``out`` exists.
+    """
+    check_new(out)
+    model, weights, n_optimizer = read_fairseq(path)
+    left_out = {"optimizer_tensors": n_optimizer, "no_weights": weights.no_weights, "copies": weights.copies}
+    certificate = {**_certify(model, weights.found), "left_out": left_out}
+    save_imported(model, out, certificate)
+    return certificate
+
+
+def read_fairseq(path: Path) -> tuple[Transformer, FairseqWeights, int]:
+    """Read the model of a checkpoint, in evaluation mode, beside its tensors and a count of those of an optimizer."""
+    file = find_checkpoint(path)
+    checkpoint = read_checkpoint(file)
+    settings = checkpoint.settings
+    weights = prepare(settings, checkpoint.tensors)
+    vocab_size = _rows(weights.found[TABLE])
+    _check_dictionaries(file.parent, vocab_size)
+    final = has_final_norm(weights, checkpoint.tensors)
+    config = read_fairseq_config(settings, vocab_size=vocab_size, has_final_norm=final)
+    with torch.device("meta"):
+        model = compose(config)
+    names = pairs(config, table=TABLE, output=OUTPUT)
+    state = read_pairs(weights.found, names, config, title=_TITLE, file=settings.file)
+    model.load_state_dict(state, assign=True)
+    return model.eval(), weights, checkpoint.n_optimizer
+
+
+def _rows(table: Tensor) -> int:
+    if table.dim() != 2 or not len(table):
+        raise CheckpointError(f"{TABLE} has shape {list(table.shape)}, which is no token table's")
+    return len(table)
+
+
+def _check_dictionaries(folder: Path, vocab_size: int) -> None:
+    """Raise CheckpointError where a dictionary beside the checkpoint has another number of entries than the table."""
+    for path in sorted(folder.glob("dict*.txt")):
+        n_entries = _N_SPECIAL + sum(1 for line in path.read_bytes().split(b"\n") if line.strip())
+        if n_entries != vocab_size:
+            raise CheckpointError(
+                f"{path} has {n_entries} entries with the {_N_SPECIAL} special ones, {TABLE} has {vocab_size} rows: "
+                "they do not belong together"
+            )
+
+
+def _certify(model: Transformer, found: Mapping[str, Tensor]) -> dict[str, Any]:
+    config = model.config
+    if config.norm_order == "post" or (refused := unrepresentable(config)):
+        lacking = "post-norm with fairseq's sinusoids" if config.norm_order == "post" else ", ".join(refused)
+        return {"checked": False, "reason": f"no class of it has {lacking}"}
+    tensors = {new: found[name].clone() for name in found for new in _RENAMED.get(name, (_ORACLE.prefix + name,))}
+    described = {**_ORACLE.write_config(config, None), "dtype": str(found[TABLE].dtype).removeprefix("torch.")}
+    with TemporaryDirectory() as folder:
+        write_folder(Path(folder), described, tensors)
+        return certify(model, Path(folder), _ORACLE.oracle(config))

@@ -1,0 +1,142 @@
+"""A checkpoint file of fairseq, read as tensors and plain values: nothing that it names is imported or run."""
+
+import argparse
+import re
+import struct
+import warnings
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.serialization import safe_globals
+
+from sublayer.errors import CheckpointError
+from sublayer.interop.content import Content
+
+_NESTED = ("encoder", "decoder", "quant_noise")
+# Files to 0.8 keep the meters of training, whose classes are fairseq's own.
+_METERS = tuple(f"fairseq.meters.{name}" for name in ("AverageMeter", "TimeMeter", "StopwatchMeter"))
+_ARCHIVE = b"PK\x03\x04"
+# What reading a file that was cut or changed raises, beside what says so.
+_DAMAGES = (
+    RuntimeError,
+    EOFError,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    OverflowError,
+    struct.error,
+    zlib.error,
+    zipfile.BadZipFile,
+)
+
+
+class _Meter:
+    """What stands for a meter of training: it keeps what the file says and does nothing."""
+
+
+@dataclass(frozen=True)
+class FairseqFile:
+    """What a checkpoint says of a model: its settings, its tensors, and how many tensors of an optimizer it has."""
+
+    settings: Content
+    tensors: dict[str, Tensor]
+    n_optimizer: int
+
+
+def find_checkpoint(path: Path) -> Path:
+    """Find the checkpoint: a file, or a folder's only one. Raises CheckpointError where there is none, or several."""
+    if path.is_file():
+        return path
+    found = sorted(path.glob("*.pt"))
+    if not found:
+        raise CheckpointError(f"{path} is not a checkpoint of fairseq, nor a folder that holds one (*.pt)")
+    if len(found) > 1:
+        raise CheckpointError(f"{path} has {found[0].name} and {len(found) - 1} more: name one of them")
+    return found[0]
+
+
+def read_checkpoint(path: Path) -> FairseqFile:
+    """Read a checkpoint of fairseq 0.6 or later; its tensors are on the CPU.
+
+    Only tensors, plain values and ``argparse.Namespace`` are made of what the file holds; of the meters of training an
+    empty shell is. Raises CheckpointError where the file is damaged, names any other class or function, or holds no
+    settings and tensors of a model.
+    """
+    content = _load(path)
+    if not isinstance(content, Mapping) or not isinstance(content.get("model"), Mapping):
+        raise CheckpointError(f"{path} holds no model: it is not a checkpoint of fairseq")
+    for name, tensor in content["model"].items():
+        if not isinstance(name, str) or not _is_plain(tensor):
+            raise CheckpointError(f"{path}: model holds {name!r}, which is not a name of a plain tensor")
+    tensors = {name: tensor.detach() for name, tensor in content["model"].items()}
+    settings = Content(path.name, _settings(content, path))
+    return FairseqFile(settings, tensors, _count_tensors(content.get("last_optimizer_state")))
+
+
+def _load(path: Path) -> Any:
+    known: list[Any] = [argparse.Namespace, *((_Meter, name) for name in _METERS)]
+    try:
+        with safe_globals(known), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _check_sums(path)
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        if named := re.search(r"GLOBAL (\S+)", str(error)):
+            raise CheckpointError(
+                f"{path} names {named[1]}, and what a file names is never run: open it where fairseq is installed and "
+                "save its 'model', and its 'args' or 'cfg' as plain values, with torch.save"
+            ) from None
+        raise CheckpointError(f"{path} is damaged, or no checkpoint of fairseq: it does not hold tensors") from None
+    except _DAMAGES as error:
+        raise CheckpointError(f"{path} is damaged or cut short: {_first_line(error)}") from None
+
+
+def _check_sums(path: Path) -> None:
+    # What torch writes since 1.6 is an archive, whose check sums it does not compare.
+    with path.open("rb") as file:
+        is_archive = file.read(len(_ARCHIVE)) == _ARCHIVE
+    if is_archive:
+        with zipfile.ZipFile(path) as archive:
+            if (name := archive.testzip()) is not None:
+                raise zipfile.BadZipFile(f"the check sum of {name} is not that of its bytes")
+
+
+def _settings(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    config = content.get("cfg")
+    found = content.get("args")
+    if found is None and isinstance(config, Mapping):
+        found = config.get("model")
+    fields = vars(found) if isinstance(found, argparse.Namespace) else found
+    if not isinstance(fields, Mapping):
+        raise CheckpointError(f"{path} does not say how its model is built: it has neither args nor cfg with model")
+    flat = {name: value for name, value in fields.items() if not isinstance(value, Mapping)}
+    for side in _NESTED:
+        inner = fields.get(side)
+        flat |= {f"{side}_{name}": value for name, value in inner.items()} if isinstance(inner, Mapping) else {}
+    return flat
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided and not (value.is_meta or value.is_quantized)
+
+
+def _count_tensors(value: Any) -> int:
+    if isinstance(value, Mapping):
+        return sum(map(_count_tensors, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_count_tensors, value))
+    return int(isinstance(value, Tensor))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

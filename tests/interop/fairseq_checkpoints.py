@@ -1,0 +1,233 @@
+"""Random small checkpoints as fairseq writes them, and its equations written out, for tests alone."""
+
+import argparse
+import math
+import sys
+import types
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.nn.functional import layer_norm, linear
+
+PAD, END = 1, 2
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model's sizes and its kind."""
+
+    vocab_size: int = 23
+    d_model: int = 12
+    n_heads: int = 3
+    d_ff: int = 7
+    n_encoder: int = 2
+    n_decoder: int = 3
+    is_macaron: bool = False
+    is_pre_norm: bool = True
+    is_tied: bool = True
+    has_final_norm: bool = True
+
+
+def draw(shape: Shape, seed: int = 0) -> Weights:
+    """Draw every weight, norms and biases included, in float64, under the names of fairseq's newest version."""
+    d_model, found = shape.d_model, {}
+    generator = torch.Generator().manual_seed(seed)
+
+    def add(name: str, *sizes: int, centre: float = 0.0) -> None:
+        found[name] = centre + 0.3 * torch.randn(sizes, generator=generator, dtype=torch.float64)
+
+    def add_norm(name: str) -> None:
+        add(f"{name}.weight", d_model, centre=1.0)
+        add(f"{name}.bias", d_model)
+
+    def add_linear(name: str, d_in: int, d_out: int) -> None:
+        add(f"{name}.weight", d_out, d_in)
+        add(f"{name}.bias", d_out)
+
+    add("encoder.embed_tokens.weight", shape.vocab_size, d_model)
+    if not shape.is_tied:
+        add("decoder.output_projection.weight", shape.vocab_size, d_model)
+    for side, n_layers in (("encoder", shape.n_encoder), ("decoder", shape.n_decoder)):
+        for layer in range(n_layers):
+            start = f"{side}.layers.{layer}"
+            for attention in ("self_attn", "encoder_attn")[: 1 + (side == "decoder")]:
+                for part in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                    add_linear(f"{start}.{attention}.{part}", d_model, d_model)
+                add_norm(f"{start}.{attention}_layer_norm")
+            for half in ("macaron_", "")[1 - shape.is_macaron :]:
+                add_linear(f"{start}.{half}fc1", d_model, shape.d_ff)
+                add_linear(f"{start}.{half}fc2", shape.d_ff, d_model)
+                add_norm(f"{start}.{half or 'final_'}layer_norm")
+        if shape.is_pre_norm and shape.has_final_norm:
+            add_norm(f"{side}.layer_norm")
+    return found
+
+
+def as_newest(weights: Weights) -> Weights:
+    """Give the state dict of fairseq's newest version: one table under three names, split projections."""
+    table = weights["encoder.embed_tokens.weight"]
+    found = {"encoder.version": torch.tensor([3.0]), "decoder.version": torch.tensor([3.0]), **weights}
+    found["decoder.embed_tokens.weight"] = table
+    found.setdefault("decoder.output_projection.weight", table)
+    return found
+
+
+def as_fork(weights: Weights) -> Weights:
+    """Give the state dict of Macaron Net's fork of fairseq 0.6: fused projections, the encoder's norms by number."""
+    numbers = {"self_attn_layer_norm": 0, "final_layer_norm": 1, "macaron_layer_norm": 2}
+    found = {f"{side}.embed_positions._float_tensor": torch.zeros(1) for side in ("encoder", "decoder")}
+    found |= {f"{side}.version": torch.tensor([2.0]) for side in ("encoder", "decoder")}
+    for name, tensor in weights.items():
+        start, _, kind = name.rpartition(".")
+        stem, _, last = start.rpartition(".")
+        if last == "q_proj":
+            parts = [weights[f"{stem}.{letter}_proj.{kind}"] for letter in "qkv"]
+            found[f"{stem}.in_proj_{kind}"] = torch.cat(parts)
+        elif name.startswith("encoder.layers") and last in numbers:
+            found[f"{stem}.layer_norms.{numbers[last]}.{kind}"] = tensor
+        elif name == "decoder.output_projection.weight":
+            found["decoder.embed_out"] = tensor
+        elif last not in ("k_proj", "v_proj"):
+            found[name] = tensor
+    found["decoder.embed_tokens.weight"] = weights["encoder.embed_tokens.weight"]
+    return found
+
+
+def settings(shape: Shape, **changed: Any) -> argparse.Namespace:
+    """Give the settings as fairseq keeps them after an architecture has filled them, and some of no account."""
+    sizes = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in {
+            "embed_dim": shape.d_model,
+            "ffn_embed_dim": shape.d_ff,
+            "attention_heads": shape.n_heads,
+            "normalize_before": shape.is_pre_norm,
+            "learned_pos": False,
+            "embed_path": None,
+        }.items()
+    }
+    fields = {
+        "arch": "transformer_iwslt_de_en",
+        **sizes,
+        "encoder_layers": shape.n_encoder,
+        "decoder_layers": shape.n_decoder,
+        "decoder_input_dim": shape.d_model,
+        "decoder_output_dim": shape.d_model,
+        "share_all_embeddings": shape.is_tied,
+        "share_decoder_input_output_embed": shape.is_tied,
+        "adaptive_softmax_cutoff": None,
+        "no_token_positional_embeddings": False,
+        "dropout": 0.3,
+        "attention_dropout": 0.1,
+        "relu_dropout": 0.2,
+        "max_source_positions": 64,
+        "max_target_positions": 48,
+        "lr": [0.0015],
+        "task": "translation",
+    }
+    if shape.is_macaron:
+        fields["macaron"] = "new"
+    return argparse.Namespace(**{**fields, **changed})
+
+
+def save_fork(path: Path, weights: Weights, args: argparse.Namespace | None) -> None:
+    """Save as fairseq 0.6 did: torch's file of before 1.6, with the meters of training and an optimizer's state."""
+    module = types.ModuleType("fairseq.meters")
+    meters = OrderedDict()
+    for name in ("AverageMeter", "TimeMeter", "StopwatchMeter"):
+        kind = type(name, (), {"__module__": module.__name__})
+        setattr(module, name, kind)
+        meters[name] = kind()
+        meters[name].sum = 1.5
+    moments = {number: {"step": 7, "exp_avg": torch.ones(2), "exp_avg_sq": torch.ones(2)} for number in range(3)}
+    content = {
+        "args": args,
+        "model": OrderedDict(weights),
+        "optimizer_history": [{"criterion_name": "LabelSmoothedCrossEntropyCriterion", "num_updates": 7}],
+        "extra_state": {"train_iterator": {"epoch": 2}, "val_loss": 4.5, "train_meters": meters},
+        "last_optimizer_state": {"state": moments, "param_groups": [{"lr": 0.001}]},
+    }
+    with patch.dict(sys.modules, {"fairseq": types.ModuleType("fairseq"), module.__name__: module}):
+        torch.save(content, path, _use_new_zipfile_serialization=False)
+
+
+def save_newest(path: Path, weights: Weights, model: Any) -> None:
+    """Save as fairseq 0.12 does: ``args`` empty, the settings of the model in ``cfg``."""
+    content = {"args": None, "cfg": {"_name": None, "model": model, "task": {"_name": "translation"}}}
+    torch.save({**content, "model": weights, "extra_state": {"metrics": {}}, "last_optimizer_state": {}}, path)
+
+
+def reference(weights: Weights, shape: Shape, source: Tensor, target: Tensor) -> Tensor:
+    """Compute the logits by fairseq's equations, in float64; padding is what the source has at ``PAD``."""
+    seen = source.ne(PAD)[:, None, None, :]  # [B, 1, 1, S]
+    causal = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).tril()
+    memory = _stack(weights, shape, "encoder", source, seen, None, None)
+    hidden = _stack(weights, shape, "decoder", target, causal, memory, seen)
+    output = weights.get("decoder.output_projection.weight", weights["encoder.embed_tokens.weight"])
+    return linear(hidden, output)
+
+
+def _stack(
+    weights: Weights, shape: Shape, side: str, tokens: Tensor, mask: Tensor, memory: Tensor | None, seen: Tensor | None
+) -> Tensor:
+    x = math.sqrt(shape.d_model) * weights["encoder.embed_tokens.weight"][tokens] + _positions(tokens, shape.d_model)
+    for layer in range(shape.n_encoder if side == "encoder" else shape.n_decoder):
+        start = f"{side}.layers.{layer}"
+
+        def residual(x: Tensor, norm: str, step: float, function: Any, start: str = start) -> Tensor:
+            at = f"{start}.{norm}"
+            if shape.is_pre_norm:
+                return x + step * function(_norm(weights, at, x))
+            return _norm(weights, at, x + step * function(x))
+
+        def feed_forward(z: Tensor, half: str = "", start: str = start) -> Tensor:
+            return _linear(weights, f"{start}.{half}fc2", _linear(weights, f"{start}.{half}fc1", z).relu())
+
+        def attend(z: Tensor, start: str = start) -> Tensor:
+            return _attention(weights, f"{start}.self_attn", shape.n_heads, z, z, mask)
+
+        def read(z: Tensor, start: str = start) -> Tensor:
+            return _attention(weights, f"{start}.encoder_attn", shape.n_heads, z, memory, seen)
+
+        factor = 0.5 if shape.is_macaron else 1.0
+        if shape.is_macaron:
+            x = residual(x, "macaron_layer_norm", factor, lambda z, f=feed_forward: f(z, "macaron_"))
+        x = residual(x, "self_attn_layer_norm", 1.0, attend)
+        if memory is not None:
+            x = residual(x, "encoder_attn_layer_norm", 1.0, read)
+        x = residual(x, "final_layer_norm", factor, feed_forward)
+    has_norm = shape.is_pre_norm and shape.has_final_norm
+    return _norm(weights, f"{side}.layer_norm", x) if has_norm else x
+
+
+def _positions(tokens: Tensor, d_model: int) -> Tensor:
+    real, half = tokens.ne(PAD), d_model // 2
+    numbers = real.cumsum(1) + PAD
+    frequencies = torch.exp(torch.arange(half, dtype=torch.float32) * -(math.log(10000) / (half - 1)))
+    angles = numbers[..., None].float() * frequencies
+    return torch.cat([angles.sin(), angles.cos()], dim=-1).double() * real[..., None]
+
+
+def _attention(weights: Weights, name: str, n_heads: int, x: Tensor, read: Any, mask: Any) -> Tensor:
+    q, k, v = (_linear(weights, f"{name}.{part}_proj", z) for part, z in (("q", x), ("k", read), ("v", read)))
+    q = q * (x.shape[-1] // n_heads) ** -0.5
+    heads = [
+        (a @ b.mT).masked_fill(~mask[:, 0] if mask.dim() == 4 else ~mask, -math.inf).softmax(-1) @ c
+        for a, b, c in zip(*(each.chunk(n_heads, -1) for each in (q, k, v)), strict=True)
+    ]
+    return _linear(weights, f"{name}.out_proj", torch.cat(heads, dim=-1))
+
+
+def _linear(weights: Weights, name: str, x: Tensor) -> Tensor:
+    return linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+
+def _norm(weights: Weights, name: str, x: Tensor) -> Tensor:
+    return layer_norm(x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], 1e-5)
