@@ -89,7 +89,10 @@ def _certify(model: Transformer, found: Mapping[str, Tensor]) -> dict[str, Any]:
         lacking = "post-norm with fairseq's sinusoids" if config.norm_order == "post" else ", ".join(refused)
         return {"checked": False, "reason": f"no class of it has {lacking}"}
     tensors = {new: found[name].clone() for name in found for new in _RENAMED.get(name, (_ORACLE.prefix + name,))}
-    described = {**_ORACLE.write_config(config, None), "dtype": str(found[TABLE].dtype).removeprefix("torch.")}
+    described = {
+        **_ORACLE.write_config(config, None),
+        "dtype": "float64" if found[TABLE].dtype == torch.float64 else "float32",
+    }
     with TemporaryDirectory() as folder:
         write_folder(Path(folder), described, tensors)
         return certify(model, Path(folder), _ORACLE.oracle(config))

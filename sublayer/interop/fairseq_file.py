@@ -108,7 +108,7 @@ def _check_sums(path: Path) -> None:
     if is_archive:
         with zipfile.ZipFile(path) as archive:
             if (name := archive.testzip()) is not None:
-                raise zipfile.BadZipFile(f"the check sum of {name} is not that of its bytes")
+                raise zipfile.BadZipFile(f"the check sum of {name!r} is not that of its bytes")
 
 
 def _settings(content: Mapping[str, Any], path: Path) -> dict[str, Any]:

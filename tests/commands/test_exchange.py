@@ -8,6 +8,7 @@ import pytest
 
 from tests.interop.bundles import write_bundle
 from tests.interop.encoders import MAX_LEN, VOCAB_SIZE, random_encoder
+from tests.interop.fairseq_checkpoints import Shape, as_fork, draw, save_fork, settings
 from tests.interop.test_albert_tf import released
 
 Sublayer = Callable[..., tuple[int, str, str]]
@@ -60,8 +61,25 @@ def test_the_release_of_albert_comes_in(sublayer: Sublayer, tmp_path: Path) -> N
     ]
 
 
+def test_a_checkpoint_of_macaron_net_comes_in(sublayer: Sublayer, tmp_path: Path) -> None:
+    shape = Shape(is_macaron=True)
+    save_fork(tmp_path / "checkpoint_best.pt", as_fork(draw(shape)), settings(shape))
+    code, out, err = sublayer("import", "fairseq", tmp_path / "checkpoint_best.pt", "--out", tmp_path / "model")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        f"model: {tmp_path / 'model'}, without a tokenizer: fairseq's are not read",
+        "not checked against transformers: no class of it has model.block = macaron",
+        "left out: 6 tensors of an optimizer; decoder.embed_positions._float_tensor, decoder.version, "
+        "encoder.embed_positions._float_tensor, encoder.version (no weights); decoder.embed_tokens.weight "
+        "(equal to the token table)",
+    ]
+
+
 def test_help_names_the_systems(sublayer: Sublayer) -> None:
-    for command, names in (("import", ("huggingface", "albert-tf", "BERT")), ("export", ("huggingface", "ALBERT"))):
+    for command, names in (
+        ("import", ("huggingface", "albert-tf", "fairseq", "BERT")),
+        ("export", ("huggingface", "ALBERT")),
+    ):
         code, out, _ = sublayer(command, "--help")
         assert code == 0
         assert all(name in out for name in names)
@@ -84,6 +102,7 @@ def test_what_cannot_be_exchanged_is_refused_in_a_line(sublayer: Sublayer, train
             "only 'gpt2', 'bert'",
         ),
         (("import", "albert-tf", tmp_path / "nowhere", "--out", tmp_path / "new"), "is not a TensorFlow checkpoint"),
+        (("import", "fairseq", tmp_path / "nowhere", "--out", tmp_path / "new"), "is not a checkpoint of fairseq"),
         (("import", "elsewhere", trained, "--out", tmp_path / "new"), "elsewhere"),
         (("export", trained, "--to", "elsewhere", tmp_path / "new"), "elsewhere"),
         (("export", trained, "--to", "huggingface", trained), "nothing is overwritten"),

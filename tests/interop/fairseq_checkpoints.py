@@ -5,6 +5,7 @@ import math
 import sys
 import types
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch.nn.functional import layer_norm, linear
 
 PAD, END = 1, 2
 Weights = dict[str, Tensor]
+Change = Callable[[Weights], Weights]
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,10 @@ class Shape:
     is_pre_norm: bool = True
     is_tied: bool = True
     has_final_norm: bool = True
+
+
+MACARON = Shape(d_model=10, n_heads=2, is_macaron=True)
+PLAIN = Shape(d_model=10, n_heads=2)
 
 
 def draw(shape: Shape, seed: int = 0) -> Weights:
@@ -162,6 +168,12 @@ def save_newest(path: Path, weights: Weights, model: Any) -> None:
     """Save as fairseq 0.12 does: ``args`` empty, the settings of the model in ``cfg``."""
     content = {"args": None, "cfg": {"_name": None, "model": model, "task": {"_name": "translation"}}}
     torch.save({**content, "model": weights, "extra_state": {"metrics": {}}, "last_optimizer_state": {}}, path)
+
+
+def saved(path: Path, shape: Shape = PLAIN, change: Change = dict, **changed: Any) -> Path:
+    """Save a random model of the fork, its weights and settings changed as asked, and give the file."""
+    save_fork(path / "checkpoint_best.pt", change(as_fork(draw(shape))), settings(shape, **changed))
+    return path / "checkpoint_best.pt"
 
 
 def reference(weights: Weights, shape: Shape, source: Tensor, target: Tensor) -> Tensor:
