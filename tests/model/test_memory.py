@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from sublayer.config.layers import load_recipe
 from sublayer.config.length import resolve_optimizer, resolve_train
-from sublayer.config.objective import CausalObjective
+from sublayer.config.objective import CausalObjective, MaskedObjective, TranslationObjective
 from sublayer.config.optimizer import AdamConfig, AdamWConfig, LambConfig, OptimizerConfig, SgdConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
@@ -24,11 +24,12 @@ from sublayer.data.characters import ByteTokenizer
 from sublayer.data.packed import PairBatch
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
+from sublayer.data.translation_batches import TranslationBatch
 from sublayer.model.build import build
 from sublayer.model.memory import saved_activations, saved_casts, training_memory
 from sublayer.model.passes import Pass
 from sublayer.objective.build import build_objective
-from sublayer.study.random_pairs import RandomPairs
+from sublayer.study.random_pairs import RandomPairs, RandomTranslations
 from sublayer.train.distributed import World
 from sublayer.train.step import TrainStep
 
@@ -59,6 +60,21 @@ ENCODERS: list[dict[str, Any]] = [
     {**ENCODER, "norm": "rms", "positions": "rotary", "head_activation": "swish", "project_embeddings": "always"},
     {"kind": "encoder", "embedding_norm": True, "tie_embeddings": False, "ffn": "swiglu"},
 ]
+TRANSLATION = {
+    "objective.kind": "translation",
+    "objective.label_smoothing": 0.1,
+    "data.corpus": "iwslt14",
+    "data.source_language": "de",
+    "data.target_language": "en",
+    "data.tokenizer": "word-bpe",
+}
+TRANSLATOR: dict[str, Any] = {"kind": "encoder-decoder", "positions": "sinusoidal", "n_layers": 3}
+TRANSLATORS: list[dict[str, Any]] = [
+    {**TRANSLATOR, "dropout": 0.1, "ffn": "relu"},
+    {**TRANSLATOR, "block": "macaron", "dropout": 0.1, "dropout_attention": 0.2, "dropout_ffn": 0.1},
+    {**TRANSLATOR, "norm_order": "post", "n_decoder_layers": 2, "tie_embeddings": False, "positions": "learned"},
+    {**TRANSLATOR, "ffn": "swiglu", "norm": "rms", "bias": False, "share": "all", "d_embed": 32, "positions": "rotary"},
+]
 VOCAB_SIZE, CONTEXT, SEQUENCES = 384, 160, 6
 
 
@@ -67,6 +83,8 @@ def make_pass(fields: dict[str, Any], precision: Any) -> Pass:
     if fields.get("kind") == "encoder":
         settings |= {"objective.kind": "masked", "data.sentences": "lines", "data.tokenizer": "unigram"}
         settings |= {"objective.sentence": "sop"} if fields.get("sentence_classes") else {}
+    if fields.get("kind") == "encoder-decoder":
+        settings |= TRANSLATION
     recipe = load_recipe("gpt", settings).recipe
     config = resolve_model(recipe.model, vocab_size=VOCAB_SIZE, context=CONTEXT)
     return Pass(config, sequences=SEQUENCES, context=CONTEXT, precision=precision, objective=recipe.objective)
@@ -86,20 +104,27 @@ def kept_storages(sizes: dict[int, int]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("fields", [*MODELS, *ENCODERS], ids=str)
+@pytest.mark.parametrize("fields", [*MODELS, *ENCODERS, *TRANSLATORS], ids=str)
 def test_what_autograd_keeps_is_what_is_said(fields: dict[str, Any], precision: str) -> None:
     step = make_pass(fields, precision)
     check_saved(step)
 
 
-def make_batch(step: Pass) -> Batch | PairBatch:
+def make_batch(step: Pass) -> Batch | PairBatch | TranslationBatch:
     if not isinstance(step.objective, CausalObjective):
-        return RandomPairs(step.objective, VOCAB_SIZE, CONTEXT, SEQUENCES).batch(0)
+        return make_pairs(step, SEQUENCES).batch(0)
     n_ahead = step.objective.targets
     ids = torch.randint(VOCAB_SIZE, (SEQUENCES, CONTEXT + n_ahead))
     targets = [ids[:, ahead : ahead + CONTEXT].contiguous() for ahead in range(1, n_ahead + 1)]
     further = torch.stack(targets[1:]) if targets[1:] else None
     return Batch(ids[:, :CONTEXT].contiguous(), targets[0], None, further=further)
+
+
+def make_pairs(step: Pass, n_sequences: int) -> RandomPairs | RandomTranslations:
+    if isinstance(step.objective, TranslationObjective):
+        return RandomTranslations(VOCAB_SIZE, step.context, n_sequences)
+    assert isinstance(step.objective, MaskedObjective)
+    return RandomPairs(step.objective, VOCAB_SIZE, step.context, n_sequences)
 
 
 def check_saved(step: Pass) -> None:
@@ -124,8 +149,7 @@ def make_step(step: Pass, optimizer: OptimizerConfig, n_passes: int) -> TrainSte
     objective = build_objective(build(step.config, seed=0), step.objective)
     resolved, device, world = recipe.model_copy(update=filled), torch.device("cpu"), World(rank=0, size=1)
     if not isinstance(step.objective, CausalObjective):
-        pairs = RandomPairs(step.objective, VOCAB_SIZE, step.context, batch)
-        return TrainStep(resolved, objective, pairs, device=device, world=world)
+        return TrainStep(resolved, objective, make_pairs(step, batch), device=device, world=world)
     ids, starts = np.zeros(2000, dtype=np.int64), np.zeros(1, dtype=np.int64)
     split = Split("train", TokenStore(ids, starts, starts, len(ids), "", is_lossless=True), ByteTokenizer(), ("",))
     n_ahead = step.objective.targets
@@ -146,7 +170,7 @@ def allocated_peak(take_step: TrainStep) -> int:
 @pytest.mark.parametrize("recomputes", [False, True], ids=["kept", "computed again"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("n_passes", [1, 3])
-@pytest.mark.parametrize("fields", [*MODELS, *ENCODERS], ids=str)
+@pytest.mark.parametrize("fields", [*MODELS, *ENCODERS, *TRANSLATORS], ids=str)
 def test_a_step_allocates_what_is_said(fields: dict[str, Any], n_passes: int, precision: str, recomputes: bool) -> None:
     step = replace(make_pass(fields, precision), recomputes=recomputes)
     optimizer = load_recipe("gpt").recipe.optimizer
