@@ -117,6 +117,7 @@ def _tokens(tokenizer: "Tokenizer", text: bytes) -> dict[str, Any]:
         "ids": ids,
         "pieces": pieces,
         "tokens": len(ids),
+        "unknown": 0 if tokenizer.unk_id is None else ids.count(tokenizer.unk_id),
         "bytes": len(text),
         "bytes_per_token": len(text) / len(ids) if ids else None,
     }
@@ -128,7 +129,8 @@ def _render_tokens(result: Mapping[str, Any]) -> str:
     if len(rows) > _SHOWN:
         lines.append(f"... and {len(rows) - _SHOWN:,} more (--json has all)")
     ratio = "" if result["bytes_per_token"] is None else f", {result['bytes_per_token']:.2f} bytes per token"
-    lines.append(f"{result['tokens']:,} tokens, {result['bytes']:,} bytes{ratio}")
+    unknown = f", {result['unknown']:,} unknown" if result["unknown"] else ""
+    lines.append(f"{result['tokens']:,} tokens{unknown}, {result['bytes']:,} bytes{ratio}")
     return "\n".join(lines)
 
 

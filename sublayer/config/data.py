@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from difflib import get_close_matches
 from fractions import Fraction
+from pathlib import PurePath
 from typing import Literal, Self
 
 from pydantic import field_validator, model_validator
@@ -22,8 +23,10 @@ PARALLEL_CORPORA = ("iwslt14", "wmt14")
 PUBLISHED_SPLITS = ("enwik8", "text8", "lm1b")
 """Corpora whose publishers, or the papers that use them, fix the split."""
 TOKENIZERS = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe", "word-bpe")
-TOKENIZER_SUFFIXES = (".json", ".model", ".txt")
-"""Of a tokenizer's file: the tokenizers library's or ours, SentencePiece's, and BERT's vocabulary."""
+CODES_SUFFIXES, CODES_NAMES = (".codes", ".code", ".bpe"), ("codes", "code", "bpecodes")
+"""Of a file of subword-nmt's or fastBPE's merges, which often has no suffix."""
+TOKENIZER_SUFFIXES = (".json", ".model", ".txt", *CODES_SUFFIXES)
+"""Of a tokenizer's file: the tokenizers library's or ours, SentencePiece's, BERT's vocabulary, and merges."""
 HUB = "hub:"
 """What a data set of the Hugging Face hub begins with, where a path could stand."""
 
@@ -113,7 +116,8 @@ class DataConfig(Table):
         (
             "bytes; characters, bpe (GPT-2's), unigram (ALBERT's), wordpiece (BERT's), moses-bpe (Macaron BERT's) or "
             "word-bpe (of words that spaces divide: translation's), "
-            "trained on the training split; or a file: tokenizer.json, a SentencePiece .model, a vocab.txt."
+            "trained on the training split; or a file: tokenizer.json, a SentencePiece .model, a vocab.txt, "
+            "subword-nmt's or fastBPE's .codes."
         ),
     )
     vocab_size: int | None = field(
@@ -171,10 +175,10 @@ class DataConfig(Table):
     @field_validator("tokenizer")
     @classmethod
     def _tokenizer_is_known(cls, tokenizer: str) -> str:
-        if tokenizer not in TOKENIZERS and not tokenizer.endswith(TOKENIZER_SUFFIXES):
+        if tokenizer not in TOKENIZERS and not is_tokenizer_file(tokenizer):
             raise ConfigError(
                 f"data.tokenizer = {tokenizer!r} is not one of {', '.join(TOKENIZERS)}, nor a file (tokenizer.json, "
-                f".model, vocab.txt){_nearest(tokenizer, TOKENIZERS)}"
+                f".model, vocab.txt, .codes){_nearest(tokenizer, TOKENIZERS)}"
             )
         return tokenizer
 
@@ -196,6 +200,11 @@ def _check_intrinsic(data: DataConfig) -> None:
         raise ConfigError(f"data.corpus = {INTRINSIC} needs data.path: the files of SQuAD and RACE that it reads")
     if source_names(data.corpus) != (INTRINSIC,) or isinstance(data.corpus, dict) or isinstance(data.path, dict):
         raise ConfigError(f"data.corpus = {INTRINSIC} reads data.path, so it is not mixed with others, nor weighted")
+
+
+def is_tokenizer_file(name: str) -> bool:
+    """Tell by its name whether what ``data.tokenizer`` says is a file."""
+    return name.endswith(TOKENIZER_SUFFIXES) or PurePath(name).name in CODES_NAMES
 
 
 def pair_fields(data: DataConfig) -> tuple[str, str]:

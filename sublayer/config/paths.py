@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from sublayer.config.data import HUB, TOKENIZER_SUFFIXES, DataConfig, Sources
+from sublayer.config.data import HUB, DataConfig, Sources, is_tokenizer_file
 from sublayer.config.recipe import Recipe
 
 _PATHS = tuple(name for name in DataConfig.model_fields if name.endswith("_path"))
@@ -16,7 +16,7 @@ def anchored(recipe: Recipe) -> Recipe:
         update={
             "path": _sources(recipe.data.path),
             **{name: _path(getattr(recipe.data, name)) for name in _PATHS},
-            "tokenizer": _absolute(tokenizer) if tokenizer.endswith(TOKENIZER_SUFFIXES) else tokenizer,
+            "tokenizer": _absolute(tokenizer) if is_tokenizer_file(tokenizer) else tokenizer,
         }
     )
     init = recipe.init.model_copy(update={"run": _path(recipe.init.run)})

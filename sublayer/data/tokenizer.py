@@ -9,8 +9,10 @@ from typing import Any
 
 import tokenizers
 
+from sublayer.config.data import CODES_NAMES, CODES_SUFFIXES
 from sublayer.data.bilingual import BilingualTokenizer
 from sublayer.data.characters import ByteTokenizer, CharacterTokenizer
+from sublayer.data.codes import find_dictionary, read_codes
 from sublayer.data.moses import MosesTokenizer
 from sublayer.data.sides import Side
 from sublayer.data.subword import SubwordTokenizer
@@ -70,9 +72,10 @@ def trainer_version(kind: str) -> str:
 def load_tokenizer(path: Path) -> Tokenizer:
     """Read a tokenizer: a file, or a folder that has one.
 
-    A file is a ``tokenizer.json``, ours or the ``tokenizers`` library's, a SentencePiece ``.model``, or BERT's
-    ``vocab.txt``. A folder may have GPT-2's original ``vocab.json`` and ``merges.txt`` instead; where it has ALBERT's
-    ``spiece.model`` and the library's copy of it, the original is read.
+    A file is a ``tokenizer.json``, ours or the ``tokenizers`` library's, a SentencePiece ``.model``, BERT's
+    ``vocab.txt``, or subword-nmt's or fastBPE's codes, with the ids of fairseq's dictionary where one is beside them
+    (``dict.txt``, ``dict.LANGUAGE.txt``). A folder may have GPT-2's original ``vocab.json`` and ``merges.txt`` instead;
+    where it has ALBERT's ``spiece.model`` and the library's copy of it, the original is read.
     Raises DataError where there is none, or it is not what it should be.
     """
     if path.is_dir():
@@ -81,6 +84,8 @@ def load_tokenizer(path: Path) -> Tokenizer:
         return UnigramTokenizer.read(path)
     if path.suffix == ".txt":
         return read_wordpiece(path)
+    if path.suffix in CODES_SUFFIXES or path.name in CODES_NAMES:
+        return read_codes(path, find_dictionary(path.parent))
     try:
         content = json.loads(path.read_bytes())
     except OSError as error:

@@ -5,11 +5,10 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import tokenizers
 from numpy.typing import NDArray
-from tokenizers import models, pre_tokenizers
 
 from sublayer.data.merges import Marks, Merges, alphabet_of, count_words, train_merges
+from sublayer.data.merging import END, Merging
 from sublayer.data.vocabulary import (
     FORMAT,
     VERSION,
@@ -25,7 +24,10 @@ from sublayer.errors import ConfigError, DataError
 
 Divide = Callable[[str], list[list[str]]]
 
-_END = "</w>"
+APART = "0.1"
+"""The version of subword-nmt's codes before 0.2, in which the end of a word is a symbol of its own."""
+CODES = (APART, "0.2")
+"""The versions of subword-nmt's codes."""
 
 
 class WordBpeTokenizer(Tokenizer):
@@ -33,7 +35,8 @@ class WordBpeTokenizer(Tokenizer):
 
     A word begins after a piece that ends one, after a special id, and at the first id of a sequence.
     Source: Sennrich et al. 2016 (1508.07909). Special ids are in fairseq's order; the others are the characters and
-    merges in the order of training, where fairseq counts pieces in the text.
+    merges in the order of training, where fairseq counts pieces in the text. ``codes`` is the version of subword-nmt's
+    file that merges were read from (see ``codes.read_codes``): then not all that they make need be a piece.
     """
 
     kind = "word-bpe"
@@ -41,22 +44,19 @@ class WordBpeTokenizer(Tokenizer):
     is_lossless = False
     has_words = True
 
-    def __init__(self, found: Merges) -> None:
-        self._found = found
-        names = (*self.specials, *found.pieces)
-        self.vocab_size = len(names)
-        self.special_ids = tuple(range(len(self.specials)))
-        vocabulary = {name: id_ for id_, name in enumerate(names)}
-        self.unk_id = vocabulary["<unk>"]
-        self.pad_id, self.cls_id, self.sep_id, self.mask_id = find_special(vocabulary).values()
-        model = models.BPE(vocabulary, list(found.merges), unk_token="<unk>", end_of_word_suffix=_END)
-        self._library = tokenizers.Tokenizer(model)
-        self._library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    def __init__(self, found: Merges, codes: str | None = None) -> None:
+        self._found, self._codes = found, codes
         n_specials = len(self.specials)
-        pieces = [b""] * n_specials + [piece.removesuffix(_END).encode() for piece in found.pieces]
+        self.vocab_size = n_specials + len(found.pieces)
+        self.special_ids = tuple(range(n_specials))
+        self.unk_id = self.specials.index("<unk>")
+        special = find_special({name: id_ for id_, name in enumerate(self.specials)})
+        self.pad_id, self.cls_id, self.sep_id, self.mask_id = special.values()
+        self._encode_each = Merging(found, first_id=n_specials, unk_id=self.unk_id, is_apart=codes == APART)
+        pieces = [b""] * n_specials + [piece.removesuffix(END).encode() for piece in found.pieces]
         self.token_bytes = np.array([len(piece) for piece in pieces], dtype=np.int64)
         self.token_characters = count_characters(pieces)
-        self._ends_word = np.array([True] * n_specials + [piece.endswith(_END) for piece in found.pieces])
+        self._ends_word = np.array([True] * n_specials + [piece.endswith(END) for piece in found.pieces])
         self._texts = [piece.decode() + " " * bool(ends) for piece, ends in zip(pieces, self._ends_word, strict=True)]
         self._texts[:n_specials] = [""] * n_specials
 
@@ -81,7 +81,7 @@ class WordBpeTokenizer(Tokenizer):
         if vocab_size is not None:
             n_merges = vocab_size - least
         assert n_merges is not None, "the number of merges is given, or follows from the size"
-        return cls(train_merges(words, alphabet, n_merges=n_merges, marks=Marks(end=_END)))
+        return cls(train_merges(words, alphabet, n_merges=n_merges, marks=Marks(end=END)))
 
     @classmethod
     def from_content(cls, content: dict[str, Any]) -> Self:
@@ -91,11 +91,13 @@ class WordBpeTokenizer(Tokenizer):
             raise DataError("its pieces or merges are missing: it is damaged")
         if not (_are_texts(pieces) and all(map(_is_pair, merges))):
             raise DataError("its pieces or merges are damaged")
-        names = {*pieces, *cls.specials}
+        codes = content.get("codes")
+        if codes is not None and codes not in CODES:
+            raise DataError(f"its merges are of codes = {codes!r}: update the program")
         made = {part for left, right in merges for part in (left, right, left + right)}
-        if len(names) != len(pieces) + len(cls.specials) or not made <= names:
+        if len(set(pieces)) != len(pieces) or (codes is None and not made <= set(pieces)):
             raise DataError("its merges do not make its pieces: it is damaged")
-        return cls(Merges(tuple(pieces), tuple((left, right) for left, right in merges)))
+        return cls(Merges(tuple(pieces), tuple((left, right) for left, right in merges)), codes)
 
     def encode(self, text: bytes) -> NDArray[np.int32]:
         """Turn UTF-8 into ids. Raises NotUtf8, a DataError, at the first byte that is not."""
@@ -117,11 +119,13 @@ class WordBpeTokenizer(Tokenizer):
         return starts
 
     def content(self) -> dict[str, Any]:
-        """Give the pieces in order of their ids after the special ones, and the merges."""
+        """Give the pieces in order of their ids after the special ones, the merges, and the version of read codes."""
+        codes = {} if self._codes is None else {"codes": self._codes}
         return {
             "format": FORMAT,
             "version": VERSION,
             "kind": self.kind,
+            **codes,
             "pieces": list(self._found.pieces),
             "merges": [list(merge) for merge in self._found.merges],
         }
@@ -134,9 +138,6 @@ class WordBpeTokenizer(Tokenizer):
     @cached_property
     def _divide(self) -> Divide:
         return self.words_of()
-
-    def _encode_each(self, words: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._library.encode_batch_fast(words, add_special_tokens=False)]
 
 
 def _by_whitespace(text: str) -> list[list[str]]:

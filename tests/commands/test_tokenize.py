@@ -26,6 +26,14 @@ def test_a_trained_tokenizer_is_kept_and_used(sublayer: Sublayer, trained: Path,
     assert found["bytes_per_token"] == 12 / found["tokens"]
 
 
+def test_what_a_vocabulary_lacks_is_counted(sublayer: Sublayer, tmp_path: Path) -> None:
+    codes = tmp_path / "bpe.codes"
+    codes.write_text("#version: 0.2\nd o\ndo g</w>\n")
+    assert json.loads(sublayer("tokenize", codes, "--text", "dog zoo", "--json")[1])["unknown"] == 1
+    assert sublayer("tokenize", codes, "--text", "dog zoo")[1].splitlines()[-1].startswith("4 tokens, 1 unknown, 7 ")
+    assert sublayer("tokenize", codes, "--text", "dog")[1].splitlines()[-1].startswith("1 tokens, 3 bytes")
+
+
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "moses-bpe"])
 def test_vocabularies_for_masks_are_trained_and_shown(
     sublayer: Sublayer, trained: Path, tmp_path: Path, kind: str

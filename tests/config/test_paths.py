@@ -10,7 +10,7 @@ from sublayer.config.paths import anchored
 from sublayer.config.recipe import Recipe
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "deep/spiece.model", "vocab.txt"])
+@pytest.mark.parametrize("name", ["tokenizer.json", "deep/spiece.model", "vocab.txt", "deep/code", "ende.codes"])
 def test_a_tokenizer_s_file_is_anchored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     recipe = anchored(load_recipe("gpt", [f"data.tokenizer={name}"]).recipe)

@@ -89,7 +89,6 @@ def test_saving_and_loading_changes_nothing(tmp_path):
         ({"pieces": None}, "pieces or merges are missing"),
         ({"pieces": ["a", 1]}, "pieces or merges are damaged"),
         ({"pieces": ["a", "a"], "merges": []}, "merges do not make its pieces"),
-        ({"pieces": ["<pad>"], "merges": []}, "merges do not make its pieces"),
         ({"pieces": ["a"], "merges": [["a", "b"]]}, "merges do not make its pieces"),
         ({"merges": [["a"]]}, "pieces or merges are damaged"),
     ],
