@@ -149,7 +149,8 @@ def _compare(
 def render_translator(result: Mapping[str, Any]) -> str:
     """Lay the scores out."""
     names = [name for name in _LABELS if name in result]
-    rows = [(_LABELS[name], f"{result[name]:.2f}", result["signature"][name]) for name in names]
+    labels = {**_LABELS, "bleu": "BLEU of words between spaces"} if _is_between_spaces(result) else _LABELS
+    rows = [(labels[name], f"{result[name]:.2f}", result["signature"][name]) for name in names]
     lines = [
         f"translated {result['lines']:,} lines of the {result['split']} split with a beam of {result['beam']}",
         table(["measure", "value", "signature"], rows, right=[1]),
@@ -178,3 +179,7 @@ def _render_compared(against: Mapping[str, Any]) -> list[str]:
     ]
     heads = ["measure", "this", "other", "difference", "95 % interval", "p, bootstrap", "p, randomisation"]
     return ["", f"against {against['system']}:", table(heads, rows, right=[1, 2, 3, 4, 5, 6])]
+
+
+def _is_between_spaces(result: Mapping[str, Any]) -> bool:
+    return str(result["signature"]["bleu"]).endswith("|words:spaces")

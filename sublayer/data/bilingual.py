@@ -17,22 +17,24 @@ class BilingualTokenizer(Tokenizer):
     """Lines of either language to ids by one joint ``vocabulary``, and ids of the second to text.
 
     ``encode`` and ``decode`` are of text whose words are divided by spaces; ``encode_source``, ``encode_target`` and
-    ``write`` are of text as people write it.
+    ``write`` are of text as people write it. Where the vocabulary has no padding, its ``<s>`` pads, which stands in no
+    text: what pads is masked wherever it is read, and is never written.
     """
 
     kind = KIND
     is_lossless = False
 
     def __init__(self, vocabulary: Tokenizer, source: Side, target: Side) -> None:
-        if vocabulary.sep_id is None or vocabulary.pad_id is None:
+        pad_id = vocabulary.cls_id if vocabulary.pad_id is None else vocabulary.pad_id
+        if vocabulary.sep_id is None or pad_id is None:
             raise ConfigError(
                 f"the tokenizer, of kind {vocabulary.kind}, has no end of a text or no padding, which translation "
-                "needs: give data.tokenizer = word-bpe or unigram, or a file whose vocabulary has </s> and <pad>"
+                "needs: give data.tokenizer = word-bpe or unigram, or a file whose vocabulary has </s> and <pad> or <s>"
             )
         self.vocabulary, self.source, self.target = vocabulary, source, target
         self.vocab_size, self.has_words = vocabulary.vocab_size, vocabulary.has_words
         self.end_id, self.unk_id, self.special_ids = vocabulary.end_id, vocabulary.unk_id, vocabulary.special_ids
-        self.pad_id, self.cls_id = vocabulary.pad_id, vocabulary.cls_id
+        self.pad_id, self.cls_id = pad_id, vocabulary.cls_id
         self.sep_id, self.mask_id = vocabulary.sep_id, vocabulary.mask_id
         self.token_bytes, self.token_characters = vocabulary.token_bytes, vocabulary.token_characters
 

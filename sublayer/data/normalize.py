@@ -74,6 +74,10 @@ class Normalization:
         return [line for line in lines if line]
 
 
+AS_WRITTEN = Normalization(do_lower_case=False, keep_accents=True, divide_digit_commas=False)
+"""The rules that leave a text to SentencePiece's own alone."""
+
+
 def strip_accents(text: str) -> str:
     """Decompose a text (NFKD) and leave out what combines with the character before it."""
     if text.isascii():

@@ -122,7 +122,7 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
         return _for_text(config, load_tokenizer(Path(kind).expanduser()))
     if kind == "bytes":
         return _for_text(config, train_tokenizer(kind, ()))
-    languages = [side.content() for side in sides_of(config)] if config.is_parallel else []
+    languages = ["as written", *(side.content() for side in sides_of(config))] if config.is_parallel else []
     key = content_key(VERSION, kind, config.vocab_size, trainer_version(kind), texts.identity("train"), *languages)
     path = cache / "tokenizers" / f"{key}.json"
     if path.is_file():
@@ -136,9 +136,9 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
         training = _training_texts(pieces, kind)
     else:
         training = _training_sentences(pieces, texts.sentences)
-    trained = _for_text(config, train_tokenizer(kind, training, vocab_size=config.vocab_size))
+    trained = train_tokenizer(kind, training, vocab_size=config.vocab_size, keeps_text=config.is_parallel)
     with replacing(path) as file:
-        file.write(trained.serialize())
+        file.write(_for_text(config, trained).serialize())
     # Read back, so that a fresh tokenizer and a cached one are the same to the last bit.
     return load_tokenizer(path)
 

@@ -14,6 +14,7 @@ from sublayer.data.bilingual import BilingualTokenizer
 from sublayer.data.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.data.codes import find_dictionary, read_codes
 from sublayer.data.moses import MosesTokenizer
+from sublayer.data.normalize import AS_WRITTEN
 from sublayer.data.sides import Side
 from sublayer.data.subword import SubwordTokenizer
 from sublayer.data.unigram import UnigramTokenizer
@@ -34,12 +35,15 @@ _TRAINED = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe", "
 _FILES = ("tokenizer.json", "spiece.model", "vocab.txt")
 
 
-def train_tokenizer(kind: str, texts: Iterable[bytes], *, vocab_size: int | None = None) -> Tokenizer:
+def train_tokenizer(
+    kind: str, texts: Iterable[bytes], *, vocab_size: int | None = None, keeps_text: bool = False
+) -> Tokenizer:
     """Make a tokenizer of a kind from texts, which are pieces of a training split.
 
     Kinds: bytes, characters, bpe, unigram, wordpiece, moses-bpe, word-bpe. ``vocab_size`` counts every id; unset, it is
     8192 for bpe, 10,000 for word-bpe, 30,000 for unigram and wordpiece, what 32,640 merges make for moses-bpe, and
-    every character for characters. Raises ConfigError for an unknown kind or a size that is too small, DataError for
+    every character for characters. ``keeps_text``: unigram keeps capitals and accents, which what a model writes needs,
+    and ALBERT's does not. Raises ConfigError for an unknown kind or a size that is too small, DataError for
     texts that are not UTF-8 where the kind is neither bytes nor bpe.
     """
     size = vocab_size or DEFAULT_SIZES.get(kind, 0)
@@ -50,7 +54,7 @@ def train_tokenizer(kind: str, texts: Iterable[bytes], *, vocab_size: int | None
     if kind == "bpe":
         return SubwordTokenizer.train(texts, vocab_size=size)
     if kind == "unigram":
-        return UnigramTokenizer.train(texts, vocab_size=size)
+        return UnigramTokenizer.train(texts, vocab_size=size, normalization=AS_WRITTEN if keeps_text else None)
     if kind == "wordpiece":
         return train_wordpiece(texts, vocab_size=size)
     if kind == "word-bpe":

@@ -60,14 +60,18 @@ class UnigramTokenizer(Tokenizer):
         self.token_characters = count_characters(pieces)
 
     @classmethod
-    def train(cls, texts: Iterable[bytes], *, vocab_size: int) -> "UnigramTokenizer":
+    def train(
+        cls, texts: Iterable[bytes], *, vocab_size: int, normalization: Normalization | None = None
+    ) -> "UnigramTokenizer":
         """Train ALBERT's vocabulary; ``vocab_size`` counts every id, and short texts may hold fewer pieces.
+
+        ``normalization`` replaces its rules for text.
 
         Raises ConfigError where the characters of the text do not fit in, NotUtf8, a DataError, where a text is not.
         """
-        normalization = Normalization()
-        lines = (line for text in texts for line in normalization.lines(decode_utf8(text)))
-        return cls(train_pieces(lines, vocab_size=vocab_size), normalization)
+        rules = normalization or Normalization()
+        lines = (line for text in texts for line in rules.lines(decode_utf8(text)))
+        return cls(train_pieces(lines, vocab_size=vocab_size), rules)
 
     @classmethod
     def read(cls, path: Path) -> "UnigramTokenizer":

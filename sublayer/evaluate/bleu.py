@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sublayer.data.bilingual import BilingualTokenizer
@@ -26,14 +26,17 @@ def score_translations(
 ) -> dict[str, Score]:
     """Score translations, ids without their end, against those of a text, by all that is reported.
 
-    bleu: of words after the rules of the target's language. sacrebleu and chrf: of text as it is written, both sides in
+    bleu: of words after the rules of the target's language, or between spaces where it has none, as its signature says
+    beside sacreBLEU's own. sacrebleu and chrf: of text as it is written, both sides in
     lower case where ``lowercase`` says that the model knows no other.
     """
     words = [" ".join(tokenizer.words(ids)) for ids in translations]
     texts = [tokenizer.write(ids) for ids in translations]
     references = [pair.target for pair in pairs]
+    of_words = tokenized_bleu(words, [pair.target_words for pair in pairs])
+    rule = "spaces" if tokenizer.target.moses == "none" else "moses"
     return {
-        "bleu": tokenized_bleu(words, [pair.target_words for pair in pairs]),
+        "bleu": replace(of_words, signature=f"{of_words.signature}|words:{rule}"),
         "sacrebleu": sacre_bleu(texts, references, lowercase=lowercase),
         "chrf": chrf(texts, references, lowercase=lowercase),
     }
