@@ -23,8 +23,9 @@ def command(
 ) -> None:
     """Write a model so that transformers loads it: a decoder as GPT-2, an encoder as BERT or ALBERT.
 
-    Models that those classes cannot represent are refused by field. Where transformers is installed, the logits of
-    the two are compared; the largest difference is shown and kept in certificate.json.
+    A translator becomes M2M100 or Marian. Models that those classes cannot represent are refused by field. Where
+    transformers is installed, the logits of the two are compared; the largest difference is shown and kept in
+    certificate.json.
     """
     from sublayer.interop.huggingface import export_huggingface
     from sublayer.load import load
@@ -44,9 +45,10 @@ def _render(result: Mapping[str, Any]) -> str:
     from sublayer.interop.certificate import describe
 
     what = "with its tokenizer" if result["has_tokenizer"] else "without a tokenizer"
+    note = result["certificate"].get("tokenizer")
     return "\n".join(
         [
-            f"exported: {result['model']}, {what}",
+            f"exported: {result['model']}, {what}" + (f": {note}" if note else ""),
             describe(result["certificate"]),
             f"next: transformers.{result['class']}.from_pretrained({result['model']!r})",
         ]

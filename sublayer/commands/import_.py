@@ -60,8 +60,9 @@ def command(
 def _render(result: Mapping[str, Any]) -> str:
     from sublayer.interop.certificate import describe
 
-    lacking = "fairseq's are not read" if result["system"] == "fairseq" else "the folder has none"
-    tokenizer = "with its tokenizer" if result["has_tokenizer"] else f"without a tokenizer: {lacking}"
+    tokenizer = "with its tokenizer"
+    if not result["has_tokenizer"]:
+        tokenizer = f"without a tokenizer: {result['certificate'].get('tokenizer', 'the folder has none')}"
     lines = [f"model: {result['model']}, {tokenizer}", describe(result["certificate"])]
     if "left_out" in result["certificate"]:
         lines.append(f"left out: {_left_out(result['certificate']['left_out'])}")

@@ -56,7 +56,7 @@ def command(
     if n_best is not None and n_best > settings.beam:
         raise ConfigError(f"--n-best {n_best} is more than the {settings.beam} hypotheses of --beam: give a wider beam")
 
-    from sublayer.decode.translate import translate_lines
+    from sublayer.decode.translate import tokenizer_of, translate_lines
     from sublayer.load import load
     from sublayer.model.encoder_decoder import EncoderDecoder
     from sublayer.train.machine import choose_device
@@ -64,7 +64,8 @@ def command(
     model = load(run, device=choose_device(device), average=average)
     if not isinstance(model, EncoderDecoder):
         raise ConfigError(f"{run} is a {model.config.kind}, which translates nothing: name a translator's run")
-    write = (lambda ids: " ".join(model.tokenizer.words(ids))) if words else model.tokenizer.write
+    tokenizer = tokenizer_of(model)
+    write = (lambda ids: " ".join(tokenizer.words(ids))) if words else tokenizer.write
     n_done = n_too_long = 0
     results: list[dict[str, Any]] = []
     lines = translate_lines(model, _lines(sys.stdin.buffer), settings, sentences=batch, window=window, are_words=words)

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -31,6 +31,11 @@ class Merges:
 
     pieces: tuple[str, ...]
     merges: tuple[tuple[str, str], ...]
+
+
+def made_by(merges: Iterable[Sequence[str]]) -> set[str]:
+    """Name all that merges take and make."""
+    return {part for left, right in merges for part in (left, right, left + right)}
 
 
 def alphabet_of(words: Mapping[str, int]) -> list[str]:

@@ -110,6 +110,16 @@ class UnigramTokenizer(Tokenizer):
         messages: Any = import_module("sentencepiece.sentencepiece_model_pb2")
         return bytes(messages.ModelProto.FromString(self._model).normalizer_spec.precompiled_charsmap)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it divides as a unigram model of words with a space before them does, without bytes."""
+        messages: Any = import_module("sentencepiece.sentencepiece_model_pb2")
+        model = messages.ModelProto.FromString(self._model)
+        trainer, normalizer = model.trainer_spec, model.normalizer_spec
+        is_usual = normalizer.add_dummy_prefix and normalizer.remove_extra_whitespaces and normalizer.escape_whitespaces
+        is_divided = is_usual and not (trainer.byte_fallback or trainer.treat_whitespace_as_suffix)
+        return bool(is_divided and trainer.model_type == trainer.UNIGRAM)
+
     def scores(self) -> list[tuple[str, float]]:
         """Give each piece with its log-probability."""
         return [(name, float(self._processor.get_score(id_))) for id_, name in enumerate(self.names)]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.data.merges import Marks, Merges, alphabet_of, count_words, train_merges
+from sublayer.data.merges import Marks, Merges, alphabet_of, count_words, made_by, train_merges
 from sublayer.data.merging import END, Merging
 from sublayer.data.vocabulary import (
     FORMAT,
@@ -52,7 +52,7 @@ class WordBpeTokenizer(Tokenizer):
         self.unk_id = self.specials.index("<unk>")
         special = find_special({name: id_ for id_, name in enumerate(self.specials)})
         self.pad_id, self.cls_id, self.sep_id, self.mask_id = special.values()
-        self._encode_each = Merging(found, first_id=n_specials, unk_id=self.unk_id, is_apart=codes == APART)
+        self._encode_each = Merging(found, first_id=n_specials, unk_id=self.unk_id, is_apart=self.is_apart)
         pieces = [b""] * n_specials + [piece.removesuffix(END).encode() for piece in found.pieces]
         self.token_bytes = np.array([len(piece) for piece in pieces], dtype=np.int64)
         self.token_characters = count_characters(pieces)
@@ -94,8 +94,7 @@ class WordBpeTokenizer(Tokenizer):
         codes = content.get("codes")
         if codes is not None and codes not in CODES:
             raise DataError(f"its merges are of codes = {codes!r}: update the program")
-        made = {part for left, right in merges for part in (left, right, left + right)}
-        if len(set(pieces)) != len(pieces) or (codes is None and not made <= set(pieces)):
+        if len(set(pieces)) != len(pieces) or (codes is None and not made_by(merges) <= set(pieces)):
             raise DataError("its merges do not make its pieces: it is damaged")
         return cls(Merges(tuple(pieces), tuple((left, right) for left, right in merges)), codes)
 
@@ -129,6 +128,26 @@ class WordBpeTokenizer(Tokenizer):
             "pieces": list(self._found.pieces),
             "merges": [list(merge) for merge in self._found.merges],
         }
+
+    @property
+    def pieces(self) -> list[str]:
+        """The pieces in order of their ids after the special ones; those that end a word end in ``</w>``."""
+        return list(self._found.pieces)
+
+    @property
+    def merges(self) -> list[tuple[str, str]]:
+        """The merges in their order."""
+        return list(self._found.merges)
+
+    @property
+    def made(self) -> set[str]:
+        """All that the merges take and make."""
+        return made_by(self._found.merges)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the end of a word is a symbol of its own until a merge joins it, as in codes of version 0.1."""
+        return self._codes == APART
 
     @classmethod
     def words_of(cls) -> Divide:

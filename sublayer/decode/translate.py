@@ -33,6 +33,13 @@ class Translation:
         return self.hypotheses[0].ids if self.hypotheses else np.zeros(0, dtype=np.int64)
 
 
+def tokenizer_of(model: EncoderDecoder) -> BilingualTokenizer:
+    """Give a translator's tokenizer. Raises ConfigError where it has no vocabulary of two languages."""
+    if not isinstance(model.tokenizer, BilingualTokenizer):
+        raise ConfigError("the model has no tokenizer of two languages: name a run that was trained to translate")
+    return model.tokenizer
+
+
 def translate_lines(
     model: EncoderDecoder,
     lines: Iterable[str],
@@ -49,9 +56,7 @@ def translate_lines(
     ``progress`` is told how many lines of the window are done. Raises ConfigError where the model has no vocabulary of
     two languages.
     """
-    tokenizer = model.tokenizer
-    if not isinstance(tokenizer, BilingualTokenizer):
-        raise ConfigError("the model has no tokenizer of two languages: name a run that was trained to translate")
+    tokenizer = tokenizer_of(model)
     rest = iter(lines)
     while held := list(islice(rest, window)):
         if are_words:

@@ -24,6 +24,7 @@ from sublayer.interop.content import Content
 from sublayer.interop.encoder_names import ALBERT, BERT
 from sublayer.interop.folder_tokenizer import decoder_files, encoder_files
 from sublayer.interop.pairs import Pair
+from sublayer.interop.translator_tokenizer import translator_files
 
 Tensors = Mapping[str, Tensor]
 
@@ -123,7 +124,7 @@ def _translator(title: str, oracle: str, read: Callable[[Content], ModelConfig])
         read_config=lambda content, found: read(content),
         written_out=translator_config.written_out,
         write_config=translator_config.write_config,
-        tokenizer_files=lambda tokenizer, max_len: {},
+        tokenizer_files=translator_files,
         pairs=translator_weights.pairs,
         oracle=lambda config: Oracle(oracle, {"logits": "logits"}),
     )

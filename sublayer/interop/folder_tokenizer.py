@@ -46,11 +46,11 @@ def check_tokenizer(tokenizer: Tokenizer, path: Path, vocab_size: int) -> Tokeni
 def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
     """Give the files by which transformers' AutoTokenizer makes the same ids; none where it cannot.
 
-    It puts nothing around a text. Characters and moses-bpe cannot be given.
+    It puts nothing around a text. Characters and moses-bpe cannot be given, nor SentencePiece's BPE.
     """
     if isinstance(tokenizer, SubwordTokenizer):
         content = tokenizer.serialize()
-    elif isinstance(tokenizer, UnigramTokenizer):
+    elif isinstance(tokenizer, UnigramTokenizer) and tokenizer.is_plain:
         content = str(unigram_library(tokenizer).to_str(pretty=True)).encode()
     elif isinstance(tokenizer, ByteTokenizer):
         content = _bytes_as_bpe()

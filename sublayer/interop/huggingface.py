@@ -20,6 +20,7 @@ from sublayer.interop.folder import (
 )
 from sublayer.interop.folder_tokenizer import read_tokenizer
 from sublayer.interop.pairs import read_pairs, strip_prefix, write_pairs
+from sublayer.interop.translator_tokenizer import describe_text, describe_unread, read_translators
 from sublayer.interop.written_out import write_out
 from sublayer.model.build import compose
 from sublayer.model.cost import need
@@ -28,7 +29,7 @@ from sublayer.model.transformer import Transformer
 
 
 def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
-    """Turn a HuggingFace folder of GPT-2, BERT or ALBERT into a new model folder and return its certificate.
+    """Turn a HuggingFace folder of a known family into a new model folder and return its certificate.
 
     The tokenizer comes along where the folder has one. Weights in float16 or bfloat16 become float32, which is exact.
     Raises CheckpointError where the folder is damaged or cannot be represented, ConfigError where ``out`` exists.
@@ -38,6 +39,7 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     check_new(out)
     model = read_huggingface(folder)
     certificate = certify(model, folder, family_of(read_content(folder / CONFIG)).oracle(model.config))
+    certificate |= _noted(describe_unread(folder) if model.config.kind == "encoder-decoder" else None)
     save_imported(model, out, certificate)
     return certificate
 
@@ -51,7 +53,8 @@ def read_huggingface(folder: Path) -> Transformer:
     with torch.device("meta"):
         model = compose(config)
     model.load_state_dict(read_pairs(found, family.pairs(config), config, title=family.title), assign=True)
-    model.tokenizer = read_tokenizer(folder, vocab_size=need(config.vocab_size))
+    read = read_translators if config.kind == "encoder-decoder" else read_tokenizer
+    model.tokenizer = read(folder, vocab_size=need(config.vocab_size))
     return model.eval()
 
 
@@ -66,8 +69,8 @@ def save_imported(model: Transformer, out: Path, certificate: dict[str, Any]) ->
 def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
     """Write a model as a new HuggingFace folder that transformers loads, and return its certificate.
 
-    Decoders become GPT-2, encoders BERT or ALBERT. Raises ConfigError, naming every field that those classes cannot
-    represent, and where ``out`` exists.
+    Decoders become GPT-2, encoders BERT or ALBERT, translators M2M100 or Marian. Raises ConfigError, naming every field
+    that those classes cannot represent, and where ``out`` exists.
     """
     check_new(out)
     tokenizer = model.tokenizer
@@ -81,6 +84,11 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
         write_folder(partial, family.write_config(full, tokenizer), tensors)
         for name, content in family.tokenizer_files(tokenizer, max_len=need(full.max_len)).items():
             (partial / name).write_bytes(content)
-        certificate = certify(model, partial, family.oracle(full))
+        certificate = certify(model, partial, family.oracle(full)) | _noted(describe_text(tokenizer))
         write_json(partial / CERTIFICATE, certificate)
     return certificate
+
+
+def _noted(note: str | None) -> dict[str, Any]:
+    # What transformers' tokenizer leaves to its user, or why there is none.
+    return {} if note is None else {"tokenizer": note}

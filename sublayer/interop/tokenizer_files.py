@@ -26,9 +26,9 @@ def export_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     Around a text it puts what masked models have there, ``[CLS]`` and ``[SEP]``.
 
     ``tokenizer.json`` and ``tokenizer_config.json``; with WordPiece BERT's ``vocab.txt``, with unigram the model
-    itself, ``spiece.model``. Bytes, characters and moses-bpe cannot be given.
+    itself, ``spiece.model``. Bytes, characters and moses-bpe cannot be given, nor SentencePiece's BPE.
     """
-    if isinstance(tokenizer, UnigramTokenizer):
+    if isinstance(tokenizer, UnigramTokenizer) and tokenizer.is_plain:
         library, names = unigram_library(tokenizer), tokenizer.names
         _set_template(library, tokenizer, names)
         files = {"tokenizer.json": str(library.to_str(pretty=True)).encode(), "spiece.model": tokenizer.model}
@@ -69,13 +69,22 @@ def unigram_library(tokenizer: UnigramTokenizer) -> Library:
 
 
 def _rules(tokenizer: UnigramTokenizer) -> list[Any]:
-    rules: list[Any] = [normalizers.Replace(Regex(_WHITESPACE), " ")]
+    rules: list[Any] = [single_spaces()]
     if not tokenizer.normalization.keep_accents:
         rules += [normalizers.NFKD(), normalizers.Replace(Regex(f"[{combining_characters()}]+"), "")]
     if tokenizer.normalization.do_lower_case:
-        # Python's lower case, unlike the library's, knows the sigma at the end of a word.
-        rules += [normalizers.Replace(Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς"), normalizers.Lowercase()]
+        rules += lowering()
     return rules
+
+
+def single_spaces() -> normalizers.Normalizer:
+    """Build what makes each run of what Python calls whitespace a single space."""
+    return normalizers.Replace(Regex(_WHITESPACE), " ")
+
+
+def lowering() -> list[normalizers.Normalizer]:
+    """Build Python's lower case, which, unlike the library's, knows the sigma at the end of a word."""
+    return [normalizers.Replace(Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς"), normalizers.Lowercase()]
 
 
 def _precompiled(charsmap: bytes) -> list[Any]:

@@ -1,0 +1,144 @@
+"""Tokenizers of translators: as the files by which transformers makes the same ids, and back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from sublayer.data.bilingual import BilingualTokenizer
+from sublayer.data.merging import END
+from sublayer.data.normalize import CONFIG_NAME, read_settings
+from sublayer.data.sides import Side
+from sublayer.data.subword import SubwordTokenizer
+from sublayer.data.tokenizer import load_tokenizer
+from sublayer.data.unigram import UnigramTokenizer
+from sublayer.data.vocabulary import Tokenizer
+from sublayer.data.word_bpe import WordBpeTokenizer
+from sublayer.errors import DataError
+from sublayer.interop.folder_tokenizer import check_tokenizer
+from sublayer.interop.tokenizer_files import lowering, single_spaces, unigram_library
+
+_FILE = "tokenizer.json"
+_SIDES = "sublayer_sides"
+"""Where ``tokenizer_config.json`` keeps the rules of both languages, which transformers has no place for."""
+
+_OTHERS = ("source.spm", "sentencepiece.bpe.model", "spiece.model", "vocab.json")
+_UNKNOWN_LANGUAGE = "und"
+
+
+def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
+    """Give the files by which transformers' AutoTokenizer makes the same ids, and the end; none where it cannot.
+
+    What it reads is what ``encode_source`` makes of a line, words after Moses' rules where there are any, and what it
+    decodes are words (see ``describe_text``). It knows the names of special ids in a text, such as ``</s>``.
+    """
+    if not isinstance(tokenizer, BilingualTokenizer) or _obstacle(tokenizer.vocabulary):
+        return {}
+    library, names = _library_of(tokenizer.vocabulary)
+    assert tokenizer.sep_id is not None and tokenizer.pad_id is not None, "the vocabulary was checked"
+    own = [] if library.normalizer is None else [library.normalizer]
+    lowers = lowering() if tokenizer.source.lowers else []
+    library.normalizer = normalizers.Sequence([single_spaces(), normalizers.Strip(), *lowers, *own])
+    end = names[tokenizer.sep_id]
+    library.post_processor = processors.TemplateProcessing(
+        single=f"$A:0 {end}:0", pair=f"$A:0 $B:0 {end}:0", special_tokens=[(end, tokenizer.sep_id)]
+    )
+    ids = {"eos": tokenizer.sep_id, "pad": tokenizer.pad_id, "bos": tokenizer.cls_id, "unk": tokenizer.unk_id}
+    settings: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_len,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        **{f"{name}_token": names[id_] for name, id_ in ids.items() if id_ is not None},
+        _SIDES: [tokenizer.source.content(), tokenizer.target.content()],
+    }
+    content = str(library.to_str(pretty=True)).encode()
+    return {_FILE: content, CONFIG_NAME: json.dumps(settings, indent=2).encode() + b"\n"}
+
+
+def describe_text(tokenizer: Tokenizer | None) -> str | None:
+    """Say in a line why a translator's tokenizer has no files, or what they leave to their user; None: nothing."""
+    if not isinstance(tokenizer, BilingualTokenizer):
+        return None
+    obstacle = _obstacle(tokenizer.vocabulary)
+    if obstacle:
+        return f"transformers' tokenizers cannot say it: {obstacle}"
+    side = tokenizer.source
+    if side.moses == "none":
+        return None
+    steps = ["normalise punctuation"] if side.moses == "normalize" else []
+    options = " -a" if side.divides_hyphens else ""
+    steps.append(f"divide words by tokenizer.perl{options} -no-escape -l {side.language}")
+    return f"it reads words after Moses' rules ({', '.join(steps)}), and writes such words"
+
+
+def read_translators(folder: Path, *, vocab_size: int) -> BilingualTokenizer | None:
+    """Read the tokenizer of a translator's HuggingFace folder; None where there is none that can be read.
+
+    The rules of both languages are those that an export kept, or none. Raises DataError where a file is damaged,
+    CheckpointError where the tokenizer has ids beyond the model's ``vocab_size``.
+    """
+    if describe_unread(folder) is not None or not (folder / _FILE).is_file():
+        return None
+    vocabulary = check_tokenizer(load_tokenizer(folder / _FILE), folder, vocab_size)
+    return BilingualTokenizer(vocabulary, *_read_sides(folder))
+
+
+def describe_unread(folder: Path) -> str | None:
+    """Say why the tokenizer of a translator's folder is not read; None where it is, or there is none."""
+    if not (folder / _FILE).is_file():
+        other = next((name for name in _OTHERS if (folder / name).is_file()), None)
+        return None if other is None else f"a translator's is read from {_FILE} alone, and the folder has {other}"
+    vocabulary = load_tokenizer(folder / _FILE)
+    if not isinstance(vocabulary, SubwordTokenizer) or vocabulary.sep_id is None:
+        return f"its {_FILE} has no </s>"
+    if vocabulary.pad_id is None and vocabulary.cls_id is None:
+        return f"its {_FILE} has no <pad> and no <s>"
+    around = Library.from_str(vocabulary.serialize().decode()).encode("").ids
+    if around != [vocabulary.sep_id]:
+        return f"its {_FILE} puts more around a text than an end behind it, as where one model knows many languages"
+    return None
+
+
+def _obstacle(vocabulary: Tokenizer) -> str:
+    if isinstance(vocabulary, UnigramTokenizer):
+        return "" if vocabulary.is_plain else "its SentencePiece model is not a plain unigram one"
+    if isinstance(vocabulary, SubwordTokenizer):
+        return ""
+    if not isinstance(vocabulary, WordBpeTokenizer) or vocabulary.kind != WordBpeTokenizer.kind:
+        return f"it is of kind {vocabulary.kind}"
+    if vocabulary.is_apart:
+        return "its codes are of version 0.1, where the end of a word is a symbol of its own"
+    if lacking := len(vocabulary.made - set(vocabulary.pieces)):
+        return f"its dictionary lacks {lacking:,} pieces that its merges make on the way"
+    named = sorted(set(vocabulary.specials) & set(vocabulary.pieces))
+    return f"its piece {named[0]} has the name of a special id" if named else ""
+
+
+def _library_of(vocabulary: Tokenizer) -> tuple[Library, list[str]]:
+    if isinstance(vocabulary, UnigramTokenizer):
+        return unigram_library(vocabulary), vocabulary.names
+    if isinstance(vocabulary, SubwordTokenizer):
+        return Library.from_str(vocabulary.serialize().decode()), vocabulary.names
+    assert isinstance(vocabulary, WordBpeTokenizer), "what cannot be given was left out"
+    names = [*vocabulary.specials, *vocabulary.pieces]
+    numbers = {name: id_ for id_, name in enumerate(names)}
+    library = Library(models.BPE(numbers, vocabulary.merges, unk_token="<unk>", end_of_word_suffix=END))
+    library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    library.decoder = decoders.BPEDecoder(suffix=END)
+    library.add_special_tokens(list(vocabulary.specials))
+    return library, names
+
+
+def _read_sides(folder: Path) -> tuple[Side, Side]:
+    kept = read_settings(folder).get(_SIDES)
+    if kept is None:
+        return Side(_UNKNOWN_LANGUAGE), Side(_UNKNOWN_LANGUAGE)
+    if not isinstance(kept, list) or len(kept) != 2:
+        raise DataError(f"{folder / CONFIG_NAME}: {_SIDES} is not the rules of two languages")
+    try:
+        return Side.from_content(kept[0]), Side.from_content(kept[1])
+    except DataError as error:
+        raise DataError(f"{folder / CONFIG_NAME}: {error}") from error
