@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from sublayer.config.cores import cores
@@ -31,6 +32,7 @@ from sublayer.train.step import TrainStep, resolved
 _PACE_SHARE = 0.03
 _PACE_SECONDS = 20.0
 _PROVISIONAL_STEPS = 1000
+_UNKNOWN_SHARE, _CHUNK = 1e-3, 1 << 24
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Session:
         return [
             *_unfilled(self.recipe, self.data.tokenizer.vocab_size),
             *_left_out(self.data),
+            *_unknown(self.recipe, self.data),
             *_too_long(self.train_step.batches),
         ]
 
@@ -140,6 +143,17 @@ def _left_out(data: Data) -> Iterator[str]:
     for name, sizes in data.sizes().items():
         if n := sizes.get("empty_documents"):
             yield f"the {name} split leaves out {n:,} document{'s' if n > 1 else ''} without text"
+
+
+def _unknown(recipe: Recipe, data: Data) -> Iterator[str]:
+    """Say where a vocabulary from elsewhere lacks more of a text to translate than rare characters."""
+    if not recipe.data.is_parallel or data.tokenizer.unk_id is None:
+        return
+    ids = data.train.ids
+    chunks = (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
+    n_unknown = sum(int(np.count_nonzero(chunk == data.tokenizer.unk_id)) for chunk in chunks)
+    if n_unknown > _UNKNOWN_SHARE * len(ids):
+        yield f"{n_unknown:,} of {len(ids):,} tokens of the train split are unknown to data.tokenizer"
 
 
 def _at_length(recipe: Recipe, steps: int, data: Data, place: Place) -> Recipe:

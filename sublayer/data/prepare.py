@@ -64,8 +64,7 @@ def prepare(config: DataConfig, *, tokenizer: Tokenizer | None = None, cache: Pa
     folder = cache_folder(cache)
     kind = config.tokenizer if tokenizer is None else tokenizer.kind
     texts = find_texts(config, folder, is_utf8=kind != "bytes")
-    if tokenizer is None:
-        tokenizer = _tokenizer(config, texts, folder)
+    tokenizer = _tokenizer(config, texts, folder) if tokenizer is None else _for_text(config, tokenizer)
     splits = {name: _split(name, texts, tokenizer, folder) for name in SPLITS}
     if config.sentences == "none" and not config.is_parallel:
         splits["train"].check_context(config.context)

@@ -10,7 +10,7 @@ from sentencepiece import SentencePieceTrainer
 
 from sublayer.config.data import DataConfig
 from sublayer.data.bilingual import BilingualTokenizer
-from sublayer.data.prepare import prepare_tokenizer
+from sublayer.data.prepare import prepare, prepare_tokenizer
 from sublayer.data.sides import Side
 from sublayer.data.tokenizer import train_tokenizer
 from sublayer.data.unigram import UnigramTokenizer
@@ -88,6 +88,14 @@ def test_a_model_without_padding_is_padded_with_its_beginning(pairs: Path, kind:
 def test_a_model_s_own_padding_pads() -> None:
     tokenizer = BilingualTokenizer(sentencepiece("unigram", pad_id=0, unk_id=1, bos_id=2, eos_id=3), *SIDES)
     assert (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id) == (0, 2, 3)
+
+
+def test_a_vocabulary_that_comes_with_a_model_gets_the_rules_of_the_recipe(pairs: Path) -> None:
+    tokenizer = BilingualTokenizer(sentencepiece("unigram"), Side("und"), Side("und"))
+    data = prepare(config_of(pairs, "unigram"), tokenizer=tokenizer, cache=pairs / "cache")
+    assert isinstance(data.tokenizer, BilingualTokenizer)
+    assert data.tokenizer.vocabulary is tokenizer.vocabulary
+    assert (data.tokenizer.source, data.tokenizer.target) == SIDES
 
 
 @pytest.mark.parametrize("ids", [{"eos_id": -1}, {"bos_id": -1}])

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -11,7 +12,7 @@ from sublayer.model.build import build
 from sublayer.model.saved import save_model
 from sublayer.train.metrics import METRICS, read_metrics
 from sublayer.train.start import start_from
-from tests.train.conftest import MASKED, Notes
+from tests.train.conftest import MASKED, TRANSLATION, Notes
 
 
 def test_a_run_learns_and_leaves_its_record(run, tmp_path):
@@ -154,6 +155,18 @@ def test_what_the_text_does_not_fill_is_said_before_training(run, tmp_path):
     assert notes.texts[0].startswith("data.vocab_size = 5000, of which the training text fills ")
     left_out = [text.split() for text in notes.texts[1:]]
     assert sum(int(words[5]) for words in left_out) == 10
+
+
+def test_what_a_vocabulary_of_translations_lacks_is_said_before_training(run, tmp_path):
+    (tmp_path / "few.codes").write_text("#version: 0.2\no n</w>\nt h\nth e</w>\n")
+    settings = {key: value for key, value in TRANSLATION.items() if key != "data.vocab_size"}
+    notes = Notes()
+    run("few", {**settings, "data.tokenizer": str(tmp_path / "few.codes"), "train.steps": 1}, progress=notes)
+    (note,) = [text for text in notes.texts if "unknown" in text]
+    assert re.fullmatch(r"[\d,]+ of [\d,]+ tokens of the train split are unknown to data.tokenizer", note)
+    notes = Notes()
+    run("all", {**TRANSLATION, "train.steps": 1}, progress=notes)
+    assert not any("unknown" in text for text in notes.texts)
 
 
 def test_the_first_blocks_of_two_stacks_are_not_taken(tmp_path):
