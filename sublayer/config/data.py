@@ -25,8 +25,8 @@ PUBLISHED_SPLITS = ("enwik8", "text8", "lm1b")
 TOKENIZERS = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe", "word-bpe")
 CODES_SUFFIXES, CODES_NAMES = (".codes", ".code", ".bpe"), ("codes", "code", "bpecodes")
 """Of a file of subword-nmt's or fastBPE's merges, which often has no suffix."""
-TOKENIZER_SUFFIXES = (".json", ".model", ".txt", *CODES_SUFFIXES)
-"""Of a tokenizer's file: the tokenizers library's or ours, SentencePiece's, BERT's vocabulary, and merges."""
+TOKENIZER_SUFFIXES = (".json", ".model", ".txt")
+"""Of a tokenizer's file: the tokenizers library's or ours, SentencePiece's, and BERT's vocabulary."""
 HUB = "hub:"
 """What a data set of the Hugging Face hub begins with, where a path could stand."""
 
@@ -204,7 +204,12 @@ def _check_intrinsic(data: DataConfig) -> None:
 
 def is_tokenizer_file(name: str) -> bool:
     """Tell by its name whether what ``data.tokenizer`` says is a file."""
-    return name.endswith(TOKENIZER_SUFFIXES) or PurePath(name).name in CODES_NAMES
+    return name.endswith(TOKENIZER_SUFFIXES) or is_codes_file(name)
+
+
+def is_codes_file(name: str) -> bool:
+    """Tell by its name whether a file holds merges of subword-nmt or fastBPE."""
+    return name.endswith(CODES_SUFFIXES) or PurePath(name).name in CODES_NAMES
 
 
 def pair_fields(data: DataConfig) -> tuple[str, str]:

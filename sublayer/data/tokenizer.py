@@ -9,7 +9,7 @@ from typing import Any
 
 import tokenizers
 
-from sublayer.config.data import CODES_NAMES, CODES_SUFFIXES
+from sublayer.config.data import is_codes_file
 from sublayer.data.bilingual import BilingualTokenizer
 from sublayer.data.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.data.codes import find_dictionary, read_codes
@@ -88,7 +88,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
         return UnigramTokenizer.read(path)
     if path.suffix == ".txt":
         return read_wordpiece(path)
-    if path.suffix in CODES_SUFFIXES or path.name in CODES_NAMES:
+    if is_codes_file(path.name):
         return read_codes(path, find_dictionary(path.parent))
     try:
         content = json.loads(path.read_bytes())

@@ -8,13 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sublayer.config.data import is_codes_file
+from sublayer.data.bilingual import BilingualTokenizer
+from sublayer.data.codes import find_dictionary, read_codes
+from sublayer.data.sides import Side
 from sublayer.errors import CheckpointError
 from sublayer.interop.certificate import certify
+from sublayer.interop.content import Content
 from sublayer.interop.fairseq_config import read_fairseq_config
 from sublayer.interop.fairseq_file import find_checkpoint, read_checkpoint
 from sublayer.interop.fairseq_weights import OUTPUT, TABLE, FairseqWeights, has_final_norm, prepare
 from sublayer.interop.families import FAMILIES
 from sublayer.interop.folder import check_new, write_folder
+from sublayer.interop.folder_tokenizer import check_tokenizer
 from sublayer.interop.huggingface import save_imported
 from sublayer.interop.pairs import read_pairs
 from sublayer.interop.translator_config import unrepresentable
@@ -24,6 +30,8 @@ from sublayer.model.transformer import Transformer
 
 _TITLE = "fairseq's Transformer"
 _N_SPECIAL = 4
+_READS_WORDS = "it reads words that spaces divide, as the text was prepared for training, and writes such words"
+_LACKS_CODES = "its codes (codes, code, bpecodes, *.codes) and its dictionary (dict.de.txt) are not both beside it"
 _ORACLE = FAMILIES["m2m_100"]
 # transformers makes the three tables one only where the output is one with them.
 _RENAMED = {
@@ -33,9 +41,10 @@ _RENAMED = {
 
 
 def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
-    """Turn a translation checkpoint of fairseq into a new model folder, without a tokenizer; return its certificate.
+    """Turn a translation checkpoint of fairseq into a new model folder; return its certificate.
 
-    ``path`` is the file, or a folder that holds one. The certificate names every tensor that was left out. Where
+    ``path`` is the file, or a folder that holds one; with codes and a dictionary beside it the tokenizer comes along,
+    which reads words as the model was trained on them. The certificate names every tensor that was left out. Where
     transformers has an equal class (M2M100's, for pre-norm models but Macaron Net's), that class reads the checkpoint's
     tensors too, and the logits are compared. Raises CheckpointError where the checkpoint is damaged or cannot be
     represented, ConfigError where ``out`` exists.
@@ -43,7 +52,8 @@ def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
     check_new(out)
     model, weights, n_optimizer = read_fairseq(path)
     left_out = {"optimizer_tensors": n_optimizer, "no_weights": weights.no_weights, "copies": weights.copies}
-    certificate = {**_certify(model, weights.found), "left_out": left_out}
+    note = _READS_WORDS if model.tokenizer is not None else _LACKS_CODES
+    certificate = {**_certify(model, weights.found), "left_out": left_out, "tokenizer": note}
     save_imported(model, out, certificate)
     return certificate
 
@@ -63,6 +73,7 @@ def read_fairseq(path: Path) -> tuple[Transformer, FairseqWeights, int]:
     names = pairs(config, table=TABLE, output=OUTPUT)
     state = read_pairs(weights.found, names, config, title=_TITLE, file=settings.file)
     model.load_state_dict(state, assign=True)
+    model.tokenizer = _read_tokenizer(file.parent, settings, vocab_size)
     return model.eval(), weights, checkpoint.n_optimizer
 
 
@@ -81,6 +92,20 @@ def _check_dictionaries(folder: Path, vocab_size: int) -> None:
                 f"{path} has {n_entries} entries with the {_N_SPECIAL} special ones, {TABLE} has {vocab_size} rows: "
                 "they do not belong together"
             )
+
+
+def _read_tokenizer(folder: Path, settings: Content, vocab_size: int) -> BilingualTokenizer | None:
+    """Read codes with the dictionary beside a checkpoint; None where one of them is not there."""
+    dictionary = find_dictionary(folder)
+    codes = sorted(path for path in folder.iterdir() if path.is_file() and is_codes_file(path.name))
+    if dictionary is None or not codes:
+        return None
+    if len(codes) > 1:
+        raise CheckpointError(f"{folder} has {codes[0].name} and {codes[1].name}: leave the codes of the model alone")
+    vocabulary = check_tokenizer(read_codes(codes[0], dictionary), folder, vocab_size)
+    languages = (str(settings.fields.get(f"{side}_lang") or "und") for side in ("source", "target"))
+    source, target = (Side(language) for language in languages)
+    return BilingualTokenizer(vocabulary, source, target)
 
 
 def _certify(model: Transformer, found: Mapping[str, Tensor]) -> dict[str, Any]:

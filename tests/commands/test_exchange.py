@@ -67,7 +67,8 @@ def test_a_checkpoint_of_macaron_net_comes_in(sublayer: Sublayer, tmp_path: Path
     code, out, err = sublayer("import", "fairseq", tmp_path / "checkpoint_best.pt", "--out", tmp_path / "model")
     assert (code, err) == (0, "")
     assert out.splitlines() == [
-        f"model: {tmp_path / 'model'}, without a tokenizer: fairseq's are not read",
+        f"model: {tmp_path / 'model'}, without a tokenizer: its codes (codes, code, bpecodes, *.codes) and its "
+        "dictionary (dict.de.txt) are not both beside it",
         "not checked against transformers: no class of it has model.block = macaron",
         "left out: 6 tensors of an optimizer; decoder.embed_positions._float_tensor, decoder.version, "
         "encoder.embed_positions._float_tensor, encoder.version (no weights); decoder.embed_tokens.weight "

@@ -192,6 +192,26 @@ def test_a_dictionary_beside_it_has_as_many_entries_as_the_table(tmp_path: Path)
         read_fairseq(path)
 
 
+def test_codes_and_a_dictionary_beside_it_are_its_tokenizer(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    (tmp_path / "bpecodes").write_text("#version: 0.2\nl o\nlo w</w>\n")
+    names = ["low", "lo@@", "l@@", "o@@", "w", "e@@", "r"]
+    names += [f"madeupword{number:04}" for number in range(PLAIN.vocab_size - 4 - len(names))]
+    (tmp_path / "dict.de.txt").write_text("".join(f"{name} 1\n" for name in names))
+    certificate = import_fairseq(path, tmp_path / "with")
+    assert certificate["tokenizer"].startswith("it reads words that spaces divide")
+    tokenizer = load(tmp_path / "with").tokenizer
+    # Numbered as in the dictionary, behind <s>, <pad>, </s> and <unk>: low; lo@@ w e@@ r is not what the merges make.
+    assert [ids.tolist() for ids in tokenizer.encode_source(["low lower x"])] == [[4, 5, 3, 9, 10, 3]]
+    assert tokenizer.write([4, 5, 8]) == "low low"
+    (tmp_path / "other.codes").write_text("#version: 0.2\nl o</w>\n")
+    with pytest.raises(CheckpointError, match=r"has bpecodes and other.codes: leave the codes of the model alone"):
+        read_fairseq(path)
+    (tmp_path / "other.codes").unlink()
+    (tmp_path / "bpecodes").unlink()
+    assert read_fairseq(path)[0].tokenizer is None
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing is overwritten"):
         import_fairseq(saved(tmp_path), tmp_path)
