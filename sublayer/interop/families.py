@@ -43,6 +43,7 @@ class Family:
 
     ``prepare`` settles what a file may say in several ways, ``read_config`` sees what it left. ``pairs`` and
     ``write_config`` take a config with all of ``written_out``. ``tokenizer_files`` takes a tokenizer and ``max_len``.
+    ``copies`` are tensors that a file holds beside those of ``pairs``, and what each is a copy of.
     """
 
     title: str
@@ -55,6 +56,7 @@ class Family:
     tokenizer_files: Callable[..., dict[str, bytes]]
     pairs: Callable[[ModelConfig], Iterable[Pair]]
     oracle: Callable[[ModelConfig], Oracle]
+    copies: Callable[[ModelConfig], Mapping[str, str]] = lambda config: {}
 
 
 def family_of(content: Content) -> Family:
@@ -127,6 +129,7 @@ def _translator(title: str, oracle: str, read: Callable[[Content], ModelConfig])
         tokenizer_files=translator_files,
         pairs=translator_weights.pairs,
         oracle=lambda config: Oracle(oracle, {"logits": "logits"}),
+        copies=translator_weights.copies,
     )
 
 

@@ -76,9 +76,10 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
     tokenizer = model.tokenizer
     family = family_for(model.config)
     full, weights = write_out(model.state_dict(), model.config, family.written_out(model.config))
+    found = write_pairs(weights, family.pairs(full))
+    found |= {name: found[source].clone() for name, source in family.copies(full).items()}
     tensors = {
-        name if name.startswith(family.heads) else family.prefix + name: tensor
-        for name, tensor in write_pairs(weights, family.pairs(full)).items()
+        name if name.startswith(family.heads) else family.prefix + name: tensor for name, tensor in found.items()
     }
     with new_folder(out) as partial:
         write_folder(partial, family.write_config(full, tokenizer), tensors)

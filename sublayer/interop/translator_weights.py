@@ -14,6 +14,7 @@ from sublayer.interop.pairs import Pair, check_tied
 
 HEADS = ("lm_head.", "final_logits_bias")
 _TABLE, _OUTPUT, _BIAS = "shared.weight", "lm_head.weight", "final_logits_bias"
+_COPIES = tuple(f"{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
 _FIRST_HALF = "macaron_"
 _NORMS = {"attention": "self_attn_layer_norm", "cross": "encoder_attn_layer_norm", "ffn": "final_layer_norm"}
 _ATTENTIONS = {"attention": "self_attn", "cross": "encoder_attn"}
@@ -22,8 +23,7 @@ _ATTENTIONS = {"attention": "self_attn", "cross": "encoder_attn"}
 def prepare(content: Content, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Leave out tables of sinusoids, and copies of the token table. Raises CheckpointError where a copy differs."""
     found = {name: tensor for name, tensor in tensors.items() if "embed_positions" not in name}
-    copies = [f"{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
-    copies += [_OUTPUT] if content.flag("tie_word_embeddings") else []
+    copies = [*_COPIES, *([_OUTPUT] if content.flag("tie_word_embeddings") else [])]
     if _TABLE not in found:
         # Files keep one of the tensors that are one.
         present = next((name for name in copies if name in found), None)
@@ -65,6 +65,11 @@ def pairs(config: ModelConfig, *, table: str = _TABLE, output: str = _OUTPUT) ->
         yield Pair((output,), "head.weight")
     if config.head_bias:
         yield Pair((_BIAS,), "head.bias", is_row=True)
+
+
+def copies(config: ModelConfig) -> dict[str, str]:
+    """Name what a file must hold beside ``pairs``, and of what it is a copy: without ties the table of each stack."""
+    return {} if config.tie_embeddings else dict.fromkeys(_COPIES, _TABLE)
 
 
 def _both(theirs: str, ours: str) -> Iterator[Pair]:

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import resolve_model
 from sublayer.decode.beam import BeamSettings, search
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.huggingface import export_huggingface, import_huggingface, read_huggingface
+from sublayer.model.build import build
 from sublayer.model.encoder_decoder import EncoderDecoder
 
 CLASSES = ["M2M100", "Marian"]
@@ -75,6 +78,20 @@ def test_imported_and_exported_models_compute_the_same(tmp_path: Path, name: str
     assert certificate["largest_difference"]["float32"] < 1e-5 * max(1.0, certificate["largest_logit"])
     certificate = export_huggingface(read_huggingface(folder), tmp_path / "again")
     assert certificate["largest_difference"]["float64"] < 1e-9
+
+
+@pytest.mark.parametrize("order", ["pre", "post"])
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_an_output_of_its_own_is_exported(tmp_path: Path, order: str, is_tied: bool) -> None:
+    own = {"norm_order": "post", "sinusoids": "marian"} if order == "post" else {"sinusoids": "fairseq"}
+    own |= {"head_bias": True} if order == "post" else {"first_position": 2}
+    given = {"n_layers": 1, "d_model": 8, "n_heads": 2, "ffn": "relu", "positions": "sinusoidal", **own}
+    config = ModelConfig(kind="encoder-decoder", tie_embeddings=is_tied, **given)
+    model = build(resolve_model(config, vocab_size=30, context=12), seed=3).eval()
+    certificate = export_huggingface(model, tmp_path / "out")
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    back = read_huggingface(tmp_path / "out").state_dict()
+    assert all(torch.equal(back[name], tensor) for name, tensor in model.state_dict().items())
 
 
 @pytest.mark.parametrize("name", CLASSES)
