@@ -20,8 +20,13 @@ EN, DE = (
     for names in (list(WORDS), list(WORDS.values()))
 )
 ORDERS = {
-    "pre": {"model.sinusoids": "fairseq", "model.first_position": 2},
-    "post": {"model.norm_order": "post", "model.sinusoids": "marian", "model.decoder_start": "pad"},
+    "pre": {},
+    "post": {
+        "model.norm_order": "post",
+        "model.sinusoids": "marian",
+        "model.first_position": 0,
+        "model.decoder_start": "pad",
+    },
 }
 
 

@@ -155,8 +155,6 @@ def test_what_no_recipe_can_say_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_no_class_can_represent_is_named() -> None:
-    from sublayer.config.model import ModelConfig
-    from sublayer.config.resolve import resolve_model
     from sublayer.interop.families import family_for
 
     fields: dict[str, Any] = {"kind": "encoder-decoder", "block": "macaron", "positions": "rotary"}
