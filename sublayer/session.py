@@ -1,10 +1,8 @@
 """A recipe made real: what it leaves open resolved against data and machine, its model built and in training."""
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from sublayer.config.cores import cores
@@ -13,15 +11,14 @@ from sublayer.config.objective import TranslationObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.written import dump_recipe
-from sublayer.data.batches import Batches
 from sublayer.data.prepare import Data, prepare
-from sublayer.data.translation_batches import TranslationBatches
 from sublayer.errors import ConfigError
 from sublayer.evaluate.along import METRICS, Scores, check_scoring, evaluate_along
 from sublayer.load import load
 from sublayer.model.build import build
 from sublayer.objective.batching import make_batches, translation_batches
 from sublayer.objective.build import build_objective
+from sublayer.text_notes import text_notes
 from sublayer.train.allocator import allocate_for
 from sublayer.train.distributed import World
 from sublayer.train.machine import fastest_precision, remembered
@@ -32,7 +29,6 @@ from sublayer.train.step import TrainStep, resolved
 _PACE_SHARE = 0.03
 _PACE_SECONDS = 20.0
 _PROVISIONAL_STEPS = 1000
-_UNKNOWN_SHARE, _CHUNK = 1e-3, 1 << 24
 
 
 @dataclass(frozen=True)
@@ -59,12 +55,7 @@ class Session:
 
     def notes(self) -> list[str]:
         """Say what of the text a user would not expect: a vocabulary that it cannot fill, documents left out."""
-        return [
-            *_unfilled(self.recipe, self.data.tokenizer.vocab_size),
-            *_left_out(self.data),
-            *_unknown(self.recipe, self.data),
-            *_too_long(self.train_step.batches),
-        ]
+        return text_notes(self.recipe, self.data, self.train_step.batches)
 
     def evaluate(self) -> Scores:
         """Score the validation split as training does: part of it, in the precision of training."""
@@ -107,11 +98,6 @@ def resolve(given: Recipe, data: Data, place: Place, *, steps: int | None = None
     return resolved_recipe
 
 
-def _too_long(batches: Batches) -> Iterator[str]:
-    if isinstance(batches, TranslationBatches) and batches.n_left_out:
-        yield f"{batches.n_left_out:,} pair(s) of the train split are longer than data.context and are left out"
-
-
 def epoch_tokens(recipe: Recipe, data: Data) -> int:
     """Count the tokens of an epoch: those of the text; of pairs, the first epoch's batches as if they were full."""
     if not isinstance(recipe.objective, TranslationObjective):
@@ -131,29 +117,6 @@ def assemble(recipe: Recipe, data: Data, place: Place) -> Session:
     batches = make_batches(recipe, data.train)
     train_step = TrainStep(recipe, objective, batches, device=place.device, world=place.world)
     return Session(recipe, data, place, train_step)
-
-
-def _unfilled(recipe: Recipe, n_ids: int) -> Iterator[str]:
-    asked = recipe.data.vocab_size
-    if recipe.init.run is None and asked is not None and n_ids < asked:
-        yield f"data.vocab_size = {asked}, of which the training text fills {n_ids:,}: the model has those"
-
-
-def _left_out(data: Data) -> Iterator[str]:
-    for name, sizes in data.sizes().items():
-        if n := sizes.get("empty_documents"):
-            yield f"the {name} split leaves out {n:,} document{'s' if n > 1 else ''} without text"
-
-
-def _unknown(recipe: Recipe, data: Data) -> Iterator[str]:
-    """Say where a vocabulary from elsewhere lacks more of a text to translate than rare characters."""
-    if not recipe.data.is_parallel or data.tokenizer.unk_id is None:
-        return
-    ids = data.train.ids
-    chunks = (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
-    n_unknown = sum(int(np.count_nonzero(chunk == data.tokenizer.unk_id)) for chunk in chunks)
-    if n_unknown > _UNKNOWN_SHARE * len(ids):
-        yield f"{n_unknown:,} of {len(ids):,} tokens of the train split are unknown to data.tokenizer"
 
 
 def _at_length(recipe: Recipe, steps: int, data: Data, place: Place) -> Recipe:

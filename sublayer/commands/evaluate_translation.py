@@ -77,6 +77,7 @@ def evaluate_translator(
         "signature": {name: score.signature for name, score in scores.items()},
         "lines": len(pairs),
         "too_long": sum(each.is_too_long for each in found),
+        "unknown_tokens": sum(each.n_unknown for each in found),
         "beam": search.settings.beam,
         "length_rule": search.settings.rule,
         "length_penalty": search.settings.penalty,
@@ -158,7 +159,9 @@ def render_translator(result: Mapping[str, Any]) -> str:
     if "bleu_compounds" in result:
         lines.append("with compounds split BLEU is inflated: comparable only with what is scored in the same way")
     if result["too_long"]:
-        lines.append(f"{result['too_long']:,} lines were longer than the model reads, and were scored as empty")
+        lines.append(f"{result['too_long']:,} line(s) longer than the model reads were scored as empty")
+    if result["unknown_tokens"]:
+        lines.append(f"{result['unknown_tokens']:,} tokens of what was translated are unknown to the vocabulary")
     if "against" in result:
         lines += _render_compared(result["against"])
     return "\n".join(lines)

@@ -1,9 +1,10 @@
 """``sublayer translate``: translate what comes on standard input, line by line."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -18,6 +19,9 @@ from sublayer.commands.beam import (
     beam_settings,
 )
 from sublayer.errors import ConfigError, DataError, Interrupted
+
+if TYPE_CHECKING:
+    from sublayer.decode.translate import Translation
 
 EXAMPLE = "sublayer translate runs/multi30k-tiny < captions.en > captions.de"
 
@@ -66,33 +70,65 @@ def command(
         raise ConfigError(f"{run} is a {model.config.kind}, which translates nothing: name a translator's run")
     tokenizer = tokenizer_of(model)
     write = (lambda ids: " ".join(tokenizer.words(ids))) if words else tokenizer.write
-    n_done = n_too_long = 0
-    results: list[dict[str, Any]] = []
+    assert model.config.max_len is not None, "a saved config is resolved"
+    printed = _Printed(write, n_best, model.config.max_len, is_held=as_json)
     lines = translate_lines(model, _lines(sys.stdin.buffer), settings, sentences=batch, window=window, are_words=words)
     try:
-        for number, found in enumerate(lines, 1):
-            if found.is_too_long:
-                n_too_long += 1
-                longest = model.config.max_len
-                say(f"line {number}: {found.n_tokens:,} tokens are more than the {longest:,} that the model reads")
-            texts = [{"text": write(each.ids), "score": each.score} for each in found.hypotheses[: n_best or 1]]
-            if as_json:
-                results.append({"line": number, "translations": texts})
-            elif n_best is None:
-                print(texts[0]["text"] if texts else "")
-            else:
-                for each in texts:
-                    print(f"{number}\t{each['score']:.6f}\t{each['text']}")
-            n_done = number
+        for found in lines:
+            printed.add(found)
     except KeyboardInterrupt:
         sys.stdout.flush()
-        left = f"the input from line {n_done + 1:,} on is left"
-        raise Interrupted(f"interrupted after {n_done:,} lines: {left}") from None
+        left = f"the input from line {printed.n_done + 1:,} on is left"
+        raise Interrupted(f"interrupted after {printed.n_done:,} lines: {left}") from None
     sys.stdout.flush()
-    if n_too_long:
-        say(f"{n_too_long:,} of {n_done:,} lines were too long and are empty")
+    printed.say_counts()
     if as_json:
-        emit({"lines": n_done, "too_long": n_too_long, "translations": results}, as_json, str)
+        emit(printed.result(), as_json, str)
+
+
+@dataclass
+class _Printed:
+    """Prints translations as they come, or holds them, and counts what a user should know of."""
+
+    write: Callable[[Any], str]
+    n_best: int | None
+    longest: int
+    is_held: bool
+    held: list[dict[str, Any]] = field(default_factory=list)
+    n_done: int = 0
+    n_tokens: int = 0
+    n_too_long: int = 0
+    n_unknown: int = 0
+
+    def add(self, found: "Translation") -> None:
+        """Take the next line's."""
+        number = self.n_done + 1
+        if found.is_too_long:
+            self.n_too_long += 1
+            say(f"line {number}: {found.n_tokens:,} tokens are more than the {self.longest:,} that the model reads")
+        self.n_tokens += found.n_tokens
+        self.n_unknown += found.n_unknown
+        texts = [{"text": self.write(each.ids), "score": each.score} for each in found.hypotheses[: self.n_best or 1]]
+        if self.is_held:
+            self.held.append({"line": number, "translations": texts})
+        elif self.n_best is None:
+            print(texts[0]["text"] if texts else "")
+        else:
+            for each in texts:
+                print(f"{number}\t{each['score']:.6f}\t{each['text']}")
+        self.n_done = number
+
+    def say_counts(self) -> None:
+        """Say on standard error what was left out, and what the vocabulary does not know."""
+        if self.n_too_long:
+            say(f"{self.n_too_long:,} of {self.n_done:,} lines were too long and are empty")
+        if self.n_unknown:
+            say(f"{self.n_unknown:,} of {self.n_tokens:,} tokens of the input are unknown to the vocabulary")
+
+    def result(self) -> dict[str, Any]:
+        """Give all that was held, and the counts."""
+        counts = {"lines": self.n_done, "too_long": self.n_too_long, "unknown_tokens": self.n_unknown}
+        return {**counts, "translations": self.held}
 
 
 def _lines(stream: BinaryIO) -> Iterator[str]:

@@ -116,11 +116,13 @@ def identity_of(documents: Sequence[Document]) -> list[Any]:
     return [document.digest() for document in documents]
 
 
-def open_pack(path: Path, origins: Sequence[Origin], *, is_distinct: bool = False, what: str = "document") -> Records:
+def open_pack(
+    path: Path, origins: Sequence[Origin], *, is_distinct: bool = False, keeps_blank: bool = False
+) -> Records:
     """Open the pack of what ``origins`` hold; where there is none, or a damaged one, read them and write it.
 
     ``is_distinct`` keeps of equal documents the first. Documents without text are left out, counted, and said on
-    standard error, where ``what`` they are called.
+    standard error, unless it ``keeps_blank`` ones.
 
     Raises DataError where one cannot be read or the disk is full.
     """
@@ -128,11 +130,11 @@ def open_pack(path: Path, origins: Sequence[Origin], *, is_distinct: bool = Fals
     try:
         return Records(path, names)
     except (OSError, ValueError, KeyError):
-        _write(path, origins, is_distinct=is_distinct, what=what)
+        _write(path, origins, is_distinct=is_distinct, keeps_blank=keeps_blank)
     return Records(path, names)
 
 
-def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, what: str) -> None:
+def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, keeps_blank: bool) -> None:
     stops, lines, bounds, n_empty, n_bytes = array("q"), array("q"), [], 0, 0
     digests = bytearray()
     seen: set[bytes] = set()
@@ -140,7 +142,7 @@ def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, what: st
         for name, documents in origins:
             n_here = 0
             for line, text in documents():
-                if not text.strip():
+                if not keeps_blank and not text.strip():
                     n_here += 1
                     continue
                 digest = hashlib.sha256(text).digest()
@@ -155,7 +157,7 @@ def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, what: st
             bounds.append(len(stops))
             n_empty += n_here
             if n_here:
-                sys.stderr.write(f"{name}: {n_here:,} {what}(s) without text are left out\n")
+                sys.stderr.write(f"{name}: {n_here:,} document(s) without text are left out\n")
         file.write(b"\0" * (aligned(n_bytes) - n_bytes))
         arrays = np.array([stops, lines], dtype="<i8").tobytes() + bytes(digests)
         file.write(arrays)

@@ -19,7 +19,7 @@ from sublayer.data.sides import Side
 from sublayer.data.text import Text
 from sublayer.errors import ConfigError, DataError
 
-VERSION = 1
+VERSION = 2
 """Changes whenever equal files would give other pairs."""
 
 _READERS = {".tsv": "tab", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
@@ -92,7 +92,7 @@ def pack_pairs(source: PairSource, sides: tuple[Side, Side], cache: Path, limits
     """
     key = content_key(VERSION, source.identity, [side.content() for side in sides], limits)
     path = cache / "pairs" / key
-    records = open_pack(path, [(source.name, partial(_documents, source, sides, limits))], what="pair")
+    records = open_pack(path, [(source.name, partial(_documents, source, sides, limits))], keeps_blank=True)
     if not records:
         raise DataError(f"{source.name} has no pair of texts: name another file")
     return records

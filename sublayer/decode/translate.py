@@ -1,7 +1,7 @@
 """Translate lines of text in order, in windows that are sorted by length: constant memory on endless input."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -20,11 +20,12 @@ WINDOW = 2048
 class Translation:
     """What became of a line: its hypotheses, the best first. None: an empty line, or one too long for the model.
 
-    ``n_tokens`` are the source's, its end included.
+    ``n_tokens`` are the source's, its end included; ``n_unknown`` of them stand for what the vocabulary does not know.
     """
 
     hypotheses: list[Hypothesis]
     n_tokens: int
+    n_unknown: int
     is_too_long: bool = False
 
     @property
@@ -76,7 +77,11 @@ def _translate_window(
 ) -> list[Translation]:
     assert model.config.max_len is not None, "a saved config is resolved"
     assert tokenizer.sep_id is not None and tokenizer.pad_id is not None, "the vocabulary was checked"
-    found = [Translation([], len(ids) + 1, is_too_long=len(ids) + 1 > model.config.max_len) for ids in encoded]
+    unknown = [0 if tokenizer.unk_id is None else int((ids == tokenizer.unk_id).sum()) for ids in encoded]
+    found = [
+        Translation([], len(ids) + 1, n_unknown, is_too_long=len(ids) + 1 > model.config.max_len)
+        for ids, n_unknown in zip(encoded, unknown, strict=True)
+    ]
     order = sorted(range(len(encoded)), key=lambda index: -len(encoded[index]))
     order = [index for index in order if len(encoded[index]) and not found[index].is_too_long]
     done = len(encoded) - len(order)
@@ -92,7 +97,7 @@ def _translate_window(
         sentences=min(sentences, max(1, len(order))),
     )
     for place, hypotheses in results:
-        found[order[place]] = Translation(hypotheses, len(encoded[order[place]]) + 1)
+        found[order[place]] = replace(found[order[place]], hypotheses=hypotheses)
         done += 1
         if progress is not None:
             progress(done)

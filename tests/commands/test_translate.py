@@ -107,6 +107,20 @@ def test_a_line_that_is_too_long_is_empty_and_said(
     assert "1 of 3 lines were too long and are empty" in err
 
 
+def test_what_the_vocabulary_does_not_know_is_counted(
+    sublayer: Sublayer, translator: Path, given: Callable[[bytes], None]
+) -> None:
+    given("a cat\na Ж dog ЖЖ\n".encode())
+    code, out, err = sublayer("translate", translator)
+    assert code == 0 and len(out.splitlines()) == 2
+    # Two ends, and of words what the vocabulary makes of them: the three letters are none of its pieces.
+    tokenizer = load(translator).tokenizer
+    n_tokens = 2 + sum(len(ids) for ids in tokenizer.encode_source(["a cat", "a Ж dog ЖЖ"]))
+    assert err.strip() == f"3 of {n_tokens} tokens of the input are unknown to the vocabulary"
+    given("Ж\n".encode())
+    assert json.loads(sublayer("translate", translator, "--json")[1])["unknown_tokens"] == 1
+
+
 def test_bytes_that_are_no_text_are_named(sublayer: Sublayer, translator: Path, given: Callable[[bytes], None]) -> None:
     given(b"a cat\n\xff\n")
     code, _, err = sublayer("translate", translator)

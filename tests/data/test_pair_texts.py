@@ -85,6 +85,21 @@ def test_training_is_filtered_and_what_is_scored_is_whole(files: Path, capsys: p
     assert len(data.test.document_starts) == 4  # the empty one has no loss
 
 
+def test_a_line_that_is_empty_on_both_sides_keeps_its_place_in_what_is_scored(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, lines in (("blank.en", [EN[0], "", EN[1]]), ("blank.de", [DE[0], " ", DE[1]])):
+        (files / name).write_text("".join(f"{line}\n" for line in lines))
+    held = {"test_source_path": str(files / "blank.en"), "test_target_path": str(files / "blank.de")}
+    pairs = read_split(config_of(files, **held), "test", files / "cache")
+    assert [pair.target_words for pair in pairs] == [
+        " ".join(DE[0].replace(".", " .").split()),
+        "",
+        "Zwei Hunde rennen !",
+    ]
+    assert "without text" not in capsys.readouterr().err
+
+
 def test_a_tokenizer_keeps_the_rules_of_both_languages(files: Path) -> None:
     tokenizer = prepared(files, lowercase=True).tokenizer
     assert isinstance(tokenizer, BilingualTokenizer)
