@@ -45,7 +45,7 @@ def draw_layers(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
                 lines += axes.plot(numbers, values, drawn.line, marker="o", markersize=3.0, color=drawn.placeholder)
                 names.append(f"{name}: {label}")
         axes.set_xlabel("layer")
-        axes.set_ylabel("distance from the flow, share of the way")
+        axes.set_ylabel("error, share of the way")
         axes.set_ylim(bottom=0.0)
         axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         axes.grid(axis="y")
