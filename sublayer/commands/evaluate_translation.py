@@ -60,9 +60,11 @@ def evaluate_translator(
     """
     from sublayer.data.pair_texts import read_split
     from sublayer.evaluate.bleu import compound_split_bleu, score_translations
+    from sublayer.train.allocator import keep_freed_memory
 
     if recipe is None:
         raise ConfigError(f"{run} does not belong to a run, so it has no text of its own: use `sublayer translate`")
+    keep_freed_memory()
     own_split(run, recipe, model, split)
     pairs = read_split(recipe.data, split)
     other = None if against is None else _other(against, model, pairs, search)

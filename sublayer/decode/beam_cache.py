@@ -1,20 +1,19 @@
-"""What hypotheses that grow together keep: rows that are reordered, dropped and added, never computed again."""
+"""What hypotheses that grow together keep: each write stays where it is, and every hypothesis knows whose it reads."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-_FIRST_LENGTH = 64
+_FIRST_LENGTH = 32
+_NOBODY = -1
 
 
 @dataclass
 class Kept:
-    """The keys and values of one executed attention to itself, ``[L, R, H K]`` each, and their doubles.
-
-    Time comes first: what the rows have in common so far is one piece, of which reordering copies whole rows.
-    """
+    """The keys and values of one executed attention to itself, ``[N, H, L, beam, K]`` each."""
 
     keys: Tensor
     values: Tensor
@@ -22,132 +21,124 @@ class Kept:
 
 @dataclass
 class Read:
-    """The keys ``[N, H, K, S]`` and values ``[N, H, S, K]`` that one executed cross entry made of the memory."""
+    """The keys and values ``[N, H, S, K]`` that one executed cross entry made of the memory."""
 
     keys: Tensor
     values: Tensor
 
 
 class BeamCache:
-    """Rows of hypotheses: ``beam`` of each of N sentences, one after another, that all grow by a token at a time.
+    """N slots, each of ``beam`` hypotheses of a sentence, that grow by a token at a time.
 
-    A sentence that joined later begins at a later place, ``starts`` [N], and sees nothing before it.
+    Slot n has filled ``lengths[n]`` places. At each place all its hypotheses have written; when one of them goes on as
+    two, nothing is copied: ``ancestors[n, j, l]`` is whose keys, values and token of place l hypothesis j reads. A
+    sentence that is done leaves its slot to the next.
     """
 
-    def __init__(self, beam: int) -> None:
-        self.beam = beam
-        self.length = 0
-        """Places filled: the next token goes here."""
-        self.starts = torch.zeros(0, dtype=torch.long)
+    def __init__(self, beam: int, device: torch.device) -> None:
+        self.beam, self.device = beam, device
+        self.lengths = torch.zeros(0, dtype=torch.long, device=device)
+        self.ancestors = torch.zeros(0, beam, _FIRST_LENGTH, dtype=torch.long, device=device)
+        self.inputs = torch.zeros(0, _FIRST_LENGTH, beam, dtype=torch.long, device=device)
+        """The token that each hypothesis read at each place."""
+        self.hidden: Bool[Tensor, "N S"] = torch.zeros(0, 0, dtype=torch.bool, device=device)
+        """Which places of the memory are padding."""
         self.kept: dict[tuple[int, int], Kept] = {}
         self.read: dict[tuple[int, int], Read] = {}
-        self.hidden: Bool[Tensor, "N S"] | None = None
-        """Which places of the memory are padding."""
+        self.window = 0
+        """Places that any hypothesis of this step sees."""
 
     @property
-    def n_sentences(self) -> int:
-        """Sentences that are being translated."""
-        return len(self.starts)
-
-    @property
-    def first(self) -> int:
-        """The first place that any row still sees."""
-        return int(self.starts.min()) if len(self.starts) else self.length
+    def n_slots(self) -> int:
+        """Slots, in use or not."""
+        return len(self.lengths)
 
     def positions(self) -> Int[Tensor, " R"]:
         """The position of each row's next token in its own hypothesis."""
-        return (self.length - self.starts).repeat_interleave(self.beam)
+        return self.lengths.repeat_interleave(self.beam)
 
-    def unseen(self) -> Bool[Tensor, "R L"] | None:
-        """Which places are before a row's start; None where all rows began together."""
-        first = self.first
-        if bool((self.starts == first).all()):
-            return None
-        places = torch.arange(first, self.length + 1, device=self.starts.device)
-        return places < self.starts.repeat_interleave(self.beam)[:, None]
+    def begin(self, tokens: Int[Tensor, " R"]) -> Bool[Tensor, "N beam L beam"]:
+        """Take the next tokens, and tell what each hypothesis may not see of what all hypotheses of its slot wrote."""
+        self.window = int(self.lengths.max()) + 1
+        if self.window > self.inputs.shape[1]:
+            self._lengthen(2 * self.window)
+        slots, beams = torch.arange(self.n_slots, device=self.device), torch.arange(self.beam, device=self.device)
+        self.ancestors[slots, :, self.lengths] = beams
+        self.inputs[slots, self.lengths] = tokens.view(-1, self.beam)
+        return self.ancestors[:, :, : self.window, None] != beams
 
     def append(
-        self, place: tuple[int, int], k: Float[Tensor, "R HK"], v: Float[Tensor, "R HK"]
-    ) -> tuple[Float[Tensor, "L R HK"], Float[Tensor, "L R HK"]]:
-        """Write the new keys and values of an attention and give all that may be seen."""
-        kept = self.kept.get(place)
-        if kept is None:
-            kept = self.kept[place] = Kept(*(new.new_zeros(self._room(0), *new.shape) for new in (k, v)))
-        if kept.keys.shape[0] <= self.length or kept.keys.shape[1] != k.shape[0]:
-            kept.keys, kept.values = (self._moved(each, k.shape[0]) for each in (kept.keys, kept.values))
-        kept.keys[self.length], kept.values[self.length] = k, v
-        seen = slice(self.first, self.length + 1)
-        return kept.keys[seen], kept.values[seen]
+        self, place: tuple[int, int], k: Float[Tensor, "N H beam K"], v: Float[Tensor, "N H beam K"]
+    ) -> tuple[Float[Tensor, "N H LB K"], Float[Tensor, "N H LB K"]]:
+        """Write the new keys and values of an attention, and give those of every place and hypothesis."""
+        if place not in self.kept:
+            shape = (k.shape[0], k.shape[1], self.inputs.shape[1], *k.shape[2:])
+            self.kept[place] = Kept(k.new_zeros(shape), v.new_zeros(shape))
+        kept = self.kept[place]
+        slots = torch.arange(self.n_slots, device=self.device)
+        kept.keys[slots, :, self.lengths], kept.values[slots, :, self.lengths] = k, v
+        return kept.keys[:, :, : self.window].flatten(2, 3), kept.values[:, :, : self.window].flatten(2, 3)
 
-    def advance(self) -> None:
-        """Count the token that every attention has written."""
-        self.length += 1
+    def written(self, slot: int, hypothesis: int) -> Int[Tensor, " L"]:
+        """Give the tokens that a hypothesis has read, but for the first, with which all begin."""
+        places = torch.arange(1, self.window, device=self.device)
+        places = places[: max(0, int(self.lengths[slot]))]
+        return self.inputs[slot, places, self.ancestors[slot, hypothesis, places]]
 
-    def reorder(self, rows: Int[Tensor, " R"]) -> None:
-        """Let row i continue what row ``rows[i]`` began; all rows stay with their sentences."""
-        seen = slice(self.first, self.length)
-        for kept in self.kept.values():
-            for each in (kept.keys, kept.values):
-                each[seen] = each[seen].index_select(1, rows)
+    def advance(self, origins: Int[Tensor, "N beam"], is_live: Bool[Tensor, " N"]) -> None:
+        """Count the token that every attention has written; hypothesis j goes on with what ``origins[:, j]`` began.
 
-    def keep(self, sentences: Int[Tensor, " n"]) -> None:
-        """Go on with some sentences alone."""
-        beams = torch.arange(self.beam, device=sentences.device)
-        rows = (sentences[:, None] * self.beam + beams).flatten()
-        self.starts = self.starts.index_select(0, sentences)
-        for kept in self.kept.values():
-            kept.keys, kept.values = (each.index_select(1, rows) for each in (kept.keys, kept.values))
-        if self.hidden is None:
-            return
-        hidden = self.hidden.index_select(0, sentences)
-        n_seen = int((~hidden).sum(1).max()) if len(sentences) else 0
-        self.hidden = hidden[:, :n_seen]
-        for read in self.read.values():
-            read.keys = read.keys.index_select(0, sentences)[..., :n_seen]
-            read.values = read.values.index_select(0, sentences)[:, :, :n_seen]
+        Slots that are not in use stay where they are.
+        """
+        seen = self.ancestors[:, :, : self.window]
+        self.ancestors[:, :, : self.window] = seen.gather(1, origins[:, :, None].expand_as(seen))
+        self.lengths = self.lengths + is_live
 
-    def admit(self, made: dict[tuple[int, int], Read], hidden: Bool[Tensor, "n S"]) -> None:
-        """Let new sentences begin at the next place, with what cross entries made of their memories."""
-        if self.hidden is None or not self.n_sentences:
-            self.length, self.kept = 0, {}
-            self.starts = torch.zeros(len(hidden), dtype=torch.long, device=hidden.device)
+    def free(self, slots: Sequence[int]) -> None:
+        """Let slots wait for another sentence."""
+        chosen = torch.tensor(slots, device=self.device)
+        self.lengths[chosen], self.ancestors[chosen] = 0, _NOBODY
+
+    def admit(self, slots: Sequence[int], made: dict[tuple[int, int], Read], hidden: Bool[Tensor, "n S"]) -> None:
+        """Let sentences begin in free slots, or in the first ones, with what cross entries made of their memories."""
+        n, chosen = len(slots), torch.tensor(slots, device=self.device)
+        if not self.n_slots:
+            self.lengths = self.lengths.new_zeros(n)
+            self.ancestors = self.ancestors.new_full((n, self.beam, _FIRST_LENGTH), _NOBODY)
+            self.inputs = self.inputs.new_zeros(n, _FIRST_LENGTH, self.beam)
             self.hidden, self.read = hidden, made
             return
-        self.starts = torch.cat([self.starts, self.starts.new_full((len(hidden),), self.length)])
-        width = max(self.hidden.shape[1], hidden.shape[1])
-        self.hidden = torch.cat([_widened(each, width, dim=1, value=True) for each in (self.hidden, hidden)])
+        width = hidden.shape[1]
+        if width > self.hidden.shape[1]:
+            self.hidden = _widened(self.hidden, width, dim=1, value=True)
+            for read in self.read.values():
+                read.keys, read.values = (_widened(each, width, dim=2) for each in (read.keys, read.values))
+        self.hidden[chosen] = True
+        self.hidden[chosen, :width] = hidden
         for place, read in self.read.items():
-            new = made[place]
-            read.keys = torch.cat([_widened(each, width, dim=3) for each in (read.keys, new.keys)])
-            read.values = torch.cat([_widened(each, width, dim=2) for each in (read.values, new.values)])
+            read.keys[chosen, :, :width], read.values[chosen, :, :width] = made[place].keys, made[place].values
 
-    def compact(self) -> None:
-        """Drop places that no row sees any more."""
-        first = self.first
-        if first == 0:
-            return
+    def memory_width(self) -> int:
+        """Count the places of the longest memory."""
+        return int((~self.hidden).sum(1).max())
+
+    def keep(self, slots: Sequence[int]) -> None:
+        """Go on with some slots alone."""
+        chosen = torch.tensor(slots, dtype=torch.long, device=self.device)
+        self.lengths, self.hidden = self.lengths[chosen], self.hidden[chosen]
+        self.ancestors, self.inputs = self.ancestors[chosen], self.inputs[chosen]
+        held: list[Kept | Read] = [*self.kept.values(), *self.read.values()]
+        for each in held:
+            each.keys, each.values = each.keys[chosen], each.values[chosen]
+
+    def _lengthen(self, length: int) -> None:
+        self.inputs = _widened(self.inputs, length, dim=1)
+        self.ancestors = _widened(self.ancestors, length, dim=2, value=_NOBODY)
         for kept in self.kept.values():
-            for each in (kept.keys, kept.values):
-                each[: self.length - first] = each[first : self.length].clone()
-        self.starts = self.starts - first
-        self.length -= first
-
-    def _room(self, length: int) -> int:
-        return max(_FIRST_LENGTH, 2 * length, self.length + 1)
-
-    def _moved(self, old: Tensor, n_rows: int) -> Tensor:
-        """Copy to a longer buffer, or to one with rows for new sentences behind."""
-        length = old.shape[0] if old.shape[0] > self.length else self._room(old.shape[0])
-        new = old.new_zeros(length, n_rows, old.shape[2])
-        n_kept = min(n_rows, old.shape[1])
-        new[: self.length, :n_kept] = old[: self.length, :n_kept]
-        return new
+            kept.keys, kept.values = (_widened(each, length, dim=2) for each in (kept.keys, kept.values))
 
 
 def _widened(tensor: Tensor, width: int, *, dim: int, value: bool | float = 0) -> Tensor:
-    missing = width - tensor.shape[dim]
-    if not missing:
-        return tensor
     shape = list(tensor.shape)
-    shape[dim] = missing
+    shape[dim] = width - shape[dim]
     return torch.cat([tensor, tensor.new_full(shape, value)], dim)

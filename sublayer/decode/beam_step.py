@@ -3,6 +3,8 @@
 Equal to a forward pass over each hypothesis with its source alone, which is tested over every axis of the model.
 """
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -32,8 +34,10 @@ class BeamStepper:
         self._output = make_product(matrix, bias, self._n_rows)
         self._narrow = None if model.head.projection is None else linear(model.head.projection, self._n_rows)
 
-    def admit(self, source: Int[Tensor, "n S"], mask: Bool[Tensor, "n S"] | None, cache: BeamCache) -> None:
-        """Read sources, and let their hypotheses begin."""
+    def admit(
+        self, source: Int[Tensor, "n S"], mask: Bool[Tensor, "n S"] | None, cache: BeamCache, slots: Sequence[int]
+    ) -> None:
+        """Read sources, and let their hypotheses begin in slots of a cache."""
         model = self._model
         memory = model.encode(source, mask)
         made: dict[Place, Read] = {}
@@ -41,23 +45,24 @@ class BeamStepper:
             for place, sublayer in enumerate(model.stack.block(layer)):
                 if isinstance(sublayer.function, CrossAttention):
                     k, v = sublayer.function.read(memory.states)
-                    made[layer, place] = Read(k.transpose(2, 3).contiguous(), v.contiguous())
+                    made[layer, place] = Read(k.contiguous(), v.contiguous())
         hidden = torch.zeros_like(source, dtype=torch.bool) if mask is None else ~mask
-        cache.admit(made, hidden)
+        cache.admit(slots, made, hidden)
 
     def __call__(self, tokens: Int[Tensor, " R"], cache: BeamCache) -> Float[Tensor, "R V"]:
-        """Take the step."""
+        """Take the step; the cache counts it when it learns which hypotheses go on (``advance``)."""
         model = self._model
         positions = cache.positions()[:, None]  # [R, 1]
         x = model.embed(tokens[:, None], positions)[:, 0]  # [R, D]
         rotation = model.positions.rotation_at(positions, x.dtype)
-        unseen, hidden = _bias(cache.unseen(), x.dtype), _bias(cache.hidden, x.dtype)
+        unseen = _bias(cache.begin(tokens).flatten(2), x.dtype)  # [N, 1, beam, L beam]
+        width = cache.memory_width()
+        hidden = _bias(cache.hidden[:, None, :width], x.dtype)  # [N, 1, 1, S]
         for layer, sublayers in enumerate(self._layers):
             if layer > 0 and (added := model.positions.vectors(layer, positions, x.dtype)) is not None:
                 x = x + added[:, 0]
             for place, step in sublayers:
                 x = step(x, cache, place, rotation, unseen, hidden)
-        cache.advance()
         x = model.final_norm(x)
         return self._output(x if self._narrow is None else model.head.finish(self._narrow(x)))
 
@@ -74,25 +79,18 @@ class BeamStepper:
         n_heads, d_head, scale = attention.n_heads, attention.d_head, attention.scale
 
         def attend(
-            x: Tensor,
-            cache: BeamCache,
-            place: Place,
-            rotation: Rotation | None,
-            unseen: Tensor | None,
-            _: Tensor | None,
+            x: Tensor, cache: BeamCache, place: Place, rotation: Rotation | None, unseen: Tensor, _: Tensor
         ) -> Tensor:
-            n_rows = x.shape[0]
+            n_rows, n = x.shape[0], cache.n_slots
             q, k, v = project(x).view(n_rows, 3, n_heads, 1, d_head).unbind(1)  # [R, H, 1, K] each
             if rotation is not None:
                 q, k = rotation(q), rotation(k)
-            keys, values = cache.append(place, k.reshape(n_rows, -1), v.reshape(n_rows, -1))  # [L, R, H K] each
-            folded = keys.view(-1, n_rows * n_heads, d_head).permute(1, 2, 0)  # [R H, K, L]
-            scores = torch.bmm((q * scale).view(n_rows * n_heads, 1, d_head), folded)
-            if unseen is not None:
-                scores = (scores.view(n_rows, n_heads, 1, -1) + unseen).view_as(scores)
-            weights = scores.softmax(-1)  # [R H, 1, L]
-            mixed = torch.bmm(weights, values.view(-1, n_rows * n_heads, d_head).transpose(0, 1))
-            return output(mixed.view(n_rows, n_heads * d_head))
+            q, k, v = (
+                each.view(n, -1, n_heads, d_head).transpose(1, 2) for each in (q * scale, k, v)
+            )  # [N, H, beam, K]
+            keys, values = cache.append(place, k, v)  # [N, H, L beam, K] each
+            weights = (q @ keys.transpose(2, 3)).add_(unseen).softmax(-1)  # [N, H, beam, L beam]
+            return output((weights @ values).transpose(1, 2).reshape(n_rows, n_heads * d_head))
 
         return attend
 
@@ -102,27 +100,18 @@ class BeamStepper:
         n_heads, d_head, scale = attention.n_heads, attention.d_head, attention.scale
 
         def attend(
-            x: Tensor,
-            cache: BeamCache,
-            place: Place,
-            rotation: Rotation | None,
-            _: Tensor | None,
-            hidden: Tensor | None,
+            x: Tensor, cache: BeamCache, place: Place, rotation: Rotation | None, _: Tensor, hidden: Tensor
         ) -> Tensor:
-            read, n = cache.read[place], cache.n_sentences
-            q = (ask(x) * scale).view(n, -1, n_heads, d_head).transpose(1, 2)  # [N, H, beam, K]
-            scores = q @ read.keys  # [N, H, beam, S]
-            if hidden is not None:
-                scores = scores + hidden
-            mixed = scores.softmax(-1) @ read.values  # [N, H, beam, K]
+            read, width = cache.read[place], hidden.shape[-1]
+            q = (ask(x) * scale).view(cache.n_slots, -1, n_heads, d_head).transpose(1, 2)  # [N, H, beam, K]
+            weights = (q @ read.keys[:, :, :width].transpose(2, 3)).add_(hidden).softmax(-1)  # [N, H, beam, S]
+            mixed = weights @ read.values[:, :, :width]  # [N, H, beam, K]
             return output(mixed.transpose(1, 2).reshape(x.shape[0], n_heads * d_head))
 
         return attend
 
 
-def _bias(hidden: Bool[Tensor, "N S"] | None, dtype: torch.dtype) -> Float[Tensor, "N 1 1 S"] | None:
-    """Make what is added to scores: minus infinity at what is hidden; None where nothing is."""
-    if hidden is None or not bool(hidden.any()):
-        return None
+def _bias(hidden: Bool[Tensor, "N T S"], dtype: torch.dtype) -> Float[Tensor, "N 1 T S"]:
+    """Make what is added to scores: minus infinity at what is hidden."""
     zeros = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
-    return zeros.masked_fill_(hidden, -torch.inf)[:, None, None]
+    return zeros.masked_fill_(hidden, -torch.inf)[:, None]

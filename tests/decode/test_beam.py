@@ -9,7 +9,7 @@ import torch
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
-from sublayer.decode.beam import BeamSettings, Hypothesis, search
+from sublayer.decode.beam import BeamSettings, Hypothesis, search, top
 from sublayer.errors import ConfigError
 from sublayer.model.build import build
 from sublayer.model.encoder_decoder import EncoderDecoder
@@ -121,3 +121,16 @@ def test_settings_without_meaning_are_refused(given: dict[str, Any]) -> None:
 def test_a_model_in_training_is_refused() -> None:
     with pytest.raises(ConfigError, match="training mode"):
         translated(make_model(9).train(), [[4]], BeamSettings())
+
+
+@pytest.mark.parametrize("n_tokens", [40, 2000, 2001, 2063])
+@pytest.mark.parametrize("count", [1, 2, 10])
+def test_the_best_of_pieces_are_the_best_of_all(n_tokens: int, count: int) -> None:
+    scores = torch.randn(7, n_tokens, generator=torch.Generator().manual_seed(count))
+    scores[2] = -torch.inf
+    scores[2, -1] = 0.0  # behind the last whole piece, alone
+    scores[3, : n_tokens // 2] = 5.0  # equal ones
+    values, indices = top(scores, count)
+    assert torch.equal(values, scores.topk(count, -1).values)
+    assert torch.equal(scores.gather(1, indices), values)
+    assert all(len(set(row.tolist())) == count for row in indices)
