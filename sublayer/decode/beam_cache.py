@@ -81,8 +81,7 @@ class BeamCache:
 
     def written(self, slot: int, hypothesis: int) -> Int[Tensor, " L"]:
         """Give the tokens that a hypothesis has read, but for the first, with which all begin."""
-        places = torch.arange(1, self.window, device=self.device)
-        places = places[: max(0, int(self.lengths[slot]))]
+        places = torch.arange(1, int(self.lengths[slot]) + 1, device=self.device)
         return self.inputs[slot, places, self.ancestors[slot, hypothesis, places]]
 
     def advance(self, origins: Int[Tensor, "N beam"], is_live: Bool[Tensor, " N"]) -> None:

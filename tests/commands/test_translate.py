@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from sublayer.load import load
-from sublayer.run import train
 from sublayer.train.metrics import METRICS, read_metrics
+from tests.translators import train_translator
 
 Sublayer = Callable[..., tuple[int, str, str]]
 
@@ -24,30 +24,14 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [[names[(i * j + i // 7) % 7] for j in range(1, 2 + i % 6)] for i in range(240)]
     (folder / "a.en").write_text("".join(" ".join(line) + "\n" for line in lines))
     (folder / "a.de").write_text("".join(" ".join(WORDS[word] for word in line) + "\n" for line in lines))
-    settings = {
-        "data.source_path": str(folder / "a.en"),
-        "data.target_path": str(folder / "a.de"),
-        "data.moses": "none",
-        "data.lowercase": False,
-        "data.vocab_size": 60,
-        "data.context": 32,
-        "model.n_layers": 1,
-        "model.d_model": 32,
-        "model.d_ff": 32,
-        "model.dropout": 0.0,
-        "model.dropout_attention": 0.0,
-        "model.dropout_ffn": 0.0,
-        "optimizer.warmup_steps": 30,
-        "train.steps": 150,
-        "train.batch_tokens": 320,
-        "train.evaluate_steps": 25,
-        "train.best_by": "bleu",
-        "train.keep_checkpoints": 3,
-        "train.precision": "float32",
-        "train.threads": 1,
-    }
-    train("multi30k-tiny", settings, out=folder / "run")
-    return folder / "run"
+    return train_translator(
+        folder,
+        data__lowercase=False,
+        data__vocab_size=60,
+        train__evaluate_steps=25,
+        train__best_by="bleu",
+        train__keep_checkpoints=3,
+    )
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sublayer.run import train
+from tests.translators import train_translator
 
 pytestmark = pytest.mark.slow
 
@@ -22,10 +22,10 @@ EN, DE = (
 ORDERS = {
     "pre": {},
     "post": {
-        "model.norm_order": "post",
-        "model.sinusoids": "marian",
-        "model.first_position": 0,
-        "model.decoder_start": "pad",
+        "model__norm_order": "post",
+        "model__sinusoids": "marian",
+        "model__first_position": 0,
+        "model__decoder_start": "pad",
     },
 }
 
@@ -35,28 +35,7 @@ def translator(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("translator")
     (folder / "a.en").write_text("".join(f"{line}\n" for line in EN))
     (folder / "a.de").write_text("".join(f"{line}\n" for line in DE))
-    settings = {
-        **ORDERS[request.param],
-        "data.source_path": str(folder / "a.en"),
-        "data.target_path": str(folder / "a.de"),
-        "data.moses": "none",
-        "data.vocab_size": 80,
-        "data.context": 32,
-        "model.n_layers": 1,
-        "model.d_model": 32,
-        "model.d_ff": 32,
-        "model.dropout": 0.0,
-        "model.dropout_attention": 0.0,
-        "model.dropout_ffn": 0.0,
-        "optimizer.warmup_steps": 30,
-        "train.steps": 150,
-        "train.batch_tokens": 320,
-        "train.evaluate_steps": 50,
-        "train.precision": "float32",
-        "train.threads": 1,
-    }
-    train("multi30k-tiny", settings, out=folder / "run")
-    return folder / "run"
+    return train_translator(folder, data__vocab_size=80, **ORDERS[request.param])
 
 
 @pytest.fixture

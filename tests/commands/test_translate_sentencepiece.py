@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from sentencepiece import SentencePieceTrainer
 
-from sublayer.run import train
+from tests.translators import train_translator
 
 pytestmark = pytest.mark.slow
 
@@ -39,29 +39,10 @@ def translator(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     rules = {"model_type": "bpe", "vocab_size": 110, "hard_vocab_limit": False, "minloglevel": 2}
     SentencePieceTrainer.train(sentence_iterator=iter([*EN, *DE]), model_writer=model, **rules)
     (folder / "joint.model").write_bytes(model.getvalue())
-    settings = {
-        "data.source_path": str(folder / "a.en"),
-        "data.target_path": str(folder / "a.de"),
-        "data.moses": "none",
-        "data.lowercase": False,
-        "data.tokenizer": request.param if request.param == "unigram" else str(folder / request.param),
-        **({"data.vocab_size": 90} if request.param == "unigram" else {}),
-        "data.context": 64,
-        "model.n_layers": 1,
-        "model.d_model": 32,
-        "model.d_ff": 32,
-        "model.dropout": 0.0,
-        "model.dropout_attention": 0.0,
-        "model.dropout_ffn": 0.0,
-        "optimizer.warmup_steps": 30,
-        "train.steps": 150,
-        "train.batch_tokens": 320,
-        "train.evaluate_steps": 50,
-        "train.precision": "float32",
-        "train.threads": 1,
-    }
-    train("multi30k-tiny", settings, out=folder / "run")
-    return folder / "run"
+    is_trained = request.param == "unigram"
+    size = {"data__vocab_size": 90} if is_trained else {}
+    tokenizer = request.param if is_trained else str(folder / request.param)
+    return train_translator(folder, data__lowercase=False, data__context=64, data__tokenizer=tokenizer, **size)
 
 
 def test_text_is_translated_to_text(sublayer: Sublayer, translator: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,31 @@
+"""A translator so small that it learns a few words within seconds."""
+
+from pathlib import Path
+from typing import Any
+
+from sublayer.run import train
+
+TINY: dict[str, Any] = {
+    "data.moses": "none",
+    "data.context": 32,
+    "model.n_layers": 1,
+    "model.d_model": 32,
+    "model.d_ff": 32,
+    "model.dropout": 0.0,
+    "model.dropout_attention": 0.0,
+    "model.dropout_ffn": 0.0,
+    "optimizer.warmup_steps": 30,
+    "train.steps": 150,
+    "train.batch_tokens": 320,
+    "train.evaluate_steps": 50,
+    "train.precision": "float32",
+    "train.threads": 1,
+}
+
+
+def train_translator(folder: Path, **settings: Any) -> Path:
+    """Train on ``a.en`` and ``a.de`` of a folder, and give the run in it; settings are named with ``__`` for a dot."""
+    paths = {"data.source_path": str(folder / "a.en"), "data.target_path": str(folder / "a.de")}
+    given = {name.replace("__", "."): value for name, value in settings.items()}
+    train("multi30k-tiny", {**TINY, **paths, **given}, out=folder / "run")
+    return folder / "run"
