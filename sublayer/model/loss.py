@@ -66,14 +66,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_bias = None if bias is None else torch.zeros_like(bias)
         total = torch.zeros((), dtype=_wide(hidden.dtype), device=hidden.device)
         partition = torch.zeros_like(total)
-        for chunk, rows, columns, logits in _chunks(hidden, matrix, bias):
+        for chunk, rows, columns, logits, narrow in _chunks(hidden, matrix, bias):
             part_nats, log_partition, shares = _cross_entropy(logits, targets[chunk], smoothing.target)
             total += part_nats
             partition += log_partition
             if grad_bias is not None:
                 with torch.autocast(hidden.device.type, enabled=False):
                     grad_bias += is_counted[chunk, 0].to(shares.dtype) @ shares
-            errors = shares.to(rows.dtype)
+            errors = shares if narrow is None else narrow.copy_(shares)
             grad_hidden[chunk] = (errors @ columns) * is_counted[chunk]
             part = errors.t() @ (rows * is_counted[chunk])
             # As large as the matrix: each pass over it that is saved shows.
@@ -103,39 +103,59 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 def _nats(hidden: Tensor, matrix: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
     total = torch.zeros((), dtype=_wide(hidden.dtype), device=hidden.device)
-    for chunk, _, _, logits in _chunks(hidden, matrix, bias):
+    for chunk, _, _, logits, _ in _chunks(hidden, matrix, bias):
         total += _cross_entropy(logits, targets[chunk], 1.0)[0]
     return total
 
 
-def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-    """Give each chunk of rows: where it is, its hidden states and the matrix as multiplied, and its logits."""
+class _Chunk(NamedTuple):
+    """Some rows: where they are, their states and the matrix as multiplied, their logits, and room for narrow ones."""
+
+    where: slice
+    rows: Tensor
+    columns: Tensor
+    logits: Tensor
+    narrow: Tensor | None
+
+
+def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[_Chunk]:
+    """Give the rows in chunks, one after another in the same memory.
+
+    To ask for that of each chunk can cost more than to compute what is in it: see train/allocator.py.
+    """
     device = hidden.device.type
-    narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else matrix.dtype
-    columns = matrix.to(narrow)
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else matrix.dtype
+    columns = matrix.to(dtype)
     n_rows = max(1, (CPU_CHUNK_LOGITS if device == "cpu" else GPU_CHUNK_LOGITS) // matrix.shape[0])
+    size = min(n_rows, hidden.shape[0]), matrix.shape[0]
+    wide = hidden.new_empty(size, dtype=_wide(dtype))
+    narrow = None if dtype == wide.dtype else hidden.new_empty(size, dtype=dtype)
     for start in range(0, hidden.shape[0], n_rows):
         chunk = slice(start, start + n_rows)
-        rows = hidden[chunk].to(narrow)
-        logits = rows @ columns.t()
-        if bias is not None:
-            logits = logits + bias  # not beside those without it
-        yield chunk, rows, columns, logits
+        rows = hidden[chunk].to(dtype)
+        part = slice(0, rows.shape[0])
+        logits, products = wide[part], None if narrow is None else narrow[part]
+        if products is None:
+            torch.mm(rows, columns.t(), out=logits)
+        else:
+            logits.copy_(torch.mm(rows, columns.t(), out=products))
+        yield _Chunk(chunk, rows, columns, logits if bias is None else logits.add_(bias), products)
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor, weight: float) -> tuple[Tensor, Tensor, Tensor]:
     """Give the nats and the logs of the partition function of the counted rows, and every row's gradient.
 
-    That is softmax less ``weight`` at the target.
+    That is softmax less ``weight`` at the target; it takes the place of the logits.
     """
-    shares = torch.softmax(logits, -1, dtype=_wide(logits.dtype))
     chosen = targets.clamp_min(0)[:, None]
+    largest, at_target = logits.amax(-1), logits.gather(1, chosen)[:, 0]
+    shares = torch.softmax(logits, -1, out=logits)
     # The largest share is 1 / sum(exp(logit - largest logit)): the log of the partition function without an exp.
-    log_partition = logits.amax(-1).to(shares.dtype) - shares.amax(-1).log()
-    nats = log_partition - logits.gather(1, chosen)[:, 0]
+    log_partition = largest - shares.amax(-1).log()
     shares.scatter_add_(1, chosen, shares.new_full((1, 1), -weight).expand_as(chosen))
     is_counted = targets >= 0
-    return torch.where(is_counted, nats, 0.0).sum(), torch.where(is_counted, log_partition, 0.0).sum(), shares
+    nats = torch.where(is_counted, log_partition - at_target, 0.0).sum()
+    return nats, torch.where(is_counted, log_partition, 0.0).sum(), shares
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

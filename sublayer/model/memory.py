@@ -119,8 +119,9 @@ def _peaks(step: Pass) -> tuple[int, int]:
     """Give what a pass holds at most beside weights and their gradients, and what its last block back holds."""
     saved, work = saved_activations(step) + saved_casts(step), _block_work(step)
     if not step.recomputes:
-        return saved + max(_loss_work(step), work), 0
-    # A block that runs again, whose input is saved already; by then the loss has let go of what it saved.
+        # The loss has let go of what it saved by the time that blocks go backwards.
+        return saved + max(_loss_work(step), work - loss_kept(step)), 0
+    # A block that runs again, whose input is saved already.
     config, last = step.config, stacks(step.config)[-1]
     block = block_kept(step, last) - step.n_tokens * input_kept(step) + work
     inputs = saved - loss_kept(step) - step.n_tokens * after_kept(step)
@@ -132,12 +133,12 @@ def _peaks(step: Pass) -> tuple[int, int]:
 
 
 def _loss_work(step: Pass) -> int:
-    """Working memory of the loss: a chunk of logits with its softmax, the matrix cast and its gradient's increment."""
+    """Working memory of the loss: a chunk of logits, the matrix cast and its gradient's increment."""
     config = step.config
     vocab_size = need(config.vocab_size)
     n_rows = min(n_predicted(step), max(1, _CHUNK_LOGITS[step.device] // vocab_size))
-    # Logits, their cast to float32 if they are not that, and the softmax.
-    per_logit = 2 * FLOAT32_BYTES if step.precision == "float32" else step.narrow + 2 * FLOAT32_BYTES
+    # Their softmax takes their place; where the product is not float32, it stands beside them.
+    per_logit = FLOAT32_BYTES if step.precision == "float32" else step.narrow + FLOAT32_BYTES
     matrix = vocab_size * need(config.d_embed) * step.narrow
     return n_rows * vocab_size * per_logit + (2 if step.precision == "bfloat16" else 1) * matrix
 

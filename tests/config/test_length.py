@@ -28,12 +28,17 @@ def test_minutes_that_hold_no_step_are_refused() -> None:
         (("train.threads=2",), False, 1, 8),
         (("data.context=3000",), False, 2, 1),
         (("train.micro_batch_sequences=5",), False, 2, 5),
+        (("model.d_model=512",), False, 1, 4),
+        (("model.d_model=192",), False, 1, 7),
+        (("model.d_model=128", "train.batch_sequences=64"), False, 2, 32),
+        (("model.d_model=64", "train.batch_sequences=64"), False, 2, 32),
     ],
 )
-def test_a_micro_batch_has_1024_tokens_for_each_thread(
+def test_a_micro_batch_has_1024_tokens_for_each_thread_and_more_in_narrow_models(
     settings: tuple[str, ...], is_gpu: bool, threads: int, expected: int
 ) -> None:
-    context = () if "data.context=3000" in settings else ("data.context=256",)
-    recipe = load_recipe("gpt", ["train.batch_sequences=16", *context, *settings]).recipe
+    given = dict(each.split("=") for each in settings)
+    whole = {"train.batch_sequences": 16, "data.context": 256, "model.d_model": 256, "model.n_heads": 4} | given
+    recipe = load_recipe("gpt", [f"{name}={value}" for name, value in whole.items()]).recipe
     train = resolve_train(recipe, steps=10, valid_tokens=None, is_gpu=is_gpu, threads=threads)
     assert train.micro_batch_sequences == expected
