@@ -27,6 +27,8 @@ LengthRule = Literal["fairseq", "gnmt"]
 
 _PIECE = 64
 """Scores of which the highest is looked at first."""
+_ROWS = 64
+"""Rows whose exponentials stay in the cache."""
 _REFILL = 0.75
 """Share of the sentences left over at which new ones join."""
 
@@ -127,6 +129,13 @@ def top(scores: Float[Tensor, "R V"], count: int) -> tuple[Float[Tensor, "R C"],
     return best.values, torch.cat([places, behind], 1).gather(1, best.indices)
 
 
+def log_total(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R 1"]:
+    """Give the log of the sum of each row's exponentials, as ``logsumexp`` does: on a CPU faster."""
+    # The largest share is 1 / sum(exp(logit - largest logit)).
+    largest_shares = [part.softmax(-1).amax(-1, keepdim=True) for part in logits.split(_ROWS)]
+    return logits.amax(-1, keepdim=True) - torch.cat(largest_shares).log()
+
+
 class _Search:
     """Sentences in work, one in each slot or none: row i * beam + j is hypothesis j of slot i, in no order."""
 
@@ -178,7 +187,7 @@ class _Search:
         beam = self._settings.beam
         n_written = self._cache.lengths.tolist()
         logits = self._stepper(self._tokens.flatten(), self._cache).to(self._log_p.dtype)  # [R, V]
-        total = logits.logsumexp(-1, keepdim=True)  # [R, 1]
+        total = log_total(logits)
         self._bar(logits, n_written)
         scores, origins, tokens = (each.cpu().numpy() for each in self._candidates(logits, total))  # [N, C] each
         is_end, is_found = tokens == self._end, np.isfinite(scores)
