@@ -132,7 +132,7 @@ def top(scores: Float[Tensor, "R V"], count: int) -> tuple[Float[Tensor, "R C"],
 def log_total(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R 1"]:
     """Give the log of the sum of each row's exponentials, as ``logsumexp`` does: on a CPU faster."""
     # The largest share is 1 / sum(exp(logit - largest logit)).
-    largest_shares = [part.softmax(-1).amax(-1, keepdim=True) for part in logits.split(_ROWS)]
+    largest_shares = [part.softmax(-1).amax(-1, keepdim=True) for part in torch.split(logits, _ROWS)]
     return logits.amax(-1, keepdim=True) - torch.cat(largest_shares).log()
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sublayer.config.train import TrainConfig
 from sublayer.errors import Interrupted, TrainingError
+from sublayer.train.allocator import release_freed_memory
 from sublayer.train.interrupt import InterruptWatch
 from sublayer.train.metrics import MetricsLog
 from sublayer.train.progress import Progress, Status
@@ -91,6 +92,9 @@ class Loop:
             self._check_finite()
         if is_logged:
             self._log_training(log)
+            if self._train_step.lengths_vary:
+                # What blocks of one shape left does not fit those of the next: without end, holes grow to gigabytes.
+                release_freed_memory()
         if is_evaluated:
             # The best weights must outlive the run, so a new best is always saved.
             is_saved = self._log_evaluation(log) or is_saved

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sublayer.config.recipe import Recipe
 from sublayer.data.batches import AnyBatch, Batches
-from sublayer.data.translation_batches import TranslationBatch
+from sublayer.data.translation_batches import TranslationBatch, TranslationBatches
 from sublayer.model.roles import parameter_roles
 from sublayer.objective.terms import Objective
 from sublayer.train.distributed import World
@@ -54,6 +54,11 @@ class TrainStep:
             self._forward = DistributedDataParallel(
                 self._forward, gradient_as_bucket_view=True, find_unused_parameters=objective.stops
             )
+
+    @property
+    def lengths_vary(self) -> bool:
+        """Whether batches differ in shape by more than the last rows of an epoch."""
+        return isinstance(self.batches, TranslationBatches)
 
     def n_tokens(self, step: int) -> int:
         """Count the tokens of the global batch of a step, padding not."""

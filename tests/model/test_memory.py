@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -167,9 +168,15 @@ def allocated_peak(take_step: TrainStep) -> int:
     return int(held.max())
 
 
-@pytest.mark.parametrize("recomputes", [False, True], ids=["kept", "computed again"])
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("n_passes", [1, 3])
+# Two of the eight kinds of step are measured every time, and between them each choice.
+OFTEN = [(1, "bfloat16", False), (2, "float32", True)]
+KINDS = [
+    pytest.param(*kind, marks=[] if kind in OFTEN else pytest.mark.slow)
+    for kind in product([1, 2], PRECISIONS, [False, True])
+]
+
+
+@pytest.mark.parametrize(("n_passes", "precision", "recomputes"), KINDS)
 @pytest.mark.parametrize("fields", [*MODELS, *ENCODERS, *TRANSLATORS], ids=str)
 def test_a_step_allocates_what_is_said(fields: dict[str, Any], n_passes: int, precision: str, recomputes: bool) -> None:
     step = replace(make_pass(fields, precision), recomputes=recomputes)

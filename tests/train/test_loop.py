@@ -176,3 +176,11 @@ def test_the_first_blocks_of_two_stacks_are_not_taken(tmp_path):
     with pytest.raises(ConfigError, match="init.layers = 1 takes the first blocks of a stack, .* has two"):
         start_from(model, InitConfig(run=str(tmp_path / "model"), layers=1))
     start_from(model, InitConfig(run=str(tmp_path / "model")))
+
+
+@pytest.mark.parametrize(("settings", "expected"), [({}, 0), (TRANSLATION, 3)], ids=["windows", "pairs"])
+def test_what_blocks_of_many_shapes_leave_is_released_at_each_line_of_the_log(run, monkeypatch, settings, expected):
+    released = []
+    monkeypatch.setattr("sublayer.train.loop.release_freed_memory", lambda: released.append(1))
+    run("run", {**settings, "train.steps": 6, "train.log_steps": 2})
+    assert len(released) == expected
