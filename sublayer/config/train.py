@@ -36,7 +36,7 @@ class TrainConfig(Table):
         None,
         "Windows per forward and backward pass; gradients accumulate to the same batch.",
         unit="windows",
-        derived="1,024 tokens for each thread, below a d_model of 256 up to 4,096, on a GPU the whole batch",
+        derived="1,024 tokens for each thread, 4,096 up to a d_model of 128; on a GPU the whole batch",
         ge=1,
     )
     recompute: Literal["none", "blocks"] = field(

@@ -29,7 +29,7 @@ def test_minutes_that_hold_no_step_are_refused() -> None:
         (("data.context=3000",), False, 2, 1),
         (("train.micro_batch_sequences=5",), False, 2, 5),
         (("model.d_model=512",), False, 1, 4),
-        (("model.d_model=192",), False, 1, 7),
+        (("model.d_model=192",), False, 1, 4),
         (("model.d_model=128", "train.batch_sequences=64"), False, 2, 32),
         (("model.d_model=64", "train.batch_sequences=64"), False, 2, 32),
     ],
