@@ -35,7 +35,7 @@ def command(
     result = {
         "model": str(out),
         "class": json.loads((out / "config.json").read_bytes())["architectures"][0],
-        "has_tokenizer": (out / "tokenizer.json").is_file(),
+        "has_tokenizer": (out / "tokenizer_config.json").is_file(),
         "certificate": certificate,
     }
     emit(result, as_json, _render)

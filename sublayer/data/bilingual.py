@@ -46,13 +46,17 @@ class BilingualTokenizer(Tokenizer):
         """Turn each of several texts of words into ids."""
         return self.vocabulary.encode_many(texts)
 
+    def encode_targets(self, texts: Sequence[bytes]) -> list[NDArray[np.int32]]:
+        """Turn each of several texts of words of the second language into ids."""
+        return self.vocabulary.encode_targets(texts)
+
     def encode_source(self, lines: Iterable[str]) -> list[NDArray[np.int32]]:
         """Turn lines of the first language into ids."""
         return self.encode_many([" ".join(self.source.words(line)).encode() for line in lines])
 
     def encode_target(self, lines: Iterable[str]) -> list[NDArray[np.int32]]:
         """Turn lines of the second language into ids."""
-        return self.encode_many([" ".join(self.target.words(line)).encode() for line in lines])
+        return self.encode_targets([" ".join(self.target.words(line)).encode() for line in lines])
 
     def decode(self, ids: Ids) -> bytes:
         """Turn ids into words that spaces divide."""

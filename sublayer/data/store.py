@@ -180,9 +180,10 @@ class _Writer:
         assert self.sentence_starts is not None, "only a store of sentences takes pairs"
         for batch in _batched(pieces):
             texts = [text for piece in batch for text in piece.document.read()[:].split(b"\n")[:2]]
-            encoded = self.tokenizer.encode_many(texts)
-            for place in range(0, len(encoded), 2):
-                source, target = encoded[place : place + 2]
+            encoded = zip(
+                self.tokenizer.encode_many(texts[::2]), self.tokenizer.encode_targets(texts[1::2]), strict=True
+            )
+            for place, (source, target) in zip(range(0, len(texts), 2), encoded, strict=True):
                 if not (len(source) and len(target)):
                     self.n_dropped_documents += 1
                     continue

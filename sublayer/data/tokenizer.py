@@ -15,6 +15,7 @@ from sublayer.data.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.data.codes import find_dictionary, read_codes
 from sublayer.data.moses import MosesTokenizer
 from sublayer.data.normalize import AS_WRITTEN
+from sublayer.data.paired_models import PairedModels, has_paired_models
 from sublayer.data.sides import Side
 from sublayer.data.subword import SubwordTokenizer
 from sublayer.data.unigram import UnigramTokenizer
@@ -79,7 +80,8 @@ def load_tokenizer(path: Path) -> Tokenizer:
     A file is a ``tokenizer.json``, ours or the ``tokenizers`` library's, a SentencePiece ``.model``, BERT's
     ``vocab.txt``, or subword-nmt's or fastBPE's codes, with the ids of fairseq's dictionary where one is beside them
     (``dict.txt``, ``dict.LANGUAGE.txt``). A folder may have GPT-2's original ``vocab.json`` and ``merges.txt`` instead;
-    where it has ALBERT's ``spiece.model`` and the library's copy of it, the original is read.
+    where it has ALBERT's ``spiece.model`` and the library's copy of it, the original is read; and Marian's
+    ``source.spm``, ``target.spm`` and ``vocab.json`` before any other.
     Raises DataError where there is none, or it is not what it should be.
     """
     if path.is_dir():
@@ -103,7 +105,9 @@ def load_tokenizer(path: Path) -> Tokenizer:
 
 def has_tokenizer(folder: Path) -> bool:
     """Tell whether a folder holds a tokenizer's published files and no model of ours."""
-    return folder.is_dir() and not (folder / "config.json").is_file() and _found(folder) is not None
+    if not folder.is_dir() or (folder / "config.json").is_file():
+        return False
+    return has_paired_models(folder) or _found(folder) is not None
 
 
 def _found(folder: Path) -> Path | None:
@@ -115,6 +119,8 @@ def _found(folder: Path) -> Path | None:
 
 
 def _of_folder(folder: Path) -> Tokenizer:
+    if has_paired_models(folder):
+        return PairedModels.read(folder)
     found = _found(folder)
     if found is None:
         return _original(folder)
@@ -148,6 +154,7 @@ def _own(content: dict[str, Any], path: Path) -> Tokenizer:
         "unigram": UnigramTokenizer.from_content,
         "moses-bpe": MosesTokenizer.from_content,
         "word-bpe": WordBpeTokenizer.from_content,
+        "sentencepiece-pair": PairedModels.from_content,
         "bilingual": lambda found: _bilingual(found, path),
     }
     read = readers.get(str(kind))

@@ -1,7 +1,5 @@
 """SentencePiece vocabularies with ALBERT's treatment of text: trained here, or read from a published model."""
 
-import base64
-import hashlib
 from collections.abc import Iterable
 from functools import cached_property
 from importlib import import_module
@@ -13,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.data.normalize import Normalization
+from sublayer.data.sentencepiece_model import open_model, packed, unpacked
 from sublayer.data.unigram_training import train_pieces
 from sublayer.data.vocabulary import (
     FORMAT,
@@ -45,7 +44,7 @@ class UnigramTokenizer(Tokenizer):
 
     def __init__(self, model: bytes, normalization: Normalization | None = None) -> None:
         self._model = model
-        self._processor = _opened(model)
+        self._processor = open_model(model)
         self.vocab_size = self._processor.get_piece_size()
         ids = range(self.vocab_size)
         self.names: list[str] = self._processor.id_to_piece(list(ids))
@@ -90,14 +89,7 @@ class UnigramTokenizer(Tokenizer):
     @classmethod
     def from_content(cls, content: dict[str, Any]) -> "UnigramTokenizer":
         """Make what ``content`` gave. Raises DataError, without a path, where it is damaged."""
-        encoded = content.get("model")
-        try:
-            model = base64.b64decode(encoded if isinstance(encoded, str) else "", validate=True)
-        except ValueError as error:
-            raise DataError("its SentencePiece model is not base64: it is damaged") from error
-        if hashlib.sha256(model).hexdigest() != content.get("sha256"):
-            raise DataError("its SentencePiece model does not have its checksum: it is damaged")
-        return cls(model, Normalization.from_content(content))
+        return cls(unpacked(content), Normalization.from_content(content))
 
     @property
     def model(self) -> bytes:
@@ -150,8 +142,7 @@ class UnigramTokenizer(Tokenizer):
             "version": VERSION,
             "kind": self.kind,
             **self.normalization.content(),
-            "sha256": hashlib.sha256(self._model).hexdigest(),
-            "model": base64.b64encode(self._model).decode(),
+            **packed(self._model),
         }
 
     @cached_property
@@ -185,14 +176,3 @@ class UnigramTokenizer(Tokenizer):
             else:
                 pieces.append(b"" if id_ in special else name.replace(SPACE, " ").encode())
         return pieces
-
-
-def _opened(model: bytes) -> Any:
-    from sentencepiece import SentencePieceProcessor
-
-    processor = SentencePieceProcessor()
-    try:
-        processor.LoadFromSerializedProto(model)
-    except RuntimeError as error:
-        raise DataError("the file is not a SentencePiece model, or it is damaged") from error
-    return processor

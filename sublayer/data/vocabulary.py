@@ -77,6 +77,10 @@ class Tokenizer(ABC):
         """Turn each of several texts into ids, as ``encode`` does one."""
         return [self.encode(text) for text in texts]
 
+    def encode_targets(self, texts: Sequence[bytes]) -> list[NDArray[np.int32]]:
+        """Turn texts of the language that is translated into: otherwise than others where languages are apart."""
+        return self.encode_many(texts)
+
     @abstractmethod
     def decode(self, ids: Ids) -> bytes:
         """Turn ids into bytes."""

@@ -49,7 +49,8 @@ class Batch:
         is_padded, is_pair = config.kind != "decoder", config.kind == "encoder-decoder"
         if is_pair:
             # M2M100 takes its padding for no token wherever it stands.
-            tokens = torch.where(tokens == config.first_position - 1, config.first_position, tokens)
+            other = config.first_position % need(config.vocab_size)
+            tokens = torch.where(tokens == config.first_position - 1, other, tokens)
         lengths = torch.tensor([shape[1], (shape[1] + 1) // 2 if is_padded else shape[1]])[:, None]
         places = torch.arange(shape[1])
         return cls(tokens, places < lengths, ((places >= lengths // 2) & (places < lengths)).long(), is_padded, is_pair)

@@ -10,6 +10,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from sublayer.data.bilingual import BilingualTokenizer
 from sublayer.data.merging import END
 from sublayer.data.normalize import CONFIG_NAME, read_settings
+from sublayer.data.paired_models import NAMES, SOURCE, TARGET, PairedModels, has_paired_models
 from sublayer.data.sides import Side
 from sublayer.data.subword import SubwordTokenizer
 from sublayer.data.tokenizer import load_tokenizer
@@ -24,7 +25,8 @@ _FILE = "tokenizer.json"
 _SIDES = "sublayer_sides"
 """Where ``tokenizer_config.json`` keeps the rules of both languages, which transformers has no place for."""
 
-_OTHERS = ("source.spm", "sentencepiece.bpe.model", "spiece.model", "vocab.json")
+_OTHERS = (SOURCE, TARGET, "sentencepiece.bpe.model", "spiece.model", NAMES)
+_OWN_TARGETS = "target_vocab.json"
 _UNKNOWN_LANGUAGE = "und"
 
 
@@ -34,8 +36,10 @@ def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, 
     What it reads is what ``encode_source`` makes of a line, words after Moses' rules where there are any, and what it
     decodes are words (see ``describe_text``). It knows the names of special ids in a text, such as ``</s>``.
     """
-    if not isinstance(tokenizer, BilingualTokenizer) or _obstacle(tokenizer.vocabulary):
+    if not isinstance(tokenizer, BilingualTokenizer) or _obstacle(tokenizer):
         return {}
+    if isinstance(tokenizer.vocabulary, PairedModels):
+        return _marian_files(tokenizer, tokenizer.vocabulary, max_len)
     library, names = _library_of(tokenizer.vocabulary)
     assert tokenizer.sep_id is not None and tokenizer.pad_id is not None, "the vocabulary was checked"
     own = [] if library.normalizer is None else [library.normalizer]
@@ -62,7 +66,7 @@ def describe_text(tokenizer: Tokenizer | None) -> str | None:
     """Say in a line why a translator's tokenizer has no files, or what they leave to their user; None: nothing."""
     if not isinstance(tokenizer, BilingualTokenizer):
         return None
-    obstacle = _obstacle(tokenizer.vocabulary)
+    obstacle = _obstacle(tokenizer)
     if obstacle:
         return f"transformers' tokenizers cannot say it: {obstacle}"
     side = tokenizer.source
@@ -80,17 +84,22 @@ def read_translators(folder: Path, *, vocab_size: int) -> BilingualTokenizer | N
     The rules of both languages are those that an export kept, or none. Raises DataError where a file is damaged,
     CheckpointError where the tokenizer has ids beyond the model's ``vocab_size``.
     """
-    if describe_unread(folder) is not None or not (folder / _FILE).is_file():
+    file = folder if has_paired_models(folder) else folder / _FILE
+    if describe_unread(folder) is not None or not file.exists():
         return None
-    vocabulary = check_tokenizer(load_tokenizer(folder / _FILE), folder, vocab_size)
+    vocabulary = check_tokenizer(load_tokenizer(file), folder, vocab_size)
     return BilingualTokenizer(vocabulary, *_read_sides(folder))
 
 
 def describe_unread(folder: Path) -> str | None:
     """Say why the tokenizer of a translator's folder is not read; None where it is, or there is none."""
+    if has_paired_models(folder):
+        has_two = (folder / _OWN_TARGETS).is_file() or read_settings(folder).get("separate_vocabs") is True
+        return f"its languages have a vocabulary each ({_OWN_TARGETS})" if has_two else None
     if not (folder / _FILE).is_file():
         other = next((name for name in _OTHERS if (folder / name).is_file()), None)
-        return None if other is None else f"a translator's is read from {_FILE} alone, and the folder has {other}"
+        known = f"{_FILE}, or {SOURCE} with {TARGET} and {NAMES}"
+        return None if other is None else f"a translator's is read from {known}, and the folder has {other}"
     vocabulary = load_tokenizer(folder / _FILE)
     if not isinstance(vocabulary, SubwordTokenizer) or vocabulary.sep_id is None:
         return f"its {_FILE} has no </s>"
@@ -102,7 +111,11 @@ def describe_unread(folder: Path) -> str | None:
     return None
 
 
-def _obstacle(vocabulary: Tokenizer) -> str:
+def _obstacle(tokenizer: BilingualTokenizer) -> str:
+    vocabulary = tokenizer.vocabulary
+    if isinstance(vocabulary, PairedModels):
+        lowers = tokenizer.source.lowers or tokenizer.target.lowers
+        return "its text is in lower case, and MarianTokenizer takes it as it is written" if lowers else ""
     if isinstance(vocabulary, UnigramTokenizer):
         return "" if vocabulary.is_plain else "its SentencePiece model is not a plain unigram one"
     if isinstance(vocabulary, SubwordTokenizer):
@@ -115,6 +128,27 @@ def _obstacle(vocabulary: Tokenizer) -> str:
         return f"its dictionary lacks {lacking:,} pieces that its merges make on the way"
     named = sorted(set(vocabulary.specials) & set(vocabulary.pieces))
     return f"its piece {named[0]} has the name of a special id" if named else ""
+
+
+def _marian_files(tokenizer: BilingualTokenizer, models: PairedModels, max_len: int) -> dict[str, bytes]:
+    names = {"eos": tokenizer.sep_id, "pad": tokenizer.pad_id, "unk": tokenizer.unk_id}
+    settings: dict[str, Any] = {
+        "tokenizer_class": "MarianTokenizer",
+        "model_max_length": max_len,
+        "source_lang": tokenizer.source.language,
+        "target_lang": tokenizer.target.language,
+        "separate_vocabs": False,
+        "clean_up_tokenization_spaces": False,
+        **{f"{name}_token": models.names[id_] for name, id_ in names.items() if id_ is not None},
+        _SIDES: [tokenizer.source.content(), tokenizer.target.content()],
+    }
+    numbers = {name: id_ for id_, name in enumerate(models.names)}
+    return {
+        SOURCE: models.source_model,
+        TARGET: models.target_model,
+        NAMES: json.dumps(numbers, ensure_ascii=False, indent=1).encode() + b"\n",
+        CONFIG_NAME: json.dumps(settings, indent=2).encode() + b"\n",
+    }
 
 
 def _library_of(vocabulary: Tokenizer) -> tuple[Library, list[str]]:
@@ -133,9 +167,12 @@ def _library_of(vocabulary: Tokenizer) -> tuple[Library, list[str]]:
 
 
 def _read_sides(folder: Path) -> tuple[Side, Side]:
-    kept = read_settings(folder).get(_SIDES)
+    settings = read_settings(folder)
+    kept = settings.get(_SIDES)
     if kept is None:
-        return Side(_UNKNOWN_LANGUAGE), Side(_UNKNOWN_LANGUAGE)
+        found = (settings.get(name) for name in ("source_lang", "target_lang"))
+        source, target = (name if isinstance(name, str) and name else _UNKNOWN_LANGUAGE for name in found)
+        return Side(source), Side(target)
     if not isinstance(kept, list) or len(kept) != 2:
         raise DataError(f"{folder / CONFIG_NAME}: {_SIDES} is not the rules of two languages")
     try:

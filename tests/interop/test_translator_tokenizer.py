@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from sentencepiece import SentencePieceTrainer
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
@@ -17,7 +18,7 @@ from sublayer.data.bilingual import BilingualTokenizer
 from sublayer.data.codes import read_codes
 from sublayer.data.sides import Side
 from sublayer.data.subword import SubwordTokenizer
-from sublayer.data.tokenizer import train_tokenizer
+from sublayer.data.tokenizer import load_tokenizer, train_tokenizer
 from sublayer.data.unigram import UnigramTokenizer
 from sublayer.data.vocabulary import Tokenizer
 from sublayer.decode.beam import BeamSettings
@@ -27,6 +28,7 @@ from sublayer.interop.huggingface import export_huggingface, import_huggingface
 from sublayer.load import load
 from sublayer.model.build import build
 from sublayer.model.encoder_decoder import EncoderDecoder
+from tests.data.marian import EN, write_marian
 
 MADE_UP = [
     "Two  young, White males are outside near many bushes.",
@@ -156,6 +158,60 @@ def test_a_model_without_padding_goes_along(tmp_path: Path) -> None:
     assert (back.pad_id, back.sep_id) == (ours.pad_id, ours.sep_id) == (1, 2)
 
 
+def test_marian_is_translated_with_by_its_own_files(tmp_path: Path) -> None:
+    import transformers
+
+    ids = json.loads((write_marian(tmp_path / "theirs") / "vocab.json").read_text())
+    pad, end = ids["<pad>"], ids["</s>"]
+    fields = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 9, "decoder_ffn_dim": 9}
+    special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": end, "forced_eos_token_id": end}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 60}
+    config = transformers.MarianConfig(vocab_size=len(ids), **fields, **heads, **special)
+    theirs: Any = transformers.MarianMTModel(config).eval()
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            if parameter.requires_grad:
+                parameter.normal_(generator=generator)
+    theirs.save_pretrained(tmp_path / "theirs")
+    certificate = import_huggingface(tmp_path / "theirs", tmp_path / "ours")
+    assert "tokenizer" not in certificate
+    model, tokenizer = load(tmp_path / "ours"), opened(tmp_path / "theirs")
+    assert isinstance(model, EncoderDecoder) and isinstance(model.tokenizer, BilingualTokenizer)
+    assert [side.language for side in (model.tokenizer.source, model.tokenizer.target)] == ["en", "de"]
+    settings = BeamSettings(beam=1, longest_more=7)
+    texts = []
+    for line, found in zip(EN, translate_lines(model, EN, settings), strict=True):
+        given = tokenizer(line, return_tensors="pt")
+        (made,) = theirs.generate(**given, min_new_tokens=1, max_new_tokens=8, bad_words_ids=[[pad]])
+        text = tokenizer.decode(made, skip_special_tokens=True, use_source_tokenizer=False)
+        texts.append(text)
+        assert model.tokenizer.write(found.ids) == " ".join(text.replace("<unk>", " ⁇ ").split())
+    assert len(set(texts)) > 1
+    export_huggingface(model, tmp_path / "again")
+    again = opened(tmp_path / "again")
+    assert type(again) is type(tokenizer)
+    for line in EN:
+        assert again(line).input_ids == tokenizer(line).input_ids
+        assert again(text_target=line).input_ids == tokenizer(text_target=line).input_ids
+    import_huggingface(tmp_path / "again", tmp_path / "back")
+    assert load(tmp_path / "back").tokenizer.fingerprint == model.tokenizer.fingerprint
+
+
+def test_what_marian_cannot_say_stays_behind_and_what_it_cannot_share_is_left(tmp_path: Path) -> None:
+    folder = write_marian(tmp_path / "files")
+    ours = BilingualTokenizer(load_tokenizer(folder), Side("en", lowers=True), Side("de", lowers=True))
+    certificate = export_huggingface(translator_of(ours), tmp_path / "lowered")
+    assert "lower case" in certificate["tokenizer"]
+    assert not (tmp_path / "lowered" / "vocab.json").exists()
+    plain = BilingualTokenizer(load_tokenizer(folder), Side("en"), Side("de"))
+    export_huggingface(translator_of(plain), tmp_path / "out")
+    (tmp_path / "out" / "target_vocab.json").write_text("{}")
+    certificate = import_huggingface(tmp_path / "out", tmp_path / "back")
+    assert certificate["tokenizer"] == "its languages have a vocabulary each (target_vocab.json)"
+    assert load(tmp_path / "back").tokenizer is None
+
+
 def test_what_transformers_cannot_say_stays_behind_and_is_said(tmp_path: Path) -> None:
     (tmp_path / "codes").write_text("a b\nab c</w>\n")
     (tmp_path / "dict.txt").write_text("abc 3\na@@ 1\n")
@@ -190,7 +246,8 @@ def test_a_tokenizer_that_no_translator_can_use_is_left_and_said(tmp_path: Path)
     assert load(tmp_path / "around").tokenizer is None
     file.rename(file.with_name("source.spm"))
     certificate = import_huggingface(tmp_path / "out", tmp_path / "other")
-    assert certificate["tokenizer"] == "a translator's is read from tokenizer.json alone, and the folder has source.spm"
+    known = "tokenizer.json, or source.spm with target.spm and vocab.json"
+    assert certificate["tokenizer"] == f"a translator's is read from {known}, and the folder has source.spm"
     file.with_name("source.spm").unlink()
     assert "tokenizer" not in import_huggingface(tmp_path / "out", tmp_path / "none")
 

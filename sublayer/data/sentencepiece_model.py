@@ -1,0 +1,37 @@
+"""SentencePiece's model files: opened, and kept within JSON."""
+
+import base64
+import hashlib
+from typing import Any
+
+from sublayer.errors import DataError
+
+
+def open_model(model: bytes) -> Any:
+    """Give SentencePiece's processor of a model. Raises DataError where the bytes are none."""
+    from sentencepiece import SentencePieceProcessor
+
+    processor = SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(model)
+    except RuntimeError as error:
+        raise DataError("the file is not a SentencePiece model, or it is damaged") from error
+    return processor
+
+
+def packed(model: bytes) -> dict[str, str]:
+    """Give a model in base64, with its checksum."""
+    return {"sha256": hashlib.sha256(model).hexdigest(), "model": base64.b64encode(model).decode()}
+
+
+def unpacked(content: Any) -> bytes:
+    """Give the model that ``packed`` gave. Raises DataError where it is damaged."""
+    found = content if isinstance(content, dict) else {}
+    encoded = found.get("model")
+    try:
+        model = base64.b64decode(encoded if isinstance(encoded, str) else "", validate=True)
+    except ValueError as error:
+        raise DataError("its SentencePiece model is not base64: it is damaged") from error
+    if hashlib.sha256(model).hexdigest() != found.get("sha256"):
+        raise DataError("its SentencePiece model does not have its checksum: it is damaged")
+    return model
