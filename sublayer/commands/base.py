@@ -26,6 +26,9 @@ JsonOption = Annotated[
 DeviceOption = Annotated[
     str | None, typer.Option("--device", help="cpu, cuda, cuda:1 ... Default: the GPU where there is one.")
 ]
+AverageOption = Annotated[
+    int | None, typer.Option("--average", min=1, help="Use the mean of the run's newest checkpoints, so many.")
+]
 
 _RESULTS: ContextVar[TextIO | None] = ContextVar("results", default=None)
 

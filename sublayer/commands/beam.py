@@ -29,9 +29,6 @@ ShareOption = Annotated[
     typer.Option("--longest-share", min=0.0, help="Tokens of a translation at most: so many times the source's ..."),
 ]
 MoreOption = Annotated[float | None, typer.Option("--longest-more", help="... and so many more. Default: 200.")]
-AverageOption = Annotated[
-    int | None, typer.Option("--average", min=1, help="Use the mean of the run's newest checkpoints, so many.")
-]
 
 
 def beam_settings(

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sublayer.commands.base import DeviceOption, JsonOption, emit
+from sublayer.commands.base import AverageOption, DeviceOption, JsonOption, emit
 from sublayer.commands.beam import (
-    AverageOption,
     BeamOption,
     MoreOption,
     PenaltyOption,

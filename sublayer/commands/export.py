@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from sublayer.commands.base import JsonOption, emit
+from sublayer.commands.base import AverageOption, JsonOption, emit
 
 EXAMPLE = "sublayer export runs/gpt --to huggingface exported"
 
@@ -19,6 +19,7 @@ def command(
         Literal["huggingface"],
         typer.Option("--to", metavar="huggingface", help="The system whose format it gets: transformers'."),
     ] = "huggingface",
+    average: AverageOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a model so that transformers loads it: a decoder as GPT-2, an encoder as BERT or ALBERT.
@@ -30,7 +31,7 @@ def command(
     from sublayer.interop.huggingface import export_huggingface
     from sublayer.load import load
 
-    model = load(run)
+    model = load(run, average=average)
     certificate = export_huggingface(model, out)
     result = {
         "model": str(out),

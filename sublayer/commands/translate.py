@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from sublayer.commands.base import DeviceOption, JsonOption, emit, say
+from sublayer.commands.base import AverageOption, DeviceOption, JsonOption, emit, say
 from sublayer.commands.beam import (
-    AverageOption,
     BeamOption,
     MoreOption,
     PenaltyOption,

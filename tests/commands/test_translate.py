@@ -7,7 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+from sublayer.interop.huggingface import read_huggingface
 from sublayer.load import load
 from sublayer.train.metrics import METRICS, read_metrics
 from tests.translators import train_translator
@@ -169,14 +171,24 @@ def test_the_best_checkpoint_is_that_of_the_best_greedy_translations(sublayer: S
     assert json.loads(sublayer("evaluate", translator, *options)[1])["bleu"] == pytest.approx(max(bleu), abs=1e-9)
 
 
-def test_the_newest_checkpoints_are_averaged(sublayer: Sublayer, translator: Path) -> None:
+def test_the_newest_checkpoints_are_averaged(sublayer: Sublayer, translator: Path, tmp_path: Path) -> None:
     parts = [load(path) for path in sorted((translator / "checkpoints").glob("step-*"))]
     averaged = load(translator, average=len(parts))
     for name, value in averaged.state_dict().items():
         mean = sum(part.state_dict()[name].double() for part in parts) / len(parts)
         assert (value - mean).abs().max() < 1e-6
-    code, _, err = sublayer("evaluate", translator, "--average", 9)
-    assert code == 2 and "of which 9 cannot be averaged" in err
+    for command in (("evaluate", translator), ("export", translator, tmp_path / "out")):
+        code, _, err = sublayer(*command, "--average", 9)
+        assert code == 2 and "of which 9 cannot be averaged" in err
+
+
+def test_what_is_exported_may_be_averaged(sublayer: Sublayer, translator: Path, tmp_path: Path) -> None:
+    assert sublayer("export", translator, tmp_path / "one")[0] == 0
+    assert sublayer("export", translator, tmp_path / "mean", "--average", 2)[0] == 0
+    averaged = load(translator, average=2).state_dict()
+    one, mean = (read_huggingface(tmp_path / name).state_dict() for name in ("one", "mean"))
+    assert all(torch.equal(mean[name], value) for name, value in averaged.items())
+    assert any(not torch.equal(one[name], value) for name, value in averaged.items())
 
 
 @pytest.mark.parametrize(
