@@ -67,6 +67,9 @@ def command(
     share: ShareOption = None,
     more: MoreOption = None,
     average: AverageOption = None,
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase", help="Score a translator's text in lower case, on both sides.")
+    ] = False,
     compounds: Annotated[
         bool,
         typer.Option(
@@ -108,10 +111,12 @@ def command(
         if (path, corpus, documents, stride, pairs) != (None,) * 5:
             raise ConfigError("a translator is scored on a split of its own text: leave out all but --split")
         search = Search(beam_settings(beam, rule, penalty, share, more), batch or 32, average, chosen)
-        scores = evaluate_translator(run, model, recipe, split or "valid", search, compounds=compounds, against=against)
+        scores = evaluate_translator(
+            run, model, recipe, split or "valid", search, lowercase=lowercase, compounds=compounds, against=against
+        )
         emit(scores, as_json, render_translator)
         return
-    if (beam, rule, penalty, share, more, against, compounds) != (None,) * 6 + (False,):
+    if (beam, rule, penalty, share, more, against, lowercase, compounds) != (None,) * 6 + (False,) * 2:
         raise ConfigError("--beam and its companions are of translators: leave them out")
     if isinstance(model, Encoder):
         if stride is not None:

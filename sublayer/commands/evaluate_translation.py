@@ -51,15 +51,17 @@ def evaluate_translator(
     split: Literal["valid", "test"],
     search: Search,
     *,
+    lowercase: bool,
     compounds: bool,
     against: Path | None,
 ) -> dict[str, Any]:
     """Translate a split of the run's own text, every pair of it, and score the translations.
 
-    ``against`` is another translator, or a file with a translation on each line, to compare with.
+    ``lowercase``: capitals do not count; of a model that knows none they never do. ``against`` is another translator,
+    or a file with a translation on each line, to compare with.
     """
     from sublayer.data.pair_texts import read_split
-    from sublayer.evaluate.bleu import compound_split_bleu, score_translations
+    from sublayer.evaluate.bleu import compound_split_bleu, reference_words, score_translations
     from sublayer.train.allocator import keep_freed_memory
 
     if recipe is None:
@@ -70,10 +72,12 @@ def evaluate_translator(
     other = None if against is None else _other(against, model, pairs, search)
     found = _translate(model, pairs, search, "translated")
     ours = _system(found, model)
-    scores = score_translations([each.ids for each in found], pairs, model.tokenizer, lowercase=recipe.data.lowercase)
+    lowercase = lowercase or recipe.data.lowercase
+    scores = score_translations([each.ids for each in found], pairs, model.tokenizer, lowercase=lowercase)
+    references = reference_words(pairs, model.tokenizer)
     if compounds:
         assert ours.words is not None, "its own words are divided as its own"
-        scores["bleu_compounds"] = compound_split_bleu(ours.words, [pair.target_words for pair in pairs])
+        scores["bleu_compounds"] = compound_split_bleu(ours.words, references, lowercase=lowercase)
     result: dict[str, Any] = {
         **{name: score.value for name, score in scores.items()},
         "signature": {name: score.signature for name, score in scores.items()},
@@ -87,7 +91,7 @@ def evaluate_translator(
         "run": str(run),
     }
     if other is not None:
-        compared = _compare(ours, other, pairs, lowercase=recipe.data.lowercase)
+        compared = _compare(ours, other, references, [pair.target for pair in pairs], lowercase=lowercase)
         result["against"] = {"system": str(against), "measures": compared}
     return {**result, "translations": list(ours.texts)}
 
@@ -102,10 +106,10 @@ def _translate(model: "EncoderDecoder", pairs: "Sequence[PairText]", search: Sea
 
 
 def _system(found: "Sequence[Translation]", model: "EncoderDecoder") -> _System:
-    return _System(
-        [model.tokenizer.write(each.ids) for each in found],
-        [" ".join(model.tokenizer.words(each.ids)) for each in found],
-    )
+    from sublayer.evaluate.bleu import scored_words
+
+    ids = [each.ids for each in found]
+    return _System([model.tokenizer.write(each) for each in ids], scored_words(ids, model.tokenizer))
 
 
 def _other(against: Path, model: "EncoderDecoder", pairs: "Sequence[PairText]", search: Search) -> _System:
@@ -135,17 +139,15 @@ def _read_translations(path: Path, n_lines: int) -> list[str]:
 
 
 def _compare(
-    ours: _System, other: _System, pairs: "Sequence[PairText]", *, lowercase: bool
+    ours: _System, other: _System, words: Sequence[str], texts: Sequence[str], *, lowercase: bool
 ) -> dict[str, dict[str, Any]]:
     from sublayer.evaluate.significance import compare_translations
 
     found = {}
     if ours.words is not None and other.words is not None:
-        references = [pair.target_words for pair in pairs]
-        found["bleu"] = compare_translations("bleu", ours.words, other.words, references)
-    references = [pair.target for pair in pairs]
+        found["bleu"] = compare_translations("bleu", ours.words, other.words, words, lowercase=lowercase)
     for name in ("sacrebleu", "chrf"):
-        found[name] = compare_translations(name, ours.texts, other.texts, references, lowercase=lowercase)
+        found[name] = compare_translations(name, ours.texts, other.texts, texts, lowercase=lowercase)
     return {name: asdict(paired) for name, paired in found.items()}
 
 

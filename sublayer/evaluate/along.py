@@ -11,7 +11,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.data.pair_texts import read_split
 from sublayer.data.split import Split
 from sublayer.decode.beam import BeamSettings
-from sublayer.evaluate.bleu import metric, tokenized_bleu
+from sublayer.evaluate.bleu import metric, reference_words, scored_words, tokenized_bleu
 from sublayer.evaluate.likelihood import score
 from sublayer.evaluate.masked import Scoring, encoder_scores
 from sublayer.evaluate.translation import translate_pairs, translation_nats
@@ -74,5 +74,5 @@ def _greedy_bleu(model: EncoderDecoder, split: Split, recipe: Recipe) -> float:
     # In the precision of the weights, as translations are made after training.
     with evaluating(model), torch.autocast(model.embedding.weight.device.type, enabled=False):
         found = translate_pairs(model, pairs, GREEDY)
-    words = [" ".join(model.tokenizer.words(each.ids)) for each in found]
-    return tokenized_bleu(words, [pair.target_words for pair in pairs]).value
+    words = scored_words([each.ids for each in found], model.tokenizer)
+    return tokenized_bleu(words, reference_words(pairs, model.tokenizer)).value

@@ -7,8 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from sublayer.data.bilingual import BilingualTokenizer
+from sublayer.data.pair_texts import PairText
+from sublayer.data.sides import Side
+from sublayer.data.tokenizer import train_tokenizer
 from sublayer.errors import DataError
-from sublayer.evaluate.bleu import chrf, compound_split_bleu, sacre_bleu, tokenized_bleu
+from sublayer.evaluate.bleu import (
+    Score,
+    chrf,
+    compound_split_bleu,
+    reference_words,
+    sacre_bleu,
+    score_translations,
+    scored_words,
+    tokenized_bleu,
+)
 
 REFERENCES = ["Der Hund läuft, schnell.", "Eine Katze schläft auf dem Sofa!", "Zwei Männer (in Hüten) reden.", ""]
 TEXTS = ["Der Hund rennt, schnell.", "Eine Katze schläft auf der Couch!", "zwei Männer in Hüten reden .", "Nichts"]
@@ -62,6 +75,46 @@ def test_splitting_compounds_inflates() -> None:
     words, references = ["the well-known man of to-day ."], ["the well-known men of to-day ."]
     assert compound_split_bleu(words, references).value > tokenized_bleu(words, references).value
     assert compound_split_bleu(words, references).signature.endswith("|compounds:split")
+
+
+def test_compounds_are_split_as_the_released_script_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+    score = Score(1.0, "signature")
+    monkeypatch.setattr("sublayer.evaluate.bleu.tokenized_bleu", lambda *texts, **_: given.append(texts) or score)
+    assert compound_split_bleu(["wohl-bekannt a-b-c"], ["- x- -y"]) == Score(1.0, "signature|compounds:split")
+    # perl's s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g: what a match took begins no other.
+    assert given == [(["wohl ##AT##-##AT## bekannt a ##AT##-##AT## b-c"], ["- x- -y"])]
+
+
+def test_words_that_were_divided_at_hyphens_are_scored_whole() -> None:
+    pytest.importorskip("sacremoses")
+    side = Side("de", "normalize", divides_hyphens=True)
+    target = "Der wohl-bekannte Mann (aus Köln-Deutz) lacht, oder?"
+    words = " ".join(side.words(target))
+    assert "wohl @-@ bekannte" in words
+    tokenizer = BilingualTokenizer(train_tokenizer("word-bpe", [words.encode()], vocab_size=90), side, side)
+    pair = PairText("-", words, "-", target)
+    expected = "Der wohl-bekannte Mann ( aus Köln-Deutz ) lacht , oder ?"
+    assert reference_words([pair], tokenizer) == [expected]
+    (ids,) = tokenizer.encode_target([target])
+    assert scored_words([ids], tokenizer) == [expected]
+    scores = score_translations([ids], [pair], tokenizer, lowercase=False)
+    assert scores["bleu"].value == pytest.approx(100.0)
+    assert scores["bleu"].signature.endswith("|words:moses")
+    other = "Der wohl bekannte Mann ( aus Köln - Deutz ) lacht , oder ?"
+    assert tokenized_bleu([other], [expected]).value < 100.0
+
+
+def test_the_signature_says_whether_capitals_count() -> None:
+    tokenizer = BilingualTokenizer(
+        train_tokenizer("word-bpe", [b"Ein Hund ein hund"], vocab_size=40), Side("en"), Side("de")
+    )
+    (ids,) = tokenizer.encode_target(["ein hund Ein Hund"])
+    pair = PairText("-", "Ein Hund ein hund", "-", "Ein Hund ein hund")
+    for lowercase, case, value in ((False, "mixed", 0.0), (True, "lc", 100.0)):
+        found = score_translations([ids], [pair], tokenizer, lowercase=lowercase)
+        assert all(f"case:{case}|" in found[name].signature for name in ("bleu", "sacrebleu", "chrf"))
+        assert found["bleu"].value == pytest.approx(value)
 
 
 def test_unequal_numbers_are_refused_with_both() -> None:
