@@ -23,6 +23,9 @@ def read_m2m100(content: Content) -> ModelConfig:
     pad = content.fields.get("pad_token_id", 1)
     if type(pad) is not int or pad < 0:
         raise CheckpointError(f"{content.file}: pad_token_id = {pad!r} is not the id of a token")
+    start = content.fields.get("decoder_start_token_id", 2)
+    if start != content.fields.get("eos_token_id", 2):
+        raise CheckpointError(f"{content.file}: decoder_start_token_id = {start!r} is not the end, which alone is read")
     own = {"norm_order": "pre", "sinusoids": "fairseq", "first_position": pad + 1, "decoder_start": "end"}
     return _read(content, {**own, "tie_embeddings": content.flag("tie_word_embeddings")}, activation="relu")
 
@@ -100,12 +103,14 @@ def write_config(config: ModelConfig, tokenizer: Tokenizer | None) -> dict[str, 
         "d_model": config.d_model,
         "decoder_attention_heads": config.n_heads,
         "decoder_ffn_dim": config.d_ff,
+        "decoder_layerdrop": 0.0,
         "decoder_layers": decoder.n_layers,
         "decoder_start_token_id": start,
         "dropout": config.dropout,
         "dtype": "float32",
         "encoder_attention_heads": config.n_heads,
         "encoder_ffn_dim": config.d_ff,
+        "encoder_layerdrop": 0.0,
         "encoder_layers": encoder.n_layers,
         "init_std": config.init_std,
         "is_encoder_decoder": True,
@@ -154,6 +159,8 @@ def unrepresentable(config: ModelConfig) -> list[str]:
         f"model.positions = {config.positions}": config.positions != "sinusoidal",
         f"model.sinusoids = {config.sinusoids}": config.positions == "sinusoidal" and config.sinusoids not in forms,
         f"model.first_position = {config.first_position}": (config.first_position > 0) == is_post,
+        # M2M100 gives padding no position, wherever it stands.
+        f"model.decoder_start = {config.decoder_start}": config.decoder_start == "pad" and not is_post,
         f"model.d_head = {config.d_head}": config.d_head is None or config.d_head * config.n_heads != config.d_model,
         f"model.d_embed = {config.d_embed}": config.d_embed != config.d_model,
         f"model.project_embeddings = {config.project_embeddings}": config.project_embeddings == "always",

@@ -28,7 +28,8 @@ class Study:
     """Arms, the first of them the baseline, and the rules by which they are compared.
 
     ``name`` is the study's or the recipe's. ``n_seeds`` is None where nobody said how many. ``against`` maps an arm to
-    the one that it is compared with, where that is not the baseline. ``metric`` decides, where it is not the usual one.
+    the one that it is compared with, where that is not the baseline; itself: to none, for others to be compared with.
+    ``metric`` decides, where it is not the usual one.
     """
 
     name: str
@@ -43,6 +44,8 @@ class Study:
 
 class ArmTable(Table):
     """One of ``[[arms]]``: a name, what sets it apart, and the arm that it is compared with, if not the first.
+
+    An arm that is ``against`` itself is compared with none: a control of others.
 
     ``recipe`` is where it starts, if not from the scale's.
     """
@@ -156,8 +159,10 @@ def _against(path: Path, arms: Sequence[ArmTable]) -> dict[str, str]:
     names = [arm.name for arm in arms]
     against = {arm.name: arm.against for arm in arms if arm.against is not None}
     for name, other in against.items():
-        if other not in names or other == name:
-            raise ConfigError(f"{path.stem}: arm {name} is against {other}, which is not another arm of it")
+        if other not in names:
+            raise ConfigError(f"{path.stem}: arm {name} is against {other}, which is not an arm of it")
+        if other == name and list(against.values()).count(name) == 1:
+            raise ConfigError(f"{path.stem}: arm {name} is against itself, a control, but no other arm is against it")
         if name == names[0]:
             raise ConfigError(
                 f"{path.stem}: arm {name} is the first, which others are compared with: leave out against"

@@ -74,10 +74,12 @@ def compare_arms(
 ) -> list[Difference]:
     """Compare every arm with the baseline, or with the arm that ``against`` names for it, paired by seed.
 
-    ``values`` maps an arm's name to the metric of each seed that finished. The correction counts every arm but the
-    baseline, finished or not. Raises ConfigError for fewer than two ``planned_seeds``.
+    ``values`` maps an arm's name to the metric of each seed that finished. The correction counts every arm that is
+    compared, finished or not; one that is against itself is not. Raises ConfigError for fewer than two
+    ``planned_seeds``.
     """
     with_whom = {arm: (against or {}).get(arm, baseline) for arm in values if arm != baseline}
+    with_whom = {arm: other for arm, other in with_whom.items() if arm != other}
     if planned_seeds < 2:
         raise ConfigError(f"seeds = {planned_seeds} is too few to compare: an interval needs at least 2")
     differences = [

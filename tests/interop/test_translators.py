@@ -148,6 +148,7 @@ def test_what_no_recipe_can_say_is_refused(tmp_path: Path) -> None:
         ("decoder_ffn_dim", 7, "both stacks have one width"),
         ("pad_token_id", "x", "pad_token_id"),
         ("activation_function", "tanh", "activation_function"),
+        ("decoder_start_token_id", 1, "decoder_start_token_id = 1 is not the end, which alone is read"),
     ):
         (folder / "config.json").write_text(json.dumps({**config, field: value}))
         with pytest.raises(CheckpointError, match=message):
@@ -161,3 +162,17 @@ def test_what_no_class_can_represent_is_named() -> None:
     config = resolve_model(ModelConfig(**fields), vocab_size=9, context=8)
     with pytest.raises(ConfigError, match="model.block = macaron, .*model.positions = rotary"):
         family_for(config)
+    # What M2M100 is given to begin with would have no position there.
+    fields = {"kind": "encoder-decoder", "positions": "sinusoidal", "sinusoids": "fairseq", "first_position": 2}
+    config = resolve_model(ModelConfig(**fields, decoder_start="pad", ffn="relu"), vocab_size=9, context=8)
+    with pytest.raises(ConfigError, match="model.decoder_start = pad"):
+        family_for(config)
+
+
+def test_an_exported_model_drops_no_layers(tmp_path: Path) -> None:
+    import transformers
+
+    folder, _ = saved(tmp_path, "M2M100")
+    export_huggingface(read_huggingface(folder), tmp_path / "again")
+    theirs = transformers.M2M100ForConditionalGeneration.from_pretrained(tmp_path / "again")
+    assert theirs.config.encoder_layerdrop == theirs.config.decoder_layerdrop == 0.0

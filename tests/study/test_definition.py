@@ -123,7 +123,10 @@ def test_every_shipped_study_loads(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("against", "message"),
-    [("three", "is against three, which is not another arm"), ("two", "is against two, which is not another arm")],
+    [
+        ("three", "two is against three, which is not an arm of it"),
+        ("two", "two is against itself, a control, but no other arm is against it"),
+    ],
 )
 def test_an_arm_is_against_another_arm_of_its_study(tmp_path: Path, against: str, message: str) -> None:
     path = tmp_path / "study.toml"
@@ -174,6 +177,12 @@ def test_a_scale_may_have_arms_of_its_own(tmp_path: Path) -> None:
     cpu = load_study(str(path), scale="cpu")
     assert [arm.loaded.recipe.model.n_layers for arm in cpu.arms] == [1, 2, 3]
     assert cpu.against == {"three": "two"}
+
+
+def test_an_arm_against_itself_is_a_control_of_others(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(OWN_ARMS.replace('against = "one"', 'against = "two"'))
+    assert load_study(str(path), scale="cpu").against == {"two": "two", "three": "two"}
 
 
 def test_arms_are_those_of_all_scales_or_of_each(tmp_path: Path) -> None:

@@ -187,3 +187,5 @@ def test_an_arm_may_be_compared_with_another_than_the_baseline() -> None:
     (alone,) = compare_arms("b", {"b": values["b"], "c": values["c"]}, BITS_PER_BYTE, planned_seeds=3)
     assert c.p_raw == alone.p_raw
     assert c.low is not None and alone.low is not None and c.low < alone.low  # corrected for two comparisons
+    (only,) = compare_arms("a", values, BITS_PER_BYTE, planned_seeds=3, against={"c": "b", "b": "b"})
+    assert (only.arm, only.baseline, only.low) == ("c", "b", alone.low)
