@@ -4,14 +4,30 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from sublayer.commands.base import table
+from sublayer.errors import DataError
+
+if TYPE_CHECKING:
+    from sublayer.config.recipe import Recipe
+    from sublayer.inspect.sample import Sample
+    from sublayer.model.encoder_decoder import EncoderDecoder
 
 
 def known_flows() -> dict[str, Any]:
     """Measure the splittings on equations whose flows are known."""
-    from sublayer.inspect.splitting import SPLITTINGS, leading_term, linear_problem, local_errors, nonlinear_problem
+    from sublayer.inspect.splitting import (
+        SPLITTINGS,
+        coefficients,
+        leading_term,
+        linear_problem,
+        local_errors,
+        nonlinear_problem,
+        predicted_term,
+    )
 
     problems = [linear_problem(), nonlinear_problem(), linear_problem(commute=True)]
     rows = [
@@ -22,7 +38,15 @@ def known_flows() -> dict[str, Any]:
         if substeps == "exact" or "commute" not in problem.name
     ]
     problem = linear_problem()
-    terms = {name: leading_term(problem, name).tolist() for name in ("Lie (Transformer)", "Strang (Macaron)")}
+    terms = [
+        {
+            "splitting": name,
+            "coefficients": {f"{later}' {earlier}": number for (later, earlier), number in coefficients(name).items()},
+            "predicted": predicted_term(problem, name).tolist(),
+            "measured": leading_term(problem, name).tolist(),
+        }
+        for name in SPLITTINGS
+    ]
     return {"what": "splitting", "local_errors": rows, "leading_terms": terms}
 
 
@@ -30,26 +54,47 @@ def trained_layers(run: Path, path: str | None, tokens: int, batch: int | None, 
     """Measure how far a trained model's layers are from following their own flows."""
     from sublayer.commands.reading import TokenProgress, batch_sequences, context_of, other_text, own_split, recipe_of
     from sublayer.inspect.layer_splitting import check_flows, measure_splitting
-    from sublayer.inspect.sample import Sample, spread_windows
+    from sublayer.inspect.sample import spread_windows
     from sublayer.load import load
     from sublayer.model.encoder_decoder import EncoderDecoder
-    from sublayer.objective.batching import translation_batches
 
     model = load(run, device="cpu" if device is None else device)
     check_flows(model, str(run))
     recipe = recipe_of(run)
     context = context_of(model, recipe)
-    text = own_split(run, recipe, model, "valid") if path is None else other_text(run, model, path, None, "valid")
     if isinstance(model, EncoderDecoder):
-        assert recipe is not None, "a split of its own belongs to a run"
-        batches = translation_batches(recipe, text)
-        pairs = batches.batch(0)
-        sample = Sample(pairs.source, pairs.source_mask)
+        sample = _sources(run, model, recipe, path, tokens)
     else:
+        text = own_split(run, recipe, model, "valid") if path is None else other_text(run, model, path, None, "valid")
         sample = spread_windows(text, context=context, max_tokens=tokens)
     shown = TokenProgress(f"{run}: read")
     found = measure_splitting(model, sample, batch_sequences=batch or batch_sequences(model, context), progress=shown)
     return {"run": str(run), "tokens": sample.n_tokens, "layers": [asdict(each) for each in found]}
+
+
+def _sources(run: Path, model: "EncoderDecoder", recipe: "Recipe | None", path: str | None, tokens: int) -> "Sample":
+    """Sample what a translator's encoder reads: the sources of its validation split, or the lines of a file."""
+    from sublayer.commands.reading import context_of, own_split
+    from sublayer.data.lines import decoded, read_lines
+    from sublayer.data.pair_texts import read_split
+    from sublayer.decode.translate import tokenizer_of
+    from sublayer.inspect.sample import spread_rows
+
+    tokenizer = tokenizer_of(model)
+    if path is None:
+        own_split(run, recipe, model, "valid")
+        assert recipe is not None, "a split of its own belongs to a run"
+        rows = tokenizer.encode_many([pair.source_words.encode() for pair in read_split(recipe.data, "valid")])
+    else:
+        lines = [decoded(path, number, line) for number, line in read_lines(Path(path))]
+        rows = tokenizer.encode_source(lines)
+    longest = context_of(model, None)
+    assert tokenizer.sep_id is not None and tokenizer.pad_id is not None, "the vocabulary was checked"
+    kept = [np.append(row, tokenizer.sep_id) for row in rows if 0 < len(row) < longest]
+    if not kept:
+        what = f"the validation split of {run}" if path is None else path
+        raise DataError(f"{what} has no line of 1 to {longest - 1:,} tokens, of which a sample could be taken")
+    return spread_rows(kept, pad_id=tokenizer.pad_id, max_tokens=tokens)
 
 
 def render_splitting(result: Mapping[str, Any]) -> str:
@@ -84,11 +129,23 @@ def _known(rows: Sequence[Mapping[str, Any]]) -> str:
     return "the error of a single step of size h, and its order in h\n" + table(headings, cells, right=[3, 4, 5])
 
 
-def _terms(terms: Mapping[str, Sequence[float]]) -> str:
-    norms = {name: math.hypot(*term) for name, term in terms.items()}
-    rows = [(name, f"{norm:.4f}") for name, norm in norms.items()]
-    head = "Euler sub-steps: both err by h^2, with a coefficient of length (linear equation, scheme less exact)"
-    return f"{head}\n{table(['splitting', 'length'], rows, right=[1])}"
+def _terms(terms: Sequence[Mapping[str, Any]]) -> str:
+    products = list(terms[0]["coefficients"])
+    rows = [
+        (
+            term["splitting"],
+            *(f"{round(term['coefficients'][product], 9):.4g}" for product in products),
+            f"{math.hypot(*term['predicted']):.4f}",
+            f"{math.hypot(*term['measured']):.4f}",
+        )
+        for term in terms
+    ]
+    head = (
+        "Euler sub-steps: all err by h^2; how much of each product of a flow's derivative with a flow is in it (scheme "
+        "less exact), and the length of their sum, as worked out and as measured (linear equation)"
+    )
+    heads = ["splitting", *products, "worked out", "measured"]
+    return f"{head}\n{table(heads, rows, right=range(1, len(heads)))}"
 
 
 def _layers(run: Mapping[str, Any]) -> str:

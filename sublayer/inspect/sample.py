@@ -1,10 +1,12 @@
-"""A sample of a text for what is measured inside a model: whole windows, evenly spread."""
+"""A sample of a text for what is measured inside a model: whole windows or lines, evenly spread."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sublayer.data.split import Split
@@ -64,3 +66,15 @@ def spread_windows(split: Split, *, context: int, max_tokens: int, respect_bound
         return Sample(tokens)
     of_place = np.searchsorted(split.document_starts, places, side="right")
     return Sample(tokens, document_ids=torch.from_numpy(of_place.astype(np.int64)))
+
+
+def spread_rows(rows: Sequence[NDArray[np.integer]], *, pad_id: int, max_tokens: int) -> Sample:
+    """Take evenly spread rows of tokens, at least one, that hold about ``max_tokens``, padded to the longest."""
+    lengths = np.array([len(row) for row in rows])
+    n_kept = min(len(rows), max(1, int(max_tokens / lengths.mean())))
+    kept = np.arange(n_kept) * len(rows) // n_kept
+    tokens = np.full((n_kept, lengths[kept].max()), pad_id, dtype=np.int64)
+    for place, number in enumerate(kept.tolist()):
+        tokens[place, : lengths[number]] = rows[number]
+    mask = np.arange(tokens.shape[1]) < lengths[kept, None]
+    return Sample(torch.from_numpy(tokens), None if mask.all() else torch.from_numpy(mask))

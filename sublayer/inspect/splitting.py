@@ -164,3 +164,26 @@ def leading_term(problem: Problem, splitting: str, h: float = 1e-4) -> Array:
         return difference / size**2
 
     return 2 * scaled(h / 2) - scaled(h)  # what is of third order goes
+
+
+def coefficients(splitting: str) -> dict[tuple[str, str], float]:
+    """Give the numbers of h^2 in scheme less exact, of Euler sub-steps: of ``(P, Q)`` that of ``P'(x) Q(x)``.
+
+    Each pair of parts, Q's share q before P's share p, gives p q; the exact flow has a half of each. With F first,
+    Lie's are -1/2 of (F, F) and (G, G), -1/2 of (F, G) and 1/2 of (G, F); of Strang's the last two are 0.
+    """
+    parts = SPLITTINGS[splitting]
+    found = {(later, earlier): -0.5 for later in "FG" for earlier in "FG"}
+    for place, (later, share) in enumerate(parts):
+        for earlier, other in parts[:place]:
+            found[later, earlier] += share * other
+    return found
+
+
+def predicted_term(problem: Problem, splitting: str) -> Array:
+    """Work out what ``leading_term`` estimates, for a linear equation, of which ``P'(x) Q(x)`` is ``P(Q(x))``."""
+    fields = problem.fields
+    total: Array = np.zeros_like(problem.start)
+    for (later, earlier), number in coefficients(splitting).items():
+        total = total + number * fields[later](fields[earlier](problem.start))
+    return total

@@ -209,6 +209,14 @@ def test_what_is_no_translator_is_refused(sublayer: Sublayer, trained: Path, tra
     assert "whose blocks read two texts" in sublayer("inspect", "layers", translator)[2]
     layers = json.loads(sublayer("inspect", "splitting", translator, "--json")[1])["runs"][0]["layers"]
     assert [each["layer"] for each in layers] == [1]
+    code, out, _ = sublayer("inspect", "splitting", translator, "--path", translator.parent / "a.en", "--json")
+    other = json.loads(out)["runs"][0]
+    assert code == 0 and [each["layer"] for each in other["layers"]] == [1] and other["tokens"] > 300
+    few = json.loads(sublayer("inspect", "splitting", translator, "--tokens", 20, "--json")[1])["runs"][0]
+    assert 1 < few["tokens"] < 40
+    (translator.parent / "empty").write_text("\n")
+    code, _, err = sublayer("inspect", "splitting", translator, "--path", translator.parent / "empty")
+    assert code == 2 and "empty has no line of 1 to 31 tokens" in err
     assert "translates nothing" in sublayer("translate", trained)[2]
     assert "--beam and its companions are of translators" in sublayer("evaluate", trained, "--beam", 3)[2]
     assert "a split of its own text" in sublayer("evaluate", translator, "--stride", 3)[2]

@@ -6,12 +6,14 @@ from scipy.linalg import expm
 
 from sublayer.inspect.splitting import (
     SPLITTINGS,
+    coefficients,
     euler,
     integrate,
     leading_term,
     linear_problem,
     local_errors,
     nonlinear_problem,
+    predicted_term,
     step,
 )
 
@@ -69,6 +71,21 @@ def test_the_leading_terms_are_those_worked_out_by_hand() -> None:
     strang = -(a @ a / 2 + b @ b / 4) @ problem.start
     assert leading_term(problem, "Lie (Transformer)") == pytest.approx(lie, abs=1e-5)
     assert leading_term(problem, "Strang (Macaron)") == pytest.approx(strang, abs=1e-5)
+    assert predicted_term(problem, "Lie (Transformer)") == pytest.approx(lie)
+    assert predicted_term(problem, "Strang (Macaron)") == pytest.approx(strang)
+
+
+@pytest.mark.parametrize("splitting", SPLITTINGS)
+def test_what_is_worked_out_is_what_is_measured(splitting: str) -> None:
+    problem = linear_problem(seed=5)
+    assert predicted_term(problem, splitting) == pytest.approx(leading_term(problem, splitting), abs=1e-4)
+
+
+def test_mixed_products_cancel_where_a_splitting_is_symmetric() -> None:
+    mixed = {name: (coefficients(name)["F", "G"], coefficients(name)["G", "F"]) for name in SPLITTINGS}
+    assert mixed.pop("Lie (Transformer)") == (-0.5, 0.5)
+    assert mixed.pop("two half layers") == (-0.25, 0.25)
+    assert all(numbers == pytest.approx((0.0, 0.0), abs=1e-12) for numbers in mixed.values())
 
 
 def test_a_macaron_step_is_the_papers_three_lines() -> None:
