@@ -1,7 +1,7 @@
 """Batches of pairs of about equal lengths: the global batch is a pure function of (seed, step)."""
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ class TranslationBatch:
     def __getitem__(self, rows: slice) -> "TranslationBatch":
         labels = self.labels[rows]
         n_targets = int((labels >= 0).sum())
-        width = int((labels >= 0).sum(1).max())
+        width = max(1, int((labels >= 0).sum(1).max()))
         mask = None if self.source_mask is None else self.source_mask[rows]
         longest = self.source.shape[1] if mask is None else int(mask.sum(1).max())
         if mask is not None:
@@ -91,8 +91,15 @@ class TranslationBatches:
         self._ends = [0]
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> TranslationBatch:
-        """Give pairs ``rank``, ``rank + world``, ... of the global batch of optimizer step ``step`` (0-based)."""
-        return self.pairs(self._pairs_of(step)[rank::world])
+        """Give pairs ``rank``, ``rank + world``, ... of the global batch of optimizer step ``step`` (0-based).
+
+        Where there are more processes than pairs, those without one are given the first, of which nothing counts.
+        """
+        pairs = self._pairs_of(step)
+        if rank < len(pairs):
+            return self.pairs(pairs[rank::world])
+        first = self.pairs(pairs[:1])
+        return replace(first, labels=torch.full_like(first.labels, IGNORED), n_targets=0)
 
     def n_tokens(self, step: int) -> int:
         """Count the target's tokens of the global batch, ends included."""
@@ -109,9 +116,9 @@ class TranslationBatches:
         return steps + round((epochs - whole) * self.n_batches(whole) if epochs > whole else 0)
 
     def pairs(self, numbers: NDArray[np.int64]) -> TranslationBatch:
-        """Give the pairs of these numbers, of those that are kept."""
+        """Give the pairs of these numbers, at least one, of those that are kept."""
         lengths = self._lengths[numbers]
-        n_source, n_target = lengths.max(0) if len(numbers) else (1, 1)
+        n_source, n_target = lengths.max(0)
         source = np.full((len(numbers), n_source), self._pad, dtype=np.int64)
         target = np.full((len(numbers), n_target), self._pad, dtype=np.int64)
         labels = np.full((len(numbers), n_target), IGNORED, dtype=np.int64)

@@ -41,7 +41,7 @@ def translation_batches(recipe: Recipe, split: Split) -> TranslationBatches:
     return TranslationBatches(
         split,
         context=context,
-        batch_tokens=batch_sequences(recipe) * context,
+        batch_tokens=recipe.train.batch_tokens or batch_sequences(recipe) * context,
         seed=recipe.train.seed,
         starts_with_pad=recipe.model.decoder_start == "pad",
     )

@@ -99,6 +99,16 @@ def test_processes_share_a_batch() -> None:
     assert sorted(pair for share in shares for pair in share) == sorted(whole)
 
 
+def test_a_process_without_a_pair_is_given_one_that_does_not_count() -> None:
+    split = split_of([(9, 9), (8, 7), (9, 8)])
+    batches = TranslationBatches(split, context=12, batch_tokens=12, seed=0)
+    for step in range(3):
+        whole, own, other = batches.batch(step), batches.batch(step, 0, 2), batches.batch(step, 1, 2)
+        assert rows(own) == rows(whole) and len(own) == 1
+        assert other.n_targets == 0 and not (other.labels >= 0).any()
+        assert len(other[0:1]) == 1 and other[0:1].target.shape[1] >= 1
+
+
 def test_slices_are_as_wide_as_they_must() -> None:
     batch = TranslationBatches(random_split(60), context=32, batch_tokens=900, seed=4).batch(0)
     parts = [batch[start : start + 4] for start in range(0, len(batch), 4)]

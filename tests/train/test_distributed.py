@@ -59,11 +59,14 @@ LAMB |= {"optimizer.schedule": "polynomial", "optimizer.warmup": "albert"}
 UNJUDGED = {**MASKED, "objective.sentence": "none", "optimizer.kind": "lamb", "optimizer.lr": 1e-2}
 """A sentence head that is not trained, and an optimizer that leaves it alone."""
 
+LONELY = {**TRANSLATION, "data.context": 13, "train.batch_sequences": 2}
+"""Batches of few pairs, of which the fourth has one alone: less than there are processes."""
+
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, AUXILIARY, {**AUXILIARY, "train.recompute": "blocks"}, LAMB, MASKED, UNJUDGED, TRANSLATION],
-    ids=["plain", "auxiliary", "recomputed", "lamb", "masked", "unjudged", "translation"],
+    [{}, AUXILIARY, {**AUXILIARY, "train.recompute": "blocks"}, LAMB, MASKED, UNJUDGED, TRANSLATION, LONELY],
+    ids=["plain", "auxiliary", "recomputed", "lamb", "masked", "unjudged", "translation", "lonely"],
 )
 def test_two_processes_give_the_losses_and_weights_of_one(run, tmp_path, text_path, stories_path, pairs_path, settings):
     run("one", {"model.dropout": 0.0, **settings})

@@ -3,11 +3,13 @@ import math
 import pytest
 import torch
 
+from sublayer.config.layers import load_recipe
 from sublayer.model.roles import parameter_roles
+from sublayer.objective.batching import translation_batches
 from sublayer.session import Place, assemble, prepare_data, resolve
 from sublayer.train.distributed import World
 from sublayer.train.machine import choose_device
-from tests.train.conftest import MASKED, TRANSLATION
+from tests.train.conftest import MASKED, TINY, TRANSLATION
 
 ALONE = Place(torch.device("cpu"), World(rank=0, size=1))
 
@@ -257,3 +259,12 @@ def test_blocks_are_computed_again_in_training_alone(session):
     with torch.no_grad():
         train_step.objective(train_step.batches.batch(0))
     assert len(calls) == len(blocks)
+
+
+def test_batches_of_pairs_hold_no_more_tokens_than_are_asked_for(pairs_path):
+    given = {name: value for name, value in TINY.items() if name != "train.batch_sequences"}
+    given |= {**TRANSLATION, "data.path": str(pairs_path), "data.context": 32, "train.batch_tokens": 50}
+    recipe = load_recipe("gpt", given).recipe
+    batches = translation_batches(recipe, prepare_data(recipe).train)
+    sizes = [max(batch.source.numel(), batch.target.numel()) for batch in map(batches.batch, range(60))]
+    assert 40 < max(sizes) <= 50
