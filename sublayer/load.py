@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from sublayer.config.layers import read_run_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.data.tokenizer import load_tokenizer
 from sublayer.errors import CheckpointError, ConfigError
@@ -105,11 +106,11 @@ def check_device(name: str | torch.device) -> torch.device:
 def _averaged(run: Path, n: int, device: str) -> tuple[Path, ModelConfig, dict[str, Tensor]]:
     """Average the weights of a run's newest checkpoints in float64; give one's folder, the config and the mean."""
     root = run / CHECKPOINTS_NAME
-    steps = saved_steps(root)
+    steps = _newest_steps(run)
     if n < 1 or len(steps) < n:
         raise ConfigError(
-            f"{run} has {len(steps)} checkpoint(s), of which {n} cannot be averaged: ask for fewer, or keep more in "
-            "training (train.keep_checkpoints)"
+            f"{run} has {len(steps)} newest checkpoint(s), of which {n} cannot be averaged: ask for fewer, or keep "
+            "more in training (train.keep_checkpoints)"
         )
     sums: dict[str, Tensor] = {}
     for step in steps[-n:]:
@@ -119,6 +120,12 @@ def _averaged(run: Path, n: int, device: str) -> tuple[Path, ModelConfig, dict[s
         for name, value in tensors.items():
             sums[name] = sums[name] + value.double() if name in sums else value.double()
     return folder, config, {name: (total / n).to(tensors[name].dtype) for name, total in sums.items()}
+
+
+def _newest_steps(run: Path) -> list[int]:
+    """Give the steps of a run's newest checkpoints: beside them an older one may be kept, the best."""
+    steps, recipe = saved_steps(run / CHECKPOINTS_NAME), run / RECIPE_NAME
+    return steps[-read_run_recipe(recipe).train.keep_checkpoints :] if recipe.is_file() else steps
 
 
 def _best_checkpoint(run: Path) -> Path:

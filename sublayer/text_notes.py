@@ -7,7 +7,7 @@ import numpy as np
 from sublayer.config.recipe import Recipe
 from sublayer.data.batches import Batches
 from sublayer.data.prepare import Data
-from sublayer.data.translation_batches import TranslationBatches
+from sublayer.data.translation_batches import TranslationBatches, side_lengths
 
 _UNKNOWN_SHARE, _CHUNK = 1e-3, 1 << 24
 
@@ -18,7 +18,7 @@ def text_notes(recipe: Recipe, data: Data, batches: Batches) -> list[str]:
         *_unfilled(recipe, data.tokenizer.vocab_size),
         *_left_out(recipe, data),
         *_unknown(recipe, data),
-        *_too_long(batches),
+        *_too_long(recipe, data, batches),
     ]
 
 
@@ -48,6 +48,11 @@ def _unknown(recipe: Recipe, data: Data) -> Iterator[str]:
         yield f"{n_unknown:,} of {len(ids):,} tokens of the train split are unknown to data.tokenizer"
 
 
-def _too_long(batches: Batches) -> Iterator[str]:
-    if isinstance(batches, TranslationBatches) and batches.n_left_out:
+def _too_long(recipe: Recipe, data: Data, batches: Batches) -> Iterator[str]:
+    if not isinstance(batches, TranslationBatches):
+        return
+    if batches.n_left_out:
         yield f"{batches.n_left_out:,} pair(s) of the train split are longer than data.context and are left out"
+    for split in (data.valid, data.test):
+        if n := int((side_lengths(split).max(1) > recipe.data.context).sum()):
+            yield f"{n:,} pair(s) of the {split.name} split are longer than data.context: its loss leaves them out"

@@ -84,6 +84,8 @@ def evaluate_translator(
         "lines": len(pairs),
         "too_long": sum(each.is_too_long for each in found),
         "unknown_tokens": sum(each.n_unknown for each in found),
+        "empty_sources": sum(not pair.source_words for pair in pairs),
+        "empty_references": sum(not pair.target_words for pair in pairs),
         "beam": search.settings.beam,
         "length_rule": search.settings.rule,
         "length_penalty": search.settings.penalty,
@@ -133,6 +135,7 @@ def _read_translations(path: Path, n_lines: int) -> list[str]:
     from sublayer.errors import DataError
 
     texts = [decoded(path, number, line).rstrip("\r\n") for number, line in read_lines(path)]
+    texts = [text.removeprefix("\ufeff") if number == 0 else text for number, text in enumerate(texts)]
     if len(texts) != n_lines:
         raise DataError(f"{path} has {len(texts):,} lines, the split has {n_lines:,}: give a translation of each line")
     return texts
@@ -164,6 +167,9 @@ def render_translator(result: Mapping[str, Any]) -> str:
         lines.append("with compounds split BLEU is inflated: comparable only with what is scored in the same way")
     if result["too_long"]:
         lines.append(f"{result['too_long']:,} line(s) longer than the model reads were scored as empty")
+    for side in ("sources", "references"):
+        if result[f"empty_{side}"]:
+            lines.append(f"{result[f'empty_{side}']:,} of the {side} are empty")
     if result["unknown_tokens"]:
         lines.append(f"{result['unknown_tokens']:,} tokens of what was translated are unknown to the vocabulary")
     if "against" in result:

@@ -1,5 +1,6 @@
 """``sublayer translate``: translate what comes on standard input, line by line."""
 
+import codecs
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -73,18 +74,22 @@ def command(
     write = (lambda ids: " ".join(tokenizer.words(ids))) if words else tokenizer.write
     assert model.config.max_len is not None, "a saved config is resolved"
     printed = _Printed(write, n_best, model.config.max_len, is_held=as_json)
-    lines = translate_lines(model, _lines(sys.stdin.buffer), settings, sentences=batch, window=window, are_words=words)
+    given = _Input(sys.stdin.buffer)
+    lines = translate_lines(model, given, settings, sentences=batch, window=window, are_words=words)
+    is_interrupted = False
     try:
         for found in lines:
             printed.add(found)
     except KeyboardInterrupt:
-        sys.stdout.flush()
-        left = f"the input from line {printed.n_done + 1:,} on is left"
-        raise Interrupted(f"interrupted after {printed.n_done:,} lines: {left}") from None
-    sys.stdout.flush()
+        is_interrupted = True
     printed.say_counts()
     if as_json:
         emit(printed.result(), as_json, str)
+    if is_interrupted:
+        left = f"the input from line {printed.n_done + 1:,} on is left"
+        raise Interrupted(f"interrupted after {printed.n_done:,} lines: {left}")
+    if given.error is not None:
+        raise given.error
 
 
 @dataclass
@@ -113,10 +118,10 @@ class _Printed:
         if self.is_held:
             self.held.append({"line": number, "translations": texts})
         elif self.n_best is None:
-            print(texts[0]["text"] if texts else "")
+            print(texts[0]["text"] if texts else "", flush=True)
         else:
             for each in texts:
-                print(f"{number}\t{each['score']:.6f}\t{each['text']}")
+                print(f"{number}\t{each['score']:.6f}\t{each['text']}", flush=True)
         self.n_done = number
 
     def say_counts(self) -> None:
@@ -132,11 +137,22 @@ class _Printed:
         return {**counts, "translations": self.held}
 
 
-def _lines(stream: BinaryIO) -> Iterator[str]:
-    for number, data in enumerate(stream, 1):
-        try:
-            yield data.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"standard input, line {number}: byte 0x{data[error.start]:02x} is not UTF-8: convert the text first"
-            ) from None
+class _Input:
+    """Lines of a stream up to the first that is not UTF-8, which becomes ``error``: those before it are translated."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.error: DataError | None = None
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[str]:
+        for number, data in enumerate(self._stream, 1):
+            line = data.removeprefix(codecs.BOM_UTF8) if number == 1 else data
+            try:
+                text = line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                self.error = DataError(
+                    f"standard input, line {number}: byte 0x{line[error.start]:02x} is not UTF-8: convert the text "
+                    f"first; the {number - 1:,} lines before it are translated"
+                )
+                return
+            yield text

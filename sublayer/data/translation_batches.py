@@ -76,9 +76,8 @@ class TranslationBatches:
         self.split, self._seed, self._batch_tokens = split, seed, max(batch_tokens, context)
         self._end, self._pad = split.tokenizer.sep_id, split.tokenizer.pad_id
         self._first = self._pad if starts_with_pad else self._end
-        bounds = np.append(split.sentence_starts, len(split.ids))
-        self._bounds = bounds
-        lengths = np.diff(bounds).reshape(-1, 2) + 1  # [N, 2], ends included
+        self._bounds = np.append(split.sentence_starts, len(split.ids))
+        lengths = side_lengths(split)
         self._kept = np.flatnonzero(lengths.max(1) <= context)
         self.n_left_out = len(lengths) - len(self._kept)
         if not len(self._kept):
@@ -165,6 +164,14 @@ class TranslationBatches:
             places = np.argsort(roots(self._seed, Purpose.BATCH_ORDER, epoch, len(batches)), kind="stable")
             self._plans[epoch] = [order[slice(*batches[place])] for place in places]
         return self._plans[epoch]
+
+
+def side_lengths(split: Split) -> NDArray[np.int64]:
+    """Count the tokens of both sides of each pair of a split, ends included: [N, 2]."""
+    assert split.sentence_starts is not None, "the text was stored as pairs"
+    bounds = np.append(split.sentence_starts, len(split.ids))
+    lengths: NDArray[np.int64] = np.diff(bounds).reshape(-1, 2) + 1
+    return lengths
 
 
 def fill(widths: NDArray[np.int64], batch_tokens: int) -> list[tuple[int, int]]:

@@ -2,13 +2,15 @@
 
 import io
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from sublayer.errors import ConfigError
 from sublayer.interop.huggingface import read_huggingface
 from sublayer.load import load
 from sublayer.train.metrics import METRICS, read_metrics
@@ -107,13 +109,37 @@ def test_what_the_vocabulary_does_not_know_is_counted(
     assert json.loads(sublayer("translate", translator, "--json")[1])["unknown_tokens"] == 1
 
 
-def test_bytes_that_are_no_text_are_named(sublayer: Sublayer, translator: Path, given: Callable[[bytes], None]) -> None:
-    given(b"a cat\n\xff\n")
-    code, _, err = sublayer("translate", translator)
-    assert (code, err.strip()) == (
-        2,
-        "error: standard input, line 2: byte 0xff is not UTF-8: convert the text first",
+def test_bytes_that_are_no_text_are_named_and_what_is_before_them_translated(
+    sublayer: Sublayer, translator: Path, given: Callable[[bytes], None]
+) -> None:
+    given(b"a cat\nthe dog\n")
+    whole = sublayer("translate", translator)[1]
+    given(b"\xef\xbb\xbfa cat\nthe dog\n\xff\na dog\n")
+    code, out, err = sublayer("translate", translator)
+    message = (
+        "standard input, line 3: byte 0xff is not UTF-8: convert the text first; the 2 lines before it are translated"
     )
+    assert (code, out, err.strip()) == (2, whole, f"error: {message}")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_interruption_leaves_what_was_translated_and_says_what_is_left(
+    sublayer: Sublayer, translator: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    def lines() -> Iterator[bytes]:
+        yield from (b"a cat\n", b"the dog\n", b"a \xd0\x96\n", b"cat\n")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=lines(), isatty=lambda: False))
+    code, out, err = sublayer("translate", translator, "--window", 3, *(["--json"] if as_json else []))
+    assert code == 130
+    assert "interrupted after 3 lines: the input from line 4 on is left" in err
+    assert "tokens of the input are unknown to the vocabulary" in err
+    if as_json:
+        found = json.loads(out)
+        assert (found["lines"], len(found["translations"])) == (3, 3)
+    else:
+        assert len(out.splitlines()) == 3
 
 
 def test_a_run_is_scored_on_its_own_splits(sublayer: Sublayer, translator: Path) -> None:
@@ -180,6 +206,15 @@ def test_the_newest_checkpoints_are_averaged(sublayer: Sublayer, translator: Pat
     for command in (("evaluate", translator), ("export", translator, tmp_path / "out")):
         code, _, err = sublayer(*command, "--average", 9)
         assert code == 2 and "of which 9 cannot be averaged" in err
+
+
+def test_a_best_checkpoint_that_is_old_is_not_averaged(translator: Path, tmp_path: Path) -> None:
+    shutil.copytree(translator, tmp_path / "run")
+    newest = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[-3:]
+    shutil.copytree(newest[0], newest[0].with_name("step-00000001"))
+    assert load(tmp_path / "run", average=3).state_dict().keys()
+    with pytest.raises(ConfigError, match="has 3 newest checkpoint"):
+        load(tmp_path / "run", average=4)
 
 
 def test_what_is_exported_may_be_averaged(sublayer: Sublayer, translator: Path, tmp_path: Path) -> None:
