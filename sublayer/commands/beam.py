@@ -1,28 +1,32 @@
 """What commands that translate share: how translations are searched for."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 if TYPE_CHECKING:
+    from sublayer.config.recipe import Recipe
     from sublayer.decode.beam import BeamSettings
 
-DEFAULT_BEAM, DEFAULT_MORE = 5, 200.0
-
 BeamOption = Annotated[
-    int | None, typer.Option("--beam", min=1, help="Hypotheses kept at a time; 1 is greedy. Default: 5.")
+    int | None,
+    typer.Option("--beam", min=1, help="Hypotheses kept at a time; 1 is greedy. Default: the run's objective.beam, 5."),
 ]
 RuleOption = Annotated[
     Literal["fairseq", "gnmt"] | None,
     typer.Option(
         "--length-rule",
-        help="What divides a hypothesis's log probability: n^p of its n tokens (fairseq, the default), or "
-        "((5 + n) / 6)^p (gnmt).",
+        help="What divides a hypothesis's log probability: n^p of its n tokens (fairseq), or ((5 + n) / 6)^p (gnmt). "
+        "Default: the run's objective.length_rule, fairseq.",
     ),
 ]
 PenaltyOption = Annotated[
     float | None,
-    typer.Option("--length-penalty", help="The exponent p: 0 favours short ones, more longer ones. Default: 1."),
+    typer.Option(
+        "--length-penalty",
+        help="The exponent p: 0 favours short ones, more longer ones. Default: the run's objective.length_penalty, 1.",
+    ),
 ]
 ShareOption = Annotated[
     float | None,
@@ -32,19 +36,20 @@ MoreOption = Annotated[float | None, typer.Option("--longest-more", help="... an
 
 
 def beam_settings(
+    recipe: "Recipe | None",
+    *,
     beam: int | None,
     rule: Literal["fairseq", "gnmt"] | None,
     penalty: float | None,
     share: float | None,
     more: float | None,
 ) -> "BeamSettings":
-    """Make settings of what was given. Raises ConfigError for values without meaning."""
+    """Make settings of what was given, and else the run's own. Raises ConfigError for values without meaning."""
+    from sublayer.config.objective import TranslationObjective
     from sublayer.decode.beam import BeamSettings
 
-    return BeamSettings(
-        beam=beam or DEFAULT_BEAM,
-        rule=rule or "fairseq",
-        penalty=1.0 if penalty is None else penalty,
-        longest_share=share or 0.0,
-        longest_more=DEFAULT_MORE if more is None else more,
-    )
+    objective = None if recipe is None else recipe.objective
+    own = BeamSettings.of(objective) if isinstance(objective, TranslationObjective) else BeamSettings()
+    asked = {"beam": beam, "rule": rule, "penalty": penalty, "longest_share": share, "longest_more": more}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    return replace(own, **given)

@@ -110,7 +110,8 @@ def command(
     if isinstance(model, EncoderDecoder):
         if (path, corpus, documents, stride, pairs) != (None,) * 5:
             raise ConfigError("a translator is scored on a split of its own text: leave out all but --split")
-        search = Search(beam_settings(beam, rule, penalty, share, more), batch or 32, average, chosen)
+        settings = beam_settings(recipe, beam=beam, rule=rule, penalty=penalty, share=share, more=more)
+        search = Search(settings, batch or 32, average, chosen)
         scores = evaluate_translator(
             run, model, recipe, split or "valid", search, lowercase=lowercase, compounds=compounds, against=against
         )

@@ -18,6 +18,7 @@ from sublayer.commands.beam import (
     ShareOption,
     beam_settings,
 )
+from sublayer.commands.reading import recipe_of
 from sublayer.errors import ConfigError, DataError, Interrupted
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def command(
     error; nothing is cut. With --json one object holds all of it. Ctrl-C ends after the last line that was printed, and
     says which.
     """
-    settings = beam_settings(beam, rule, penalty, share, more)
+    settings = beam_settings(recipe_of(run), beam=beam, rule=rule, penalty=penalty, share=share, more=more)
     if n_best is not None and n_best > settings.beam:
         raise ConfigError(f"--n-best {n_best} is more than the {settings.beam} hypotheses of --beam: give a wider beam")
 

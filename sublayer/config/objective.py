@@ -145,6 +145,17 @@ class TranslationObjective(Table):
         "uniform",
         "Over the whole vocabulary, the target included (Macaron Net, as released), or the others (fairseq today).",
     )
+    beam: int = field(
+        5,
+        "Hypotheses kept at a time, where a command or a study translates and says no other.",
+        unit="hypotheses",
+        ge=1,
+    )
+    length_rule: Literal["fairseq", "gnmt"] = field(
+        "fairseq",
+        "What divides a hypothesis's log probability: n^p of its n tokens (fairseq), or ((5 + n) / 6)^p (gnmt).",
+    )
+    length_penalty: float = field(1.0, "The exponent p: 0 favours short translations, more longer ones.")
 
 
 ObjectiveConfig = Annotated[CausalObjective | MaskedObjective | TranslationObjective, Field(discriminator="kind")]

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sublayer.config.objective import TranslationObjective
 from sublayer.decode.beam_cache import BeamCache
 from sublayer.decode.beam_step import BeamStepper
 from sublayer.errors import ConfigError
@@ -58,6 +59,11 @@ class BeamSettings:
             raise ConfigError(
                 "the longest length of a translation is share * source + more: give numbers, share not negative"
             )
+
+    @classmethod
+    def of(cls, objective: TranslationObjective) -> "BeamSettings":
+        """Give a recipe's."""
+        return cls(objective.beam, objective.length_rule, objective.length_penalty)
 
     def score(self, log_p: float, n_tokens: int) -> float:
         """Score a closed hypothesis of so many tokens, its end included."""

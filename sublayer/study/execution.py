@@ -143,8 +143,9 @@ def score_test(run: Path, data: Data, recipe: Recipe, *, device: str | None) -> 
 
 
 def _score_translator(model: EncoderDecoder, data: Data, recipe: Recipe) -> dict[str, Any]:
+    assert isinstance(recipe.objective, TranslationObjective), "it is a translator's"
     pairs = read_split(recipe.data, "test")
-    found = translate_pairs(model, pairs, BeamSettings())
+    found = translate_pairs(model, pairs, BeamSettings.of(recipe.objective))
     scores = score_translations([each.ids for each in found], pairs, model.tokenizer, lowercase=recipe.data.lowercase)
     return {
         "loss": translation_nats(model, translation_batches(recipe, data.test)),
