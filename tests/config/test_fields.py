@@ -48,7 +48,7 @@ def test_a_union_says_what_each_kind_takes():
 
 def test_numbers_have_a_unit_or_are_pure():
     pure = {"optimizer.lr", "optimizer.clip_norm", "optimizer.momentum", "optimizer.weight_decay", "optimizer.eps"}
-    pure |= {"objective.target_weight", "objective.sentence_weight", "optimizer.power"}
+    pure |= {"objective.target_weight", "objective.length_penalty", "objective.sentence_weight", "optimizer.power"}
     pure |= {"model.rotary_base", "model.init_std", "model.norm_eps", "train.seed"}
     pure |= {"data.words_ratio", "model.first_position"}
     without = {f"{each.table}.{each.name}" for each in field_rows() if "number" in each.type and not each.unit}
