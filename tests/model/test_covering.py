@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from sublayer.config.block import FFN_VARIANTS
 from sublayer.config.layers import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
+from sublayer.decode.beam import BeamSettings, search
 from sublayer.errors import ConfigError
 from sublayer.model.build import build, compose
 from sublayer.model.cache import Cache
@@ -280,6 +282,24 @@ def test_it_saves_loads_pads_and_decodes_to_the_same_logits(row: dict[str, Any],
         padded = model(source, target=target, **masks).logits[:, : CONTEXT - 3]
     torch.testing.assert_close(torch.cat(pieces, dim=1), logits, rtol=0, atol=1e-9)
     torch.testing.assert_close(padded, alone, rtol=0, atol=1e-9)
+
+
+@each_translator
+def test_a_beam_scores_hypotheses_as_a_forward_pass_does(row: dict[str, Any]) -> None:
+    model, rng = randomised(row), np.random.default_rng(0)
+    assert isinstance(model, EncoderDecoder)
+    sources = [rng.integers(3, VOCAB_SIZE, length) for length in (7, 2, 5)]
+    end, pad = 2, 1
+    # Fewer at a time than there are, so that the third begins where another ends.
+    found = dict(search(model, sources, BeamSettings(3, longest_more=4), end_id=end, pad_id=pad, sentences=2))
+    for number, source in enumerate(sources):
+        assert len(found[number]) == 3
+        for each in found[number]:
+            with torch.no_grad():
+                given = torch.tensor([[*source, end]]), torch.tensor([[end, *each.ids]])
+                log_p = model(given[0], target=given[1]).logits[0].log_softmax(-1)
+            expected = log_p[range(len(each.ids) + 1), [*each.ids, end]].sum().item()
+            assert each.log_p == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("pair", [*WITHOUT_MEANING, *ALSO_WITHOUT_MEANING], ids=str)
