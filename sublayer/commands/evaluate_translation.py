@@ -117,10 +117,12 @@ def _system(found: "Sequence[Translation]", model: "EncoderDecoder") -> _System:
 def _other(against: Path, model: "EncoderDecoder", pairs: "Sequence[PairText]", search: Search) -> _System:
     if against.is_file():
         return _System(_read_translations(against, len(pairs)), None)
-    from sublayer.load import load
+    from sublayer.load import CHECKPOINTS_NAME, load
     from sublayer.model.encoder_decoder import EncoderDecoder
 
-    other = load(against, device=search.device, average=search.average)
+    # A single checkpoint and an imported folder have none to take the mean of.
+    average = search.average if (against / CHECKPOINTS_NAME).is_dir() else None
+    other = load(against, device=search.device, average=average)
     if not isinstance(other, EncoderDecoder):
         raise ConfigError(f"{against} is a {other.config.kind}, which translates nothing: name a translator, or a file")
     theirs, mine = other.tokenizer, model.tokenizer

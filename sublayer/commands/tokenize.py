@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = 'sublayer tokenize --path book.txt --kind bpe --vocab-size 4096 --out tokenizer.json --text "a word"'
 
-Kind = Literal["bpe", "characters", "unigram", "wordpiece", "moses-bpe"]
+Kind = Literal["bpe", "characters", "unigram", "wordpiece", "moses-bpe", "word-bpe"]
 
 _SHOWN = 200
 

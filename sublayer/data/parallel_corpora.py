@@ -27,7 +27,7 @@ _PACKED = ("", ".gz", ".zst")
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a split for a pair of languages: for each name, ``{s}`` and ``{t}`` the source and the target.
+    """The files of a split for a pair of languages: their names, where ``{l}`` stands for the language.
 
     ``read`` gives the pairs of two files. Of the pairs that the filters leave, ``takes_nth`` takes every n-th (counted
     from 1), where ``every`` is n, and otherwise all but those.

@@ -34,7 +34,7 @@ def test_what_a_vocabulary_lacks_is_counted(sublayer: Sublayer, tmp_path: Path) 
     assert sublayer("tokenize", codes, "--text", "dog")[1].splitlines()[-1].startswith("1 tokens, 3 bytes")
 
 
-@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "moses-bpe"])
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "moses-bpe", "word-bpe"])
 def test_vocabularies_for_masks_are_trained_and_shown(
     sublayer: Sublayer, trained: Path, tmp_path: Path, kind: str
 ) -> None:

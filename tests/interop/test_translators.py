@@ -15,6 +15,7 @@ from sublayer.decode.beam import BeamSettings, search
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.huggingface import export_huggingface, import_huggingface, read_huggingface
 from sublayer.model.build import build
+from sublayer.model.cache import Cache
 from sublayer.model.encoder_decoder import EncoderDecoder
 
 CLASSES = ["M2M100", "Marian"]
@@ -78,6 +79,29 @@ def test_imported_and_exported_models_compute_the_same(tmp_path: Path, name: str
     assert certificate["largest_difference"]["float32"] < 1e-5 * max(1.0, certificate["largest_logit"])
     certificate = export_huggingface(read_huggingface(folder), tmp_path / "again")
     assert certificate["largest_difference"]["float64"] < 1e-9
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@torch.no_grad()
+def test_padded_and_cached_they_compute_the_same(tmp_path: Path, name: str) -> None:
+    folder, theirs = saved(tmp_path, name, 6)
+    ours = read_huggingface(folder).double()
+    assert isinstance(ours, EncoderDecoder)
+    pad, generator = theirs.config.pad_token_id, torch.Generator().manual_seed(4)
+    drawn = torch.randint(4, theirs.config.vocab_size - 1, (3, 17), generator=generator)
+    source, target = drawn[:, :8], drawn[:, 8:]
+    mask = torch.arange(8) < torch.tensor([8, 3, 5])[:, None]
+    padded = source.masked_fill(~mask, pad)
+    memory, kept = ours.encode(padded, mask), Cache(ours.config, 3, 9, torch.float64)
+    encoded, past = theirs.get_encoder()(padded, attention_mask=mask.long()), None
+    for token in target.split(1, 1):
+        rules = {"attention_mask": mask.long(), "past_key_values": past, "use_cache": True}
+        output = theirs(encoder_outputs=encoded, decoder_input_ids=token, **rules)
+        past = output.past_key_values
+        assert (ours.decode(token, memory, kept) - output.logits).abs().max() < 1e-9
+    whole = ours(padded, mask, target=target).logits
+    expected = theirs(padded, attention_mask=mask.long(), decoder_input_ids=target).logits
+    assert (whole - expected).abs().max() < 1e-9
 
 
 @pytest.mark.parametrize("order", ["pre", "post"])
