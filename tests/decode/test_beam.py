@@ -52,8 +52,16 @@ def every_hypothesis(model: EncoderDecoder, source: list[int], settings: BeamSet
     return scores
 
 
-@pytest.mark.parametrize("fields", MODELS, ids=str)
-@pytest.mark.parametrize(("rule", "penalty"), [("fairseq", 1.0), ("fairseq", 0.0), ("gnmt", 0.6)])
+RULES = [("fairseq", 1.0), ("fairseq", 0.0), ("gnmt", 0.6)]
+"""Every rule is tried on a model every time, and on every model with the slow tests."""
+WIDE = [
+    pytest.param(fields, *rule, marks=[] if number % 3 == place else pytest.mark.slow, id=f"{fields}-{rule}")
+    for number, fields in enumerate(MODELS)
+    for place, rule in enumerate(RULES)
+]
+
+
+@pytest.mark.parametrize(("fields", "rule", "penalty"), WIDE)
 def test_a_wide_beam_finds_the_best_of_all_hypotheses(fields: dict[str, Any], rule: Any, penalty: float) -> None:
     model = make_model(5, **fields)
     settings = BeamSettings(beam=130, rule=rule, penalty=penalty, longest_more=LONGEST)

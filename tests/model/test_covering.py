@@ -132,6 +132,15 @@ ROWS = cover(AXES, FORBIDDEN, N_ROWS)
 
 NUMBERED = [pytest.param(row, id=f"{number:03d}") for number, row in enumerate(ROWS)]
 each_combination = pytest.mark.parametrize("row", NUMBERED)
+# What takes longest is tried on a part of the design every time; on all of it with the slow tests.
+PARTLY_SLOW = [
+    pytest.param(row, id=f"{number:03d}", marks=pytest.mark.slow if number % 4 else [])
+    for number, row in enumerate(ROWS)
+]
+each_combination_in_time = pytest.mark.parametrize("row", PARTLY_SLOW)
+each_translator_in_time = pytest.mark.parametrize(
+    "row", [each for each in PARTLY_SLOW if each.values[0]["kind"] == "encoder-decoder"]
+)
 each_decoder, each_encoder, each_translator = (
     pytest.mark.parametrize("row", [each for each in NUMBERED if each.values[0]["kind"] == kind])
     for kind in AXES["kind"]
@@ -199,7 +208,7 @@ def test_it_builds_with_the_parameters_that_were_counted(row: dict[str, Any]) ->
     assert model.state_dict().keys() == names
 
 
-@each_combination
+@each_combination_in_time
 def test_it_learns(row: dict[str, Any]) -> None:
     model = build(config_of(row), seed=0)
     if row["norm"] == "none" or row["init"] == "kaiming":
@@ -284,7 +293,7 @@ def test_it_saves_loads_pads_and_decodes_to_the_same_logits(row: dict[str, Any],
     torch.testing.assert_close(padded, alone, rtol=0, atol=1e-9)
 
 
-@each_translator
+@each_translator_in_time
 def test_a_beam_scores_hypotheses_as_a_forward_pass_does(row: dict[str, Any]) -> None:
     model, rng = randomised(row), np.random.default_rng(0)
     assert isinstance(model, EncoderDecoder)

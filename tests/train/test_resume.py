@@ -101,7 +101,7 @@ def killed_at_file_operation(count, folder, loaded):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_run_interrupted_and_resumed_equals_an_unbroken_one(run, tmp_path, variant, number):
     run("unbroken", VARIANTS[variant])
     with pytest.raises(Interrupted, match="saved at step 11 of 24"):
