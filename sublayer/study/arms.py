@@ -21,11 +21,15 @@ _OPENING = {"[": "]", "{": "}", "(": ")"}
 
 @dataclass(frozen=True)
 class Arm:
-    """A recipe under the name that it has in the comparison; ``settings`` are what sets it apart."""
+    """A recipe under the name that it has in the comparison; ``settings`` are what sets it apart.
+
+    ``against`` names the arm that it is compared with, if not the first; itself: it is compared with none, a control.
+    """
 
     name: str
     loaded: LoadedRecipe
     settings: Mapping[str, Any]
+    against: str | None = None
 
 
 def expand(loaded: LoadedRecipe, vary_texts: Sequence[str], *, option: str = "--vary") -> list[Arm]:

@@ -1,7 +1,7 @@
 """A study: its arms, how they are matched and how many seeds, from a study's file or from a recipe and what varies."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,9 +27,8 @@ Overrides = Sequence[str] | Mapping[str, Any]
 class Study:
     """Arms, the first of them the baseline, and the rules by which they are compared.
 
-    ``name`` is the study's or the recipe's. ``n_seeds`` is None where nobody said how many. ``against`` maps an arm to
-    the one that it is compared with, where that is not the baseline; itself: to none, for others to be compared with.
-    ``metric`` decides, where it is not the usual one.
+    ``name`` is the study's or the recipe's. ``n_seeds`` is None where nobody said how many. ``metric`` decides, where
+    it is not the usual one.
     """
 
     name: str
@@ -38,8 +37,12 @@ class Study:
     match: Rule
     n_seeds: int | None
     arms: tuple[Arm, ...]
-    against: Mapping[str, str] = field(default_factory=dict)
     metric: str | None = None
+
+    @property
+    def against(self) -> dict[str, str]:
+        """Which arms are compared with another than the first, and with which; a control with itself."""
+        return {arm.name: arm.against for arm in self.arms if arm.against is not None}
 
 
 class ArmTable(Table):
@@ -136,26 +139,19 @@ def _read_study(path: Path, overrides: Overrides, scale: Scale | None) -> Study:
     base = _base(path, file.scale[scale], overrides)
     given = override_layer(overrides, "command line").values
     arms = []
+    _check_against(path, file.arms_of(scale))
     for table in file.arms_of(scale):
         settings = flatten(table.set)
         for key in given.keys() & settings.keys():
             raise ConfigError(f"{key} is what the arms of {path.stem} differ in: leave out {key}={show(given[key])}")
         own = file.scale[scale].model_copy(update={"recipe": table.recipe}) if table.recipe else None
-        arms.append(make_arm(table.name, _base(path, own, overrides) if own else base, settings))
+        arm = make_arm(table.name, _base(path, own, overrides) if own else base, settings)
+        arms.append(replace(arm, against=table.against))
     check_distinct(arms)
-    return Study(
-        path.stem,
-        file.title,
-        file.source,
-        file.match,
-        file.seeds,
-        tuple(arms),
-        against=_against(path, file.arms_of(scale)),
-        metric=file.metric,
-    )
+    return Study(path.stem, file.title, file.source, file.match, file.seeds, tuple(arms), metric=file.metric)
 
 
-def _against(path: Path, arms: Sequence[ArmTable]) -> dict[str, str]:
+def _check_against(path: Path, arms: Sequence[ArmTable]) -> None:
     names = [arm.name for arm in arms]
     against = {arm.name: arm.against for arm in arms if arm.against is not None}
     for name, other in against.items():
@@ -167,7 +163,6 @@ def _against(path: Path, arms: Sequence[ArmTable]) -> dict[str, str]:
             raise ConfigError(
                 f"{path.stem}: arm {name} is the first, which others are compared with: leave out against"
             )
-    return against
 
 
 def _base(path: Path, scale: ScaleTable, overrides: Overrides) -> LoadedRecipe:

@@ -20,10 +20,10 @@ TOLERANCE = 0.005
 
 @dataclass(frozen=True)
 class Match:
-    """What matching changes in an arm, and what difference from the baseline is left.
+    """What matching changes in an arm, and what difference is left from the arm that it is matched to.
 
-    ``overrides`` are settings as on the command line. ``residual`` is the arm's excess over the baseline, as a share of
-    the baseline's, in what the rule matches (in parameters where the rule is none).
+    ``overrides`` are settings as on the command line. ``residual`` is the arm's excess over that other arm, as a share
+    of what the other has, in what the rule matches (in parameters where the rule is none).
     """
 
     overrides: tuple[str, ...]
@@ -43,19 +43,19 @@ def match_arms(
     steps: int | None = None,
     step_seconds: Sequence[float] | None = None,
 ) -> list[Match | None]:
-    """Match every arm to the first, whose own match changes nothing.
+    """Match every arm to the first, whose own match changes nothing; where nothing is matched, say what is left.
 
+    What is left is the difference from the arm that each is compared with; of a control there is none.
     ``models`` are the arms' resolved configs. ``steps`` is the length of the baseline's run, ``step_seconds`` the
     measured time of each arm's step; what the rule needs and is not known makes a match None.
     Raises ConfigError for an arm that cannot be matched, or sets what the rule would solve.
     """
-    baseline = models[0]
-    if rule in ("none", "parameters"):
-        pairs = zip(arms, models, strict=True)
-        matches: list[Match | None] = [
-            leave_unmatched(model, baseline) if rule == "none" else match_parameters(arm.name, model, baseline)
-            for arm, model in pairs
-        ]
+    matches: list[Match | None]
+    if rule == "none":
+        named = {arm.name: model for arm, model in zip(arms, models, strict=True)}
+        matches = [leave_unmatched(named[arm.name], named[arm.against or arms[0].name]) for arm in arms]
+    elif rule == "parameters":
+        matches = [match_parameters(arm.name, model, models[0]) for arm, model in zip(arms, models, strict=True)]
     else:
         costs = step_seconds if rule == "time" else [step_flops(*pair) for pair in zip(arms, models, strict=True)]
         if steps is None or costs is None:

@@ -78,8 +78,8 @@ def compare_arms(
     compared, finished or not; one that is against itself is not. Raises ConfigError for fewer than two
     ``planned_seeds``.
     """
-    with_whom = {arm: (against or {}).get(arm, baseline) for arm in values if arm != baseline}
-    with_whom = {arm: other for arm, other in with_whom.items() if arm != other}
+    others = {arm: (against or {}).get(arm, baseline) for arm in values}
+    with_whom = {arm: other for arm, other in others.items() if arm != other}
     if planned_seeds < 2:
         raise ConfigError(f"seeds = {planned_seeds} is too few to compare: an interval needs at least 2")
     differences = [

@@ -164,7 +164,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_residual(arm: ArmResult) -> str:
-    """Write how far an arm's budget is from the baseline's."""
+    """Write how far an arm's budget is from that of the arm it is matched to."""
     if arm.residual == 0.0:
         return f"0{NO_BREAK}%"
     decimals = 2 if abs(arm.residual) >= 0.00005 else 4
@@ -185,7 +185,9 @@ def _statement(results: Results, difference: Difference) -> Statement:
     arm = next(arm for arm in results.arms if arm.name == difference.arm)
     short = detail.partition(f" (95{NO_BREAK}%")[0] if difference.verdict != "cannot tell" else ""
     if arm.is_mismatched:
-        detail += f"; {MATCHED[results.match]} {format_residual(arm)} against the baseline's"
+        is_own = results.match == "none" and difference.baseline != results.baseline
+        whose = f"{difference.baseline}'s" if is_own else "the baseline's"
+        detail += f"; {MATCHED[results.match]} {format_residual(arm)} against {whose}"
     if difference.note:
         detail += f"; {difference.note}"
     return Statement(difference.arm, difference.baseline, difference.verdict, predicate, detail, short)

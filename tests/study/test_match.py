@@ -10,6 +10,7 @@ from sublayer.config.resolve import resolve_model
 from sublayer.errors import ConfigError
 from sublayer.model.cost import count_parameters, flops_per_token
 from sublayer.study.arms import Arm, expand
+from sublayer.study.definition import load_study
 from sublayer.study.match import Match, Rule, apply_match, leave_unmatched, match_arms, match_parameters, match_steps
 
 
@@ -151,3 +152,15 @@ def test_an_arm_that_sets_what_matching_solves_is_refused(rule: Rule, vary: str,
     with pytest.raises(ConfigError, match=message):
         match_arms(arms, models, rule, steps=100)
     assert match_arms(arms, models, "none")[0] == Match((), 0.0)
+
+
+def test_what_is_left_is_the_difference_from_the_arm_that_each_is_compared_with() -> None:
+    study = load_study("macaron-translation", scale="paper")
+    models = [resolve_model(arm.loaded.recipe.model, vocab_size=9000, context=64) for arm in study.arms]
+    left = [match.residual for match in match_arms(study.arms, models, "none") if match is not None]
+    assert [left[place] for place in (0, 2, 4)] == [0.0, 0.0, 0.0]  # controls
+    for place in (1, 3, 5):
+        (control, macaron) = (count_parameters(model).total for model in models[place - 1 : place + 1])
+        # 3 d_model more in each of 12 layers.
+        assert macaron - control == 36 * models[place].d_model
+        assert left[place] == pytest.approx((macaron - control) / control)
