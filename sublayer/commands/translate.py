@@ -1,6 +1,5 @@
 """``sublayer translate``: translate what comes on standard input, line by line."""
 
-import codecs
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -146,14 +145,12 @@ class _Input:
         self._stream = stream
 
     def __iter__(self) -> Iterator[str]:
+        from sublayer.data.lines import decoded
+
         for number, data in enumerate(self._stream, 1):
-            line = data.removeprefix(codecs.BOM_UTF8) if number == 1 else data
             try:
-                text = line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                self.error = DataError(
-                    f"standard input, line {number}: byte 0x{line[error.start]:02x} is not UTF-8: convert the text "
-                    f"first; the {number - 1:,} lines before it are translated"
-                )
+                text = decoded("standard input", number, data)
+            except DataError as error:
+                self.error = DataError(f"{error}; the {number - 1:,} lines before it are translated")
                 return
-            yield text
+            yield text.rstrip("\r\n")

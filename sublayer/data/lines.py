@@ -1,5 +1,6 @@
 """The lines of a file, plain, gzip or zstd, decompressed as they are read."""
 
+import codecs
 import gzip
 import io
 import zlib
@@ -33,12 +34,17 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def decoded(path: Path | str, line: int, text: bytes) -> str:
-    """Decode a line. Raises DataError with file and line where it is not UTF-8."""
+    """Decode a line, from 1, without a byte order mark before the first.
+
+    Raises DataError with file and line where it is not UTF-8.
+    """
+    if line == 1:
+        text = text.removeprefix(codecs.BOM_UTF8)
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}, line {line}: byte 0x{text[error.start]:02x} is not UTF-8: mend or convert the file"
+            f"{path}, line {line}: byte 0x{text[error.start]:02x} is not UTF-8: mend or convert it"
         ) from error
 
 

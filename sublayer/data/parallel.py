@@ -101,6 +101,4 @@ def _texts(found: dict[str, Any], fields: Fields, where: str) -> tuple[str, str]
 
 
 def _line(path: Path, line: int, data: bytes) -> str:
-    if line == 1:
-        data = data.removeprefix(b"\xef\xbb\xbf")
     return decoded(path, line, data.rstrip(b"\r\n"))

@@ -34,7 +34,7 @@ def json_lines(path: Path, field: str) -> Iterator[Found]:
 def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Read one JSON object a line; blank lines are none. Raises DataError with file and line where one is broken."""
     for line, data in read_lines(path):
-        text = decoded(path, line, data.removeprefix(b"\xef\xbb\xbf") if line == 1 else data)
+        text = decoded(path, line, data)
         if text.strip():
             yield line, _object(text, path, line)
 

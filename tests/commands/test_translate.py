@@ -116,9 +116,7 @@ def test_bytes_that_are_no_text_are_named_and_what_is_before_them_translated(
     whole = sublayer("translate", translator)[1]
     given(b"\xef\xbb\xbfa cat\nthe dog\n\xff\na dog\n")
     code, out, err = sublayer("translate", translator)
-    message = (
-        "standard input, line 3: byte 0xff is not UTF-8: convert the text first; the 2 lines before it are translated"
-    )
+    message = "standard input, line 3: byte 0xff is not UTF-8: mend or convert it; the 2 lines before it are translated"
     assert (code, out, err.strip()) == (2, whole, f"error: {message}")
 
 

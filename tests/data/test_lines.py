@@ -4,7 +4,7 @@ import os
 import pytest
 import zstandard
 
-from sublayer.data.lines import read_lines
+from sublayer.data.lines import decoded, read_lines
 from sublayer.errors import DataError
 
 TEXT = b"one\n\ntwo \xff\r\nthree"
@@ -43,3 +43,11 @@ def test_a_damaged_file_is_named(tmp_path, name, content):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"cannot read .*gone: No such file"):
         list(read_lines(tmp_path / "gone"))
+
+
+def test_a_byte_order_mark_is_no_text_of_the_first_line():
+    mark = b"\xef\xbb\xbf"
+    assert decoded("a", 1, mark + b"one\n") == "one\n"
+    assert decoded("a", 2, mark + b"two") == "\ufefftwo"
+    with pytest.raises(DataError, match=r"a, line 1: byte 0xff is not UTF-8"):
+        decoded("a", 1, mark + b"\xff")
