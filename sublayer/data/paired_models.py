@@ -48,7 +48,7 @@ class PairedModels(Tokenizer):
 
     def __init__(self, source: bytes, target: bytes, names: Sequence[str]) -> None:
         self.source_model, self.target_model, self.names = source, target, tuple(names)
-        self._source, self._target = open_model(source), open_model(target)
+        self._source, self._target = open_model(source, SOURCE), open_model(target, TARGET)
         self._ids = {name: id_ for id_, name in enumerate(self.names)}
         if _UNKNOWN not in self._ids:
             raise DataError(f"the vocabulary has no {_UNKNOWN}")
@@ -67,15 +67,10 @@ class PairedModels(Tokenizer):
             source, target, names = ((folder / name).read_bytes() for name in (SOURCE, TARGET, NAMES))
         except OSError as error:
             raise DataError(f"cannot read the tokenizer in {folder}: {error.strerror or error}") from error
-        for name, model in ((SOURCE, source), (TARGET, target)):
-            try:
-                open_model(model)
-            except DataError as error:
-                raise DataError(f"{folder / name}: {error}") from error
         try:
             return cls(source, target, _by_id(names))
         except DataError as error:
-            raise DataError(f"{folder / NAMES}: {error}") from error
+            raise DataError(f"{folder}: {error}") from error
 
     @classmethod
     def from_content(cls, content: dict[str, Any]) -> "PairedModels":
@@ -130,9 +125,9 @@ def _by_id(content: bytes) -> list[str]:
     try:
         ids = json.loads(content)
     except ValueError as error:
-        raise DataError(f"it is not JSON ({error})") from error
+        raise DataError(f"{NAMES} is not JSON ({error})") from error
     if not (isinstance(ids, dict) and all(type(id_) is int for id_ in ids.values())):
-        raise DataError("it is not an object of pieces and their ids")
+        raise DataError(f"{NAMES} is not an object of pieces and their ids")
     if sorted(ids.values()) != list(range(len(ids))):
-        raise DataError(f"the ids of its {len(ids):,} pieces are not 0 to {len(ids) - 1:,}")
+        raise DataError(f"{NAMES}: the ids of its {len(ids):,} pieces are not 0 to {len(ids) - 1:,}")
     return sorted(ids, key=ids.__getitem__)

@@ -7,15 +7,15 @@ from typing import Any
 from sublayer.errors import DataError
 
 
-def open_model(model: bytes) -> Any:
-    """Give SentencePiece's processor of a model. Raises DataError where the bytes are none."""
+def open_model(model: bytes, name: str = "the file") -> Any:
+    """Give SentencePiece's processor of a model. Raises DataError, by its ``name``, where the bytes are none."""
     from sentencepiece import SentencePieceProcessor
 
     processor = SentencePieceProcessor()
     try:
         processor.LoadFromSerializedProto(model)
     except RuntimeError as error:
-        raise DataError("the file is not a SentencePiece model, or it is damaged") from error
+        raise DataError(f"{name} is not a SentencePiece model, or it is damaged") from error
     return processor
 
 

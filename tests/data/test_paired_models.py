@@ -86,12 +86,12 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("source.spm", "no model", r"source.spm: the file is not a SentencePiece model, or it is damaged"),
-        ("target.spm", "", r"target.spm: the file is not a SentencePiece model, or it is damaged"),
-        ("vocab.json", "{", r"vocab.json: it is not JSON"),
-        ("vocab.json", '{"a": "b"}', r"vocab.json: it is not an object of pieces and their ids"),
-        ("vocab.json", '{"<unk>": 0, "a": 2}', r"vocab.json: the ids of its 2 pieces are not 0 to 1"),
-        ("vocab.json", '{"a": 0}', r"vocab.json: the vocabulary has no <unk>"),
+        ("source.spm", "no model", r"marian: source.spm is not a SentencePiece model, or it is damaged"),
+        ("target.spm", "", r"marian: target.spm is not a SentencePiece model, or it is damaged"),
+        ("vocab.json", "{", r"marian: vocab.json is not JSON"),
+        ("vocab.json", '{"a": "b"}', r"marian: vocab.json is not an object of pieces and their ids"),
+        ("vocab.json", '{"<unk>": 0, "a": 2}', r"marian: vocab.json: the ids of its 2 pieces are not 0 to 1"),
+        ("vocab.json", '{"a": 0}', r"marian: the vocabulary has no <unk>"),
     ],
 )
 def test_damage_is_named(tmp_path: Path, file: str, content: str, message: str) -> None:
