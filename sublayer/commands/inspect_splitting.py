@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sublayer.commands.base import table
 from sublayer.errors import DataError
@@ -76,15 +77,16 @@ def _sources(run: Path, model: "EncoderDecoder", recipe: "Recipe | None", path: 
     """Sample what a translator's encoder reads: the sources of its validation split, or the lines of a file."""
     from sublayer.commands.reading import context_of, own_split
     from sublayer.data.lines import decoded, read_lines
-    from sublayer.data.pair_texts import read_split
+    from sublayer.data.translation_batches import side_bounds
     from sublayer.decode.translate import tokenizer_of
     from sublayer.inspect.sample import spread_rows
 
     tokenizer = tokenizer_of(model)
+    rows: Sequence[NDArray[np.integer]]
     if path is None:
-        own_split(run, recipe, model, "valid")
-        assert recipe is not None, "a split of its own belongs to a run"
-        rows = tokenizer.encode_many([pair.source_words.encode() for pair in read_split(recipe.data, "valid")])
+        split = own_split(run, recipe, model, "valid")
+        bounds = side_bounds(split).tolist()
+        rows = [split.ids[first:middle] for first, middle in zip(bounds[:-1:2], bounds[1::2], strict=True)]
     else:
         lines = [decoded(path, number, line) for number, line in read_lines(Path(path))]
         rows = tokenizer.encode_source(lines)

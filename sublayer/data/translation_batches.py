@@ -71,12 +71,11 @@ class TranslationBatches:
     def __init__(
         self, split: Split, *, context: int, batch_tokens: int, seed: int, starts_with_pad: bool = False
     ) -> None:
-        assert split.sentence_starts is not None, "the text was stored as pairs"
         assert split.tokenizer.sep_id is not None and split.tokenizer.pad_id is not None, "the vocabulary was checked"
         self.split, self._seed, self._batch_tokens = split, seed, max(batch_tokens, context)
         self._end, self._pad = split.tokenizer.sep_id, split.tokenizer.pad_id
         self._first = self._pad if starts_with_pad else self._end
-        self._bounds = np.append(split.sentence_starts, len(split.ids))
+        self._bounds = side_bounds(split)
         lengths = side_lengths(split)
         self._kept = np.flatnonzero(lengths.max(1) <= context)
         self.n_left_out = len(lengths) - len(self._kept)
@@ -166,11 +165,15 @@ class TranslationBatches:
         return self._plans[epoch]
 
 
+def side_bounds(split: Split) -> NDArray[np.int64]:
+    """Give where in a split's ids each side of each pair begins, sources before targets, and the end: [2 N + 1]."""
+    assert split.sentence_starts is not None, "the text was stored as pairs"
+    return np.append(split.sentence_starts, len(split.ids))
+
+
 def side_lengths(split: Split) -> NDArray[np.int64]:
     """Count the tokens of both sides of each pair of a split, ends included: [N, 2]."""
-    assert split.sentence_starts is not None, "the text was stored as pairs"
-    bounds = np.append(split.sentence_starts, len(split.ids))
-    lengths: NDArray[np.int64] = np.diff(bounds).reshape(-1, 2) + 1
+    lengths: NDArray[np.int64] = np.diff(side_bounds(split)).reshape(-1, 2) + 1
     return lengths
 
 
