@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sublayer.data.pair_texts import PairText
     from sublayer.decode.beam import BeamSettings
     from sublayer.decode.translate import Translation
+    from sublayer.evaluate.bleu import Lines
     from sublayer.model.encoder_decoder import EncoderDecoder
 
 _LABELS = {
@@ -36,14 +37,6 @@ class Search:
     device: "torch.device"
 
 
-@dataclass(frozen=True)
-class _System:
-    """Translations of a split's lines as texts and, where its words are divided as ours are, as words."""
-
-    texts: Sequence[str]
-    words: Sequence[str] | None
-
-
 def evaluate_translator(
     run: Path,
     model: "EncoderDecoder",
@@ -61,7 +54,7 @@ def evaluate_translator(
     or a file with a translation on each line, to compare with.
     """
     from sublayer.data.pair_texts import read_split
-    from sublayer.evaluate.bleu import compound_split_bleu, reference_words, score_translations
+    from sublayer.evaluate.bleu import compound_split_bleu, reference_lines, score_translations, translated_lines
     from sublayer.train.allocator import keep_freed_memory
 
     if recipe is None:
@@ -71,13 +64,12 @@ def evaluate_translator(
     pairs = read_split(recipe.data, split)
     other = None if against is None else _other(against, model, pairs, search)
     found = _translate(model, pairs, search, "translated")
-    ours = _system(found, model)
+    ours = translated_lines([each.ids for each in found], model.tokenizer)
+    references = reference_lines(pairs, model.tokenizer)
     lowercase = lowercase or recipe.data.lowercase
-    scores = score_translations([each.ids for each in found], pairs, model.tokenizer, lowercase=lowercase)
-    references = reference_words(pairs, model.tokenizer)
+    scores = score_translations(ours, references, lowercase=lowercase)
     if compounds:
-        assert ours.words is not None, "its own words are divided as its own"
-        scores["bleu_compounds"] = compound_split_bleu(ours.words, references, lowercase=lowercase)
+        scores["bleu_compounds"] = compound_split_bleu(ours.words, references.words, lowercase=lowercase)
     result: dict[str, Any] = {
         **{name: score.value for name, score in scores.items()},
         "signature": {name: score.signature for name, score in scores.items()},
@@ -93,7 +85,7 @@ def evaluate_translator(
         "run": str(run),
     }
     if other is not None:
-        compared = _compare(ours, other, references, [pair.target for pair in pairs], lowercase=lowercase)
+        compared = _compare(ours, *other, references, lowercase=lowercase)
         result["against"] = {"system": str(against), "measures": compared}
     return {**result, "translations": list(ours.texts)}
 
@@ -107,16 +99,13 @@ def _translate(model: "EncoderDecoder", pairs: "Sequence[PairText]", search: Sea
     )
 
 
-def _system(found: "Sequence[Translation]", model: "EncoderDecoder") -> _System:
-    from sublayer.evaluate.bleu import scored_words
-
-    ids = [each.ids for each in found]
-    return _System([model.tokenizer.write(each) for each in ids], scored_words(ids, model.tokenizer))
-
-
-def _other(against: Path, model: "EncoderDecoder", pairs: "Sequence[PairText]", search: Search) -> _System:
+def _other(
+    against: Path, model: "EncoderDecoder", pairs: "Sequence[PairText]", search: Search
+) -> tuple[Sequence[str], Sequence[str] | None]:
+    """Give another's translations as texts and, where it divides words as ours does, as words."""
     if against.is_file():
-        return _System(_read_translations(against, len(pairs)), None)
+        return _read_translations(against, len(pairs)), None
+    from sublayer.evaluate.bleu import translated_lines
     from sublayer.load import CHECKPOINTS_NAME, load
     from sublayer.model.encoder_decoder import EncoderDecoder
 
@@ -128,8 +117,9 @@ def _other(against: Path, model: "EncoderDecoder", pairs: "Sequence[PairText]", 
     theirs, mine = other.tokenizer, model.tokenizer
     if theirs.source.content() != mine.source.content():
         pairs = [pair._replace(source_words=" ".join(theirs.source.words(pair.source))) for pair in pairs]
-    found = _system(_translate(other, pairs, search, f"translated by {against}"), other)
-    return found if theirs.target.content() == mine.target.content() else _System(found.texts, None)
+    found = _translate(other, pairs, search, f"translated by {against}")
+    lines = translated_lines([each.ids for each in found], theirs)
+    return lines.texts, lines.words if theirs.target.content() == mine.target.content() else None
 
 
 def _read_translations(path: Path, n_lines: int) -> list[str]:
@@ -137,22 +127,21 @@ def _read_translations(path: Path, n_lines: int) -> list[str]:
     from sublayer.errors import DataError
 
     texts = [decoded(path, number, line).rstrip("\r\n") for number, line in read_lines(path)]
-    texts = [text.removeprefix("\ufeff") if number == 0 else text for number, text in enumerate(texts)]
     if len(texts) != n_lines:
         raise DataError(f"{path} has {len(texts):,} lines, the split has {n_lines:,}: give a translation of each line")
     return texts
 
 
 def _compare(
-    ours: _System, other: _System, words: Sequence[str], texts: Sequence[str], *, lowercase: bool
+    ours: "Lines", texts: Sequence[str], words: Sequence[str] | None, references: "Lines", *, lowercase: bool
 ) -> dict[str, dict[str, Any]]:
     from sublayer.evaluate.significance import compare_translations
 
     found = {}
-    if ours.words is not None and other.words is not None:
-        found["bleu"] = compare_translations("bleu", ours.words, other.words, words, lowercase=lowercase)
+    if words is not None:
+        found["bleu"] = compare_translations("bleu", ours.words, words, references.words, lowercase=lowercase)
     for name in ("sacrebleu", "chrf"):
-        found[name] = compare_translations(name, ours.texts, other.texts, texts, lowercase=lowercase)
+        found[name] = compare_translations(name, ours.texts, texts, references.texts, lowercase=lowercase)
     return {name: asdict(paired) for name, paired in found.items()}
 
 
@@ -175,14 +164,14 @@ def render_translator(result: Mapping[str, Any]) -> str:
     if result["unknown_tokens"]:
         lines.append(f"{result['unknown_tokens']:,} tokens of what was translated are unknown to the vocabulary")
     if "against" in result:
-        lines += _render_compared(result["against"])
+        lines += _render_compared(result["against"], labels)
     return "\n".join(lines)
 
 
-def _render_compared(against: Mapping[str, Any]) -> list[str]:
+def _render_compared(against: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
     rows = [
         (
-            _LABELS[name],
+            labels[name],
             f"{each['value']:.2f}",
             f"{each['other']:.2f}",
             f"{each['difference']:+.2f}",

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from sublayer.data.bilingual import BilingualTokenizer
 from sublayer.data.pair_texts import PairText
@@ -22,23 +22,37 @@ class Score:
     signature: str
 
 
-def score_translations(
-    translations: Sequence[Ids], pairs: Sequence[PairText], tokenizer: BilingualTokenizer, *, lowercase: bool
-) -> dict[str, Score]:
-    """Score translations, ids without their end, against those of a text, by all that is reported.
+@dataclass(frozen=True)
+class Lines:
+    """Lines as they are scored: as text as it is written, and as words that spaces divide, after what rule."""
+
+    texts: Sequence[str]
+    words: Sequence[str]
+    rule: Literal["moses", "spaces"]
+
+
+def translated_lines(translations: Sequence[Ids], tokenizer: BilingualTokenizer) -> Lines:
+    """Give translations, ids without their end, as they are scored."""
+    texts = [tokenizer.write(ids) for ids in translations]
+    return Lines(texts, scored_words(translations, tokenizer), _word_rule(tokenizer))
+
+
+def reference_lines(pairs: Sequence[PairText], tokenizer: BilingualTokenizer) -> Lines:
+    """Give the translations of a text as they are scored against."""
+    return Lines([pair.target for pair in pairs], reference_words(pairs, tokenizer), _word_rule(tokenizer))
+
+
+def score_translations(translations: Lines, references: Lines, *, lowercase: bool) -> dict[str, Score]:
+    """Score translations by all that is reported.
 
     bleu: of words after the rules of the target's language, or between spaces where it has none, as its signature says
     beside sacreBLEU's own. sacrebleu and chrf: of text as it is written. ``lowercase``: both sides in lower case.
     """
-    texts = [tokenizer.write(ids) for ids in translations]
-    references = [pair.target for pair in pairs]
-    words, of_references = scored_words(translations, tokenizer), reference_words(pairs, tokenizer)
-    of_words = tokenized_bleu(words, of_references, lowercase=lowercase)
-    rule = "spaces" if tokenizer.target.moses == "none" else "moses"
+    of_words = tokenized_bleu(translations.words, references.words, lowercase=lowercase)
     return {
-        "bleu": replace(of_words, signature=f"{of_words.signature}|words:{rule}"),
-        "sacrebleu": sacre_bleu(texts, references, lowercase=lowercase),
-        "chrf": chrf(texts, references, lowercase=lowercase),
+        "bleu": replace(of_words, signature=f"{of_words.signature}|words:{references.rule}"),
+        "sacrebleu": sacre_bleu(translations.texts, references.texts, lowercase=lowercase),
+        "chrf": chrf(translations.texts, references.texts, lowercase=lowercase),
     }
 
 
@@ -58,6 +72,10 @@ def reference_words(pairs: Sequence[PairText], tokenizer: BilingualTokenizer) ->
     """Give the words of references that translations' words are scored against."""
     again = _divided_again(tokenizer.target)
     return [pair.target_words if again is None else " ".join(again.words(pair.target)) for pair in pairs]
+
+
+def _word_rule(tokenizer: BilingualTokenizer) -> Literal["moses", "spaces"]:
+    return "spaces" if tokenizer.target.moses == "none" else "moses"
 
 
 def _divided_again(side: Side) -> Side | None:

@@ -15,7 +15,7 @@ from sublayer.data.pair_texts import read_split
 from sublayer.data.prepare import Data
 from sublayer.decode.beam import BeamSettings
 from sublayer.errors import TrainingError
-from sublayer.evaluate.bleu import score_translations
+from sublayer.evaluate.bleu import reference_lines, score_translations, translated_lines
 from sublayer.evaluate.likelihood import score
 from sublayer.evaluate.masked import Scoring, encoder_scores
 from sublayer.evaluate.translation import translate_pairs, translation_nats
@@ -146,7 +146,11 @@ def _score_translator(model: EncoderDecoder, data: Data, recipe: Recipe) -> dict
     assert isinstance(recipe.objective, TranslationObjective), "it is a translator's"
     pairs = read_split(recipe.data, "test")
     found = translate_pairs(model, pairs, BeamSettings.of(recipe.objective))
-    scores = score_translations([each.ids for each in found], pairs, model.tokenizer, lowercase=recipe.data.lowercase)
+    scores = score_translations(
+        translated_lines([each.ids for each in found], model.tokenizer),
+        reference_lines(pairs, model.tokenizer),
+        lowercase=recipe.data.lowercase,
+    )
     return {
         "loss": translation_nats(model, translation_batches(recipe, data.test)),
         **{name: score.value for name, score in scores.items()},

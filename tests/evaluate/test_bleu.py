@@ -16,11 +16,13 @@ from sublayer.evaluate.bleu import (
     Score,
     chrf,
     compound_split_bleu,
+    reference_lines,
     reference_words,
     sacre_bleu,
     score_translations,
     scored_words,
     tokenized_bleu,
+    translated_lines,
 )
 
 REFERENCES = ["Der Hund läuft, schnell.", "Eine Katze schläft auf dem Sofa!", "Zwei Männer (in Hüten) reden.", ""]
@@ -98,7 +100,8 @@ def test_words_that_were_divided_at_hyphens_are_scored_whole() -> None:
     assert reference_words([pair], tokenizer) == [expected]
     (ids,) = tokenizer.encode_target([target])
     assert scored_words([ids], tokenizer) == [expected]
-    scores = score_translations([ids], [pair], tokenizer, lowercase=False)
+    translations, references = translated_lines([ids], tokenizer), reference_lines([pair], tokenizer)
+    scores = score_translations(translations, references, lowercase=False)
     assert scores["bleu"].value == pytest.approx(100.0)
     assert scores["bleu"].signature.endswith("|words:moses")
     other = "Der wohl bekannte Mann ( aus Köln - Deutz ) lacht , oder ?"
@@ -112,7 +115,8 @@ def test_the_signature_says_whether_capitals_count() -> None:
     (ids,) = tokenizer.encode_target(["ein hund Ein Hund"])
     pair = PairText("-", "Ein Hund ein hund", "-", "Ein Hund ein hund")
     for lowercase, case, value in ((False, "mixed", 0.0), (True, "lc", 100.0)):
-        found = score_translations([ids], [pair], tokenizer, lowercase=lowercase)
+        translations, references = translated_lines([ids], tokenizer), reference_lines([pair], tokenizer)
+        found = score_translations(translations, references, lowercase=lowercase)
         assert all(f"case:{case}|" in found[name].signature for name in ("bleu", "sacrebleu", "chrf"))
         assert found["bleu"].value == pytest.approx(value)
 
