@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sublayer.commands.base import table
 from sublayer.errors import DataError
@@ -64,38 +63,40 @@ def trained_layers(run: Path, path: str | None, tokens: int, batch: int | None, 
     recipe = recipe_of(run)
     context = context_of(model, recipe)
     if isinstance(model, EncoderDecoder):
-        sample = _sources(run, model, recipe, path, tokens)
+        samples = _pairs(run, model, recipe, tokens) if path is None else [_lines(model, path, tokens)]
     else:
         text = own_split(run, recipe, model, "valid") if path is None else other_text(run, model, path, None, "valid")
-        sample = spread_windows(text, context=context, max_tokens=tokens)
+        samples = [spread_windows(text, context=context, max_tokens=tokens)]
     shown = TokenProgress(f"{run}: read")
-    found = measure_splitting(model, sample, batch_sequences=batch or batch_sequences(model, context), progress=shown)
-    return {"run": str(run), "tokens": sample.n_tokens, "layers": [asdict(each) for each in found]}
+    found = measure_splitting(model, *samples, batch_sequences=batch or batch_sequences(model, context), progress=shown)
+    n_tokens = sum(sample.n_tokens for sample in samples)
+    return {"run": str(run), "tokens": n_tokens, "layers": [asdict(each) for each in found]}
 
 
-def _sources(run: Path, model: "EncoderDecoder", recipe: "Recipe | None", path: str | None, tokens: int) -> "Sample":
-    """Sample what a translator's encoder reads: the sources of its validation split, or the lines of a file."""
-    from sublayer.commands.reading import context_of, own_split
+def _pairs(run: Path, model: "EncoderDecoder", recipe: "Recipe | None", tokens: int) -> "Sequence[Sample]":
+    """Sample what a translator reads of its validation split: sources, and targets."""
+    from sublayer.commands.reading import own_split
+    from sublayer.inspect.sample import spread_pairs
+    from sublayer.objective.batching import translation_batches
+
+    split = own_split(run, recipe, model, "valid")
+    assert recipe is not None, "a split of its own belongs to a run"
+    return spread_pairs(translation_batches(recipe, split), max_tokens=tokens)
+
+
+def _lines(model: "EncoderDecoder", path: str, tokens: int) -> "Sample":
+    """Sample what a translator's encoder reads of the lines of a file."""
+    from sublayer.commands.reading import context_of
     from sublayer.data.lines import decoded, read_lines
-    from sublayer.data.translation_batches import side_bounds
     from sublayer.decode.translate import tokenizer_of
     from sublayer.inspect.sample import spread_rows
 
-    tokenizer = tokenizer_of(model)
-    rows: Sequence[NDArray[np.integer]]
-    if path is None:
-        split = own_split(run, recipe, model, "valid")
-        bounds = side_bounds(split).tolist()
-        rows = [split.ids[first:middle] for first, middle in zip(bounds[:-1:2], bounds[1::2], strict=True)]
-    else:
-        lines = [decoded(path, number, line) for number, line in read_lines(Path(path))]
-        rows = tokenizer.encode_source(lines)
-    longest = context_of(model, None)
+    tokenizer, longest = tokenizer_of(model), context_of(model, None)
     assert tokenizer.sep_id is not None and tokenizer.pad_id is not None, "the vocabulary was checked"
+    rows = tokenizer.encode_source([decoded(path, number, line) for number, line in read_lines(Path(path))])
     kept = [np.append(row, tokenizer.sep_id) for row in rows if 0 < len(row) < longest]
     if not kept:
-        what = f"the validation split of {run}" if path is None else path
-        raise DataError(f"{what} has no line of 1 to {longest - 1:,} tokens, of which a sample could be taken")
+        raise DataError(f"{path} has no line of 1 to {longest - 1:,} tokens, of which a sample could be taken")
     return spread_rows(kept, pad_id=tokenizer.pad_id, max_tokens=tokens)
 
 
@@ -151,11 +152,16 @@ def _terms(terms: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _layers(run: Mapping[str, Any]) -> str:
-    headings = ["layer", "Lie", "Strang", "as trained", "way"]
+    headings = ["stack", "layer", "Lie", "Strang", "as trained", "way"]
     rows = [
-        (str(each["layer"]), f"{each['lie']:.4f}", f"{each['strang']:.4f}", f"{each['own']:.4f}", f"{each['way']:.4g}")
+        (
+            each["stack"],
+            str(each["layer"]),
+            *(f"{each[key]:.4f}" for key in ("lie", "strang", "own")),
+            f"{each['way']:.4g}",
+        )
         for each in run["layers"]
     ]
     read = f"{run['run']}: {run['tokens']:,} tokens"
     what = "the distance between a step and what its flows lead to, as a share of the way"
-    return f"{read}; {what}\n{table(headings, rows, right=[0, 1, 2, 3, 4])}"
+    return f"{read}; {what}\n{table(headings, rows, right=range(1, len(headings)))}"

@@ -9,7 +9,9 @@ from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sublayer.data.batches import IGNORED
 from sublayer.data.split import Split
+from sublayer.data.translation_batches import TranslationBatches
 from sublayer.errors import DataError
 
 
@@ -66,6 +68,14 @@ def spread_windows(split: Split, *, context: int, max_tokens: int, respect_bound
         return Sample(tokens)
     of_place = np.searchsorted(split.document_starts, places, side="right")
     return Sample(tokens, document_ids=torch.from_numpy(of_place.astype(np.int64)))
+
+
+def spread_pairs(batches: TranslationBatches, *, max_tokens: int) -> tuple[Sample, Sample]:
+    """Take evenly spread pairs, at least one, that hold about ``max_tokens``: sources, and what a decoder reads."""
+    n_kept = min(batches.n_pairs, max(1, int(max_tokens / batches.lengths.sum(1).mean())))
+    pairs = batches.pairs(np.arange(n_kept) * batches.n_pairs // n_kept)
+    is_read = pairs.labels != IGNORED
+    return Sample(pairs.source, pairs.source_mask), Sample(pairs.target, None if is_read.all() else is_read)
 
 
 def spread_rows(rows: Sequence[NDArray[np.integer]], *, pad_id: int, max_tokens: int) -> Sample:

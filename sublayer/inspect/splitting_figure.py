@@ -32,24 +32,28 @@ def draw_errors(rows: Sequence[Mapping[str, Any]], equation: str = "linear") -> 
 
 
 def draw_layers(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Draw both schemes' distance from the flow of each layer of each run, as an SVG file's text."""
+    """Draw both schemes' distance from the flow of each layer of each run, a panel a stack, as an SVG file's text."""
+    stacks = list(dict.fromkeys(each["stack"] for layers in runs.values() for each in layers))
 
     def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        lines: list[Any] = []
-        names: list[str] = []
+        panels = figure.subplots(1, len(stacks), sharey=True, squeeze=False)[0]
+        lines: dict[str, Any] = {}
         for name, layers in runs.items():
             for quantity, label in (("lie", "Lie"), ("strang", "Strang")):
                 drawn = look(len(lines))
-                numbers, values = ([each[key] for each in layers] for key in ("layer", quantity))
-                lines += axes.plot(numbers, values, drawn.line, marker="o", markersize=3.0, color=drawn.placeholder)
-                names.append(f"{name}: {label}")
-        axes.set_xlabel("layer")
-        axes.set_ylabel("error, share of the way")
-        axes.set_ylim(bottom=0.0)
-        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-        axes.grid(axis="y")
-        legend = figure.legend(lines, names, loc="outside upper left", frameon=False)
+                for axes, stack in zip(panels, stacks, strict=True):
+                    found = [each for each in layers if each["stack"] == stack]
+                    numbers, values = ([each[key] for each in found] for key in ("layer", quantity))
+                    (lines[f"{name}: {label}"],) = axes.plot(
+                        numbers, values, drawn.line, marker="o", markersize=3.0, color=drawn.placeholder
+                    )
+        for axes, stack in zip(panels, stacks, strict=True):
+            axes.set_xlabel(f"layer of the {stack}")
+            axes.set_ylim(bottom=0.0)
+            axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+            axes.grid(axis="y")
+        panels[0].set_ylabel("error, share of the way")
+        legend = figure.legend(list(lines.values()), list(lines), loc="outside upper left", frameon=False)
         for text in legend.get_texts():
             text.set_parse_math(False)
 

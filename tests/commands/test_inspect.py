@@ -191,4 +191,4 @@ def test_splittings_are_measured_and_drawn(sublayer: Sublayer, trained: Path, tm
     assert code == 0, err
     layers = json.loads(out)["runs"][0]["layers"]
     assert all(each["strang"] > 0 and each["own"] == pytest.approx(each["lie"]) for each in layers)
-    assert sublayer(*asked)[1].splitlines()[1].split() == ["layer", "Lie", "Strang", "as", "trained", "way"]
+    assert sublayer(*asked)[1].splitlines()[1].split() == ["stack", "layer", "Lie", "Strang", "as", "trained", "way"]

@@ -241,10 +241,10 @@ def test_options_that_contradict_each_other_are_refused(
 def test_what_is_no_translator_is_refused(sublayer: Sublayer, trained: Path, translator: Path) -> None:
     assert "whose blocks read two texts" in sublayer("inspect", "layers", translator)[2]
     layers = json.loads(sublayer("inspect", "splitting", translator, "--json")[1])["runs"][0]["layers"]
-    assert [each["layer"] for each in layers] == [1]
+    assert [(each["stack"], each["layer"]) for each in layers] == [("encoder", 1), ("decoder", 1)]
     code, out, _ = sublayer("inspect", "splitting", translator, "--path", translator.parent / "a.en", "--json")
     other = json.loads(out)["runs"][0]
-    assert code == 0 and [each["layer"] for each in other["layers"]] == [1] and other["tokens"] > 300
+    assert code == 0 and [each["stack"] for each in other["layers"]] == ["encoder"] and other["tokens"] > 300
     few = json.loads(sublayer("inspect", "splitting", translator, "--tokens", 20, "--json")[1])["runs"][0]
     assert 1 < few["tokens"] < 40
     (translator.parent / "empty").write_text("\n")
