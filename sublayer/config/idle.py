@@ -220,6 +220,13 @@ USES: dict[str, tuple[Use, ...]] = {
             ("model.n_layers",),
         ),
     ),
+    "optimizer.decay_vectors": (
+        Use(
+            "optimizer.weight_decay is more than 0",
+            lambda recipe: recipe.optimizer.weight_decay > 0,
+            ("optimizer.weight_decay",),
+        ),
+    ),
     "data.windows": (_CAUSAL,),
     "data.boundaries": (_CAUSAL,),
     "init.layers": (Use("init.run is given", lambda recipe: recipe.init.run is not None, ("init.run",)),),

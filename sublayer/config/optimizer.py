@@ -1,6 +1,6 @@
 """``[optimizer]``: how weights change; a union by ``kind``."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -23,8 +23,15 @@ class _Optimizer(Table):
         "albert: the first update has rate 0, and the fall counts from there, so that the rate drops after warm-up.",
         needs={"schedule": ("linear", "polynomial")},
     )
+    warmup_init_lr: float | None = field(
+        None,
+        "Learning rate of the first update, and the count from there, as in fairseq; unset, the first has one warm-up "
+        "step's share of the peak.",
+        needs={"schedule": ("inverse-sqrt",)},
+        ge=0.0,
+    )
     warmup_steps: int | None = field(
-        None, "Steps of linear warm-up from 0.", unit="steps", derived="warmup_share of the run", ge=0
+        None, "Steps of linear warm-up.", unit="steps", derived="warmup_share of the run", ge=0
     )
     warmup_share: float | None = field(
         None, "Warm-up as a share of the run; excludes warmup_steps.", unit="share", derived="0.05", ge=0.0, le=1.0
@@ -40,13 +47,18 @@ class _Optimizer(Table):
     clip_norm: float = field(1.0, "Largest global norm of the gradient; 0 turns clipping off.", ge=0.0)
 
 
+def _decay_vectors() -> Any:
+    return field(False, "Weight decay of gains, offsets and biases too, as in fairseq.")
+
+
 class SgdConfig(_Optimizer):
     """Stochastic gradient descent with momentum; weight decay is coupled (added to the gradient)."""
 
     kind: Literal["sgd"] = field("sgd", "sgd, adam, adamw or lamb.", selects=True)
     lr: float = field(0.1, "Peak learning rate.", gt=0.0)
     momentum: float = field(0.9, "Share of the last update that is kept.", ge=0.0, lt=1.0)
-    weight_decay: float = field(0.0, "L2 penalty on matrices and embeddings, never on vectors.", ge=0.0)
+    weight_decay: float = field(0.0, "L2 penalty on matrices and embeddings.", ge=0.0)
+    decay_vectors: bool = _decay_vectors()
 
 
 class AdamConfig(_Optimizer):
@@ -55,7 +67,8 @@ class AdamConfig(_Optimizer):
     kind: Literal["adam"] = field("adam", "sgd, adam, adamw or lamb.", selects=True)
     betas: SharePair = field((0.9, 0.999), "Decay rates of the first and second moment.")
     eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0)
-    weight_decay: float = field(0.0, "L2 penalty on matrices and embeddings, never on vectors.", ge=0.0)
+    weight_decay: float = field(0.0, "L2 penalty on matrices and embeddings.", ge=0.0)
+    decay_vectors: bool = _decay_vectors()
 
 
 class AdamWConfig(_Optimizer):
@@ -64,7 +77,8 @@ class AdamWConfig(_Optimizer):
     kind: Literal["adamw"] = field("adamw", "sgd, adam, adamw or lamb.", selects=True)
     betas: SharePair = field((0.9, 0.95), "Decay rates of the first and second moment.")
     eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0)
-    weight_decay: float = field(0.1, "Decoupled decay of matrices and embeddings, never of vectors.", ge=0.0)
+    weight_decay: float = field(0.1, "Decoupled decay of matrices and embeddings.", ge=0.0)
+    decay_vectors: bool = _decay_vectors()
     bias_correction: bool = field(True, "Correct the moments for their start at 0; false as in BERT and ALBERT.")
 
 
@@ -83,7 +97,7 @@ class LambConfig(_Optimizer):
     )
     betas: SharePair = field((0.9, 0.999), "Decay rates of the first and second moment.")
     eps: float = field(1e-6, "Added to the root of the second moment.", gt=0.0)
-    weight_decay: float = field(0.01, "Decoupled decay of matrices and embeddings, never of vectors.", ge=0.0)
+    weight_decay: float = field(0.01, "Decoupled decay of matrices and embeddings.", ge=0.0)
 
 
 OptimizerConfig = Annotated[SgdConfig | AdamConfig | AdamWConfig | LambConfig, Field(discriminator="kind")]

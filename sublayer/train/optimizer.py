@@ -20,7 +20,7 @@ ADAPTED: dict[Role, Adapted] = {"matrix": "tensor", "embedding": "tensor", "stac
 def build_optimizer(
     config: OptimizerConfig, parameters: Mapping[str, nn.Parameter], roles: Mapping[str, Role]
 ) -> torch.optim.Optimizer:
-    """Build the optimizer; weight decay acts on matrices and embeddings, never on vectors (norms, biases)."""
+    """Build the optimizer; weight decay acts on matrices and embeddings, on vectors where ``decay_vectors``."""
     groups = _groups(config, parameters, roles)
     match config:
         case SgdConfig():
@@ -46,7 +46,8 @@ def _groups(
 
 
 def _options(config: OptimizerConfig, role: Role) -> dict[str, Any]:
-    options: dict[str, Any] = {"weight_decay": config.weight_decay if role in DECAYED else 0.0}
+    is_decayed = role in DECAYED or getattr(config, "decay_vectors", False)
+    options: dict[str, Any] = {"weight_decay": config.weight_decay if is_decayed else 0.0}
     return options | {"adapted": ADAPTED[role]} if isinstance(config, LambConfig) else options
 
 

@@ -50,7 +50,7 @@ def test_numbers_have_a_unit_or_are_pure():
     pure = {"optimizer.lr", "optimizer.clip_norm", "optimizer.momentum", "optimizer.weight_decay", "optimizer.eps"}
     pure |= {"objective.target_weight", "objective.length_penalty", "objective.sentence_weight", "optimizer.power"}
     pure |= {"model.rotary_base", "model.init_std", "model.norm_eps", "train.seed"}
-    pure |= {"data.words_ratio", "model.first_position"}
+    pure |= {"data.words_ratio", "model.first_position", "optimizer.warmup_init_lr"}
     without = {f"{each.table}.{each.name}" for each in field_rows() if "number" in each.type and not each.unit}
     assert without - pure == {"optimizer.betas"}
 

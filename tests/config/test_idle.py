@@ -55,6 +55,8 @@ IDLE = [
     ("optimizer.power=2.0", "optimizer.schedule=linear", "optimizer.schedule is polynomial"),
     ("optimizer.warmup=albert", "optimizer.schedule=cosine", "optimizer.schedule is linear or polynomial"),
     ("optimizer.warmup=albert", "optimizer.schedule=constant", "optimizer.schedule is linear or polynomial"),
+    ("optimizer.warmup_init_lr=1e-7", "optimizer.schedule=linear", "optimizer.schedule is inverse-sqrt"),
+    ("optimizer.decay_vectors=true", "optimizer.weight_decay=0", "optimizer.weight_decay is more than 0"),
     ("data.documents=json", "data.corpus=python", "a path names text, or a corpus is wikipedia, bookcorpus, c4"),
     ("data.text_field=body", "data.path=a.txt", "documents is json, or unset with a path to .parquet or hub:"),
     ("init.layers=2", None, "init.run is given"),

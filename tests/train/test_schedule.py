@@ -35,6 +35,13 @@ def test_inverse_sqrt_halves_when_the_steps_quadruple():
     assert values[63] == pytest.approx(0.25)
 
 
+def test_fairseqs_warm_up_counts_from_its_first_rate():
+    values = rates(17, schedule="inverse-sqrt", warmup_steps=4, warmup_init_lr=0.2)
+    assert values[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+    assert values[9] == pytest.approx(2 / 3) and values[16] == pytest.approx(0.5)
+    assert rates(5, schedule="inverse-sqrt", warmup_steps=4, warmup_init_lr=0.0)[:2] == [0.0, 0.25]
+
+
 def test_warm_up_share_becomes_steps():
     assert resolve_optimizer(AdamWConfig(warmup_share=0.1), steps=200).warmup_steps == 20
     assert resolve_optimizer(AdamWConfig(), steps=200).warmup_steps == 10

@@ -178,9 +178,22 @@ def test_dropout_differs_between_steps_and_micro_batches(session):
     assert losses[0] == losses[2] != losses[1]
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb"])
-def test_weight_decay_spares_vectors(session, kind):
-    built = session({"optimizer.kind": kind, "optimizer.weight_decay": 0.5})
+@pytest.mark.parametrize(
+    ("kind", "vectors"),
+    [
+        ("sgd", False),
+        ("adam", False),
+        ("adamw", False),
+        ("lamb", False),
+        ("sgd", True),
+        ("adam", True),
+        ("adamw", True),
+    ],
+)
+def test_weight_decay_spares_vectors_unless_asked(session, kind, vectors):
+    built = session(
+        {"optimizer.kind": kind, "optimizer.weight_decay": 0.5} | ({"optimizer.decay_vectors": True} if vectors else {})
+    )
     roles = parameter_roles(built.train_step.objective)
     decayed = {
         id(parameter)
@@ -189,7 +202,7 @@ def test_weight_decay_spares_vectors(session, kind):
         for parameter in group["params"]
     }
     for name, parameter in built.train_step.parameters.items():
-        assert (id(parameter) in decayed) == (roles[name] != "vector"), name
+        assert (id(parameter) in decayed) == (vectors or roles[name] != "vector"), name
 
 
 def test_the_gradient_is_clipped_to_the_global_norm(session):
