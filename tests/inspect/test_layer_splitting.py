@@ -36,7 +36,7 @@ def test_a_layers_own_step_is_one_of_the_schemes(kind: str, positions: str) -> N
     for block, quantity in (("transformer", "lie"), ("macaron", None)):
         model = make_model(kind=kind, block=block, positions=positions)
         read = (sample(), targets()) if kind == "encoder-decoder" else (sample(),)
-        found = measure_splitting(model, *read, batch_sequences=2)
+        found = measure_splitting(model, *read, batch_sequences=3)
         stacks = kind.split("-")
         assert [(each.stack, each.layer) for each in found] == [(stack, n) for stack in stacks for n in (1, 2, 3)]
         for each in found:

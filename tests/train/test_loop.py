@@ -119,7 +119,7 @@ def test_compilation_on_a_cpu_is_refused_with_the_reason(run):
 def test_minutes_become_the_same_steps_twice(run, tmp_path):
     from sublayer.config.layers import read_run_recipe
 
-    settings = {"train.minutes": 0.05}
+    settings = {"train.minutes": 0.02}
     for name in ("first", "second"):
         record = run(name, settings)
         assert record["seconds"] < 12

@@ -3,6 +3,7 @@ import random
 import signal
 import sys
 import warnings
+from itertools import product
 
 import pytest
 
@@ -100,8 +101,21 @@ def killed_at_file_operation(count, folder, loaded):
     return True
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+OFTEN = [
+    ("adamw", signal.SIGINT),
+    ("auxiliary", signal.SIGTERM),
+    ("masked", signal.SIGTERM),
+    ("translation", signal.SIGINT),
+]
+
+
+@pytest.mark.parametrize(
+    ("variant", "number"),
+    [
+        pytest.param(*each, marks=[] if each in OFTEN else pytest.mark.slow)
+        for each in product(VARIANTS, (signal.SIGINT, signal.SIGTERM))
+    ],
+)
 def test_a_run_interrupted_and_resumed_equals_an_unbroken_one(run, tmp_path, variant, number):
     run("unbroken", VARIANTS[variant])
     with pytest.raises(Interrupted, match="saved at step 11 of 24"):
