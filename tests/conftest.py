@@ -5,15 +5,10 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-import jaxtyping
+from tests.shapes import check_shapes
 
-jaxtyping.install_import_hook(
-    [
-        *("sublayer.model", "sublayer.objective", "sublayer.evaluate", "sublayer.inspect"),
-        *("sublayer.data.batches", "sublayer.data.packed"),
-    ],
-    "beartype.beartype",
-)
+PROJECT = Path(__file__).resolve().parent.parent
+check_shapes(PROJECT)
 
 import pytest
 import torch
@@ -23,8 +18,6 @@ from sublayer.data.vocabulary import Tokenizer
 from tests.stories import write_stories
 
 torch.set_num_threads(1)
-
-PROJECT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")

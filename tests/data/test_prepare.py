@@ -331,6 +331,7 @@ def test_two_processes_prepare_the_same_text_at_once(file, cache):
     assert not list(cache.rglob("*.tmp"))
 
 
+@pytest.mark.slow
 def test_real_text_comes_back_from_every_tokenizer(real_data, cache):
     path = real_data / "enwik8" / "enwik8_first_4MB"
     text = path.read_bytes()

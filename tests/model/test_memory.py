@@ -104,8 +104,15 @@ def kept_storages(sizes: dict[int, int]) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("fields", [*MODELS, *ENCODERS, *TRANSLATORS], ids=str)
+@pytest.mark.parametrize(
+    ("fields", "precision"),
+    [
+        pytest.param(fields, precision, marks=[] if (number + place) % 2 else pytest.mark.slow)
+        for number, fields in enumerate([*MODELS, *ENCODERS, *TRANSLATORS])
+        for place, precision in enumerate(PRECISIONS)
+    ],
+    ids=str,
+)
 def test_what_autograd_keeps_is_what_is_said(fields: dict[str, Any], precision: str) -> None:
     step = make_pass(fields, precision)
     check_saved(step)

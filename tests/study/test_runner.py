@@ -176,6 +176,7 @@ def test_matching_by_operations_changes_steps_only(settings: list[str]):
     assert macaron["steps"] == round(5 * plain["flops_per_token"] / macaron["flops_per_token"])
 
 
+@pytest.mark.slow
 def test_minutes_become_the_same_steps_for_every_arm(settings: list[str]):
     timed = [text for text in settings if "steps" not in text] + ["train.minutes=0.02"]
     result = compare("gpt", timed, vary=[FFN], seeds=2)

@@ -101,12 +101,7 @@ def killed_at_file_operation(count, folder, loaded):
     return True
 
 
-OFTEN = [
-    ("adamw", signal.SIGINT),
-    ("auxiliary", signal.SIGTERM),
-    ("masked", signal.SIGTERM),
-    ("translation", signal.SIGINT),
-]
+OFTEN = [("adamw", signal.SIGINT), ("masked", signal.SIGTERM), ("translation", signal.SIGINT)]
 
 
 @pytest.mark.parametrize(
