@@ -88,26 +88,20 @@ def test_added_seeds_keep_the_runs_and_are_admitted(settings: list[str]):
     assert "reported with 2, 3 seeds" in three["notes"][0]
 
 
-@pytest.mark.parametrize(
-    ("changed", "difference"),
-    [
+def test_the_folder_of_another_study_is_refused_and_left_alone(settings: list[str]):
+    compare("gpt", settings, vary=[FFN], seeds=2, out="study")
+    before = files(Path("study"))
+    longer = ["train.steps=6" if "steps" in text else text for text in settings]
+    others: list[tuple[dict[str, Any], str]] = [
         ({"vary": ["model.ffn=gelu,relu"]}, "another study, of ffn=gelu, ffn=swiglu"),
         ({"match": "none"}, "another study, with match = parameters, not none"),
         ({"tune": ["optimizer.lr=1e-3,2e-3"]}, "with tune"),
-        ({"overrides": ["train.steps=6"]}, "steps = 5, not steps = 6"),
-    ],
-)
-def test_the_folder_of_another_study_is_refused_and_left_alone(
-    settings: list[str], changed: dict[str, Any], difference: str
-):
-    compare("gpt", settings, vary=[FFN], seeds=2, out="study")
-    before = files(Path("study"))
-    asked = {"overrides": settings, "vary": [FFN], "seeds": 2, **changed}
-    if "overrides" in changed:
-        asked["overrides"] = [text for text in settings if "steps" not in text] + changed["overrides"]
-    with pytest.raises(ConfigError, match=f"study holds .*{difference}"):
-        compare("gpt", out="study", **asked)
-    assert files(Path("study")) == before
+        ({"overrides": longer}, "steps = 5, not steps = 6"),
+    ]
+    for changed, difference in others:
+        with pytest.raises(ConfigError, match=f"study holds .*{difference}"):
+            compare("gpt", out="study", **{"overrides": settings, "vary": [FFN], "seeds": 2, **changed})
+        assert files(Path("study")) == before
 
 
 def test_a_folder_with_other_files_is_refused(settings: list[str]):
