@@ -10,6 +10,7 @@ from tests.shapes import check_shapes
 PROJECT = Path(__file__).resolve().parent.parent
 check_shapes(PROJECT)
 
+import hypothesis
 import pytest
 import torch
 
@@ -18,6 +19,9 @@ from sublayer.data.vocabulary import Tokenizer
 from tests.stories import write_stories
 
 torch.set_num_threads(1)
+# An example that takes long shows a busy machine, not a fault.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

@@ -67,7 +67,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
     return Recipe.model_validate(content)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(recipe=recipes(), derived=st.lists(st.sampled_from(["train.steps", "model.d_ff"]), unique=True))
 def test_a_written_recipe_is_read_back_exactly(
     tmp_path_factory: pytest.TempPathFactory, recipe: Recipe, derived: list[str]

@@ -448,7 +448,7 @@ def test_each_rule_for_sentences_has_a_store_of_its_own(tmp_path, cache):
         assert len(stored(cache)) == before + 3
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.text("abC. \n", max_size=20).map("One {}".format), min_size=3, max_size=30, unique=True))
 def test_no_document_and_no_character_is_lost_or_in_two_splits(documents):
     with TemporaryDirectory() as folder:

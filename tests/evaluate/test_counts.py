@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sublayer.data.characters import ByteTokenizer
@@ -46,7 +46,6 @@ def test_long_ranges_are_counted_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @given(text=st.text(alphabet="aü \n\t€", min_size=1, max_size=40), data=st.data())
-@settings(deadline=None)
 def test_counts_add_up_and_equal_those_of_the_text(text: str, data: st.DataObject) -> None:
     raw = text.encode()
     counter = counter_of(raw)

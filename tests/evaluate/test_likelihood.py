@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sublayer.config.model import ModelConfig
@@ -96,7 +96,6 @@ def test_sub_words_and_bytes_are_divided_by_the_same_text(split: Split) -> None:
 
 
 @given(n_tokens=st.integers(2, 90), context=st.integers(1, 20), data=st.data())
-@settings(deadline=None)
 def test_each_token_but_the_first_is_scored_once_in_order(n_tokens: int, context: int, data: st.DataObject) -> None:
     stride = data.draw(st.integers(1, context))
     found = windows(n_tokens, context=context, stride=stride)
@@ -109,7 +108,6 @@ def test_each_token_but_the_first_is_scored_once_in_order(n_tokens: int, context
 
 
 @given(n_tokens=st.integers(2, 300), context=st.integers(1, 20), max_tokens=st.integers(1, 300), data=st.data())
-@settings(deadline=None)
 def test_a_limit_keeps_windows_of_the_whole_and_never_exceeds_it(
     n_tokens: int, context: int, max_tokens: int, data: st.DataObject
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -177,7 +177,6 @@ def damaged(folder: Path, name: str, change: Callable[[bytearray], None]) -> dic
 NAMES = st.sampled_from(["m.index", "m.data-00000-of-00001"])
 
 
-@settings(deadline=None)
 @given(name=NAMES, place=st.floats(0, 1, exclude_max=True), bits=st.integers(1, 255))
 def test_a_changed_byte_is_refused_or_without_effect(bundle: Any, name: str, place: float, bits: int) -> None:
     folder, tensors = bundle
@@ -189,7 +188,6 @@ def test_a_changed_byte_is_refused_or_without_effect(bundle: Any, name: str, pla
         assert_same(damaged(folder, name, flip), tensors)
 
 
-@settings(deadline=None)
 @given(name=NAMES, place=st.floats(0, 1, exclude_max=True))
 def test_a_file_cut_short_anywhere_is_refused(bundle: Any, name: str, place: float) -> None:
     def cut(data: bytearray) -> None:
@@ -199,7 +197,6 @@ def test_a_file_cut_short_anywhere_is_refused(bundle: Any, name: str, place: flo
         damaged(bundle[0], name, cut)
 
 
-@settings(deadline=None)
 @given(
     block=st.integers(0, 3),
     place=st.floats(0, 1, exclude_max=True),
