@@ -84,7 +84,8 @@ def test_a_killed_study_ends_as_one_never_killed(sublayer: Sublayer, settings: l
     command = [sys.executable, "-m", "sublayer", "compare", "gpt", *settings, *FFN, "--out", "killed", "--json"]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
     deadline = time.monotonic() + 120
-    while not list(Path("killed").rglob("record.json")) and time.monotonic() < deadline:
+    # Not a search of the whole folder, from which files go while it is searched.
+    while not list(Path("killed/arms").glob("*/*/record.json")) and time.monotonic() < deadline:
         time.sleep(0.01)
     running.send_signal(signal.SIGKILL)
     running.wait()
