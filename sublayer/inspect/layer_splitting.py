@@ -71,16 +71,16 @@ def measure_splitting(
     """
     model = copy.deepcopy(model).to(device="cpu", dtype=torch.float64).eval()
     first = _Measured(model.source if isinstance(model, EncoderDecoder) else model, model.embedding)
-    second = None if targets is None else _Measured(model, model.embedding)
+    second = _Measured(model, model.embedding)
     n_tokens = sample.n_tokens + (0 if targets is None else targets.n_tokens)
     for low in range(0, len(sample), batch_sequences):
         rows = sample[low : low + batch_sequences]
         states = first.add(rows)
-        if targets is not None and second is not None:
+        if targets is not None:
             second.add(targets[low : low + batch_sequences], Memory(states, Layout.reading(rows.tokens, rows.mask)))
         if progress is not None:
-            progress(first.n_tokens + (0 if second is None else second.n_tokens), n_tokens)
-    return [each for measured in (first, second) if measured is not None for each in measured.errors()]
+            progress(first.n_tokens + second.n_tokens, n_tokens)
+    return first.errors() if targets is None else [*first.errors(), *second.errors()]
 
 
 class _Measured:

@@ -31,7 +31,9 @@ class Sample:
         return self.tokens.shape[0]
 
     def __getitem__(self, rows: slice) -> "Sample":
-        return Sample(*(None if each is None else each[rows] for each in self._all()))  # type: ignore[arg-type]
+        """Give rows, without what pads all of them."""
+        width = self.tokens.shape[1] if self.mask is None else int(self.mask[rows].any(0).nonzero().max()) + 1
+        return Sample(*(None if each is None else each[rows, :width] for each in self._all()))  # type: ignore[arg-type]
 
     def to(self, device: torch.device) -> "Sample":
         """Copy to a device."""
@@ -71,18 +73,23 @@ def spread_windows(split: Split, *, context: int, max_tokens: int, respect_bound
 
 
 def spread_pairs(batches: TranslationBatches, *, max_tokens: int) -> tuple[Sample, Sample]:
-    """Take evenly spread pairs, at least one, that hold about ``max_tokens``: sources, and what a decoder reads."""
+    """Take evenly spread pairs, at least one, that hold about ``max_tokens``: sources, and what a decoder reads.
+
+    The shortest come first.
+    """
     n_kept = min(batches.n_pairs, max(1, int(max_tokens / batches.lengths.sum(1).mean())))
-    pairs = batches.pairs(np.arange(n_kept) * batches.n_pairs // n_kept)
+    kept = np.arange(n_kept) * batches.n_pairs // n_kept
+    pairs = batches.pairs(kept[np.argsort(batches.lengths[kept].sum(1), kind="stable")])
     is_read = pairs.labels != IGNORED
     return Sample(pairs.source, pairs.source_mask), Sample(pairs.target, None if is_read.all() else is_read)
 
 
 def spread_rows(rows: Sequence[NDArray[np.integer]], *, pad_id: int, max_tokens: int) -> Sample:
-    """Take evenly spread rows of tokens, at least one, that hold about ``max_tokens``, padded to the longest."""
+    """Take evenly spread rows of tokens, at least one, that hold about ``max_tokens``, the shortest first."""
     lengths = np.array([len(row) for row in rows])
     n_kept = min(len(rows), max(1, int(max_tokens / lengths.mean())))
     kept = np.arange(n_kept) * len(rows) // n_kept
+    kept = kept[np.argsort(lengths[kept], kind="stable")]
     tokens = np.full((n_kept, lengths[kept].max()), pad_id, dtype=np.int64)
     for place, number in enumerate(kept.tolist()):
         tokens[place, : lengths[number]] = rows[number]

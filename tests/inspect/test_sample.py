@@ -9,7 +9,7 @@ from sublayer.data.characters import ByteTokenizer
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.errors import DataError
-from sublayer.inspect.sample import spread_windows
+from sublayer.inspect.sample import spread_rows, spread_windows
 
 
 def split_of(n_tokens: int, document_starts: tuple[int, ...] = (0,)) -> Split:
@@ -54,3 +54,11 @@ def test_documents_are_numbered_where_they_are_kept_apart() -> None:
 def test_a_text_shorter_than_a_window_is_refused_with_both_lengths() -> None:
     with pytest.raises(DataError, match=r"book.txt gives 7 tokens, fewer than a window of 8: give a longer text"):
         spread_windows(split_of(7), context=8, max_tokens=100)
+
+
+def test_rows_are_the_shortest_first_and_keep_no_padding_that_all_of_them_have() -> None:
+    rows = [np.arange(length) for length in (5, 2, 7, 3)]
+    sample = spread_rows(rows, pad_id=99, max_tokens=100)
+    assert sample.mask is not None and sample.mask.sum(1).tolist() == [2, 3, 5, 7]
+    assert sample[:2].tokens.tolist() == [[0, 1, 99], [0, 1, 2]]
+    assert sample[2:].tokens.shape == (2, 7) and sample[2:].n_tokens == 12
