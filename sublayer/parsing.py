@@ -1,0 +1,161 @@
+"""JSON and TOML that somebody else may have written: limited in size, depth and digits, and free of surprises.
+
+What is read has no key twice, no text that is not Unicode (a lone surrogate), no number that is not finite and none of
+more digits than any field takes. The error is the caller's, in one line that names the file and, within it, the place.
+"""
+
+import json
+import math
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sublayer.errors import SublayerError
+
+MAX_BYTES = 16 << 20
+MAX_DEPTH = 64
+MAX_DIGITS = 40
+"""Digits of a whole number; a double has 17."""
+
+_MAX_BITS = (10**MAX_DIGITS).bit_length()
+_MAX_KEY_PARTS = 32
+# tomllib takes time that grows as the square of the parts of one dotted key.
+_LONG_KEY = re.compile(rf"""(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{_MAX_KEY_PARTS}}}""")
+_SHOWN = 60
+
+
+def read_json(path: Path, error: type[SublayerError], *, max_bytes: int = MAX_BYTES) -> Any:
+    """Read a JSON file. Raises FileNotFoundError where there is none, else ``error``, naming the file."""
+    return parse_json(_read(path, error, max_bytes), str(path), error)
+
+
+def read_json_object(path: Path, error: type[SublayerError], *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+    """Read a JSON file that holds an object. Raises as ``read_json`` does."""
+    content = read_json(path, error, max_bytes=max_bytes)
+    if not isinstance(content, dict):
+        raise error(f"{path} holds no JSON object")
+    return content
+
+
+def read_toml(path: Path, error: type[SublayerError], *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+    """Read a TOML file. Raises FileNotFoundError where there is none, else ``error``, naming the file."""
+    return parse_toml(_read(path, error, max_bytes), str(path), error)
+
+
+def parse_json(data: bytes | str, name: str, error: type[SublayerError]) -> Any:
+    """Parse JSON; ``name`` says in errors whose it is."""
+    text = _decode(data, name, error)
+
+    def refuse(why: str) -> NoReturn:
+        raise error(f"{name} {why}")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+            refuse(f"has the key {_shorten(twice)} twice in one object")
+        return content
+
+    try:
+        content = json.loads(
+            text,
+            object_pairs_hook=unique,
+            parse_int=lambda digits: _whole(digits, refuse),
+            parse_constant=lambda word: refuse(f"holds {word}, which is not a number of JSON"),
+        )
+    except json.JSONDecodeError as problem:
+        refuse(f"is not JSON: {problem}")
+    except RecursionError:
+        refuse(f"is nested more than {MAX_DEPTH} deep")
+    _check(content, name, error)
+    return content
+
+
+def parse_toml(data: bytes | str, name: str, error: type[SublayerError]) -> dict[str, Any]:
+    """Parse TOML; ``name`` says in errors whose it is."""
+    text = _decode(data, name, error)
+    if _LONG_KEY.search(text):
+        raise error(f"{name} has a key of more than {_MAX_KEY_PARTS} parts")
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise error(f"{name} is not TOML: {problem}") from None
+    except RecursionError:
+        raise error(f"{name} is nested more than {MAX_DEPTH} deep") from None
+    except ValueError:  # Python refuses to read thousands of digits, and dates that no calendar has
+        raise error(f"{name} holds a number of more than {MAX_DIGITS} digits, or an impossible date") from None
+    _check(content, name, error)
+    return content
+
+
+def _read(path: Path, error: type[SublayerError], max_bytes: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(max_bytes + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        raise error(f"{path} cannot be read: {problem.strerror or problem}") from None
+    if len(data) > max_bytes:
+        raise error(f"{path} is larger than {max_bytes:,} bytes, too large for such a file")
+    return data
+
+
+def _decode(data: bytes | str, name: str, error: type[SublayerError]) -> str:
+    if isinstance(data, str):
+        return data
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise error(f"{name} is not UTF-8 text (byte {problem.start})") from None
+
+
+def _whole(digits: str, refuse: Callable[[str], NoReturn]) -> int:
+    if len(digits) > MAX_DIGITS:
+        refuse(f"holds a number of {len(digits):,} digits, {_shorten(digits)}")
+    return int(digits)
+
+
+def _check(content: Any, name: str, error: type[SublayerError]) -> None:
+    """Raise ``error`` where values are nested too deep, not finite, too long or not Unicode."""
+    level: list[tuple[str, Any]] = [("", content)]
+    for _ in range(MAX_DEPTH + 1):
+        inner: list[tuple[str, Any]] = []
+        for place, value in level:
+            if isinstance(value, dict):
+                for key in value:
+                    _check_value(place, key, name, error)
+                # Cut, so that long keys cannot fill the memory.
+                inner.extend((f"{place}.{key}"[:_SHOWN], each) for key, each in value.items())
+            elif isinstance(value, list):
+                inner.extend((place, each) for each in value)
+            else:
+                _check_value(place, value, name, error)
+        if not inner:
+            return
+        level = inner
+    raise error(f"{name} is nested more than {MAX_DEPTH} deep")
+
+
+def _check_value(place: str, value: Any, name: str, error: type[SublayerError]) -> None:
+    why = None
+    if isinstance(value, str):
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                why = "is not Unicode text (a lone surrogate)"
+    elif isinstance(value, float) and not math.isfinite(value):
+        why = f"is {value}, which is not finite"
+    elif isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        why = f"is a number of more than {MAX_DIGITS} digits"
+    if why is not None:
+        raise error(f"{name}: {_shorten(place.lstrip('.') or 'a value')} {why}")
+
+
+def _shorten(text: str) -> str:
+    plain = text.encode("ascii", "backslashreplace").decode() if not text.isprintable() else text
+    return plain if len(plain) <= _SHOWN else f"{plain[: _SHOWN - 4]} ..."

@@ -1,0 +1,98 @@
+"""Files and folders that appear whole or not at all, under temporary names that take nobody's place."""
+
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
+_ABANDONED_S = 24 * 3600.0
+
+
+def temporary_path(path: Path) -> Path:
+    """Name a new path beside ``path``, hidden, that neither a user nor another process has."""
+    # The name is cut, so that what can be written under its own name can be written under this one.
+    return path.with_name(f".{path.name[:64]}.{uuid.uuid4().hex}.partial")
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to be written, which replaces ``path`` at the end, on disk, or leaves no trace where that fails.
+
+    The temporary file is created exclusively and so follows no link; a link at ``path`` is itself replaced. Raises
+    OSError.
+    """
+    partial = temporary_path(path)
+    try:
+        with partial.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        sync(path.parent)
+    finally:
+        with suppress(OSError):
+            partial.unlink()
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file, whole or not at all; text as UTF-8. Raises OSError."""
+    with new_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Make a folder to be filled, which becomes ``path`` at the end, on disk, or leaves no trace where that fails.
+
+    Raises FileExistsError where there is something at ``path``, and OSError.
+    """
+    if os.path.lexists(path):
+        raise FileExistsError(f"{path} exists")
+    partial = temporary_path(path)
+    # Only folders that were not there are made, so that a failure can take them back.
+    made = [folder for folder in partial.parents if not folder.exists()]
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        for inner in [*partial.rglob("*"), partial]:
+            sync(inner)
+        if os.path.lexists(path):
+            raise FileExistsError(f"{path} exists")
+        partial.rename(path)
+        sync(path.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        for folder in made:
+            with suppress(OSError):  # somebody else has put something there
+                folder.rmdir()
+        raise
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the temporary files and folders that killed processes left in ``folder`` more than a day ago."""
+    for path in folder.glob(".*.partial"):
+        if not _TEMPORARY.fullmatch(path.name):
+            continue
+        with suppress(OSError):
+            if time.time() - path.lstat().st_mtime > _ABANDONED_S:
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
+
+
+def sync(path: Path) -> None:
+    """Put a file or the entries of a folder on disk, where the system can."""
+    if os.name == "nt" and path.is_dir():
+        return  # Windows opens no folders
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
