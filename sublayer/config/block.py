@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from sublayer.config.limits import LARGEST_FACTOR, MOST_ENTRIES
 from sublayer.errors import ConfigError
 
 FFN_VARIANTS = ("relu", "gelu", "swish", "glu", "bilinear", "reglu", "geglu", "swiglu")
@@ -39,6 +40,8 @@ def parse_block(block: str | tuple[str, ...], *, default_ffn: str, field: str = 
         block = BLOCKS[block]
     if not block:
         raise ConfigError(f"{field} is an empty list; give at least one of attention, ffn")
+    if len(block) > MOST_ENTRIES:
+        raise ConfigError(f"{field} has {len(block):,} entries: give at most {MOST_ENTRIES}")
     return tuple(_parse_entry(text, default_ffn, field) for text in block)
 
 
@@ -65,6 +68,8 @@ def _parse_entry(text: str, default_ffn: str, field: str) -> Entry:
         raise ConfigError(f"{field} entry {text!r}: the step {step_text!r} is not a number") from None
     if step == 0.0 or step != step or step in (float("inf"), float("-inf")):
         raise ConfigError(f"{field} entry {text!r}: the step must be finite and not 0")
+    if abs(step) > LARGEST_FACTOR:
+        raise ConfigError(f"{field} entry {text!r}: the step must be at most {LARGEST_FACTOR:,.0f}")
     if name == "ffn":
         return Entry(name, variant or default_ffn, step)
     return Entry(name, None, step)

@@ -1,6 +1,7 @@
 """``[data]``: what it is computed on."""
 
 import math
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from fractions import Fraction
@@ -9,6 +10,7 @@ from typing import Literal, Self
 
 from pydantic import field_validator, model_validator
 
+from sublayer.config.limits import LARGEST_FACTOR, LARGEST_TRAINED_VOCABULARY, LONGEST_WINDOW
 from sublayer.config.table import List, Table, field
 from sublayer.errors import ConfigError
 
@@ -31,6 +33,7 @@ HUB = "hub:"
 """What a data set of the Hugging Face hub begins with, where a path could stand."""
 
 DEFAULT_SPLIT = "90/5/5"
+_SHARE = re.compile(r"[0-9]{1,3}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
 
 
 class DataConfig(Table):
@@ -95,13 +98,14 @@ class DataConfig(Table):
     )
     lowercase: bool = field(False, "Whether both languages are read in lower case.")
     longest_words: int | None = field(
-        None, "Pairs with a longer side are left out of training.", unit="words", derived="no limit", ge=1
+        None, "Pairs with a longer side are left out of training.", unit="words", derived="no limit", ge=1, le=LONGEST_WINDOW
     )
     words_ratio: float | None = field(
         None,
         "Pairs of which one side has more than so many times the other's words are left out of training.",
         derived="no limit",
         gt=1.0,
+        le=LARGEST_FACTOR,
     )
     valid_path: str | None = field(None, "File, folder or glob of the validation split; it replaces split.")
     test_path: str | None = field(None, "File, folder or glob of the test split; it replaces split.")
@@ -129,8 +133,9 @@ class DataConfig(Table):
             "all for characters"
         ),
         ge=2,
+        le=LARGEST_TRAINED_VOCABULARY,
     )
-    context: int = field(256, "Length of a training window.", unit="tokens", ge=2)
+    context: int = field(256, "Length of a training window.", unit="tokens", ge=2, le=LONGEST_WINDOW)
     windows: Literal["random", "shuffled"] = field(
         "random",
         "random: windows at uniform offsets; shuffled: consecutive windows, each once per epoch, in random order.",
@@ -161,6 +166,11 @@ class DataConfig(Table):
             for name, weight in sources.items():
                 if not (math.isfinite(weight) and weight > 0):
                     raise ConfigError(f"data: the weight {weight:g} of {name!r} must be more than 0")
+                if not 1 / LARGEST_FACTOR <= weight <= LARGEST_FACTOR:
+                    raise ConfigError(
+                        f"data: the weight {weight:g} of {name!r} must be between {1 / LARGEST_FACTOR:g} and "
+                        f"{LARGEST_FACTOR:,.0f}"
+                    )
         return sources
 
     @field_validator("corpus")
@@ -227,14 +237,12 @@ def source_names(sources: Sources | None) -> tuple[str, ...]:
 
 def parse_split(split: str) -> tuple[Fraction, Fraction, Fraction]:
     """Read ``train/valid/test`` in percent as exact shares that sum to 1. Raises ConfigError if they are not that."""
-    parts = split.split("/")
-    try:
-        shares = tuple(Fraction(part.strip()) / 100 for part in parts)
-    except (ValueError, ZeroDivisionError):
-        shares = ()
+    parts = [part.strip() for part in split.split("/")]
+    # Plain decimals: the power of ten of a share such as 1e999999999 would be written out.
+    shares = tuple(Fraction(part) / 100 for part in parts if _SHARE.fullmatch(part)) if len(parts) == 3 else ()
     if len(shares) != 3 or sum(shares) != 1 or min(shares) <= 0:
         raise ConfigError(
-            f"data.split = {split!r} must be three shares above 0 that add up to 100, such as {DEFAULT_SPLIT}"
+            f"data.split = {split[:80]!r} must be three shares above 0 that add up to 100, such as {DEFAULT_SPLIT}"
         )
     return shares[0], shares[1], shares[2]
 

@@ -2,6 +2,15 @@
 
 from typing import Literal
 
+from sublayer.config.limits import (
+    LARGEST_FACTOR,
+    LARGEST_VOCABULARY,
+    LONGEST_WINDOW,
+    MOST_HEADS,
+    MOST_LAYERS,
+    WIDEST,
+    WIDEST_FFN,
+)
 from sublayer.config.table import List, Table, field
 
 FfnName = Literal["relu", "gelu", "swish", "glu", "bilinear", "reglu", "geglu", "swiglu"]
@@ -17,7 +26,7 @@ class ModelConfig(Table):
         selects=True,
     )
     n_layers: int = field(
-        6, "Executed blocks of a stack; blocks that share weights count each time.", unit="blocks", ge=1
+        6, "Executed blocks of a stack; blocks that share weights count each time.", unit="blocks", ge=1, le=MOST_LAYERS
     )
     n_decoder_layers: int | None = field(
         None,
@@ -26,11 +35,17 @@ class ModelConfig(Table):
         derived="n_layers",
         needs={"kind": ("encoder-decoder",)},
         ge=1,
+        le=MOST_LAYERS,
     )
-    d_model: int = field(256, "Width of the residual stream.", unit="features", ge=1)
-    n_heads: int = field(4, "Attention heads.", unit="heads", ge=1)
+    d_model: int = field(256, "Width of the residual stream.", unit="features", ge=1, le=WIDEST)
+    n_heads: int = field(4, "Attention heads.", unit="heads", ge=1, le=MOST_HEADS)
     d_head: int | None = field(
-        None, "Width of one head.", unit="features", derived="d_model / n_heads, which must be whole", ge=1
+        None,
+        "Width of one head.",
+        unit="features",
+        derived="d_model / n_heads, which must be whole",
+        ge=1,
+        le=WIDEST,
     )
     d_ff: int | None = field(
         None,
@@ -38,6 +53,7 @@ class ModelConfig(Table):
         unit="features",
         derived="4 * d_model",
         ge=1,
+        le=WIDEST_FFN,
     )
     d_embed: int | None = field(
         None,
@@ -45,6 +61,7 @@ class ModelConfig(Table):
         unit="features",
         derived="d_model",
         ge=1,
+        le=WIDEST,
     )
     embedding_projection: Literal["tokens", "sum"] = field(
         "tokens",
@@ -100,6 +117,7 @@ class ModelConfig(Table):
         "Added to the variance under the root.",
         derived="1e-5 for layer, 1e-6 for rms",
         gt=0.0,
+        le=1.0,
         needs={"norm": ("layer", "rms")},
     )
     final_norm: Literal["affine", "plain", "none"] | None = field(
@@ -117,9 +135,15 @@ class ModelConfig(Table):
         needs={"positions": ("sinusoidal",)},
     )
     first_position: int = field(
-        0, "Number of the first position (fairseq: 2).", needs={"positions": ("sinusoidal",)}, ge=0
+        0,
+        "Number of the first position (fairseq: 2).",
+        needs={"positions": ("sinusoidal",)},
+        ge=0,
+        le=LONGEST_WINDOW,
     )
-    rotary_base: float = field(10000.0, "Base of the rotary frequencies.", needs={"positions": ("rotary",)}, gt=1.0)
+    rotary_base: float = field(
+        10000.0, "Base of the rotary frequencies.", needs={"positions": ("rotary",)}, gt=1.0, le=1e12
+    )
     share: Literal["none", "all", "attention", "ffn"] = field(
         "none", "Which sub-layers (with their norms) use one set of weights in every block of a group."
     )
@@ -129,6 +153,7 @@ class ModelConfig(Table):
         unit="groups",
         needs={"share": ("all", "attention", "ffn")},
         ge=1,
+        le=MOST_LAYERS,
     )
     share_inner: int = field(
         1,
@@ -136,6 +161,7 @@ class ModelConfig(Table):
         unit="blocks",
         needs={"share": ("all", "attention", "ffn")},
         ge=1,
+        le=MOST_LAYERS,
     )
     head: Literal["linear", "transform"] = field(
         "linear",
@@ -192,10 +218,21 @@ class ModelConfig(Table):
         "Standard deviation of the initial weights, before any cut.",
         needs={"init": ("normal", "scaled", "truncated")},
         gt=0.0,
+        le=LARGEST_FACTOR,
     )
     vocab_size: int | None = field(
-        None, "Rows of the token table.", unit="tokens", derived="the tokenizer's vocabulary", ge=1
+        None,
+        "Rows of the token table.",
+        unit="tokens",
+        derived="the tokenizer's vocabulary",
+        ge=1,
+        le=LARGEST_VOCABULARY,
     )
     max_len: int | None = field(
-        None, "Longest input; the rows of learned position tables.", unit="tokens", derived="data.context", ge=1
+        None,
+        "Longest input; the rows of learned position tables.",
+        unit="tokens",
+        derived="data.context",
+        ge=1,
+        le=LONGEST_WINDOW,
     )

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from sublayer.config.limits import LARGEST_FACTOR, LARGEST_VOCABULARY, LONGEST_WINDOW, WIDEST_BEAM
 from sublayer.config.table import Table, field
 from sublayer.errors import ConfigError
 
@@ -25,8 +26,11 @@ class CausalObjective(Table):
         "Tokens ahead that each position predicts; those beyond the next by training-only classifiers.",
         unit="tokens",
         ge=1,
+        le=1000,
     )
-    target_weight: float = field(0.5, "Weight of the loss of each token beyond the next.", gt=0.0)
+    target_weight: float = field(
+        0.5, "Weight of the loss of each token beyond the next.", gt=0.0, le=LARGEST_FACTOR
+    )
     auxiliary: Literal["none", "layers"] = field(
         "none",
         "layers: every block below the last predicts too, by training-only classifiers of its own.",
@@ -61,9 +65,15 @@ class MaskedObjective(Table):
         "all", "What mask_share is a share of: all tokens of an example, or those that may be hidden."
     )
     mask_most: int | None = field(
-        None, "Largest number of predictions in an example; ALBERT's released data has 20.", unit="tokens", ge=1
+        None,
+        "Largest number of predictions in an example; ALBERT's released data has 20.",
+        unit="tokens",
+        ge=1,
+        le=LONGEST_WINDOW,
     )
-    ngram_longest: int = field(3, "Words of the longest n-gram.", unit="words", needs={"masking": ("ngram",)}, ge=1)
+    ngram_longest: int = field(
+        3, "Words of the longest n-gram.", unit="words", needs={"masking": ("ngram",)}, ge=1, le=100
+    )
     ngram_favours: Literal["short", "long"] = field(
         "short", "Probability of a length n: in proportion to 1/n, or the reverse.", needs={"masking": ("ngram",)}
     )
@@ -81,7 +91,11 @@ class MaskedObjective(Table):
         "ordinary", "What a random token is drawn from: ids of text, or special ones too (ALBERT, as released)."
     )
     spared_ids: int = field(
-        0, "Ids after the last special one that are never hidden; Macaron BERT, as released, has 1.", unit="ids", ge=0
+        0,
+        "Ids after the last special one that are never hidden; Macaron BERT, as released, has 1.",
+        unit="ids",
+        ge=0,
+        le=LARGEST_VOCABULARY,
     )
     predict_first: bool = field(
         False, "Whether the first token, which begins every example, is predicted too (Macaron BERT, as released)."
@@ -91,6 +105,7 @@ class MaskedObjective(Table):
         "Passes over the text after which pairs and masks repeat; unset, every pass has new ones (ALBERT's data: 40).",
         unit="passes",
         ge=1,
+        le=1_000_000,
     )
     sentence: Literal["none", "nsp", "sop"] = field(
         "none",
@@ -98,7 +113,11 @@ class MaskedObjective(Table):
         "are in their order (sentence order).",
     )
     sentence_weight: float = field(
-        1.0, "Weight of the sentence loss beside that of hidden tokens.", needs={"sentence": ("nsp", "sop")}, gt=0.0
+        1.0,
+        "Weight of the sentence loss beside that of hidden tokens.",
+        needs={"sentence": ("nsp", "sop")},
+        gt=0.0,
+        le=LARGEST_FACTOR,
     )
     pairs: Literal["chunks", "sentences"] = field(
         "chunks",
@@ -150,12 +169,15 @@ class TranslationObjective(Table):
         "Hypotheses kept at a time, where a command or a study translates and says no other.",
         unit="hypotheses",
         ge=1,
+        le=WIDEST_BEAM,
     )
     length_rule: Literal["fairseq", "gnmt"] = field(
         "fairseq",
         "What divides a hypothesis's log probability: n^p of its n tokens (fairseq), or ((5 + n) / 6)^p (gnmt).",
     )
-    length_penalty: float = field(1.0, "The exponent p: 0 favours short translations, more longer ones.")
+    length_penalty: float = field(
+        1.0, "The exponent p: 0 favours short translations, more longer ones.", ge=-10.0, le=10.0
+    )
 
 
 ObjectiveConfig = Annotated[CausalObjective | MaskedObjective | TranslationObjective, Field(discriminator="kind")]

@@ -4,11 +4,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sublayer.config.limits import LARGEST_FACTOR, MOST_STEPS
 from sublayer.config.table import SharePair, Table, field
 
 
 class _Optimizer(Table):
-    lr: float = field(3e-4, "Peak learning rate.", gt=0.0)
+    lr: float = field(3e-4, "Peak learning rate.", gt=0.0, le=LARGEST_FACTOR)
     schedule: Literal["constant", "linear", "polynomial", "cosine", "inverse-sqrt"] = field(
         "cosine", "Shape of the learning rate after warm-up."
     )
@@ -17,6 +18,7 @@ class _Optimizer(Table):
         "Exponent of the share of the run that is left: 1 is linear, more falls faster at first.",
         needs={"schedule": ("polynomial",)},
         gt=0.0,
+        le=1000.0,
     )
     warmup: Literal["ordinary", "albert"] = field(
         "ordinary",
@@ -29,9 +31,10 @@ class _Optimizer(Table):
         "step's share of the peak.",
         needs={"schedule": ("inverse-sqrt",)},
         ge=0.0,
+        le=LARGEST_FACTOR,
     )
     warmup_steps: int | None = field(
-        None, "Steps of linear warm-up.", unit="steps", derived="warmup_share of the run", ge=0
+        None, "Steps of linear warm-up.", unit="steps", derived="warmup_share of the run", ge=0, le=MOST_STEPS
     )
     warmup_share: float | None = field(
         None, "Warm-up as a share of the run; excludes warmup_steps.", unit="share", derived="0.05", ge=0.0, le=1.0
@@ -44,7 +47,9 @@ class _Optimizer(Table):
         ge=0.0,
         le=1.0,
     )
-    clip_norm: float = field(1.0, "Largest global norm of the gradient; 0 turns clipping off.", ge=0.0)
+    clip_norm: float = field(
+        1.0, "Largest global norm of the gradient; 0 turns clipping off.", ge=0.0, le=1e30
+    )
 
 
 def _decay_vectors() -> Any:
@@ -55,9 +60,9 @@ class SgdConfig(_Optimizer):
     """Stochastic gradient descent with momentum; weight decay is coupled (added to the gradient)."""
 
     kind: Literal["sgd"] = field("sgd", "sgd, adam, adamw or lamb.", selects=True)
-    lr: float = field(0.1, "Peak learning rate.", gt=0.0)
+    lr: float = field(0.1, "Peak learning rate.", gt=0.0, le=LARGEST_FACTOR)
     momentum: float = field(0.9, "Share of the last update that is kept.", ge=0.0, lt=1.0)
-    weight_decay: float = field(0.0, "L2 penalty on matrices and embeddings.", ge=0.0)
+    weight_decay: float = field(0.0, "L2 penalty on matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR)
     decay_vectors: bool = _decay_vectors()
 
 
@@ -66,8 +71,8 @@ class AdamConfig(_Optimizer):
 
     kind: Literal["adam"] = field("adam", "sgd, adam, adamw or lamb.", selects=True)
     betas: SharePair = field((0.9, 0.999), "Decay rates of the first and second moment.")
-    eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0)
-    weight_decay: float = field(0.0, "L2 penalty on matrices and embeddings.", ge=0.0)
+    eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0, le=1.0)
+    weight_decay: float = field(0.0, "L2 penalty on matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR)
     decay_vectors: bool = _decay_vectors()
 
 
@@ -76,8 +81,8 @@ class AdamWConfig(_Optimizer):
 
     kind: Literal["adamw"] = field("adamw", "sgd, adam, adamw or lamb.", selects=True)
     betas: SharePair = field((0.9, 0.95), "Decay rates of the first and second moment.")
-    eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0)
-    weight_decay: float = field(0.1, "Decoupled decay of matrices and embeddings.", ge=0.0)
+    eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0, le=1.0)
+    weight_decay: float = field(0.1, "Decoupled decay of matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR)
     decay_vectors: bool = _decay_vectors()
     bias_correction: bool = field(True, "Correct the moments for their start at 0; false as in BERT and ALBERT.")
 
@@ -91,13 +96,13 @@ class LambConfig(_Optimizer):
     """
 
     kind: Literal["lamb"] = field("lamb", "sgd, adam, adamw or lamb.", selects=True)
-    lr: float = field(0.00176, "Peak learning rate.", gt=0.0)
+    lr: float = field(0.00176, "Peak learning rate.", gt=0.0, le=LARGEST_FACTOR)
     form: Literal["albert", "published"] = field(
         "albert", "albert: as released with ALBERT; published: moments corrected for their start at 0."
     )
     betas: SharePair = field((0.9, 0.999), "Decay rates of the first and second moment.")
-    eps: float = field(1e-6, "Added to the root of the second moment.", gt=0.0)
-    weight_decay: float = field(0.01, "Decoupled decay of matrices and embeddings.", ge=0.0)
+    eps: float = field(1e-6, "Added to the root of the second moment.", gt=0.0, le=1.0)
+    weight_decay: float = field(0.01, "Decoupled decay of matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR)
 
 
 OptimizerConfig = Annotated[SgdConfig | AdamConfig | AdamWConfig | LambConfig, Field(discriminator="kind")]

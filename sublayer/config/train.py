@@ -2,6 +2,15 @@
 
 from typing import Literal
 
+from sublayer.config.limits import (
+    LARGEST_SEED,
+    MOST_BATCH_TOKENS,
+    MOST_LAYERS,
+    MOST_STEPS,
+    MOST_THREADS,
+    MOST_TOKENS,
+    MOST_WINDOWS,
+)
 from sublayer.config.table import Table, field
 
 LENGTHS = ("steps", "tokens", "epochs", "minutes")
@@ -17,20 +26,35 @@ class TrainConfig(Table):
         unit="steps",
         derived="tokens, epochs or minutes",
         ge=1,
+        le=MOST_STEPS,
     )
-    tokens: float | None = field(None, "Tokens to train on, rounded up to steps.", unit="tokens", gt=0)
-    epochs: float | None = field(None, "Passes over the training split, rounded up to steps.", unit="passes", gt=0)
+    tokens: float | None = field(
+        None, "Tokens to train on, rounded up to steps.", unit="tokens", gt=0, le=MOST_TOKENS
+    )
+    epochs: float | None = field(
+        None, "Passes over the training split, rounded up to steps.", unit="passes", gt=0, le=1e6
+    )
     minutes: float | None = field(
         None,
         "Wall clock of the command after set-up, evaluation included; turned into steps once by measurement.",
         unit="minutes",
         gt=0,
+        le=1e7,
     )
     batch_tokens: int | None = field(
-        None, "Tokens per optimizer step, rounded to whole windows; excludes batch_sequences.", unit="tokens", ge=1
+        None,
+        "Tokens per optimizer step, rounded to whole windows; excludes batch_sequences.",
+        unit="tokens",
+        ge=1,
+        le=MOST_BATCH_TOKENS,
     )
     batch_sequences: int | None = field(
-        None, "Windows per optimizer step.", unit="windows", derived="batch_tokens / context, else 16", ge=1
+        None,
+        "Windows per optimizer step.",
+        unit="windows",
+        derived="batch_tokens / context, else 16",
+        ge=1,
+        le=MOST_WINDOWS,
     )
     micro_batch_sequences: int | None = field(
         None,
@@ -38,6 +62,7 @@ class TrainConfig(Table):
         unit="windows",
         derived="1,024 tokens for each thread, 4,096 up to a d_model of 128; on a GPU the whole batch",
         ge=1,
+        le=MOST_WINDOWS,
     )
     recompute: Literal["none", "blocks"] = field(
         "none",
@@ -53,6 +78,7 @@ class TrainConfig(Table):
         unit="steps",
         derived="a tenth of the run",
         ge=1,
+        le=MOST_STEPS,
     )
     evaluate_tokens: int | None = field(
         None,
@@ -60,6 +86,7 @@ class TrainConfig(Table):
         unit="tokens",
         derived="32768, or the whole split if smaller",
         ge=1,
+        le=MOST_BATCH_TOKENS,
     )
     best_by: Literal["loss", "bleu"] = field(
         "loss",
@@ -67,18 +94,28 @@ class TrainConfig(Table):
         "validation split.",
     )
     checkpoint_steps: int | None = field(
-        None, "Optimizer steps between checkpoints.", unit="steps", derived="evaluate_steps", ge=1
+        None,
+        "Optimizer steps between checkpoints.",
+        unit="steps",
+        derived="evaluate_steps",
+        ge=1,
+        le=MOST_STEPS,
     )
-    keep_checkpoints: int = field(2, "Newest checkpoints kept, beside the best.", unit="checkpoints", ge=2)
+    keep_checkpoints: int = field(
+        2, "Newest checkpoints kept, beside the best.", unit="checkpoints", ge=2, le=1_000_000
+    )
     log_steps: int | None = field(
         None,
         "Optimizer steps between lines of metrics.jsonl.",
         unit="steps",
         derived="a two-hundredth of the run",
         ge=1,
+        le=MOST_STEPS,
     )
-    seed: int = field(0, "Seed of initial weights, data order and dropout.", ge=0)
-    threads: int | None = field(None, "CPU threads of PyTorch.", unit="threads", derived="the processor's cores", ge=1)
+    seed: int = field(0, "Seed of initial weights, data order and dropout.", ge=0, le=LARGEST_SEED)
+    threads: int | None = field(
+        None, "CPU threads of PyTorch.", unit="threads", derived="the processor's cores", ge=1, le=MOST_THREADS
+    )
 
 
 class InitConfig(Table):
@@ -86,5 +123,5 @@ class InitConfig(Table):
 
     run: str | None = field(None, "A run, a checkpoint or an imported folder; its tokenizer comes with it.")
     layers: int | None = field(
-        None, "Take only the first n blocks of that model; the rest start fresh.", unit="blocks", ge=0
+        None, "Take only the first n blocks of that model; the rest start fresh.", unit="blocks", ge=0, le=MOST_LAYERS
     )

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from sublayer.config.catalog import TABLES, declaration, declarations, is_union
 from sublayer.config.recipe import Recipe
 from sublayer.config.settings import Setting, chosen_kind, where
+from sublayer.config.texts import text_problem
 from sublayer.config.wording import choice_error, choices_of, rule_in_words, show, type_in_words
 from sublayer.errors import ConfigError
 
@@ -22,6 +23,7 @@ def build(settings: Mapping[str, Setting]) -> Recipe:
         tables[table]["kind"] = chosen_kind(table, settings)
     for key, setting in settings.items():
         table, _, name = key.rpartition(".")
+        _check_texts(key, setting)
         if table and is_union(table) and tables[table]["kind"] not in declarations(key):
             raise ConfigError(_of_another_kind(key, tables[table]["kind"]) + where(setting.origin))
         (tables[table] if table else tables)[name] = setting.value
@@ -29,6 +31,15 @@ def build(settings: Mapping[str, Setting]) -> Recipe:
         return Recipe.model_validate(tables)
     except ValidationError as error:
         raise ConfigError(_one_line(error.errors(include_url=False)[0], settings)) from None
+
+
+def _check_texts(key: str, setting: Setting) -> None:
+    value = setting.value
+    texts = value if isinstance(value, list | tuple | Mapping) else [value]
+    for text in texts:
+        problem = text_problem(text) if isinstance(text, str) else None
+        if problem:
+            raise ConfigError(f"{key} = {show(text)} {problem}{where(setting.origin)}")
 
 
 def _of_another_kind(key: str, kind: str) -> str:

@@ -1,5 +1,7 @@
 """How values, types and rules are said in words, for errors and for the list of fields."""
 
+import itertools
+import math
 import types
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -9,6 +11,8 @@ from pydantic.fields import FieldInfo
 from sublayer.config.catalog import nearest
 
 LONGEST_VALUE = 80
+_DEEPEST = 4
+_MOST_BITS, _DIGITS_PER_BIT = 1024, math.log10(2)
 _NAMES: dict[Any, str] = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 _BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
@@ -17,14 +21,30 @@ def show(value: Any) -> str:
     """Write a value as one line, text in quotes, shortened where it is long."""
     if value is None:
         return "unset"
-    text = str(value).lower() if isinstance(value, bool) else repr(list(value) if isinstance(value, tuple) else value)
+    text = str(value).lower() if isinstance(value, bool) else _written(value, _DEEPEST)
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 4] + " ..."
+
+
+def _written(value: Any, deepest: int) -> str:
+    """Write any value as ``repr`` does, but no more of it than is shown: whatever its length, depth or digits."""
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return f"a whole number of {round(value.bit_length() * _DIGITS_PER_BIT):,} digits"
+    if isinstance(value, str):
+        return repr(value[:LONGEST_VALUE])
+    if not isinstance(value, list | tuple | Mapping):
+        return repr(value)
+    if not deepest:
+        return "..."
+    if isinstance(value, Mapping):
+        pairs = itertools.islice(value.items(), LONGEST_VALUE)
+        return "{" + ", ".join(f"{_written(key, 0)}: {_written(each, deepest - 1)}" for key, each in pairs) + "}"
+    return "[" + ", ".join(_written(each, deepest - 1) for each in value[:LONGEST_VALUE]) + "]"
 
 
 def choice_error(key: str, value: Any, choices: Iterable[Any]) -> str:
     """Say that a value is none of the choices, and which one was probably meant."""
     names = [str(choice) for choice in choices]
-    near = nearest(value, names) if isinstance(value, str) else None
+    near = nearest(value, names) if isinstance(value, str) and len(value) <= LONGEST_VALUE else None
     hint = f": did you mean {near}?" if near else ""
     return f"{key} = {show(value)} is not one of {', '.join(names)}{hint}"
 
@@ -44,7 +64,7 @@ def choices_of(annotation: Any) -> tuple[Any, ...]:
 def bounds_in_words(info: FieldInfo) -> str:
     """Say a field's limits: ``at least 0, less than 1``; empty where it has none."""
     limits = [
-        f"{words} {getattr(rule, short):g}"
+        f"{words} {_limit(getattr(rule, short))}"
         for rule in info.metadata
         for short, words in _BOUNDS.items()
         if getattr(rule, short, None) is not None
@@ -56,8 +76,12 @@ def rule_in_words(detail: Mapping[str, Any]) -> str | None:
     """Say the limit that a value broke, from one of pydantic's errors; None if it is of the wrong type altogether."""
     for short, words in _BOUNDS.items():
         if short in detail.get("ctx", {}):
-            return f"must be {words} {detail['ctx'][short]:g}"
+            return f"must be {words} {_limit(detail['ctx'][short])}"
     return "must be finite" if detail["type"] == "finite_number" else None
+
+
+def _limit(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if value in (1e6, 1e7) else f"{value:g}"
 
 
 def _alternatives(annotation: Any) -> list[Any]:

@@ -1,0 +1,32 @@
+"""The greatest values of numbers in a recipe or on a command line: no sum or product of what they allow overflows.
+
+Each is far above what anyone trains, and low enough that a count of bytes or operations stays a number of the machine.
+Whether a machine can hold what they allow is another question, which is asked before anything is allocated.
+"""
+
+MOST_LAYERS = 10_000
+MOST_HEADS = 100_000
+WIDEST = 1_000_000
+"""Features of a residual stream, a head or an embedding."""
+WIDEST_FFN = 10_000_000
+LARGEST_VOCABULARY = 100_000_000
+LARGEST_TRAINED_VOCABULARY = 10_000_000
+LONGEST_WINDOW = 100_000_000
+"""Tokens of a window."""
+MOST_WINDOWS = 1_000_000_000
+"""Windows of a batch."""
+MOST_BATCH_TOKENS = 1_000_000_000_000
+MOST_STEPS = 1_000_000_000_000
+MOST_TOKENS = 1e18
+LARGEST_SEED = 2**63 - 1
+"""What a generator of random numbers takes."""
+MOST_THREADS = 1024
+LARGEST_FACTOR = 1e6
+"""A weight, a learning rate, an exponent: what numbers are multiplied with."""
+MOST_ENTRIES = 100
+"""Sub-layers of a block."""
+WIDEST_BEAM = 1000
+MOST_ROWS = 1_000_000
+"""Lines, windows or continuations that a command computes at a time."""
+LONGEST_TEXT = 65_536
+"""Characters of a setting."""
