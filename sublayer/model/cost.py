@@ -52,7 +52,7 @@ def count_parameters(config: ModelConfig, objective: ObjectiveConfig = NEXT_TOKE
     is_encoder = config.kind == "encoder"
     return Parameters(
         total=total,
-        training=total + sum(n_classifiers(config, objective)) * _classifier(config),
+        training=total + all_classifiers(config, objective) * _classifier(config),
         non_embedding=total - tables,
         executed=total - unique + executed,
         encoder=body if is_encoder else None,
@@ -61,12 +61,17 @@ def count_parameters(config: ModelConfig, objective: ObjectiveConfig = NEXT_TOKE
     )
 
 
-def n_classifiers(config: ModelConfig, objective: ObjectiveConfig) -> tuple[int, ...]:
-    """Count the training-only classifiers of each executed block, first to last."""
+def n_classifiers(objective: ObjectiveConfig) -> tuple[int, int]:
+    """Count the training-only classifiers of each executed block below the last, and of the last."""
     if not isinstance(objective, CausalObjective):
-        return (0,) * config.n_layers
-    below = objective.targets if objective.auxiliary == "layers" else 0
-    return (*[below] * (config.n_layers - 1), objective.targets - 1)
+        return 0, 0
+    return objective.targets if objective.auxiliary == "layers" else 0, objective.targets - 1
+
+
+def all_classifiers(config: ModelConfig, objective: ObjectiveConfig) -> int:
+    """Count the training-only classifiers of all executed blocks together."""
+    below, last = n_classifiers(objective)
+    return (config.n_layers - 1) * below + last
 
 
 def n_predicting(objective: ObjectiveConfig, context: int) -> int:
@@ -138,9 +143,9 @@ def _mean_classifiers(config: ModelConfig, objective: ObjectiveConfig) -> float:
     """Count the training-only classifiers that an optimizer step has, on average over the run."""
     if not isinstance(objective, CausalObjective):
         return 0.0
-    *below, last = n_classifiers(config, objective)
-    shares = (objective.auxiliary_stop * layer / config.n_layers for layer in range(1, config.n_layers))
-    return float(last) + sum(n * share for n, share in zip(below, shares, strict=True))
+    below, last = n_classifiers(objective)
+    # That of block l of n counts for a share l / n of the run up to the stop.
+    return last + below * objective.auxiliary_stop * (config.n_layers - 1) / 2
 
 
 def _classifier(config: ModelConfig) -> int:

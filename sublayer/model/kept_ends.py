@@ -5,7 +5,7 @@ Sizes are bytes, per token of what runs on every token.
 
 from sublayer.config.objective import CausalObjective
 from sublayer.config.resolve import embedding_width, head_activation, is_factorised
-from sublayer.model.cost import has_head_projection, judges_pairs, n_classifiers, n_predicting, need
+from sublayer.model.cost import all_classifiers, has_head_projection, judges_pairs, n_classifiers, n_predicting, need
 from sublayer.model.kept_blocks import norm_kept
 from sublayer.model.passes import FLOAT32_BYTES, Pass
 
@@ -68,13 +68,14 @@ def _pair_row(step: Pass) -> int:
 
 def _classifiers_saved(step: Pass) -> int:
     """Gradients of the training-only classifiers, and the norms of the blocks that predict."""
-    config, classifiers = step.config, n_classifiers(step.config, step.objective)
+    config = step.config
+    n_all, (below, _) = all_classifiers(config, step.objective), n_classifiers(step.objective)
     width, vocab_size = config.d_model, need(config.vocab_size)
     classifier = FLOAT32_BYTES * (n_predicted(step) * width + vocab_size * (width + 1))
     norm = 0 if config.final_norm == "none" else step.n_tokens * norm_kept(config)
     if norm and _keeps_block_inputs(step):
         norm -= step.n_tokens * FLOAT32_BYTES * width
-    return sum(classifiers) * classifier + sum(n > 0 for n in classifiers[:-1]) * norm
+    return n_all * classifier + (config.n_layers - 1 if below else 0) * norm
 
 
 def _keeps_block_inputs(step: Pass) -> bool:

@@ -11,7 +11,7 @@ from sublayer.config.layers import dump_recipe, load_recipe, read_run_recipe
 from sublayer.config.recipe import Recipe
 from sublayer.errors import ConfigError
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 LIMITED: dict[str, st.SearchStrategy[Any]] = {
     "data.corpus": st.sampled_from([None, "python", ("python", "enwik8")]),
     "data.path": st.none() | TEXT.filter(bool) | st.lists(TEXT, min_size=1, max_size=3).map(tuple),
@@ -34,7 +34,7 @@ def values(key: str, info: FieldInfo) -> st.SearchStrategy[Any]:
     return st.one_of([one_type(option, limits) for option in options])
 
 
-def one_type(annotation: Any, limits: dict[str, float]) -> st.SearchStrategy[Any]:
+def one_type(annotation: Any, limits: dict[str, Any]) -> st.SearchStrategy[Any]:
     if annotation is type(None):
         return st.none()
     if get_origin(annotation) is Literal:
@@ -42,7 +42,7 @@ def one_type(annotation: Any, limits: dict[str, float]) -> st.SearchStrategy[Any
     if annotation is bool:
         return st.booleans()
     if annotation is int:
-        return st.integers(limits.get("ge", 0), 10**9)
+        return st.integers(limits.get("ge", 0), limits["le"])
     if annotation is float:
         low, high = limits.get("ge", limits.get("gt", 0.0)), limits.get("le", limits.get("lt"))
         return st.floats(
