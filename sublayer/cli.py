@@ -16,6 +16,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from sublayer import __version__
+from sublayer.commands.arguments import check_arguments
 from sublayer.commands.base import only_results_on_stdout
 from sublayer.errors import Interrupted, SublayerError, TrainingError
 
@@ -145,6 +146,7 @@ def _not_wanted() -> None:
 def _framed(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def framed(**values: Any) -> None:
+        check_arguments(command, values)
         with only_results_on_stdout() if values.get("as_json") else nullcontext():
             command(**values)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sublayer.config.layers import read_run_recipe
 from sublayer.config.model import ModelConfig
+from sublayer.config.texts import resolved
 from sublayer.data.tokenizer import load_tokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.model.build import compose
@@ -84,7 +85,7 @@ def find_model(path: Path) -> Path:
 
 def find_recipe(path: Path) -> Path | None:
     """Name the recipe of the run that a run's folder, checkpoint or model belongs to; None for other folders."""
-    folder = path.resolve()
+    folder = resolved(path)
     if folder.name == MODEL_NAME:
         folder = folder.parent
     if folder.parent.name == CHECKPOINTS_NAME:

@@ -11,6 +11,8 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from sublayer.config.limits import MOST_ROWS
+
 RecipeArgument = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A recipe's name (see `sublayer recipes`), a .toml file, or a run.")
 ]
@@ -27,7 +29,13 @@ DeviceOption = Annotated[
     str | None, typer.Option("--device", help="cpu, cuda, cuda:1 ... Default: the GPU where there is one.")
 ]
 AverageOption = Annotated[
-    int | None, typer.Option("--average", min=1, help="Use the mean of the run's newest checkpoints, so many.")
+    int | None,
+    typer.Option("--average", min=1, max=10_000, help="Use the mean of the run's newest checkpoints, so many."),
+]
+
+BatchOption = Annotated[
+    int | None,
+    typer.Option("--batch", min=1, max=MOST_ROWS, help="Windows computed at a time; it changes speed and memory only."),
 ]
 
 _RESULTS: ContextVar[TextIO | None] = ContextVar("results", default=None)

@@ -5,13 +5,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from sublayer.config.limits import LARGEST_FACTOR, LONGEST_WINDOW, WIDEST_BEAM
+
 if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe
     from sublayer.decode.beam import BeamSettings
 
 BeamOption = Annotated[
     int | None,
-    typer.Option("--beam", min=1, help="Hypotheses kept at a time; 1 is greedy. Default: the run's objective.beam, 5."),
+    typer.Option(
+        "--beam",
+        min=1,
+        max=WIDEST_BEAM,
+        help="Hypotheses kept at a time; 1 is greedy. Default: the run's objective.beam, 5.",
+    ),
 ]
 RuleOption = Annotated[
     Literal["fairseq", "gnmt"] | None,
@@ -25,14 +32,24 @@ PenaltyOption = Annotated[
     float | None,
     typer.Option(
         "--length-penalty",
+        min=-10.0,
+        max=10.0,
         help="The exponent p: 0 favours short ones, more longer ones. Default: the run's objective.length_penalty, 1.",
     ),
 ]
 ShareOption = Annotated[
     float | None,
-    typer.Option("--longest-share", min=0.0, help="Tokens of a translation at most: so many times the source's ..."),
+    typer.Option(
+        "--longest-share",
+        min=0.0,
+        max=LARGEST_FACTOR,
+        help="Tokens of a translation at most: so many times the source's ...",
+    ),
 ]
-MoreOption = Annotated[float | None, typer.Option("--longest-more", help="... and so many more. Default: 200.")]
+MoreOption = Annotated[
+    float | None,
+    typer.Option("--longest-more", min=-LONGEST_WINDOW, max=LONGEST_WINDOW, help="... and so many more. Default: 200."),
+]
 
 
 def beam_settings(

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sublayer.commands.base import JsonOption, SettingsArgument, emit, table
+from sublayer.config.limits import MOST_SEEDS
+from sublayer.config.texts import resolved
 
 if TYPE_CHECKING:
     from sublayer.study.results import ArmResult, Results
@@ -30,7 +32,10 @@ def command(
         typer.Option("--match", help="What every arm has as much of as the baseline. Default: parameters."),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option("--seeds", metavar="N", help="Train each arm with the seeds 0 to N - 1. Default: 5.")
+        int | None,
+        typer.Option(
+            "--seeds", metavar="N", min=1, max=MOST_SEEDS, help="Train each arm with the seeds 0 to N - 1. Default: 5."
+        ),
     ] = None,
     tune: Annotated[
         list[str] | None,
@@ -82,7 +87,7 @@ def render(results: "Results", report: Path) -> str:
     lines = [f"{conditions(results)}:", "", *said, *failures, "", _differences(results), "", _costs(results)]
     if results.further:
         lines += ["", _further(results)]
-    return "\n".join([*lines, "", f"report: {report.resolve()}"])
+    return "\n".join([*lines, "", f"report: {resolved(report)}"])
 
 
 def _differences(results: "Results") -> str:

@@ -20,6 +20,7 @@ from sublayer.commands.evaluate_encoder import DEFAULT_PAIRS, Amount, evaluate_e
 from sublayer.commands.evaluate_translation import Search, evaluate_translator, render_translator
 from sublayer.commands.reading import other_text, own_split, recipe_of
 from sublayer.config.data import INTRINSIC, DataConfig, DocumentRule, SentenceRule
+from sublayer.config.limits import LONGEST_WINDOW
 from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,13 +54,17 @@ def command(
         int | None,
         typer.Option(
             "--stride",
+            min=1,
+            max=LONGEST_WINDOW,
             help="Tokens between windows: 1 scores each token with the full context, more costs less. "
             "Default: half the context.",
         ),
     ] = None,
     pairs: Annotated[
         int | None,
-        typer.Option("--pairs", min=1, help="Pairs of texts that an encoder judges, at least. Default: 2000."),
+        typer.Option(
+            "--pairs", min=1, max=1_000_000_000, help="Pairs of texts that an encoder judges, at least. Default: 2000."
+        ),
     ] = None,
     beam: BeamOption = None,
     rule: RuleOption = None,
@@ -85,9 +90,7 @@ def command(
             help="Another translator, or a file with a translation of each line: is the difference more than chance?",
         ),
     ] = None,
-    batch: Annotated[
-        int | None, typer.Option("--batch", min=1, help="Windows computed at a time; it changes speed and memory only.")
-    ] = None,
+    batch: BatchOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:

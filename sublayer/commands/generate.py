@@ -11,6 +11,7 @@ import typer
 
 from sublayer.commands.base import JsonOption, emit, say
 from sublayer.config.layers import read_run_recipe
+from sublayer.config.limits import LARGEST_FACTOR, LARGEST_SEED, LARGEST_VOCABULARY, MOST_ROWS
 from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,19 +24,29 @@ EXAMPLE = 'sublayer generate runs/gpt --prompt "The " --tokens 200 --temperature
 def command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, a checkpoint, or an imported folder.")],
     prompt: Annotated[str, typer.Option("--prompt", help="The text to go on with.")],
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Tokens to add.")] = 200,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, max=1_000_000_000, help="Tokens to add.")] = 200,
     temperature: Annotated[
-        float, typer.Option("--temperature", help="Below 1 is more certain, above 1 more varied; 0 is greedy.")
+        float,
+        typer.Option(
+            "--temperature",
+            min=0.0,
+            max=LARGEST_FACTOR,
+            help="Below 1 is more certain, above 1 more varied; 0 is greedy.",
+        ),
     ] = 1.0,
-    top_k: Annotated[int | None, typer.Option("--top-k", help="Choose among the k most probable tokens.")] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option("--top-k", min=1, max=LARGEST_VOCABULARY, help="Choose among the k most probable tokens."),
+    ] = None,
     top_p: Annotated[
-        float | None, typer.Option("--top-p", help="Choose among the fewest tokens whose probabilities reach p.")
+        float | None,
+        typer.Option("--top-p", min=0.0, max=1.0, help="Choose among the fewest tokens whose probabilities reach p."),
     ] = None,
     stop: Annotated[
         list[str] | None, typer.Option("--stop", help="End where this text appears; it is left out. Repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Of what is drawn.")] = 0,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Continuations, drawn side by side.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Of what is drawn.")] = 0,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=MOST_ROWS, help="Continuations, drawn side by side.")] = 1,
     window: Annotated[
         Literal["exact", "rolling"],
         typer.Option(

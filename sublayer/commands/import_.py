@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from sublayer.commands.base import JsonOption, emit
+from sublayer.config.texts import resolved
 
 EXAMPLE = "sublayer import huggingface downloads/gpt2 --out runs/gpt2"
 
@@ -45,7 +46,7 @@ def command(
     from sublayer.run_folder import free_folder
 
     readers = {"huggingface": import_huggingface, "albert-tf": import_albert_tf, "fairseq": import_fairseq}
-    target = out or free_folder(path.resolve().name.removesuffix(".pt"))
+    target = out or free_folder(resolved(path).name.removesuffix(".pt"))
     certificate = readers[system](path, target)
     result = {
         "system": system,

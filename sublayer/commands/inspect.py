@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sublayer.commands.base import DeviceOption, JsonOption, emit, table
+from sublayer.commands.base import BatchOption, DeviceOption, JsonOption, emit, table
 from sublayer.commands.reading import TokenProgress, batch_sequences, context_of, other_text, own_split, recipe_of
+from sublayer.config.texts import resolved
 from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,12 +38,15 @@ def command(
     ] = None,
     tokens: Annotated[
         int,
-        typer.Option("--tokens", min=1, help="Tokens to read at most, in evenly spread windows; at least one window."),
+        typer.Option(
+            "--tokens",
+            min=1,
+            max=1_000_000_000,
+            help="Tokens to read at most, in evenly spread windows; at least one window.",
+        ),
     ] = 8192,
     out: Annotated[Path | None, typer.Option("--out", help="The new .svg file to draw the plot in.")] = None,
-    batch: Annotated[
-        int | None, typer.Option("--batch", min=1, help="Windows computed at a time; it changes speed and memory only.")
-    ] = None,
+    batch: BatchOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -98,7 +102,7 @@ def _check_different(runs: Sequence[Path]) -> None:
 
     seen: set[Path] = set()
     for run in runs:
-        model = find_model(run).resolve()
+        model = resolved(find_model(run))
         if model in seen:
             raise ConfigError(f"{run} is given twice: name each model once")
         seen.add(model)
@@ -145,7 +149,7 @@ def _draw(out: Path, runs: Sequence[Path], changes: "Sequence[Sequence[LayerChan
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
-    short = [run.resolve().name for run in runs]
+    short = [resolved(run).name for run in runs]
     return short if len(set(short)) == len(short) else [str(run) for run in runs]
 
 

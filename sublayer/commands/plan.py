@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from sublayer.commands.base import JsonOption, SettingsArgument, emit, say, table
+from sublayer.config.limits import MOST_SEEDS
 
 EXAMPLE = "sublayer plan gpt train.minutes=5 --vary model.ffn=gelu,swiglu --measure"
 
@@ -23,7 +24,10 @@ def command(
         typer.Option("--match", help="What every arm has as much of as the baseline. Default: parameters."),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option("--seeds", metavar="N", min=1, help="Runs of each arm. Default: 5; 1 of a single arm.")
+        int | None,
+        typer.Option(
+            "--seeds", metavar="N", min=1, max=MOST_SEEDS, help="Runs of each arm. Default: 5; 1 of a single arm."
+        ),
     ] = None,
     tune: Annotated[
         list[str] | None,

@@ -9,6 +9,7 @@ import typer
 
 from sublayer.commands.base import JsonOption, emit, say, table
 from sublayer.config.data import DataConfig, DocumentRule
+from sublayer.config.limits import LARGEST_TRAINED_VOCABULARY
 from sublayer.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -38,7 +39,12 @@ def command(
     kind: Annotated[Kind, typer.Option("--kind", help="What to train.")] = "bpe",
     vocab_size: Annotated[
         int | None,
-        typer.Option("--vocab-size", min=2, help="Ids. Default: as data.vocab_size in sublayer fields."),
+        typer.Option(
+            "--vocab-size",
+            min=2,
+            max=LARGEST_TRAINED_VOCABULARY,
+            help="Ids. Default: as data.vocab_size in sublayer fields.",
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The new tokenizer.json to write.")] = None,
     text: Annotated[

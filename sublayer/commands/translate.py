@@ -18,6 +18,7 @@ from sublayer.commands.beam import (
     beam_settings,
 )
 from sublayer.commands.reading import recipe_of
+from sublayer.config.limits import MOST_ROWS, WIDEST_BEAM
 from sublayer.errors import ConfigError, DataError, Interrupted
 
 if TYPE_CHECKING:
@@ -35,17 +36,28 @@ def command(
     more: MoreOption = None,
     n_best: Annotated[
         int | None,
-        typer.Option("--n-best", min=1, help="Print so many translations of each line: its number, score and text."),
+        typer.Option(
+            "--n-best",
+            min=1,
+            max=WIDEST_BEAM,
+            help="Print so many translations of each line: its number, score and text.",
+        ),
     ] = None,
     words: Annotated[
         bool, typer.Option("--words", help="Read and print words that spaces divide, as the vocabulary has them.")
     ] = False,
     average: AverageOption = None,
     batch: Annotated[
-        int, typer.Option("--batch", min=1, help="Lines translated at a time; it changes speed and memory only.")
+        int,
+        typer.Option(
+            "--batch", min=1, max=MOST_ROWS, help="Lines translated at a time; it changes speed and memory only."
+        ),
     ] = 32,
     window: Annotated[
-        int, typer.Option("--window", min=1, help="Lines read before the first is printed, sorted by length.")
+        int,
+        typer.Option(
+            "--window", min=1, max=MOST_ROWS, help="Lines read before the first is printed, sorted by length."
+        ),
     ] = 2048,
     device: DeviceOption = None,
     as_json: JsonOption = False,

@@ -98,7 +98,12 @@ class DataConfig(Table):
     )
     lowercase: bool = field(False, "Whether both languages are read in lower case.")
     longest_words: int | None = field(
-        None, "Pairs with a longer side are left out of training.", unit="words", derived="no limit", ge=1, le=LONGEST_WINDOW
+        None,
+        "Pairs with a longer side are left out of training.",
+        unit="words",
+        derived="no limit",
+        ge=1,
+        le=LONGEST_WINDOW,
     )
     words_ratio: float | None = field(
         None,

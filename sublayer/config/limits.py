@@ -30,3 +30,7 @@ MOST_ROWS = 1_000_000
 """Lines, windows or continuations that a command computes at a time."""
 LONGEST_TEXT = 65_536
 """Characters of a setting."""
+MOST_SEEDS = 1000
+"""Runs of an arm."""
+MOST_ARMS = 500
+"""Recipes that a comparison compares, and settings that it tries in each."""

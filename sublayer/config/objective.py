@@ -28,9 +28,7 @@ class CausalObjective(Table):
         ge=1,
         le=1000,
     )
-    target_weight: float = field(
-        0.5, "Weight of the loss of each token beyond the next.", gt=0.0, le=LARGEST_FACTOR
-    )
+    target_weight: float = field(0.5, "Weight of the loss of each token beyond the next.", gt=0.0, le=LARGEST_FACTOR)
     auxiliary: Literal["none", "layers"] = field(
         "none",
         "layers: every block below the last predicts too, by training-only classifiers of its own.",

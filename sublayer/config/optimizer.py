@@ -47,9 +47,7 @@ class _Optimizer(Table):
         ge=0.0,
         le=1.0,
     )
-    clip_norm: float = field(
-        1.0, "Largest global norm of the gradient; 0 turns clipping off.", ge=0.0, le=1e30
-    )
+    clip_norm: float = field(1.0, "Largest global norm of the gradient; 0 turns clipping off.", ge=0.0, le=1e30)
 
 
 def _decay_vectors() -> Any:

@@ -1,10 +1,10 @@
 """A recipe's paths made absolute, so that a run means the same from every folder."""
 
 import os
-from pathlib import Path
 
 from sublayer.config.data import HUB, DataConfig, Sources, is_tokenizer_file
 from sublayer.config.recipe import Recipe
+from sublayer.config.texts import expanded
 
 _PATHS = tuple(name for name in DataConfig.model_fields if name.endswith("_path"))
 
@@ -38,4 +38,4 @@ def _path(path: str | None) -> str | None:
 def _absolute(path: str) -> str:
     if path.startswith(HUB):
         return path
-    return os.path.normpath(Path(path).expanduser().absolute())
+    return os.path.normpath(expanded(path).absolute())

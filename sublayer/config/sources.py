@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.catalog import TABLES, declarations, default_kind, is_union, nearest
+from sublayer.config.limits import LONGEST_TEXT
 from sublayer.config.settings import Layer
+from sublayer.config.texts import resolved
 from sublayer.config.wording import show
 from sublayer.errors import ConfigError
 
@@ -41,10 +43,10 @@ def find_source(source: str, folder: Path = Path()) -> Source:
     if path.is_dir():
         if not (path / RUN_RECIPE).is_file():
             raise ConfigError(f"{source} is a folder without a {RUN_RECIPE}: name a run, a recipe file or a recipe")
-        return Source(path / RUN_RECIPE, path.resolve().name, f"run {source}")
+        return Source(path / RUN_RECIPE, resolved(path).name, f"run {source}")
     if path.is_file():
         is_in_run = path.name == RUN_RECIPE
-        return Source(path, path.resolve().parent.name if is_in_run else path.stem, f"recipe {source}")
+        return Source(path, resolved(path).parent.name if is_in_run else path.stem, f"recipe {source}")
     raise ConfigError(_not_found(source))
 
 
@@ -57,7 +59,7 @@ def read_layers(source: Source) -> list[Layer]:
     seen: list[Path] = []
     next_source: Source | None = source
     while next_source:
-        path = next_source.path.resolve()
+        path = resolved(next_source.path)
         if path in seen:
             raise ConfigError(f"extends = {show(next_source.name)} goes in a circle ({layers[-1].origin})")
         seen.append(path)
@@ -128,14 +130,14 @@ def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) ->
 
 
 def _parse_value(text: str) -> Any:
-    try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    if "\n" in text or len(text) > LONGEST_TEXT:  # a line break would start another key
         return text
-    value = parsed["value"]
-    # No field takes a date or a time, so such a text is a name; a line break would start another key.
-    is_text = isinstance(value, datetime.date | datetime.time) or len(parsed) > 1
-    return text if is_text else value
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):  # no TOML, or more digits or brackets than Python reads
+        return text
+    # No field takes a date or a time, so such a text is a name.
+    return text if isinstance(value, datetime.date | datetime.time) else value
 
 
 def _extended(table: Mapping[str, Any], source: Source) -> Source | None:

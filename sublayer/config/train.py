@@ -28,9 +28,7 @@ class TrainConfig(Table):
         ge=1,
         le=MOST_STEPS,
     )
-    tokens: float | None = field(
-        None, "Tokens to train on, rounded up to steps.", unit="tokens", gt=0, le=MOST_TOKENS
-    )
+    tokens: float | None = field(None, "Tokens to train on, rounded up to steps.", unit="tokens", gt=0, le=MOST_TOKENS)
     epochs: float | None = field(
         None, "Passes over the training split, rounded up to steps.", unit="passes", gt=0, le=1e6
     )

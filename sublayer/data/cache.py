@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from sublayer.config.texts import expanded, resolved
 from sublayer.errors import DataError
 
 _REMEMBERED_BYTES = 64 << 20
@@ -24,7 +25,7 @@ def cache_folder(cache: Path | None = None) -> Path:
     if cache is not None:
         return cache
     named = os.environ.get("SUBLAYER_CACHE")
-    return Path(named).expanduser() if named else Path.home() / ".cache" / "sublayer"
+    return expanded(named) if named else expanded("~/.cache/sublayer")
 
 
 def content_key(*parts: Any) -> str:
@@ -61,7 +62,7 @@ def file_digest(path: Path, cache: Path) -> str:
     status = path.stat()
     if status.st_size < _REMEMBERED_BYTES:
         return _digest(path)
-    key = content_key(str(path.resolve()), status.st_size, status.st_mtime_ns)
+    key = content_key(str(resolved(path)), status.st_size, status.st_mtime_ns)
     remembered = cache / "digests" / key
     if remembered.is_file() and len(known := remembered.read_text(encoding="ascii", errors="replace")) == 64:
         return known

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sublayer.config.data import INTRINSIC, Sources, source_names
+from sublayer.config.texts import expanded
 from sublayer.data.divide import SplitName
 from sublayer.data.documents import AS_FILES, Reading, read_documents, read_files, read_hub, read_passages, sniffed_kind
 from sublayer.data.download import Download, fetch, unzip
@@ -53,7 +54,7 @@ def _entries(sources: Sources | None) -> list[tuple[str, float | None]]:
 
 
 def _read(name: str, cache: Path, reading: Reading) -> Source:
-    path = Path(name).expanduser()
+    path = expanded(name)
     if path.is_file() and is_tar(path):
         path = extract_release(path, cache)
     release = find_release(path)
@@ -166,7 +167,7 @@ class PublishedRecords:
 
 def _folders(cache: Path) -> list[Path]:
     named = os.environ.get("SUBLAYER_DATA")
-    return [*([Path(named).expanduser()] if named else []), cache / "corpora"]
+    return [*([expanded(named)] if named else []), cache / "corpora"]
 
 
 def _downloaded(download: Download, target: Path, wanted: str) -> Path:

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from sublayer.config.data import HUB, DocumentRule
+from sublayer.config.texts import expanded
 from sublayer.data.cache import content_key
 from sublayer.data.hub import HubSet, parse_hub
 from sublayer.data.intrinsic import passages
@@ -45,7 +46,7 @@ def read_documents(entry: str, cache: Path, reading: Reading = AS_FILES) -> Sequ
             raise ConfigError(f"data.documents = {reading.rule} contradicts {entry}, of which each row is a document")
         return read_hub(parse_hub(entry), cache, reading)
     files = read_path(entry, cache, has_parquet=reading.rule in (None, "json"))
-    if reading.rule == "json" and Path(entry).expanduser().is_dir():
+    if reading.rule == "json" and expanded(entry).is_dir():
         files = tuple(file for file in files if is_parquet(file.path) or _is_json(file.path))
         if not files:
             raise DataError(f"{entry} has no files of JSON lines or Parquet: name others, or unset data.documents")

@@ -10,6 +10,7 @@ import uuid
 import zlib
 from pathlib import Path, PurePosixPath
 
+from sublayer.config.texts import resolved
 from sublayer.data.cache import content_key
 from sublayer.data.divide import SplitName
 from sublayer.data.text import FileDocument
@@ -60,7 +61,7 @@ def extract_release(archive: Path, cache: Path) -> Path:
     Raises DataError if the archive is damaged or is not the release.
     """
     status = archive.stat()
-    key = content_key(str(archive.resolve()), status.st_size, status.st_mtime_ns)
+    key = content_key(str(resolved(archive)), status.st_size, status.st_mtime_ns)
     folder = cache / "corpora" / f"lm1b-{key[:16]}"
     if folder.is_dir():
         return folder

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sublayer.config.data import HUB, DataConfig, pair_fields
+from sublayer.config.texts import expanded
 from sublayer.data.cache import cache_folder, content_key, file_digest
 from sublayer.data.divide import SplitName
 from sublayer.data.hub import parse_hub
@@ -75,7 +76,7 @@ def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | 
     if source is not None and target is not None:
         if path is not None:
             raise ConfigError(f"data.{prefix}path and data.{prefix}source_path both name pairs: leave one out")
-        return _of_files(Path(source).expanduser(), Path(target).expanduser(), cache)
+        return _of_files(expanded(source), expanded(target), cache)
     if path is None:
         return None
     if not isinstance(path, str):
@@ -156,7 +157,7 @@ def _of_records(entry: str, fields: Fields, cache: Path) -> PairSource:
     if entry.startswith(HUB):
         found = parse_hub(entry)
         return PairSource(entry, (str(found), fields.source, fields.target), partial(hub_pairs, found, fields))
-    path = Path(entry).expanduser()
+    path = expanded(entry)
     if not path.is_file():
         raise DataError(f"{path} is not a file of pairs; two files are named by data.source_path and data.target_path")
     suffixes: Sequence[str] = [each for each in path.suffixes if each not in _PACKED_SUFFIXES]

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+from sublayer.config.texts import expanded
 from sublayer.data.cache import file_digest
 from sublayer.data.divide import SplitName
 from sublayer.data.lines import decoded, read_lines
@@ -115,7 +116,7 @@ def _numbered(readers: Sequence[Callable[[], Iterator[Pair]]]) -> Iterator[Pair]
 
 def _folder(name: str, corpus: ParallelCorpus, cache: Path) -> Path:
     named = os.environ.get("SUBLAYER_DATA")
-    places = [*([Path(named).expanduser()] if named else []), cache / "corpora"]
+    places = [*([expanded(named)] if named else []), cache / "corpora"]
     for place in places:
         if (place / name).is_dir():
             return place / name

@@ -14,6 +14,7 @@ from sublayer.config.data import (
     SentenceRule,
     Sources,
 )
+from sublayer.config.texts import expanded
 from sublayer.data.bilingual import BilingualTokenizer
 from sublayer.data.cache import cache_folder, content_key, replacing
 from sublayer.data.characters import character_start
@@ -79,7 +80,7 @@ def prepare_tokenizer(config: DataConfig, *, cache: Path | None = None) -> Token
     """
     folder = cache_folder(cache)
     if config.tokenizer not in TOKENIZERS:
-        return _for_text(config, load_tokenizer(Path(config.tokenizer).expanduser()))
+        return _for_text(config, load_tokenizer(expanded(config.tokenizer)))
     return _tokenizer(config, find_texts(config, folder, is_utf8=config.tokenizer != "bytes"), folder)
 
 
@@ -118,7 +119,7 @@ def prepare_text(
 def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
     kind = config.tokenizer
     if kind not in TOKENIZERS:
-        return _for_text(config, load_tokenizer(Path(kind).expanduser()))
+        return _for_text(config, load_tokenizer(expanded(kind)))
     if kind == "bytes":
         return _for_text(config, train_tokenizer(kind, ()))
     languages = ["as written", *(side.content() for side in sides_of(config))] if config.is_parallel else []

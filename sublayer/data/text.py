@@ -13,6 +13,7 @@ from typing import Protocol
 
 import zstandard
 
+from sublayer.config.texts import expanded
 from sublayer.data.cache import file_digest
 from sublayer.errors import DataError
 
@@ -108,7 +109,7 @@ def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[Fi
 
     Raises DataError where there is no such file, or no text in it.
     """
-    path = Path(entry).expanduser()
+    path = expanded(entry)
     if path.is_dir():
         found = _text_files(path, cache, has_parquet=has_parquet)
     elif path.exists():

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from sublayer.config.texts import resolved
 from sublayer.data.tokenizer import load_tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.interop.albert_config import group_as_released, read_albert
@@ -106,7 +107,7 @@ def _find(folder: Path, name: str) -> Path:
 
 
 def _find_tokenizer(folder: Path) -> Path | None:
-    found = sorted({path.resolve() for place in _PLACES for path in (folder / place).glob("*.model")})
+    found = sorted({resolved(path) for place in _PLACES for path in (folder / place).glob("*.model")})
     if len(found) > 1:
         raise CheckpointError(
             f"{folder} has {found[0].name} and {found[1].name}: leave the model's own tokenizer there"

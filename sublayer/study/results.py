@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sublayer.config.texts import resolved
 from sublayer.study.match import TOLERANCE
 from sublayer.study.statistics import CONFIDENCE, Difference, Metric
 
@@ -124,7 +125,7 @@ class Results:
 def results_to_json(results: Results, report: Path) -> dict[str, Any]:
     """Put results into the object that ``compare --json`` prints; ``report`` becomes an absolute path."""
     return {
-        "report": str(report.resolve()),
+        "report": str(resolved(report)),
         "metric": results.metric.name,
         "is_lower_better": results.metric.is_lower_better,
         "split": results.split,
