@@ -19,6 +19,7 @@ from sublayer import __version__
 from sublayer.commands.arguments import check_arguments
 from sublayer.commands.base import only_results_on_stdout
 from sublayer.errors import Interrupted, SublayerError, TrainingError
+from sublayer.model.capacity import lacks_memory
 
 DONE, MISTAKE, FAILED, INTERRUPTED = 0, 2, 3, 130
 
@@ -80,6 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DONE
     except OSError as error:
         return _fail(MISTAKE, _system_error(error))
+    except (MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
+        return _fail(MISTAKE, "the memory of this machine does not suffice: take a smaller model, batch or context")
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from sublayer.objective.batching import make_batches, translation_batches
 from sublayer.objective.build import build_objective
 from sublayer.text_notes import text_notes
 from sublayer.train.allocator import allocate_for
+from sublayer.train.capacity import check_training
 from sublayer.train.distributed import World
 from sublayer.train.machine import fastest_precision, remembered
 from sublayer.train.pace import measure_pace
@@ -95,6 +96,7 @@ def resolve(given: Recipe, data: Data, place: Place, *, steps: int | None = None
     sequences = resolved(resolved_recipe.train.batch_sequences)
     if sequences < world.size:
         raise ConfigError(f"a batch of {sequences} windows is less than the {world.size} processes")
+    _check_memory(resolved_recipe, place)
     return resolved_recipe
 
 
@@ -108,6 +110,7 @@ def epoch_tokens(recipe: Recipe, data: Data) -> int:
 def assemble(recipe: Recipe, data: Data, place: Place) -> Session:
     """Build the model of a resolved recipe, its objective and its optimizer."""
     check_scoring(recipe)
+    _check_memory(recipe, place)
     if place.device.type == "cpu":
         allocate_for(recipe.train)
     model = build(recipe.model, seed=recipe.train.seed).to(place.device)
@@ -117,6 +120,10 @@ def assemble(recipe: Recipe, data: Data, place: Place) -> Session:
     batches = make_batches(recipe, data.train)
     train_step = TrainStep(recipe, objective, batches, device=place.device, world=place.world)
     return Session(recipe, data, place, train_step)
+
+
+def _check_memory(recipe: Recipe, place: Place) -> None:
+    check_training(recipe, device="cuda" if place.device.type == "cuda" else "cpu", n_processes=place.world.size)
 
 
 def _at_length(recipe: Recipe, steps: int, data: Data, place: Place) -> Recipe:

@@ -9,7 +9,6 @@ from typing import Any, get_args
 from typer.models import ArgumentInfo, OptionInfo
 
 from sublayer.config.texts import text_problem
-from sublayer.config.wording import show
 from sublayer.errors import ConfigError
 
 
@@ -22,6 +21,8 @@ def check_arguments(command: Callable[..., None], values: Mapping[str, Any]) -> 
         for each in value if isinstance(value, list | tuple) else [value]:
             problem = _problem(each)
             if problem:
+                from sublayer.config.wording import show  # takes longer to import than help may
+
                 raise ConfigError(f"{_named(command, name)} {show(_plain(each))} {problem}")
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sublayer.config.limits import LARGEST_FACTOR, LONGEST_WINDOW, WIDEST_BEAM
+from sublayer.config.limits import LARGEST_FACTOR, LARGEST_PENALTY, LONGEST_WINDOW, WIDEST_BEAM
 
 if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe
@@ -32,8 +32,8 @@ PenaltyOption = Annotated[
     float | None,
     typer.Option(
         "--length-penalty",
-        min=-10.0,
-        max=10.0,
+        min=-LARGEST_PENALTY,
+        max=LARGEST_PENALTY,
         help="The exponent p: 0 favours short ones, more longer ones. Default: the run's objective.length_penalty, 1.",
     ),
 ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sublayer.commands.base import AverageOption, DeviceOption, JsonOption, emit
+from sublayer.commands.base import AverageOption, BatchOption, DeviceOption, JsonOption, emit
 from sublayer.commands.beam import (
     BeamOption,
     MoreOption,

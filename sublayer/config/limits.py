@@ -10,7 +10,7 @@ WIDEST = 1_000_000
 """Features of a residual stream, a head or an embedding."""
 WIDEST_FFN = 10_000_000
 LARGEST_VOCABULARY = 100_000_000
-LARGEST_TRAINED_VOCABULARY = 10_000_000
+LARGEST_TRAINED_VOCABULARY = 2_000_000
 LONGEST_WINDOW = 100_000_000
 """Tokens of a window."""
 MOST_WINDOWS = 1_000_000_000
@@ -26,6 +26,8 @@ LARGEST_FACTOR = 1e6
 MOST_ENTRIES = 100
 """Sub-layers of a block."""
 WIDEST_BEAM = 1000
+LARGEST_PENALTY = 10.0
+"""Exponent of a translation's length."""
 MOST_ROWS = 1_000_000
 """Lines, windows or continuations that a command computes at a time."""
 LONGEST_TEXT = 65_536

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from sublayer.config.limits import LARGEST_FACTOR, LARGEST_VOCABULARY, LONGEST_WINDOW, WIDEST_BEAM
+from sublayer.config.limits import LARGEST_FACTOR, LARGEST_PENALTY, LARGEST_VOCABULARY, LONGEST_WINDOW, WIDEST_BEAM
 from sublayer.config.table import Table, field
 from sublayer.errors import ConfigError
 
@@ -174,7 +174,7 @@ class TranslationObjective(Table):
         "What divides a hypothesis's log probability: n^p of its n tokens (fairseq), or ((5 + n) / 6)^p (gnmt).",
     )
     length_penalty: float = field(
-        1.0, "The exponent p: 0 favours short translations, more longer ones.", ge=-10.0, le=10.0
+        1.0, "The exponent p: 0 favours short translations, more longer ones.", ge=-LARGEST_PENALTY, le=LARGEST_PENALTY
     )
 
 

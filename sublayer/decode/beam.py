@@ -18,10 +18,13 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sublayer.config.limits import LARGEST_PENALTY, WIDEST_BEAM
 from sublayer.config.objective import TranslationObjective
-from sublayer.decode.beam_cache import BeamCache
+from sublayer.decode.beam_cache import FIRST_LENGTH, BeamCache
 from sublayer.decode.beam_step import BeamStepper
 from sublayer.errors import ConfigError
+from sublayer.model.cache import cache_bytes
+from sublayer.model.capacity import check_memory
 from sublayer.model.encoder_decoder import EncoderDecoder
 
 LengthRule = Literal["fairseq", "gnmt"]
@@ -53,8 +56,15 @@ class BeamSettings:
     def __post_init__(self) -> None:
         if self.beam < 1:
             raise ConfigError(f"a beam of {self.beam} finds nothing: give 1 or more")
+        if self.beam > WIDEST_BEAM:
+            raise ConfigError(f"a beam of {self.beam:,} is too wide: give at most {WIDEST_BEAM:,}")
         if not np.isfinite(self.penalty):
             raise ConfigError(f"a length penalty of {self.penalty} is not a number")
+        if abs(self.penalty) > LARGEST_PENALTY:
+            raise ConfigError(
+                f"a length penalty of {self.penalty:g} is no exponent of a length: give one between "
+                f"{-LARGEST_PENALTY:g} and {LARGEST_PENALTY:g}"
+            )
         if not (self.longest_share >= 0 and np.isfinite(self.longest_share) and np.isfinite(self.longest_more)):
             raise ConfigError(
                 "the longest length of a translation is share * source + more: give numbers, share not negative"
@@ -142,6 +152,15 @@ def log_total(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R 1"]:
     return logits.amax(-1, keepdim=True) - torch.cat(largest_shares).log()
 
 
+def _check_rows(model: EncoderDecoder, sentences: int, beam: int) -> None:
+    """Refuse rows whose logits, and the first places of whose keys and values, cannot fit."""
+    config, itemsize = model.config, model.embedding.weight.dtype.itemsize
+    assert config.vocab_size is not None, "a saved config is resolved"
+    rows = sentences * beam
+    needed = 2 * rows * config.vocab_size * itemsize + cache_bytes(config, rows, FIRST_LENGTH, torch.float32)
+    check_memory(needed, f"a beam of {beam:,} for {sentences:,} sentences", "give a smaller --beam or --batch")
+
+
 class _Search:
     """Sentences in work, one in each slot or none: row i * beam + j is hypothesis j of slot i, in no order."""
 
@@ -153,6 +172,7 @@ class _Search:
         assert model.config.max_len is not None, "a saved config is resolved"
         self._max_len = model.config.max_len
         self._device = model.embedding.weight.device
+        _check_rows(model, sentences, settings.beam)
         self._stepper = BeamStepper(model, sentences * settings.beam)
         self._cache = BeamCache(settings.beam, self._device)
         self._slots: list[_Sentence | None] = []

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-_FIRST_LENGTH = 32
+FIRST_LENGTH = 32
 _NOBODY = -1
 
 
@@ -38,8 +38,8 @@ class BeamCache:
     def __init__(self, beam: int, device: torch.device) -> None:
         self.beam, self.device = beam, device
         self.lengths = torch.zeros(0, dtype=torch.long, device=device)
-        self.ancestors = torch.zeros(0, beam, _FIRST_LENGTH, dtype=torch.long, device=device)
-        self.inputs = torch.zeros(0, _FIRST_LENGTH, beam, dtype=torch.long, device=device)
+        self.ancestors = torch.zeros(0, beam, FIRST_LENGTH, dtype=torch.long, device=device)
+        self.inputs = torch.zeros(0, FIRST_LENGTH, beam, dtype=torch.long, device=device)
         """The token that each hypothesis read at each place."""
         self.hidden: Bool[Tensor, "N S"] = torch.zeros(0, 0, dtype=torch.bool, device=device)
         """Which places of the memory are padding."""
@@ -103,8 +103,8 @@ class BeamCache:
         n, chosen = len(slots), torch.tensor(slots, device=self.device)
         if not self.n_slots:
             self.lengths = self.lengths.new_zeros(n)
-            self.ancestors = self.ancestors.new_full((n, self.beam, _FIRST_LENGTH), _NOBODY)
-            self.inputs = self.inputs.new_zeros(n, _FIRST_LENGTH, self.beam)
+            self.ancestors = self.ancestors.new_full((n, self.beam, FIRST_LENGTH), _NOBODY)
+            self.inputs = self.inputs.new_zeros(n, FIRST_LENGTH, self.beam)
             self.hidden, self.read = hidden, made
             return
         width = hidden.shape[1]

@@ -10,6 +10,7 @@ from torch import Tensor
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import stacks
 from sublayer.errors import ConfigError
+from sublayer.model.capacity import check_memory
 
 Pair = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 
@@ -73,6 +74,14 @@ class MemoryKeyValues:
         return self._made
 
 
+def cache_bytes(config: ModelConfig, n_rows: int, max_len: int, dtype: torch.dtype) -> int:
+    """Count the bytes of the keys and values that a decoder keeps of its own tokens."""
+    assert config.d_head is not None, "the config is not resolved"
+    decoder = stacks(config)[-1]
+    n_attentions = decoder.n_layers * sum(entry.name == "attention" for entry in decoder.block)
+    return 2 * n_attentions * n_rows * max_len * config.n_heads * config.d_head * dtype.itemsize
+
+
 class Cache:
     """What a decoder keeps of the tokens it has seen, for ``batch_size`` rows of at most ``max_len`` tokens.
 
@@ -89,6 +98,11 @@ class Cache:
     ) -> None:
         assert config.d_head is not None, "the config is not resolved"
         shape = (batch_size, config.n_heads, max_len, config.d_head)
+        check_memory(
+            cache_bytes(config, batch_size, max_len, dtype),
+            f"the cache of {batch_size:,} rows of {max_len:,} tokens",
+            "take fewer rows at a time (--batch), or a shorter context",
+        )
         self.max_len, self.length = max_len, 0
         self.mask = torch.zeros(batch_size, max_len, dtype=torch.bool, device=device)
         self.is_padded = False

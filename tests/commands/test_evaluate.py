@@ -122,7 +122,7 @@ def test_a_model_without_a_tokenizer_cannot_read_text(sublayer: Sublayer, traine
     ("words", "message"),
     [
         (("--stride", 33), "stride = 33 must be at least 1 and at most the context of 32"),
-        (("--stride", 0), "stride = 0 must be at least 1"),
+        (("--stride", 0), "--stride"),
         (("--path", "here", "--split", "test"), "leave out --split"),
         (("--path", "here", "--corpus", "python"), "leave out --corpus"),
         (("--path", "/nowhere/at/all"), "no such file or folder: /nowhere/at/all"),

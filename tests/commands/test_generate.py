@@ -42,7 +42,7 @@ def test_a_text_ends_where_a_stop_begins(sublayer: Sublayer, trained: Path) -> N
     [
         (["--prompt", ""], "--prompt is empty"),
         (["--prompt", "a", "--stop", ""], "--stop is empty"),
-        (["--prompt", "a", "--temperature", "-1"], "--temperature -1"),
+        (["--prompt", "a", "--temperature", "-1"], "--temperature"),
         (["--prompt", "a", "--temperature", "0", "--batch", "2"], "--batch 2"),
         (["--prompt", "a", "--seed", "99999999999999999999"], "--seed"),
         (["--prompt", "a" * 33], "the prompt has 33 tokens, more than the context of 32"),
