@@ -1,6 +1,5 @@
 """Load a trained model from a run, a checkpoint or a model folder."""
 
-import json
 import logging
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from sublayer.errors import CheckpointError, ConfigError
 from sublayer.model.build import compose
 from sublayer.model.saved import CONFIG_NAME, FORMAT, load_weights
 from sublayer.model.transformer import Transformer
+from sublayer.parsing import read_json
 from sublayer.train.checkpoint import (
     MANIFEST,
     checkpoint_path,
@@ -140,10 +140,7 @@ def _best_checkpoint(run: Path) -> Path:
 
 
 def _check_format(folder: Path) -> None:
-    try:
-        described = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise CheckpointError(f"{folder / CONFIG_NAME} cannot be read: it is not JSON") from None
+    described = read_json(folder / CONFIG_NAME, CheckpointError)
     if isinstance(described, dict) and described.get("format") != FORMAT and "model_type" in described:
         raise CheckpointError(
             f"{folder} is a HuggingFace folder: `sublayer import huggingface {folder} --out OUT` makes one of ours"

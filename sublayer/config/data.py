@@ -171,11 +171,8 @@ class DataConfig(Table):
             for name, weight in sources.items():
                 if not (math.isfinite(weight) and weight > 0):
                     raise ConfigError(f"data: the weight {weight:g} of {name!r} must be more than 0")
-                if not 1 / LARGEST_FACTOR <= weight <= LARGEST_FACTOR:
-                    raise ConfigError(
-                        f"data: the weight {weight:g} of {name!r} must be between {1 / LARGEST_FACTOR:g} and "
-                        f"{LARGEST_FACTOR:,.0f}"
-                    )
+                if weight > LARGEST_FACTOR:
+                    raise ConfigError(f"data: the weight {weight:g} of {name!r} must be at most {LARGEST_FACTOR:,.0f}")
         return sources
 
     @field_validator("corpus")

@@ -3,21 +3,24 @@
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import DECODER_FIELDS, check_model
+from sublayer.config.resolve import DECODER_FIELDS, check_model, stacks
+from sublayer.config.wording import show
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.model.build import compose
+from sublayer.model.capacity import allocating
+from sublayer.model.cost import n_copies
 from sublayer.model.transformer import Transformer
+from sublayer.parsing import read_json_object
 
 FORMAT, VERSION = "sublayer", 1
 CONFIG_NAME, WEIGHTS_NAME = "config.json", "model.safetensors"
@@ -56,46 +59,65 @@ def load_weights(folder: Path, *, device: str = "cpu") -> tuple[ModelConfig, dic
     config = _read_config(folder / CONFIG_NAME)
     path = folder / WEIGHTS_NAME
     try:
-        tensors = load_file(path, device=device)
+        check_shapes(config, _read_shapes(path), source=str(path))
+        with allocating(f"the weights of {path}", "load it on a larger machine"):
+            tensors = load_file(path, device=device)
     except FileNotFoundError:
         raise CheckpointError(f"{folder} is not a model folder: it has no {WEIGHTS_NAME}") from None
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path} is damaged or cut short ({error}); name another model") from None
-    check_weights(config, tensors, source=str(path))
     return config, tensors
 
 
-def check_weights(config: ModelConfig, tensors: Mapping[str, Tensor], *, source: str) -> None:
-    """Raise CheckpointError where tensors are not those of the config's model: names, or shapes with both values."""
+def check_shapes(config: ModelConfig, shapes: Mapping[str, Sequence[int]], *, source: str) -> None:
+    """Raise CheckpointError where a file's tensors are not those of the config's model: names, or shapes with both.
+
+    The file's size bounds the work: a config of more sub-layers than the file has tensors is refused unbuilt.
+    """
+    n_needed = _fewest_tensors(config)
+    if n_needed > len(shapes):
+        raise CheckpointError(
+            f"{source} has {len(shapes):,} tensors, its config asks for {n_needed:,} at least; name another model"
+        )
     with torch.device("meta"):
         expected = {name: list(value.shape) for name, value in compose(config).state_dict().items()}
-    for name in expected.keys() - tensors.keys():
+    for name in expected.keys() - shapes.keys():
         raise CheckpointError(f"{source} has no {name}, which its config asks for; name another model")
-    for name in tensors.keys() - expected.keys():
+    for name in shapes.keys() - expected.keys():
         raise CheckpointError(f"{source} has {name}, which its config has no place for; name another model")
     for name, shape in expected.items():
-        if list(tensors[name].shape) != shape:
+        if list(shapes[name]) != shape:
             raise CheckpointError(
-                f"{source} has {name} of shape {list(tensors[name].shape)}, its config asks for {shape}; "
-                "name another model"
+                f"{source} has {name} of shape {list(shapes[name])}, its config asks for {shape}; name another model"
             )
+
+
+def _read_shapes(path: Path) -> dict[str, list[int]]:
+    """Read the shapes of a file's tensors from its header alone."""
+    with safe_open(path, framework="pt") as file:
+        return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118, it is no mapping
+
+
+def _fewest_tensors(config: ModelConfig) -> int:
+    """Count the sets of weights of blocks, each of which has a tensor or more, and the tables of positions."""
+    n_tables = config.n_layers if config.positions == "learned-per-layer" else 0
+    sets = (n_copies(config, stack, entry) for stack in stacks(config) for entry in stack.block)
+    return n_tables + sum(sets)
 
 
 def _read_config(path: Path) -> ModelConfig:
     try:
-        described: Any = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(described, dict) or described.get("format") != FORMAT:
+        described = read_json_object(path, CheckpointError)
+        if described.get("format") != FORMAT:
             raise CheckpointError(f"{path} does not describe a {FORMAT} model; name another folder, or import it")
         if described.get("version") != VERSION:
             raise CheckpointError(
-                f"{path} is of format version {described.get('version')}, this program reads {VERSION}"
+                f"{path} is of format version {show(described.get('version'))}, this program reads {VERSION}"
             )
         config = ModelConfig.model_validate_json(json.dumps(described.get("model")))
         check_model(config)
     except FileNotFoundError:
         raise CheckpointError(f"{path.parent} is not a model folder: it has no {CONFIG_NAME}") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise CheckpointError(f"{path} cannot be read ({error}); name another model") from None
     except ValidationError as error:
         where = error.errors()[0]
         field = ".".join(str(part) for part in where["loc"])

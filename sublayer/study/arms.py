@@ -1,12 +1,15 @@
 """The arms of a comparison: recipes that differ in the fields that are compared."""
 
 import itertools
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sublayer.config.catalog import HEADINGS
 from sublayer.config.layers import LoadedRecipe, vary
+from sublayer.config.limits import MOST_ARMS
 from sublayer.config.resolve import resolve_model
 from sublayer.config.sources import override_layer
 from sublayer.errors import ConfigError
@@ -47,6 +50,9 @@ def expand(loaded: LoadedRecipe, vary_texts: Sequence[str], *, option: str = "--
             raise ConfigError(
                 f"{key} is both set and given to {option}: leave out one of {key}=... and {option} {key}=..."
             )
+    n_arms = math.prod(map(len, fields.values()))
+    if n_arms > MOST_ARMS:
+        raise ConfigError(f"{option} asks for {n_arms:,} combinations of values: give at most {MOST_ARMS}")
     labels = _labels(list(fields))
     arms = []
     for texts in itertools.product(*fields.values()):
@@ -67,14 +73,16 @@ def make_arm(name: str, loaded: LoadedRecipe, settings: Mapping[str, Any]) -> Ar
 
 def check_distinct(arms: Sequence[Arm]) -> None:
     """Raise ConfigError where two arms have one name or mean the same, the baseline (the first) included."""
-    meanings = [_meaning(arm) for arm in arms]
-    for later, earlier in itertools.combinations(reversed(range(len(arms))), 2):
-        name, other = arms[later].name, arms[earlier].name
-        if name == other:
-            raise ConfigError(f"two arms are named {name}: give each value once")
-        if meanings[later] == meanings[earlier]:
-            what = "the baseline" if earlier == 0 else "arm"
-            raise ConfigError(f"arm {name} is equal to {what} {other}: there is nothing to compare")
+    names: set[str] = set()
+    meanings: dict[str, str] = {}
+    for arm in arms:
+        if arm.name in names:
+            raise ConfigError(f"two arms are named {arm.name}: give each value once")
+        other = meanings.setdefault(_meaning(arm), arm.name)
+        if other != arm.name:
+            what = "the baseline" if other == arms[0].name else "arm"
+            raise ConfigError(f"arm {arm.name} is equal to {what} {other}: there is nothing to compare")
+        names.add(arm.name)
 
 
 def split_values(text: str) -> list[str]:
@@ -122,8 +130,8 @@ def _labels(keys: Sequence[str]) -> dict[str, str]:
     return {key: key if short.count(label) > 1 else label for key, label in zip(keys, short, strict=True)}
 
 
-def _meaning(arm: Arm) -> dict[str, Any]:
+def _meaning(arm: Arm) -> str:
     recipe = arm.loaded.recipe
     # Any vocabulary will do: it is the same for all arms, and only what is derived matters.
     model = resolve_model(recipe.model, vocab_size=recipe.model.vocab_size or 2, context=recipe.data.context)
-    return {**recipe.model_dump(exclude={"model", *HEADINGS}), "model": model.model_dump()}
+    return json.dumps([recipe.model_dump(mode="json", exclude={"model", *HEADINGS}), model.model_dump(mode="json")])

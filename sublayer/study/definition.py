@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 
 from sublayer.config.catalog import TABLES, nearest
 from sublayer.config.layers import LoadedRecipe, load_recipe, vary
+from sublayer.config.limits import MOST_ARMS, MOST_SEEDS
 from sublayer.config.sources import override_layer, read_toml, shipped_recipes
 from sublayer.config.table import Table
 from sublayer.config.wording import show
@@ -67,7 +68,7 @@ class ScaleTable(Table):
 
     recipe: str
     set: dict[str, Any] = Field(default_factory=dict)
-    arms: list[ArmTable] | None = Field(None, min_length=2)
+    arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
 
 
 class StudyFile(Table):
@@ -77,9 +78,9 @@ class StudyFile(Table):
     source: str = ""
     match: Rule = "parameters"
     metric: str | None = None
-    seeds: int | None = Field(None, ge=2)
+    seeds: int | None = Field(None, ge=2, le=MOST_SEEDS)
     scale: dict[Scale, ScaleTable] = Field(min_length=1)
-    arms: list[ArmTable] | None = Field(None, min_length=2)
+    arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
 
     def arms_of(self, scale: Scale) -> list[ArmTable]:
         """Give the arms of a scale: its own, or those of all scales."""

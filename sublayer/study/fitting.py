@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from sublayer.config.layers import LoadedRecipe, vary
 from sublayer.config.length import resolve_train
@@ -14,6 +15,8 @@ from sublayer.model.memory import Memory, optimizer_states, training_memory
 from sublayer.model.passes import FLOAT32_BYTES, Pass
 from sublayer.study.resources import PROGRAM_BYTES, Resources
 
+_PASSED_OVER = 8
+"""Neighbouring widths of which one, at least, is what the other settings take."""
 _BESIDES_NEWEST = 3
 """Checkpoints beside the newest ones: the best, the one being written, and the final model (less, but whole here)."""
 
@@ -71,29 +74,61 @@ def smallest_change(
     that is learned; fewer blocks; a narrower model; each with the largest value that fits.
     """
 
-    def is_enough(change: tuple[str, ...]) -> bool:
+    def is_enough(change: tuple[str, ...]) -> bool | None:
         try:
             return bool(fits(vary(loaded, change).recipe))
         except ConfigError:  # a width that the recipe's other settings do not take
-            return False
+            return None
 
-    for change in filter(is_enough, _changes(loaded.recipe, sequences)):
-        alone = tuple(setting for setting in change if setting.startswith("model."))
-        return alone if alone and is_enough(alone) else change  # what saves memory alone may not be what is needed
+    for values, change in _changes(loaded.recipe, sequences):
+        value = _first(values, partial(_tried, change, is_enough))
+        if value is None:
+            continue
+        alone = tuple(setting for setting in change(value) if setting.startswith("model."))
+        # What saves memory alone may not be what is needed.
+        return alone if alone and is_enough(alone) else change(value)
     return None
 
 
-def _changes(recipe: Recipe, sequences: int) -> Iterator[tuple[str, ...]]:
-    for n in range(sequences - 1, 0, -1):
-        yield (f"train.micro_batch_sequences={n}",)
+def _tried(
+    change: Callable[[int], tuple[str, ...]], is_enough: Callable[[tuple[str, ...]], bool | None], value: int
+) -> bool | None:
+    return is_enough(change(value))
+
+
+def _first(values: range, is_enough: Callable[[int], bool | None]) -> int | None:
+    """Return the first of falling values that is enough, by halving: of what is enough, so is all that is less.
+
+    Values that other settings do not take (None) are passed over.
+    """
+    low, high = 0, len(values)  # the first is at low or behind it, and before high if anywhere
+    while low < high:
+        middle = (low + high) // 2
+        tried = middle
+        while (answer := is_enough(values[tried])) is None and tried < min(high, middle + _PASSED_OVER) - 1:
+            tried += 1
+        if answer:
+            high = middle
+        else:
+            low = tried + 1
+    found = next((at for at in range(low, min(low + _PASSED_OVER, len(values))) if is_enough(values[at])), None)
+    return None if found is None else values[found]
+
+
+def _changes(recipe: Recipe, sequences: int) -> Iterator[tuple[range, Callable[[int], tuple[str, ...]]]]:
+    """List falling values, and the settings that each stands for."""
+
+    def smaller(n: int) -> tuple[str, ...]:
+        return (f"train.micro_batch_sequences={n}",) if n < sequences else ()
+
+    yield range(sequences - 1, 0, -1), smaller
     recompute = ("train.recompute=blocks",) if recipe.train.recompute == "none" else ()
     if recompute:
-        for n in range(sequences, 0, -1):
-            yield (*recompute, *((f"train.micro_batch_sequences={n}",) if n < sequences else ()))
+        yield range(sequences, 0, -1), lambda n: (*recompute, *smaller(n))
     model = recipe.model
-    one = (*recompute, *(("train.micro_batch_sequences=1",) if sequences > 1 else ()))
+    one = (*recompute, *smaller(1))
     fewest = model.share_inner * model.share_groups
-    for n_layers in range(model.n_layers - model.share_inner, fewest - 1, -model.share_inner):
-        yield (*one, f"model.n_layers={n_layers}")
-    for d_model in range(model.d_model - model.n_heads, 0, -model.n_heads):
-        yield (*one, f"model.d_model={d_model}")
+    n_layers = range(model.n_layers - model.share_inner, fewest - 1, -model.share_inner)
+    yield n_layers, lambda n: (*one, f"model.n_layers={n}")
+    widths = range(model.d_model - model.n_heads, 0, -model.n_heads)
+    yield widths, lambda n: (*one, f"model.d_model={n}")

@@ -96,8 +96,8 @@ def test_a_missing_and_a_strange_tensor_are_refused_by_name(saved: tuple[Path, T
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "cannot be read"),
-        ("[]", "does not describe"),
+        ("{", "is not JSON"),
+        ("[]", "holds no JSON object"),
         ('{"format": "other"}', "does not describe"),
         ('{"format": "sublayer", "version": 2}', "version 2"),
         ('{"format": "sublayer", "version": 1, "model": {"n_layers": "two"}}', r"model\.n_layers"),

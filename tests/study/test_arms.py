@@ -33,7 +33,7 @@ def test_several_fields_make_every_combination(loaded: LoadedRecipe) -> None:
 
 def test_fields_of_one_name_keep_their_table_in_the_label(loaded: LoadedRecipe) -> None:
     assert expand(loaded, ["optimizer.kind=adamw,sgd"])[1].name == "kind=sgd"
-    with pytest.raises(ConfigError, match=r"optimizer\.kind=sgd objective\.kind=causal"):
+    with pytest.raises(ConfigError, match=r"optimizer\.kind=adamw objective\.kind=causal"):
         expand(loaded, ["optimizer.kind=adamw,sgd", "objective.kind=causal,causal"])
 
 
