@@ -77,14 +77,17 @@ def show(results: "Results", report: Path, as_json: bool) -> None:
 
 
 def render(results: "Results", report: Path) -> str:
-    """Say the verdicts, then lay out quality beside cost, then name the report."""
+    """Say the verdicts and what they do not show, then lay out quality beside cost, then name the report."""
     from sublayer.study.shown import shown
     from sublayer.study.wording import conditions, statements
 
     results = shown(results)
     said = [f"  {statement.verdict:<11}  {statement}" for statement in statements(results)]
     failures = [f"  failed       {failure.arm}, seed {failure.seed}: {failure.message}" for failure in results.failures]
-    lines = [f"{conditions(results)}:", "", *said, *failures, "", _differences(results), "", _costs(results)]
+    notes = [f"note: {note}" for note in results.notes]
+    lines = [f"{conditions(results)}:", "", *said, *failures, ""]
+    lines += [*notes, ""] if notes else []
+    lines += [_differences(results), "", _costs(results)]
     if results.further:
         lines += ["", _further(results)]
     return "\n".join([*lines, "", f"report: {resolved(report)}"])

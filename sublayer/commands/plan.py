@@ -1,6 +1,7 @@
 """``sublayer plan``: what a run or a comparison will cost, before anything is spent."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -66,6 +67,7 @@ def command(
 
         clock = Stopwatch(resources, say)
     plan = make_plan(study.arms, match or study.match, resources, clock)
+    plan = replace(plan, notes=(*plan.notes, *study.caveats))
     emit(plan_to_json(plan, resources, seeds or default_seeds(study), n_trials), as_json, _render)
 
 

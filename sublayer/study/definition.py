@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -22,6 +22,7 @@ Scale = Literal["paper", "cpu"]
 DEFAULT_SEEDS = 5
 """Runs of each arm of a comparison where nobody said how many."""
 Overrides = Sequence[str] | Mapping[str, Any]
+Sentence = Annotated[str, Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Study:
     """Arms, the first of them the baseline, and the rules by which they are compared.
 
     ``name`` is the study's or the recipe's. ``n_seeds`` is None where nobody said how many. ``metric`` decides, where
-    it is not the usual one.
+    it is not the usual one. ``caveats`` say, a sentence or two each, what the study's verdicts do not show.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Study:
     n_seeds: int | None
     arms: tuple[Arm, ...]
     metric: str | None = None
+    caveats: tuple[str, ...] = ()
 
     @property
     def against(self) -> dict[str, str]:
@@ -64,9 +66,11 @@ class ScaleTable(Table):
     """``[scale.paper]`` or ``[scale.cpu]``: the recipe that all arms start from, and settings laid over it.
 
     ``[[scale.cpu.arms]]`` are arms of this scale alone, for a study that has no ``[[arms]]`` of all scales.
+    ``caveats`` are those of this scale, after the study's own.
     """
 
     recipe: str
+    caveats: list[Sentence] = Field(default_factory=list)
     set: dict[str, Any] = Field(default_factory=dict)
     arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
 
@@ -79,6 +83,7 @@ class StudyFile(Table):
     match: Rule = "parameters"
     metric: str | None = None
     seeds: int | None = Field(None, ge=2, le=MOST_SEEDS)
+    caveats: list[Sentence] = Field(default_factory=list)
     scale: dict[Scale, ScaleTable] = Field(min_length=1)
     arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
 
@@ -149,7 +154,8 @@ def _read_study(path: Path, overrides: Overrides, scale: Scale | None) -> Study:
         arm = make_arm(table.name, _base(path, own, overrides) if own else base, settings)
         arms.append(replace(arm, against=table.against))
     check_distinct(arms)
-    return Study(path.stem, file.title, file.source, file.match, file.seeds, tuple(arms), metric=file.metric)
+    caveats = (*file.caveats, *file.scale[scale].caveats)
+    return Study(path.stem, file.title, file.source, file.match, file.seeds, tuple(arms), file.metric, caveats)
 
 
 def _check_against(path: Path, arms: Sequence[ArmTable]) -> None:

@@ -3,11 +3,17 @@
 from collections.abc import Mapping, Sequence
 
 from sublayer.data.prepare import Data
+from sublayer.study.statistics import critical_t
+
+FEW_SEEDS = 5
+"""Fewer seeds than these, the default, are called few."""
 
 
-def make_notes(looks: Sequence[int], data: Mapping[str, Data]) -> tuple[str, ...]:
+def make_notes(looks: Sequence[int], data: Mapping[str, Data], *, n_seeds: int, n_comparisons: int) -> tuple[str, ...]:
     """Say what weakens a comparison: ``looks`` are the numbers of seeds of its reports, ``data`` is each arm's."""
     notes = []
+    if n_seeds < FEW_SEEDS:
+        notes.append(_few_seeds(n_seeds, n_comparisons))
     if len(looks) > 1:
         notes.append(
             f"This study was reported with {', '.join(map(str, looks))} seeds in turn. The intervals assume that the "
@@ -30,6 +36,15 @@ def make_notes(looks: Sequence[int], data: Mapping[str, Data]) -> tuple[str, ...
             "it loses."
         )
     return tuple(notes)
+
+
+def _few_seeds(n_seeds: int, n_comparisons: int) -> str:
+    compared = "one comparison" if n_comparisons == 1 else f"{n_comparisons} comparisons"
+    return (
+        f"{n_seeds} seeds are few: with {compared} an interval reaches {critical_t(n_seeds, n_comparisons):.1f} "
+        'standard errors to either side. "cannot tell" does not say that arms are equal: a difference below the '
+        "detectable one was likely to be missed."
+    )
 
 
 def _others(data: Mapping[str, Data], what: str) -> str:

@@ -90,9 +90,10 @@ def run_study(source: str, overrides: Overrides, options: Options) -> tuple[Resu
         runs = run_arms(folder, settled, trials, data, n_seeds=n_seeds, device=options.device)
         folder.add_report(n_seeds)
         command = _command(source, overrides, options)
-        results = _results(
-            study, rule, n_seeds, runs, measures, notes=make_notes(folder.reported_seeds(), data), command=command
-        )
+        results = _results(study, rule, n_seeds, runs, measures, command=command)
+        n_comparisons = len(results.differences)
+        notes = make_notes(folder.reported_seeds(), data, n_seeds=n_seeds, n_comparisons=n_comparisons)
+        results = replace(results, notes=(*study.caveats, *notes))
         report = folder.path / REPORT
         write_report(results, report)
         write_json(folder.path / RESULTS, results_to_json(results, report))
@@ -171,8 +172,7 @@ def _settle(
 
 
 def _results(
-    study: Study, rule: Rule, n_seeds: int, runs: Sequence[ArmRuns], measured: _Measured, *,
-    notes: tuple[str, ...], command: str,
+    study: Study, rule: Rule, n_seeds: int, runs: Sequence[ArmRuns], measured: _Measured, *, command: str
 ) -> Results:  # fmt: skip
     measures, metrics = measured.measures(len(runs)), study_metrics(study)
     arms = tuple(
@@ -199,7 +199,6 @@ def _results(
         differences=differences(metrics[0], values),
         failures=collect_failures(runs),
         reproduction=Reproduction(command, *describe_environment(runs)),
-        notes=notes,
         further=tuple(
             Further(metric, differences(metric, {arm.name: arm.further[metric.name] for arm in arms}))
             for metric in metrics[1:]

@@ -76,9 +76,11 @@ def comparison(results: Results, difference: Difference) -> str:
 
 
 def conditions(results: Results) -> str:
-    """Say what was equal, how many seeds were paired and what was scored, as the start of a sentence."""
+    """Say what was equal and tuned, how many seeds were paired and what was scored, as the start of a sentence."""
     equal = EQUAL.get(results.match, "with no budget matched")
-    return f"{equal[0].upper()}{equal[1:]}, paired over {results.n_seeds} seeds, scored on the {results.split} split"
+    parts = [equal, _tuning(results), f"paired over {results.n_seeds} seeds", f"scored on the {results.split} split"]
+    said = ", ".join(parts)
+    return f"{said[0].upper()}{said[1:]}"
 
 
 def further_value(arm: ArmResult, further: Further) -> str:
@@ -205,6 +207,11 @@ def _finding(results: Results, difference: Difference) -> tuple[str, str]:
     near, far = sorted((abs(low), abs(high)))
     detail = f" by {abs(mean):.{decimals}f} {unit} (95{NO_BREAK}% interval {near:.{decimals}f} to {far:.{decimals}f})"
     return f"is {difference.verdict} than", detail
+
+
+def _tuning(results: Results) -> str:
+    fields = dict.fromkeys(text.partition("=")[0] for arm in results.arms for text in arm.tuned)
+    return f"{_enumerate(list(fields))} tuned for each arm" if fields else "no setting tuned"
 
 
 def _outlook(difference: Difference) -> str:

@@ -28,7 +28,8 @@ def settings(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_text_says_verdict_costs_and_where_the_report_is(sublayer: Sublayer, settings: list[str]):
     code, out, err = sublayer("compare", "gpt", *settings, *FFN)
     assert code == 0
-    assert out.startswith("At equal parameters, paired over 2 seeds, scored on the test split:\n")
+    assert out.startswith("At equal parameters, no setting tuned, paired over 2 seeds, scored on the test split:\n")
+    assert "note: 2 seeds are few: with one comparison an interval reaches 12.7 standard errors" in out
     assert "ffn=swiglu" in out
     assert "FLOPs/token" in out
     assert out.splitlines()[-1] == f"report: {Path('runs/gpt/report.html').resolve()}"

@@ -10,7 +10,7 @@ from sublayer.config.catalog import keys
 from sublayer.config.fields import json_schema
 from sublayer.config.layers import dump_recipe, load_recipe
 from sublayer.config.sources import shipped_recipes
-from sublayer.study.definition import shipped_studies
+from sublayer.study.definition import load_study, shipped_studies
 
 
 def text(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -45,6 +45,12 @@ def test_a_plan_counts_trials_and_looks_at_the_disk_that_is_named(tmp_path: Path
     assert capsys.readouterr().err.startswith("error: device 'tpu' is not one of cpu, cuda")
     assert main(["plan", "gpt", "--tune", "optimizer.lr=1e-3"]) == 2
     assert capsys.readouterr().err.startswith("error: --tune 'optimizer.lr=1e-3' has one value")
+
+
+def test_a_plan_of_a_study_says_what_its_verdicts_will_not_show(capsys: pytest.CaptureFixture[str]):
+    caveats = load_study("demo").caveats
+    assert answer(capsys, "plan", "demo")["notes"] == list(caveats)
+    assert text(capsys, "plan", "demo").splitlines()[-len(caveats) :] == [f"note: {caveat}" for caveat in caveats]
 
 
 def test_a_recipe_is_shown_resolved_with_the_origin_of_each_value(capsys: pytest.CaptureFixture[str]):

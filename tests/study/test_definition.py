@@ -83,12 +83,22 @@ def test_arguments_that_a_study_makes_idle_are_refused(
         ('name = "gated"', 'name = "relu"', "two arms are named relu"),
         ('"model.ffn" = "relu"', '"model.fnn" = "relu"', r"arm relu: model\.fnn is not a field"),
         ("seeds = 5", "seeds = = 5", "is not TOML"),
+        ("seeds = 5", 'caveats = "one rate"', "caveats: Input should be a valid list"),
+        ("seeds = 5", 'caveats = [""]', r"caveats\.0: String should have at least 1 character"),
     ],
 )
 def test_a_study_that_is_wrong_is_refused_with_the_place(path: Path, old: str, new: str, message: str) -> None:
     path.write_text(STUDY.replace(old, new))
     with pytest.raises(ConfigError, match=message):
         load_study(str(path))
+
+
+def test_the_caveats_of_a_study_come_before_those_of_its_scale(path: Path) -> None:
+    assert load_study(str(path)).caveats == ()
+    own = STUDY.replace("seeds = 5", 'caveats = ["One text."]')
+    path.write_text(own.replace("[scale.cpu]", '[scale.cpu]\ncaveats = ["Few steps.", "One rate."]'))
+    assert load_study(str(path), scale="cpu").caveats == ("One text.", "Few steps.", "One rate.")
+    assert load_study(str(path), scale="paper").caveats == ("One text.",)
 
 
 def test_a_scale_that_the_study_lacks_is_refused(path: Path) -> None:

@@ -15,7 +15,7 @@ from sublayer.study.report import lay_out_forest, render_report, write_report
 from sublayer.study.results import Results, results_to_json
 from sublayer.study.shown import shown
 from sublayer.study.statistics import compare_arms
-from sublayer.study.wording import headline, statements
+from sublayer.study.wording import conditions, headline, statements
 
 Synthetic = Callable[..., Results]
 SCREENS = {"desktop": (1280, 800), "phone": (390, 844)}
@@ -163,6 +163,28 @@ def test_the_terminal_shows_accuracies_as_the_report_does(encoder_results: Resul
     assert "MLM accuracy, %" in heading
     assert f"SOP is better than no loss by {33}" in text
     assert re.search(r"^NSP +54\.\d+ ± 0\.\d+ +\N{MINUS SIGN}0\.", text, flags=re.MULTILINE)
+
+
+def test_what_the_verdicts_do_not_show_stands_below_them(synthetic_results: Synthetic):
+    results = replace(synthetic_results(), notes=("One rate for <all> arms.", "3 seeds are few."))
+    header = re.search(r"<header>.*</header>", render_report(results), flags=re.DOTALL)
+    assert header
+    assert header[0].index("statements") < header[0].index("One rate for &lt;all&gt; arms.")
+    text = render(results, Path("report.html"))
+    verdict, first, second, differences = map(
+        text.index, ("is better than", "note: One rate for <all> arms.\n", "note: 3 seeds are few.\n", "Holm's p")
+    )
+    assert verdict < first < second < differences
+    assert "note:" not in render(synthetic_results(), Path("report.html"))
+    assert '<ul class="notes">' not in render_report(synthetic_results())
+
+
+def test_what_was_tuned_is_a_condition_of_the_verdicts(synthetic_results: Synthetic):
+    results = synthetic_results()
+    assert conditions(results).startswith("At equal parameters, no setting tuned, paired over 5 seeds")
+    arms = [replace(arm, tuned=("optimizer.lr=0.001", "model.dropout=0.1")) for arm in results.arms]
+    tuned = replace(results, arms=tuple(arms))
+    assert ", optimizer.lr and model.dropout tuned for each arm, paired over 5 seeds" in conditions(tuned)
 
 
 def test_without_other_measures_there_is_no_table_of_them(synthetic_results: Synthetic):

@@ -50,6 +50,15 @@ def test_it_can_be_planned(name: str, scale: Scale):
         resolve_model(recipe.model, vocab_size=recipe.data.vocab_size or 256, context=recipe.data.context)
 
 
+@pytest.mark.parametrize("name", shipped_studies())
+def test_a_study_of_minutes_says_what_its_verdicts_do_not_show(name: str):
+    study = load_study(name, scale="cpu")
+    assert study.caveats
+    for caveat in study.caveats:
+        assert caveat[0].isupper() or caveat[0] == '"'
+        assert len(caveat) < 400
+
+
 @pytest.mark.parametrize("name", ENCODERS)
 def test_a_study_of_encoders_has_both_scales_and_takes_text_on_a_cpu(name: str):
     assert {scale for other, scale in SCALES if other == name} == {"paper", "cpu"}
