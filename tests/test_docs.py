@@ -144,6 +144,17 @@ def test_every_path_of_the_project_that_is_named_exists(page: Path):
     assert [path for path in named if not (PROJECT / path).exists()] == []
 
 
+def test_the_readme_shows_what_the_demo_says_of_itself():
+    lines = (PROJECT / "README.md").read_text().splitlines()
+    shown = [line.removeprefix("note: ") for line in lines if line.startswith("note: ")]
+    assert tuple(shown) == load_study("demo").caveats
+
+
+@pytest.mark.parametrize("study", sorted(PROJECT.glob("records/*/results.json")), ids=lambda path: path.parent.name)
+def test_a_recorded_study_says_what_does_not_follow_from_it(study: Path):
+    assert study.with_name("NOTE.md").read_text().startswith("# What does not follow\n\n")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_somewhere(page: Path):
     links = re.findall(r"\]\((?!https://)([^)#]+)", page.read_text())
