@@ -1,17 +1,15 @@
 """``sublayer compare`` and ``sublayer demo``: verdict and costs in text, one JSON object, one line for a mistake."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sublayer.study.definition import load_study
+from tests.stopping import stopped_at
 
 Sublayer = Callable[..., tuple[int, str, str]]
 TINY = ["model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16", "train.batch_sequences=2"]
@@ -82,14 +80,11 @@ def test_a_study_that_can_compare_nothing_exits_as_failed_training(sublayer: Sub
 @pytest.mark.slow
 def test_a_killed_study_ends_as_one_never_killed(sublayer: Sublayer, settings: list[str]):
     _, out, _ = sublayer("compare", "gpt", *settings, *FFN, "--out", "unbroken", "--json")
-    command = [sys.executable, "-m", "sublayer", "compare", "gpt", *settings, *FFN, "--out", "killed", "--json"]
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
-    deadline = time.monotonic() + 120
-    # Not a search of the whole folder, from which files go while it is searched.
-    while not list(Path("killed/arms").glob("*/*/record.json")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    running.send_signal(signal.SIGKILL)
-    running.wait()
+    # The first run is done, and the second has its folder.
+    places = [("os.rename", "record.json"), ("open", "seed-0/.lock")]
+    command = stopped_at(places, signal.SIGKILL, "compare", "gpt", *settings, *FFN, "--out", "killed", "--json")
+    assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
+    assert len(list(Path("killed/arms").rglob("record.json"))) == 1
     assert not Path("killed/results.json").exists()
     _, resumed, _ = sublayer("compare", "gpt", *settings, *FFN, "--out", "killed", "--json", "--resume")
     values = [[arm["values"] for arm in json.loads(text)["arms"]] for text in (out, resumed)]

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -155,12 +154,8 @@ def test_the_json_has_the_promised_fields_and_totals_over_seeds() -> None:
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
-def test_every_shipped_recipe_is_planned_within_seconds_and_without_data(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    begun = time.perf_counter()
+def test_every_shipped_recipe_is_planned_without_data(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", name, "data.path=no/such/file", "--json"]) == 0
-    assert time.perf_counter() - begun < 5
     plan = json.loads(capsys.readouterr().out.splitlines()[-1])
     (arm,) = plan["arms"]
     assert arm["seconds_per_step"] is None

@@ -121,8 +121,7 @@ def test_minutes_become_the_same_steps_twice(run, tmp_path):
 
     settings = {"train.minutes": 0.02}
     for name in ("first", "second"):
-        record = run(name, settings)
-        assert record["seconds"] < 12
+        run(name, settings)
     steps = [read_run_recipe(tmp_path / name / "recipe.toml").train.steps for name in ("first", "second")]
     assert steps[0] == steps[1] > 5
 

@@ -1,0 +1,30 @@
+"""Programs that signal themselves at a place, so that no test has to be quick to stop them there."""
+
+import sys
+
+_PROGRAM = """
+import os, sys
+
+places = [place.split(":") for place in sys.argv[2].split(",")]
+
+
+def stop_at_the_last(event, arguments):
+    if places and event == places[0][0] and any(str(each).endswith(places[0][1]) for each in arguments[:2]):
+        del places[0]
+        if not places:
+            os.kill(os.getpid(), int(sys.argv[1]))
+
+
+sys.addaudithook(stop_at_the_last)
+from sublayer.cli import main
+
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+def stopped_at(places: list[tuple[str, str]], number: int, *words: str) -> list[str]:
+    """Name the command that runs ``sublayer`` and sends itself a signal once it came to all places, in turn.
+
+    A place is an event of Python's audit hooks, as ``open`` or ``os.rename``, and the end of the path that it is about.
+    """
+    return [sys.executable, "-c", _PROGRAM, str(int(number)), ",".join(map(":".join, places)), *words]
