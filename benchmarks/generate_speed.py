@@ -27,9 +27,9 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.decode.sample import GREEDY, generate
 from sublayer.interop.huggingface import export_huggingface
+from sublayer.machine import processor
 from sublayer.model.build import build
 from sublayer.model.transformer import Transformer
-from sublayer.train.machine import processor
 
 PROMPT_TOKENS, NEW_TOKENS = 16, 240
 AIMS = {"float32": 2.0, "bfloat16": 3.0}

@@ -19,6 +19,7 @@ from contestants import OURS
 from encoders import FAMILIES, SIZES, EncoderSetup, Family, encoder_recipe, train_step
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
+from sublayer.cache import cache_folder
 from sublayer.config.cores import cores
 from sublayer.config.data import DataConfig
 from sublayer.data.pair_batches import PairBatches
@@ -30,7 +31,7 @@ from sublayer.data.store import read_store, write_store
 from sublayer.data.texts import find_texts
 from sublayer.data.vocabulary import Tokenizer
 from sublayer.objective.batching import make_batches
-from sublayer.train.machine import cache_folder, fastest_precision
+from sublayer.train.precision import fastest_precision
 
 AIM_MB_PER_S, AIM_SHARE = 1.0, 0.02
 TOKENIZERS = {"bert": "wordpiece", "albert": "unigram"}
@@ -85,7 +86,7 @@ def _once(config: DataConfig, tokenizer: Tokenizer, rounds: int) -> tuple[Split,
 
 def _step(family: Family, size: str, split: Split, options: argparse.Namespace) -> dict[str, Any]:
     """Time batches of a text, with their share of planning a pass over it, and training steps on a stand-in."""
-    precision = fastest_precision(torch.device("cpu"), SIZES[size].d_model, options.threads)
+    precision = fastest_precision(torch.device("cpu"), SIZES[size].d_model)
     recipe = encoder_recipe(EncoderSetup(OURS, size, 0.1, precision, family=family))
     batches = make_batches(recipe, split)
     assert isinstance(batches, PairBatches), "masked objectives train on pairs"

@@ -18,8 +18,8 @@ from rounds import Timing
 
 from sublayer.config.cores import cores
 from sublayer.config.resolve import resolve_model
+from sublayer.machine import describe_machine, processor
 from sublayer.model.cost import flops_per_token
-from sublayer.train.machine import describe_machine, processor
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "transformers", "x-transformers", "numpy")

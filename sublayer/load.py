@@ -11,6 +11,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.texts import resolved
 from sublayer.data.tokenizer import load_tokenizer
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.machine import check_device
 from sublayer.model.build import compose
 from sublayer.model.saved import CONFIG_NAME, FORMAT, load_weights
 from sublayer.model.transformer import Transformer
@@ -91,17 +92,6 @@ def find_recipe(path: Path) -> Path | None:
     if folder.parent.name == CHECKPOINTS_NAME:
         folder = folder.parent.parent
     return folder / RECIPE_NAME if (folder / RECIPE_NAME).is_file() else None
-
-
-def check_device(name: str | torch.device) -> torch.device:
-    """Turn a name into a device. Raises ConfigError where there is no such device."""
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        # torch has no one way to say that it was built without a device, or finds none.
-        raise ConfigError(f"device {str(name)!r} is not there: use cpu, or cuda where there is a GPU") from None
-    return device
 
 
 def _averaged(run: Path, n: int, device: str) -> tuple[Path, ModelConfig, dict[str, Tensor]]:

@@ -6,9 +6,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from sublayer.machine import describe_machine
 from sublayer.model.cost import count_parameters, flops_per_token
 from sublayer.session import Session
-from sublayer.train.machine import describe_machine
+from sublayer.train.pace import describe_use
 from sublayer.train.snapshot import LoopState
 
 _LIBRARIES = ("numpy", "safetensors", "sentencepiece", "tokenizers")
@@ -19,7 +20,7 @@ def describe_run(run: Path, session: Session, state: LoopState, peak_memory_byte
 
     ``valid`` is the best evaluation during training, whose weights are the run's model; ``tokens_per_s`` counts the
     optimizer steps alone, ``seconds`` the evaluations and checkpoints too. Memory is in bytes, beyond what the
-    process held before.
+    process held before. ``minutes`` says what the run used of those that its recipe asks for, if it does.
     """
     recipe, data = session.recipe, session.data
     parameters = count_parameters(recipe.model, recipe.objective)
@@ -32,6 +33,7 @@ def describe_run(run: Path, session: Session, state: LoopState, peak_memory_byte
         "tokens_per_s": round(state.tokens / state.step_seconds, 1),
         "valid": state.best,
         "seconds": round(state.seconds, 3),
+        "minutes": _minutes(recipe.train.minutes, state.seconds),
         "peak_memory_bytes": peak_memory_bytes,
         "parameters": asdict(parameters),
         "flops_per_token": flops_per_token(recipe.model, recipe.data.context, recipe.objective),
@@ -48,6 +50,12 @@ def describe_run(run: Path, session: Session, state: LoopState, peak_memory_byte
             **{name: split.sizes() for name, split in splits.items()},
         },
     }
+
+
+def _minutes(asked: float | None, seconds: float) -> dict[str, Any] | None:
+    if asked is None:
+        return None
+    return {"asked": asked, "used": round(seconds / 60, 4), "note": describe_use(asked, seconds)}
 
 
 def commit() -> str | None:

@@ -11,18 +11,18 @@ from sublayer.config.layers import LoadedRecipe, load_recipe
 from sublayer.config.length import derived_fields
 from sublayer.config.paths import anchored
 from sublayer.config.resolve import resolve_model
+from sublayer.machine import choose_device
 from sublayer.model.build import build
 from sublayer.model.saved import save_model
 from sublayer.model.transformer import Transformer
 from sublayer.record import describe_run
 from sublayer.run_folder import RunFolder, default_folder
-from sublayer.session import Place, Session, assemble, prepare_data, resolve
+from sublayer.session import PACE_LIVES_S, Place, Session, assemble, prepare_data, resolve, resolve_run
 from sublayer.train.checkpoint import newest_checkpoint
 from sublayer.train.distributed import World, join_world
 from sublayer.train.loop import Evaluate, Loop
-from sublayer.train.machine import choose_device
 from sublayer.train.memory import PeakMemory
-from sublayer.train.pace import measure_pace
+from sublayer.train.pace import Pace, PaceChanged, median_step
 from sublayer.train.progress import Progress, SilentProgress, default_progress
 from sublayer.train.snapshot import LoopState, Snapshots
 from sublayer.train.start import start_from
@@ -82,8 +82,7 @@ def train_run(
             folder.check_recipe(anchored(loaded.recipe))
             return record
         with PeakMemory(chosen) as memory:
-            session = _open_session(folder, loaded, place)
-            state = _train(session, folder, shown)
+            session, state = _set_up_and_train(folder, loaded, place, shown)
         record = describe_run(out, session, state, memory.bytes)
         if place.world.is_main:
             folder.finish(record)
@@ -92,35 +91,60 @@ def train_run(
 
 
 def measure_step(loaded: LoadedRecipe, budget_s: float, device: str | None = None) -> float:
-    """Measure the mean seconds of an optimizer step of a recipe on its own data, within about ``budget_s``."""
+    """Measure the median seconds of an optimizer step of a recipe on its own data, within about ``budget_s``."""
     chosen = choose_device(device)
     place = Place(chosen, World(rank=0, size=1))
     data = prepare_data(loaded.recipe)
     session = assemble(resolve(loaded.recipe, data, place, steps=1000), data, place)
-    return measure_pace(session.train_step, lambda: None, budget_s=budget_s, device=chosen).step_s
+    return median_step(session.train_step, budget_s=budget_s, device=chosen)
 
 
-def _open_session(folder: RunFolder, loaded: LoadedRecipe, place: Place) -> Session:
-    given = anchored(loaded.recipe)
+def _set_up_and_train(
+    folder: RunFolder, loaded: LoadedRecipe, place: Place, shown: Progress
+) -> tuple[Session, LoopState]:
+    session, pace = _open_session(folder, loaded, place, shown)
+    state = _train(session, folder, shown, pace)
+    if state is None:
+        # Nothing has been kept: the run begins again, once, with the length that the pace of now gives it.
+        del session
+        session, _ = _open_session(folder, loaded, place, shown, is_again=True)
+        state = _train(session, folder, shown, None)
+        assert state is not None, "a pace is checked where one is expected"
+    return session, state
+
+
+def _open_session(
+    folder: RunFolder, loaded: LoadedRecipe, place: Place, shown: Progress, *, is_again: bool = False
+) -> tuple[Session, Pace | None]:
+    given, pace = anchored(loaded.recipe), None
     if place.world.is_main:
-        folder.check_recipe(given)
+        if not is_again:
+            folder.check_recipe(given)
         prepare_data(given)
     # Asked before the first process can write it, so that all answer alike.
-    is_new = not folder.has_recipe()
+    is_new = is_again or not folder.has_recipe()
     # The others find the data prepared.
     place.world.wait()
     data = prepare_data(given)
     if is_new:
-        recipe = resolve(given, data, place)
+        say = shown.note if place.world.is_main else _say_nothing
+        found = resolve_run(given, data, place, oldest_s=-1.0 if is_again else PACE_LIVES_S, say=say)
+        pace = found.pace
         if place.world.is_main:
-            folder.write_recipe(recipe, derived_fields(given, recipe))
+            folder.write_recipe(found.recipe, derived_fields(given, found.recipe))
         place.world.wait()
     recipe = folder.recipe()
     torch.set_num_threads(resolved(recipe.train.threads))
-    return assemble(recipe, data, place)
+    return assemble(recipe, data, place), pace
 
 
-def _train(session: Session, folder: RunFolder, progress: Progress) -> LoopState:
+def _say_nothing(text: str) -> None:
+    """Leave what is said to the first process."""
+
+
+def _train(session: Session, folder: RunFolder, progress: Progress, pace: Pace | None) -> LoopState | None:
+    """Train to the end; None where the first steps show another pace, so that nothing has been kept."""
+
     def write_model(target: Path) -> None:
         save_model(target, session.train_step.objective.model, {"tokenizer.json": session.data.tokenizer.serialize()})
 
@@ -132,4 +156,11 @@ def _train(session: Session, folder: RunFolder, progress: Progress) -> LoopState
         session.place.world.wait()
         state = LoopState() if checkpoint is None else snapshots.restore(checkpoint)
         evaluate = Evaluate(session.evaluate, session.metrics)
-        return Loop(session.recipe.train, session.train_step, evaluate, snapshots, state).run(progress)
+        expected_s = None if pace is None else pace.step_s
+        loop = Loop(session.recipe.train, session.train_step, evaluate, snapshots, state, pace_s=expected_s)
+        try:
+            return loop.run(progress)
+        except PaceChanged as change:
+            if session.place.world.is_main:
+                progress.note(str(change))
+            return None

@@ -101,9 +101,9 @@ def command(
     arithmetic is that of the saved weights, float32, whatever the precision of training was.
     """
     from sublayer.load import load
+    from sublayer.machine import choose_device
     from sublayer.model.encoder import Encoder
     from sublayer.model.encoder_decoder import EncoderDecoder
-    from sublayer.train.machine import choose_device
 
     chosen = choose_device(device)
     asked = _Text(run, split, path, corpus, documents)

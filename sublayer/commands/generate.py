@@ -73,8 +73,8 @@ def command(
 
     from sublayer.decode.sample import Sampling, generate
     from sublayer.load import load
+    from sublayer.machine import choose_device
     from sublayer.model.decoder import Decoder
-    from sublayer.train.machine import choose_device
 
     sampling = Sampling(temperature, top_k, top_p)
     if temperature == 0.0 and batch > 1:

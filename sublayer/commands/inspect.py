@@ -121,7 +121,7 @@ def _layers(
     from sublayer.inspect.layers import measure_layers
     from sublayer.inspect.sample import spread_windows
     from sublayer.load import load
-    from sublayer.train.machine import choose_device
+    from sublayer.machine import choose_device
 
     model = load(run, device=choose_device(device))
     if len(model.stacks) > 1:

@@ -58,4 +58,5 @@ def _render(record: Mapping[str, Any]) -> str:
         f"model and record: {record['run']}",
         f"next: sublayer evaluate {record['run']} --split test",
     ]
-    return "\n".join(lines)
+    note = (record.get("minutes") or {}).get("note")
+    return "\n".join([lines[0], *([note] if note else []), *lines[1:]])

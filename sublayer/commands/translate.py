@@ -74,9 +74,9 @@ def command(
 
     from sublayer.decode.translate import tokenizer_of, translate_lines
     from sublayer.load import load
+    from sublayer.machine import choose_device
     from sublayer.model.encoder_decoder import EncoderDecoder
     from sublayer.train.allocator import keep_freed_memory
-    from sublayer.train.machine import choose_device
 
     keep_freed_memory()
     model = load(run, device=choose_device(device), average=average)

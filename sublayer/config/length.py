@@ -1,13 +1,17 @@
 """How long a run is and what happens when, derived from the few settings that a recipe gives."""
 
 import math
+from dataclasses import dataclass
 
 from sublayer.config.optimizer import OptimizerConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.train import LENGTHS, TrainConfig
 from sublayer.errors import ConfigError
 
-_EVALUATIONS = 10
+EVALUATIONS = 10
+"""Evaluations of a run that says nothing of them, and has the time."""
+_EVALUATION_SHARE = 0.2
+"""Of a run in minutes, at most."""
 _LOG_LINES = 200
 _CHECKPOINTS_AND_LOGS = 0.01
 """Share of a run in minutes that is neither steps nor evaluation."""
@@ -47,25 +51,57 @@ def run_steps(recipe: Recipe, *, train_tokens: int | None) -> int | None:
     raise ConfigError(f"the run has no length: give one of {', '.join(f'train.{name}' for name in LENGTHS)}")
 
 
-def steps_in(minutes: float, step_s: float, evaluation_s: float, *, evaluate_steps: int | None) -> int:
-    """Give the optimizer steps that fit into ``minutes`` of wall clock, evaluation included.
+@dataclass(frozen=True)
+class Length:
+    """Optimizer steps, evaluations on the way, and the tokens that each scores (None: as many as by default)."""
 
-    Raises ConfigError if not even one does.
+    steps: int
+    n_evaluations: int = EVALUATIONS
+    evaluate_tokens: int | None = None
+
+
+def length_in(
+    minutes: float, step_s: float, evaluation_s: float, *, evaluate_steps: int | None, scored_tokens: int | None
+) -> Length:
+    """Return what fits into ``minutes`` of wall clock, of which evaluations take at most a fifth.
+
+    There are fewer evaluations where ten would take more, and where one would, it scores fewer than the
+    ``scored_tokens`` that ``evaluation_s`` was measured with, unless that is None: what a recipe gives is kept, like
+    its ``evaluate_steps``. Raises ConfigError if not one step fits.
     """
-    seconds = 60.0 * minutes * (1.0 - _CHECKPOINTS_AND_LOGS)
-    if evaluate_steps is None:
-        steps = int((seconds - _EVALUATIONS * evaluation_s) / step_s)
+    seconds, n, tokens = 60.0 * minutes * (1.0 - _CHECKPOINTS_AND_LOGS), EVALUATIONS, None
+    if evaluate_steps is not None:
+        steps = seconds / (step_s + evaluation_s / evaluate_steps)
     else:
-        steps = int(seconds / (step_s + evaluation_s / evaluate_steps))
+        limit = _EVALUATION_SHARE * seconds
+        n = max(1, min(EVALUATIONS, int(limit / max(evaluation_s, 1e-9))))
+        if evaluation_s > limit and scored_tokens is not None:
+            tokens = max(1, int(scored_tokens * limit / evaluation_s))
+        each_s = evaluation_s if tokens is None or scored_tokens is None else evaluation_s * tokens / scored_tokens
+        steps = (seconds - n * each_s) / step_s
     if steps < 1:
         raise ConfigError(
-            f"train.minutes = {minutes:g} is too short: a step takes {step_s:.2g} s "
-            f"and an evaluation {evaluation_s:.2g} s here"
+            f"train.minutes = {minutes:g} is too short: a step takes {format_step(step_s)} "
+            f"and an evaluation {format_step(evaluation_s)} here"
         )
-    return steps
+    return Length(int(steps), n, tokens)
 
 
-def resolve_train(recipe: Recipe, *, steps: int, valid_tokens: int | None, is_gpu: bool, threads: int) -> TrainConfig:
+def format_step(seconds: float) -> str:
+    """Format the seconds of a step or an evaluation."""
+    return f"{seconds:,.0f} s" if seconds >= 100 else f"{seconds:.2g} s"
+
+
+def resolve_train(
+    recipe: Recipe,
+    *,
+    steps: int,
+    valid_tokens: int | None,
+    is_gpu: bool,
+    threads: int,
+    n_evaluations: int = EVALUATIONS,
+    evaluate_tokens: int | None = None,
+) -> TrainConfig:
     """Fill the derived fields of ``[train]`` of a run of ``steps`` optimizer steps, all but the precision.
 
     ``valid_tokens`` is the size of the validation split, None while unknown.
@@ -75,14 +111,15 @@ def resolve_train(recipe: Recipe, *, steps: int, valid_tokens: int | None, is_gp
     threads = train.threads or threads
     cached = threads * (_CACHE_TOKENS_NARROW if recipe.model.d_model <= _NARROW else _CACHE_TOKENS)
     micro = train.micro_batch_sequences or (sequences if is_gpu else max(1, cached // recipe.data.context))
-    evaluate_steps = train.evaluate_steps or max(1, math.ceil(steps / _EVALUATIONS))
+    evaluate_steps = train.evaluate_steps or max(1, math.ceil(steps / n_evaluations))
+    most_tokens = evaluate_tokens or _EVALUATE_TOKENS
     return train.model_copy(
         update={
             "steps": steps,
             "batch_sequences": sequences,
             "micro_batch_sequences": min(micro, sequences),
             "evaluate_steps": evaluate_steps,
-            "evaluate_tokens": train.evaluate_tokens or min(_EVALUATE_TOKENS, valid_tokens or _EVALUATE_TOKENS),
+            "evaluate_tokens": train.evaluate_tokens or min(most_tokens, valid_tokens or most_tokens),
             "checkpoint_steps": train.checkpoint_steps or evaluate_steps,
             "log_steps": train.log_steps or max(1, steps // _LOG_LINES),
             "threads": threads,

@@ -3,7 +3,6 @@
 import errno
 import hashlib
 import json
-import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -11,21 +10,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sublayer.config.texts import expanded, resolved
+from sublayer.config.texts import resolved
 from sublayer.errors import DataError
 
 _REMEMBERED_BYTES = 64 << 20
 _ABANDONED_S = 24 * 3600.0
 _NO_ACCESS = {errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 _NO_ROOM = {errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
-
-
-def cache_folder(cache: Path | None = None) -> Path:
-    """Give the cache folder: the one asked for, else SUBLAYER_CACHE, else ``~/.cache/sublayer``."""
-    if cache is not None:
-        return cache
-    named = os.environ.get("SUBLAYER_CACHE")
-    return expanded(named) if named else expanded("~/.cache/sublayer")
 
 
 def content_key(*parts: Any) -> str:

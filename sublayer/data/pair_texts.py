@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sublayer.cache import cache_folder
 from sublayer.config.data import HUB, DataConfig, pair_fields
 from sublayer.config.texts import expanded
-from sublayer.data.cache import cache_folder, content_key, file_digest
+from sublayer.data.cache import content_key, file_digest
 from sublayer.data.divide import SplitName
 from sublayer.data.hub import parse_hub
 from sublayer.data.pack import Found, Records, open_pack

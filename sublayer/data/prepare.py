@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from sublayer.cache import cache_folder
 from sublayer.config.data import (
     INTRINSIC,
     PUBLISHED_SPLITS,
@@ -16,7 +17,7 @@ from sublayer.config.data import (
 )
 from sublayer.config.texts import expanded
 from sublayer.data.bilingual import BilingualTokenizer
-from sublayer.data.cache import cache_folder, content_key, replacing
+from sublayer.data.cache import content_key, replacing
 from sublayer.data.characters import character_start
 from sublayer.data.corpus import find_sources
 from sublayer.data.divide import SPLITS, SplitName

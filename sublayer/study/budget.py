@@ -1,17 +1,18 @@
 """What every arm is given: the length, the precision and the threads of the baseline, and a matched budget."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sublayer.config.layers import LoadedRecipe, vary
-from sublayer.config.length import batch_sequences, run_steps
+from sublayer.config.length import EVALUATIONS, batch_sequences, run_steps
 from sublayer.config.model import ModelConfig
 from sublayer.config.paths import anchored
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.sources import override_layer
-from sublayer.config.train import LENGTHS
+from sublayer.config.train import LENGTHS, TrainConfig
 from sublayer.study.arms import Arm
 from sublayer.study.match import Match, Rule, match_arms
 
@@ -87,6 +88,19 @@ def _shared(arm: Arm, baseline: Arm, resolved: Recipe) -> dict[str, Any]:
         assert train.steps is not None, "a resolved recipe has steps"
         tokens = train.steps * _tokens_per_step(resolved)
         settings["train.steps"] = max(1, round(tokens / _tokens_per_step(arm.loaded.recipe)))
+        settings |= _shared_evaluations(its, train, settings["train.steps"])
+    return settings
+
+
+def _shared_evaluations(its: TrainConfig, baseline: TrainConfig, steps: int) -> dict[str, Any]:
+    """Return what keeps an arm's evaluations as few and as short as the baseline's, where its minutes ask for that."""
+    assert baseline.steps is not None and baseline.evaluate_steps is not None, "a resolved recipe has them"
+    if its.evaluate_steps is not None or baseline.evaluate_steps <= math.ceil(baseline.steps / EVALUATIONS):
+        return {}
+    n_evaluations = math.ceil(baseline.steps / baseline.evaluate_steps)
+    settings: dict[str, Any] = {"train.evaluate_steps": math.ceil(steps / n_evaluations)}
+    if its.evaluate_tokens is None:
+        settings["train.evaluate_tokens"] = baseline.evaluate_tokens
     return settings
 
 

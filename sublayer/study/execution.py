@@ -20,6 +20,7 @@ from sublayer.evaluate.likelihood import score
 from sublayer.evaluate.masked import Scoring, encoder_scores
 from sublayer.evaluate.translation import translate_pairs, translation_nats
 from sublayer.load import load
+from sublayer.machine import choose_device
 from sublayer.model.encoder import Encoder
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.objective.batching import translation_batches
@@ -28,7 +29,6 @@ from sublayer.study.budget import ORIGIN, Settled
 from sublayer.study.folder import StudyFolder
 from sublayer.study.results import write_json
 from sublayer.study.tuning import Trial, choose_trial
-from sublayer.train.machine import choose_device
 from sublayer.train.progress import default_progress, format_seconds
 
 _BATCH_TOKENS = 4096

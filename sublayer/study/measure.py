@@ -1,6 +1,5 @@
 """Seconds of an optimizer step: measured on random tokens where it fits, else extrapolated from a smaller one."""
 
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,7 +16,7 @@ from sublayer.data.characters import ByteTokenizer
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.model.build import build
-from sublayer.model.cost import flops_per_token
+from sublayer.model.cost import count_parameters, flops_per_token
 from sublayer.objective.batching import make_batches
 from sublayer.objective.build import build_objective
 from sublayer.study.fitting import fits_memory
@@ -26,30 +25,50 @@ from sublayer.study.random_pairs import RandomPairs, RandomTranslations
 from sublayer.study.resources import Resources
 from sublayer.train.allocator import allocate_for
 from sublayer.train.distributed import World
-from sublayer.train.machine import fastest_precision
+from sublayer.train.pace import median_step
+from sublayer.train.precision import fastest_precision, product_speed
 from sublayer.train.step import TrainStep
 
 BUDGET_S = 55.0
 """Wall clock of all measurements of a plan together, building the models included."""
 
 _LONGEST_S = 8.0
-_MOST_STEPS = 20
-_FEWEST_STEPS = 3
+_MOST_STEPS = 23
+_FEWEST_STEPS = 4
 _STEPS = 1000
 _UTILISATION = 0.25
-"""Share of the speed of a matrix product that a whole step reaches, for what cannot be measured at all."""
-_PROBE_WIDTH = 1024
+"""Share of the speed of a matrix product that a whole step reaches, for what has not been measured yet."""
+_BUILD_S = 1e-7
+"""Seconds that a parameter takes to be drawn, and to be given its gradient and the optimizer's states."""
+_SURE = 20
+"""A step that would be late if it took so many times as long as expected waits until a smaller one has been timed."""
+_PILOT_STEPS = 4
+
+Clock = Callable[[], float]
+Builder = Callable[[Recipe, int, torch.device], Callable[[int], object]]
 
 
 class Stopwatch:
     """Times the steps of several arms within a budget for all of them; ``report`` hears what is being timed."""
 
-    def __init__(self, resources: Resources, report: Callable[[str], None], budget_s: float = BUDGET_S) -> None:
-        self._ends = time.perf_counter() + budget_s
+    def __init__(
+        self,
+        resources: Resources,
+        report: Callable[[str], None],
+        budget_s: float = BUDGET_S,
+        *,
+        clock: Clock = time.perf_counter,
+        build: Builder | None = None,
+        speed: Callable[[torch.device, str, int], float] = product_speed,
+    ) -> None:
+        self._ends = clock() + budget_s
         self._resources = resources
         self._report = report
+        self._clock = clock
+        self._build = build or train_step
+        self._speed = speed
         self._device = torch.device(resources.device)
-        self._operations_per_s = _UTILISATION * _product_speed(self._device)
+        self._operations_per_s: dict[str, float] = {}
 
     def __call__(self, arms: Sequence[Sized]) -> list[StepTime]:
         """Time an optimizer step of each arm, in the precision that a run would have here.
@@ -60,7 +79,7 @@ class Stopwatch:
         times = []
         for position, arm in enumerate(arms):
             self._report(f"measuring {arm.arm.name} ({position + 1} of {len(arms)})")
-            share_s = (self._ends - time.perf_counter()) / (len(arms) - position)
+            share_s = (self._ends - self._clock()) / (len(arms) - position)
             times.append(self._time(self._precise(arm.recipe, arm.model.d_model), arm.vocab_size, share_s))
         return times
 
@@ -68,28 +87,51 @@ class Stopwatch:
         train = recipe.train
         if train.precision != "auto":
             return recipe
-        precision = fastest_precision(self._device, d_model, train.threads or cores())
+        precision = fastest_precision(self._device, d_model)
         return recipe.model_copy(update={"train": train.model_copy(update={"precision": precision})})
 
     def _time(self, recipe: Recipe, vocab_size: int, share_s: float) -> StepTime:
+        ends = self._clock() + share_s
         whole = _operations(recipe, vocab_size)
-        for smaller in _smaller(recipe):
-            operations = _operations(smaller, vocab_size)
-            needed_s = (1 + _FEWEST_STEPS) * operations / self._operations_per_s
-            if needed_s <= share_s and fits_memory(smaller, vocab_size, self._resources) is not False:
-                seconds = self._measure(smaller, vocab_size, min(_LONGEST_S, share_s))
-                self._operations_per_s = operations / seconds
-                return StepTime(seconds * whole / operations, is_measured=smaller is recipe)
-        return StepTime(whole / self._operations_per_s, is_measured=False)
+        speed = self._expected_speed(recipe)
+        fitting = [each for each in _smaller(recipe) if fits_memory(each, vocab_size, self._resources) is not False]
+        operations = [_operations(each, vocab_size) for each in fitting]
+        builds_s = [_BUILD_S * _n_parameters(each, vocab_size) for each in fitting]
+        # The largest first. Each that is measured says more surely which larger one there is time for.
+        measured, is_sure = len(fitting), False
+        while (
+            n := _first_within(operations[:measured], builds_s, speed / _FEWEST_STEPS, ends - self._clock())
+        ) is not None:
+            left_s = ends - self._clock()
+            most, limit_s = _MOST_STEPS, min(_LONGEST_S, left_s)
+            if not is_sure and (sure := _first_within(operations, builds_s, speed / _SURE, left_s)) != n:
+                n = len(fitting) - 1 if sure is None else sure
+                most, limit_s = _PILOT_STEPS, left_s / 4
+            seconds = self._measure(fitting[n], vocab_size, limit_s, most)
+            speed, measured, is_sure = operations[n] / seconds, n, True
+        if measured == len(fitting):
+            return StepTime(whole / speed, is_measured=False)
+        self._operations_per_s[recipe.train.precision] = speed
+        return StepTime(whole / speed, is_measured=fitting[measured] is recipe)
 
-    def _measure(self, recipe: Recipe, vocab_size: int, limit_s: float) -> float:
-        ends = time.perf_counter() + limit_s
-        take_step = train_step(recipe, vocab_size, self._device)
-        taken = [_timed(take_step, 0, self._device)]
-        # The first step allocates what the others reuse, so it counts only where it must.
-        while time.perf_counter() + taken[-1] < ends and len(taken) <= _MOST_STEPS:
-            taken.append(_timed(take_step, len(taken), self._device))
-        return statistics.median(taken[1:] or taken)
+    def _expected_speed(self, recipe: Recipe) -> float:
+        precision = recipe.train.precision
+        if precision not in self._operations_per_s:
+            threads = recipe.train.threads or self._resources.cores
+            self._operations_per_s[precision] = _UTILISATION * self._speed(self._device, precision, threads)
+        return self._operations_per_s[precision]
+
+    def _measure(self, recipe: Recipe, vocab_size: int, limit_s: float, most: int) -> float:
+        ends = self._clock() + limit_s
+        take_step = self._build(recipe, vocab_size, self._device)
+        budget_s = ends - self._clock()
+        return median_step(take_step, budget_s=budget_s, device=self._device, clock=self._clock, most=most)
+
+
+def _first_within(operations: Sequence[float], builds_s: Sequence[float], speed: float, limit_s: float) -> int | None:
+    """Return which is the first, the largest, to be built and done within a limit at a speed."""
+    pairs = zip(operations, builds_s, strict=False)
+    return next((n for n, (work, build_s) in enumerate(pairs) if build_s + work / speed <= limit_s), None)
 
 
 def _smaller(recipe: Recipe) -> Iterator[Recipe]:
@@ -115,6 +157,11 @@ def _operations(recipe: Recipe, vocab_size: int) -> float:
     context = recipe.data.context
     model = resolve_model(recipe.model, vocab_size=vocab_size, context=context)
     return float(flops_per_token(model, context, recipe.objective) * batch_sequences(recipe) * context)
+
+
+def _n_parameters(recipe: Recipe, vocab_size: int) -> int:
+    model = resolve_model(recipe.model, vocab_size=vocab_size, context=recipe.data.context)
+    return count_parameters(model, recipe.objective).training
 
 
 def train_step(recipe: Recipe, vocab_size: int, device: torch.device) -> TrainStep:
@@ -143,22 +190,3 @@ def _random_batches(recipe: Recipe, vocab_size: int) -> Batches:
     starts = np.zeros(1, dtype=np.int64)
     split = Split("train", TokenStore(ids, starts, starts, len(ids), "", is_lossless=True), ByteTokenizer(), ("",))
     return make_batches(recipe, split)
-
-
-def _timed(take_step: Callable[[int], object], step: int, device: torch.device) -> float:
-    begun = time.perf_counter()
-    take_step(step)
-    _wait(device)
-    return time.perf_counter() - begun
-
-
-def _product_speed(device: torch.device) -> float:
-    a, b = (torch.randn(_PROBE_WIDTH, _PROBE_WIDTH, device=device) for _ in range(2))
-    with torch.autocast(device.type, dtype=torch.bfloat16):
-        seconds = [_timed(lambda _: a @ b, 0, device) for _ in range(5)]
-    return 2 * _PROBE_WIDTH**3 / min(seconds)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

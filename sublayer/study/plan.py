@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sublayer.config.layers import LoadedRecipe
-from sublayer.config.length import batch_sequences, resolve_train, run_steps, steps_in
+from sublayer.config.length import Length, batch_sequences, length_in, resolve_train, run_steps
 from sublayer.config.model import ModelConfig
+from sublayer.config.objective import TranslationObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.train import LENGTHS
@@ -94,18 +95,20 @@ def make_plan(arms: Sequence[Arm], rule: Rule, resources: Resources, clock: Cloc
         for each, match in zip(sized, matches, strict=True)
     ]
     times = clock(sized) if clock else [None] * len(sized)
-    steps = _steps(sized[0].recipe, times[0])
+    length = _length(sized[0].recipe, times[0])
+    steps = None if length is None else length.steps
     if rule in ("flops", "time"):
         seconds = [time.seconds for time in times if time is not None]
         matches = match_arms(arms, [each.model for each in sized], rule, steps=steps, step_seconds=seconds or None)
     plans = []
     for each, time, match in zip(sized, times, matches, strict=True):
-        n_steps = _arm_steps(each, match, time, baseline=sized[0].recipe, baseline_steps=steps)
+        its = _arm_length(each, match, time, baseline=sized[0].recipe, length=length)
         # Minutes are the baseline's; the others get its steps, or its time.
         minutes = each.recipe.train.minutes if each is sized[0] or rule == "time" else None
-        plans.append(_plan(each, resources, time=time, match=match, steps=n_steps, minutes=minutes))
+        plans.append(_plan(each, resources, time=time, match=match, length=its, minutes=minutes))
     notes = [
         *(each.note for each in vocabularies if each.note),
+        *(note for each, time in zip(sized, times, strict=True) for note in _too_short(each, time)),
         *_open_questions(sized[0].recipe, rule, steps, matches),
     ]
     return Plan(tuple(plans), rule, tuple(dict.fromkeys(notes)))
@@ -191,10 +194,11 @@ def _plan(
     *,
     time: StepTime | None,
     match: Match | None,
-    steps: int | None,
+    length: Length | None,
     minutes: float | None,
 ) -> ArmPlan:
     recipe, vocab_size = sized.recipe, sized.vocab_size
+    steps = None if length is None else length.steps
     disk = run_disk(recipe, vocab_size)
     in_memory, on_disk = fits_memory(recipe, vocab_size, resources), fits_disk(recipe, vocab_size, resources)
     sequences = batches(recipe, resources).micro_batch_sequences
@@ -219,54 +223,86 @@ def _plan(
         match=match,
         steps=steps,
         tokens=None if steps is None else steps * _tokens_per_step(recipe),
-        hours=_hours(recipe, steps, time, minutes),
+        hours=_hours(recipe, length, time, minutes),
         fits_memory=in_memory,
         fits_disk=on_disk,
         change=change,
     )
 
 
-def _steps(recipe: Recipe, time: StepTime | None) -> int | None:
-    if all(getattr(recipe.train, name) is None for name in LENGTHS):
+def _length(recipe: Recipe, time: StepTime | None) -> Length | None:
+    """Return the length that a run would have; None where it is not known, or minutes hold not one step."""
+    train = recipe.train
+    if all(getattr(train, name) is None for name in LENGTHS):
         return None
-    if recipe.train.minutes is None:
-        return run_steps(recipe, train_tokens=None)
-    if time is None:
-        return None
-    evaluation_s = _evaluation_s(recipe, time)
+    if train.minutes is None:
+        steps = run_steps(recipe, train_tokens=None)
+        return None if steps is None else Length(steps)
     try:
-        return steps_in(recipe.train.minutes, time.seconds, evaluation_s, evaluate_steps=recipe.train.evaluate_steps)
-    except ConfigError:  # not even one step fits
+        return None if time is None else _length_in(train.minutes, recipe, time)
+    except ConfigError:
         return None
 
 
-def _evaluation_s(recipe: Recipe, time: StepTime) -> float:
-    # Scoring takes a forward pass, a third of what training on the same tokens does.
-    train = resolve_train(recipe, steps=1, valid_tokens=None, is_gpu=False, threads=1)
+def _length_in(minutes: float, recipe: Recipe, time: StepTime) -> Length:
+    is_fixed = recipe.train.evaluate_tokens is not None or isinstance(recipe.objective, TranslationObjective)
+    tokens = _scored_tokens(recipe, None)
+    return length_in(
+        minutes,
+        time.seconds,
+        _evaluation_s(recipe, time, tokens),
+        evaluate_steps=recipe.train.evaluate_steps,
+        scored_tokens=None if is_fixed else tokens,
+    )
+
+
+def _too_short(sized: Sized, time: StepTime | None) -> list[str]:
+    if time is None or sized.recipe.train.minutes is None:
+        return []
+    try:
+        _length_in(sized.recipe.train.minutes, sized.recipe, time)
+    except ConfigError as error:
+        return [f"{sized.arm.name}: {error}"]
+    return []
+
+
+def _scored_tokens(recipe: Recipe, length: Length | None) -> int:
+    evaluate_tokens = None if length is None else length.evaluate_tokens
+    train = resolve_train(recipe, steps=1, valid_tokens=None, is_gpu=False, threads=1, evaluate_tokens=evaluate_tokens)
     assert train.evaluate_tokens is not None, "a filled table says how many tokens are scored"
-    return time.seconds * train.evaluate_tokens / (3 * _tokens_per_step(recipe))
+    return train.evaluate_tokens
 
 
-def _arm_steps(
-    sized: Sized, match: Match | None, time: StepTime | None, *, baseline: Recipe, baseline_steps: int | None
-) -> int | None:
+def _evaluation_s(recipe: Recipe, time: StepTime, tokens: int) -> float:
+    # Scoring takes a forward pass, a third of what training on the same tokens does.
+    return time.seconds * tokens / (3 * _tokens_per_step(recipe))
+
+
+def _arm_length(
+    sized: Sized, match: Match | None, time: StepTime | None, *, baseline: Recipe, length: Length | None
+) -> Length | None:
     matched = [text for text in (match.overrides if match else ()) if text.startswith("train.steps=")]
     if matched:
-        return int(matched[0].partition("=")[2])
+        return replace(length or Length(1), steps=int(matched[0].partition("=")[2]))
     train = sized.recipe.train
-    if train.minutes is not None and train.minutes == baseline.train.minutes and baseline_steps is not None:
+    if train.minutes is not None and train.minutes == baseline.train.minutes and length is not None:
         # Minutes are turned into steps once, for the baseline; an arm with other batches gets as many tokens.
-        return max(1, round(baseline_steps * _tokens_per_step(baseline) / _tokens_per_step(sized.recipe)))
-    return _steps(sized.recipe, time)
+        tokens = length.steps * _tokens_per_step(baseline)
+        return replace(length, steps=max(1, round(tokens / _tokens_per_step(sized.recipe))))
+    return _length(sized.recipe, time)
 
 
-def _hours(recipe: Recipe, steps: int | None, time: StepTime | None, minutes: float | None) -> float | None:
-    if steps is not None and time is not None:
-        train = resolve_train(recipe, steps=steps, valid_tokens=None, is_gpu=False, threads=1)
-        assert train.evaluate_steps is not None, "a filled table says when scores are taken"
-        n_evaluations = math.ceil(steps / train.evaluate_steps)
-        return (steps * time.seconds + n_evaluations * _evaluation_s(recipe, time)) / 3600
-    return None if minutes is None else minutes / 60
+def _hours(recipe: Recipe, length: Length | None, time: StepTime | None, minutes: float | None) -> float | None:
+    if length is None or time is None:
+        # Where a step is known to take longer than the minutes, they are not what a run takes.
+        return None if minutes is None or time is not None else minutes / 60
+    train = resolve_train(
+        recipe, steps=length.steps, valid_tokens=None, is_gpu=False, threads=1, n_evaluations=length.n_evaluations
+    )
+    assert train.evaluate_steps is not None, "a filled table says when scores are taken"
+    n_evaluations = math.ceil(length.steps / train.evaluate_steps)
+    evaluation_s = _evaluation_s(recipe, time, _scored_tokens(recipe, length))
+    return (length.steps * time.seconds + n_evaluations * evaluation_s) / 3600
 
 
 def _tokens_per_step(recipe: Recipe) -> int:

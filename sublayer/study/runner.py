@@ -1,5 +1,6 @@
 """A comparison from beginning to end: arms, budgets, runs, verdicts, report."""
 
+import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -13,8 +14,9 @@ from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError, TrainingError
 from sublayer.evaluate.masked import has_pairs
+from sublayer.machine import choose_device
 from sublayer.run import measure_step
-from sublayer.session import Place, epoch_tokens, prepare_data, resolve
+from sublayer.session import Place, epoch_tokens, prepare_data, resolve_run
 from sublayer.study.budget import Measures, Settled, arm_model, arm_steps, settle
 from sublayer.study.collect import collect_arm, collect_failures, describe_environment
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Scale, Study, load_study
@@ -29,9 +31,10 @@ from sublayer.study.results import REPORT, RESULTS, Further, Reproduction, Resul
 from sublayer.study.statistics import Difference, Metric, compare_arms
 from sublayer.study.tuning import make_trials
 from sublayer.train.distributed import World
-from sublayer.train.machine import choose_device
+from sublayer.train.progress import SilentProgress
 
 _MEASURE_SECONDS = 30.0
+_OLDEST_PACE_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ class _Measured:
     def __init__(self, device: str | None) -> None:
         self._device = device
         self._data: dict[str, Data] = {}
+        self._resolved: dict[str, Recipe] = {}
 
     def data(self, recipe: Recipe) -> Data:
         key = f"{recipe.data.model_dump_json()} {recipe.init.run}"
@@ -115,17 +119,26 @@ class _Measured:
             self._data[key] = prepare_data(recipe)
         return self._data[key]
 
-    def measures(self, n_arms: int) -> Measures:
+    def measures(self, n_arms: int, *, is_new: bool = False) -> Measures:
         chosen = choose_device(self._device)
         place = Place(chosen, World(rank=0, size=1))
 
         def step_s(loaded: LoadedRecipe) -> float:
             return measure_step(loaded, _MEASURE_SECONDS / n_arms, self._device)
 
+        def resolve_once(recipe: Recipe) -> Recipe:
+            key = recipe.model_dump_json()
+            if key not in self._resolved:
+                # Nothing checks a study's length later, so no pace of another day will do.
+                oldest_s = _OLDEST_PACE_S if is_new else math.inf
+                found = resolve_run(recipe, self.data(recipe), place, oldest_s=oldest_s, say=SilentProgress().note)
+                self._resolved[key] = found.recipe
+            return self._resolved[key]
+
         return Measures(
             vocab_size=lambda recipe: self.data(recipe).tokenizer.vocab_size,
             train_tokens=lambda recipe: epoch_tokens(recipe, self.data(recipe)),
-            resolve=lambda recipe: resolve(recipe, self.data(recipe), place),
+            resolve=resolve_once,
             step_s=step_s,
         )
 
@@ -166,7 +179,7 @@ def _settle(
     folder.check_text(checksums)
     settled = folder.settled(study.arms)
     if settled is None:
-        settled = settle(study.arms, rule, measured.measures(len(study.arms)))
+        settled = settle(study.arms, rule, measured.measures(len(study.arms), is_new=True))
         folder.begin(settled, checksums)
     return settled
 

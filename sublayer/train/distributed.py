@@ -1,6 +1,7 @@
 """One process or several under ``torchrun``: ranks, sums and agreement."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +32,13 @@ class World:
         if self.size > 1:
             dist.broadcast(values, src=0)
         return values
+
+    def share(self, values: Sequence[float], device: torch.device) -> list[float]:
+        """Return rank 0's numbers in every process."""
+        if self.size == 1:
+            return list(values)
+        shared: list[float] = self.broadcast(torch.tensor(values, dtype=torch.float64, device=device)).tolist()
+        return shared
 
     def wait(self) -> None:
         """Wait until every process is here."""

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from sublayer.config.train import TrainConfig
 from sublayer.errors import Interrupted, TrainingError
+from sublayer.machine import wait_for
 from sublayer.train.allocator import release_freed_memory
 from sublayer.train.interrupt import InterruptWatch
 from sublayer.train.metrics import MetricsLog
+from sublayer.train.pace import N_CHECKED, Clock, PaceChanged, has_changed
 from sublayer.train.progress import Progress, Status
 from sublayer.train.snapshot import LoopState, Snapshots
 from sublayer.train.step import TrainStep, resolved
@@ -38,8 +40,16 @@ class Loop:
         evaluate: Evaluate,
         snapshots: Snapshots,
         state: LoopState,
+        *,
+        pace_s: float | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
+        """Take what a run is made of; ``pace_s`` is what a step was measured to take, where its length rests on it."""
         self.state = state
+        # What was interrupted among the first steps has been saved, and goes on as it began.
+        self._pace_s = pace_s if state.step == 0 else None
+        self._clock = clock
+        self._first_seconds: list[float] = []
         self._config = config
         self._train_step = train_step
         self._evaluate = evaluate
@@ -56,14 +66,17 @@ class Loop:
     def run(self, progress: Progress) -> LoopState:
         """Train to the end.
 
-        Raises Interrupted after a signal, saved; TrainingError where the loss or the gradient is not finite.
+        Raises Interrupted after a signal, saved; TrainingError where the loss or the gradient is not finite; before
+        anything is saved, PaceChanged where the first steps show another pace than the expected one.
         """
         with InterruptWatch() as watch, self._open_log() as log:
-            self._began = time.monotonic() - self.state.seconds
+            self._began = self._clock() - self.state.seconds
             while self.state.step < self._steps:
-                begun = time.monotonic()
+                begun = self._clock()
                 self._take_step()
-                self.state.step_seconds += time.monotonic() - begun
+                seconds = self._clock() - begun
+                self.state.step_seconds += seconds
+                self._check_pace(seconds)
                 self._between_steps(log)
                 progress.update(self._status())
                 if self._must_stop(watch):
@@ -78,9 +91,25 @@ class Loop:
 
     def _take_step(self) -> None:
         result = self._train_step(self.state.step)
+        if self._pace_s is not None:
+            wait_for(self._train_step.device)
         self.state.tokens += self._train_step.n_tokens(self.state.step)
         self.state.step += 1
         self._unchecked.append((self.state.step, result.loss, result.gradient_norm))
+
+    def _check_pace(self, seconds: float) -> None:
+        if self._pace_s is None:
+            return
+        self._first_seconds.append(seconds)
+        # What is evaluated or saved is not taken back, so the comparison comes before.
+        if self.state.step == min(N_CHECKED, self._steps, *map(resolved, self._kept_steps())):
+            first = self._world.share(self._first_seconds, self._train_step.device)
+            if has_changed(first, self._pace_s):
+                raise PaceChanged(first, self._pace_s)
+            self._pace_s = None
+
+    def _kept_steps(self) -> tuple[int | None, int | None]:
+        return self._config.evaluate_steps, self._config.checkpoint_steps
 
     def _between_steps(self, log: MetricsLog | None) -> None:
         config, is_last = self._config, self.state.step == self._steps
@@ -146,9 +175,7 @@ class Loop:
         names = self._evaluate.names
         found = self._evaluate.score() if self._world.is_main else {}
         values = [found.get(name, math.nan) for name in names]
-        if self._world.size > 1:
-            shared = torch.tensor(values, dtype=torch.float64, device=self._train_step.device)
-            values = self._world.broadcast(shared).tolist()
+        values = self._world.share(values, self._train_step.device)
         # What a text is too short for is left out, but for the loss, without which there is no best.
         return {
             name: value for name, value in zip(names, values, strict=True) if name == "loss" or math.isfinite(value)
@@ -156,7 +183,7 @@ class Loop:
 
     def _write(self, log: MetricsLog | None, kind: str, values: Mapping[str, float]) -> None:
         if log is not None:
-            where = {"tokens": self.state.tokens, "seconds": round(time.monotonic() - self._began, 3)}
+            where = {"tokens": self.state.tokens, "seconds": round(self._clock() - self._began, 3)}
             log.write(kind, self.state.step, {**values, **where})
 
     def _save(self, log: MetricsLog | None) -> None:
@@ -165,7 +192,7 @@ class Loop:
         self._saved_step = self.state.step
         if log is not None:
             log.sync()
-            self.state.seconds = time.monotonic() - self._began
+            self.state.seconds = self._clock() - self._began
             self._snapshots.save(self.state, keep=self._config.keep_checkpoints)
         self._world.wait()
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sublayer.data.cache import cache_folder, content_key, file_digest, replacing
+from sublayer.cache import cache_folder
+from sublayer.data.cache import content_key, file_digest, replacing
 from sublayer.errors import DataError
 
 

@@ -13,7 +13,7 @@ STEPS = 301
 
 
 def resolve(recipe: Recipe) -> Recipe:
-    settled = {"steps": STEPS, "precision": "bfloat16", "threads": 2}
+    settled = {"steps": STEPS, "evaluate_steps": 31, "precision": "bfloat16", "threads": 2}
     return recipe.model_copy(update={"train": recipe.train.model_copy(update=settled)})
 
 
@@ -39,6 +39,20 @@ def test_an_arm_with_other_batches_gets_as_many_tokens_as_minutes_gave_the_basel
     baseline, half = settle(arms("train.minutes=3", vary="train.batch_sequences=16,7"), "none", MEASURES)
     assert baseline.loaded.recipe.train.steps == STEPS
     assert half.loaded.recipe.train.steps == round(STEPS * 16 / 7)
+
+
+def test_arms_are_evaluated_as_seldom_and_as_briefly_as_the_minutes_of_the_baseline_ask_for():
+    def briefly(recipe: Recipe) -> Recipe:
+        train = resolve(recipe).train.model_copy(update={"evaluate_steps": 151, "evaluate_tokens": 999})
+        return recipe.model_copy(update={"train": train})
+
+    settled = settle(
+        arms("train.minutes=3", vary="train.batch_sequences=16,8"), "none", replace(MEASURES, resolve=briefly)
+    )
+    trains = [each.loaded.recipe.train for each in settled]
+    assert [(each.evaluate_steps, each.evaluate_tokens) for each in trains] == [(151, 999), (301, 999)]
+    (usual, _) = settle(arms("train.minutes=3"), "none", MEASURES)
+    assert (usual.loaded.recipe.train.evaluate_steps, usual.loaded.recipe.train.evaluate_tokens) == (None, None)
 
 
 def test_an_arm_with_a_length_of_its_own_keeps_it():

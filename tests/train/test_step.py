@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from sublayer.config.layers import load_recipe
+from sublayer.machine import choose_device
 from sublayer.model.roles import parameter_roles
 from sublayer.objective.batching import translation_batches
 from sublayer.session import Place, assemble, prepare_data, resolve
 from sublayer.train.distributed import World
-from sublayer.train.machine import choose_device
 from tests.train.conftest import MASKED, TINY, TRANSLATION
 
 ALONE = Place(torch.device("cpu"), World(rank=0, size=1))
