@@ -225,6 +225,7 @@ def test_the_first_screen_shows_the_verdict_and_nothing_overflows(
         "long names": {f"block=['ffn:relu*0.5','attention','ffn:{n}*0.5'] positions=rotary": n / 9 for n in range(3)},
     }.get(kind)
     results = encoder_results if kind == "encoders" else synthetic_results(effects, failed=None)
+    results = replace(results, notes=("An arm has one rate, " + 30 * "tuned for none, " + "x" * 200, "Few seeds."))
     write_report(results, tmp_path / "report.html")
     width, height = SCREENS[screen]
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
