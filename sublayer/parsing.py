@@ -29,7 +29,7 @@ _SHOWN = 60
 
 def read_json(path: Path, error: type[SublayerError], *, max_bytes: int = MAX_BYTES) -> Any:
     """Read a JSON file. Raises FileNotFoundError where there is none, else ``error``, naming the file."""
-    return parse_json(_read(path, error, max_bytes), str(path), error)
+    return parse_json(read_bytes(path, error, max_bytes=max_bytes), str(path), error)
 
 
 def read_json_object(path: Path, error: type[SublayerError], *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
@@ -42,7 +42,21 @@ def read_json_object(path: Path, error: type[SublayerError], *, max_bytes: int =
 
 def read_toml(path: Path, error: type[SublayerError], *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
     """Read a TOML file. Raises FileNotFoundError where there is none, else ``error``, naming the file."""
-    return parse_toml(_read(path, error, max_bytes), str(path), error)
+    return parse_toml(read_bytes(path, error, max_bytes=max_bytes), str(path), error)
+
+
+def read_bytes(path: Path, error: type[SublayerError], *, max_bytes: int) -> bytes:
+    """Read a file up to a size. Raises FileNotFoundError where there is none, else ``error``, naming the file."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(max_bytes + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        raise error(f"{path} cannot be read: {problem.strerror or problem}") from None
+    if len(data) > max_bytes:
+        raise error(f"{path} is larger than {max_bytes:,} bytes, too large for such a file")
+    return data
 
 
 def parse_json(data: bytes | str, name: str, error: type[SublayerError]) -> Any:
@@ -89,19 +103,6 @@ def parse_toml(data: bytes | str, name: str, error: type[SublayerError]) -> dict
         raise error(f"{name} holds a number of more than {MAX_DIGITS} digits, or an impossible date") from None
     _check(content, name, error)
     return content
-
-
-def _read(path: Path, error: type[SublayerError], max_bytes: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(max_bytes + 1)
-    except FileNotFoundError:
-        raise
-    except OSError as problem:
-        raise error(f"{path} cannot be read: {problem.strerror or problem}") from None
-    if len(data) > max_bytes:
-        raise error(f"{path} is larger than {max_bytes:,} bytes, too large for such a file")
-    return data
 
 
 def _decode(data: bytes | str, name: str, error: type[SublayerError]) -> str:

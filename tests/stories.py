@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
-from sublayer.data.vocabulary import Ids, Tokenizer
+from sublayer.data.vocabulary import Tokenizer
 
 N_DOCUMENTS = 40
 _SYLLABLES = ("ba", "den", "fi", "gor", "ka", "lu", "mer", "no", "pe", "ri", "sto", "tan", "ul", "wex", "zy")
@@ -97,7 +97,7 @@ class Numbers(Tokenizer):
     def encode(self, text: bytes) -> NDArray[np.int32]:
         return np.array(text.split(), dtype=np.int32)
 
-    def decode(self, ids: Ids) -> bytes:
+    def _decode(self, ids: NDArray[np.int64]) -> bytes:
         return " ".join(map(str, ids)).encode()
 
     def cut(self, text: bytes, near: int) -> int:

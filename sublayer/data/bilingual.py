@@ -58,8 +58,8 @@ class BilingualTokenizer(Tokenizer):
         """Turn lines of the second language into ids."""
         return self.encode_targets([" ".join(self.target.words(line)).encode() for line in lines])
 
-    def decode(self, ids: Ids) -> bytes:
-        """Turn ids into words that spaces divide."""
+    def _decode(self, ids: NDArray[np.int64]) -> bytes:
+        # Words that spaces divide.
         return self.vocabulary.decode(ids)
 
     def words(self, ids: Ids) -> list[str]:

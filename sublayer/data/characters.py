@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.data.vocabulary import FORMAT, VERSION, Ids, Tokenizer, decode_utf8
+from sublayer.data.vocabulary import FORMAT, VERSION, Tokenizer, decode_utf8
 
 _REPLACEMENT = "\ufffd"
 
@@ -27,9 +27,8 @@ class ByteTokenizer(Tokenizer):
         """Turn bytes into their values."""
         return np.frombuffer(text, dtype=np.uint8).astype(np.int32)
 
-    def decode(self, ids: Ids) -> bytes:
-        """Turn values into bytes."""
-        return np.asarray(ids).astype(np.uint8).tobytes()
+    def _decode(self, ids: NDArray[np.int64]) -> bytes:
+        return ids.astype(np.uint8).tobytes()
 
     def cut(self, text: bytes, near: int) -> int:
         """Cut anywhere."""
@@ -78,9 +77,9 @@ class CharacterTokenizer(Tokenizer):
         """Turn UTF-8 into ids. Raises NotUtf8, a DataError, at the first byte that is not."""
         return self._ids[_codes(decode_utf8(text))]
 
-    def decode(self, ids: Ids) -> bytes:
-        """Turn ids into UTF-8, the unknown id into U+FFFD."""
-        return self._codes[np.asarray(ids, dtype=np.int64)].tobytes().decode("utf-32-le").encode()
+    def _decode(self, ids: NDArray[np.int64]) -> bytes:
+        # The unknown id becomes U+FFFD.
+        return self._codes[ids].tobytes().decode("utf-32-le").encode()
 
     def cut(self, text: bytes, near: int) -> int:
         """Cut where a character begins."""

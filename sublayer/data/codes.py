@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from sublayer.data.library_files import read_file
 from sublayer.data.merges import Merges
 from sublayer.data.merging import END
 from sublayer.data.vocabulary import NotUtf8, decode_utf8
@@ -34,7 +35,7 @@ def find_dictionary(folder: Path) -> Path | None:
     """
     found = sorted({*folder.glob("dict.txt"), *folder.glob("dict.*.txt")})
     for other in found[1:]:
-        if other.read_bytes() != found[0].read_bytes():
+        if read_file(other) != read_file(found[0]):
             raise DataError(
                 f"{found[0]} and {other.name} differ, and a translator has one vocabulary of both languages: "
                 "give codes beside a joined dictionary, or beside none"
@@ -90,9 +91,7 @@ def _read_dictionary(path: Path) -> list[str]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        text = decode_utf8(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        text = decode_utf8(read_file(path))
     except NotUtf8 as error:
         raise DataError(f"{path}, {error}") from None
     return text.rstrip("\n").split("\n") if text.strip() else []

@@ -1,6 +1,5 @@
 """What is done to a text before SentencePiece sees it."""
 
-import json
 import re
 import sys
 import unicodedata
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.errors import DataError
+from sublayer.parsing import read_json_object
 
 CONFIG_NAME = "tokenizer_config.json"
 
@@ -90,13 +90,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG_NAME
     if not path.is_file():
         return {}
-    try:
-        settings = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot read {path}: {error}") from error
-    if not isinstance(settings, dict):
-        raise DataError(f"{path} holds no JSON object")
-    return settings
+    return read_json_object(path, DataError)
 
 
 def _composed(text: str) -> str:

@@ -1,6 +1,5 @@
 """Marian's vocabulary: a SentencePiece model for each language, whose pieces have their ids in one table."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sublayer.data.library_files import read_file, read_ids
 from sublayer.data.sentencepiece_model import open_model, packed, unpacked
 from sublayer.data.vocabulary import (
     FORMAT,
     VERSION,
-    Ids,
     Tokenizer,
     after_newline,
     count_characters,
@@ -63,12 +62,10 @@ class PairedModels(Tokenizer):
     @classmethod
     def read(cls, folder: Path) -> "PairedModels":
         """Read ``source.spm``, ``target.spm`` and ``vocab.json`` of a folder. Raises DataError where one is damaged."""
+        source, target = (read_file(folder / name) for name in (SOURCE, TARGET))
+        names = _by_id(folder / NAMES)
         try:
-            source, target, names = ((folder / name).read_bytes() for name in (SOURCE, TARGET, NAMES))
-        except OSError as error:
-            raise DataError(f"cannot read the tokenizer in {folder}: {error.strerror or error}") from error
-        try:
-            return cls(source, target, _by_id(names))
+            return cls(source, target, names)
         except DataError as error:
             raise DataError(f"{folder}: {error}") from error
 
@@ -88,10 +85,10 @@ class PairedModels(Tokenizer):
         """Turn texts of the second language into ids."""
         return [self._encoded(text, self._target) for text in texts]
 
-    def decode(self, ids: Ids) -> bytes:
-        """Turn ids of the second language into text; special ids have none, the unknown has ``⁇``."""
+    def _decode(self, ids: NDArray[np.int64]) -> bytes:
+        # Text of the second language; special ids have none, the unknown has ``⁇``.
         silent = set(self.special_ids) - {self.unk_id}
-        names = [self.names[id_] for id_ in np.asarray(ids, dtype=np.int64).tolist() if id_ not in silent]
+        names = [self.names[id_] for id_ in ids.tolist() if id_ not in silent]
         return str(self._target.decode_pieces(names)).replace(SPACE, " ").strip().encode()
 
     def cut(self, text: bytes, near: int) -> int:
@@ -121,13 +118,8 @@ def _divide_code(text: str) -> tuple[list[str], str]:
     return ([], text) if place < 0 else ([text[: place + len(end)]], text[place + len(end) :])
 
 
-def _by_id(content: bytes) -> list[str]:
-    try:
-        ids = json.loads(content)
-    except ValueError as error:
-        raise DataError(f"{NAMES} is not JSON ({error})") from error
-    if not (isinstance(ids, dict) and all(type(id_) is int for id_ in ids.values())):
-        raise DataError(f"{NAMES} is not an object of pieces and their ids")
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise DataError(f"{NAMES}: the ids of its {len(ids):,} pieces are not 0 to {len(ids) - 1:,}")
+def _by_id(path: Path) -> list[str]:
+    ids = read_ids(path)
+    if max(ids.values()) != len(ids) - 1:
+        raise DataError(f"{path}: the ids of its {len(ids):,} pieces are not 0 to {len(ids) - 1:,}")
     return sorted(ids, key=ids.__getitem__)

@@ -2,8 +2,10 @@
 
 import base64
 import hashlib
+from importlib import import_module
 from typing import Any
 
+from sublayer.data.probe import try_file
 from sublayer.errors import DataError
 
 
@@ -11,12 +13,20 @@ def open_model(model: bytes, name: str = "the file") -> Any:
     """Give SentencePiece's processor of a model. Raises DataError, by its ``name``, where the bytes are none."""
     from sentencepiece import SentencePieceProcessor
 
+    try_file("sentencepiece", model, f"{name} is not a SentencePiece model, or it is damaged")
     processor = SentencePieceProcessor()
-    try:
-        processor.LoadFromSerializedProto(model)
-    except RuntimeError as error:
-        raise DataError(f"{name} is not a SentencePiece model, or it is damaged") from error
+    processor.LoadFromSerializedProto(model)
     return processor
+
+
+def parse_model(model: bytes) -> Any:
+    """Give all that a model's file says, as SentencePiece's own message. Raises DataError where it is damaged."""
+    messages: Any = import_module("sentencepiece.sentencepiece_model_pb2")
+    problems: Any = import_module("google.protobuf.message")
+    try:
+        return messages.ModelProto.FromString(model)
+    except problems.DecodeError:
+        raise DataError("its SentencePiece model is damaged") from None
 
 
 def packed(model: bytes) -> dict[str, str]:

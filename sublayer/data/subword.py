@@ -2,27 +2,26 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from sublayer.data.vocabulary import Ids, NotUtf8, Tokenizer, count_characters, find_special, is_unused
+from sublayer.data.library_files import call_library, library_of, read_file, read_library, read_merges
+from sublayer.data.vocabulary import NotUtf8, Tokenizer, count_characters, find_special, is_unused
 from sublayer.data.words import divides_at_whitespace, encode_words, split_words, word_starts
-from sublayer.errors import ConfigError, DataError
+from sublayer.errors import ConfigError
 
 END = "<|endoftext|>"
 _ENDS = (END, "<|end_of_text|>", "</s>", "<eos>")
 _BATCH_CHARACTERS = 64 << 10
 _SEARCHED_BYTES = 64 << 10
 _NOT_UTF8 = re.compile("([\udc80-\udcff]+)")
-
-Built = TypeVar("Built")
 
 
 class SubwordTokenizer(Tokenizer):
@@ -47,7 +46,7 @@ class SubwordTokenizer(Tokenizer):
         self.kind = str(self._content["model"]["type"]).lower()
         self.vocab_size = max(vocabulary.values()) + 1
         self.end_id = next((names[name] for name in _ENDS if name in names), None)
-        self.unk_id = vocabulary.get(self._content["model"].get("unk_token") or "")
+        self.unk_id = _unknown_id(self._content["model"], vocabulary)
         self.is_lossless = _keeps_bytes(self._content, vocabulary)
         self.special_ids = _special_ids(vocabulary, names, self.unk_id)
         self.pad_id, self.cls_id, self.sep_id, self.mask_id = find_special(names).values()
@@ -85,17 +84,23 @@ class SubwordTokenizer(Tokenizer):
     @classmethod
     def read(cls, path: Path) -> "SubwordTokenizer":
         """Read what the ``tokenizers`` library wrote to a file. Raises DataError if it did not."""
-        return cls(_built(lambda: tokenizers.Tokenizer.from_file(str(path)), path))
+        return cls.from_bytes(read_file(path), path)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: Path) -> "SubwordTokenizer":
+        """Make what the library wrote, found in a file. Raises DataError if it did not write it."""
+        return cls(read_library(data, str(path)))
 
     @classmethod
     def from_content(cls, content: dict[str, Any], path: Path) -> "SubwordTokenizer":
         """Make what ``content`` gave, found in a file. Raises DataError if it is not that."""
-        return cls(_built(lambda: tokenizers.Tokenizer.from_str(json.dumps(content)), path))
+        return cls(library_of(content, str(path)))
 
     @classmethod
     def read_merges(cls, vocabulary: Path, merges: Path) -> "SubwordTokenizer":
         """Read GPT-2's original files. Raises DataError if they are not that."""
-        return cls(_byte_level(_built(lambda: models.BPE.from_file(str(vocabulary), str(merges)), vocabulary)))
+        read = library_of({"version": "1.0", "model": read_merges(vocabulary, merges)}, str(vocabulary))
+        return cls(_byte_level(read.model))
 
     def encode(self, text: bytes) -> NDArray[np.int32]:
         """Turn bytes into ids. Raises NotUtf8, a DataError, if the tokenizer is lossy and they are not UTF-8."""
@@ -113,14 +118,7 @@ class SubwordTokenizer(Tokenizer):
             decoded = [text.decode("utf-8") for text in texts]
         except UnicodeDecodeError:
             return super().encode_many(texts)
-        encodings = self._tokenizer.encode_batch_fast(decoded, add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
-
-    def decode(self, ids: Ids) -> bytes:
-        """Turn ids into bytes; those of special tokens have none."""
-        if self.is_lossless:
-            return b"".join(map(self._pieces.__getitem__, np.asarray(ids, dtype=np.int64).tolist()))
-        return str(self._tokenizer.decode(np.asarray(ids, dtype=np.int64).tolist())).encode()
+        return [np.array(ids, dtype=np.int32) for ids in self._encode_each(decoded)]
 
     def cut(self, text: bytes, near: int) -> int:
         """Cut before whitespace, where GPT-2's pattern and BERT's end a word; nowhere if words end otherwise."""
@@ -149,11 +147,23 @@ class SubwordTokenizer(Tokenizer):
         if self._is_divided:
             return [encode_words(split_words(text), self._encode_each)]
         spans = list(_batches(text)) if self._can_cut else [text]
-        encodings = self._tokenizer.encode_batch_fast(spans, add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+        return [np.array(ids, dtype=np.int32) for ids in self._encode_each(spans)]
 
     def _encode_each(self, words: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(words, add_special_tokens=False)]
+        encodings = call_library(
+            lambda: self._tokenizer.encode_batch_fast(words, add_special_tokens=False),
+            "the tokenizer cannot encode this text",
+        )
+        return [encoding.ids for encoding in encodings]
+
+    def _decode(self, ids: NDArray[np.int64]) -> bytes:
+        # Those of special tokens have no bytes.
+        if self.is_lossless:
+            return b"".join(map(self._pieces.__getitem__, ids.tolist()))
+        return self._decode_text(ids.tolist()).encode()
+
+    def _decode_text(self, ids: list[int]) -> str:
+        return str(call_library(lambda: self._tokenizer.decode(ids), "the tokenizer cannot decode these ids"))
 
     def _encode_bytes(self, escaped: str) -> list[NDArray[np.int32]]:
         return [np.array([self._byte_ids[ord(each) - 0xDC00] for each in escaped], dtype=np.int32)]
@@ -172,28 +182,17 @@ class SubwordTokenizer(Tokenizer):
             elif mark and name.startswith(mark):
                 pieces[id_] = name.removeprefix(mark).encode()
             else:
-                pieces[id_] = str(self._tokenizer.decode([id_])).encode()
+                pieces[id_] = self._decode_text([id_]).encode()
         return pieces
 
 
-def _byte_level(model: models.BPE) -> tokenizers.Tokenizer:
+def _byte_level(model: models.Model) -> tokenizers.Tokenizer:
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     if tokenizer.token_to_id(END) is not None:
         tokenizer.add_special_tokens([END])
     return tokenizer
-
-
-def _built(build: Callable[[], Built], path: Path) -> Built:
-    try:
-        return build()
-    except Exception as error:
-        # The library raises Exception itself, which no narrower clause catches.
-        if type(error) is not Exception:
-            raise
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path} is not a tokenizer that the tokenizers library reads: {reason}") from error
 
 
 def before_whitespace(text: bytes, near: int) -> int:
@@ -240,6 +239,7 @@ def _keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int]) -> bool:
     names = vocabulary.keys() - {token["content"] for token in added}
     return (
         model["type"] == "BPE"
+        and len(set(vocabulary.values())) == len(vocabulary)
         and not (model["continuing_subword_prefix"] or model["end_of_word_suffix"])
         and content["normalizer"] is None
         and _splits_bytes(content["pre_tokenizer"])
@@ -271,6 +271,12 @@ def _cuts_before_whitespace(content: dict[str, Any]) -> bool:
             if not token["special"]
         )
     )
+
+
+def _unknown_id(model: dict[str, Any], vocabulary: dict[str, int]) -> int | None:
+    # Unigram's is a number; the others name it.
+    name = model.get("unk_token")
+    return None if name is None else vocabulary.get(name)
 
 
 def _special_ids(vocabulary: dict[str, int], names: dict[str, int], unk_id: int | None) -> tuple[int, ...]:

@@ -1,6 +1,5 @@
 """Tokenizers by name and by file."""
 
-import json
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -13,9 +12,11 @@ from sublayer.config.data import is_codes_file
 from sublayer.data.bilingual import BilingualTokenizer
 from sublayer.data.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.data.codes import find_dictionary, read_codes
+from sublayer.data.library_files import read_file
 from sublayer.data.moses import MosesTokenizer
 from sublayer.data.normalize import AS_WRITTEN
 from sublayer.data.paired_models import PairedModels, has_paired_models
+from sublayer.data.probe import was_tried
 from sublayer.data.sides import Side
 from sublayer.data.subword import SubwordTokenizer
 from sublayer.data.unigram import UnigramTokenizer
@@ -23,6 +24,7 @@ from sublayer.data.vocabulary import FORMAT, VERSION, Tokenizer
 from sublayer.data.word_bpe import WordBpeTokenizer
 from sublayer.data.wordpiece import read_wordpiece, train_wordpiece
 from sublayer.errors import ConfigError, DataError
+from sublayer.parsing import parse_json
 
 __all__ = ["Tokenizer", "load_tokenizer", "train_tokenizer"]
 
@@ -92,15 +94,13 @@ def load_tokenizer(path: Path) -> Tokenizer:
         return read_wordpiece(path)
     if is_codes_file(path.name):
         return read_codes(path, find_dictionary(path.parent))
-    try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"cannot read the tokenizer {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise DataError(f"{path} is not a tokenizer: it is not JSON ({error})") from error
+    data = read_file(path)
+    if was_tried("tokenizers", data):
+        return SubwordTokenizer.from_bytes(data, path)
+    content = parse_json(data, f"the tokenizer {path}", DataError)
     if not isinstance(content, dict):
         raise DataError(f"{path} is not a tokenizer: it holds no JSON object")
-    return _own(content, path) if content.get("format") == FORMAT else SubwordTokenizer.read(path)
+    return _own(content, path) if content.get("format") == FORMAT else SubwordTokenizer.from_bytes(data, path)
 
 
 def has_tokenizer(folder: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from functools import cached_property
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sublayer.data.library_files import read_file
 from sublayer.data.normalize import Normalization
-from sublayer.data.sentencepiece_model import open_model, packed, unpacked
+from sublayer.data.sentencepiece_model import open_model, packed, parse_model, unpacked
 from sublayer.data.unigram_training import train_pieces
 from sublayer.data.vocabulary import (
     FORMAT,
     VERSION,
-    Ids,
     Tokenizer,
     after_newline,
     count_characters,
@@ -79,12 +78,11 @@ class UnigramTokenizer(Tokenizer):
         A ``tokenizer_config.json`` beside it says how a text is normalised; without one its pieces do: letters are
         lowered if none is a capital, accents are stripped if none has any.
         """
+        model, rules = read_file(path), Normalization.read(path.parent)
         try:
-            return cls(path.read_bytes(), Normalization.read(path.parent))
-        except OSError as error:
-            raise DataError(f"cannot read the tokenizer {path}: {error.strerror or error}") from error
+            return cls(model, rules)
         except DataError as error:
-            raise DataError(f"{path}: {error}") from error
+            raise DataError(f"{path}: {error}") from None
 
     @classmethod
     def from_content(cls, content: dict[str, Any]) -> "UnigramTokenizer":
@@ -99,14 +97,12 @@ class UnigramTokenizer(Tokenizer):
     @property
     def charsmap(self) -> bytes:
         """SentencePiece's own table of normalisation, compiled; empty where the model has none."""
-        messages: Any = import_module("sentencepiece.sentencepiece_model_pb2")
-        return bytes(messages.ModelProto.FromString(self._model).normalizer_spec.precompiled_charsmap)
+        return bytes(parse_model(self._model).normalizer_spec.precompiled_charsmap)
 
     @property
     def is_plain(self) -> bool:
         """Whether it divides as a unigram model of words with a space before them does, without bytes."""
-        messages: Any = import_module("sentencepiece.sentencepiece_model_pb2")
-        model = messages.ModelProto.FromString(self._model)
+        model = parse_model(self._model)
         trainer, normalizer = model.trainer_spec, model.normalizer_spec
         is_usual = normalizer.add_dummy_prefix and normalizer.remove_extra_whitespaces and normalizer.escape_whitespaces
         is_divided = is_usual and not (trainer.byte_fallback or trainer.treat_whitespace_as_suffix)
@@ -122,9 +118,9 @@ class UnigramTokenizer(Tokenizer):
         found = np.fromiter(chain.from_iterable(self._processor.encode(lines)), dtype=np.int32)
         return self._divided.take(found) if self.normalization.divide_digit_commas else found
 
-    def decode(self, ids: Ids) -> bytes:
-        """Turn ids into text as it was normalised, without line ends; special ids have none, the unknown has ``⁇``."""
-        return str(self._processor.decode(np.asarray(ids, dtype=np.int64).tolist())).encode()
+    def _decode(self, ids: NDArray[np.int64]) -> bytes:
+        # Text as it was normalised, without line ends; special ids have none, the unknown has ``⁇``.
+        return str(self._processor.decode(ids.tolist())).encode()
 
     def cut(self, text: bytes, near: int) -> int:
         """Cut after a newline, since each line is encoded on its own."""

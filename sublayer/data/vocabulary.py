@@ -27,6 +27,7 @@ SPECIAL_NAMES = {
 }
 """What masked objectives need of a vocabulary, and the usual names of each, first choice first."""
 
+_LACKING = "\ufffd".encode()
 _UNUSED = re.compile(r"\[unused\d+\]")
 
 
@@ -81,9 +82,19 @@ class Tokenizer(ABC):
         """Turn texts of the language that is translated into: otherwise than others where languages are apart."""
         return self.encode_many(texts)
 
-    @abstractmethod
     def decode(self, ids: Ids) -> bytes:
-        """Turn ids into bytes."""
+        """Turn ids into bytes; each that the vocabulary lacks, as one of a larger model may be, into U+FFFD."""
+        found = np.asarray(ids, dtype=np.int64)
+        is_known = (found >= 0) & (found < self.vocab_size)
+        if is_known.all():
+            return self._decode(found)
+        places = np.flatnonzero(np.diff(is_known)) + 1
+        runs = zip(np.split(found, places), np.split(is_known, places), strict=True)
+        return b"".join(self._decode(run) if known[0] else _LACKING * len(run) for run, known in runs)
+
+    @abstractmethod
+    def _decode(self, ids: NDArray[np.int64]) -> bytes:
+        """Turn ids below ``vocab_size`` into bytes."""
 
     @abstractmethod
     def cut(self, text: bytes, near: int) -> int:

@@ -12,7 +12,6 @@ from sublayer.data.merging import END, Merging
 from sublayer.data.vocabulary import (
     FORMAT,
     VERSION,
-    Ids,
     Tokenizer,
     after_newline,
     count_characters,
@@ -103,9 +102,9 @@ class WordBpeTokenizer(Tokenizer):
         words = [word for line in self._divide(decode_utf8(text)) for word in line]
         return encode_words(words, self._encode_each)
 
-    def decode(self, ids: Ids) -> bytes:
-        """Turn ids into words with a space after each; special ids have no text."""
-        return "".join(map(self._texts.__getitem__, np.asarray(ids, dtype=np.int64).tolist())).encode()
+    def _decode(self, ids: NDArray[np.int64]) -> bytes:
+        # Words with a space after each; special ids have no text.
+        return "".join(map(self._texts.__getitem__, ids.tolist())).encode()
 
     def cut(self, text: bytes, near: int) -> int:
         """Cut after a newline, since each line is encoded on its own."""

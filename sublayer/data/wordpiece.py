@@ -8,10 +8,11 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
+from sublayer.data.library_files import read_file
 from sublayer.data.merges import Marks, alphabet_of, train_merges
 from sublayer.data.normalize import CONFIG_NAME, read_settings
 from sublayer.data.subword import SubwordTokenizer
-from sublayer.data.vocabulary import decode_utf8, is_unused
+from sublayer.data.vocabulary import NotUtf8, decode_utf8, is_unused
 from sublayer.errors import ConfigError, DataError
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -56,11 +57,9 @@ def read_wordpiece(path: Path) -> SubwordTokenizer:
     and accents stripped if none is a capital. Raises DataError where the file is damaged, with its line.
     """
     try:
-        text = decode_utf8(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"cannot read the tokenizer {path}: {error.strerror or error}") from error
-    except DataError as error:
-        raise DataError(f"{path}, {error}") from error
+        text = decode_utf8(read_file(path))
+    except NotUtf8 as error:
+        raise DataError(f"{path}, {error}") from None
     vocabulary = _numbered(text, path)
     return SubwordTokenizer(_library(vocabulary, _rules(path.parent, vocabulary)))
 

@@ -88,9 +88,9 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
     [
         ("source.spm", "no model", r"marian: source.spm is not a SentencePiece model, or it is damaged"),
         ("target.spm", "", r"marian: target.spm is not a SentencePiece model, or it is damaged"),
-        ("vocab.json", "{", r"marian: vocab.json is not JSON"),
-        ("vocab.json", '{"a": "b"}', r"marian: vocab.json is not an object of pieces and their ids"),
-        ("vocab.json", '{"<unk>": 0, "a": 2}', r"marian: vocab.json: the ids of its 2 pieces are not 0 to 1"),
+        ("vocab.json", "{", r"marian/vocab.json is not JSON"),
+        ("vocab.json", '{"a": "b"}', r"marian/vocab.json: the id of 'a' is b, which is no id of one of 1 pieces"),
+        ("vocab.json", '{"<unk>": 0, "a": 2}', r"marian/vocab.json: the ids of its 2 pieces are not 0 to 1"),
         ("vocab.json", '{"a": 0}', r"marian: the vocabulary has no <unk>"),
     ],
 )
