@@ -59,6 +59,7 @@ def load(
         model = model.to(dtype)
     if (folder / TOKENIZER_NAME).is_file():
         model.tokenizer = load_tokenizer(folder / TOKENIZER_NAME)
+        _check_sizes(model.tokenizer.vocab_size, config.vocab_size, folder)
     return model.eval()
 
 
@@ -127,6 +128,15 @@ def _best_checkpoint(run: Path) -> Path:
     best = read_state(newest).get("best")
     chosen = checkpoint_path(root, int(best["step"])) if isinstance(best, dict) else newest
     return chosen / MODEL_NAME
+
+
+def _check_sizes(n_ids: int, vocab_size: int | None, folder: Path) -> None:
+    # A model may have more than its tokenizer, as where a vocabulary is padded to a round number.
+    if vocab_size is not None and n_ids > vocab_size:
+        raise CheckpointError(
+            f"the tokenizer in {folder} has {n_ids:,} ids, the model's vocab_size is {vocab_size:,}: "
+            "they do not belong together"
+        )
 
 
 def _check_format(folder: Path) -> None:

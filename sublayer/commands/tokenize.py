@@ -1,5 +1,6 @@
 """``sublayer tokenize``: train a tokenizer, or see what one makes of a text."""
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -75,7 +76,7 @@ def command(
     if vocab_size is not None and tokenizer.vocab_size < vocab_size:
         say(f"the text fills {tokenizer.vocab_size:,} of {vocab_size:,} ids")
     if text is not None:
-        result |= _tokens(tokenizer, text.encode())
+        result |= _tokens(tokenizer, _text(text))
     emit(result, as_json, _render_trained)
 
 
@@ -110,7 +111,7 @@ def _read(source: Path) -> "Tokenizer":
 
 def _text(given: str | None) -> bytes:
     if given is not None:
-        return given.encode()
+        return os.fsencode(given)  # the bytes that were typed, UTF-8 or not
     if sys.stdin.isatty():
         raise ConfigError("there is no text: give --text, or a text on standard input")
     return sys.stdin.buffer.read()

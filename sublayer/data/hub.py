@@ -7,7 +7,7 @@ from typing import Any
 
 from sublayer.config.data import HUB
 from sublayer.data.pack import Found
-from sublayer.data.records import extra_module, shown_fields
+from sublayer.data.records import encoded, extra_module, shown_fields
 from sublayer.errors import DataError
 
 _NAME = re.compile(r"hub:(?P<name>[\w.-]+/[\w.-]+)(?::(?P<config>[^:@]+))?(?:@(?P<split>[^@]+))?")
@@ -47,7 +47,7 @@ class HubSet:
             text = values[field]
             if not isinstance(text, str | None):
                 raise DataError(f"{self}, row {row}: field {field!r} is {type(text).__name__}, not text")
-            yield row, (text or "").encode()
+            yield row, encoded(text, str(self), row)
 
 
 def parse_hub(entry: str) -> HubSet:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sublayer.data.lines import decoded
 from sublayer.data.pack import Found
+from sublayer.data.records import encoded
 from sublayer.data.text import FileDocument
 from sublayer.errors import DataError
 
@@ -45,15 +46,16 @@ def _lines(file: FileDocument, text: bytes) -> Iterator[Found]:
 def _article(found: Any, file: FileDocument, line: int) -> bytes:
     if not isinstance(found, dict) or not isinstance(found.get("article"), str):
         raise _neither(file, line, "no article")
-    return str(found["article"]).encode()
+    return encoded(found["article"], file.name, line)
 
 
 def _contexts(articles: list[Any], file: FileDocument) -> Iterator[bytes]:
     for article in articles:
-        for paragraph in article.get("paragraphs", [None]) if isinstance(article, dict) else [None]:
+        paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
+        for paragraph in paragraphs if isinstance(paragraphs, list) else [None]:
             if not isinstance(paragraph, dict) or not isinstance(paragraph.get("context"), str):
                 raise _neither(file, 1, "data without paragraphs that have a context")
-            yield str(paragraph["context"]).encode()
+            yield encoded(paragraph["context"], file.name, 1)
 
 
 def _neither(file: FileDocument, line: int, why: str) -> DataError:

@@ -2,20 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from sublayer.data.hub import HubSet
 from sublayer.data.lines import decoded, read_lines
-from sublayer.data.records import extra_module, json_objects, shown_fields
+from sublayer.data.records import PARQUET_ROWS, check_single, json_objects, parquet_file, python_value, shown_fields
 from sublayer.errors import DataError
 
 Pair = tuple[int, str, str]
 """The line or row where a pair is found, from 1, its source and its target, without ends of lines."""
 
-_PARQUET_ROWS = 1024
 _TRANSLATION = "translation"
 """The field under which the hub's data sets hold an object of a text per language."""
 
@@ -66,17 +64,26 @@ def json_pairs(path: Path, fields: Fields) -> Iterator[Pair]:
 
 def parquet_pairs(path: Path, fields: Fields) -> Iterator[Pair]:
     """Read a pair a row. Raises DataError where the file is damaged or has not both texts."""
-    parquet = extra_module("pyarrow.parquet", "Parquet files")
-    arrow = import_module("pyarrow")
-    row = 0
-    try:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_PARQUET_ROWS):
-                for found in batch.to_pylist():
-                    row += 1
-                    yield row, *_texts(found, fields, f"{path}, row {row}")
-    except (arrow.ArrowException, OSError) as error:
-        raise DataError(f"{path} is not a whole Parquet file ({str(error).splitlines()[0]}): fetch it again") from error
+    with parquet_file(path) as file:
+        names = _columns(file.schema_arrow, fields, path)
+        row = 0
+        for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=names):
+            columns = {name: batch.column(batch.schema.get_field_index(name)) for name in names}
+            for values in zip(*columns.values(), strict=True):
+                row += 1
+                found = {name: python_value(value, path, row) for name, value in zip(columns, values, strict=True)}
+                yield row, *_texts(found, fields, f"{path}, row {row}")
+
+
+def _columns(schema: Any, fields: Fields, path: Path) -> list[str]:
+    sides = {"source": fields.source, "target": fields.target}
+    for side, name in sides.items():
+        if name not in schema.names and _TRANSLATION not in schema.names:
+            raise DataError(f"{path}: no column {name!r}: set data.{side}_field to {shown_fields(schema.names)}")
+    names = [name for name in dict.fromkeys([*sides.values(), _TRANSLATION]) if name in schema.names]
+    for name in names:
+        check_single(schema, name, path)
+    return names
 
 
 def hub_pairs(found: HubSet, fields: Fields) -> Iterator[Pair]:

@@ -12,7 +12,7 @@ from typing import Any
 _RUN = 4096
 _SHORT_RUN = 48
 _MOST_IDS_PER_BYTE = 16
-_MOST_BYTES_PER_ID = 1 << 16
+_MOST_CHARACTERS_PER_ID = 1 << 12
 _SPARE_IDS = 1 << 16
 
 # Runs of one kind of character find patterns that take time that grows as a power; special names, and characters that
@@ -85,7 +85,7 @@ def _check(
             raise ValueError(f"it makes {len(ids)} ids of a text of {len(text)} characters")
         if ids and max(ids) >= n_ids:
             raise ValueError(f"it gives the id {max(ids)}, and has {n_ids}")
-        if len(decode(list(ids))) > _MOST_BYTES_PER_ID * (len(ids) + 1):
+        if len(decode(list(ids))) > _MOST_CHARACTERS_PER_ID * (len(ids) + 1):
             raise ValueError(f"it makes too long a text of {len(ids)} ids")
 
 

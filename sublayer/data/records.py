@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -18,17 +19,19 @@ ROWS_PER_DOCUMENT = 1000
 """Sentences a document, of a corpus published as one sentence a row without the bounds of its documents."""
 
 _SHOWN_FIELDS = 8
-_PARQUET_ROWS = 1024
+_SHOWN_REASON = 200
+PARQUET_ROWS = 1024
+"""Rows that are read at a time."""
 _START = re.compile(rb'<doc id="[^"]*"[^>]*?(?: title="([^"]*)")?>\s*')
 
 
 def json_lines(path: Path, field: str) -> Iterator[Found]:
-    """Read one document a line, the text in a field of a JSON object; blank lines are none.
+    """Read one document a line, the text in a field of a JSON object, null where it has none; blank lines are none.
 
     Raises DataError with file and line where a line is broken or has no such text.
     """
     for line, found in json_objects(path):
-        yield line, _encoded(_field(found, field, path, line), path, line)
+        yield line, encoded(_field(found, field, path, line), path, line)
 
 
 def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -40,21 +43,40 @@ def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def parquet_rows(path: Path, field: str) -> Iterator[Found]:
-    """Read one document a row, the text in a column; an empty value is a document without text.
+    """Read one document a row, the text in a column, null where it has none; categories of texts are texts.
 
-    Raises DataError where the file is damaged, or has no such column of text.
+    Raises DataError where the file is damaged, with the row where its text is, or has no such column of text.
     """
+    with parquet_file(path) as file:
+        _check_column(file.schema_arrow, field, path, import_module("pyarrow").types)
+        rows = count(1)
+        for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=[field]):
+            for value in batch.column(batch.schema.get_field_index(field)):
+                row = next(rows)
+                yield row, encoded(python_value(value, path, row), path, row)
+
+
+@contextmanager
+def parquet_file(path: Path) -> Iterator[Any]:
+    """Open a Parquet file. Raises DataError where it is damaged, then or while it is read."""
     parquet = extra_module("pyarrow.parquet", "Parquet files")
     arrow = import_module("pyarrow")
     try:
         with parquet.ParquetFile(path) as file:
-            _check_column(file.schema_arrow, field, path, arrow.types)
-            rows = count(1)
-            for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=[field]):
-                for value in batch.column(0).to_pylist():
-                    yield next(rows), (value or "").encode()
-    except (arrow.ArrowException, OSError) as error:
-        raise DataError(f"{path} is not a whole Parquet file ({str(error).splitlines()[0]}): fetch it again") from error
+            yield file
+    except (arrow.ArrowException, OSError, MemoryError) as error:
+        # One of its own for each kind of damage; sizes that are damaged ask for more memory than there is.
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DataError(f"{path} is not a whole Parquet file ({reason[:_SHOWN_REASON]}): fetch it again") from error
+
+
+def python_value(value: Any, path: Path, row: int) -> Any:
+    """Give a value of a Parquet file as Python's. Raises DataError, with the row, where its text is not UTF-8."""
+    try:
+        return value.as_py()
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise DataError(f"{path}, row {row}: byte 0x{byte:02x} is not UTF-8: mend or convert it") from None
 
 
 def blank_line_texts(file: FileDocument, *, is_clean: bool) -> Iterator[Found]:
@@ -136,28 +158,42 @@ def _object(text: str, path: Path, line: int) -> dict[str, Any]:
     return found
 
 
-def _field(found: dict[str, Any], field: str, path: Path, line: int) -> str:
+def _field(found: dict[str, Any], field: str, path: Path, line: int) -> str | None:
     if field not in found:
         raise DataError(f"{path}, line {line}: no field {field!r}: set data.text_field to {shown_fields(found)}")
-    if not isinstance(found[field], str):
-        raise DataError(f"{path}, line {line}: field {field!r} is {type(found[field]).__name__}, not text")
-    return str(found[field])
+    text = found[field]
+    if text is not None and not isinstance(text, str):
+        raise DataError(f"{path}, line {line}: field {field!r} is {type(text).__name__}, not text")
+    return text
 
 
-def _encoded(text: str, path: Path, line: int) -> bytes:
+def encoded(text: str | None, name: Path | str, line: int) -> bytes:
+    """Encode a text that was found; null is none. Raises DataError, with file and line, at half a surrogate pair."""
+    if text is None:
+        return b""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         half = f"{text[error.start]!a}"
-        raise DataError(f"{path}, line {line}: {half} is half a surrogate pair, which is no character") from error
+        raise DataError(f"{name}, line {line}: {half} is half a surrogate pair, which is no character") from error
 
 
 def _check_column(schema: Any, field: str, path: Path, types: Any) -> None:
     if field not in schema.names:
         raise DataError(f"{path} has no column {field!r}: set data.text_field to {shown_fields(schema.names)}")
+    check_single(schema, field, path)
     kind = schema.field(field).type
-    if not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)):
+    text = kind.value_type if types.is_dictionary(kind) else kind
+    # A column that is null from end to end has no other type.
+    if not any(of(text) for of in (types.is_string, types.is_large_string, types.is_string_view, types.is_null)):
         raise DataError(f"{path}: column {field!r} is {kind}, not text")
+
+
+def check_single(schema: Any, name: str, path: Path) -> None:
+    """Raise DataError where a Parquet file has several columns of one name."""
+    n_columns = len(schema.get_all_field_indices(name))
+    if n_columns > 1:
+        raise DataError(f"{path} has {n_columns} columns {name!r}: rename all but one, or leave them out")
 
 
 def shown_fields(names: Iterable[str]) -> str:

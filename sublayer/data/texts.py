@@ -150,8 +150,13 @@ def _check_distinct(sources: tuple[Source, ...]) -> None:
 def _check_apart(setting: str, documents: Sequence[Document], sources: tuple[Source, ...]) -> None:
     for source in sources:
         for others in (source.documents, source.published.get("train", ())):
-            if others and _shared(documents, others):
-                raise ConfigError(f"{setting} is also read for training, in {source.name}: name other files in one")
+            found = _shared(documents, others) if others else None
+            if found:
+                both = found[0] if found[0] == found[1] else f"{found[0]}, the same as {found[1]}"
+                raise ConfigError(
+                    f"{setting} is also read for training, in {source.name}: {both}; name other files in one, or leave "
+                    "out what is in both"
+                )
 
 
 def _shared(documents: Sequence[Document], others: Sequence[Document]) -> tuple[str, str] | None:

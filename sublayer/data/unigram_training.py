@@ -3,7 +3,7 @@
 import io
 from collections.abc import Iterable, Iterator
 
-from sublayer.errors import ConfigError, DataError
+from sublayer.errors import ConfigError, DataError, SublayerError
 
 CONTROLS = ("[CLS]", "[SEP]", "[MASK]")
 USER_DEFINED = ("(", ")", '"', "-", ".", "–", "£", "€")
@@ -29,9 +29,10 @@ def train_pieces(lines: Iterable[str], *, vocab_size: int) -> bytes:
     from sentencepiece import SentencePieceTrainer
 
     model = io.BytesIO()
+    problems: list[SublayerError] = []
     try:
         SentencePieceTrainer.train(
-            sentence_iterator=_short(lines),
+            sentence_iterator=_kept(_short(lines), problems),
             model_writer=model,
             model_type="unigram",
             vocab_size=vocab_size,
@@ -51,6 +52,8 @@ def train_pieces(lines: Iterable[str], *, vocab_size: int) -> bytes:
             minloglevel=2,
         )
     except RuntimeError as error:
+        if problems:  # the trainer wraps what stops its lines into an error of its own
+            raise problems[0] from None
         raise _explained(error, vocab_size) from error
     return model.getvalue()
 
@@ -65,6 +68,15 @@ def _short(lines: Iterable[str]) -> Iterator[str]:
             yield line[start:place]
             start = place
         yield line[start:]
+
+
+def _kept(lines: Iterator[str], problems: list[SublayerError]) -> Iterator[str]:
+    """Give lines; what stops them is kept."""
+    try:
+        yield from lines
+    except SublayerError as error:
+        problems.append(error)
+        raise
 
 
 def _explained(error: RuntimeError, vocab_size: int) -> Exception:

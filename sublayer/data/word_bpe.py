@@ -90,6 +90,8 @@ class WordBpeTokenizer(Tokenizer):
             raise DataError("its pieces or merges are missing: it is damaged")
         if not (_are_texts(pieces) and all(map(_is_pair, merges))):
             raise DataError("its pieces or merges are damaged")
+        if any("\n" in piece for piece in pieces):
+            raise DataError("one of its pieces has an end of line, which no word has")
         codes = content.get("codes")
         if codes is not None and codes not in CODES:
             raise DataError(f"its merges are of codes = {codes!r}: update the program")
