@@ -1,10 +1,12 @@
-"""The lines of a file, plain, gzip or zstd, decompressed as they are read."""
+"""A file, plain, gzip or zstd, decompressed as it is read: its lines, or all of it up to what memory holds."""
 
 import codecs
 import gzip
 import io
+import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
@@ -16,21 +18,36 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
 _LONGEST_WINDOW = 1 << 31
-_BLOCK_BYTES = 1 << 17
+_LONGEST_LINE = 256 << 20
+_BLOCK_BYTES = 1 << 20
+# Packed bytes taken at once, which may become thirty thousand times as many.
+_PACKED_BYTES = 1 << 13
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Give each line with its number, from 1, its end included.
 
-    Raises DataError where the file cannot be read, or is damaged or truncated.
+    Raises DataError where the file cannot be read, is damaged or truncated, or has a line that is far too long for one.
     """
-    try:
-        with _opened(path) as file:
-            yield from enumerate(file, 1)
-    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
-        raise DataError(f"{path} is damaged ({error}): fetch or compress it again") from error
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    with _opened(path) as file:
+        for line, data in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), 1):
+            if len(data) == _LONGEST_LINE:
+                raise DataError(f"{path}, line {line}: longer than {_LONGEST_LINE >> 20} MiB, which no line is")
+            yield line, data
+
+
+def unpacked(path: Path) -> bytes:
+    """Decompress a file. Raises DataError as ``read_lines`` does, and where it becomes more than memory should hold."""
+    most, whole = _most_bytes(), io.BytesIO()
+    with _opened(path) as file:
+        while block := file.read(_BLOCK_BYTES):
+            whole.write(block)
+            if whole.tell() > most:
+                raise DataError(
+                    f"{path} becomes more than {most / (1 << 30):.1f} GiB, half of the memory here: decompress it into "
+                    "a file, which is read without a copy in memory"
+                )
+    return whole.getvalue()
 
 
 def decoded(path: Path | str, line: int, text: bytes) -> str:
@@ -48,13 +65,31 @@ def decoded(path: Path | str, line: int, text: bytes) -> str:
         ) from error
 
 
-def _opened(path: Path) -> IO[bytes]:
-    suffix = path.suffix.lower()
-    if suffix == ".gz":
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    kind = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix.lower(), "plain")
+    try:
+        with _reader(path, kind) as file:
+            yield file
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+        raise DataError(f"{path} is damaged {kind} ({error}): fetch or compress it again") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _reader(path: Path, kind: str) -> IO[bytes]:
+    if kind == "gzip":
         return cast(IO[bytes], gzip.open(path))
-    if suffix == ".zst":
+    if kind == "zstd":
         return cast(IO[bytes], io.BufferedReader(_Zstd(path)))
     return path.open("rb")
+
+
+def _most_bytes() -> int:
+    # Half of the memory; where the system does not say how much there is, half of 8 GiB.
+    names = getattr(os, "sysconf_names", {})
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if "SC_PHYS_PAGES" in names else 8 << 30
+    return memory // 2
 
 
 class _Zstd(io.RawIOBase):
@@ -80,7 +115,7 @@ class _Zstd(io.RawIOBase):
 
     def _decompress(self) -> bool:
         """Make more bytes ready; False at the end of the file."""
-        packed = self._packed or self._file.read(_BLOCK_BYTES)
+        packed = self._packed or self._file.read(_PACKED_BYTES)
         if not packed:
             if self._frame is not None:
                 raise EOFError("truncated zstd")

@@ -64,7 +64,7 @@ def parquet_file(path: Path) -> Iterator[Any]:
     try:
         with parquet.ParquetFile(path) as file:
             yield file
-    except (arrow.ArrowException, OSError, MemoryError) as error:
+    except (arrow.ArrowException, OSError, MemoryError, ValueError) as error:
         # One of its own for each kind of damage; sizes that are damaged ask for more memory than there is.
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DataError(f"{path} is not a whole Parquet file ({reason[:_SHOWN_REASON]}): fetch it again") from error

@@ -1,20 +1,16 @@
 """Local text: files (plain, gzip, zstd), folders and globs, as documents of raw bytes."""
 
 import glob
-import gzip
 import hashlib
 import mmap
-import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-import zstandard
-
 from sublayer.config.texts import expanded
 from sublayer.data.cache import file_digest
+from sublayer.data.lines import unpacked
 from sublayer.errors import DataError
 
 Text = bytes | mmap.mmap
@@ -23,7 +19,7 @@ Text = bytes | mmap.mmap
 PARQUET = ".parquet"
 
 _SNIFFED_BYTES = 8000
-_LONGEST_WINDOW = 1 << 31
+_PACKED = (".gz", ".zst")
 _ARCHIVES = (".7z", ".bz2", PARQUET, ".pdf", ".rar", ".xz", ".zip")
 _TARS = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
@@ -76,9 +72,8 @@ class FileDocument:
             raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
 
     def _read(self) -> Text:
-        decompress = _DECOMPRESSORS.get(self.path.suffix.lower())
-        if decompress is not None:
-            return decompress(self.path)
+        if self.path.suffix.lower() in _PACKED:
+            return unpacked(self.path)
         with self.path.open("rb") as file:
             is_empty = self.path.stat().st_size == 0
             return b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -110,16 +105,21 @@ def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[Fi
     Raises DataError where there is no such file, or no text in it.
     """
     path = expanded(entry)
-    if path.is_dir():
-        found = _text_files(path, cache, has_parquet=has_parquet)
-    elif path.exists():
-        _refuse_archive(path, has_parquet=has_parquet)
-        return (FileDocument(path, cache),)
-    elif glob.has_magic(entry):
-        found = _matches(str(path), cache, has_parquet=has_parquet)
-    else:
-        where = "" if path.is_absolute() else f" in {Path.cwd()}"
-        raise DataError(f"no such file or folder: {entry}{where}")
+    try:
+        if path.is_dir():
+            found = _text_files(path, cache, has_parquet=has_parquet)
+        elif path.is_file():
+            _refuse_archive(path, has_parquet=has_parquet)
+            return (FileDocument(path, cache),)
+        elif path.exists():
+            raise DataError(f"{entry} is no file and no folder: write what it gives into a file")
+        elif glob.has_magic(entry):
+            found = _matches(str(path), cache, has_parquet=has_parquet)
+        else:
+            where = "" if path.is_absolute() else f" in {Path.cwd()}"
+            raise DataError(f"no such file or folder: {entry}{where}")
+    except OSError as error:  # one that goes away meanwhile, or a name that no system takes
+        raise DataError(f"cannot read {error.filename or entry}: {error.strerror or error}") from error
     if not found:
         raise DataError(f"{entry} has no text: name a folder or a glob with text files, plain, .gz or .zst")
     return tuple(found)
@@ -160,7 +160,7 @@ def _is_text(path: Path, has_parquet: bool) -> bool:
         return has_parquet
     if suffix in _ARCHIVES or is_tar(path):
         return False
-    if suffix in _DECOMPRESSORS:
+    if suffix in _PACKED:
         return True
     try:
         with path.open("rb") as file:
@@ -174,29 +174,3 @@ def _refuse_archive(path: Path, *, has_parquet: bool) -> None:
         return
     if path.suffix.lower() in _ARCHIVES or is_tar(path):
         raise DataError(f"{path} is packed, not text: unpack it first (.gz and .zst are read as they are)")
-
-
-def _gunzip(path: Path) -> bytes:
-    try:
-        with gzip.open(path) as file:
-            return file.read()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path} is damaged gzip ({error}): fetch or compress it again") from error
-
-
-def _unzstd(path: Path) -> bytes:
-    data = path.read_bytes()
-    parts: list[bytes] = []
-    try:
-        while data:
-            frame = zstandard.ZstdDecompressor(max_window_size=_LONGEST_WINDOW).decompressobj()
-            parts.append(frame.decompress(data))
-            if not frame.eof:
-                raise DataError(f"{path} is truncated zstd: fetch or compress it again")
-            data = frame.unused_data
-    except zstandard.ZstdError as error:
-        raise DataError(f"{path} is damaged zstd ({error}): fetch or compress it again") from error
-    return b"".join(parts)
-
-
-_DECOMPRESSORS: dict[str, Callable[[Path], bytes]] = {".gz": _gunzip, ".zst": _unzstd}
