@@ -25,8 +25,8 @@ VERSION = 1
 _SCRIPT = Path(__file__).with_name("probe_process.py")
 _SHOWN = 200
 # Processor time, which other work on the machine does not use up; and, far off, time on the clock.
-_SECONDS, _SECONDS_PER_MB, _PATIENCE = 6, 1, 6
-_BYTES, _BYTES_PER_BYTE = 2 << 30, 64
+_SECONDS, _SECONDS_PER_MB, _PATIENCE = 4, 1, 8
+_BYTES, _BYTES_PER_BYTE = 512 << 20, 64
 
 _tried: set[str] = set()
 

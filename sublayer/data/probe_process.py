@@ -58,6 +58,9 @@ def try_library(data: bytes) -> None:
     tried = [*texts(), " ".join(token.content for token in library.get_added_tokens_decoder().values())]
     found = [encoding.ids for encoding in library.encode_batch_fast(tried, add_special_tokens=False)]
     _check(tried, found, max(ids) + 1, library.decode)
+    library.post_processor = None  # which puts ids around those of a text
+    if [library.encode(text, add_special_tokens=False).ids for text in _SENTENCES] != found[: len(_SENTENCES)]:
+        raise ValueError("what it puts around a text changes the ids of the text itself")
     library.decode_batch([[id_] for id_ in range(max(ids) + 1)])
     library.to_str()
 

@@ -8,6 +8,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from sublayer.data.bilingual import BilingualTokenizer
+from sublayer.data.library_files import call_library
 from sublayer.data.merging import END
 from sublayer.data.normalize import CONFIG_NAME, read_settings
 from sublayer.data.paired_models import NAMES, SOURCE, TARGET, PairedModels, has_paired_models
@@ -105,7 +106,8 @@ def describe_unread(folder: Path) -> str | None:
         return f"its {_FILE} has no </s>"
     if vocabulary.pad_id is None and vocabulary.cls_id is None:
         return f"its {_FILE} has no <pad> and no <s>"
-    around = Library.from_str(vocabulary.serialize().decode()).encode("").ids
+    library = Library.from_str(vocabulary.serialize().decode())
+    around = call_library(lambda: library.encode(""), f"{folder / _FILE} cannot encode a text").ids
     if around != [vocabulary.sep_id]:
         return f"its {_FILE} puts more around a text than an end behind it, as where one model knows many languages"
     return None

@@ -16,6 +16,14 @@ from sublayer.data.store import TokenStore
 MakeSplit = Callable[..., Split]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of the tests' own, where none is given."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBLAYER_CACHE", str(tmp_path_factory.mktemp("kept")))
+        yield
+
+
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
