@@ -65,6 +65,9 @@ def _render(result: Mapping[str, Any]) -> str:
     if not result["has_tokenizer"]:
         tokenizer = f"without a tokenizer: {result['certificate'].get('tokenizer', 'the folder has none')}"
     lines = [f"model: {result['model']}, {tokenizer}", describe(result["certificate"])]
+    for name, what in (("weights", "weights"), ("ignored", "ignored")):
+        if name in result["certificate"]:
+            lines.append(f"{what}: {result['certificate'][name]}")
     if "left_out" in result["certificate"]:
         lines.append(f"left out: {_left_out(result['certificate']['left_out'])}")
     if result["has_tokenizer"] and result["kind"] == "decoder":

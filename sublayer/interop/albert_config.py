@@ -7,18 +7,9 @@ from sublayer.config.model import ModelConfig
 from sublayer.data.vocabulary import Tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.interop import encoder_config
-from sublayer.interop.content import Content
-from sublayer.interop.encoder_config import Fields, resolved, shared_fields, write_bert
-
-# What transformers takes for a field that a config.json leaves out.
-_DEFAULTS: Fields = {
-    "hidden_size": 4096,
-    "num_attention_heads": 64,
-    "intermediate_size": 16384,
-    "hidden_act": "gelu_new",
-    "vocab_size": 30000,
-    "dropout": 0.0,
-}
+from sublayer.interop.class_fields import ClassConfig
+from sublayer.interop.encoder_config import Fields, shared_fields, write_bert
+from sublayer.interop.values import MOST_LAYERS
 
 # (unit of blocks, number of units, number of groups) -> the unit's group. Rounding in floating point moves borders.
 Grouping = Callable[[int, int, int], int]
@@ -34,16 +25,14 @@ def group_as_released(unit: int, n_units: int, n_groups: int) -> int:
     return int(unit / n_units * n_groups)
 
 
-def read_albert(albert: Content, heads_found: Fields, *, has_projection: bool, group: Grouping) -> ModelConfig:
+def read_albert(albert: ClassConfig, heads_found: Fields, *, has_projection: bool, group: Grouping) -> ModelConfig:
     """Turn ALBERT's config.json into a resolved model config, with the fields of the heads that were found.
 
     A group for each layer is no sharing. ``has_projection`` says that embeddings are projected also where they are as
-    wide as the model. Raises CheckpointError, naming the field, where it is malformed, or asks for what a recipe
-    cannot say.
+    wide as the model. Raises CheckpointError, naming the field, where it asks for what a recipe cannot say.
     """
-    fields = shared_fields(albert, _DEFAULTS)
-    n_units, n_groups = albert.whole("num_hidden_layers", 12), albert.whole("num_hidden_groups", 1)
-    n_inner = albert.whole("inner_group_num", 1)
+    given = albert.fields
+    n_units, n_groups, n_inner = (given[name] for name in ("num_hidden_layers", "num_hidden_groups", "inner_group_num"))
     named = f"num_hidden_groups = {n_groups}", f"num_hidden_layers = {n_units}"
     if n_groups > n_units:
         raise CheckpointError(f"{albert.file}: {named[0]} is more than {named[1]}")
@@ -52,17 +41,21 @@ def read_albert(albert: Content, heads_found: Fields, *, has_projection: bool, g
             f"{albert.file}: {named[0]} does not part {named[1]} as a recipe does: the system it comes from rounds the "
             "groups' borders in floating point"
         )
+    if n_units * n_inner > MOST_LAYERS:
+        raise CheckpointError(
+            f"{albert.file}: {named[1]} times inner_group_num = {n_inner} is more than {MOST_LAYERS:,}"
+        )
     sharing: Fields = {"share": "all", "share_groups": n_groups, "share_inner": n_inner}
     if n_groups == n_units > 1 and n_inner == 1:
         sharing = {"share": "none"}
-    d_embed = albert.whole("embedding_size", 128)
-    is_forced = has_projection and d_embed == fields["d_model"]
+    d_embed = given["embedding_size"]
     width: Fields = {
         "d_embed": d_embed,
         "embedding_projection": "sum",
-        "project_embeddings": "always" if is_forced else "as-needed",
+        "project_embeddings": "always" if has_projection and d_embed == given["hidden_size"] else "as-needed",
     }
-    return resolved({**fields, **sharing, **width, **heads_found, "n_layers": n_units * n_inner})
+    fields = {**shared_fields(albert), **sharing, **width, **heads_found, "n_layers": n_units * n_inner}
+    return albert.resolve(fields, context=given["max_position_embeddings"])
 
 
 def written_out(config: ModelConfig) -> Fields:

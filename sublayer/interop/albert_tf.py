@@ -3,22 +3,20 @@
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from sublayer.config.texts import resolved
 from sublayer.data.tokenizer import load_tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.interop.albert_config import group_as_released, read_albert
 from sublayer.interop.bundle_index import find_index
+from sublayer.interop.class_fields import ALBERT_FIELDS, ClassConfig
 from sublayer.interop.content import Content
 from sublayer.interop.encoder_names import ALBERT_TF
 from sublayer.interop.encoder_weights import find_heads, pairs
-from sublayer.interop.folder import check_new, read_content
+from sublayer.interop.folder import check_new, check_path, read_content
 from sublayer.interop.folder_tokenizer import check_tokenizer
 from sublayer.interop.huggingface import save_imported
-from sublayer.interop.pairs import check_finite, read_pairs, strip_prefix
+from sublayer.interop.pairs import assemble, strip_prefix
 from sublayer.interop.tensor_bundle import read_bundle
-from sublayer.model.build import compose
 from sublayer.model.cost import need
 from sublayer.model.transformer import Transformer
 
@@ -47,6 +45,7 @@ def import_albert_tf(path: Path, out: Path) -> dict[str, Any]:
     an optimizer were left out, and that nothing was compared. Raises CheckpointError where the checkpoint is damaged or
     cannot be represented, ConfigError where ``out`` exists.
     """
+    check_path(path)
     check_new(out)
     model, n_left_out = read_albert_tf(path)
     certificate = {
@@ -68,27 +67,23 @@ def read_albert_tf(path: Path) -> tuple[Transformer, int]:
     tensors = read_bundle(path)
     weights = {name: tensor for name, tensor in tensors.items() if name.rpartition("/")[2] not in _OPTIMIZER}
     found = strip_prefix(strip_prefix(weights, "module/"), "bert/")
-    check_finite(found)
     has_projection = ALBERT_TF.projection + ALBERT_TF.linear[0] in found
     heads = find_heads(found, ALBERT_TF)
     config = read_albert(content, heads, has_projection=has_projection, group=group_as_released)
-    with torch.device("meta"):
-        model = compose(config)
-    names = pairs(config, ALBERT_TF)
-    model.load_state_dict(read_pairs(found, names, config, title=_TITLE, file=CONFIG), assign=True)
+    model = assemble(found, pairs(config, ALBERT_TF), config, title=_TITLE, file=CONFIG)
     if (sentence_piece := _find_tokenizer(folder)) is not None:
         model.tokenizer = check_tokenizer(load_tokenizer(sentence_piece), sentence_piece, need(config.vocab_size))
-    return model.eval(), len(tensors) - len(weights)
+    return model, len(tensors) - len(weights)
 
 
-def _read_config(path: Path) -> Content:
+def _read_config(path: Path) -> ClassConfig:
     """Read the release's config as the one that transformers would have."""
     released = read_content(path)
     for name in _REQUIRED:
         released.whole(name)
     named = {("gelu", "tanh"): "gelu_new", ("relu", "tanh"): "relu"}
     activation = released.activation("hidden_act", "gelu", _ACTIVATIONS)
-    return Content(
+    as_today = Content(
         path.name,
         {
             **released.fields,
@@ -97,6 +92,7 @@ def _read_config(path: Path) -> Content:
             "tie_word_embeddings": True,
         },
     )
+    return ALBERT_FIELDS.read(as_today)
 
 
 def _find(folder: Path, name: str) -> Path:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -78,8 +77,12 @@ class Batch:
 
 
 @torch.inference_mode()
-def certify(model: Transformer, folder: Path, oracle: Oracle) -> dict[str, Any]:
-    """Compare a model's logits with those of a class of transformers on the HuggingFace folder, for random tokens.
+def certify(
+    model: Transformer, fields: Mapping[str, Any], tensors: Mapping[str, Tensor], oracle: Oracle
+) -> dict[str, Any]:
+    """Compare a model's logits with those of a class of transformers that has these fields and tensors.
+
+    The tokens are random. transformers sees no file: what else a folder says cannot change what it does.
 
     An encoder's tokens are of both segments, one row of them padded, and all of its heads are compared. The certificate
     holds the largest absolute difference in float64 and float32 beside the largest logit; where transformers is not
@@ -90,9 +93,7 @@ def certify(model: Transformer, folder: Path, oracle: Oracle) -> dict[str, Any]:
     if find_spec("transformers") is None:
         return {"checked": False, "reason": "transformers is not installed"}
     transformers: Any = import_module("transformers")
-    with _quiet():
-        reader = getattr(transformers, oracle.name)
-        theirs = reader.from_pretrained(folder, local_files_only=True, use_safetensors=True).eval()
+    theirs = _build(getattr(transformers, oracle.name), fields, tensors)
     batch = Batch.draw(model.config)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     dtypes = [torch.float64, torch.float32] if n_parameters <= _FLOAT64_PARAMETERS else [torch.float32]
@@ -123,6 +124,18 @@ def describe(certificate: Mapping[str, Any]) -> str:
         f"largest difference of logits from {certificate['against']}: {differences} "
         f"(largest logit {certificate['largest_logit']:.3g})"
     )
+
+
+def _build(kind: Any, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
+    settings = dict(fields)
+    if kind.config_class.is_encoder_decoder:
+        # A table of sinusoids, of which no more is needed than is read.
+        settings["max_position_embeddings"] = min(_MAX_TOKENS, settings.get("max_position_embeddings", _MAX_TOKENS))
+    dtype = torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors.values()) else torch.float32
+    with _quiet():
+        config = kind.config_class(**settings)
+        reading = {"state_dict": dict(tensors), "dtype": dtype, "local_files_only": True}
+        return kind.from_pretrained(None, config=config, **reading).eval()
 
 
 def _compare(found: Tensor, expected: Tensor) -> float:

@@ -3,38 +3,25 @@
 from typing import Any
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import entries, head_activation, is_factorised, resolve_model
+from sublayer.config.resolve import entries, head_activation, is_factorised
 from sublayer.data.vocabulary import Tokenizer
-from sublayer.errors import CheckpointError
-from sublayer.interop.content import Content, activation_name
+from sublayer.interop.class_fields import ClassConfig
+from sublayer.interop.content import ACTIVATIONS, activation_name
 from sublayer.interop.gpt2_config import unusual_blocks
-
-# Fields that change what BERT and ALBERT compute in a way that a recipe cannot say.
-_REFUSED = ("is_decoder", "add_cross_attention", "is_encoder_decoder", "pruned_heads", "quantization_config")
 
 Fields = dict[str, Any]
 
-# What transformers takes for a field that a config.json leaves out.
-_BERT_DEFAULTS: Fields = {
-    "hidden_size": 768,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "hidden_act": "gelu",
-    "vocab_size": 30522,
-    "dropout": 0.1,
-}
 
-
-def read_bert(bert: Content, heads_found: Fields) -> ModelConfig:
+def read_bert(bert: ClassConfig, heads_found: Fields) -> ModelConfig:
     """Turn BERT's config.json into a resolved model config, with the fields of the heads that were found.
 
     Departure: what would be initialised anew is cut at two standard deviations, as BERT was released; transformers
     does not cut.
 
-    Raises CheckpointError, naming the field, where it is malformed, or asks for what a recipe cannot say.
+    Raises CheckpointError, naming the field, where it asks for what a recipe cannot say.
     """
-    fields = shared_fields(bert, _BERT_DEFAULTS)
-    return resolved({**fields, **heads_found, "n_layers": bert.whole("num_hidden_layers", 12)})
+    fields = {**shared_fields(bert), **heads_found, "n_layers": bert.fields["num_hidden_layers"]}
+    return bert.resolve(fields, context=bert.fields["max_position_embeddings"])
 
 
 def written_out(config: ModelConfig) -> Fields:
@@ -109,38 +96,28 @@ def _ffns(config: ModelConfig) -> set[str]:
     return {str(entry.variant) for entry in entries(config) if entry.name == "ffn"}
 
 
-def shared_fields(content: Content, defaults: Fields) -> Fields:
-    """Read the fields that BERT and ALBERT both have; ``defaults`` are taken for those that a file leaves out."""
-    content.refuse(_REFUSED)
-    if (kind := content.fields.get("position_embedding_type") or "absolute") != "absolute":
-        raise CheckpointError(f"{content.file} asks for what a recipe cannot say: position_embedding_type = {kind!r}")
-    if (n_types := content.whole("type_vocab_size", 2)) != 2:
-        raise CheckpointError(f"{content.file} asks for what a recipe cannot say: type_vocab_size = {n_types}, not 2")
-    d_model = content.whole("hidden_size", defaults["hidden_size"])
-    dropout = content.share("hidden_dropout_prob", defaults["dropout"])
+def shared_fields(content: ClassConfig) -> Fields:
+    """Read the fields that BERT and ALBERT both have."""
+    given = content.fields
+    ffn, gelu = ACTIVATIONS[given["hidden_act"]]
     return {
         "kind": "encoder",
-        "d_model": d_model,
-        "n_heads": content.heads("num_attention_heads", defaults["num_attention_heads"], "hidden_size", d_model),
-        "d_ff": content.whole("intermediate_size", defaults["intermediate_size"]),
-        **content.activation("hidden_act", defaults["hidden_act"]),
+        "d_model": given["hidden_size"],
+        "n_heads": content.heads("num_attention_heads", "hidden_size", given["hidden_size"]),
+        "d_ff": given["intermediate_size"],
+        "ffn": ffn,
+        "gelu": gelu,
         "norm_order": "post",
-        "norm_eps": content.positive("layer_norm_eps", 1e-12),
+        "norm_eps": given["layer_norm_eps"],
         "embedding_norm": True,
         "segments": "both",
         "head": "transform",
         "head_bias": True,
-        "tie_embeddings": content.flag("tie_word_embeddings"),
-        "dropout": dropout,
-        "dropout_attention": content.share("attention_probs_dropout_prob", defaults["dropout"]),
+        "tie_embeddings": given["tie_word_embeddings"],
+        "dropout": given["hidden_dropout_prob"],
+        "dropout_attention": given["attention_probs_dropout_prob"],
         "init": "truncated",
-        "init_std": content.positive("initializer_range", 0.02),
-        "vocab_size": content.whole("vocab_size", defaults["vocab_size"]),
-        "max_len": content.whole("max_position_embeddings", 512),
+        "init_std": given["initializer_range"],
+        "vocab_size": given["vocab_size"],
+        "max_len": given["max_position_embeddings"],
     }
-
-
-def resolved(fields: Fields) -> ModelConfig:
-    """Make a resolved config of all its fields."""
-    config = ModelConfig.model_validate(fields)
-    return resolve_model(config, vocab_size=fields["vocab_size"], context=fields["max_len"])

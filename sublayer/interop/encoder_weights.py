@@ -18,14 +18,19 @@ _IGNORED = ("embeddings.position_ids", "embeddings.token_type_ids")
 _OLD_ENDINGS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
+def is_constant(name: str) -> bool:
+    """Tell the tensors that hold no weights."""
+    return name in _IGNORED
+
+
 def prepare(content: Content, tensors: Mapping[str, Tensor], names: Names) -> dict[str, Tensor]:
-    """Leave out constants and tied copies, and give norms the names that transformers has today.
+    """Leave out tied copies, and give norms the names that transformers has today.
 
     Raises CheckpointError where config.json ties tensors that differ, and where a norm has both names.
     """
     if twice := sorted(name for name in tensors if name != _modern(name) and _modern(name) in tensors):
         raise CheckpointError(f"the weights hold {twice[0]} and {_modern(twice[0])}: leave one of them out")
-    found = {_modern(name): tensor for name, tensor in tensors.items() if name not in _IGNORED}
+    found = {_modern(name): tensor for name, tensor in tensors.items()}
     matrix, bias = f"{names.decoder}.weight", f"{names.decoder}.bias"
     if content.flag("tie_word_embeddings"):
         check_tied(found, matrix, names.words)

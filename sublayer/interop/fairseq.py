@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from sublayer.config.data import is_codes_file
@@ -19,13 +17,12 @@ from sublayer.interop.fairseq_config import read_fairseq_config
 from sublayer.interop.fairseq_file import find_checkpoint, read_checkpoint
 from sublayer.interop.fairseq_weights import OUTPUT, TABLE, FairseqWeights, has_final_norm, prepare
 from sublayer.interop.families import FAMILIES
-from sublayer.interop.folder import check_new, write_folder
+from sublayer.interop.folder import CONFIG, check_new, check_path
 from sublayer.interop.folder_tokenizer import check_tokenizer
 from sublayer.interop.huggingface import save_imported
-from sublayer.interop.pairs import read_pairs
+from sublayer.interop.pairs import assemble
 from sublayer.interop.translator_config import unrepresentable
 from sublayer.interop.translator_weights import pairs
-from sublayer.model.build import compose
 from sublayer.model.transformer import Transformer
 
 _TITLE = "fairseq's Transformer"
@@ -49,6 +46,7 @@ def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
     tensors too, and the logits are compared. Raises CheckpointError where the checkpoint is damaged or cannot be
     represented, ConfigError where ``out`` exists.
     """
+    check_path(path)
     check_new(out)
     model, weights, n_optimizer = read_fairseq(path)
     left_out = {"optimizer_tensors": n_optimizer, "no_weights": weights.no_weights, "copies": weights.copies}
@@ -68,13 +66,10 @@ def read_fairseq(path: Path) -> tuple[Transformer, FairseqWeights, int]:
     _check_dictionaries(file.parent, vocab_size)
     final = has_final_norm(weights, checkpoint.tensors)
     config = read_fairseq_config(settings, vocab_size=vocab_size, has_final_norm=final)
-    with torch.device("meta"):
-        model = compose(config)
     names = pairs(config, table=TABLE, output=OUTPUT)
-    state = read_pairs(weights.found, names, config, title=_TITLE, file=settings.file)
-    model.load_state_dict(state, assign=True)
+    model = assemble(weights.found, names, config, title=_TITLE, file=settings.file)
     model.tokenizer = _read_tokenizer(file.parent, settings, vocab_size)
-    return model.eval(), weights, checkpoint.n_optimizer
+    return model, weights, checkpoint.n_optimizer
 
 
 def _rows(table: Tensor) -> int:
@@ -114,10 +109,5 @@ def _certify(model: Transformer, found: Mapping[str, Tensor]) -> dict[str, Any]:
         lacking = "post-norm with fairseq's sinusoids" if config.norm_order == "post" else ", ".join(refused)
         return {"checked": False, "reason": f"no class of it has {lacking}"}
     tensors = {new: found[name].clone() for name in found for new in _RENAMED.get(name, (_ORACLE.prefix + name,))}
-    described = {
-        **_ORACLE.write_config(config, None),
-        "dtype": "float64" if found[TABLE].dtype == torch.float64 else "float32",
-    }
-    with TemporaryDirectory() as folder:
-        write_folder(Path(folder), described, tensors)
-        return certify(model, Path(folder), _ORACLE.oracle(config))
+    described = _ORACLE.fields.read(Content(CONFIG, _ORACLE.write_config(config, None)))
+    return certify(model, described.given, tensors, _ORACLE.oracle(config))

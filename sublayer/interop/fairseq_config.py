@@ -1,7 +1,6 @@
 """The settings of fairseq's translation models, as its checkpoints hold them, to a model's config."""
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model
 from sublayer.errors import CheckpointError
 from sublayer.interop.content import Content
 from sublayer.interop.translator_config import read_widths
@@ -59,14 +58,14 @@ def read_fairseq_config(content: Content, *, vocab_size: int, has_final_norm: bo
     is_tied = content.flag("share_all_embeddings", False) or content.flag("share_decoder_input_output_embed", False)
     hidden_dropout = "activation_dropout" if content.fields.get("activation_dropout") else "relu_dropout"
     longest = [content.whole(f"max_{side}_positions", 1024) for side in ("source", "target")]
-    config = ModelConfig.model_validate(
+    return content.resolve(
         {
             "kind": "encoder-decoder",
             "block": "macaron" if _is_macaron(content) else "transformer",
             "n_layers": content.whole("encoder_layers"),
             "n_decoder_layers": content.whole("decoder_layers"),
             "d_model": d_model,
-            "n_heads": content.heads("encoder_attention_heads", None, "encoder_embed_dim", d_model),
+            "n_heads": content.heads("encoder_attention_heads", "encoder_embed_dim", d_model),
             "d_ff": widths["ffn_embed_dim"],
             **content.activation("activation_fn", "relu", _ACTIVATIONS),
             "norm_order": (norm_order := _norm_order(content)),
@@ -86,7 +85,6 @@ def read_fairseq_config(content: Content, *, vocab_size: int, has_final_norm: bo
             "max_len": min(longest),
         }
     )
-    return resolve_model(config, vocab_size=vocab_size, context=1)
 
 
 def _check_widths(content: Content, d_model: int) -> None:

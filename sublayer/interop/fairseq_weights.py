@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sublayer.errors import CheckpointError
 from sublayer.interop.content import Content
-from sublayer.interop.pairs import check_finite
+from sublayer.model.weights import check_finite, check_float
 
 SIDES = ("encoder", "decoder")
 TABLE, OUTPUT = "encoder.embed_tokens.weight", "decoder.output_projection.weight"
@@ -49,7 +49,9 @@ def prepare(content: Content, tensors: Mapping[str, Tensor]) -> FairseqWeights:
             if new in found or (new != name and new in tensors):
                 raise CheckpointError(f"the weights hold {new} twice, once as {name}: leave one of them out")
             found[new] = part
-    check_finite(found)
+    for name, tensor in found.items():
+        check_float(name, tensor)
+        check_finite(name, tensor)
     return FairseqWeights(found, no_weights, _take_copies(content, found))
 
 

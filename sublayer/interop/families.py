@@ -1,7 +1,7 @@
 """The families of models that a HuggingFace folder can hold: how each is read, written and checked."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,11 +20,21 @@ from sublayer.interop import (
     translator_config,
     translator_weights,
 )
+from sublayer.interop.class_fields import (
+    ALBERT_FIELDS,
+    BERT_FIELDS,
+    GPT2_FIELDS,
+    M2M100_FIELDS,
+    MARIAN_FIELDS,
+    ClassConfig,
+    ClassFields,
+)
 from sublayer.interop.content import Content
 from sublayer.interop.encoder_names import ALBERT, BERT
 from sublayer.interop.folder_tokenizer import decoder_files, encoder_files
 from sublayer.interop.pairs import Pair
 from sublayer.interop.translator_tokenizer import translator_files
+from sublayer.interop.values import shown
 
 Tensors = Mapping[str, Tensor]
 
@@ -41,16 +51,19 @@ class Oracle:
 class Family:
     """One family: names of its tensors stand with ``prefix`` except those that begin as ``heads`` do.
 
+    ``fields`` is what its config.json may say, ``is_ignored`` tells the names of tensors that hold no weights.
     ``prepare`` settles what a file may say in several ways, ``read_config`` sees what it left. ``pairs`` and
     ``write_config`` take a config with all of ``written_out``. ``tokenizer_files`` takes a tokenizer and ``max_len``.
     ``copies`` are tensors that a file holds beside those of ``pairs``, and what each is a copy of.
     """
 
     title: str
+    fields: ClassFields
     prefix: str
     heads: tuple[str, ...]
+    is_ignored: Callable[[str], bool]
     prepare: Callable[[Content, Tensors], dict[str, Tensor]]
-    read_config: Callable[[Content, Tensors], ModelConfig]
+    read_config: Callable[[ClassConfig, Tensors], ModelConfig]
     written_out: Callable[[ModelConfig], dict[str, Any]]
     write_config: Callable[[ModelConfig, Tokenizer | None], dict[str, Any]]
     tokenizer_files: Callable[..., dict[str, bytes]]
@@ -64,7 +77,7 @@ def family_of(content: Content) -> Family:
     name = content.fields.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
         raise CheckpointError(
-            f"{content.file} has model_type = {name!r}; only {', '.join(map(repr, FAMILIES))} can be imported"
+            f"{content.file} has model_type = {shown(name)}; only {', '.join(map(repr, FAMILIES))} can be imported"
         )
     return FAMILIES[name]
 
@@ -100,7 +113,7 @@ def _prepare_albert(content: Content, tensors: Tensors) -> dict[str, Tensor]:
     return found
 
 
-def _read_albert(content: Content, found: Tensors) -> ModelConfig:
+def _read_albert(content: ClassConfig, found: Tensors) -> ModelConfig:
     heads = encoder_weights.find_heads(found, ALBERT)
     has_projection = ALBERT.projection + ALBERT.linear[0] in found
     group = albert_config.group_in_transformers
@@ -117,11 +130,13 @@ _bert_oracle = partial(_encoder_oracle, prefix="Bert", sentence="seq_relationshi
 _albert_oracle = partial(_encoder_oracle, prefix="Albert", sentence="sop_logits")
 
 
-def _translator(title: str, oracle: str, read: Callable[[Content], ModelConfig]) -> Family:
+def _translator(title: str, oracle: str, fields: ClassFields, read: Callable[[ClassConfig], ModelConfig]) -> Family:
     return Family(
         title=title,
+        fields=fields,
         prefix="model.",
         heads=translator_weights.HEADS,
+        is_ignored=translator_weights.is_sinusoids,
         prepare=translator_weights.prepare,
         read_config=lambda content, found: read(content),
         written_out=translator_config.written_out,
@@ -136,8 +151,10 @@ def _translator(title: str, oracle: str, read: Callable[[Content], ModelConfig])
 FAMILIES: dict[str, Family] = {
     "gpt2": Family(
         title="GPT-2's language model",
+        fields=GPT2_FIELDS,
         prefix="transformer.",
         heads=(gpt2_weights.HEAD,),
+        is_ignored=gpt2_weights.is_mask,
         prepare=gpt2_weights.prepare,
         read_config=lambda content, found: gpt2_config.read_config(content),
         written_out=gpt2_config.written_out,
@@ -148,8 +165,10 @@ FAMILIES: dict[str, Family] = {
     ),
     "bert": Family(
         title="BERT for pre-training",
+        fields=BERT_FIELDS,
         prefix="bert.",
         heads=("cls.",),
+        is_ignored=encoder_weights.is_constant,
         prepare=partial(encoder_weights.prepare, names=BERT),
         read_config=lambda content, found: encoder_config.read_bert(content, encoder_weights.find_heads(found, BERT)),
         written_out=encoder_config.written_out,
@@ -162,8 +181,10 @@ FAMILIES: dict[str, Family] = {
     ),
     "albert": Family(
         title="ALBERT for pre-training",
+        fields=ALBERT_FIELDS,
         prefix="albert.",
         heads=("predictions.", "sop_classifier."),
+        is_ignored=encoder_weights.is_constant,
         prepare=_prepare_albert,
         read_config=_read_albert,
         written_out=albert_config.written_out,
@@ -174,6 +195,10 @@ FAMILIES: dict[str, Family] = {
         pairs=partial(encoder_weights.pairs, names=ALBERT),
         oracle=_albert_oracle,
     ),
-    "m2m_100": _translator("M2M100", "M2M100ForConditionalGeneration", translator_config.read_m2m100),
-    "marian": _translator("Marian", "MarianMTModel", translator_config.read_marian),
+    "m2m_100": _translator("M2M100", "M2M100ForConditionalGeneration", M2M100_FIELDS, translator_config.read_m2m100),
+    "marian": replace(
+        _translator("Marian", "MarianMTModel", MARIAN_FIELDS, translator_config.read_marian),
+        is_ignored=lambda name: False,
+        prepare=translator_weights.prepare_marian,
+    ),
 }

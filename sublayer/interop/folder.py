@@ -1,35 +1,33 @@
-"""The files of a HuggingFace folder: read with safetensors and JSON alone, written whole or not at all."""
+"""The files of a HuggingFace folder: read with safetensors and JSON alone."""
 
 import json
-import os
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.content import Content
+from sublayer.interop.values import shown
+from sublayer.parsing import read_json_object
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_SHARD = re.compile(r"[^/\\\0]+\.safetensors")
+# What a checkpoint may hold: weights, and masks and numbers of positions that older versions saved with them.
+_FORMATS = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object. Raises CheckpointError where the file is missing or is something else."""
     try:
-        content = json.loads(path.read_bytes())
+        return read_json_object(path, CheckpointError)
     except FileNotFoundError:
         raise CheckpointError(f"{path.parent} is not a HuggingFace folder: it has no {path.name}") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read as JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path} holds no JSON object")
-    return content
 
 
 def read_content(path: Path) -> Content:
@@ -55,22 +53,18 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def check_new(folder: Path) -> None:
-    """Raise ConfigError if there is anything at ``folder``: nothing is overwritten."""
-    if folder.exists():
+    """Raise ConfigError if there is anything at ``folder``, a link included: nothing is overwritten."""
+    check_path(folder)
+    if folder.exists() or folder.is_symlink():
         raise ConfigError(f"{folder} exists, and nothing is overwritten: name another folder")
 
 
-@contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
-    """Give an empty folder to fill, which becomes ``folder`` at the end, or is removed where filling it fails."""
-    check_new(folder)
-    partial = folder.with_name(f".{folder.name}.partial-{os.getpid()}")
-    partial.mkdir(parents=True)
+def check_path(path: Path) -> None:
+    """Raise ConfigError where a path is not Unicode text, which safetensors cannot open."""
     try:
-        yield partial
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{str(path)!r} is not a path in UTF-8: give the folder another name") from None
 
 
 def write_folder(folder: Path, config: Mapping[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -85,14 +79,19 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _read_shards(folder: Path) -> dict[str, Tensor]:
-    places = read_json(folder / INDEX).get("weight_map")
+    """Read the tensors of the files that the index names, of which nothing else is needed."""
+    index = folder / INDEX
+    places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise CheckpointError(f"{folder / INDEX} has no weight_map from tensors to files")
+        raise CheckpointError(f"{index} has no weight_map from tensors to files")
     tensors: dict[str, Tensor] = {}
-    for name in sorted(set(places.values())):
-        if name != Path(name).name or not name.endswith(".safetensors"):
-            raise CheckpointError(f"{folder / INDEX} names {name!r}, which is not a .safetensors file of its folder")
-        tensors |= _load(folder / name)
+    for shard in sorted(set(places.values())):
+        if not _SHARD.fullmatch(shard):
+            raise CheckpointError(f"{index} names {shown(shard)}, which is not a .safetensors file of its folder")
+        found = _load(folder / shard)
+        if twice := sorted(found.keys() & tensors.keys()):
+            raise CheckpointError(f"{folder / shard} holds {twice[0]}, which another file of {INDEX} holds too")
+        tensors |= found
     if missing := sorted(places.keys() - tensors.keys()):
         raise CheckpointError(f"{folder / str(places[missing[0]])} lacks {missing[0]}, which {INDEX} promises")
     return tensors
@@ -100,7 +99,14 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
 
 def _load(path: Path) -> dict[str, Tensor]:
     try:
-        return dict(load_file(path))
+        with safe_open(path, framework="pt") as file:
+            names = list(file.keys())
+            for name in names:
+                if (kind := file.get_slice(name).get_dtype()) not in _FORMATS:
+                    raise CheckpointError(
+                        f"{path} holds {name} as {kind}, not as floating-point numbers of 16 bits or more"
+                    )
+            return {name: file.get_tensor(name) for name in names}
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing") from None
     except (OSError, SafetensorError) as error:

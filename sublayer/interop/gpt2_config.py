@@ -3,40 +3,38 @@
 from typing import Any
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import entries, resolve_model
+from sublayer.config.resolve import entries
 from sublayer.data.vocabulary import Tokenizer
-from sublayer.interop.content import FFNS, Content, activation_name
-
-# Fields that change what GPT-2 computes in a way that a recipe cannot say.
-_REFUSED = ("scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention", "quantization_config")
+from sublayer.interop.class_fields import ClassConfig
+from sublayer.interop.content import ACTIVATIONS, FFNS, activation_name
 
 
-def read_config(gpt2: Content) -> ModelConfig:
+def read_config(gpt2: ClassConfig) -> ModelConfig:
     """Turn GPT-2's config.json into a resolved model config.
 
-    Raises CheckpointError, naming the field, where it is malformed, or asks for what a recipe cannot say.
+    Raises CheckpointError, naming the field, where it asks for what a recipe cannot say.
     """
-    gpt2.refuse(_REFUSED)
-    d_model, max_len = gpt2.whole("n_embd", 768), gpt2.whole("n_positions", 1024)
-    vocab_size = gpt2.whole("vocab_size", 50257)
+    given = gpt2.fields
+    d_model = given["n_embd"]
+    ffn, gelu = ACTIVATIONS[given["activation_function"]]
     fields = {
-        "n_layers": gpt2.whole("n_layer", 12),
+        "n_layers": given["n_layer"],
         "d_model": d_model,
-        "n_heads": gpt2.heads("n_head", 12, "n_embd", d_model),
-        "d_ff": gpt2.whole("n_inner", 4 * d_model),
-        **gpt2.activation("activation_function", "gelu_new"),
-        "norm_eps": gpt2.positive("layer_norm_epsilon", 1e-5),
-        "tie_embeddings": gpt2.flag("tie_word_embeddings"),
-        "attention_scale": "sqrt" if gpt2.flag("scale_attn_weights") else "none",
-        "dropout": gpt2.share("resid_pdrop", 0.1),
-        "dropout_attention": gpt2.share("attn_pdrop", 0.1),
-        "dropout_embedding": gpt2.share("embd_pdrop", 0.1),
-        "init_std": gpt2.positive("initializer_range", 0.02),
-        "vocab_size": vocab_size,
-        "max_len": max_len,
+        "n_heads": gpt2.heads("n_head", "n_embd", d_model),
+        "d_ff": given["n_inner"] or 4 * d_model,
+        "ffn": ffn,
+        "gelu": gelu,
+        "norm_eps": given["layer_norm_epsilon"],
+        "tie_embeddings": given["tie_word_embeddings"],
+        "attention_scale": "sqrt" if given["scale_attn_weights"] else "none",
+        "dropout": given["resid_pdrop"],
+        "dropout_attention": given["attn_pdrop"],
+        "dropout_embedding": given["embd_pdrop"],
+        "init_std": given["initializer_range"],
+        "vocab_size": given["vocab_size"],
+        "max_len": given["n_positions"],
     }
-    config = ModelConfig.model_validate(fields)
-    return resolve_model(config, vocab_size=vocab_size, context=max_len)
+    return gpt2.resolve(fields, context=given["n_positions"])
 
 
 def written_out(config: ModelConfig) -> dict[str, Any]:

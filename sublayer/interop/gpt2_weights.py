@@ -14,12 +14,17 @@ _TABLE = "wte.weight"
 _IGNORED = (".attn.bias", ".attn.masked_bias")
 
 
+def is_mask(name: str) -> bool:
+    """Tell the tensors that hold no weights."""
+    return name.endswith(_IGNORED)
+
+
 def prepare(gpt2: Content, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out masks, and an output matrix that is the token table.
+    """Leave out an output matrix that is the token table.
 
     Raises CheckpointError where config.json ties the two and they differ.
     """
-    found = {name: tensor for name, tensor in tensors.items() if not name.endswith(_IGNORED)}
+    found = dict(tensors)
     if gpt2.flag("tie_word_embeddings"):
         check_tied(found, HEAD, _TABLE)
         found.pop(HEAD, None)

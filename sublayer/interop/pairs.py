@@ -7,8 +7,12 @@ import torch
 from torch import Tensor
 
 from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import stacks
 from sublayer.errors import CheckpointError
 from sublayer.model.build import compose
+from sublayer.model.cost import n_copies
+from sublayer.model.transformer import Transformer
+from sublayer.model.weights import check_float, computed_dtype, usable
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,12 @@ def shapes_of(config: ModelConfig) -> dict[str, torch.Size]:
 def read_pairs(
     found: Mapping[str, Tensor], pairs: Iterable[Pair], config: ModelConfig, *, title: str, file: str = "config.json"
 ) -> dict[str, Tensor]:
-    """Make a model's tensors of another system's, which ``title`` names and ``file`` describes; halves become float32.
+    """Make a model's tensors of another system's, which ``title`` names and ``file`` describes.
 
-    Raises CheckpointError, naming the tensor, where one is missing, has another shape, or is unknown.
+    They become float32, but where all are float64. Raises CheckpointError, naming the tensor, where one is missing, has
+    another shape, is unknown, or holds anything but finite floating-point numbers.
     """
+    _check_depth(config, len(found), file)
     pairs = list(pairs)
     shapes = shapes_of(config)
     names = [name for pair in pairs for name in pair.theirs]
@@ -72,10 +78,22 @@ def read_pairs(
     for pair in pairs:
         for name in pair.theirs:
             _check(name, found[name], pair.shape(shapes[pair.ours]), file)
+    dtype = computed_dtype(found.values())
     return {
-        pair.ours: pair.read([_at_least_float32(found[name]) for name in pair.theirs], shapes[pair.ours])
+        pair.ours: pair.read([usable(name, found[name], dtype) for name in pair.theirs], shapes[pair.ours])
         for pair in pairs
     }
+
+
+def assemble(
+    found: Mapping[str, Tensor], pairs: Iterable[Pair], config: ModelConfig, *, title: str, file: str = "config.json"
+) -> Transformer:
+    """Build a model, in evaluation mode, of another system's tensors. Raises CheckpointError as ``read_pairs`` does."""
+    weights = read_pairs(found, pairs, config, title=title, file=file)
+    with torch.device("meta"):
+        model = compose(config)
+    model.load_state_dict(weights, assign=True)
+    return model.eval()
 
 
 def write_pairs(weights: Mapping[str, Tensor], pairs: Iterable[Pair]) -> dict[str, Tensor]:
@@ -99,22 +117,17 @@ def check_tied(found: Mapping[str, Tensor], copy: str, source: str) -> None:
         )
 
 
-def check_finite(found: Mapping[str, Tensor]) -> None:
-    """Raise CheckpointError, naming the tensor, where one holds infinity or what is not a number."""
-    for name, tensor in found.items():
-        if not tensor.isfinite().all():
-            raise CheckpointError(f"{name} holds numbers that are not finite: the checkpoint is of a run that failed")
+def _check_depth(config: ModelConfig, n_tensors: int, file: str) -> None:
+    """Raise CheckpointError where there are more blocks than tensors, before anything is made for each block."""
+    n_blocks = sum(max(n_copies(config, stack, entry) for entry in stack.block) for stack in stacks(config))
+    if n_blocks > n_tensors:
+        raise CheckpointError(f"{file} says {n_blocks:,} blocks of weights, and the weights hold {n_tensors:,} tensors")
 
 
 def _check(name: str, tensor: Tensor, expected: list[int], file: str) -> None:
     if list(tensor.shape) != expected:
         raise CheckpointError(f"{name} has shape {list(tensor.shape)}, {file} says {expected}")
-    if not tensor.is_floating_point():
-        raise CheckpointError(f"{name} holds {tensor.dtype}, not floating-point numbers")
-
-
-def _at_least_float32(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
+    check_float(name, tensor)
 
 
 def _others(names: list[str]) -> str:

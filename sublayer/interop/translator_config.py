@@ -4,69 +4,73 @@ from collections.abc import Sequence
 from typing import Any
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model, stacks
+from sublayer.config.resolve import stacks
 from sublayer.data.vocabulary import Tokenizer
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.interop.content import FFNS, Content, activation_name
+from sublayer.interop.class_fields import ClassConfig
+from sublayer.interop.content import ACTIVATIONS, FFNS, Content, activation_name
 from sublayer.model.cost import need
 
-_REFUSED = ("quantization_config",)
 _EPS = 1e-5
 """What the layer norms of both classes add to the variance, which no config says."""
 
 
-def read_m2m100(content: Content) -> ModelConfig:
+def read_m2m100(content: ClassConfig) -> ModelConfig:
     """Turn M2M100's config.json into a resolved model config: pre-norm, fairseq's sinusoids.
 
-    Raises CheckpointError, naming the field, where it is malformed, or asks for what a recipe cannot say.
+    Raises CheckpointError, naming the field, where it asks for what a recipe cannot say.
     """
-    pad = content.fields.get("pad_token_id", 1)
-    if type(pad) is not int or pad < 0:
-        raise CheckpointError(f"{content.file}: pad_token_id = {pad!r} is not the id of a token")
-    start = content.fields.get("decoder_start_token_id", 2)
-    if start != content.fields.get("eos_token_id", 2):
-        raise CheckpointError(f"{content.file}: decoder_start_token_id = {start!r} is not the end, which alone is read")
-    own = {"norm_order": "pre", "sinusoids": "fairseq", "first_position": pad + 1, "decoder_start": "end"}
-    return _read(content, {**own, "tie_embeddings": content.flag("tie_word_embeddings")}, activation="relu")
+    given = content.fields
+    start = given["decoder_start_token_id"]
+    if start != given["eos_token_id"]:
+        raise CheckpointError(f"{content.file}: decoder_start_token_id = {start} is not the end, which alone is read")
+    first = given["pad_token_id"] + 1
+    own = {"norm_order": "pre", "sinusoids": "fairseq", "first_position": first, "decoder_start": "end"}
+    return _read(content, own)
 
 
-def read_marian(content: Content) -> ModelConfig:
+def read_marian(content: ClassConfig) -> ModelConfig:
     """Turn Marian's config.json into a resolved model config: post-norm, sinusoids of its own, a bias of the logits."""
-    if not content.flag("share_encoder_decoder_embeddings"):
-        raise CheckpointError(f"{content.file}: share_encoder_decoder_embeddings = False: two tables cannot be one")
-    pad, start = (content.fields.get(name, 58100) for name in ("pad_token_id", "decoder_start_token_id"))
-    if start not in (pad, content.fields.get("eos_token_id", 0)):
-        raise CheckpointError(f"{content.file}: decoder_start_token_id = {start!r} is neither padding nor the end")
+    given = content.fields
+    n_rows, n_targets = given["vocab_size"], given["decoder_vocab_size"]
+    if n_targets not in (None, n_rows):
+        raise CheckpointError(
+            f"{content.file}: decoder_vocab_size = {n_targets} is not vocab_size = {n_rows}: two tables cannot be one"
+        )
+    pad, start = given["pad_token_id"], given["decoder_start_token_id"]
+    if start not in (pad, given["eos_token_id"]):
+        raise CheckpointError(f"{content.file}: decoder_start_token_id = {start} is neither padding nor the end")
     own = {"norm_order": "post", "sinusoids": "marian", "decoder_start": "pad" if start == pad else "end"}
-    return _read(content, {**own, "head_bias": True, "tie_embeddings": content.flag("tie_word_embeddings")}, "gelu")
+    return _read(content, {**own, "head_bias": True})
 
 
-def _read(content: Content, own: dict[str, Any], activation: str) -> ModelConfig:
-    content.refuse(_REFUSED)
-    d_model, vocab_size = content.whole("d_model", 1024), content.whole("vocab_size")
+def _read(content: ClassConfig, own: dict[str, Any]) -> ModelConfig:
+    given = content.fields
     widths = read_widths(content, ("ffn_dim", "attention_heads"))
+    ffn, gelu = ACTIVATIONS[given["activation_function"]]
     fields = {
         "kind": "encoder-decoder",
-        "n_layers": content.whole("encoder_layers", 12),
-        "n_decoder_layers": content.whole("decoder_layers", 12),
-        "d_model": d_model,
-        "n_heads": content.heads("encoder_attention_heads", None, "d_model", d_model),
+        "n_layers": given["encoder_layers"],
+        "n_decoder_layers": given["decoder_layers"],
+        "d_model": given["d_model"],
+        "n_heads": content.heads("encoder_attention_heads", "d_model", given["d_model"]),
         "d_ff": widths["ffn_dim"],
-        **content.activation("activation_function", activation),
+        "ffn": ffn,
+        "gelu": gelu,
         "norm_eps": _EPS,
+        "tie_embeddings": given["tie_word_embeddings"],
         "positions": "sinusoidal",
-        "embedding_scale": "sqrt" if content.fields.get("scale_embedding", False) else "none",
-        "dropout": content.share("dropout", 0.1),
-        "dropout_attention": content.share("attention_dropout", 0.0),
-        "dropout_ffn": content.share("activation_dropout", 0.0),
+        "embedding_scale": "sqrt" if given["scale_embedding"] else "none",
+        "dropout": given["dropout"],
+        "dropout_attention": given["attention_dropout"],
+        "dropout_ffn": given["activation_dropout"],
         "init": "normal",
-        "init_std": content.positive("init_std", 0.02),
-        "vocab_size": vocab_size,
-        "max_len": content.whole("max_position_embeddings", 1024),
+        "init_std": given["init_std"],
+        "vocab_size": given["vocab_size"],
+        "max_len": given["max_position_embeddings"],
         **own,
     }
-    config = ModelConfig.model_validate(fields)
-    return resolve_model(config, vocab_size=vocab_size, context=1)
+    return content.resolve(fields)
 
 
 def read_widths(content: Content, names: Sequence[str]) -> dict[str, int]:

@@ -11,18 +11,46 @@ from sublayer.config.resolve import stacks
 from sublayer.errors import CheckpointError
 from sublayer.interop.content import Content
 from sublayer.interop.pairs import Pair, check_tied
+from sublayer.model.positions import sinusoids
+from sublayer.model.weights import check_float
 
 HEADS = ("lm_head.", "final_logits_bias")
 _TABLE, _OUTPUT, _BIAS = "shared.weight", "lm_head.weight", "final_logits_bias"
 _COPIES = tuple(f"{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
+_POSITIONS = tuple(f"{side}.embed_positions.weight" for side in ("encoder", "decoder"))
+# Of a table in half precision, and of the float32 in which positions past a thousand were multiplied.
+_ROUNDING = 2e-3
 _FIRST_HALF = "macaron_"
 _NORMS = {"attention": "self_attn_layer_norm", "cross": "encoder_attn_layer_norm", "ffn": "final_layer_norm"}
 _ATTENTIONS = {"attention": "self_attn", "cross": "encoder_attn"}
 
 
+def is_sinusoids(name: str) -> bool:
+    """Tell the tensors that M2M100's class computes anew, whatever a file has."""
+    return "embed_positions" in name
+
+
+def prepare_marian(content: Content, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Leave out what ``prepare`` does, and sinusoids. Raises CheckpointError where they are no sinusoids."""
+    for name in _POSITIONS:
+        if name in tensors:
+            _check_sinusoids(name, tensors[name])
+    return prepare(content, {name: tensor for name, tensor in tensors.items() if name not in _POSITIONS})
+
+
+def _check_sinusoids(name: str, table: Tensor) -> None:
+    check_float(name, table)
+    if table.dim() != 2 or not table.numel() or table.shape[1] % 2:
+        raise CheckpointError(f"{name} has shape {list(table.shape)}, which is no table of sinusoids")
+    places = torch.arange(len(table))
+    expected = sinusoids(places, d_model=table.shape[1], dtype=torch.float32, form="marian")
+    if not torch.allclose(table.float(), expected, rtol=0, atol=_ROUNDING):
+        raise CheckpointError(f"{name} holds other numbers than Marian's sinusoids, which alone are read")
+
+
 def prepare(content: Content, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out tables of sinusoids, and copies of the token table. Raises CheckpointError where a copy differs."""
-    found = {name: tensor for name, tensor in tensors.items() if "embed_positions" not in name}
+    """Leave out copies of the token table. Raises CheckpointError where a copy differs."""
+    found = dict(tensors)
     copies = [*_COPIES, *([_OUTPUT] if content.flag("tie_word_embeddings") else [])]
     if _TABLE not in found:
         # Files keep one of the tensors that are one.

@@ -149,7 +149,7 @@ def test_a_module_of_the_hub_has_its_config_among_the_assets(release: Release) -
         ({"hidden_act": "tanh"}, r"albert_config.json: hidden_act = 'tanh' is not one of gelu, relu"),
         ({"hidden_size": None}, r"albert_config.json: hidden_size = None is not a whole number"),
         ({"num_attention_heads": 4}, r"albert_config.json: num_attention_heads = 4 does not divide hidden_size = 6"),
-        ({"type_vocab_size": 3}, r"albert_config.json asks for .* type_vocab_size = 3, not 2"),
+        ({"type_vocab_size": 3}, r"albert_config.json asks for .* type_vocab_size = 3 \(only 2\)"),
         ({"embedding_size": 4}, r"embeddings/word_embeddings has shape \[53, 5\], albert_config.json says \[53, 4\]"),
         (
             {"inner_group_num": 2},
@@ -190,7 +190,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(release: Release) -> None:
 
 
 def test_weights_that_are_not_finite_are_refused(release: Release) -> None:
-    folder, _ = release(change=lambda tensors: {**tensors, "bert/pooler/dense/bias": torch.tensor([torch.inf])})
+    folder, _ = release(change=lambda tensors: {**tensors, "bert/pooler/dense/bias": torch.full([4], torch.inf)})
     with pytest.raises(CheckpointError, match="pooler/dense/bias holds numbers that are not finite"):
         read_albert_tf(folder)
 
@@ -203,7 +203,7 @@ def test_missing_and_damaged_files_are_named(release: Release, tmp_path: Path) -
     with pytest.raises(CheckpointError, match="has no albert_config.json, which says how large the model is"):
         read_albert_tf(folder)
     (folder / "albert_config.json").write_text("{")
-    with pytest.raises(CheckpointError, match="albert_config.json cannot be read as JSON"):
+    with pytest.raises(CheckpointError, match="albert_config.json is not JSON"):
         read_albert_tf(folder)
     (folder / "model.ckpt-best.index").unlink()
     with pytest.raises(CheckpointError, match="has no TensorFlow checkpoint"):

@@ -165,7 +165,7 @@ def test_tied_tensors_that_differ_are_refused(save_encoder: SaveEncoder, name: s
         ({"is_decoder": True}, "cannot say: is_decoder = True"),
         ({"add_cross_attention": True}, "cannot say: add_cross_attention = True"),
         ({"pruned_heads": {"0": [1]}}, "cannot say: pruned_heads = {'0': \\[1\\]}"),
-        ({"type_vocab_size": 3}, "cannot say: type_vocab_size = 3, not 2"),
+        ({"type_vocab_size": 3}, "cannot say: type_vocab_size = 3 \\(only 2\\)"),
         ({"hidden_act": "quick_gelu"}, "hidden_act = 'quick_gelu' is not one of gelu_new"),
         ({"num_attention_heads": 4}, "num_attention_heads = 4 does not divide hidden_size = 6"),
         ({"hidden_dropout_prob": 1}, "hidden_dropout_prob = 1 is not a number"),

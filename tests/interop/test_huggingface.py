@@ -251,7 +251,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(save_gpt2: SaveGpt2) -> Non
 def test_weights_that_are_not_finite_are_refused(save_gpt2: SaveGpt2, tmp_path: Path) -> None:
     folder, _ = save_gpt2()
     replace_weights(folder, lambda tensors: tensors["transformer.ln_f.weight"].fill_(torch.nan))
-    with pytest.raises(CheckpointError, match="differ from transformers' by nan"):
+    with pytest.raises(CheckpointError, match="ln_f.weight holds numbers that are not finite"):
         import_huggingface(folder, tmp_path / "imported")
 
 
@@ -286,7 +286,7 @@ def test_damaged_and_missing_files_are_named(save_gpt2: SaveGpt2, tmp_path: Path
     with pytest.raises(CheckpointError, match=r"names '../other.safetensors', which is not a .safetensors file"):
         read_huggingface(folder)
     (folder / "config.json").write_text("{")
-    with pytest.raises(CheckpointError, match=r"config.json cannot be read as JSON"):
+    with pytest.raises(CheckpointError, match=r"config.json is not JSON"):
         read_huggingface(folder)
     shutil.rmtree(folder)
     with pytest.raises(CheckpointError, match="is not a folder"):

@@ -1,0 +1,104 @@
+"""Rules for values of another system's configuration: each gives a value back, or says in words what it is not."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+MOST_LAYERS = 1_000
+MOST_HEADS = 100_000
+WIDEST = 1_000_000
+LARGEST_VOCABULARY = LONGEST_WINDOW = 100_000_000
+# What no weights can tell apart from nonsense: far above what any model has, low enough for every product of them.
+LARGEST_STD = 1e6
+LARGEST_EPS = 1.0
+
+Rule = Callable[[Any], Any]
+"""Takes a value as a file holds it. Raises ValueError, in words that follow the value, where it is none."""
+
+_SHOWN = 60
+_MOST_BITS = 128
+
+
+class Unsayable(ValueError):
+    """A value that has a meaning, which no recipe can say."""
+
+
+def whole(most: int) -> Rule:
+    """Build the rule of whole numbers from 1 to ``most``."""
+
+    def rule(value: Any) -> int:
+        if type(value) is not int or value < 1:
+            raise ValueError("is not a whole number of at least 1")
+        if value > most:
+            raise ValueError(f"is more than {most:,}")
+        return value
+
+    return rule
+
+
+def token_id(value: Any) -> int:
+    """Return the id of a token."""
+    if type(value) is not int or value < 0:
+        raise ValueError("is not the id of a token")
+    return value
+
+
+def share(value: Any) -> float:
+    """Return a probability of dropping."""
+    if type(value) not in (int, float) or not 0 <= value < 1:
+        raise ValueError("is not a number of at least 0 and less than 1")
+    return float(value)
+
+
+def positive(most: float) -> Rule:
+    """Build the rule of numbers greater than 0 and at most ``most``."""
+
+    def rule(value: Any) -> float:
+        if type(value) not in (int, float) or not 0 < value < float("inf"):
+            raise ValueError("is not a number greater than 0")
+        if value > most:
+            raise ValueError(f"is more than {most:g}")
+        return float(value)
+
+    return rule
+
+
+def flag(value: Any) -> bool:
+    """Return a truth value."""
+    if type(value) is not bool:
+        raise ValueError("is not true or false")
+    return value
+
+
+def one_of(names: Collection[str]) -> Rule:
+    """Build the rule of names."""
+
+    def rule(value: Any) -> str:
+        if not isinstance(value, str) or value not in names:
+            raise ValueError(f"is not one of {', '.join(names)}")
+        return value
+
+    return rule
+
+
+def only(*allowed: Any) -> Rule:
+    """Build the rule of the values of a field that change nothing; a number is no truth value."""
+
+    def rule(value: Any) -> Any:
+        if not any(type(value) is type(each) and value == each for each in allowed):
+            raise Unsayable(f"only {' or '.join(map(repr, allowed))}")
+        return value
+
+    return rule
+
+
+def optional(inner: Rule) -> Rule:
+    """Build the rule of a field that may also be null."""
+    return lambda value: None if value is None else inner(value)
+
+
+def shown(value: Any) -> str:
+    """Format a value for a line of error, cut where it is long."""
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return f"a number of {value.bit_length():,} bits"
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]} ..."

@@ -1,0 +1,124 @@
+"""One tiny random model of each class of transformers that is read, saved as a folder, and its logits."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+VOCAB_SIZE, LENGTH = 23, 7
+_ENCODER = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 10,
+    "max_position_embeddings": 16,
+}
+_TRANSLATOR = {
+    "vocab_size": VOCAB_SIZE,
+    "d_model": 12,
+    "encoder_layers": 2,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 3,
+    "decoder_attention_heads": 3,
+    "encoder_ffn_dim": 10,
+    "decoder_ffn_dim": 10,
+    "max_position_embeddings": 16,
+}
+CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": (
+        "GPT2LMHeadModel",
+        {"vocab_size": VOCAB_SIZE, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 16, "n_inner": 10},
+    ),
+    "bert": ("BertForPreTraining", _ENCODER),
+    "albert": ("AlbertForPreTraining", {**_ENCODER, "embedding_size": 8}),
+    "m2m_100": ("M2M100ForConditionalGeneration", _TRANSLATOR),
+    "marian": ("MarianMTModel", {**_TRANSLATOR, "pad_token_id": 22, "decoder_start_token_id": 22}),
+}
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A model's class, the fields of its config.json, and its tensors by their names there."""
+
+    name: str
+    kind: Any
+    fields: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+    def save(self, folder: Path, **changes: Any) -> Path:
+        """Write the folder, with other fields in its config.json; a field that is Ellipsis is left out."""
+        from safetensors.torch import save_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        fields = {key: value for key, value in {**self.fields, **changes}.items() if value is not ...}
+        (folder / "config.json").write_text(json.dumps(fields))
+        if not (folder / "model.safetensors").exists():
+            save_file({key: tensor.clone() for key, tensor in self.tensors.items()}, folder / "model.safetensors")
+        return folder
+
+
+@torch.no_grad()
+def tiny(name: str, *, dtype: torch.dtype = torch.float64, **changes: Any) -> Tiny:
+    """Build a model of a class with every parameter random, norms and biases included."""
+    import transformers
+
+    title, fields = CLASSES[name]
+    kind = getattr(transformers, title)
+    fields = {**fields, **changes}
+    model = kind(kind.config_class(**fields)).to(dtype).eval()
+    generator = torch.Generator().manual_seed(1)
+    for place, parameter in model.named_parameters():
+        if "embed_positions" in place:
+            continue
+        parameter.normal_(std=0.3, generator=generator)
+        if "norm" in place.lower() or ".ln_" in place:
+            parameter.add_(place.endswith("weight"))
+    if name == "marian":
+        model.final_logits_bias.normal_(generator=generator)
+    return Tiny(name, kind, {"model_type": name, **fields}, stored(model))
+
+
+def stored(model: Any) -> dict[str, Tensor]:
+    """Return the tensors that transformers saves: of those that are one, the first."""
+    found: dict[int, str] = {}
+    state = model.state_dict()
+    for key, tensor in state.items():
+        found.setdefault(tensor.data_ptr(), key)
+    return {key: state[key].contiguous() for key in found.values()}
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    """Return the tokens that models are asked about, and what stands behind them for a translator."""
+    generator = torch.Generator().manual_seed(3)
+    # No token is a padding, to which M2M100 gives no position.
+    tokens = torch.randint(4, VOCAB_SIZE - 1, (2, LENGTH), generator=generator)
+    return tokens, tokens.flip(1)
+
+
+@torch.inference_mode()
+def ours(model: Any) -> Tensor:
+    """Return our model's logits."""
+    tokens, target = batch()
+    model = model.double()
+    if model.config.kind == "encoder-decoder":
+        found: Tensor = model(tokens, torch.ones_like(tokens).bool(), target=target).logits
+        return found
+    plain: Tensor = model(tokens).logits
+    return plain
+
+
+@torch.inference_mode()
+def theirs(model: Any) -> Tensor:
+    """Return the logits of a model of transformers."""
+    tokens, target = batch()
+    model = model.double().eval()
+    if model.config.is_encoder_decoder:
+        found: Tensor = model(tokens, decoder_input_ids=target, use_cache=False).logits
+        return found
+    output = model(tokens, return_dict=True)
+    logits: Tensor = output.logits if "logits" in output else output.prediction_logits
+    return logits
