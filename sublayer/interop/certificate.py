@@ -16,6 +16,7 @@ from torch import Tensor
 from sublayer.config.model import ModelConfig
 from sublayer.errors import CheckpointError
 from sublayer.interop.families import Oracle
+from sublayer.model.capacity import format_bytes, total_memory
 from sublayer.model.cost import need
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.transformer import Transformer
@@ -23,6 +24,7 @@ from sublayer.model.transformer import Transformer
 CERTIFICATE = "certificate.json"
 _ROWS, _MAX_TOKENS, _SEED = 2, 128, 0
 _FLOAT64_PARAMETERS = 1_000_000_000
+_COPIES = 3
 # Beyond rounding by far: what a tensor in the wrong place would cause.
 _REFUSED_SHARE = 1e-3
 
@@ -93,10 +95,14 @@ def certify(
     if find_spec("transformers") is None:
         return {"checked": False, "reason": "transformers is not installed"}
     transformers: Any = import_module("transformers")
-    theirs = _build(getattr(transformers, oracle.name), fields, tensors)
     batch = Batch.draw(model.config)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     dtypes = [torch.float64, torch.float32] if n_parameters <= _FLOAT64_PARAMETERS else [torch.float32]
+    here = total_memory()
+    if here is not None and _COPIES * n_parameters * dtypes[0].itemsize > here:
+        needed = format_bytes(_COPIES * n_parameters * dtypes[0].itemsize)
+        return {"checked": False, "reason": f"to compare needs {needed}, {format_bytes(here)} here"}
+    theirs = _build(getattr(transformers, oracle.name), fields, tensors)
     differences: dict[str, float] = {}
     largest = 0.0
     for dtype in dtypes:

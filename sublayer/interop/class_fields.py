@@ -8,16 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sublayer.config.limits import LARGEST_FACTOR, LARGEST_VOCABULARY, LONGEST_WINDOW, MOST_HEADS, WIDEST, WIDEST_FFN
 from sublayer.errors import CheckpointError
 from sublayer.interop.content import ACTIVATIONS, Content
 from sublayer.interop.values import (
     LARGEST_EPS,
-    LARGEST_STD,
-    LARGEST_VOCABULARY,
-    LONGEST_WINDOW,
-    MOST_HEADS,
     MOST_LAYERS,
-    WIDEST,
     Rule,
     flag,
     one_of,
@@ -153,7 +149,7 @@ GPT2_FIELDS = ClassFields(
         "n_embd": Field(768, whole(WIDEST)),
         "n_layer": Field(12, whole(MOST_LAYERS)),
         "n_head": Field(12, whole(MOST_HEADS)),
-        "n_inner": Field(None, optional(whole(WIDEST))),
+        "n_inner": Field(None, optional(whole(WIDEST_FFN))),
         "activation_function": Field("gelu_new", one_of(ACTIVATIONS)),
         "layer_norm_epsilon": Field(1e-5, positive(LARGEST_EPS)),
         "scale_attn_weights": Field(True, flag),
@@ -161,7 +157,7 @@ GPT2_FIELDS = ClassFields(
         "resid_pdrop": _trained(0.1, share),
         "embd_pdrop": _trained(0.1, share),
         "attn_pdrop": _trained(0.1, share),
-        "initializer_range": _trained(0.02, positive(LARGEST_STD)),
+        "initializer_range": _trained(0.02, positive(LARGEST_FACTOR)),
         "scale_attn_by_inverse_layer_idx": _only(False),
         "reorder_and_upcast_attn": _only(False),
         "is_encoder_decoder": _only(False),
@@ -188,7 +184,7 @@ _ENCODER: dict[str, Field] = {
     "layer_norm_eps": Field(1e-12, positive(LARGEST_EPS)),
     "tie_word_embeddings": Field(True, flag),
     "pad_token_id": Field(0, optional(token_id)),
-    "initializer_range": _trained(0.02, positive(LARGEST_STD)),
+    "initializer_range": _trained(0.02, positive(LARGEST_FACTOR)),
     "type_vocab_size": _only(2),
     "is_encoder_decoder": _only(False),
     **_NEVER,
@@ -199,7 +195,7 @@ BERT_FIELDS = ClassFields(
         **_ENCODER,
         "vocab_size": Field(30522, whole(LARGEST_VOCABULARY)),
         "num_attention_heads": Field(12, whole(MOST_HEADS)),
-        "intermediate_size": Field(3072, whole(WIDEST)),
+        "intermediate_size": Field(3072, whole(WIDEST_FFN)),
         "hidden_act": Field("gelu", one_of(ACTIVATIONS)),
         "hidden_dropout_prob": _trained(0.1, share),
         "attention_probs_dropout_prob": _trained(0.1, share),
@@ -224,7 +220,7 @@ ALBERT_FIELDS = ClassFields(
         "num_hidden_groups": Field(1, whole(MOST_LAYERS)),
         "inner_group_num": Field(1, whole(MOST_LAYERS)),
         "num_attention_heads": Field(64, whole(MOST_HEADS)),
-        "intermediate_size": Field(16384, whole(WIDEST)),
+        "intermediate_size": Field(16384, whole(WIDEST_FFN)),
         "hidden_act": Field("gelu_new", one_of(ACTIVATIONS)),
         "hidden_dropout_prob": _trained(0.0, share),
         "attention_probs_dropout_prob": _trained(0.0, share),
@@ -242,16 +238,16 @@ ALBERT_FIELDS = ClassFields(
 _TRANSLATOR: dict[str, Field] = {
     "max_position_embeddings": Field(1024, whole(LONGEST_WINDOW)),
     "encoder_layers": Field(12, whole(MOST_LAYERS)),
-    "encoder_ffn_dim": Field(4096, whole(WIDEST)),
+    "encoder_ffn_dim": Field(4096, whole(WIDEST_FFN)),
     "encoder_attention_heads": Field(16, whole(MOST_HEADS)),
     "decoder_layers": Field(12, whole(MOST_LAYERS)),
-    "decoder_ffn_dim": Field(4096, whole(WIDEST)),
+    "decoder_ffn_dim": Field(4096, whole(WIDEST_FFN)),
     "decoder_attention_heads": Field(16, whole(MOST_HEADS)),
     "d_model": Field(1024, whole(WIDEST)),
     "tie_word_embeddings": Field(True, flag),
     "dropout": _trained(0.1, share),
     "activation_dropout": _trained(0.0, share),
-    "init_std": _trained(0.02, positive(LARGEST_STD)),
+    "init_std": _trained(0.02, positive(LARGEST_FACTOR)),
     "is_encoder_decoder": _only(True),
     **_NEVER,
 }

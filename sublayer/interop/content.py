@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from sublayer.config.limits import LONGEST_WINDOW, MOST_HEADS
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.errors import CheckpointError, ConfigError
@@ -57,7 +58,7 @@ class Content:
         if named := [f"{name} = {shown(self.fields[name])}" for name in names if self.fields.get(name)]:
             raise CheckpointError(f"{self.file} asks for what a recipe cannot say: {', '.join(named)}")
 
-    def whole(self, name: str, default: int | None = None, most: int = values.LONGEST_WINDOW) -> int:
+    def whole(self, name: str, default: int | None = None, most: int = LONGEST_WINDOW) -> int:
         """Read a whole number from 1 to ``most``; without a default it must be there."""
         if default is not None and self.fields.get(name) is None:
             return default
@@ -73,7 +74,7 @@ class Content:
 
     def heads(self, name: str, width_name: str, width: int) -> int:
         """Read a number of heads, which must divide the model's width."""
-        n_heads = self.whole(name, most=values.MOST_HEADS)
+        n_heads = self.whole(name, most=MOST_HEADS)
         if width % n_heads:
             raise CheckpointError(f"{self.file}: {name} = {n_heads} does not divide {width_name} = {width}")
         return n_heads

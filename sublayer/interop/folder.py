@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.content import Content
 from sublayer.interop.values import shown
+from sublayer.model.capacity import check_memory
 from sublayer.parsing import read_json_object
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -41,6 +42,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     Raises CheckpointError where a file is missing or damaged, and where there are only pickles, which are never read.
     """
     if (folder / WEIGHTS).is_file():
+        _check_sizes([folder / WEIGHTS])
         return _load(folder / WEIGHTS)
     if (folder / INDEX).is_file():
         return _read_shards(folder)
@@ -84,10 +86,13 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
         raise CheckpointError(f"{index} has no weight_map from tensors to files")
-    tensors: dict[str, Tensor] = {}
-    for shard in sorted(set(places.values())):
+    shards = sorted(set(places.values()))
+    for shard in shards:
         if not _SHARD.fullmatch(shard):
             raise CheckpointError(f"{index} names {shown(shard)}, which is not a .safetensors file of its folder")
+    _check_sizes([folder / shard for shard in shards])
+    tensors: dict[str, Tensor] = {}
+    for shard in shards:
         found = _load(folder / shard)
         if twice := sorted(found.keys() & tensors.keys()):
             raise CheckpointError(f"{folder / shard} holds {twice[0]}, which another file of {INDEX} holds too")
@@ -95,6 +100,12 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
     if missing := sorted(places.keys() - tensors.keys()):
         raise CheckpointError(f"{folder / str(places[missing[0]])} lacks {missing[0]}, which {INDEX} promises")
     return tensors
+
+
+def _check_sizes(paths: Sequence[Path]) -> None:
+    """Raise ConfigError where the files are larger than the memory: their size bounds all that they can hold."""
+    n_bytes = sum(path.stat().st_size for path in paths if path.is_file())
+    check_memory(n_bytes, f"to read {paths[0].parent}", "import it on a larger machine")
 
 
 def _load(path: Path) -> dict[str, Tensor]:

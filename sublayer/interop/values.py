@@ -4,11 +4,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 MOST_LAYERS = 1_000
-MOST_HEADS = 100_000
-WIDEST = 1_000_000
-LARGEST_VOCABULARY = LONGEST_WINDOW = 100_000_000
-# What no weights can tell apart from nonsense: far above what any model has, low enough for every product of them.
-LARGEST_STD = 1e6
+"""Fewer than a recipe may have: blocks that share their weights cost a file nothing, and are run for a certificate."""
 LARGEST_EPS = 1.0
 
 Rule = Callable[[Any], Any]
