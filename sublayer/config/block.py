@@ -34,7 +34,7 @@ def parse_block(block: str | tuple[str, ...], *, default_ffn: str, field: str = 
     if isinstance(block, str):
         if block not in BLOCKS:
             raise ConfigError(
-                f"{field} = {block!r} is not one of {', '.join(BLOCKS)}, nor a list such as "
+                f"{field} = {block[:80]!r} is not one of {', '.join(BLOCKS)}, nor a list such as "
                 "['ffn*0.5', 'attention', 'ffn*0.5']"
             )
         block = BLOCKS[block]
@@ -59,17 +59,17 @@ def _parse_entry(text: str, default_ffn: str, field: str) -> Entry:
     head, star, step_text = text.partition("*")
     name, colon, variant = head.partition(":")
     if name not in SUBLAYERS:
-        raise ConfigError(f"{field} entry {text!r}: {name!r} is not one of {', '.join(SUBLAYERS)}")
+        raise ConfigError(f"{field} entry {text[:80]!r}: {name[:80]!r} is not one of {', '.join(SUBLAYERS)}")
     if colon and (name != "ffn" or variant not in FFN_VARIANTS):
-        raise ConfigError(f"{field} entry {text!r}: only ffn takes a variant, one of {', '.join(FFN_VARIANTS)}")
+        raise ConfigError(f"{field} entry {text[:80]!r}: only ffn takes a variant, one of {', '.join(FFN_VARIANTS)}")
     try:
         step = float(step_text) if star else 1.0
     except ValueError:
-        raise ConfigError(f"{field} entry {text!r}: the step {step_text!r} is not a number") from None
+        raise ConfigError(f"{field} entry {text[:80]!r}: the step {step_text[:80]!r} is not a number") from None
     if step == 0.0 or step != step or step in (float("inf"), float("-inf")):
-        raise ConfigError(f"{field} entry {text!r}: the step must be finite and not 0")
+        raise ConfigError(f"{field} entry {text[:80]!r}: the step must be finite and not 0")
     if abs(step) > LARGEST_FACTOR:
-        raise ConfigError(f"{field} entry {text!r}: the step must be at most {LARGEST_FACTOR:,.0f}")
+        raise ConfigError(f"{field} entry {text[:80]!r}: the step must be at most {LARGEST_FACTOR:,.0f}")
     if name == "ffn":
         return Entry(name, variant or default_ffn, step)
     return Entry(name, None, step)

@@ -22,6 +22,7 @@ TABLES: dict[str, dict[str, type[Table]]] = {
     "train": {"": TrainConfig},
     "init": {"": InitConfig},
 }
+LONGEST_WORD = 80
 HEADINGS = tuple(name for name in Recipe.model_fields if name not in TABLES)
 
 
@@ -67,6 +68,8 @@ def keys(table: str | None = None) -> tuple[str, ...]:
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
     """Return the choice that the word was probably meant to be, if any is near."""
+    if len(word) > LONGEST_WORD:  # which takes long to compare, and is no slip
+        return None
     found = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
     return found[0] if found else None
 

@@ -33,6 +33,7 @@ HUB = "hub:"
 """What a data set of the Hugging Face hub begins with, where a path could stand."""
 
 DEFAULT_SPLIT = "90/5/5"
+_LONGEST_WORD = 80
 _SHARE = re.compile(r"[0-9]{1,3}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
 
 
@@ -170,9 +171,11 @@ class DataConfig(Table):
         if isinstance(sources, dict):
             for name, weight in sources.items():
                 if not (math.isfinite(weight) and weight > 0):
-                    raise ConfigError(f"data: the weight {weight:g} of {name!r} must be more than 0")
+                    raise ConfigError(f"data: the weight {weight:g} of {name[:_LONGEST_WORD]!r} must be more than 0")
                 if weight > LARGEST_FACTOR:
-                    raise ConfigError(f"data: the weight {weight:g} of {name!r} must be at most {LARGEST_FACTOR:,.0f}")
+                    raise ConfigError(
+                        f"data: the weight {weight:g} of {name[:_LONGEST_WORD]!r} must be at most {LARGEST_FACTOR:,.0f}"
+                    )
         return sources
 
     @field_validator("corpus")
@@ -181,7 +184,9 @@ class DataConfig(Table):
         for name in source_names(corpus):
             known = (*CORPORA, *PARALLEL_CORPORA)
             if name not in known:
-                raise ConfigError(f"data.corpus = {name!r} is not one of {', '.join(known)}{_nearest(name, known)}")
+                raise ConfigError(
+                    f"data.corpus = {name[:_LONGEST_WORD]!r} is not one of {', '.join(known)}{_nearest(name, known)}"
+                )
         return corpus
 
     @field_validator("tokenizer")
@@ -189,8 +194,8 @@ class DataConfig(Table):
     def _tokenizer_is_known(cls, tokenizer: str) -> str:
         if tokenizer not in TOKENIZERS and not is_tokenizer_file(tokenizer):
             raise ConfigError(
-                f"data.tokenizer = {tokenizer!r} is not one of {', '.join(TOKENIZERS)}, nor a file (tokenizer.json, "
-                f".model, vocab.txt, .codes){_nearest(tokenizer, TOKENIZERS)}"
+                f"data.tokenizer = {tokenizer[:_LONGEST_WORD]!r} is not one of {', '.join(TOKENIZERS)}, nor a file "
+                f"(tokenizer.json, .model, vocab.txt, .codes){_nearest(tokenizer, TOKENIZERS)}"
             )
         return tokenizer
 
@@ -250,5 +255,5 @@ def parse_split(split: str) -> tuple[Fraction, Fraction, Fraction]:
 
 
 def _nearest(name: str, choices: Sequence[str]) -> str:
-    found = get_close_matches(name, choices, n=1)
+    found = get_close_matches(name, choices, n=1) if len(name) <= _LONGEST_WORD else []
     return f": did you mean {found[0]}?" if found else ""

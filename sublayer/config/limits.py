@@ -4,7 +4,8 @@ Each is far above what anyone trains, and low enough that a count of bytes or op
 Whether a machine can hold what they allow is another question, which is asked before anything is allocated.
 """
 
-MOST_LAYERS = 10_000
+MOST_LAYERS = 1000
+"""Blocks of a stack; the deepest published has 1,000."""
 MOST_HEADS = 100_000
 WIDEST = 1_000_000
 """Features of a residual stream, a head or an embedding."""

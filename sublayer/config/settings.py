@@ -7,7 +7,7 @@ from typing import Any
 from sublayer.config.catalog import TABLES, declaration, declarations, default_kind, extra, is_union, nearest_key
 from sublayer.config.data import TOKENIZERS
 from sublayer.config.train import BATCHES, LENGTHS
-from sublayer.config.wording import choice_error, show
+from sublayer.config.wording import LONGEST_VALUE, choice_error, show
 from sublayer.errors import ConfigError
 
 
@@ -96,7 +96,7 @@ def _check_layer(layer: Layer) -> None:
 
 
 def _unknown(key: str) -> str:
-    name = key if key.isprintable() else repr(key)
+    name = key if key.isprintable() and len(key) <= LONGEST_VALUE else show(key)
     near = nearest_key(key)
     if near:
         return f"{name} is not a field: did you mean {near}?"

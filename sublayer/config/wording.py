@@ -44,7 +44,7 @@ def _written(value: Any, deepest: int) -> str:
 def choice_error(key: str, value: Any, choices: Iterable[Any]) -> str:
     """Say that a value is none of the choices, and which one was probably meant."""
     names = [str(choice) for choice in choices]
-    near = nearest(value, names) if isinstance(value, str) and len(value) <= LONGEST_VALUE else None
+    near = nearest(value, names) if isinstance(value, str) else None
     hint = f": did you mean {near}?" if near else ""
     return f"{key} = {show(value)} is not one of {', '.join(names)}{hint}"
 

@@ -1,0 +1,189 @@
+"""Every number of a recipe has bounds, and no value of any field is met by anything but a line."""
+
+import json
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sublayer.config.catalog import TABLES, keys
+from sublayer.config.layers import load_recipe
+from sublayer.config.recipe import Recipe
+from sublayer.config.table import Table
+from sublayer.config.wording import LONGEST_VALUE, show
+from sublayer.errors import ConfigError, SublayerError
+from sublayer.study.arms import Arm
+from sublayer.study.definition import ArmTable, ScaleTable, StudyFile
+from sublayer.study.plan import make_plan, plan_to_json
+from sublayer.study.resources import Resources
+
+HUGE = int("7" * 1000) ** 5
+LONG: dict[str, Any] = {
+    "<5,000 digits>": HUGE,
+    "<minus 5,000 digits>": -HUGE,
+    "<100,000 letters>": "x" * 100_000,
+    "<5,000 figures>": "9" * 5000,
+    "<5,000 brackets>": "[" * 5000,
+    "<100,000 entries>": ["attention"] * 100_000,
+}
+"""Values that are drawn by name, so that what is drawn can be printed."""
+HUGE_INTEGERS = [0, 1, 2**31, 2**53, 10**12, 2**62, 2**63 - 1, 2**63, 2**64, 10**30, 10**400]
+NUMBERS: st.SearchStrategy[Any] = (
+    st.sampled_from([*HUGE_INTEGERS, *(-each for each in HUGE_INTEGERS)])
+    | st.integers()
+    | st.floats()
+    | st.sampled_from([1e308, -1e308, 5e-324, 1e-12, float("nan"), float("inf"), -float("inf")])
+)
+TEXTS = st.text(max_size=6) | st.sampled_from(
+    ["", "\0", "\udcff", "a/\ud800", "~nobody-here/x", "1e999999999/1/1", "ffn*1e308", *LONG]
+)
+SCALARS = NUMBERS | TEXTS | st.booleans() | st.none()
+VALUES = st.one_of(
+    SCALARS,
+    st.lists(SCALARS, max_size=3),
+    st.dictionaries(TEXTS, SCALARS, max_size=3),
+    st.just([[[[[[["x"]]]]]]]),
+)
+SMALL = Resources("cpu", memory_bytes=1 << 30, disk_bytes=1 << 30, has_fast_bfloat16=False, cores=2)
+RECIPES = ("gpt", "modern", "bert-base", "albert-base", "iwslt14-small-transformer")
+
+
+def numbers(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Give the constraints on each number that an annotation takes."""
+    if get_origin(annotation) is Annotated:
+        yield from numbers(get_args(annotation)[0], (*metadata, *get_args(annotation)[1:]))
+    elif get_origin(annotation) in (Union, types.UnionType, tuple):
+        for each in get_args(annotation):
+            yield from numbers(each, metadata)
+    elif annotation in (int, float):
+        yield metadata
+
+
+def is_bounded(metadata: tuple[Any, ...]) -> bool:
+    rules = [rule for each in metadata for rule in (each, *getattr(each, "metadata", ()))]
+
+    def has(*names: str) -> bool:
+        return any(getattr(rule, name, None) is not None for rule in rules for name in names)
+
+    return has("ge", "gt") and has("le", "lt")
+
+
+TABLE_CLASSES = [Recipe, ArmTable, ScaleTable, StudyFile, *(cls for kinds in TABLES.values() for cls in kinds.values())]
+
+
+@pytest.mark.parametrize("table", TABLE_CLASSES, ids=lambda table: table.__name__)
+def test_every_number_of_a_recipe_or_a_study_has_a_least_and_a_greatest_value(table: type[Table]) -> None:
+    unbounded = [
+        name
+        for name, info in table.model_fields.items()
+        for metadata in numbers(info.annotation, tuple(info.metadata))
+        if not is_bounded(metadata)
+    ]
+    assert unbounded == []
+
+
+def test_the_walk_over_numbers_finds_what_has_no_bounds() -> None:
+    class Loose(Table):
+        size: int = 1
+        pair: tuple[Annotated[float, "no rule"], int] | None = None
+
+    found = [metadata for info in Loose.model_fields.values() for metadata in numbers(info.annotation)]
+    assert [is_bounded(metadata) for metadata in found] == [False, False, False]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    name=st.sampled_from(RECIPES),
+    overrides=st.dictionaries(st.sampled_from([*keys(), "title"]) | TEXTS, VALUES, min_size=1, max_size=3),
+)
+def test_a_recipe_with_any_values_is_planned_or_refused_in_a_line(name: str, overrides: dict[str, Any]) -> None:
+    check_planned_or_refused(name, overrides)
+
+
+@pytest.mark.slow
+@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    name=st.sampled_from(RECIPES),
+    overrides=st.dictionaries(st.sampled_from(keys()), NUMBERS | VALUES, min_size=1, max_size=4),
+)
+def test_three_thousand_more_recipes_are_planned_or_refused_in_a_line(name: str, overrides: dict[str, Any]) -> None:
+    check_planned_or_refused(name, overrides)
+
+
+@settings(max_examples=100, deadline=None)
+@given(name=st.sampled_from(RECIPES), key=st.sampled_from(keys()), data=st.data())
+def test_every_bound_itself_is_planned_or_refused_in_a_line(name: str, key: str, data: st.DataObject) -> None:
+    table, _, field = key.partition(".")
+    bounds = {
+        getattr(rule, side)
+        for cls in TABLES[table].values()
+        if field in cls.model_fields
+        for rule in cls.model_fields[field].metadata
+        for side in ("ge", "gt", "le", "lt")
+        if getattr(rule, side, None) is not None
+    }
+    if bounds:
+        check_planned_or_refused(name, {key: data.draw(st.sampled_from(sorted(bounds)))})
+
+
+def expand(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key * 10_000 if key in LONG else key: expand(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [expand(each) for each in value]
+    return LONG.get(value, value) if isinstance(value, str) else value
+
+
+def check_planned_or_refused(name: str, overrides: dict[str, Any]) -> None:
+    try:
+        loaded = load_recipe(name, expand(overrides))
+        plan = plan_to_json(make_plan([Arm(name, loaded, {})], "none", SMALL), SMALL, 1)
+    except SublayerError as refused:
+        said = str(refused)
+    else:
+        said = json.dumps(plan, allow_nan=False)
+        assert plan["arms"][0]["parameters"]["total"] > 0
+    assert 0 < len(said) < 2000
+
+
+@settings(max_examples=200)
+@given(value=VALUES | st.dictionaries(st.text(max_size=3), VALUES, max_size=3))
+def test_any_value_is_shown_in_a_short_line(value: Any) -> None:
+    shown = show(expand(value))
+    assert len(shown) <= LONGEST_VALUE
+    assert "\n" not in shown
+
+
+def test_numbers_of_thousands_of_digits_are_shown_by_their_length() -> None:
+    assert show(HUGE) == "a whole number of 5,000 digits"
+    assert show(-HUGE) == "a whole number of 5,000 digits"
+    assert show([HUGE]) == "[a whole number of 5,000 digits]"
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"model.n_layers": 10**12}, r"model\.n_layers = 1000000000000 must be at most 1,000"),
+        ({"model.n_layers": HUGE}, r"model\.n_layers = a whole number of 5,000 digits must be at most 1,000"),
+        ({"train.seed": 2**63}, r"must be at most 9,223,372,036,854,775,807"),
+        ({"optimizer.lr": 1e308}, r"optimizer\.lr = 1e\+308 must be at most 1,000,000"),
+        ({"data.path": "a\0b"}, r"data\.path = 'a\\x00b' has a null character"),
+        ({"data.path": {"a\udcff": 1.0}}, r"data\.path = 'a\\udcff' is not UTF-8"),
+        ({"data.path": {"a": 1e308}}, r"the weight 1e\+308 of 'a' must be at most 1,000,000"),
+        ({"data.split": "1e999999999/1/1"}, r"must be three shares above 0"),
+        ({"model.block": ["ffn*1e308"]}, r"the step must be at most 1,000,000"),
+        ({"model.block": ["ffn"] * 101}, r"model\.block has 101 entries: give at most 100"),
+        (["model.n_layers=" + "9" * 5000], r"model\.n_layers = '9+ \.\.\. is not a whole number"),
+    ],
+    ids=range(11),
+)
+def test_what_is_too_large_is_refused_by_name(setting: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("gpt", setting)
+
+
+def test_a_text_of_brackets_is_a_text() -> None:
+    assert load_recipe("gpt", ["data.path=" + "[" * 5000]).recipe.data.path == "[" * 5000
