@@ -5,7 +5,7 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from tests.shapes import check_shapes
+from tests.shapes import check_again, check_shapes
 
 PROJECT = Path(__file__).resolve().parent.parent
 check_shapes(PROJECT)
@@ -20,8 +20,14 @@ from tests.stories import write_stories
 
 torch.set_num_threads(1)
 # An example that takes long shows a busy machine, not a fault.
-hypothesis.settings.register_profile("patient", deadline=None)
+too_slow = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile("patient", deadline=None, print_blob=True, suppress_health_check=too_slow)
 hypothesis.settings.load_profile("patient")
+
+
+@pytest.fixture(autouse=True)
+def _checked_shapes() -> None:
+    check_again()
 
 
 @pytest.fixture(scope="session")

@@ -32,18 +32,27 @@ def test_every_corpus_of_a_recipe_is_known():
     assert tuple(CORPORA) == NAMES
 
 
-def test_paths_and_corpora_are_sources_in_order(tmp_path, prose_cache):
+@pytest.fixture
+def books(tmp_path, monkeypatch):
+    """A corpus of one small file, by its name."""
+    monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path / "data"))
+    (tmp_path / "data" / "bookcorpus").mkdir(parents=True)
+    (tmp_path / "data" / "bookcorpus" / "a.txt").write_bytes(b"three\n")
+    return "bookcorpus"
+
+
+def test_paths_and_corpora_are_sources_in_order(tmp_path, cache, books):
     (tmp_path / "a.txt").write_bytes(b"one")
     (tmp_path / "b.txt").write_bytes(b"two")
-    found = find_sources((str(tmp_path / "b.txt"), str(tmp_path)), "python", prose_cache)
-    assert [source.name for source in found] == [str(tmp_path / "b.txt"), str(tmp_path), "python"]
-    assert [len(source.documents) for source in found[:2]] == [1, 2]
+    found = find_sources((str(tmp_path / "b.txt"), str(tmp_path / "*.txt")), books, cache)
+    assert [source.name for source in found] == [str(tmp_path / "b.txt"), str(tmp_path / "*.txt"), books]
+    assert [len(source.documents) for source in found] == [1, 2, 1]
     assert all(source.weight is None for source in found)
 
 
-def test_weights_are_kept(tmp_path, prose_cache):
+def test_weights_are_kept(tmp_path, cache, books):
     (tmp_path / "a.txt").write_bytes(b"one")
-    found = find_sources({str(tmp_path / "a.txt"): 2.0}, {"python": 0.5}, prose_cache)
+    found = find_sources({str(tmp_path / "a.txt"): 2.0}, {books: 0.5}, cache)
     assert [source.weight for source in found] == [2.0, 0.5]
 
 
