@@ -1,6 +1,8 @@
 """Whole comparisons of models so small that they take a second: complete, resumable, equal for all arms, honest."""
 
 import json
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,45 @@ TINY = ["model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=
 FFN = "model.ffn=gelu,swiglu"
 
 
+def settings_of(text: Path) -> list[str]:
+    return [*TINY, f"data.path={text}", "train.steps=5", "train.precision=float32", "train.threads=1"]
+
+
+def write_text(path: Path) -> Path:
+    """Write a text of 13 kB."""
+    path.write_text(" ".join(WORDS[(i * i + i // 7) % len(WORDS)] for i in range(2800)))
+    return path
+
+
+@dataclass(frozen=True)
+class Study:
+    """Two arms compared over two seeds, which tests copy before they change it."""
+
+    folder: Path
+    text: Path
+    result: dict[str, Any]
+
+    def copied(self, folder: str) -> Path:
+        return Path(shutil.copytree(self.folder, folder))
+
+
+@pytest.fixture(scope="session")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A study that was run once, and a cache for it and for all that is trained on its text."""
+    place = tmp_path_factory.mktemp("study")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBLAYER_CACHE", str(place / "cache"))
+        text = write_text(place / "river.txt")
+        result = compare("gpt", settings_of(text), vary=[FFN], seeds=2, out=place / "gpt")
+    return Study(place / "gpt", text, result)
+
+
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Settings of a tiny recipe on a text of 13 kB, in a folder and with a cache of its own."""
-    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+def settings(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Settings of a tiny recipe on that text, in a folder of its own."""
+    monkeypatch.setenv("SUBLAYER_CACHE", str(study.text.parent / "cache"))
     monkeypatch.chdir(tmp_path)
-    text = " ".join(WORDS[(i * i + i // 7) % len(WORDS)] for i in range(2800))
-    (tmp_path / "river.txt").write_text(text)
-    return [*TINY, "data.path=river.txt", "train.steps=5", "train.precision=float32", "train.threads=1"]
+    return settings_of(study.text)
 
 
 def files(folder: Path) -> dict[str, tuple[int, int]]:
@@ -39,8 +72,8 @@ def values(result: dict[str, Any]) -> list[list[float]]:
     return [arm["values"] for arm in result["arms"]]
 
 
-def test_every_arm_is_trained_on_every_seed_and_compared(settings: list[str]):
-    result = compare("gpt", settings, vary=[FFN], seeds=2)
+def test_every_arm_is_trained_on_every_seed_and_compared(study: Study):
+    result = study.result
     assert [arm["name"] for arm in result["arms"]] == ["ffn=gelu", "ffn=swiglu"]
     assert [arm["seeds"] for arm in result["arms"]] == [[0, 1], [0, 1]]
     (difference,) = result["differences"]
@@ -48,49 +81,44 @@ def test_every_arm_is_trained_on_every_seed_and_compared(settings: list[str]):
     assert difference["mean"] == pytest.approx((third - first + fourth - second) / 2)
     assert difference["verdict"] in ("better", "worse", "cannot tell")
     assert result["metric"] == "bits_per_byte"
-    assert Path(result["report"]).is_absolute()
-    assert "<h1" in Path(result["report"]).read_text()
-    assert json.loads(Path("runs/gpt/results.json").read_text()) == result
+    assert result["report"] == str(study.folder.resolve() / "report.html")
+    assert "<h1" in (study.folder / "report.html").read_text()
+    assert json.loads((study.folder / "results.json").read_text()) == result
 
 
-def test_values_are_those_of_the_models_on_the_test_split(settings: list[str]):
-    result = compare("gpt", settings, vary=[FFN], seeds=2)
-    run = Path("runs/gpt/arms/1-ffn=swiglu/seed-1")
+def test_values_are_those_of_the_models_on_the_test_split(study: Study, settings: list[str]):
+    run = study.folder / "arms/1-ffn=swiglu/seed-1"
     test = prepare_data(RunFolder(run).recipe()).test
     likelihood = score(load(run), test, context=16, stride=8, batch_sequences=4)
-    assert likelihood.bits_per_byte == pytest.approx(values(result)[1][1], rel=1e-5)
+    assert likelihood.bits_per_byte == pytest.approx(values(study.result)[1][1], rel=1e-5)
 
 
-def test_the_same_command_again_shows_what_there_is(settings: list[str]):
-    first = compare("gpt", settings, vary=[FFN], seeds=2)
-    before = files(Path("runs/gpt/arms"))
-    assert compare("gpt", settings, vary=[FFN], seeds=2) == first
+def test_the_same_command_again_shows_what_there_is(study: Study, settings: list[str]):
+    before = files(study.copied("runs/gpt") / "arms")
+    again = compare("gpt", settings, vary=[FFN], seeds=2)
+    assert again == {**study.result, "report": str(Path("runs/gpt/report.html").resolve())}
     assert files(Path("runs/gpt/arms")) == before
     assert not Path("runs/gpt-2").exists()
 
 
-def test_a_study_goes_on_with_the_runs_that_are_missing(settings: list[str]):
-    whole = compare("gpt", settings, vary=[FFN], seeds=2, out="whole")
-    compare("gpt", settings, vary=[FFN], seeds=2, out="part")
-    lost = Path("part/arms/0-ffn=gelu/seed-1")
-    kept = files(Path("part/arms/1-ffn=swiglu"))
-    for path in sorted(lost.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    assert values(compare("gpt", settings, vary=[FFN], seeds=2, out="part")) == values(whole)
-    assert files(Path("part/arms/1-ffn=swiglu")) == kept
+def test_a_study_goes_on_with_the_runs_that_are_missing(study: Study, settings: list[str]):
+    part = study.copied("part")
+    shutil.rmtree(part / "arms/0-ffn=gelu/seed-1")
+    kept = files(part / "arms/1-ffn=swiglu")
+    assert values(compare("gpt", settings, vary=[FFN], seeds=2, out=part)) == values(study.result)
+    assert files(part / "arms/1-ffn=swiglu") == kept
 
 
-def test_added_seeds_keep_the_runs_and_are_admitted(settings: list[str]):
-    two = compare("gpt", settings, vary=[FFN], seeds=2)
+def test_added_seeds_keep_the_runs_and_are_admitted(study: Study, settings: list[str]):
+    study.copied("runs/gpt")
     three = compare("gpt", settings, vary=[FFN], seeds=3)
-    assert [each[:2] for each in values(three)] == values(two)
-    assert not any("in turn" in note for note in two["notes"])
+    assert [each[:2] for each in values(three)] == values(study.result)
+    assert not any("in turn" in note for note in study.result["notes"])
     assert any("reported with 2, 3 seeds in turn" in note for note in three["notes"])
 
 
-def test_the_folder_of_another_study_is_refused_and_left_alone(settings: list[str]):
-    compare("gpt", settings, vary=[FFN], seeds=2, out="study")
-    before = files(Path("study"))
+def test_the_folder_of_another_study_is_refused_and_left_alone(study: Study, settings: list[str]):
+    before = files(study.copied("study"))
     longer = ["train.steps=6" if "steps" in text else text for text in settings]
     others: list[tuple[dict[str, Any], str]] = [
         ({"vary": ["model.ffn=gelu,relu"]}, "another study, of ffn=gelu, ffn=swiglu"),
@@ -112,8 +140,8 @@ def test_a_folder_with_other_files_is_refused(settings: list[str]):
     assert files(Path("mine")).keys() == {"thesis.txt"}
 
 
-def test_another_study_of_the_same_name_gets_the_next_folder(settings: list[str]):
-    compare("gpt", settings, vary=[FFN], seeds=2)
+def test_another_study_of_the_same_name_gets_the_next_folder(study: Study, settings: list[str]):
+    study.copied("runs/gpt")
     compare("gpt", settings, vary=["model.ffn=gelu,relu"], seeds=2)
     again = compare("gpt", settings, vary=["model.ffn=gelu,relu"], seeds=2)
     assert Path(again["report"]) == Path("runs/gpt-2/report.html").resolve()
@@ -156,8 +184,8 @@ def test_a_study_of_which_nothing_can_be_compared_fails_after_its_report(setting
     assert Path("runs/gpt/report.html").exists()
 
 
-def test_matching_by_parameters_widens_or_narrows_the_arm(settings: list[str]):
-    result = compare("gpt", settings, vary=[FFN], seeds=2)
+def test_matching_by_parameters_widens_or_narrows_the_arm(study: Study):
+    result = study.result
     gelu, swiglu = (arm["parameters"]["total"] for arm in result["arms"])
     assert result["arms"][1]["matched"] == ["model.d_ff=21"]
     assert result["arms"][1]["residual"] == pytest.approx(swiglu / gelu - 1)
@@ -192,9 +220,12 @@ def test_every_arm_gets_the_same_trials_and_keeps_the_best_on_validation(setting
         assert trained == {"lr=1e-7/seed-0", "lr=1e-2/seed-0", "lr=1e-2/seed-1"}
 
 
-def test_a_changed_text_is_noticed(settings: list[str]):
+def test_a_changed_text_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    settings = settings_of(write_text(tmp_path / "river.txt"))
     compare("gpt", settings, vary=[FFN], seeds=2)
-    with Path("river.txt").open("a") as text:
+    with (tmp_path / "river.txt").open("a") as text:
         text.write(" and more than before")
     with pytest.raises(DataError, match="the text has changed"):
         compare("gpt", settings, vary=[FFN], seeds=3)
