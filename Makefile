@@ -3,18 +3,27 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-fast check docs bench clean
+.PHONY: demo test test-fast test-avx2 check docs bench clean
+
+# Two processes of one thread each: what tests compute is too small for more threads.
+TESTS := $(BIN)/python -m pytest -n 2
+# The tests of what a processor computes with: once more as one without avx512 and products of bfloat16.
+COMPUTING := tests/model tests/objective tests/train tests/decode tests/study
+AS_AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
 demo: $(VENV)/.run
 	$(BIN)/sublayer demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow" -n 2 --durations 5
-	$(BIN)/python -m pytest -m slow --durations 10
+	$(TESTS) -m "not slow" --durations 5
+	$(TESTS) -m slow --dist worksteal --durations 10
 	$(MAKE) check
 
 test-fast: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow" -n 2 --durations 10
+	$(TESTS) -m "not slow" --durations 10
+
+test-avx2: $(VENV)/.dev
+	$(AS_AVX2) $(TESTS) -m "not slow" --durations 10 $(COMPUTING)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
