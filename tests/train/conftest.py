@@ -120,6 +120,27 @@ def tiny(text_path, stories_path, pairs_path):
     return load
 
 
+@pytest.fixture(scope="session")
+def unbroken_runs(tmp_path_factory):
+    """The folders of runs that were trained without a break, by what was laid over the tiny recipe."""
+    return tmp_path_factory.mktemp("unbroken"), {}
+
+
+@pytest.fixture
+def unbroken(unbroken_runs, tiny):
+    """The folder of a run that was never stopped, trained once for all tests, which leave it as it is."""
+    place, known = unbroken_runs
+
+    def train(settings=None):
+        key = repr(settings or {})
+        if key not in known:
+            known[key] = place / str(len(known))
+            train_run(tiny(settings), known[key], progress=SilentProgress())
+        return known[key]
+
+    return train
+
+
 @pytest.fixture
 def run(tmp_path, tiny):
     """Train the tiny recipe in `tmp_path / name`."""

@@ -123,7 +123,7 @@ def test_minutes_become_the_same_steps_twice(run, tmp_path):
     for name in ("first", "second"):
         run(name, settings)
     steps = [read_run_recipe(tmp_path / name / "recipe.toml").train.steps for name in ("first", "second")]
-    assert steps[0] == steps[1] > 5
+    assert steps[0] == steps[1]
 
 
 @pytest.mark.parametrize(("share", "layers"), [("all", None), ("all", 2), ("none", 2)])

@@ -1,5 +1,7 @@
+import json
 import os
 import random
+import shutil
 import signal
 import sys
 import warnings
@@ -111,29 +113,26 @@ OFTEN = [("adamw", signal.SIGINT), ("masked", signal.SIGTERM), ("translation", s
         for each in product(VARIANTS, (signal.SIGINT, signal.SIGTERM))
     ],
 )
-def test_a_run_interrupted_and_resumed_equals_an_unbroken_one(run, tmp_path, variant, number):
-    run("unbroken", VARIANTS[variant])
+def test_a_run_interrupted_and_resumed_equals_an_unbroken_one(run, unbroken, tmp_path, variant, number):
     with pytest.raises(Interrupted, match="saved at step 11 of 24"):
         run("broken", VARIANTS[variant], progress=SignalAt(11, number))
     run("broken", VARIANTS[variant], resume=True)
-    assert results(tmp_path / "broken") == results(tmp_path / "unbroken")
+    assert results(tmp_path / "broken") == results(unbroken(VARIANTS[variant]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_run_killed_at_any_file_operation_and_resumed_equals_an_unbroken_one(run, tiny, tmp_path, variant):
-    run("unbroken", VARIANTS[variant])
+def test_a_run_killed_at_any_file_operation_and_resumed_equals_an_unbroken_one(unbroken, tiny, tmp_path, variant):
     draw = random.Random(variant)
     kills = 0
     while not killed_at_file_operation(draw.randint(1, 160), tmp_path / "broken", tiny(VARIANTS[variant])):
         kills += 1
         assert kills < 50, "a run that is killed and resumed gets nowhere"
     assert kills >= 2
-    assert results(tmp_path / "broken") == results(tmp_path / "unbroken")
+    assert results(tmp_path / "broken") == results(unbroken(VARIANTS[variant]))
 
 
-def test_a_truncated_checkpoint_is_refused_by_name_and_the_one_before_is_used(run, tmp_path):
-    run("unbroken")
+def test_a_truncated_checkpoint_is_refused_by_name_and_the_one_before_is_used(run, unbroken, tmp_path):
     with pytest.raises(Interrupted):
         run("broken", progress=SignalAt(11))
     weights = tmp_path / "broken" / "checkpoints" / "step-00000011" / "model" / "model.safetensors"
@@ -141,20 +140,20 @@ def test_a_truncated_checkpoint_is_refused_by_name_and_the_one_before_is_used(ru
     notes = Notes()
     run("broken", resume=True, progress=notes)
     assert "step-00000011 is refused" in notes.texts[0]
-    assert results(tmp_path / "broken") == results(tmp_path / "unbroken")
+    assert results(tmp_path / "broken") == results(unbroken())
     assert (tmp_path / "broken" / "checkpoints" / "refused-step-00000011-1").is_dir()
 
 
-def test_resume_starts_at_the_beginning_where_there_is_nothing(run, tmp_path):
-    run("unbroken")
+def test_resume_starts_at_the_beginning_where_there_is_nothing(run, unbroken, tmp_path):
     (tmp_path / "empty").mkdir()
     run("empty", resume=True)
     run("missing", resume=True)
-    assert results(tmp_path / "empty") == results(tmp_path / "missing") == results(tmp_path / "unbroken")
+    assert results(tmp_path / "empty") == results(tmp_path / "missing") == results(unbroken())
 
 
-def test_a_finished_run_is_left_as_it_is(run, tmp_path):
-    record = run("done")
+def test_a_finished_run_is_left_as_it_is(run, unbroken, tmp_path):
+    shutil.copytree(unbroken(), tmp_path / "done")
+    record = json.loads((tmp_path / "done" / "record.json").read_text())
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "done").rglob("*") if path.name != ".lock"}
     assert run("done", resume=True) == record
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "done").rglob("*") if path.name != ".lock"} == before
@@ -167,8 +166,8 @@ def test_a_resumed_run_whose_recipe_differs_is_refused(run):
         run("broken", {"model.d_model": 48}, resume=True)
 
 
-def test_a_folder_that_holds_something_is_never_written_to(run, tmp_path):
-    run("done")
+def test_a_folder_that_holds_something_is_never_written_to(run, unbroken, tmp_path):
+    shutil.copytree(unbroken(), tmp_path / "done")
     with pytest.raises(ConfigError, match="already holds a run: go on with it by --resume"):
         run("done")
     (tmp_path / "letters").mkdir()
@@ -180,10 +179,9 @@ def test_a_folder_that_holds_something_is_never_written_to(run, tmp_path):
         run("file")
 
 
-def test_a_signal_at_a_step_that_was_just_saved_saves_it_once(run, tmp_path):
-    run("unbroken")
+def test_a_signal_at_a_step_that_was_just_saved_saves_it_once(run, unbroken, tmp_path):
     with pytest.raises(Interrupted, match="saved at step 12 of 24"):
         run("broken", progress=SignalAt(12))
     assert not list((tmp_path / "broken" / "checkpoints").glob("refused-*"))
     run("broken", resume=True)
-    assert results(tmp_path / "broken") == results(tmp_path / "unbroken")
+    assert results(tmp_path / "broken") == results(unbroken())
