@@ -14,7 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from sublayer.data.cache import cache_folder, content_key, replacing
+from sublayer.cache import cache_folder
+from sublayer.data.cache import content_key, replacing
 from sublayer.errors import DataError
 
 Library = Literal["tokenizers", "sentencepiece"]
