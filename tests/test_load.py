@@ -100,6 +100,22 @@ def test_a_folder_without_a_tokenizer_gives_none(tmp_path: Path) -> None:
     assert load(tmp_path / "model").tokenizer is None
 
 
+def test_a_tokenizer_of_more_ids_than_the_model_is_refused(tmp_path: Path) -> None:
+    words = train_tokenizer("bpe", [b"a text"], vocab_size=300)
+    save_model(tmp_path / "model", model_of(0), {"tokenizer.json": words.serialize()})
+    with pytest.raises(CheckpointError) as caught:
+        load(tmp_path / "model")
+    assert "model has 261 ids, the model's vocab_size is 256: they do not belong together" in one_line(caught)
+
+
+def test_an_id_that_only_the_model_has_is_seen_in_a_text(tmp_path: Path) -> None:
+    letters = train_tokenizer("characters", [b"ab"])
+    save_model(tmp_path / "model", model_of(0), {"tokenizer.json": letters.serialize()})
+    tokenizer = load(tmp_path / "model").tokenizer
+    assert tokenizer is not None
+    assert tokenizer.decode([1, 255, 2, 2, 7, 8]).decode() == "a\ufffdbb\ufffd\ufffd"
+
+
 def test_a_type_converts_the_weights(tmp_path: Path) -> None:
     save_model(tmp_path / "model", model_of(2).double(), {})
     assert load(tmp_path / "model").embedding.weight.dtype == torch.float64

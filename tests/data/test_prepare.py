@@ -468,7 +468,8 @@ def test_validation_documents_are_read_by_the_same_rule(tmp_path, cache):
     Path(one).write_text("".join(f'{{"text": "Document {number}."}}\n' for number in range(9)))
     Path(two).write_text('{"text": "Validation."}\n{"text": "Document 3."}\n')
     config = DataConfig(path=one, valid_path=two, documents="json", context=4)
-    with pytest.raises(ConfigError, match=r"data.valid_path = .*b.jsonl is also read for training, in .*a.jsonl"):
+    both = r"b.jsonl, document at line 2, the same as .*a.jsonl, document at line 4; name other files in one"
+    with pytest.raises(ConfigError, match=rf"valid_path = .*b.jsonl is also read for training, in .*a.jsonl: .*{both}"):
         prepare(config, cache=cache)
     Path(two).write_text('{"text": "Validation."}\n{"text": "More."}\n')
     assert raw(prepare(config, cache=cache).valid) == b"Validation.More."

@@ -81,6 +81,44 @@ def test_a_row_of_parquet_is_a_document(tmp_path):
         list(parquet_rows(path, "id"))
 
 
+def test_a_null_text_is_a_document_without_text_in_every_form(tmp_path):
+    path = parquet(tmp_path / "a.parquet", {"text": ["one", None], "none": [None, None]})
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": null}\n')
+    assert list(parquet_rows(path, "text")) == list(json_lines(tmp_path / "a.jsonl", "text")) == [(1, b"one"), (2, b"")]
+    assert list(parquet_rows(path, "none")) == [(1, b""), (2, b"")]
+
+
+def test_every_column_of_text_is_read(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    texts = ["one", None, "zw\u00e9i", "one"]
+    category = arrow.array(texts).dictionary_encode()
+    columns = {"a": category, "b": category.cast(arrow.dictionary(arrow.int8(), arrow.large_string()))}
+    columns |= {"c": arrow.array(texts, arrow.large_string()), "d": arrow.array(texts, arrow.string_view())}
+    path = parquet(tmp_path / "a.parquet", columns)
+    for name in columns:
+        assert [text for _, text in parquet_rows(path, name)] == [b"one", b"", "zw\u00e9i".encode(), b"one"]
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    column = arrow.array(["one"])
+    write_table(arrow.table([column, column, column], names=["text", "text", "id"]), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="a.parquet has 2 columns 'text': rename all but one, or leave them out"):
+        list(parquet_rows(tmp_path / "a.parquet", "text"))
+    assert list(parquet_rows(tmp_path / "a.parquet", "id")) == [(1, b"one")]
+
+
+def test_text_of_parquet_that_is_not_utf8_is_named_with_its_row(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    column = arrow.array([b"one", b"t\xffwo"])
+    bad = arrow.Array.from_buffers(arrow.string(), 2, column.buffers())
+    path = parquet(tmp_path / "a.parquet", {"text": bad, "id": [1, 2]})
+    with pytest.raises(DataError, match="a.parquet, row 2: byte 0xff is not UTF-8: mend or convert it"):
+        list(parquet_rows(path, "text"))
+
+
 def test_a_damaged_parquet_file_is_named(tmp_path):
     pytest.importorskip("pyarrow")
     whole = parquet(tmp_path / "a.parquet", {"text": ["one"] * 100}).read_bytes()

@@ -115,3 +115,13 @@ def test_a_file_s_kind_goes_by_its_name(tmp_path):
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"has no tokenizer.json, nor vocab.json with merges.txt"):
         load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe", "word-bpe"])
+def test_an_id_that_no_vocabulary_has_is_seen(kind):
+    tokenizer = train_tokenizer(kind, [TEXT], vocab_size=None if kind in ("bytes", "characters") else 300)
+    known = int(tokenizer.encode(b"a")[-1])
+    for unknown in (-1, tokenizer.vocab_size, 10**12):
+        found = tokenizer.decode([unknown, known, unknown, unknown]).decode()
+        assert found == f"\ufffd{tokenizer.decode([known]).decode()}\ufffd\ufffd"
+    assert tokenizer.decode([]) == b""

@@ -146,6 +146,12 @@ def test_long_lines_are_learned_from():
     assert UnigramTokenizer.train([line], vocab_size=60).encode(b"unmistakable3").size < 6
 
 
+def test_a_byte_that_is_not_utf8_is_named_wherever_it_is():
+    for texts in ([b"\xff"], [b"some words\n" * 50, b"more\n\xff"]):
+        with pytest.raises(NotUtf8, match="byte 0xff is not UTF-8"):
+            UnigramTokenizer.train(texts, vocab_size=60)
+
+
 @pytest.mark.parametrize(
     ("text", "size", "error", "message"),
     [
