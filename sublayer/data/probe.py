@@ -48,12 +48,6 @@ def try_file(library: Library, data: bytes, what: str) -> None:
     _keep(key)
 
 
-def was_tried(library: Library, data: bytes) -> bool:
-    """Tell whether a file's content was tried before, and could be read."""
-    key = _key(library, data)
-    return key in _tried or _is_kept(key)
-
-
 def _key(library: Library, data: bytes) -> str:
     return content_key(VERSION, library, version(library), hashlib.sha256(data).hexdigest())
 

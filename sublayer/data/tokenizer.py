@@ -16,7 +16,6 @@ from sublayer.data.library_files import read_file
 from sublayer.data.moses import MosesTokenizer
 from sublayer.data.normalize import AS_WRITTEN
 from sublayer.data.paired_models import PairedModels, has_paired_models
-from sublayer.data.probe import was_tried
 from sublayer.data.sides import Side
 from sublayer.data.subword import SubwordTokenizer
 from sublayer.data.unigram import UnigramTokenizer
@@ -95,12 +94,14 @@ def load_tokenizer(path: Path) -> Tokenizer:
     if is_codes_file(path.name):
         return read_codes(path, find_dictionary(path.parent))
     data = read_file(path)
-    if was_tried("tokenizers", data):
+    if FORMAT.encode() in data:
+        content = _parsed(data, path)
+        return _own(content, path) if content.get("format") == FORMAT else SubwordTokenizer.from_bytes(data, path)
+    try:
         return SubwordTokenizer.from_bytes(data, path)
-    content = parse_json(data, f"the tokenizer {path}", DataError)
-    if not isinstance(content, dict):
-        raise DataError(f"{path} is not a tokenizer: it holds no JSON object")
-    return _own(content, path) if content.get("format") == FORMAT else SubwordTokenizer.from_bytes(data, path)
+    except DataError:
+        _parsed(data, path)  # of what is no JSON at all the library says less
+        raise
 
 
 def has_tokenizer(folder: Path) -> bool:
@@ -140,6 +141,13 @@ def _original(folder: Path) -> Tokenizer:
             f"{folder} has no tokenizer.json, nor vocab.json with merges.txt, nor a SentencePiece .model, nor vocab.txt"
         )
     return SubwordTokenizer.read_merges(vocabulary, merges)
+
+
+def _parsed(data: bytes, path: Path) -> dict[str, Any]:
+    content = parse_json(data, f"the tokenizer {path}", DataError)
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is not a tokenizer: it holds no JSON object")
+    return content
 
 
 def _own(content: dict[str, Any], path: Path) -> Tokenizer:
