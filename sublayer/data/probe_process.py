@@ -34,12 +34,6 @@ _SENTENCES = (
 )
 
 
-def texts() -> list[str]:
-    """Give the texts that a tokenizer is tried on."""
-    runs = [run * n + end for run in _RUNS for n, end in ((_SHORT_RUN, "!"), (_RUN // len(run), ""))]
-    return [*_SENTENCES, *runs, *(run * _LONG_RUN for run in _LONG_RUNS)]
-
-
 def try_library(data: bytes) -> None:
     """Read a file of the ``tokenizers`` library; encode and decode with it. Raises whatever the library does."""
     from tokenizers import Tokenizer, models
@@ -56,11 +50,16 @@ def try_library(data: bytes) -> None:
         raise ValueError(f"its greatest id is {max(ids)}, of {len(ids)} in all")
     library.encode("")
     library.encode_special_tokens = True
-    tried = [*texts(), " ".join(token.content for token in library.get_added_tokens_decoder().values())]
-    found = [encoding.ids for encoding in library.encode_batch_fast(tried, add_special_tokens=False)]
-    _check(tried, found, max(ids) + 1, library.decode)
+
+    def encode(tried: Sequence[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in library.encode_batch_fast(tried, add_special_tokens=False)]
+
+    added = " ".join(token.content for token in library.get_added_tokens_decoder().values())
+    around = encode(_SENTENCES)
+    for tried in ([*_SENTENCES, added], _runs()):
+        _check(tried, encode(tried), max(ids) + 1, library.decode)
     library.post_processor = None  # which puts ids around those of a text
-    if [library.encode(text, add_special_tokens=False).ids for text in _SENTENCES] != found[: len(_SENTENCES)]:
+    if encode(_SENTENCES) != around:
         raise ValueError("what it puts around a text changes the ids of the text itself")
     library.decode_batch([[id_] for id_ in range(max(ids) + 1)])
 
@@ -71,13 +70,17 @@ def try_sentencepiece(data: bytes) -> None:
 
     processor = SentencePieceProcessor()
     processor.LoadFromSerializedProto(data)
-    tried = texts()
-    found = processor.encode(tried)
-    _check(tried, found, processor.get_piece_size(), processor.decode)
+    for tried in (list(_SENTENCES), _runs()):
+        _check(tried, processor.encode(tried), processor.get_piece_size(), processor.decode)
     ids = list(range(processor.get_piece_size()))
     for id_, name in zip(ids, processor.id_to_piece(ids), strict=True):
         processor.decode([id_])
         processor.decode_pieces([name])
+
+
+def _runs() -> list[str]:
+    short = [run * n + end for run in _RUNS for n, end in ((_SHORT_RUN, "!"), (_RUN // len(run), ""))]
+    return [*short, *(run * _LONG_RUN for run in _LONG_RUNS)]
 
 
 def _check(

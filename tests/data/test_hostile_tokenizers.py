@@ -67,7 +67,7 @@ def test_a_tokenizer_json_is_read_or_refused(form: str, random: Random) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(st.sampled_from(FORMS), RANDOMS)
 def test_any_tokenizer_json_is_read_or_refused(form: str, random: Random) -> None:
     check_library(form, random)
@@ -80,7 +80,7 @@ def test_a_sentencepiece_model_is_read_or_refused(random: Random) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(RANDOMS)
 def test_any_sentencepiece_model_is_read_or_refused(random: Random) -> None:
     check_model(random)

@@ -83,7 +83,10 @@ DOUBLE = {"type": "Replace", "pattern": {"Regex": "."}, "content": "aaaa"}
         ),
     ],
 )
-def test_what_ends_the_library_is_named(tmp_path: Path, content: dict[str, Any], message: str) -> None:
+def test_what_ends_the_library_is_named(
+    tmp_path: Path, content: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sublayer.data.probe._BYTES", 192 << 20)
     path = write(tmp_path / "tokenizer.json", content)
     with pytest.raises(
         DataError, match=f"tokenizer.json is not a tokenizer that the tokenizers library reads: .*({message})"
