@@ -26,6 +26,13 @@ def check_arguments(command: Callable[..., None], values: Mapping[str, Any]) -> 
                 raise ConfigError(f"{_named(command, name)} {show(_plain(each))} {problem}")
 
 
+def option_name(info: OptionInfo) -> str | None:
+    """Return what an option is called, ``--tokens``; None where it is called as its parameter is."""
+    # Within Annotated, the first of the names that were given stands where elsewhere a default does.
+    names = (info.default, *(info.param_decls or ()))
+    return next((each for each in names if isinstance(each, str) and each.startswith("--")), None)
+
+
 def _problem(value: Any) -> str | None:
     if isinstance(value, float) and not math.isfinite(value):
         return "must be finite"
@@ -41,7 +48,7 @@ def _named(command: Callable[..., None], name: str) -> str:
     annotation = inspect.signature(command).parameters[name].annotation
     for info in get_args(annotation)[1:]:
         if isinstance(info, OptionInfo):
-            return next((each for each in info.param_decls or () if each.startswith("--")), f"--{name}")
+            return option_name(info) or f"--{name}"
         if isinstance(info, ArgumentInfo) and info.metavar:
             return info.metavar
     return name

@@ -4,9 +4,12 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from sublayer.errors import CheckpointError
@@ -125,3 +128,42 @@ def test_the_config_is_plain_json(saved: tuple[Path, Transformer]) -> None:
     described = json.loads((saved[0] / CONFIG_NAME).read_text())
     assert (described["format"], described["version"]) == ("sublayer", 1)
     assert described["model"]["share"] == "all"
+
+
+SIZES = st.sampled_from([2, 7, 999, 10**6, 10**12, 2**62, 2**63, 10**30, -1, 0, 1e30, True, None, "x", [1]])
+FIELDS = ["n_layers", "d_model", "n_heads", "d_head", "d_ff", "d_embed", "vocab_size", "max_len", "first_position",
+          "share_groups", "share_inner", "norm_eps", "dropout"]  # fmt: skip
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.dictionaries(st.sampled_from(FIELDS), SIZES, min_size=1, max_size=3))
+def test_a_config_of_other_sizes_than_its_weights_is_refused_before_anything_is_made(
+    saved: tuple[Path, Transformer], changes: dict[str, Any]
+) -> None:
+    path = saved[0] / CONFIG_NAME
+    described = json.loads(whole := path.read_text())
+    described["model"].update(changes)
+    path.write_text(json.dumps(described))
+    try:
+        config, tensors = load_weights(saved[0])
+        assert {name: value.shape for name, value in compose(config).state_dict().items()} == {
+            name: value.shape for name, value in tensors.items()
+        }
+    except CheckpointError as refused:
+        said = str(refused)
+        assert "\n" not in said
+    finally:
+        path.write_text(whole)
+
+
+def test_a_config_of_more_blocks_than_the_file_has_tensors_builds_nothing(
+    tmp_path: Path, random_model: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(tmp_path / "model", random_model(), {})
+    path = tmp_path / "model" / CONFIG_NAME
+    described = json.loads(path.read_text())
+    described["model"]["n_layers"] = 1000
+    path.write_text(json.dumps(described))
+    monkeypatch.delattr("sublayer.model.saved.compose")
+    with pytest.raises(CheckpointError, match=r"tensors, its config asks for 2,000 at least; name another model"):
+        load_weights(tmp_path / "model")

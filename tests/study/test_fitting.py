@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sublayer.config.layers import LoadedRecipe, load_recipe, vary
+from sublayer.config.recipe import Recipe
 from sublayer.study.fitting import batches, fits_memory, run_disk, smallest_change, step_memory
 from sublayer.study.resources import PROGRAM_BYTES, Resources
 
@@ -79,3 +80,23 @@ def test_where_nothing_fits_nothing_is_said() -> None:
 def test_a_run_s_disk_is_that_of_the_checkpoints_that_it_keeps(settings: list[str], states: int) -> None:
     recipe = load_recipe("gpt", [*settings, "train.keep_checkpoints=4"]).recipe
     assert run_disk(recipe, 256) == (4 + 3) * 4 * 2_743_296 * (1 + states)
+
+
+def test_the_largest_value_of_a_billion_is_found_in_few_trials() -> None:
+    loaded = load_recipe("gpt", ["train.batch_sequences=1000000000", "train.micro_batch_sequences=1000000000"])
+    limit = needed(loaded, "train.micro_batch_sequences=123456")
+    tried = []
+
+    def fits(recipe: Recipe) -> bool | None:
+        tried.append(recipe.train.micro_batch_sequences)
+        return fits_memory(recipe, 256, replace(CPU, memory_bytes=limit + PROGRAM_BYTES))
+
+    assert smallest_change(loaded, 1_000_000_000, fits) == ("train.micro_batch_sequences=123456",)
+    assert len(tried) < 50
+
+
+def test_widths_that_other_settings_do_not_take_are_passed_over() -> None:
+    loaded = load_recipe("gpt", ["model.n_heads=3", "model.d_model=198", "model.positions=sinusoidal"])
+    found = change(loaded, needed(loaded, "train.recompute=blocks", "train.micro_batch_sequences=1") // 2)
+    assert found is not None
+    assert found[-1].startswith(("model.n_layers=", "model.d_model="))
