@@ -116,16 +116,6 @@ def test_compilation_on_a_cpu_is_refused_with_the_reason(run):
         run("run", {"train.compile": True})
 
 
-def test_minutes_become_the_same_steps_twice(run, tmp_path):
-    from sublayer.config.layers import read_run_recipe
-
-    settings = {"train.minutes": 0.02}
-    for name in ("first", "second"):
-        run(name, settings)
-    steps = [read_run_recipe(tmp_path / name / "recipe.toml").train.steps for name in ("first", "second")]
-    assert steps[0] == steps[1]
-
-
 @pytest.mark.parametrize(("share", "layers"), [("all", None), ("all", 2), ("none", 2)])
 def test_a_deeper_encoder_starts_from_a_shallower_one(run, tiny, tmp_path, share, layers):
     from tests.train.test_step import open_session

@@ -139,7 +139,7 @@ def test_minutes_become_as_many_steps_each_time(tiny):
     data = prepare_data(loaded.recipe)
     first, second = (resolve(loaded.recipe, data, ALONE).train for _ in range(2))
     assert first == second
-    assert first.steps is not None and first.steps > 10
+    assert first.steps is not None and first.steps > 1
     assert first.batch_sequences == 6
 
 
