@@ -42,7 +42,8 @@ def load(
     ``path`` is a run, a checkpoint, or a model folder (as training saves it and ``sublayer import`` writes it). Of a
     run it is the final model, or, before there is one, the checkpoint of the best evaluation, or else the newest whole
     one. ``average`` gives the mean of a run's newest checkpoints, so many, instead (Vaswani et al. 2017, sec. 6.1).
-    ``dtype`` converts the weights; None keeps them as saved. ``.tokenizer`` is None where the folder has none.
+    ``dtype`` converts the weights; None makes them float32, but where all were saved as float64. ``.tokenizer`` is None
+    where the folder has none.
 
     Raises CheckpointError where there is no such model, or it is damaged, or of another format; ConfigError for a
     device that is not there, or fewer checkpoints than are asked for.

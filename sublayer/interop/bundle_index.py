@@ -26,6 +26,8 @@ _DTYPES = {
 _SKIPPED = {7: "string", 20: "resource"}
 _VERSION = 1
 _MAX_DIMS = 64
+_MAX_BYTES = 16 << 20
+"""Far more than an index has, which holds no weights."""
 
 # First element and number of elements along each axis; None takes the whole axis.
 Extents = tuple[tuple[int, int | None], ...]
@@ -85,7 +87,11 @@ def read_index(path: Path) -> Index:
     Raises CheckpointError, naming the file, where it is damaged, or of a kind that cannot be read.
     """
     try:
-        table = read_table(path.read_bytes())
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise ValueError(f"it has more than {_MAX_BYTES:,} bytes")
+        table = read_table(data)
         key, value = next(table, (None, b""))
         if key != b"":
             raise ValueError("it has no header")

@@ -1,9 +1,11 @@
 """The settings of fairseq's translation models, as its checkpoints hold them, to a model's config."""
 
+from sublayer.config.limits import LONGEST_WINDOW
 from sublayer.config.model import ModelConfig
 from sublayer.errors import CheckpointError
 from sublayer.interop.content import Content
 from sublayer.interop.translator_config import read_widths
+from sublayer.interop.values import MOST_LAYERS, shown
 
 PAD_ID = 1
 """The padding of every dictionary of fairseq: <s> (once <Lua heritage>), <pad>, </s>, <unk>, then what a text has."""
@@ -57,13 +59,13 @@ def read_fairseq_config(content: Content, *, vocab_size: int, has_final_norm: bo
     _check_widths(content, d_model)
     is_tied = content.flag("share_all_embeddings", False) or content.flag("share_decoder_input_output_embed", False)
     hidden_dropout = "activation_dropout" if content.fields.get("activation_dropout") else "relu_dropout"
-    longest = [content.whole(f"max_{side}_positions", 1024) for side in ("source", "target")]
+    longest = [content.whole(f"max_{side}_positions", 1024, most=LONGEST_WINDOW) for side in ("source", "target")]
     return content.resolve(
         {
             "kind": "encoder-decoder",
             "block": "macaron" if _is_macaron(content) else "transformer",
-            "n_layers": content.whole("encoder_layers"),
-            "n_decoder_layers": content.whole("decoder_layers"),
+            "n_layers": content.whole("encoder_layers", most=MOST_LAYERS),
+            "n_decoder_layers": content.whole("decoder_layers", most=MOST_LAYERS),
             "d_model": d_model,
             "n_heads": content.heads("encoder_attention_heads", "encoder_embed_dim", d_model),
             "d_ff": widths["ffn_embed_dim"],
@@ -100,12 +102,14 @@ def _check_widths(content: Content, d_model: int) -> None:
 
 def _is_macaron(content: Content) -> bool:
     value = content.fields.get("macaron")
-    if value not in _MACARON:
-        raise CheckpointError(f"{content.file}: macaron = {value!r} is not true, false or 'new'")
+    if not any(type(value) is type(known) and value == known for known in _MACARON):
+        raise CheckpointError(f"{content.file}: macaron = {shown(value)} is not true, false or 'new'")
     # Macaron Net's code has one activation: another, found beside it, would be another code's.
     for name in ("activation_fn", "act_fn"):
         if (other := content.fields.get(name) or "relu") != "relu" and (value or name == "act_fn"):
-            raise CheckpointError(f"{content.file}: {name} = {other!r}: Macaron Net's translation models have relu")
+            raise CheckpointError(
+                f"{content.file}: {name} = {shown(other)}: Macaron Net's translation models have relu"
+            )
     return bool(value)
 
 

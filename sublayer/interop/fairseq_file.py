@@ -19,6 +19,8 @@ from torch.serialization import safe_globals
 from sublayer.errors import CheckpointError
 from sublayer.interop.content import Content
 
+_MOST_VALUES, _MOST_BITS = 10_000, 128
+"""Values in a setting, and bits of a number."""
 _NESTED = ("encoder", "decoder", "quant_noise")
 # Files to 0.8 keep the meters of training, whose classes are fairseq's own.
 _METERS = tuple(f"fairseq.meters.{name}" for name in ("AverageMeter", "TimeMeter", "StopwatchMeter"))
@@ -34,6 +36,7 @@ _DAMAGES = (
     AttributeError,
     AssertionError,
     OverflowError,
+    MemoryError,
     struct.error,
     zlib.error,
     zipfile.BadZipFile,
@@ -107,6 +110,10 @@ def _check_sums(path: Path) -> None:
         is_archive = file.read(len(_ARCHIVE)) == _ARCHIVE
     if is_archive:
         with zipfile.ZipFile(path) as archive:
+            for each in archive.infolist():
+                # torch writes nothing compressed, of which a small file could hold very much.
+                if each.compress_type != zipfile.ZIP_STORED or each.file_size != each.compress_size:
+                    raise zipfile.BadZipFile(f"{each.filename!r} is compressed, which torch does not do")
             if (name := archive.testzip()) is not None:
                 raise zipfile.BadZipFile(f"the check sum of {name!r} is not that of its bytes")
 
@@ -123,19 +130,51 @@ def _settings(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
     for side in _NESTED:
         inner = fields.get(side)
         flat |= {f"{side}_{name}": value for name, value in inner.items()} if isinstance(inner, Mapping) else {}
+    for name, value in flat.items():
+        if not isinstance(name, str) or not _is_setting(value):
+            raise CheckpointError(f"{path}: the setting {name!s:.60} holds a {type(value).__name__}, not a plain value")
     return flat
 
 
+def _is_setting(value: Any) -> bool:
+    """Tell whether a value is what a command line can say: no tensor, no endless number or list."""
+    waiting, n_seen = [value], 0
+    while waiting:
+        each = waiting.pop()
+        n_seen += 1
+        if isinstance(each, list | tuple | Mapping):
+            if n_seen + len(waiting) + len(each) > _MOST_VALUES:
+                return False
+            waiting += [*each, *each.values()] if isinstance(each, Mapping) else each
+        elif type(each) is int:
+            if each.bit_length() > _MOST_BITS:
+                return False
+        elif each is not None and type(each) not in (bool, float, str):
+            return False
+    return True
+
+
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.layout == torch.strided and not (value.is_meta or value.is_quantized)
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta or value.is_quantized:
+        return False
+    # What repeats its elements needs more memory than the file has bytes.
+    return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
 
 
 def _count_tensors(value: Any) -> int:
-    if isinstance(value, Mapping):
-        return sum(map(_count_tensors, value.values()))
-    if isinstance(value, list | tuple):
-        return sum(map(_count_tensors, value))
-    return int(isinstance(value, Tensor))
+    # A pickle may hold a list in itself, or one list very often.
+    waiting, seen, n_tensors = [value], set(), 0
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, Mapping):
+            waiting += each.values()
+        elif isinstance(each, list | tuple):
+            waiting += each
+        n_tensors += isinstance(each, Tensor)
+    return n_tensors
 
 
 def _first_line(error: BaseException) -> str:

@@ -84,7 +84,7 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
     """Read the tensors of the files that the index names, of which nothing else is needed."""
     index = folder / INDEX
     places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+    if not isinstance(places, dict) or not places or not all(isinstance(name, str) for name in places.values()):
         raise CheckpointError(f"{index} has no weight_map from tensors to files")
     shards = sorted(set(places.values()))
     for shard in shards:

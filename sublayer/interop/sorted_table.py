@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from sublayer.interop.crc32c import masked_crc32c
 from sublayer.interop.protobuf import read_varint, take
-from sublayer.interop.snappy import decompress
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER_BYTES, _TRAILER_BYTES = 48, 5
 _PLAIN, _SNAPPY = 0, 1
 # Longer names than any model has; a key repeats the one before it, so that a small file could hold very many.
 _MAX_KEY_BYTES = 4096
+_MAX_KEYS_BYTES = 64 << 20
 
 Handle = tuple[int, int]  # the first byte of a block, and its bytes without the trailer
 
@@ -34,7 +34,7 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     meta, position = _read_handle(footer, 0)
     index, _ = _read_handle(footer, position)
     _read_block(blocks, meta)
-    end, last = 0, None
+    end, last, n_bytes = 0, None, 0
     for _, value in _entries(_read_block(blocks, index)):
         handle, _ = _read_handle(value, 0)
         if handle[0] < end:
@@ -43,7 +43,9 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         for key, content in _entries(_read_block(blocks, handle)):
             if last is not None and key <= last:
                 raise ValueError("its keys are not in order")
-            last = key
+            last, n_bytes = key, n_bytes + len(key)
+            if n_bytes > _MAX_KEYS_BYTES:
+                raise ValueError(f"its keys have more than {_MAX_KEYS_BYTES:,} bytes")
             yield key, content
 
 
@@ -60,9 +62,10 @@ def _read_block(blocks: bytes, handle: Handle) -> bytes:
     if (found := masked_crc32c(block[:-4])) != stored:
         raise ValueError(f"the checksum of the block at byte {offset} is {found:#010x}, not {stored:#010x}")
     content, kind = block[:n_bytes], block[n_bytes]
-    if kind not in (_PLAIN, _SNAPPY):
-        raise ValueError(f"the block at byte {offset} is compressed in the unknown way {kind}")
-    return decompress(content) if kind == _SNAPPY else content
+    if kind != _PLAIN:
+        how = "by snappy" if kind == _SNAPPY else f"in the unknown way {kind}"
+        raise ValueError(f"the block at byte {offset} is compressed {how}, which TensorFlow's checkpoints are not")
+    return content
 
 
 def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -1,8 +1,6 @@
 """A model as a folder: ``config.json``, ``model.safetensors`` and its tokenizer's files."""
 
 import json
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,7 +18,9 @@ from sublayer.model.build import compose
 from sublayer.model.capacity import allocating
 from sublayer.model.cost import n_copies
 from sublayer.model.transformer import Transformer
+from sublayer.model.weights import usable_weights
 from sublayer.parsing import read_json_object
+from sublayer.storage import new_folder
 
 FORMAT, VERSION = "sublayer", 1
 CONFIG_NAME, WEIGHTS_NAME = "config.json", "model.safetensors"
@@ -31,23 +31,16 @@ def save_model(folder: Path, model: Transformer, tokenizer_files: Mapping[str, b
 
     Raises CheckpointError where the folder exists or cannot be written.
     """
-    if folder.exists():
-        raise CheckpointError(f"{folder} exists; name another folder")
-    partial = folder.with_name(f".{folder.name}.partial")
     described = {"format": FORMAT, "version": VERSION, "model": model.config.model_dump(mode="json")}
     try:
-        shutil.rmtree(partial, ignore_errors=True)  # what a killed process left
-        partial.mkdir(parents=True)
-        save_file({name: value.contiguous() for name, value in model.state_dict().items()}, partial / WEIGHTS_NAME)
-        (partial / CONFIG_NAME).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-        for name, content in tokenizer_files.items():
-            (partial / name).write_bytes(content)
-        for path in [*partial.iterdir(), partial]:
-            _flush(path)
-        partial.rename(folder)
-        _flush(folder.parent)
+        with new_folder(folder) as partial:
+            save_file({name: value.contiguous() for name, value in model.state_dict().items()}, partial / WEIGHTS_NAME)
+            (partial / CONFIG_NAME).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+            for name, content in tokenizer_files.items():
+                (partial / name).write_bytes(content)
+    except FileExistsError:
+        raise CheckpointError(f"{folder} exists; name another folder") from None
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
         raise CheckpointError(f"cannot write the model folder {folder}: {error}") from error
 
 
@@ -61,7 +54,7 @@ def load_weights(folder: Path, *, device: str = "cpu") -> tuple[ModelConfig, dic
     try:
         check_shapes(config, _read_shapes(path), source=str(path))
         with allocating(f"the weights of {path}", "load it on a larger machine"):
-            tensors = load_file(path, device=device)
+            tensors = usable_weights(load_file(path, device=device), str(path))
     except FileNotFoundError:
         raise CheckpointError(f"{folder} is not a model folder: it has no {WEIGHTS_NAME}") from None
     except (OSError, SafetensorError) as error:
@@ -129,11 +122,3 @@ def _read_config(path: Path) -> ModelConfig:
     if unset:
         raise CheckpointError(f"{path} does not say what model.{unset[0]} is; name another model")
     return config
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

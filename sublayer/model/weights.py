@@ -1,5 +1,6 @@
 """Weights as a file holds them: made what the program computes in, or refused by the tensor's name."""
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -7,6 +8,8 @@ import torch
 from torch import Tensor
 
 from sublayer.errors import CheckpointError
+
+_log = logging.getLogger(__name__)
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """What weights are read from."""
@@ -23,6 +26,18 @@ def usable(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     converted = tensor.to(dtype)
     check_finite(name, converted)
     return converted
+
+
+def usable_weights(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+    """Return a file's tensors in the one format that the model computes in, and log where that is not theirs.
+
+    Raises CheckpointError, naming the file and the tensor, where one holds anything but finite floats.
+    """
+    dtype = computed_dtype(tensors.values())
+    found = {name: usable(f"{source}: {name}", tensor, dtype) for name, tensor in tensors.items()}
+    if (note := describe_conversion(tensors, dtype)) is not None:
+        _log.warning("weights of %s: %s", source, note)
+    return found
 
 
 def check_float(name: str, tensor: Tensor) -> None:

@@ -76,22 +76,21 @@ def sorted_table(
     *,
     block_rows: int = 5,
     restart_rows: int = 3,
-    compress: Callable[[bytes], bytes] | None = None,
+    kind: int = 0,
     damage: Damage = lambda number, content: content,
 ) -> bytes:
-    """Lay out a LevelDB table with so many rows to a block, and to a restart within it."""
+    """Lay out a LevelDB table with so many rows to a block, said to be compressed by ``kind``, and to a restart."""
     out, handles, numbers = bytearray(), [], itertools.count()
 
-    def put(content: bytes, compressor: Callable[[bytes], bytes] | None = None) -> bytes:
-        content = damage(next(numbers), content)
-        stored = (compressor(content) + b"\1") if compressor else (content + b"\0")
+    def put(content: bytes, kind: int = 0) -> bytes:
+        stored = damage(next(numbers), content) + bytes([kind])
         handle = varint(len(out)) + varint(len(stored) - 1)
         out.extend(stored + masked_crc32c(stored).to_bytes(4, "little"))
         return handle
 
     for start in range(0, len(rows), block_rows):
         block = rows[start : start + block_rows]
-        handles.append((block[-1][0], put(block_of(block, restart_rows), compress)))
+        handles.append((block[-1][0], put(block_of(block, restart_rows), kind)))
     meta, index = put(block_of([], 1)), put(block_of(handles, 1))
     return bytes(out) + (meta + index).ljust(40, b"\0") + MAGIC
 
@@ -115,39 +114,6 @@ def n_common(one: bytes, other: bytes) -> int:
 def varint(value: int) -> bytes:
     groups = [value >> shift & 0x7F for shift in range(0, max(value.bit_length(), 1), 7)]
     return bytes([*(group | 0x80 for group in groups[:-1]), groups[-1]])
-
-
-def snappy(data: bytes) -> bytes:
-    """Compress with literals, and copies of all three kinds in turn, as long as they can be."""
-    out, position, literal, kinds = bytearray(varint(len(data))), 0, b"", itertools.cycle([1, 2, 3])
-    while position < len(data):
-        found = data.find(data[position : position + 4], max(0, position - 2047))
-        if found == position or len(data) - position < 4:
-            literal += data[position : position + 1]
-            position += 1
-            continue
-        kind, offset = next(kinds), position - found
-        longest = data[position : position + (11 if kind == 1 else 64)]
-        length = n_common(longest, data[found:])
-        out += snappy_literal(literal) + snappy_copy(kind, length, offset)
-        literal = b""
-        position += length
-    return bytes(out + snappy_literal(literal))
-
-
-def snappy_copy(kind: int, length: int, offset: int) -> bytes:
-    if kind == 1:
-        return bytes([1 | (length - 4) << 2 | offset >> 8 << 5, offset & 0xFF])
-    return bytes([kind | (length - 1) << 2]) + offset.to_bytes(2 if kind == 2 else 4, "little")
-
-
-def snappy_literal(literal: bytes) -> bytes:
-    if not literal:
-        return b""
-    if len(literal) <= 60:
-        return bytes([len(literal) - 1 << 2]) + literal
-    n_bytes = ((len(literal) - 1).bit_length() + 7) // 8
-    return bytes([59 + n_bytes << 2]) + (len(literal) - 1).to_bytes(n_bytes, "little") + literal
 
 
 def new_message(kind: str, **fields: Any) -> Any:

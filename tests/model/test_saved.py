@@ -58,12 +58,13 @@ def test_a_failed_save_leaves_nothing_behind(tmp_path: Path, random_model: Calla
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_save_left_is_cleared(tmp_path: Path, random_model: Callable[..., Transformer]) -> None:
+def test_what_stands_beside_a_model_is_left_alone(tmp_path: Path, random_model: Callable[..., Transformer]) -> None:
     stale = tmp_path / ".model.partial"
     stale.mkdir()
     (stale / WEIGHTS_NAME).write_bytes(b"half")
     save_model(tmp_path / "model", random_model(), {})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".model.partial", "model"]
+    assert (stale / WEIGHTS_NAME).read_bytes() == b"half"
     assert load_weights(tmp_path / "model")[0].n_layers == 2
 
 

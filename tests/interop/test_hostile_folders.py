@@ -1,0 +1,286 @@
+"""HuggingFace folders with something wrong on purpose: one line of error, or the logits that transformers computes."""
+
+import dataclasses
+import io
+import json
+import shutil
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from sublayer import cli
+from sublayer.interop.families import FAMILIES
+from sublayer.load import load
+from tests.interop.tiny import CLASSES, Tiny, ours, theirs, tiny
+
+NUMBERS = [-1, 0, 1, 2, 3, 4, 12, 16, 23, 1000, 2**31, 2**63, 10**12, 10**30, 0.0, 0.5, 1.0, 12.0, -0.1, 1e-5, 1e300]
+TEXTS = [
+    "",
+    " ",
+    "x",
+    "true",
+    "0",
+    "relu",
+    "gelu",
+    "mish",
+    "absolute",
+    "float16",
+    "int8",
+    "os.system",
+    "../../x",
+    "a\0b",
+]
+LITERALS = [
+    "null", "true", "false", "[]", "{}", "[1]", "[[[]]]", '{"": null}', '{"0": [1]}', '{"0": "a"}', '{"a": {"b": 3}}',
+    "NaN", "Infinity", "-Infinity", "1" * 5000, "1e999", "-0.0", '"\\ud800"', '"\\u0000"', "[" * 3000 + "]" * 3000,
+    '{"a":' * 200 + "1" + "}" * 200, '{"a": 1, "a": 2}', "01", "tru", "", "[1,]",
+]  # fmt: skip
+literals = st.one_of(
+    st.sampled_from(NUMBERS).map(json.dumps),
+    st.sampled_from(TEXTS).map(json.dumps),
+    st.sampled_from(LITERALS),
+    st.integers().map(json.dumps),
+    st.floats(allow_nan=False, allow_infinity=False).map(json.dumps),
+    st.text(max_size=8).map(json.dumps),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+        lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=3), each, max_size=3),
+        max_leaves=6,
+    ).map(json.dumps),
+)
+_MODELS: dict[str, Tiny] = {}
+
+
+def model_of(name: str) -> Tiny:
+    if name not in _MODELS:
+        _MODELS[name] = tiny(name)
+    return _MODELS[name]
+
+
+def names_of(name: str) -> list[str]:
+    """Name every field that transformers' class knows, and some that it does not."""
+    table = FAMILIES[name].fields
+    known = {each.name for each in dataclasses.fields(model_of(name).kind.config_class)}
+    junk = {"sub_configs", "rotary", "n_layers", "layer_types", "rope_scaling", "attn_implementation", "__class__", ""}
+    return sorted(known | table.fields.keys() | table.aliases.keys() | table.ignored | junk)
+
+
+def run(*words: str) -> tuple[int, str]:
+    """Run a command; return its exit code and what it wrote to standard error."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = cli.main(list(words))
+    return code, err.getvalue()
+
+
+def import_in(place: Path, folder: Path) -> Path | None:
+    """Import a folder; None where it was refused, in one line, without a trace."""
+    before = sorted(place.iterdir())
+    code, err = run("import", "huggingface", str(folder), "--out", str(place / "new" / "ours"))
+    if code:
+        assert code == 2, err
+        lines = err.strip().splitlines()
+        assert lines[-1].startswith("error: "), err
+        assert len(lines[-1]) < 1000
+        assert sorted(place.iterdir()) == before
+        return None
+    return place / "new" / "ours"
+
+
+@st.composite
+def altered(draw: st.DrawFn) -> tuple[str, str]:
+    """Draw a class and the text of a config.json with up to three fields altered, or some left out."""
+    name = draw(st.sampled_from(list(CLASSES)))
+    fields = {key: json.dumps(value) for key, value in model_of(name).fields.items()}
+    for key in draw(st.lists(st.sampled_from(names_of(name)), min_size=1, max_size=3)):
+        if draw(st.integers(0, 9)):
+            fields[key] = draw(literals)
+        else:
+            fields.pop(key, None)
+    return name, "{" + ", ".join(f"{json.dumps(key)}: {value}" for key, value in fields.items()) + "}"
+
+
+def expected(name: str, text: str) -> torch.Tensor:
+    """Compute the logits of transformers' class with what of a file it computes with, its own defaults otherwise."""
+    table = FAMILIES[name].fields
+    content = json.loads(text)
+    computed = {key for key, field in table.fields.items() if field.is_computed}
+    fields = {key: value for key, value in content.items() if table.aliases.get(key, key) in computed}
+    fields = {key: float(value) if "eps" in key else value for key, value in fields.items()}
+    model = model_of(name).kind(model_of(name).kind.config_class(**fields)).double()
+    held = dict(model_of(name).tensors)
+    # A table of sinusoids is as long as the file says, whatever its tensors are.
+    held = {key: tensor for key, tensor in held.items() if "embed_positions" not in key}
+    model.load_state_dict(held, strict=False)
+    model.tie_weights()
+    return theirs(model)
+
+
+def check_config(place: Path, name: str, text: str) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    folder = model_of(name).save(place / "theirs")
+    (folder / "config.json").write_text(text)
+    imported = import_in(place, folder)
+    if imported is not None:
+        torch.testing.assert_close(ours(load(imported)), expected(name, text), rtol=0, atol=1e-12)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(altered())
+def test_an_altered_config_is_refused_in_a_line_or_read_as_transformers_does(
+    tmp_path: Path, drawn: tuple[str, str]
+) -> None:
+    check_config(tmp_path / "case", *drawn)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(altered())
+def test_many_altered_configs_are_refused_in_a_line_or_read_as_transformers_does(
+    tmp_path: Path, drawn: tuple[str, str]
+) -> None:
+    check_config(tmp_path / "case", *drawn)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_files_beside_the_weights_change_nothing(tmp_path: Path, name: str) -> None:
+    folder = model_of(name).save(tmp_path / "theirs")
+    for file, content in (("generation_config.json", "[" * 5000), ("adapter_config.json", "[]"), ("README.md", "x")):
+        (folder / file).write_text(content)
+    imported = import_in(tmp_path, folder)
+    assert imported is not None
+    plain = model_of(name).save(tmp_path / "plain")
+    torch.testing.assert_close(
+        ours(load(imported)), expected(name, (plain / "config.json").read_text()), rtol=0, atol=1e-12
+    )
+
+
+def shard(folder: Path) -> dict[str, str]:
+    """Part a folder's weights into two files; return the map of an index."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    parts = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, held in parts.items():
+        save_file({key: tensors[key] for key in held}, folder / file)
+    return {key: file for file, held in parts.items() for key in held}
+
+
+@pytest.mark.parametrize("metadata", ["", '"metadata": 3, ', '"metadata": [], ', '"metadata": {"total_size": "x"}, '])
+def test_an_index_needs_no_more_than_its_map(tmp_path: Path, metadata: str) -> None:
+    folder = model_of("gpt2").save(tmp_path / "theirs")
+    places = shard(folder)
+    (folder / "model.safetensors.index.json").write_text(f'{{{metadata}"weight_map": {json.dumps(places)}}}')
+    assert import_in(tmp_path, folder) is not None
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_an_altered_index_is_refused_in_a_line(tmp_path: Path, data: st.DataObject) -> None:
+    place = tmp_path / "case"
+    shutil.rmtree(place, ignore_errors=True)
+    folder = model_of("gpt2").save(place / "theirs")
+    fields: dict[str, Any] = {key: json.dumps(value) for key, value in shard(folder).items()}
+    shards = ["../a.safetensors", "/etc/passwd", "a.bin", "", ".", "a\0.safetensors", "x" * 300 + ".safetensors",
+              "c.safetensors", "theirs/../a.safetensors", "b.safetensors"]  # fmt: skip
+    values = st.one_of(st.sampled_from(shards).map(json.dumps), literals)
+    key = data.draw(st.sampled_from([*sorted(fields)[:3], "new"]))
+    fields[key] = data.draw(values)
+    text = '{"weight_map": {' + ", ".join(f"{json.dumps(key)}: {value}" for key, value in fields.items()) + "}}"
+    if data.draw(st.booleans()):
+        text = f'{{"weight_map": {data.draw(literals)}}}'
+    (folder / "model.safetensors.index.json").write_text(text)
+    import_in(place, folder)
+
+
+def test_a_tensor_that_two_shards_hold_is_refused(tmp_path: Path) -> None:
+    folder = model_of("gpt2").save(tmp_path / "theirs")
+    places = shard(folder)
+    shutil.copy(folder / "a.safetensors", folder / "c.safetensors")
+    places["transformer.extra"] = "c.safetensors"
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    code, err = run("import", "huggingface", str(folder), "--out", str(tmp_path / "ours"))
+    assert code == 2
+    assert "which another file of model.safetensors.index.json holds too" in err
+
+
+FORMATS = [torch.float16, torch.bfloat16, torch.float32, torch.int32, torch.bool, torch.complex64, torch.float8_e4m3fn]
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_weights_of_any_format_are_converted_and_said_or_refused_by_name(tmp_path: Path, data: st.DataObject) -> None:
+    place = tmp_path / "case"
+    shutil.rmtree(place, ignore_errors=True)
+    name = data.draw(st.sampled_from(list(CLASSES)))
+    folder = model_of(name).save(place / "theirs")
+    tensors = load_file(folder / "model.safetensors")
+    key = data.draw(st.sampled_from(sorted(tensors)))
+    dtype, is_finite = data.draw(st.sampled_from(FORMATS)), data.draw(st.booleans())
+    tensors[key] = tensors[key].to(dtype)
+    if not is_finite and dtype.is_floating_point:
+        tensors[key].view(-1)[0] = torch.nan
+    save_file(tensors, folder / "model.safetensors")
+    code, err = run("import", "huggingface", str(folder), "--out", str(place / "ours"))
+    if is_finite and dtype in FORMATS[:3]:
+        assert code == 0, err
+        said = json.loads((place / "ours" / "certificate.json").read_text())["weights"]
+        assert said.endswith("became float32")
+        assert {each.dtype for each in load(place / "ours").parameters()} == {torch.float32}
+    else:
+        assert code == 2, err
+        assert key.removeprefix(FAMILIES[name].prefix) in err.splitlines()[-1] or key in err.splitlines()[-1]
+        assert not (place / "ours").exists()
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_damaged_weights_are_refused_in_a_line(tmp_path: Path, data: st.DataObject) -> None:
+    place = tmp_path / "case"
+    shutil.rmtree(place, ignore_errors=True)
+    folder = model_of("gpt2").save(place / "theirs")
+    whole = bytearray((folder / "model.safetensors").read_bytes())
+    header = 8 + int.from_bytes(whole[:8], "little")
+    if data.draw(st.booleans()):
+        whole = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    else:
+        for _ in range(data.draw(st.integers(1, 4))):
+            whole[data.draw(st.integers(0, header - 1))] = data.draw(st.integers(0, 255))
+    (folder / "model.safetensors").write_bytes(whole)
+    import_in(place, folder)
+
+
+def test_a_refused_or_interrupted_import_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = model_of("gpt2").save(tmp_path / "theirs")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sublayer.model.saved.save_file", interrupt)
+        assert run("import", "huggingface", str(folder), "--out", str(tmp_path / "new" / "ours"))[0] == 130
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["theirs"]
+
+
+def test_a_path_that_is_no_text_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    folder = model_of("gpt2").save(tmp_path / "theirs")
+    bad = tmp_path / "\udcff"
+    for words in ((folder, bad), (bad, tmp_path / "ours")):
+        code, err = run("import", "huggingface", str(words[0]), "--out", str(words[1]))
+        assert code == 2
+        assert err.splitlines()[-1].startswith("error: ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["theirs"]
+
+
+def test_what_exists_is_neither_overwritten_nor_followed(tmp_path: Path) -> None:
+    folder = model_of("gpt2").save(tmp_path / "theirs")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    code, err = run("import", "huggingface", str(folder), "--out", str(tmp_path / "link"))
+    assert (code, not (tmp_path / "nowhere").exists()) == (2, True)
+    assert "exists, and nothing is overwritten" in err
