@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from sublayer.announce import announced, say_nothing
 from sublayer.config.layers import LoadedRecipe, load_recipe
 from sublayer.config.length import derived_fields
 from sublayer.config.paths import anchored
@@ -117,17 +118,17 @@ def _open_session(
     folder: RunFolder, loaded: LoadedRecipe, place: Place, shown: Progress, *, is_again: bool = False
 ) -> tuple[Session, Pace | None]:
     given, pace = anchored(loaded.recipe), None
+    say = shown.note if place.world.is_main else say_nothing
     if place.world.is_main:
         if not is_again:
             folder.check_recipe(given)
-        prepare_data(given)
+        prepare_data(given, say)
     # Asked before the first process can write it, so that all answer alike.
     is_new = is_again or not folder.has_recipe()
     # The others find the data prepared.
     place.world.wait()
     data = prepare_data(given)
     if is_new:
-        say = shown.note if place.world.is_main else _say_nothing
         found = resolve_run(given, data, place, oldest_s=-1.0 if is_again else PACE_LIVES_S, say=say)
         pace = found.pace
         if place.world.is_main:
@@ -135,11 +136,8 @@ def _open_session(
         place.world.wait()
     recipe = folder.recipe()
     torch.set_num_threads(resolved(recipe.train.threads))
-    return assemble(recipe, data, place), pace
-
-
-def _say_nothing(text: str) -> None:
-    """Leave what is said to the first process."""
+    with announced("building the model", say):
+        return assemble(recipe, data, place), pace
 
 
 def _train(session: Session, folder: RunFolder, progress: Progress, pace: Pace | None) -> LoopState | None:

@@ -3,11 +3,11 @@
 import hashlib
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
+from sublayer.announce import Say, say_nothing
 from sublayer.config.cores import cores
 from sublayer.config.length import Length, batch_sequences, length_in, resolve_optimizer, resolve_train, run_steps
 from sublayer.config.objective import TranslationObjective
@@ -71,10 +71,10 @@ class Session:
             return evaluate_along(self.train_step.objective.model, self.data.valid, self.recipe)
 
 
-def prepare_data(recipe: Recipe) -> Data:
+def prepare_data(recipe: Recipe, say: Say = say_nothing) -> Data:
     """Prepare a recipe's data, with the tokenizer of the model it starts from, if it starts from one."""
     tokenizer = load(recipe.init.run).tokenizer if recipe.init.run is not None else None
-    return prepare(recipe.data, tokenizer=tokenizer)
+    return prepare(recipe.data, tokenizer=tokenizer, say=say)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def resolve_run(
     *,
     steps: int | None = None,
     oldest_s: float = PACE_LIVES_S,
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = say_nothing,
 ) -> Resolved:
     """Derive everything that a recipe leaves unset; ``steps`` replaces the length that it gives.
 
@@ -200,7 +200,7 @@ def _provisional(recipe: Recipe, data: Data, place: Place) -> Recipe:
     return _at_length(recipe, Length(_PROVISIONAL_STEPS), data, place)
 
 
-def _find_pace(recipe: Recipe, data: Data, place: Place, oldest_s: float, say: Callable[[str], None]) -> Pace:
+def _find_pace(recipe: Recipe, data: Data, place: Place, oldest_s: float, say: Say) -> Pace:
     """Return the pace that was kept for exactly this recipe, whatever its seed and minutes, or measure it."""
     provisional = _provisional(recipe, data, place)
     same = provisional.train.model_copy(update={"seed": 0, "minutes": 1.0})

@@ -1,12 +1,14 @@
 """``sublayer train``: train a recipe, or go on with a run."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from sublayer.commands.base import JsonOption, RecipeArgument, SettingsArgument, describe_scores, emit
+from sublayer.announce import announced, say_nothing
+from sublayer.commands.base import JsonOption, RecipeArgument, SettingsArgument, describe_scores, emit, say
 from sublayer.config.layers import load_recipe
 
 EXAMPLE = "sublayer train gpt data.path=book.txt model.ffn=swiglu train.minutes=2 --out runs/book"
@@ -36,9 +38,11 @@ def command(
     """
     loaded = load_recipe(recipe, settings or [])
 
-    from sublayer.run import train_run
-    from sublayer.run_folder import default_folder
-    from sublayer.train.distributed import is_main_process, leave_world
+    # Each process of several starts it; the first one talks.
+    with announced("starting PyTorch", say if os.environ.get("RANK", "0") == "0" else say_nothing):
+        from sublayer.run import train_run
+        from sublayer.run_folder import default_folder
+        from sublayer.train.distributed import is_main_process, leave_world
 
     try:
         folder = out or default_folder(loaded.name, resume=resume)

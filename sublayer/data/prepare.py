@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from sublayer.announce import Say, announced, say_nothing
 from sublayer.cache import cache_folder
 from sublayer.config.data import (
     INTRINSIC,
@@ -54,24 +55,35 @@ class Data:
         return {split.name: split.sizes() for split in (self.train, self.valid, self.test)}
 
 
-def prepare(config: DataConfig, *, tokenizer: Tokenizer | None = None, cache: Path | None = None) -> Data:
+def prepare(
+    config: DataConfig, *, tokenizer: Tokenizer | None = None, cache: Path | None = None, say: Say = say_nothing
+) -> Data:
     """Find, divide, encode and store the text that a recipe names; a second time, open what is stored.
 
     ``tokenizer`` replaces the recipe's (continuing from a run); one that is trained sees the training split alone.
-    ``cache`` is the folder of what is kept, by default SUBLAYER_CACHE or ``~/.cache/sublayer``.
+    ``cache`` is the folder of what is kept, by default SUBLAYER_CACHE or ``~/.cache/sublayer``; ``say`` hears of what
+    takes more than a second.
 
     Raises ConfigError where settings contradict each other, DataError where a text is missing, damaged, too short or
     not of the encoding that the tokenizer needs, or the disk is full.
     """
     folder = cache_folder(cache)
     kind = config.tokenizer if tokenizer is None else tokenizer.kind
-    texts = find_texts(config, folder, is_utf8=kind != "bytes")
-    tokenizer = _tokenizer(config, texts, folder) if tokenizer is None else _for_text(config, tokenizer)
-    splits = {name: _split(name, texts, tokenizer, folder) for name in SPLITS}
+    with announced(f"reading {_described(config)}", say):
+        texts = find_texts(config, folder, is_utf8=kind != "bytes")
+    tokenizer = _tokenizer(config, texts, folder, say) if tokenizer is None else _for_text(config, tokenizer)
+    with announced("turning the text into tokens", say):
+        splits = {name: _split(name, texts, tokenizer, folder) for name in SPLITS}
     if config.sentences == "none" and not config.is_parallel:
         splits["train"].check_context(config.context)
     checksums: dict[str, str] = {name: split.store.sha256 for name, split in splits.items()}
     return Data(tokenizer, **splits, checksums={**checksums, "tokenizer": tokenizer.fingerprint})
+
+
+def _described(config: DataConfig) -> str:
+    if config.corpus == "python":
+        return "the prose of this Python installation"
+    return f"the corpus {config.corpus}" if config.corpus is not None else "the text"
 
 
 def prepare_tokenizer(config: DataConfig, *, cache: Path | None = None) -> Tokenizer:
@@ -117,7 +129,7 @@ def prepare_text(
     return _split(split, texts, tokenizer, folder)
 
 
-def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
+def _tokenizer(config: DataConfig, texts: Texts, cache: Path, say: Say = say_nothing) -> Tokenizer:
     kind = config.tokenizer
     if kind not in TOKENIZERS:
         return _for_text(config, load_tokenizer(expanded(kind)))
@@ -132,6 +144,8 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
         except DataError:
             # A damaged file of the cache is made again, as if it were not there.
             path.unlink(missing_ok=True)
+    # Said at once: nobody hears a clock while a library trains.
+    say(f"training a {kind} tokenizer on the training text")
     pieces = chain.from_iterable(texts.pieces("train"))
     if texts.sentences == "none":
         training = _training_texts(pieces, kind)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sublayer.announce import Say, announced, say_nothing
 from sublayer.config.train import TrainConfig
 from sublayer.errors import Interrupted, TrainingError
 from sublayer.machine import wait_for
@@ -20,6 +21,9 @@ from sublayer.train.pace import N_CHECKED, Clock, PaceChanged, has_changed
 from sublayer.train.progress import Progress, Status
 from sublayer.train.snapshot import LoopState, Snapshots
 from sublayer.train.step import TrainStep, resolved
+
+_LONG_S = 10.0
+"""After so long an evaluation is said to be under way, where lines of progress come every ten seconds."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Loop:
         self._pace_s = pace_s if state.step == 0 else None
         self._clock = clock
         self._first_seconds: list[float] = []
+        self._say: Say = say_nothing
         self._config = config
         self._train_step = train_step
         self._evaluate = evaluate
@@ -69,6 +74,7 @@ class Loop:
         Raises Interrupted after a signal, saved; TrainingError where the loss or the gradient is not finite; before
         anything is saved, PaceChanged where the first steps show another pace than the expected one.
         """
+        self._say = progress.note if self._world.is_main else say_nothing
         with InterruptWatch() as watch, self._open_log() as log:
             self._began = self._clock() - self.state.seconds
             while self.state.step < self._steps:
@@ -173,7 +179,8 @@ class Loop:
     def _evaluate_once(self) -> dict[str, float]:
         # One process evaluates; the others learn its figures, so that all agree on what is best.
         names = self._evaluate.names
-        found = self._evaluate.score() if self._world.is_main else {}
+        with announced("evaluating", self._say, _LONG_S):
+            found = self._evaluate.score() if self._world.is_main else {}
         values = [found.get(name, math.nan) for name in names]
         values = self._world.share(values, self._train_step.device)
         # What a text is too short for is left out, but for the loss, without which there is no best.

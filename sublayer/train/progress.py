@@ -64,6 +64,10 @@ class _Timed:
     def __init__(self) -> None:
         self._started: tuple[float, int] | None = None
 
+    def restart(self) -> None:
+        """Forget the steps that were seen: a run may begin again."""
+        self._started = None
+
     def remaining_s(self, status: Status) -> float | None:
         now = time.monotonic()
         if self._started is None:
@@ -83,7 +87,8 @@ class PlainProgress(_Timed):
         self._last = -float("inf")
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Begin anew."""
+        self.restart()
         return self
 
     def __exit__(
@@ -121,6 +126,7 @@ class TerminalProgress(_Timed):
 
     def __enter__(self) -> Self:
         """Show the bar."""
+        self.restart()
         self._bar.start()
         return self
 
