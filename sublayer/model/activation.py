@@ -53,15 +53,15 @@ class _TanhGelu(torch.autograd.Function):
         size = PART * torch.get_num_threads()
         work = torch.empty(2, min(size, x.numel()), dtype=torch.promote_types(x.dtype, torch.float32))
         for start in range(0, x.numel(), size):
-            parts = [t[start : start + size] for t in flat]
+            x_part, value_part, slope_part = (t[start : start + size] for t in flat)
             if x.dtype == work.dtype:
-                _value_and_slope(*parts, work)
-            else:
-                wide = parts[0].to(work.dtype)
-                results = torch.empty_like(wide), torch.empty_like(wide)
-                _value_and_slope(wide, *results, work)
-                parts[1].copy_(results[0])
-                parts[2].copy_(results[1])
+                _value_and_slope(x_part, value_part, slope_part, work)
+                continue
+            wide = x_part.to(work.dtype)
+            wide_value, wide_slope = torch.empty_like(wide), torch.empty_like(wide)
+            _value_and_slope(wide, wide_value, wide_slope, work)
+            value_part.copy_(wide_value)
+            slope_part.copy_(wide_slope)
         ctx.save_for_backward(slope)
         return value
 
@@ -72,7 +72,7 @@ class _TanhGelu(torch.autograd.Function):
 
 
 def _value_and_slope(x: Tensor, value: Tensor, slope: Tensor, work: Tensor) -> None:
-    """Fill ``value`` and ``slope`` in seven passes, of which each less is time less; ``work`` is room for two arrays."""
+    """Fill ``value`` and ``slope`` in seven passes: each less is time less. ``work`` is room for two arrays."""
     gate, rise = work[:, : x.numel()]
     linear = torch.tensor(LINEAR, dtype=x.dtype)
     torch.addcmul(linear, x, x, value=CUBIC, out=gate).mul_(x).sigmoid_()

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sublayer.model.attention_cpu import attend_blockwise
+from sublayer.model.attention_cpu import attend_blockwise, split_heads
 from sublayer.model.cache import KeyValues, MemoryKeyValues
 from sublayer.model.context import Context
 from sublayer.model.kernels import is_eager_cpu
@@ -63,8 +63,8 @@ class Attention(_Attention):
 
     def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
         """Let each token attend to those that the layout shows it."""
-        projected = self.projection(x).unflatten(-1, (3, self.n_heads, self.d_head))  # [B, T, 3, H, K]
-        q, k, v = projected.permute(2, 0, 3, 1, 4).unbind()  # [B, H, T, K] each
+        projected = self.projection(x)  # [B, T, 3 H K]
+        q, k, v = split_heads(projected, self.n_heads)  # [B, H, T, K] each
         if context.rotation is not None:
             q, k = context.rotation(q), context.rotation(k)
         if context.kept is not None:

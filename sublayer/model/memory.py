@@ -15,7 +15,7 @@ from sublayer.model.kept_blocks import BLOCK_ROWS, block_kept, entry_kept, input
 from sublayer.model.kept_ends import after_kept, before_kept, loss_kept, n_predicted
 from sublayer.model.passes import FLOAT32_BYTES, Pass, Precision
 
-_GELU_PART = 1 << 17
+_GELU_PART, _GRAIN = 1 << 17, 1 << 15
 _HOLES, _HOLES_AGAIN = 0.38, 0.62
 """What the C library's allocator holds beside a step's tensors, as a share of those that come and go (weights and the
 optimizer's states stay): memory that is free but in pieces too small for the next tensor; more in float32 with several
@@ -155,9 +155,7 @@ def _block_work(step: Pass) -> int:
     for entry in reversed(stack.block):
         if entry.name != "ffn":
             width = config.n_heads * need(config.d_head)
-            rows = min(BLOCK_ROWS, step.context)
-            scores = (4 if config.dropout_attention else 2) * config.n_heads * rows if step.device == "cpu" else 0
-            inner, n_maps = 4 * width + scores, 3
+            inner, n_maps = 4 * width + _scores_of_block(step), 3
         else:
             width = need(config.d_ff)
             # What the activation saved beside its output is free before the gradient of its input is made.
@@ -169,9 +167,20 @@ def _block_work(step: Pass) -> int:
     return max(works)
 
 
+def _scores_of_block(step: Pass) -> int:
+    """Count the numbers as large as a block's scores in its backward pass, for a token of the micro-batch."""
+    config = step.config
+    if step.device != "cpu":
+        return 0
+    scores = (4 if config.dropout_attention else 2) * config.n_heads * min(BLOCK_ROWS, step.context)
+    goes_by_sequence = step.precision == "float32" and config.n_heads * step.context**2 >= _GRAIN
+    return scores // step.sequences if goes_by_sequence else scores
+
+
 def _gelu_work(step: Pass, entry: Entry) -> int:
-    """Working memory of our GELU's forward pass: its input, and four parts of it in float32."""
+    """Working memory of our GELU's forward pass: its input, and some parts of it in float32."""
     if not is_own_gelu(step, entry.variant):
         return 0
     n = step.n_tokens * need(step.config.d_ff)
-    return step.narrow * n + 4 * FLOAT32_BYTES * min(n, _GELU_PART)
+    n_parts = 2 if step.precision == "float32" else 5
+    return step.narrow * n + n_parts * FLOAT32_BYTES * min(n, _GELU_PART)
