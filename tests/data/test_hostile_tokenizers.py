@@ -60,7 +60,7 @@ def check_model(random: Random) -> None:
     check("spiece.model", damaged(random, sentencepiece_model()))
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(st.sampled_from(FORMS), RANDOMS)
 def test_a_tokenizer_json_is_read_or_refused(form: str, random: Random) -> None:
     check_library(form, random)
@@ -73,7 +73,7 @@ def test_any_tokenizer_json_is_read_or_refused(form: str, random: Random) -> Non
     check_library(form, random)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(RANDOMS)
 def test_a_sentencepiece_model_is_read_or_refused(random: Random) -> None:
     check_model(random)
@@ -86,7 +86,7 @@ def test_any_sentencepiece_model_is_read_or_refused(random: Random) -> None:
     check_model(random)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(st.sampled_from(OWN), RANDOMS)
 def test_a_file_of_our_own_is_read_or_refused(kind: str, random: Random) -> None:
     check_json("tokenizer.json", random, OWN_CONTENTS[kind])
@@ -106,7 +106,7 @@ def test_a_vocab_txt_is_read_or_refused(random: Random, settings_beside: bytes) 
     check("vocab.txt", damaged(random, pieces), tokenizer_config_json=settings_beside)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(RANDOMS)
 def test_gpt2s_original_files_are_read_or_refused(random: Random) -> None:
     model = published("gpt2")["model"]
@@ -119,7 +119,7 @@ def test_gpt2s_original_files_are_read_or_refused(random: Random) -> None:
         check_file(Path(folder))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(RANDOMS)
 def test_marians_files_are_read_or_refused(random: Random) -> None:
     names = {name: id_ for id_, name in enumerate(["<unk>", "</s>", "<pad>", "\u2581the", "a"])}
