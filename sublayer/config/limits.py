@@ -23,7 +23,9 @@ LARGEST_SEED = 2**63 - 1
 """What a generator of random numbers takes."""
 MOST_THREADS = 1024
 LARGEST_FACTOR = 1e6
-"""A weight, a learning rate, an exponent: what numbers are multiplied with."""
+"""A weight, a standard deviation: what numbers are multiplied with."""
+LARGEST_RATE = 1e38
+"""A learning rate that float32 holds: one that ruins a training ends it with what to do."""
 MOST_ENTRIES = 100
 """Sub-layers of a block."""
 WIDEST_BEAM = 1000

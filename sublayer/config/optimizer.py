@@ -4,12 +4,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sublayer.config.limits import LARGEST_FACTOR, MOST_STEPS
+from sublayer.config.limits import LARGEST_FACTOR, LARGEST_RATE, MOST_STEPS
 from sublayer.config.table import SharePair, Table, field
 
 
 class _Optimizer(Table):
-    lr: float = field(3e-4, "Peak learning rate.", gt=0.0, le=LARGEST_FACTOR)
+    lr: float = field(3e-4, "Peak learning rate.", gt=0.0, le=LARGEST_RATE)
     schedule: Literal["constant", "linear", "polynomial", "cosine", "inverse-sqrt"] = field(
         "cosine", "Shape of the learning rate after warm-up."
     )
@@ -58,7 +58,7 @@ class SgdConfig(_Optimizer):
     """Stochastic gradient descent with momentum; weight decay is coupled (added to the gradient)."""
 
     kind: Literal["sgd"] = field("sgd", "sgd, adam, adamw or lamb.", selects=True)
-    lr: float = field(0.1, "Peak learning rate.", gt=0.0, le=LARGEST_FACTOR)
+    lr: float = field(0.1, "Peak learning rate.", gt=0.0, le=LARGEST_RATE)
     momentum: float = field(0.9, "Share of the last update that is kept.", ge=0.0, lt=1.0)
     weight_decay: float = field(0.0, "L2 penalty on matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR)
     decay_vectors: bool = _decay_vectors()
@@ -94,7 +94,7 @@ class LambConfig(_Optimizer):
     """
 
     kind: Literal["lamb"] = field("lamb", "sgd, adam, adamw or lamb.", selects=True)
-    lr: float = field(0.00176, "Peak learning rate.", gt=0.0, le=LARGEST_FACTOR)
+    lr: float = field(0.00176, "Peak learning rate.", gt=0.0, le=LARGEST_RATE)
     form: Literal["albert", "published"] = field(
         "albert", "albert: as released with ALBERT; published: moments corrected for their start at 0."
     )
