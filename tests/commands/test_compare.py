@@ -72,7 +72,7 @@ def test_a_mistake_is_one_line_and_trains_nothing(sublayer: Sublayer, settings: 
 
 
 def test_a_study_that_can_compare_nothing_exits_as_failed_training(sublayer: Sublayer, settings: list[str]):
-    code, _, err = sublayer("compare", "gpt", *settings, "--vary", "optimizer.lr=1e-3,1e38", "--seeds", "2")
+    code, _, err = sublayer("compare", "gpt", *settings, "--vary", "optimizer.lr=1e-3,1e6", "--seeds", "2")
     assert code == 3
     assert "report.html" in err.splitlines()[-1]
 

@@ -43,20 +43,21 @@ def test_pre_norm_leaves_the_residual_stream_as_it_is() -> None:
 
 
 def test_post_norm_normalises_the_sum() -> None:
-    # 1 + 0.5 * 10 = 6 and 2 + 0.5 * 24 = 14: mean 10, variance 16, and with an eps of 9 the divisor is 5.
-    sublayer = constant_ffn([10.0, 24.0], step=0.5, norm_order="post", norm_affine=False, norm_eps=9.0)
-    torch.testing.assert_close(sublayer(torch.tensor([[[1.0, 2.0]]]), CONTEXT).flatten(), torch.tensor([-0.8, 0.8]))
+    # 1/4 + 0.5 * 2.5 = 1.5 and 1/2 + 0.5 * 6 = 3.5: mean 2.5, variance 1, and with an eps of 9/16 the divisor is 5/4.
+    sublayer = constant_ffn([2.5, 6.0], step=0.5, norm_order="post", norm_affine=False, norm_eps=9 / 16)
+    torch.testing.assert_close(sublayer(torch.tensor([[[0.25, 0.5]]]), CONTEXT).flatten(), torch.tensor([-0.8, 0.8]))
 
 
 def test_pre_norm_normalises_the_input_of_the_function() -> None:
-    sublayer = Sublayer(make_config(norm_affine=False, norm_eps=5.0), Entry("ffn", "relu", 1.0))
+    sublayer = Sublayer(make_config(norm_affine=False, norm_eps=5 / 16), Entry("ffn", "relu", 1.0))
     with torch.no_grad():
         for parameter in sublayer.function.parameters():
             parameter.zero_()
         sublayer.function.input.weight[0, 1] = 3.0
         sublayer.function.output.weight[0, 0] = 1.0
-    # (1, 5) is normalised to (-2/3, 2/3): relu(3 * 2/3) = 2 is added to the first feature.
-    torch.testing.assert_close(sublayer(torch.tensor([[[1.0, 5.0]]]), CONTEXT).flatten(), torch.tensor([3.0, 5.0]))
+    # (1/4, 5/4) is normalised to (-2/3, 2/3): relu(3 * 2/3) = 2 is added to the first feature.
+    found = sublayer(torch.tensor([[[0.25, 1.25]]]), CONTEXT).flatten()
+    torch.testing.assert_close(found, torch.tensor([2.25, 1.25]))
 
 
 def test_dropout_acts_on_the_output_alone() -> None:
