@@ -8,6 +8,7 @@ from sublayer.data.vocabulary import Tokenizer
 from sublayer.interop.class_fields import ClassConfig
 from sublayer.interop.content import ACTIVATIONS, activation_name
 from sublayer.interop.gpt2_config import unusual_blocks
+from sublayer.interop.representable import ENCODERS, refused
 
 Fields = dict[str, Any]
 
@@ -78,7 +79,7 @@ def unrepresentable(config: ModelConfig) -> list[str]:
         f"model.norm_order = {config.norm_order}": config.norm == "layer" and config.norm_order != "post",
         f"model.final_norm = {config.final_norm}": config.final_norm != "none",
         f"model.embedding_norm = {str(config.embedding_norm).lower()}": not config.embedding_norm,
-        f"model.positions = {config.positions}": config.positions in ("rotary", "learned-per-layer"),
+        f"model.positions = {config.positions}": config.positions not in ENCODERS["positions"],
         f"model.d_head = {config.d_head}": config.d_head is None or config.d_head * config.n_heads != config.d_model,
         f"model.embedding_projection = {config.embedding_projection}": (
             is_factorised(config) and config.embedding_projection != "sum"
@@ -89,7 +90,7 @@ def unrepresentable(config: ModelConfig) -> list[str]:
         f"model.sentence_classes = {config.sentence_classes}": config.sentence_classes == 1,
         f"model.pooler = {config.pooler}": config.sentence_classes == 2 and config.pooler == "none",
     }
-    return [name for name, is_refused in found.items() if is_refused]
+    return refused(config, ENCODERS, found)
 
 
 def _ffns(config: ModelConfig) -> set[str]:

@@ -7,6 +7,7 @@ from sublayer.config.resolve import entries
 from sublayer.data.vocabulary import Tokenizer
 from sublayer.interop.class_fields import ClassConfig
 from sublayer.interop.content import ACTIVATIONS, FFNS, activation_name
+from sublayer.interop.representable import GPT2, refused
 
 
 def read_config(gpt2: ClassConfig) -> ModelConfig:
@@ -91,14 +92,14 @@ def unrepresentable(config: ModelConfig) -> list[str]:
         f"model.norm_order = {config.norm_order}": config.norm == "layer" and config.norm_order != "pre",
         f"model.final_norm = {config.final_norm}": config.norm == "layer" and config.final_norm == "none",
         f"model.embedding_norm = {str(config.embedding_norm).lower()}": config.embedding_norm,
-        f"model.positions = {config.positions}": config.positions in ("rotary", "learned-per-layer"),
+        f"model.positions = {config.positions}": config.positions not in GPT2["positions"],
         f"model.d_head = {config.d_head}": config.d_head is None or config.d_head * config.n_heads != config.d_model,
         f"model.d_embed = {config.d_embed}": config.d_embed != config.d_model,
         f"model.project_embeddings = {config.project_embeddings}": config.project_embeddings == "always",
         f"model.head = {config.head}": config.head != "linear",
         f"model.head_bias = {str(config.head_bias).lower()}": config.head_bias,
     }
-    return [name for name, is_refused in found.items() if is_refused]
+    return refused(config, GPT2, found)
 
 
 def unusual_blocks(config: ModelConfig) -> dict[str, bool]:

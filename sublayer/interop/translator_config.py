@@ -9,6 +9,7 @@ from sublayer.data.vocabulary import Tokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.class_fields import ClassConfig
 from sublayer.interop.content import ACTIVATIONS, FFNS, Content, activation_name
+from sublayer.interop.representable import TRANSLATORS, refused
 from sublayer.model.cost import need
 
 _EPS = 1e-5
@@ -172,4 +173,4 @@ def unrepresentable(config: ModelConfig) -> list[str]:
         f"model.head = {config.head}": config.head != "linear",
         f"model.head_bias = {str(config.head_bias).lower()}": config.head_bias and not is_post,
     }
-    return [name for name, is_refused in found.items() if is_refused]
+    return refused(config, TRANSLATORS, found)
