@@ -91,7 +91,7 @@ def parse_json(data: bytes | str, name: str, error: type[SublayerError]) -> Any:
 def parse_toml(data: bytes | str, name: str, error: type[SublayerError]) -> dict[str, Any]:
     """Parse TOML; ``name`` says in errors whose it is."""
     text = _decode(data, name, error)
-    if _LONG_KEY.search(text):
+    if has_long_key(text):
         raise error(f"{name} has a key of more than {_MAX_KEY_PARTS} parts")
     try:
         content = tomllib.loads(text)
@@ -103,6 +103,11 @@ def parse_toml(data: bytes | str, name: str, error: type[SublayerError]) -> dict
         raise error(f"{name} holds a number of more than {MAX_DIGITS} digits, or an impossible date") from None
     _check(content, name, error)
     return content
+
+
+def has_long_key(text: str) -> bool:
+    """Tell whether TOML has a dotted key of so many parts that reading it would take long."""
+    return _LONG_KEY.search(text) is not None
 
 
 def _decode(data: bytes | str, name: str, error: type[SublayerError]) -> str:

@@ -13,6 +13,7 @@ from sublayer.config.settings import Layer
 from sublayer.config.texts import resolved
 from sublayer.config.wording import show
 from sublayer.errors import ConfigError
+from sublayer.parsing import has_long_key
 
 SHIPPED = Path(__file__).parent.parent / "recipes"
 RUN_RECIPE = "recipe.toml"
@@ -130,7 +131,8 @@ def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) ->
 
 
 def _parse_value(text: str) -> Any:
-    if "\n" in text or len(text) > LONGEST_TEXT:  # a line break would start another key
+    # A line break would start another key.
+    if "\n" in text or len(text) > LONGEST_TEXT or has_long_key(text):
         return text
     try:
         value = tomllib.loads(f"value = {text}")["value"]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sublayer.config.catalog import TABLES, keys
 from sublayer.config.layers import load_recipe
 from sublayer.config.recipe import Recipe
+from sublayer.config.sources import override_layer
 from sublayer.config.table import Table
 from sublayer.config.wording import LONGEST_VALUE, show
 from sublayer.errors import ConfigError, SublayerError
@@ -187,3 +188,9 @@ def test_what_is_too_large_is_refused_by_name(setting: Any, message: str) -> Non
 
 def test_a_text_of_brackets_is_a_text() -> None:
     assert load_recipe("gpt", ["data.path=" + "[" * 5000]).recipe.data.path == "[" * 5000
+
+
+def test_a_key_of_thousands_of_parts_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "{" + "a." * 30_000 + "b = 1.0}"
+    monkeypatch.delattr("sublayer.config.sources.tomllib.loads")
+    assert override_layer([f"data.path={text}"], "command line").values == {"data.path": text}
