@@ -133,14 +133,14 @@ ROWS = cover(AXES, FORBIDDEN, N_ROWS)
 NUMBERED = [pytest.param(row, id=f"{number:03d}") for number, row in enumerate(ROWS)]
 each_combination = pytest.mark.parametrize("row", NUMBERED)
 # What takes longest is tried on a part of the design every time; on all of it with the slow tests.
-PARTLY_SLOW, HALF_SLOW = (
+MOSTLY_SLOW, PARTLY_SLOW, HALF_SLOW = (
     [
         pytest.param(row, id=f"{number:03d}", marks=pytest.mark.slow if number % every else [])
         for number, row in enumerate(ROWS)
     ]
-    for every in (8, 2)
+    for every in (16, 8, 2)
 )
-each_combination_in_time = pytest.mark.parametrize("row", PARTLY_SLOW)
+each_combination_in_time = pytest.mark.parametrize("row", MOSTLY_SLOW)
 each_translator_in_time = pytest.mark.parametrize(
     "row", [each for each in PARTLY_SLOW if each.values[0]["kind"] == "encoder-decoder"]
 )
