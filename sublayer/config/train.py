@@ -74,7 +74,7 @@ class TrainConfig(Table):
         None,
         "Optimizer steps between evaluations on the validation split.",
         unit="steps",
-        derived="a tenth of the run",
+        derived="a tenth of the run; more where ten evaluations would take over a fifth of minutes",
         ge=1,
         le=MOST_STEPS,
     )
@@ -82,7 +82,7 @@ class TrainConfig(Table):
         None,
         "Tokens of the validation split that an evaluation during training scores, evenly spread.",
         unit="tokens",
-        derived="32768, or the whole split if smaller",
+        derived="32768, or the whole split if smaller; fewer where that takes over a fifth of minutes",
         ge=1,
         le=MOST_BATCH_TOKENS,
     )

@@ -25,6 +25,10 @@ _GROUPS = (
 _QUERY = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
 
 
+_BFLOAT16_UNITS = ("BF16", "FP16", "AMX", "AVX10")
+"""In the names of instruction sets that oneDNN may be limited to: those that multiply bfloat16."""
+
+
 @dataclass(frozen=True)
 class Resources:
     """A machine's device and what is free on it, in bytes; None where the system does not say."""
@@ -95,6 +99,9 @@ def _free_in_group() -> int | None:
 
 
 def _has_fast_bfloat16() -> bool:
+    limit = (os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "ALL").upper()
+    if limit not in ("ALL", "DEFAULT") and not any(units in limit for units in _BFLOAT16_UNITS):
+        return False
     try:
         flags = next(line for line in _CPUINFO.read_text().splitlines() if line.startswith(("flags", "Features")))
     except (OSError, StopIteration):
