@@ -4,6 +4,7 @@ import ast
 import gc
 import json
 import os
+import re
 import sys
 import sysconfig
 import warnings
@@ -15,9 +16,11 @@ from sublayer.data.cache import content_key, replacing
 from sublayer.data.text import MemoryDocument
 from sublayer.errors import DataError
 
-_VERSION = 1
+_VERSION = 2
 _LEAST_BYTES = 200_000
 _SKIPPED_FOLDERS = {"__pycache__", "dist-packages", "idle_test", "site-packages", "test", "tests"}
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f]")
+"""All but the end of a line."""
 _TOPICS = "pydoc_data/topics.py"
 _INNER = ("body", "handlers", "orelse", "finalbody")
 """Where statements hold statements, in the order of the source; the cases of a match are left out."""
@@ -113,9 +116,9 @@ def _topics(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _printable(text: str) -> str:
-    # Docstrings of codecs hold lone surrogates, which no UTF-8 has.
+    # Docstrings of codecs hold lone surrogates, which no UTF-8 has; one of Python 3.13's prompt has control characters.
     lines = (line.rstrip() for line in text.encode("utf-8", "replace").decode().splitlines())
-    return "\n".join(lines).strip("\n")
+    return _CONTROL.sub("?", "\n".join(lines).strip("\n"))
 
 
 def _read_cached(path: Path) -> list[tuple[str, str]] | None:
