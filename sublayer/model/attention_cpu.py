@@ -136,17 +136,18 @@ class _Attend(torch.autograd.Function):
     ) -> Tensor:
         out, saved = torch.empty_like(q), []
         n_dropped, is_training = round(p_dropout * 2**15), any(ctx.needs_input_grad)
-        for index in range(q.shape[0]):
-            own_bias = bias[index] if bias is not None and bias.dim() == 4 else bias
-            for rows, keys in _blocks(q.shape[2], k.shape[2], is_causal):
-                scores = _scores(q[index, :, rows], k[index, :, keys], _part(own_bias, rows, keys), scale)
+        blocks = list(_blocks(q.shape[2], k.shape[2], is_causal))
+        biases = bias if bias is not None and bias.dim() == 4 else [bias] * q.shape[0]
+        for own_q, own_k, own_v, own_bias, own_out in zip(q, k, v, biases, out, strict=True):
+            for rows, keys in blocks:
+                scores = _scores(own_q[:, rows], own_k[:, keys], _part(own_bias, rows, keys), scale)
                 weights = torch.softmax(scores, -1)
                 del scores
                 kept = weights
                 if n_dropped:
                     weights.copysign_(_signs(weights, n_dropped))
                     kept = weights.clamp_min(0)
-                out[index, :, rows] = torch.bmm(kept, v[index, :, keys])
+                own_out[:, rows] = torch.bmm(kept, own_v[:, keys])
                 if is_training:
                     saved.append(weights)
         ctx.save_for_backward(q, k, v, *saved)
@@ -162,13 +163,10 @@ class _Attend(torch.autograd.Function):
         elif q.shape[0] == 1:
             grad = grad.contiguous()
         grads, blocks = _room(q, k, v), list(_blocks(q.shape[2], k.shape[2], ctx.is_causal))
-        for index in range(q.shape[0]):
-            of_one = [x[index] for x in (q, k, v, grad, *grads)]
-            for place, (rows, keys) in enumerate(blocks):
-                weights = saved[index * len(blocks) + place]
-                _back_through_block(
-                    of_one, rows, keys, weights, scale=ctx.scale, is_dropped=ctx.is_dropped, is_first=place == 0
-                )
+        weights = iter(saved)
+        for of_one in zip(q, k, v, grad, *grads, strict=True):
+            for rows, keys in blocks:
+                _back_through_block(of_one, rows, keys, next(weights), scale=ctx.scale, is_dropped=ctx.is_dropped)
         return *grads, None, None, None, None
 
 
@@ -181,7 +179,7 @@ def _room(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
 
 
 def _back_through_block(
-    of_one: list[Tensor], rows: slice, keys: slice, weights: Tensor, *, scale: float, is_dropped: bool, is_first: bool
+    of_one: tuple[Tensor, ...], rows: slice, keys: slice, weights: Tensor, *, scale: float, is_dropped: bool
 ) -> None:
     """Write the gradient of a block's queries, and write or add those of the keys and values that it sees."""
     q, k, v, grad, grad_q, grad_k, grad_v = of_one
@@ -193,15 +191,22 @@ def _back_through_block(
         grad_weights = torch.ops.aten.threshold_backward(grad_weights, weights, 0)
         weights = weights.abs()
     grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
-    grad_q[:, rows] = torch.bmm(grad_scores, k).mul_(scale)
+    grad_q[:, rows] = _scaled_bmm(grad_scores, k, scale)
     of_values = torch.bmm(kept.transpose(1, 2), grad)
-    of_keys = torch.bmm(grad_scores.transpose(1, 2), q).mul_(scale)
-    if is_first:  # it has all keys
+    of_keys = _scaled_bmm(grad_scores.transpose(1, 2), q, scale)
+    if rows.stop == grad_q.shape[1]:  # the first block, which has all keys
         grad_v.copy_(of_values)
         grad_k.copy_(of_keys)
     else:
         grad_v[:, keys] += of_values
         grad_k[:, keys] += of_keys
+
+
+def _scaled_bmm(one: Tensor, other: Tensor, scale: float) -> Tensor:
+    """Multiply, and scale for nothing where the product does so as it writes."""
+    if one.dtype == torch.bfloat16:
+        return torch.bmm(one, other).mul_(scale)
+    return torch.baddbmm(one.new_empty(()), one, other, beta=0, alpha=scale)
 
 
 def _part(bias: Tensor | None, rows: slice, keys: slice) -> Tensor | None:
