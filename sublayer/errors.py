@@ -2,7 +2,13 @@
 
 
 class SublayerError(Exception):
-    """Base of the errors that a user can mend; the message is one line that says how."""
+    """Base of the errors that a user can mend; the message is one line that says how.
+
+    Names and values in it may come from a damaged file: what a terminal would act on is shown escaped.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 class ConfigError(SublayerError):
@@ -23,3 +29,12 @@ class TrainingError(SublayerError):
 
 class Interrupted(SublayerError):
     """Training was interrupted by a signal, after saving a checkpoint."""
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line of printable characters, others escaped."""
+    line = " ".join(text.split())
+    if line.isprintable():
+        return line
+    escaped = (each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+    return "".join(escaped)
