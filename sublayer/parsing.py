@@ -6,14 +6,16 @@ more digits than any field takes. The error is the caller's, in one line that na
 
 import json
 import math
+import os
 import re
+import stat
 import tomllib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sublayer.errors import SublayerError
+from sublayer.errors import DataError, SublayerError
 
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 64
@@ -48,7 +50,10 @@ def read_toml(path: Path, error: type[SublayerError], *, max_bytes: int = MAX_BY
 def read_bytes(path: Path, error: type[SublayerError], *, max_bytes: int) -> bytes:
     """Read a file up to a size. Raises FileNotFoundError where there is none, else ``error``, naming the file."""
     try:
-        with path.open("rb") as file:
+        # Not waiting: of a pipe that nobody writes into, reading would never end.
+        with open(path, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise error(f"{path} cannot be read: it is no file that stays")
             data = file.read(max_bytes + 1)
     except FileNotFoundError:
         raise
@@ -90,13 +95,30 @@ def parse_json(data: bytes | str, name: str, error: type[SublayerError]) -> Any:
 
 def parse_toml(data: bytes | str, name: str, error: type[SublayerError]) -> dict[str, Any]:
     """Parse TOML; ``name`` says in errors whose it is."""
-    text = _decode(data, name, error)
-    if has_long_key(text):
+    try:
+        return _load_toml(_decode(data, name, error), name, error)
+    except tomllib.TOMLDecodeError as problem:
+        raise error(f"{name} is not TOML: {problem}") from None
+
+
+def parse_toml_value(text: str) -> Any:
+    """Parse the value of one setting; a text that is no value of TOML, or a hostile one, stands for itself."""
+    try:
+        content = _load_toml(f"value = {text}", "", DataError)
+    except (tomllib.TOMLDecodeError, DataError):
+        # What is no text and no finite number is a value all the same, and it can be said what is wrong with it.
+        return float(text) if text in ("inf", "+inf", "-inf", "nan", "+nan", "-nan") else text
+    # A line break begins another key.
+    return content["value"] if len(content) == 1 else text
+
+
+def _load_toml(text: str, name: str, error: type[SublayerError]) -> dict[str, Any]:
+    if _LONG_KEY.search(text):
         raise error(f"{name} has a key of more than {_MAX_KEY_PARTS} parts")
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
-        raise error(f"{name} is not TOML: {problem}") from None
+    except tomllib.TOMLDecodeError:
+        raise
     except RecursionError:
         raise error(f"{name} is nested more than {MAX_DEPTH} deep") from None
     except ValueError:  # Python refuses to read thousands of digits, and dates that no calendar has
@@ -105,9 +127,8 @@ def parse_toml(data: bytes | str, name: str, error: type[SublayerError]) -> dict
     return content
 
 
-def has_long_key(text: str) -> bool:
-    """Tell whether TOML has a dotted key of so many parts that reading it would take long."""
-    return _LONG_KEY.search(text) is not None
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _decode(data: bytes | str, name: str, error: type[SublayerError]) -> str:
@@ -120,7 +141,7 @@ def _decode(data: bytes | str, name: str, error: type[SublayerError]) -> str:
 
 
 def _whole(digits: str, refuse: Callable[[str], NoReturn]) -> int:
-    if len(digits) > MAX_DIGITS:
+    if len(digits.lstrip("-")) > MAX_DIGITS:
         refuse(f"holds a number of {len(digits):,} digits, {_shorten(digits)}")
     return int(digits)
 

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,8 +12,9 @@ import pytest
 import tomli_w
 from hypothesis import given, settings
 
+import sublayer
 from sublayer.errors import DataError
-from sublayer.parsing import MAX_DEPTH, parse_json, parse_toml, read_json, read_json_object, read_toml
+from sublayer.parsing import MAX_DEPTH, parse_json, parse_toml, parse_toml_value, read_json, read_json_object, read_toml
 
 _TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 _NUMBERS = st.integers(-(10**39), 10**39) | st.floats(allow_nan=False, allow_infinity=False)
@@ -125,3 +128,50 @@ def test_files_are_limited_in_bytes_and_their_errors_name_them(tmp_path: Path) -
 def test_whole_numbers_as_large_as_any_field_takes_are_read() -> None:
     assert parse_json(f"[{2**64}, {10**39}]", "x", DataError) == [2**64, 10**39]
     assert math.isclose(parse_json("1e308", "x", DataError), 1e308)
+
+
+# What they read is no small file of somebody's: records of a text, what a library has just made, what we packed.
+_OTHER_READERS = {
+    "data/described.py",
+    "data/intrinsic.py",
+    "data/merges.py",
+    "data/prose.py",
+    "data/records.py",
+    "data/subword.py",
+    "interop/folder_tokenizer.py",
+}
+
+
+def test_nothing_else_reads_json_or_toml() -> None:
+    package = Path(sublayer.__file__).parent
+    readers = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"\bjson\.loads?\(|\btomllib\.loads?\(", path.read_text())
+    }
+    assert readers == {"parsing.py"} | _OTHER_READERS
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("[" * 100_000, "[" * 100_000),
+        ("9" * 5000, "9" * 5000),
+        ("0x" + "f" * 5000, "0x" + "f" * 5000),
+        ("{" + "a." * 30_000 + "a = 1}", "{" + "a." * 30_000 + "a = 1}"),
+        ("inf", math.inf),
+        ("-inf", -math.inf),
+        ("a\nb", "a\nb"),
+        ("{a = 1}", {"a": 1}),
+        ("[1, 'x']", [1, "x"]),
+    ],
+    ids=range(9),
+)
+def test_a_setting_that_is_no_value_of_toml_is_a_text(text: str, value: object) -> None:
+    assert parse_toml_value(text) == value
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="pipe cannot be read: it is no file that stays"):
+        read_json(tmp_path / "pipe", DataError)

@@ -1,6 +1,5 @@
 """``sublayer export``: write a model in another system's format."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -8,6 +7,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from sublayer.commands.base import AverageOption, JsonOption, emit
+from sublayer.errors import CheckpointError
+from sublayer.parsing import read_json_object
 
 EXAMPLE = "sublayer export runs/gpt --to huggingface exported"
 
@@ -35,7 +36,7 @@ def command(
     certificate = export_huggingface(model, out)
     result = {
         "model": str(out),
-        "class": json.loads((out / "config.json").read_bytes())["architectures"][0],
+        "class": read_json_object(out / "config.json", CheckpointError)["architectures"][0],
         "has_tokenizer": (out / "tokenizer_config.json").is_file(),
         "certificate": certificate,
     }

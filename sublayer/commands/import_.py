@@ -1,6 +1,5 @@
 """``sublayer import``: make another system's model one of ours."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,6 +8,8 @@ import typer
 
 from sublayer.commands.base import JsonOption, emit
 from sublayer.config.texts import resolved
+from sublayer.errors import CheckpointError
+from sublayer.parsing import read_json_object
 
 EXAMPLE = "sublayer import huggingface downloads/gpt2 --out runs/gpt2"
 
@@ -51,7 +52,7 @@ def command(
     result = {
         "system": system,
         "model": str(target),
-        "kind": json.loads((target / "config.json").read_bytes())["model"]["kind"],
+        "kind": read_json_object(target / "config.json", CheckpointError)["model"]["kind"],
         "has_tokenizer": (target / "tokenizer.json").is_file(),
         "certificate": certificate,
     }

@@ -84,10 +84,15 @@ def _setting(key: str, layer: Layer, before: Mapping[str, Setting]) -> Setting:
     return Setting(value, layer.origin, restores)
 
 
-def _check_layer(layer: Layer) -> None:
+def check_keys(layer: Layer) -> None:
+    """Raise ConfigError for a key that no table has, with the one that was probably meant."""
     for key in layer.values:
         if not declarations(key):
             raise ConfigError(_unknown(key) + where(layer.origin))
+
+
+def _check_layer(layer: Layer) -> None:
+    check_keys(layer)
     for group in EXCLUSIVE:
         given = [key for key in group if key in layer.values]
         if len(given) > 1:

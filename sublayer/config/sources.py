@@ -1,19 +1,18 @@
 """Where layers come from: shipped recipes, recipe files, finished runs and ``key=value`` texts."""
 
 import datetime
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sublayer import parsing
 from sublayer.config.catalog import TABLES, declarations, default_kind, is_union, nearest
 from sublayer.config.limits import LONGEST_TEXT
 from sublayer.config.settings import Layer
 from sublayer.config.texts import resolved
 from sublayer.config.wording import show
 from sublayer.errors import ConfigError
-from sublayer.parsing import has_long_key
 
 SHIPPED = Path(__file__).parent.parent / "recipes"
 RUN_RECIPE = "recipe.toml"
@@ -79,13 +78,9 @@ def _without_headings(layer: Layer) -> Layer:
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file; raises ConfigError, with the line, where it is not one."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text (byte {error.start})") from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        return parsing.read_toml(path, ConfigError)
+    except FileNotFoundError:
+        raise ConfigError(f"{path} cannot be read: there is no such file") from None
 
 
 def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
@@ -131,13 +126,7 @@ def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) ->
 
 
 def _parse_value(text: str) -> Any:
-    # A line break would start another key.
-    if "\n" in text or len(text) > LONGEST_TEXT or has_long_key(text):
-        return text
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):  # no TOML, or more digits or brackets than Python reads
-        return text
+    value = text if len(text) > LONGEST_TEXT else parsing.parse_toml_value(text)
     # No field takes a date or a time, so such a text is a name.
     return text if isinstance(value, datetime.date | datetime.time) else value
 

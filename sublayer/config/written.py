@@ -8,7 +8,7 @@ import tomli_w
 
 from sublayer.config.catalog import HEADINGS
 from sublayer.config.recipe import Recipe
-from sublayer.config.settings import Layer, Setting
+from sublayer.config.settings import Layer, Setting, check_keys
 from sublayer.config.sources import layer_of, read_toml
 from sublayer.config.validate import build
 
@@ -31,6 +31,7 @@ def read_run_recipe(path: Path) -> Recipe:
     """
     table = {name: content for name, content in read_toml(path).items() if name != "derived"}
     layer: Layer = layer_of(table, f"run {path.parent}")
+    check_keys(layer)
     return build({key: Setting(value, layer.origin) for key, value in layer.values.items()})
 
 

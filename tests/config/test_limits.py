@@ -192,5 +192,5 @@ def test_a_text_of_brackets_is_a_text() -> None:
 
 def test_a_key_of_thousands_of_parts_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "{" + "a." * 30_000 + "b = 1.0}"
-    monkeypatch.delattr("sublayer.config.sources.tomllib.loads")
+    monkeypatch.delattr("sublayer.parsing.tomllib.loads")
     assert override_layer([f"data.path={text}"], "command line").values == {"data.path": text}
