@@ -10,8 +10,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from sublayer.errors import SublayerError
+
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
 _ABANDONED_S = 24 * 3600.0
+
+
+def check_name(path: Path, error: type[SublayerError]) -> None:
+    """Raise ``error`` where a path is no text in UTF-8: libraries below cannot write it, nor can records name it."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        shown = str(path.absolute()).encode("utf-8", "backslashreplace").decode()
+        raise error(f"{shown} is not UTF-8: give another name") from None
 
 
 def temporary_path(path: Path) -> Path:

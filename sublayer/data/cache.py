@@ -3,18 +3,16 @@
 import errno
 import hashlib
 import json
-import time
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from sublayer.config.texts import resolved
 from sublayer.errors import DataError
+from sublayer.storage import new_file, remove_abandoned
 
 _REMEMBERED_BYTES = 64 << 20
-_ABANDONED_S = 24 * 3600.0
 _NO_ACCESS = {errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 _NO_ROOM = {errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
 
@@ -30,22 +28,17 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
     Raises DataError where the folder cannot be written or is full; nothing is left behind then.
     """
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(path.parent)
-        with unfinished.open("wb") as file:
+        remove_abandoned(path.parent)
+        with new_file(path) as file:
             yield file
-        unfinished.replace(path)
     except OSError as error:
         if error.errno not in _NO_ACCESS | _NO_ROOM:
             raise
         raise DataError(
             f"cannot write {path}: {error.strerror or error}; set SUBLAYER_CACHE to a folder with room"
         ) from error
-    finally:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            unfinished.unlink()
 
 
 def file_digest(path: Path, cache: Path) -> str:
@@ -66,13 +59,3 @@ def file_digest(path: Path, cache: Path) -> str:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _remove_abandoned(folder: Path) -> None:
-    # What a killed process left; the age keeps those of a running one.
-    for path in folder.glob(".*.tmp"):
-        try:
-            if time.time() - path.stat().st_mtime > _ABANDONED_S:
-                path.unlink(missing_ok=True)
-        except FileNotFoundError:
-            continue

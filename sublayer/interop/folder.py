@@ -15,6 +15,7 @@ from sublayer.interop.content import Content
 from sublayer.interop.values import shown
 from sublayer.model.capacity import check_memory
 from sublayer.parsing import read_json_object
+from sublayer.storage import check_name
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -63,10 +64,7 @@ def check_new(folder: Path) -> None:
 
 def check_path(path: Path) -> None:
     """Raise ConfigError where a path is not Unicode text, which safetensors cannot open."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise ConfigError(f"{str(path)!r} is not a path in UTF-8: give the folder another name") from None
+    check_name(path, ConfigError)
 
 
 def write_folder(folder: Path, config: Mapping[str, Any], tensors: dict[str, Tensor]) -> None:

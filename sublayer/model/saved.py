@@ -20,7 +20,7 @@ from sublayer.model.cost import n_copies
 from sublayer.model.transformer import Transformer
 from sublayer.model.weights import usable_weights
 from sublayer.parsing import read_json_object
-from sublayer.storage import new_folder
+from sublayer.storage import check_name, new_folder
 
 FORMAT, VERSION = "sublayer", 1
 CONFIG_NAME, WEIGHTS_NAME = "config.json", "model.safetensors"
@@ -31,6 +31,7 @@ def save_model(folder: Path, model: Transformer, tokenizer_files: Mapping[str, b
 
     Raises CheckpointError where the folder exists or cannot be written.
     """
+    check_name(folder, CheckpointError)
     described = {"format": FORMAT, "version": VERSION, "model": model.config.model_dump(mode="json")}
     try:
         with new_folder(folder) as partial:

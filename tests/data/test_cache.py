@@ -7,6 +7,7 @@ import pytest
 from sublayer.cache import cache_folder
 from sublayer.data.cache import content_key, file_digest, replacing
 from sublayer.errors import DataError
+from sublayer.storage import temporary_path
 
 
 def test_the_folder_asked_for_comes_before_the_environments(tmp_path, monkeypatch):
@@ -53,7 +54,7 @@ def test_two_writers_at_once_both_succeed(tmp_path):
 
 
 def test_what_a_killed_process_left_is_removed_when_it_is_old(tmp_path):
-    old, young = tmp_path / ".file.1.tmp", tmp_path / ".file.2.tmp"
+    old, young = temporary_path(tmp_path / "file"), temporary_path(tmp_path / "file")
     for path in (old, young):
         path.write_bytes(b"half")
     os.utime(old, (time.time() - 2 * 24 * 3600,) * 2)
