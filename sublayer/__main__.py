@@ -1,8 +1,30 @@
-"""``python -m sublayer``: the same as ``sublayer``."""
+"""The program, as ``sublayer`` and as ``python -m sublayer``: the commands, and signals from first to last."""
 
 import sys
 
-from sublayer.cli import main
+from sublayer.interruption import ignore_from_now_on, interruption, take_over
+
+INTERRUPTED = 130
+
+
+def run() -> int:
+    """Run the command line and return its exit code, which no signal changes any more."""
+    take_over()
+    try:
+        from sublayer.cli import main
+
+        code = main()
+    except BaseException:
+        # What it takes to import the program may make any error of an interruption.
+        if not interruption.was_raised:
+            raise
+        interruption.is_over = True
+        if sys.stderr is not None:
+            sys.stderr.write("interrupted\n")
+        code = INTERRUPTED
+    ignore_from_now_on()
+    return code
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

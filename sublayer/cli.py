@@ -2,12 +2,9 @@
 
 import errno
 import functools
-import io
-import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -19,9 +16,11 @@ from sublayer import __version__
 from sublayer.commands.arguments import check_arguments
 from sublayer.commands.base import only_results_on_stdout
 from sublayer.errors import Interrupted, SublayerError, TrainingError
+from sublayer.interruption import interruptible, interruption
 from sublayer.model.capacity import lacks_memory
+from sublayer.streams import OutputLost, lasting_streams
 
-DONE, MISTAKE, FAILED, INTERRUPTED = 0, 2, 3, 130
+DONE, LOST, MISTAKE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Compare tiny models on built-in text, in a few minutes."),
@@ -56,49 +55,57 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code.
 
     0 done, 2 the user's mistake, 3 training failed, 130 interrupted; for these, one line on standard error says what
-    to do. A bug is raised as it is.
+    to do. 1 where the result cannot be printed. A bug is raised as it is.
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without some character shows another
+    with interruptible(), lasting_streams() as (output, errors):
+        code, message = _end(words)
+        output.flush()
+        if code == DONE and output.failure is not None and not output.is_gone:
+            code, message = LOST, f"error: the result cannot be printed: {output.failed}"
+        if message:
+            errors.write(f"{message}\n")
+            errors.flush()
+        if message and errors.failure is not None:
+            output.write(f"{message}\n")  # where it can be read
+    return code
+
+
+def _end(words: list[str]) -> tuple[int, str]:
+    """Run a command line; return its exit code and the line that it ends with."""
     try:
-        with _stopped_like_ctrl_c():
-            return _run(words)
+        ended = _outcome(words)
+        interruption.is_over = True
+        return ended
+    except BaseException as error:
+        # A library may make another error of an interruption.
+        if not (interruption.was_raised or isinstance(error, KeyboardInterrupt)):
+            raise
+    interruption.is_over = True
+    return INTERRUPTED, "interrupted"
+
+
+def _outcome(words: list[str]) -> tuple[int, str]:
+    try:
+        return _run(words), ""
     except TyperException as error:
-        return _fail(MISTAKE, _usage(error))
+        return MISTAKE, _one_line(_usage(error))
     except TrainingError as error:
-        return _fail(FAILED, str(error))
+        return FAILED, _one_line(str(error))
     except Interrupted as error:
-        return _fail(INTERRUPTED, str(error))
-    except KeyboardInterrupt:
-        return _fail(INTERRUPTED, "interrupted")
+        return INTERRUPTED, " ".join(str(error).split())
     except SublayerError as error:
-        return _fail(MISTAKE, str(error))
-    except BrokenPipeError:
-        # The reader has gone, which is its right; without this Python would complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+        return MISTAKE, _one_line(str(error))
+    except OutputLost:
+        return DONE, ""  # but for what the stream says
+    except UnicodeEncodeError as error:
+        return MISTAKE, _one_line(f"{error.object!a} is not UTF-8: give another name")
     except OSError as error:
-        return _fail(MISTAKE, _system_error(error))
+        return MISTAKE, _one_line(_system_error(error))
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
-        return _fail(MISTAKE, "the memory of this machine does not suffice: take a smaller model, batch or context")
-
-
-@contextmanager
-def _stopped_like_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does, where nothing that is entered later takes both over."""
-    try:
-        previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    except ValueError:  # not the main thread: whoever owns it decides
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+        return MISTAKE, _one_line("the memory of this machine does not suffice: take a smaller model, batch or context")
 
 
 def _run(words: list[str]) -> int:
@@ -109,8 +116,6 @@ def _run(words: list[str]) -> int:
             group.invoke(context)
     except typer.Exit as stop:
         code = stop.exit_code
-    if sys.stdout is not None:
-        sys.stdout.flush()
     return code
 
 
@@ -158,10 +163,8 @@ def _framed(command: Callable[..., None]) -> Callable[..., None]:
     return framed
 
 
-def _fail(code: int, message: str) -> int:
-    prefix = "" if code == INTERRUPTED else "error: "
-    typer.echo(prefix + " ".join(message.split()), err=True)
-    return code
+def _one_line(message: str) -> str:
+    return f"error: {' '.join(message.split())}"
 
 
 def _usage(error: TyperException) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from sublayer.config.limits import MOST_ROWS
+from sublayer.streams import Stream, lasting_stderr
 
 RecipeArgument = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A recipe's name (see `sublayer recipes`), a .toml file, or a run.")
@@ -48,12 +49,21 @@ def emit(result: Mapping[str, Any], as_json: bool, render: Callable[[Mapping[str
     """
     # No-break spaces are for pages that wrap; on a terminal they defeat searching and cutting.
     text = json.dumps(_plain(result), allow_nan=False) if as_json else render(result).replace("\N{NO-BREAK SPACE}", " ")
-    print(text, file=_RESULTS.get() or sys.stdout, flush=True)
+    write_result(f"{text}\n")
+
+
+def write_result(text: str) -> None:
+    """Write a part of a result on standard output as it is. Raises OutputLost where it cannot be written."""
+    output = _RESULTS.get() or sys.stdout
+    output.write(text)
+    output.flush()
+    if isinstance(output, Stream):
+        output.require()
 
 
 def say(message: str) -> None:
     """Print progress or a warning on standard error."""
-    print(message, file=sys.stderr, flush=True)
+    print(message, file=lasting_stderr(), flush=True)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """``sublayer generate``: go on with a text, a token at a time."""
 
 import codecs
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sublayer.commands.base import JsonOption, emit, say
+from sublayer.commands.base import JsonOption, emit, say, write_result
 from sublayer.config.layers import read_run_recipe
 from sublayer.config.limits import LARGEST_FACTOR, LARGEST_SEED, LARGEST_VOCABULARY, MOST_ROWS
 from sublayer.errors import ConfigError
@@ -93,14 +92,14 @@ def command(
     n_steps = _go_on(texts, (each.tolist() for each in chosen), first=prompt if shows else "")
     seconds = time.perf_counter() - begun
     if shows:
-        _write("\n")
+        write_result("\n")
         say(f"{n_steps} tokens, {n_steps / seconds:,.0f} a second")
         return
     result = {"prompt": prompt, "texts": [text.text for text in texts], "tokens": n_steps, "seconds": seconds}
     if as_json:
         emit(result, as_json, _render)
     else:
-        _write(f"{_render(result)}\n")  # as it is, to the last no-break space
+        write_result(f"{_render(result)}\n")  # as it is, to the last no-break space
 
 
 class _Text:
@@ -137,7 +136,7 @@ class _Text:
     def _show(self, n_held: int) -> None:
         end = max(self._n_shown, len(self.text) - n_held)
         if self._shows and end > self._n_shown:
-            _write(self.text[self._n_shown : end])
+            write_result(self.text[self._n_shown : end])
             self._n_shown = end
 
 
@@ -146,7 +145,7 @@ def _go_on(texts: list[_Text], chosen: Iterable[list[int]], *, first: str) -> in
     n_steps = 0
     for tokens in chosen:
         if n_steps == 0:
-            _write(first)
+            write_result(first)
         n_steps += 1
         for text, token in zip(texts, tokens, strict=True):
             text.add(token)
@@ -184,8 +183,3 @@ def _context(run: Path) -> int | None:
 def _render(result: Mapping[str, Any]) -> str:
     texts = (f"--- {number}\n{result['prompt']}{text}" for number, text in enumerate(result["texts"], start=1))
     return "\n".join(texts)
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from sublayer.commands.base import AverageOption, DeviceOption, JsonOption, emit, say
+from sublayer.commands.base import AverageOption, DeviceOption, JsonOption, emit, say, write_result
 from sublayer.commands.beam import (
     BeamOption,
     MoreOption,
@@ -130,10 +130,10 @@ class _Printed:
         if self.is_held:
             self.held.append({"line": number, "translations": texts})
         elif self.n_best is None:
-            print(texts[0]["text"] if texts else "", flush=True)
+            write_result(f"{texts[0]['text'] if texts else ''}\n")
         else:
             for each in texts:
-                print(f"{number}\t{each['score']:.6f}\t{each['text']}", flush=True)
+                write_result(f"{number}\t{each['score']:.6f}\t{each['text']}\n")
         self.n_done = number
 
     def say_counts(self) -> None:

@@ -4,9 +4,14 @@ import signal
 from types import FrameType, TracebackType
 from typing import Self
 
+from sublayer.interruption import NUMBERS, interruption
+
 
 class InterruptWatch:
-    """While entered, the first SIGINT or SIGTERM sets ``requested``; a second SIGINT interrupts at once."""
+    """While entered, the first SIGINT or SIGTERM sets ``requested``; a second SIGINT interrupts at once.
+
+    An interruption before, of which a library made nothing, is such a request too.
+    """
 
     def __init__(self) -> None:
         self.requested = False
@@ -14,22 +19,26 @@ class InterruptWatch:
 
     def __enter__(self) -> Self:
         """Take over the signals, where this is the main thread of the program."""
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in NUMBERS:
             try:
                 self._previous[number] = signal.signal(number, self._on_signal)
             except ValueError:  # not the main thread: whoever owns it decides
                 break
+        if self._previous.get(signal.SIGINT) is interruption:
+            self.requested = interruption.was_raised
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give the signals back."""
+        if self.requested:
+            interruption.note()
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._previous.clear()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.requested and number == signal.SIGINT:
-            raise KeyboardInterrupt
+            interruption(number, frame)
         self.requested = True

@@ -1,10 +1,11 @@
 """How a run tells where it is: a live line on a terminal, plain lines elsewhere, always on standard error."""
 
-import sys
 import time
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, TextIO
+
+from sublayer.streams import lasting_stderr
 
 _PLAIN_SECONDS = 10.0
 
@@ -82,7 +83,7 @@ class PlainProgress(_Timed):
 
     def __init__(self, stream: TextIO | None = None, prefix: str = "") -> None:
         super().__init__()
-        self._stream = stream or sys.stderr
+        self._stream = stream or lasting_stderr()
         self._prefix = prefix
         self._last = -float("inf")
 
@@ -120,7 +121,7 @@ class TerminalProgress(_Timed):
         super().__init__()
         self._bar = Bar(
             TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[status]}"),
-            console=Console(stderr=True), refresh_per_second=4,
+            console=Console(file=lasting_stderr()), refresh_per_second=4,
         )  # fmt: skip
         self._task = self._bar.add_task(prefix, total=None, status="")
 
@@ -163,9 +164,9 @@ class SilentProgress:
 
     def note(self, text: str) -> None:
         """Print a line."""
-        print(text, file=sys.stderr, flush=True)
+        print(text, file=lasting_stderr(), flush=True)
 
 
 def default_progress(prefix: str = "") -> Progress:
     """Choose the live bar where standard error is a terminal, plain lines otherwise."""
-    return TerminalProgress(prefix) if sys.stderr.isatty() else PlainProgress(prefix=prefix)
+    return TerminalProgress(prefix) if lasting_stderr().isatty() else PlainProgress(prefix=prefix)

@@ -69,7 +69,7 @@ def grown(
 ) -> tuple[str, list[str]]:
     """Give a text that grew by one byte at a time, and what was shown of it after each, and after its end."""
     shown: list[str] = []
-    monkeypatch.setattr(generate, "_write", shown.append)
+    monkeypatch.setattr(generate, "write_result", shown.append)
     growing = generate._Text(EndingTokenizer(), stops, shows=True)
     for token in [*text, *([256, *b"more"] if ends else [])]:
         growing.add(token)
