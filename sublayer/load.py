@@ -15,7 +15,7 @@ from sublayer.machine import check_device
 from sublayer.model.build import compose
 from sublayer.model.saved import CONFIG_NAME, FORMAT, load_weights
 from sublayer.model.transformer import Transformer
-from sublayer.parsing import read_json
+from sublayer.parsing import read_json_object
 from sublayer.train.checkpoint import (
     MANIFEST,
     checkpoint_path,
@@ -126,8 +126,8 @@ def _best_checkpoint(run: Path) -> Path:
     newest = newest_checkpoint(root, _log.warning)
     if newest is None:
         raise CheckpointError(f"{run} has no model and no whole checkpoint: train it (with --resume) first")
-    best = read_state(newest).get("best")
-    chosen = checkpoint_path(root, int(best["step"])) if isinstance(best, dict) else newest
+    best = read_state(newest).best
+    chosen = newest if best is None else checkpoint_path(root, best.step)
     return chosen / MODEL_NAME
 
 
@@ -141,8 +141,8 @@ def _check_sizes(n_ids: int, vocab_size: int | None, folder: Path) -> None:
 
 
 def _check_format(folder: Path) -> None:
-    described = read_json(folder / CONFIG_NAME, CheckpointError)
-    if isinstance(described, dict) and described.get("format") != FORMAT and "model_type" in described:
+    described = read_json_object(folder / CONFIG_NAME, CheckpointError)
+    if described.get("format") != FORMAT and "model_type" in described:
         raise CheckpointError(
             f"{folder} is a HuggingFace folder: `sublayer import huggingface {folder} --out OUT` makes one of ours"
         )

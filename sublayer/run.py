@@ -19,7 +19,6 @@ from sublayer.model.transformer import Transformer
 from sublayer.record import describe_run
 from sublayer.run_folder import RunFolder, default_folder
 from sublayer.session import PACE_LIVES_S, Place, Session, assemble, prepare_data, resolve, resolve_run
-from sublayer.train.checkpoint import newest_checkpoint
 from sublayer.train.distributed import World, join_world
 from sublayer.train.loop import Evaluate, Loop
 from sublayer.train.memory import PeakMemory
@@ -122,6 +121,7 @@ def _open_session(
     if place.world.is_main:
         if not is_again:
             folder.check_recipe(given)
+            folder.check_model()
         prepare_data(given, say)
     # Asked before the first process can write it, so that all answer alike.
     is_new = is_again or not folder.has_recipe()
@@ -148,7 +148,7 @@ def _train(session: Session, folder: RunFolder, progress: Progress, pace: Pace |
 
     snapshots = Snapshots(folder.path, session.train_step, write_model)
     with progress:
-        checkpoint = newest_checkpoint(snapshots.root, progress.note)
+        checkpoint = snapshots.newest(progress.note)
         for note in session.notes():
             progress.note(note)
         session.place.world.wait()

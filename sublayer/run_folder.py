@@ -1,6 +1,6 @@
 """The folder of one run: who may write it, what recipe it holds, its record and its model."""
 
-import fcntl
+import filecmp
 import json
 import os
 import shutil
@@ -12,13 +12,18 @@ from typing import Any
 from sublayer.config.layers import dump_recipe, load_recipe, read_run_recipe
 from sublayer.config.recipe import Recipe
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.train.checkpoint import checkpoint_path
+from sublayer.lock import held
+from sublayer.saved_record import RECORD, read_record
+from sublayer.storage import check_name, new_folder, write_file
+from sublayer.train.checkpoint import checkpoint_path, set_aside
+
+RECIPE, MODEL = "recipe.toml", "model"
 
 
 def free_folder(name: str) -> Path:
     """Name a folder under ``runs`` that does not exist yet: ``runs/name``, then ``runs/name-2`` and so on."""
     folder, number = Path("runs") / name, 2
-    while folder.exists():
+    while os.path.lexists(folder):
         folder, number = Path("runs") / f"{name}-{number}", number + 1
     return folder
 
@@ -48,23 +53,12 @@ class RunFolder:
     def held(self) -> Iterator[None]:
         """Hold the folder against every other process that would train in it.
 
-        Raises ConfigError if another process holds it, or if the path is not a folder.
+        A folder that was made for a run that then wrote nothing is taken away again. Raises ConfigError if another
+        process holds it, and if the path is not a folder or has a name that is not text.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise ConfigError(f"{self.path} is not a folder: give another --out") from None
-        with (self.path / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigError(
-                    f"another process is training in {self.path}: wait for it, or give another --out"
-                ) from None
-            try:
-                yield
-            finally:
-                self._leave_nothing_behind()
+        check_name(self.path, ConfigError)
+        with held(self.path):
+            yield
 
     def check_free(self) -> None:
         """Raise ConfigError if the folder holds anything that a new run could overwrite."""
@@ -88,44 +82,42 @@ class RunFolder:
             if isinstance(values, dict):
                 self._compare(table, before[table], values)
 
+    def check_model(self) -> None:
+        """Raise ConfigError if what stands in the place of the run's model is not the model of a checkpoint."""
+        target = self.path / MODEL
+        saved = (self.path / "checkpoints").glob(f"step-*/{MODEL}")
+        if os.path.lexists(target) and not any(_is_copy(target, each) for each in saved if each.is_dir()):
+            raise ConfigError(f"{target} is in the way, it is not of this run: move it, or give another --out")
+
     def has_recipe(self) -> bool:
         """Whether a run was started here."""
-        return (self.path / "recipe.toml").exists()
+        return os.path.lexists(self.path / RECIPE)
 
     def recipe(self) -> Recipe:
         """Read the resolved recipe."""
-        return read_run_recipe(self.path / "recipe.toml")
+        return read_run_recipe(self.path / RECIPE)
 
     def write_recipe(self, recipe: Recipe, derived: Sequence[str]) -> None:
         """Write the resolved recipe, at once or not at all."""
-        self._write("recipe.toml", dump_recipe(recipe, derived))
+        write_file(self.path / RECIPE, dump_recipe(recipe, derived))
 
     def record(self) -> dict[str, Any] | None:
-        """Read the record; None if the run has not ended."""
-        path = self.path / "record.json"
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except ValueError:
-            raise CheckpointError(f"{path} is damaged: give another --out") from None
-        return record if isinstance(record, dict) else None
+        """Read the record; None if the run has not ended. Raises CheckpointError where it is damaged."""
+        return read_record(self.path)
 
     def finish(self, record: Mapping[str, Any]) -> None:
-        """Put the best checkpoint's model into ``model/`` and write the record, which ends the run."""
-        best = checkpoint_path(self.path / "checkpoints", int(record["valid"]["step"]))
-        partial = self.path / ".model"
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(best / "model", partial)
-        shutil.rmtree(self.path / "model", ignore_errors=True)
-        os.replace(partial, self.path / "model")
-        self._write("record.json", json.dumps(record, indent=1) + "\n")
+        """Put the best checkpoint's model into ``model/`` and write the record, which ends the run.
 
-    def _leave_nothing_behind(self) -> None:
-        # A run that failed before it wrote anything has no use for its folder.
-        if all(path.name == ".lock" for path in self.path.iterdir()):
-            (self.path / ".lock").unlink()
-            self.path.rmdir()
+        What came to stand at ``model/`` meanwhile, and is not that model, is set aside.
+        """
+        best = checkpoint_path(self.path / "checkpoints", int(record["valid"]["step"])) / MODEL
+        target = self.path / MODEL
+        if not _is_copy(target, best):
+            if os.path.lexists(target):
+                set_aside(target)
+            with new_folder(target) as partial:
+                shutil.copytree(best, partial, dirs_exist_ok=True)
+        write_file(self.path / RECORD, json.dumps(record, indent=1) + "\n")
 
     def _is_occupied(self) -> bool:
         return self.path.is_dir() and any(not path.name.startswith(".") for path in self.path.iterdir())
@@ -138,10 +130,9 @@ class RunFolder:
                     "resume it with the same settings, or give another --out"
                 )
 
-    def _write(self, name: str, text: str) -> None:
-        partial = self.path / f".{name}"
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, self.path / name)
+
+def _is_copy(folder: Path, original: Path) -> bool:
+    names = sorted(path.name for path in original.iterdir())
+    if folder.is_symlink() or not folder.is_dir() or sorted(path.name for path in folder.iterdir()) != names:
+        return False
+    return filecmp.cmpfiles(folder, original, names, shallow=False)[0] == names

@@ -197,12 +197,12 @@ def test_exit_codes_reach_the_shell():
     assert "did you mean gpt?" in one_line(mistake.stderr)
 
 
-def test_a_full_disk_is_one_line_and_exit_2():
+def test_a_result_that_a_full_disk_does_not_take_is_one_line_and_exit_1():
     with Path("/dev/full").open("w") as full:
         words = [sys.executable, "-m", "sublayer", "fields"]
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 2
-    assert one_line(done.stderr) == "the disk is full: free some space"
+    assert done.returncode == 1
+    assert one_line(done.stderr) == "the result cannot be printed: standard output is full"
 
 
 def test_a_reader_that_leaves_early_is_no_error():
@@ -220,7 +220,7 @@ def test_a_run_that_is_stopped_while_it_is_set_up_exits_130_and_leaves_nothing(t
     (tmp_path / "text.txt").write_text("The cat sat on the mat.\n" * 500)
     words = ["train", "gpt", f"data.path={tmp_path / 'text.txt'}", "train.steps=1", "--out", str(tmp_path / "run")]
     # The run's folder is there before the text is read.
-    command = stopped_at([("open", "run/.lock"), ("open", "text.txt")], number, *words)
+    command = stopped_at([("open", "run/.sublayer-lock"), ("open", "text.txt")], number, *words)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr.splitlines()[-1] == "interrupted"

@@ -19,6 +19,7 @@ from sublayer.model.build import build
 from sublayer.model.saved import save_model
 from sublayer.model.transformer import Transformer
 from sublayer.train.checkpoint import checkpoint_path, write_checkpoint
+from tests.checkpoints import state
 
 TOKENIZER = {"tokenizer.json": train_tokenizer("bytes", ()).serialize()}
 
@@ -36,7 +37,7 @@ def write_run(folder: Path, *steps: int, best: int | None) -> Path:
 
         def fill(partial: Path, step: int = step) -> None:
             save_model(partial / "model", model_of(step), TOKENIZER)
-            (partial / "state.json").write_text(json.dumps({"best": None if best is None else {"step": best}}))
+            (partial / "state.json").write_text(state(step, best))
 
         write_checkpoint(folder / "checkpoints", step, fill)
     return folder

@@ -1,7 +1,5 @@
 """What commands that read a text with a model share: which text, in what windows, how many at a time."""
 
-import json
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -10,6 +8,8 @@ from sublayer.commands.base import say
 from sublayer.config.data import DocumentRule, SentenceRule
 from sublayer.config.layers import read_run_recipe
 from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.saved_record import read_record
+from sublayer.streams import lasting_stderr
 
 if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe
@@ -101,23 +101,18 @@ class TokenProgress:
     def __init__(self, done: str, unit: str = "tokens") -> None:
         self._done, self._unit = done, unit
         self._last = time.monotonic()
-        self._on_terminal = sys.stderr.isatty()
+        self._on_terminal = lasting_stderr().isatty()
 
     def __call__(self, done: int, total: int) -> None:
         """Show that of ``total`` tokens so many are done."""
         text = f"{self._done} {done:,} of {total:,} {self._unit} ({done / total:.0%})"
         if self._on_terminal:
-            print(f"\r{text}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+            print(f"\r{text}", end="\n" if done == total else "", file=lasting_stderr(), flush=True)
         elif time.monotonic() - self._last > _PLAIN_LINE_S:
             self._last = time.monotonic()
             say(text)
 
 
 def _recorded_checksum(run: Path, name: str) -> str | None:
-    try:
-        record = json.loads((run / "record.json").read_text(encoding="utf-8"))
-        return str(record["data"]["checksums"][name])
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError):
-        raise CheckpointError(f"{run / 'record.json'} is damaged: give another text (--path)") from None
+    record = read_record(run)
+    return None if record is None else record["data"]["checksums"].get(name)

@@ -79,10 +79,11 @@ def _values(finished: Mapping[int, Outcome], metric: Metric) -> dict[int, float]
 
 
 def _curve(seed: int, run: Path, metric: Metric) -> Curve | None:
-    lines = [line for line in read_metrics(run / METRICS) if line["kind"] == "valid" and metric.name in line]
+    names = ("step", "tokens", "seconds", metric.name)
+    lines = [line for line in read_metrics(run / METRICS) if line["kind"] == "valid" and line.keys() >= set(names)]
     if not lines:
         return None
-    columns = {name: tuple(line[name] for line in lines) for name in ("step", "tokens", "seconds", metric.name)}
+    columns = {name: tuple(line[name] for line in lines) for name in names}
     return Curve(seed, columns["step"], columns["tokens"], columns["seconds"], columns[metric.name])
 
 

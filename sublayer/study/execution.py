@@ -1,6 +1,5 @@
 """The runs of a study, one after another in this process: trained, scored on the test split, kept."""
 
-import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -8,13 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ConfigDict, Field
+
 from sublayer.config.layers import LoadedRecipe, vary
 from sublayer.config.objective import MaskedObjective, ObjectiveConfig, TranslationObjective
 from sublayer.config.recipe import Recipe
 from sublayer.data.pair_texts import read_split
 from sublayer.data.prepare import Data
 from sublayer.decode.beam import BeamSettings
-from sublayer.errors import TrainingError
+from sublayer.errors import CheckpointError, TrainingError
 from sublayer.evaluate.bleu import reference_lines, score_translations, translated_lines
 from sublayer.evaluate.likelihood import score
 from sublayer.evaluate.masked import Scoring, encoder_scores
@@ -30,9 +31,23 @@ from sublayer.study.folder import StudyFolder
 from sublayer.study.results import write_json
 from sublayer.study.tuning import Trial, choose_trial
 from sublayer.train.progress import default_progress, format_seconds
+from sublayer.typed import Content, Number, Typed, read_typed
 
 _BATCH_TOKENS = 4096
 _TEST, _FAILURE = "test.json", "failure.json"
+
+
+class _Failure(Typed):
+    message: str
+
+
+class _Scores(Typed):
+    """The metrics of a test split by name; ``signature`` says how those of translations are computed."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Number | list[Number]] = Field(init=False)
+    loss: Number
+    signature: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -161,15 +176,16 @@ def _score_translator(model: EncoderDecoder, data: Data, recipe: Recipe) -> dict
 def _run(
     path: Path, loaded: LoadedRecipe, data: Data, examples: _Examples, *, label: str, device: str | None
 ) -> Outcome:
-    failure = _read(path / _FAILURE)
+    failure = _read(path / _FAILURE, _Failure)
     if failure is not None:
-        return Outcome(path, failure=str(failure["message"]))
+        return Outcome(path, failure=failure.message)
     try:
         record = train_run(loaded, path, resume=True, device=device, progress=default_progress(label))
     except TrainingError as error:
         write_json(path / _FAILURE, {"message": str(error)})
         return Outcome(path, failure=str(error))
-    test = _read(path / _TEST)
+    scores = _read(path / _TEST, _Scores)
+    test = None if scores is None else scores.model_dump(exclude_none=True)
     if test is None:
         test = score_test(path, data, examples.of(loaded.recipe, data), device=device)
         write_json(path / _TEST, test)
@@ -181,9 +197,11 @@ def _valid_loss(outcome: Outcome) -> float | None:
     return None if outcome.record is None else float(outcome.record["valid"]["loss"])
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, kind: type[Content]) -> Content | None:
+    """Read what a run of the study left; None where it left none."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        return read_typed(path, kind, CheckpointError)
+    except FileNotFoundError:
         return None
-    return content if isinstance(content, dict) else None
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}: remove the file, and the same command makes it anew") from None

@@ -2,7 +2,6 @@
 
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +13,13 @@ import tomli_w
 from sublayer.config.layers import dump_recipe
 from sublayer.config.paths import anchored
 from sublayer.errors import ConfigError, DataError
+from sublayer.parsing import read_toml
 from sublayer.run_folder import RunFolder
+from sublayer.storage import write_file
 from sublayer.study.arms import Arm
 from sublayer.study.budget import Settled
 from sublayer.study.match import Rule
+from sublayer.typed import Count, Number, Typed, check_typed
 
 PLAN = "study.toml"
 
@@ -34,6 +36,28 @@ class Request:
         """Put it into plain values; an arm is its whole recipe, paths absolute."""
         recipes = {arm.name: dump_recipe(anchored(arm.loaded.recipe)) for arm in self.arms}
         return {"match": self.match, "tune": list(self.tune), "recipes": recipes}
+
+
+class _Asked(Typed):
+    match: str
+    tune: list[str]
+    recipes: dict[str, str]
+
+
+class _Settled(Typed):
+    name: str
+    settings: dict[str, Any]
+    matched: list[str]
+    residual: Number
+
+
+class _Plan(Typed):
+    """What ``study.toml`` holds."""
+
+    asked: _Asked
+    settled: list[_Settled]
+    checksums: dict[str, str]
+    reported_seeds: list[Count]
 
 
 class StudyFolder:
@@ -117,20 +141,16 @@ class StudyFolder:
 
     def _read(self) -> dict[str, Any] | None:
         path = self.path / PLAN
-        try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
+        if not os.path.lexists(path):
             return None
-        except tomllib.TOMLDecodeError:
-            raise ConfigError(f"{path} is damaged: give another --out") from None
+        content = read_toml(path, ConfigError)
+        plan = check_typed(content, _Plan, str(path), ConfigError)
+        if [each.name for each in plan.settled] != list(plan.asked.recipes):
+            raise ConfigError(f"{path} is damaged: what is settled is not settled for the arms that were asked for")
+        return content
 
     def _write(self, plan: dict[str, Any]) -> None:
-        partial = self.path / f".{PLAN}"
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(tomli_w.dumps(plan, multiline_strings=True))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, self.path / PLAN)
+        write_file(self.path / PLAN, tomli_w.dumps(plan, multiline_strings=True))
         self._plan = plan
 
 

@@ -10,6 +10,7 @@ from sublayer.config.layers import vary
 from sublayer.config.paths import anchored
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
+from sublayer.storage import write_file
 from sublayer.study.arms import Arm
 from sublayer.study.budget import ORIGIN
 
@@ -23,12 +24,11 @@ def with_one_tokenizer(arms: Sequence[Arm], data: Callable[[Recipe], Data], fold
     """
     baseline = arms[0].loaded.recipe
     tokenizer = data(anchored(baseline)).tokenizer
-    path = folder.absolute() / TOKENIZER
     settled = []
     for arm in arms:
         own = data(anchored(arm.loaded.recipe)).tokenizer
         if own.fingerprint != tokenizer.fingerprint and _asked(arm.loaded.recipe) == _asked(baseline) is not None:
-            _write(path, tokenizer.serialize())
+            path = _kept(folder.absolute(), tokenizer.serialize())
             arm = replace(arm, loaded=vary(arm.loaded, {"data.tokenizer": str(path)}, origin=ORIGIN))
         settled.append(arm)
     return tuple(settled)
@@ -39,9 +39,14 @@ def _asked(recipe: Recipe) -> tuple[str, int | None] | None:
     return (recipe.data.tokenizer, recipe.data.vocab_size) if is_trained else None
 
 
-def _write(path: Path, content: bytes) -> None:
-    if path.is_file() and path.read_bytes() == content:
-        return
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)
+def _kept(folder: Path, content: bytes) -> Path:
+    """Keep a tokenizer in a folder, under the first name that holds it or nothing."""
+    number = 1
+    while True:
+        path = folder / (TOKENIZER if number == 1 else f".tokenizer-{number}.json")
+        if path.is_file() and path.read_bytes() == content:
+            return path
+        if not os.path.lexists(path):
+            write_file(path, content)
+            return path
+        number += 1

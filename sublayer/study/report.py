@@ -1,13 +1,13 @@
 """The report of a study: one HTML file that needs nothing else, the verdict first."""
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sublayer.plot import palette
+from sublayer.storage import write_file
 from sublayer.study import wording
 from sublayer.study.figures import AXES, draw_curves, draw_seeds, looks
 from sublayer.study.results import ArmResult, Further, Results
@@ -86,9 +86,7 @@ def render_report(results: Results) -> str:
 
 def write_report(results: Results, path: Path) -> None:
     """Write the report, whole or not at all."""
-    partial = path.with_name(f".{path.name}")
-    partial.write_text(render_report(results), encoding="utf-8")
-    os.replace(partial, path)
+    write_file(path, render_report(results))
 
 
 def lay_out_forest(results: Results) -> Forest:

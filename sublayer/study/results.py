@@ -1,7 +1,6 @@
 """What a study found: the arms with their costs, the differences, the failures; written to ``results.json``."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sublayer.config.texts import resolved
+from sublayer.storage import write_file
 from sublayer.study.match import TOLERANCE
 from sublayer.study.statistics import CONFIDENCE, Difference, Metric
 
@@ -153,9 +153,7 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write one JSON object, whole or not at all."""
-    partial = path.with_name(f".{path.name}")
-    partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    write_file(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def _arm_to_json(arm: ArmResult) -> dict[str, Any]:

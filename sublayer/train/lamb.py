@@ -31,7 +31,7 @@ class Lamb(torch.optim.Optimizer):
         eps: float,
         is_corrected: bool,
     ) -> None:
-        self._is_corrected = is_corrected
+        self.is_corrected = is_corrected
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "adapted": "tensor"})
 
     @torch.no_grad()
@@ -53,7 +53,7 @@ class Lamb(torch.optim.Optimizer):
 
     def _directions(self, parameters: list[Tensor], betas: tuple[float, float], eps: float) -> list[Tensor]:
         first, second = update_moments(self.state, parameters, betas)
-        if not self._is_corrected:
+        if not self.is_corrected:
             return direction(first, second, eps)
         return corrected_direction(first, second, eps, betas, count_steps(self.state, parameters))
 

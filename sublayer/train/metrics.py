@@ -4,29 +4,69 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
+
+from pydantic import ConfigDict, Field
+
+from sublayer.errors import DataError
+from sublayer.parsing import parse_json
+from sublayer.storage import write_file
+from sublayer.train.checkpoint import aside
+from sublayer.typed import Count, Number, Typed, check_typed
 
 METRICS = "metrics.jsonl"
 EVENTS = "tensorboard"
+_EVENT_FILES = "events.out.tfevents.*"
+_MAX_LINE_BYTES = 1 << 16
+
+
+class _Line(Typed):
+    """A measurement after ``step`` steps, which took ``seconds`` from the run's beginning; the rest is by name."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Number] = Field(init=False)
+    kind: Literal["train", "valid"]
+    step: Count
+    tokens: Count = 0
+    seconds: Number = 0.0
 
 
 def cut_back(path: Path, step: int) -> None:
-    """Drop the lines of ``metrics.jsonl`` that lie after ``step`` or that a kill left half written."""
-    if not path.exists():
+    """Drop the lines of ``metrics.jsonl`` that lie after ``step`` or that a kill left half written.
+
+    Where other lines are damaged, a copy of the file as it was is kept.
+    """
+    if not os.path.lexists(path):
         return
-    kept = [line for line in path.read_text(encoding="utf-8").splitlines() if _step(line) <= step]
-    partial = path.with_name(f".{path.name}")
-    partial.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-    os.replace(partial, path)
+    lines = list(_lines(path))
+    if any(content is None for _, content in lines[:-1]):
+        shutil.copyfile(path, aside(path))
+    kept = [line for line, content in lines if content is not None and content["step"] <= step]
+    write_file(path, b"".join(line + b"\n" for line in kept))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read the complete lines of a ``metrics.jsonl``."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines if _step(line) < float("inf")]
+    """Read the whole lines of a ``metrics.jsonl``; those that are damaged are left out."""
+    return [content for _, content in _lines(path) if content is not None] if path.exists() else []
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+    """Read line by line; the content of a damaged one is None, and of one that is too long a part is read."""
+    with path.open("rb") as file:
+        while line := file.readline(_MAX_LINE_BYTES):
+            yield line.rstrip(b"\n"), _content(line) if line.endswith(b"\n") else None
+
+
+def _content(line: bytes) -> dict[str, Any] | None:
+    try:
+        content: dict[str, Any] = parse_json(line, METRICS, DataError)
+        check_typed(content, _Line, METRICS, DataError)
+    except DataError:
+        return None
+    return content
 
 
 class MetricsLog:
@@ -38,7 +78,8 @@ class MetricsLog:
         cut_back(folder / METRICS, step)
         lines = read_metrics(folder / METRICS)
         # The events say what the lines say: written anew, they hold nothing that a resumed run takes back.
-        shutil.rmtree(folder / EVENTS, ignore_errors=True)
+        for events in (folder / EVENTS).glob(_EVENT_FILES):
+            events.unlink()
         self._events = EventFileWriter(str(folder / EVENTS))
         for line in lines:
             self._add_event(line)
@@ -77,11 +118,3 @@ class MetricsLog:
             if name not in ("kind", "step")
         ]
         self._events.add_event(Event(wall_time=time.time(), step=line["step"], summary=Summary(value=values)))
-
-
-def _step(line: str) -> float:
-    try:
-        value = json.loads(line)["step"]
-    except (ValueError, KeyError, TypeError):
-        return float("inf")
-    return value if isinstance(value, int) else float("inf")

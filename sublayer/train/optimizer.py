@@ -1,6 +1,7 @@
 """The optimizers of the papers, their parameters grouped by role, their state as named tensors."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from sublayer.config.optimizer import AdamConfig, AdamWConfig, LambConfig, Optim
 from sublayer.errors import CheckpointError
 from sublayer.model.roles import Role
 from sublayer.train.adamw import UncorrectedAdamW
+from sublayer.train.headers import Header, header_of
 from sublayer.train.lamb import Adapted, Lamb
 
 DECAYED: frozenset[Role] = frozenset({"matrix", "stacked", "embedding"})
@@ -67,23 +69,53 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str,
     }
 
 
+def check_state(
+    optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], found: Mapping[str, Header], where: Path
+) -> None:
+    """Raise CheckpointError, naming tensor and file, unless a file has the state of this optimizer.
+
+    A parameter that had no gradient yet has none; any other has all that the optimizer keeps of it.
+    """
+    keys = state_keys(optimizer)
+    for full_name, header in found.items():
+        key, _, name = full_name.partition("/")
+        if name not in parameters or key not in keys:
+            raise CheckpointError(f"{where}: the optimizer's state {full_name} belongs to no parameter of this model")
+        of_parameter = header_of(parameters[name])
+        expected = Header([], "F32") if key == "step" else of_parameter
+        if header != expected:
+            raise CheckpointError(
+                f"{where}: the optimizer's state {full_name} is {header.dtype} of shape {header.shape}, "
+                f"the model's parameter asks for {expected.dtype} of shape {expected.shape}"
+            )
+        if lacking := [f"{other}/{name}" for other in keys if f"{other}/{name}" not in found]:
+            raise CheckpointError(f"{where}: the optimizer's state has no {lacking[0]}")
+    if keys and not found:
+        raise CheckpointError(f"{where}: the optimizer's state is missing")
+
+
+def state_keys(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
+    """List what an optimizer keeps of each parameter from step to step."""
+    moments = ("exp_avg", "exp_avg_sq")
+    match optimizer:
+        case torch.optim.SGD():
+            return ("momentum_buffer",) if optimizer.defaults["momentum"] > 0 else ()
+        case UncorrectedAdamW():
+            return moments
+        case Lamb():
+            return ("step", *moments) if optimizer.is_corrected else moments
+        case _:
+            return ("step", *moments)
+
+
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Give the optimizer back the state that ``optimizer_tensors`` named.
-
-    Raises CheckpointError where a tensor has no parameter or another shape.
-    """
+    """Give the optimizer back the state that ``optimizer_tensors`` named and ``check_state`` has checked."""
+    optimizer.state.clear()
     for full_name, tensor in tensors.items():
         key, _, name = full_name.partition("/")
-        if name not in parameters:
-            raise CheckpointError(f"the checkpoint's optimizer state {full_name} belongs to no parameter of this model")
         parameter = parameters[name]
-        if key != "step" and tensor.shape != parameter.shape:
-            raise CheckpointError(
-                f"the checkpoint's optimizer state {full_name} has shape {list(tensor.shape)}, "
-                f"the model's parameter {list(parameter.shape)}"
-            )
         # Adam's step counters live where the fused kernel wants them; moments beside their parameter.
         optimizer.state[parameter][key] = tensor.to(parameter.device)
 

@@ -12,20 +12,23 @@ from torch import Tensor
 
 from sublayer.errors import CheckpointError
 from sublayer.train.checkpoint import (
+    STATE,
+    SavedState,
     checkpoint_path,
+    newest_checkpoint,
     prune_checkpoints,
     read_state,
     saved_steps,
     set_aside,
     write_checkpoint,
 )
-from sublayer.train.optimizer import optimizer_tensors, restore_optimizer
-from sublayer.train.step import TrainStep
+from sublayer.train.headers import check_headers, check_names_and_shapes, read_headers
+from sublayer.train.optimizer import check_state, optimizer_tensors, restore_optimizer
+from sublayer.train.step import TrainStep, resolved
 
 CHECKPOINTS = "checkpoints"
 TRAINING = "training.safetensors"
 WEIGHTS = "model/model.safetensors"
-STATE = "state.json"
 _HEAD = "head/"
 
 
@@ -89,19 +92,63 @@ class Snapshots:
             return "there is no checkpoint before it"
         return f"the last good checkpoint is {checkpoint_path(self.root, steps[-1])}"
 
+    def newest(self, report: Callable[[str], None]) -> Path | None:
+        """Find the newest checkpoint that this run can go on from, or None; those refused are named by ``report``.
+
+        Raises CheckpointError where there are whole ones, all of another model: to begin anew would be no going on.
+        """
+        foreign: list[CheckpointError] = []
+
+        def check(checkpoint: Path, state: SavedState) -> None:
+            try:
+                self.check(checkpoint, state)
+            except CheckpointError as error:
+                foreign.append(error)
+                raise
+
+        found = newest_checkpoint(self.root, report, check)
+        if found is None and foreign:
+            raise CheckpointError(f"{foreign[0]}: give another --out")
+        return found
+
+    def check(self, checkpoint: Path, state: SavedState) -> None:
+        """Raise CheckpointError, naming file and tensor, unless a checkpoint holds what this run restores."""
+        train_step = self._train_step
+        self._check_progress(checkpoint / STATE, state)
+        check_headers(train_step.objective.model.state_dict(), read_headers(checkpoint / WEIGHTS), checkpoint / WEIGHTS)
+        training = read_headers(checkpoint / TRAINING)
+        heads = {name: training.pop(name) for name in list(training) if name.startswith(_HEAD)}
+        expected = {f"{_HEAD}{name}": value for name, value in train_step.objective.training_only().items()}
+        check_headers(expected, heads, checkpoint / TRAINING)
+        check_state(train_step.optimizer, train_step.parameters, training, checkpoint / TRAINING)
+
     def restore(self, checkpoint: Path) -> LoopState:
         """Give weights, heads and optimizer back what ``checkpoint`` holds; return the loop's state.
 
         Raises CheckpointError where the checkpoint belongs to another model.
         """
         train_step = self._train_step
-        heads = train_step.objective.training_only()
+        state = read_state(checkpoint)
+        self.check(checkpoint, state)
         training = _read_tensors(checkpoint / TRAINING)
         load_into(train_step.objective.model.state_dict(), _read_tensors(checkpoint / WEIGHTS), checkpoint)
-        saved_heads = [name for name in training if name.startswith(_HEAD)]
-        load_into(heads, {name.removeprefix(_HEAD): training.pop(name) for name in saved_heads}, checkpoint)
+        heads = {name: training.pop(name) for name in list(training) if name.startswith(_HEAD)}
+        heads = {name.removeprefix(_HEAD): value for name, value in heads.items()}
+        load_into(train_step.objective.training_only(), heads, checkpoint)
         restore_optimizer(train_step.optimizer, train_step.parameters, training)
-        return LoopState(**read_state(checkpoint))  # type: ignore[arg-type]
+        best = None if state.best is None else state.best.model_dump()
+        return LoopState(**{**dict(state), "best": best})
+
+    def _check_progress(self, path: Path, state: SavedState) -> None:
+        train = self._train_step.recipe.train
+        steps = resolved(train.steps)
+        if not 0 < state.step <= steps:
+            raise CheckpointError(f"{path} is of step {state.step}, of a run of {steps}")
+        is_evaluated = state.step >= min(steps, resolved(train.evaluate_steps))
+        if is_evaluated != (state.best is not None):
+            raise CheckpointError(f"{path} has {'no best' if is_evaluated else 'a'} evaluation at step {state.step}")
+        if state.best is not None and train.best_by not in state.best.model_dump():
+            raise CheckpointError(f"{path} has a best evaluation without {train.best_by}")
 
     def _training_tensors(self) -> dict[str, Tensor]:
         heads = {f"{_HEAD}{name}": value.detach() for name, value in self._train_step.objective.training_only().items()}
@@ -113,16 +160,9 @@ def load_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], wher
 
     Raises CheckpointError, naming the tensor and both shapes, unless names and shapes are the same.
     """
-    if missing := sorted(set(targets) - set(tensors)):
-        raise CheckpointError(f"{where} belongs to another model: it has no {missing[0]}")
-    if surplus := sorted(set(tensors) - set(targets)):
-        raise CheckpointError(f"{where} belongs to another model: this one has no {surplus[0]}")
+    shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
+    check_names_and_shapes({name: list(target.shape) for name, target in targets.items()}, shapes, where)
     for name, target in targets.items():
-        if target.shape != tensors[name].shape:
-            raise CheckpointError(
-                f"{where} belongs to another model: {name} is {list(tensors[name].shape)} there, "
-                f"{list(target.shape)} here"
-            )
         target.detach().copy_(tensors[name])
 
 

@@ -56,6 +56,11 @@ class TrainStep:
             )
 
     @property
+    def recipe(self) -> Recipe:
+        """The resolved recipe."""
+        return self._recipe
+
+    @property
     def lengths_vary(self) -> bool:
         """Whether batches differ in shape by more than the last rows of an epoch."""
         return isinstance(self.batches, TranslationBatches)

@@ -81,7 +81,7 @@ def test_a_study_that_can_compare_nothing_exits_as_failed_training(sublayer: Sub
 def test_a_killed_study_ends_as_one_never_killed(sublayer: Sublayer, settings: list[str]):
     _, out, _ = sublayer("compare", "gpt", *settings, *FFN, "--out", "unbroken", "--json")
     # The first run is done, and the second has its folder.
-    places = [("os.rename", "record.json"), ("open", "seed-0/.lock")]
+    places = [("os.rename", "record.json"), ("open", "seed-0/.sublayer-lock")]
     command = stopped_at(places, signal.SIGKILL, "compare", "gpt", *settings, *FFN, "--out", "killed", "--json")
     assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
     assert len(list(Path("killed/arms").rglob("record.json"))) == 1

@@ -64,7 +64,7 @@ def settings(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> l
 
 def files(folder: Path) -> dict[str, tuple[int, int]]:
     """Size and time of every file below a folder."""
-    found = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    found = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
 
 

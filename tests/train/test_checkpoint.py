@@ -2,23 +2,23 @@ import json
 
 import pytest
 
-from sublayer.errors import CheckpointError
 from sublayer.train.checkpoint import (
     checkpoint_path,
     newest_checkpoint,
     prune_checkpoints,
     saved_steps,
     set_aside,
-    verify_checkpoint,
     write_checkpoint,
 )
+from tests.alterations import write_manifest_anew
+from tests.checkpoints import state
 
 
 def write(root, step, *, best=None, content=b"weights"):
     def fill(folder):
         (folder / "model").mkdir()
         (folder / "model" / "model.safetensors").write_bytes(content)
-        (folder / "state.json").write_text(json.dumps({"step": step, "best": {"step": best or step}}))
+        (folder / "state.json").write_text(state(step, best or step))
 
     return write_checkpoint(root, step, fill)
 
@@ -34,6 +34,18 @@ def test_nothing_is_found_where_nothing_was_saved(tmp_path):
     assert newest_checkpoint(tmp_path, pytest.fail) is None
 
 
+def list_in_manifest(path, name):
+    """Let the manifest of a checkpoint list one file more, as it lists the state."""
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**manifest, name: manifest["state.json"]}))
+
+
+def change_state(path, **changed):
+    """Change what a checkpoint says of the loop, and the manifest with it."""
+    (path / "state.json").write_text(state(10, 10, **changed))
+    write_manifest_anew(path / "state.json")
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -44,15 +56,28 @@ def test_nothing_is_found_where_nothing_was_saved(tmp_path):
         (lambda path: (path / "model" / "model.safetensors").write_bytes(b"Weights"), "its checksum differs"),
         (lambda path: (path / "model" / "model.safetensors").unlink(), "is missing"),
         (lambda path: (path / "manifest.json").unlink(), "is not a complete checkpoint"),
-        (lambda path: (path / "manifest.json").write_text("{"), "is damaged"),
+        (lambda path: (path / "manifest.json").write_text("{"), "is not JSON"),
+        (lambda path: (path / "manifest.json").write_text("{}"), "does not list model/model.safetensors"),
+        (lambda path: (path / "manifest.json").write_text("[]"), "is damaged: input should be a valid dictionary"),
+        (lambda path: (path / "manifest.json").write_text('{"state.json": {"bytes": 1}}'), "sha256: field required"),
+        (lambda path: (path / "manifest.json").write_text("[" * 10**5), "is nested more than 64 deep"),
+        (lambda path: list_in_manifest(path, "../../etc/passwd"), "'../../etc/passwd' is no file of the checkpoint"),
+        (lambda path: list_in_manifest(path, "/etc/passwd"), "'/etc/passwd' is no file of the checkpoint"),
+        (lambda path: list_in_manifest(path, "x" * 300), "File name too long"),
+        (lambda path: list_in_manifest(path, "missing"), "missing is missing"),
+        (lambda path: change_state(path, step=True), "step: input should be a valid integer"),
+        (lambda path: change_state(path, tokens="/etc/passwd"), "tokens: input should be a valid integer"),
+        (lambda path: change_state(path, step_seconds=0), "step_seconds: input should be greater than 0"),
+        (lambda path: change_state(path, best={"step": 10}), "best.loss: field required"),
+        (lambda path: change_state(path, best={"step": 7, "loss": 1.0}), "step-00000007 is not a complete checkpoint"),
+        (lambda path: change_state(path, pending_losses=[1e300]), "pending_losses.0"),
+        (lambda path: change_state(path, step=5), "state.json is of step 5"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_is_used(tmp_path, damage, words):
     write(tmp_path, 5)
     damaged = write(tmp_path, 10)
     damage(damaged)
-    with pytest.raises(CheckpointError, match=words):
-        verify_checkpoint(damaged)
     notes = []
     assert newest_checkpoint(tmp_path, notes.append) == checkpoint_path(tmp_path, 5)
     assert len(notes) == 1
@@ -101,3 +126,14 @@ def test_pruning_keeps_what_is_asked_for(tmp_path):
         write(tmp_path, step)
     prune_checkpoints(tmp_path, [5, 20])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000005", "step-00000020"]
+
+
+def test_pruning_leaves_what_is_no_checkpoint(tmp_path):
+    write(tmp_path, 5)
+    write(tmp_path, 10)
+    others = ["step-00000007", "step-8", "step-²", "step-" + "9" * 5000, "notes", ".partial-00000005"]
+    for name in others:
+        (tmp_path / name[:200]).mkdir()
+    prune_checkpoints(tmp_path, [10])
+    assert {path.name for path in tmp_path.iterdir()} == {"step-00000010", *(name[:200] for name in others)}
+    assert saved_steps(tmp_path) == [7, 10]

@@ -36,3 +36,26 @@ def test_tensorboard_reads_the_events(tmp_path):
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(1, 1.0), (2, 20.0)]
+
+
+def test_damaged_lines_are_left_out_and_the_file_as_it_was_is_kept(tmp_path):
+    path = tmp_path / METRICS
+    good = [b'{"kind": "train", "step": 1, "loss": 0.5}', b'{"kind": "valid", "step": 2, "loss": 0.5}']
+    bad = [b"\xff", b"[" * 10_000, b'{"kind": "train", "step": "2"}', b'{"kind": "x", "step": 1}', b"7" * 100_000, b""]
+    path.write_bytes(b"\n".join([good[0], *bad, good[1], b""]))
+    before = path.read_bytes()
+    assert [line["step"] for line in read_metrics(path)] == [1, 2]
+    cut_back(path, 5)
+    assert path.read_bytes() == b"\n".join([*good, b""])
+    assert (tmp_path / "refused-metrics.jsonl-1").read_bytes() == before
+
+
+def test_no_link_is_followed_and_no_file_of_the_users_is_removed(tmp_path):
+    (tmp_path / "theirs").write_text("theirs")
+    (tmp_path / METRICS).symlink_to("theirs")
+    (tmp_path / "tensorboard").mkdir()
+    (tmp_path / "tensorboard" / "mine").write_text("mine")
+    with MetricsLog(tmp_path, 0) as log:
+        log.write("train", 1, {"loss": 1.0})
+    assert (tmp_path / "theirs").read_text() == "theirs"
+    assert (tmp_path / "tensorboard" / "mine").read_text() == "mine"

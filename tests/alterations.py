@@ -1,0 +1,174 @@
+"""Files altered in every way that files get altered: strategies, and the alterations themselves."""
+
+import json
+import os
+import shutil
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import tomli_w
+
+from sublayer.train.checkpoint import MANIFEST, _files, _sha256
+
+Alteration = Callable[[Path], None]
+
+_VALUES = [
+    *(None, True, False, 0, 1, -1, 7, 0.5, -0.0, 1e308, 10**18, 10**30, 2**63, "", "x", "/etc/passwd", "../../x"),
+    *([], {}, [1], [[]], {"x": 1}, ["a", 3], "a" * 300, "ä", "\x00"),
+]
+_CONTENTS = [
+    *(b"", b"\n", b"null", b"[]", b"{}", b"3", b'"x"', b"true", b"\xff\xfe\x00", b"\x00" * 64, b"{" * 50, b"x" * 1000),
+    *(b"[" * 100_000, b'{"a":' * 5000, b"1" * 5000, b'{"a": NaN}', b'{"a": 1e999}', b'{"a": 1, "a": 2}', b"a = 1"),
+    *(b"a = [" * 500, b"a = " + b"9" * 5000, b"a." * 40_000 + b"a = 1", b"[model]\nd_model = 8\nnothing = 3\n"),
+    *(b"[train]\nsteps = 3\n", b'{"a": "\\ud800"}', b"\xef\xbb\xbf{}", b"[[[]]]", b'{"x": ' + b"7" * 39 + b"}"),
+]
+
+
+def alterations() -> st.SearchStrategy[Alteration]:
+    """Ways to alter one file."""
+    return st.one_of(
+        st.builds(_flipped, st.lists(st.tuples(st.floats(0, 0.999), st.integers(1, 255)), min_size=1, max_size=4)),
+        st.builds(_truncated, st.floats(0, 0.999)),
+        st.builds(_replaced, st.sampled_from(_CONTENTS)),
+        st.sampled_from([_removed, _made_a_folder, _made_a_filled_folder, _made_a_pipe, _doubled]),
+        st.sampled_from([_linked_to(target) for target in ("mine.txt", "nowhere", "itself", ".")]),
+        st.builds(_changed, st.integers(0, 10**6), st.sampled_from(_VALUES)),
+        st.builds(_changed, st.integers(0, 10**6), st.sampled_from(_VALUES)),
+        st.builds(_dropped, st.integers(0, 10**6), st.booleans()),
+        st.builds(_dropped, st.integers(0, 10**6), st.booleans()),
+    )
+
+
+def write_manifest_anew(file: Path) -> None:
+    """Write the manifest of the checkpoint that a file is in as if the file were what was written."""
+    for folder in file.parents:
+        if (folder / MANIFEST).is_file() and file.name != MANIFEST:
+            manifest = {name: {"bytes": path.stat().st_size, "sha256": _sha256(path)} for name, path in _files(folder)}
+            (folder / MANIFEST).write_text(json.dumps(manifest))
+            return
+
+
+def _flipped(places: list[tuple[float, int]]) -> Alteration:
+    def alter(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        for place, mask in places:
+            if data:
+                data[int(place * len(data))] ^= mask
+        path.write_bytes(data)
+
+    return alter
+
+
+def _truncated(share: float) -> Alteration:
+    return lambda path: os.truncate(path, int(share * path.stat().st_size))
+
+
+def _replaced(content: bytes) -> Alteration:
+    def alter(path: Path) -> None:
+        path.write_bytes(content)
+
+    return alter
+
+
+def _removed(path: Path) -> None:
+    path.unlink()
+
+
+def _doubled(path: Path) -> None:
+    path.write_bytes(path.read_bytes() * 2)
+
+
+def _made_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _made_a_filled_folder(path: Path) -> None:
+    content = path.read_bytes()
+    _made_a_folder(path)
+    (path / path.name).write_bytes(content)
+
+
+def _made_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _linked_to(target: str) -> Alteration:
+    def alter(path: Path) -> None:
+        path.unlink()
+        path.symlink_to(path.name if target == "itself" else target)
+
+    return alter
+
+
+def _changed(number: int, value: Any) -> Alteration:
+    def alter(path: Path) -> None:
+        def change(container: Any, key: Any) -> None:
+            container[key] = value
+
+        _edit(path, number, change)
+
+    return alter
+
+
+def _dropped(number: int, is_renamed: bool) -> Alteration:
+    def alter(path: Path) -> None:
+        def drop(container: Any, key: Any) -> None:
+            value = container.pop(key)
+            if is_renamed and isinstance(container, dict):
+                container["a" * 60] = value
+
+        _edit(path, number, drop)
+
+    return alter
+
+
+def _edit(path: Path, number: int, edit: Callable[[Any, Any], None]) -> None:
+    """Edit one of the places in a JSON or TOML file, a line of JSON lines or the header of a safetensors file."""
+    data = path.read_bytes()
+    if path.suffix == ".toml":
+        content = tomllib.loads(data.decode())
+        _edit_one(content, number, edit)
+        try:
+            path.write_text(tomli_w.dumps(content))
+        except (TypeError, ValueError):  # there is no null in TOML
+            path.write_bytes(data[:-1])
+    elif path.suffix == ".json":
+        content = json.loads(data)
+        _edit_one(content, number, edit)
+        path.write_text(json.dumps(content))
+    elif path.suffix == ".jsonl":
+        lines = [json.loads(line) for line in data.splitlines()]
+        _edit_one(lines, number, edit)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    elif path.suffix == ".safetensors":
+        size = int.from_bytes(data[:8], "little")
+        content = json.loads(data[8 : 8 + size])
+        _edit_one(content, number, edit)
+        header = json.dumps(content).encode()
+        path.write_bytes(len(header).to_bytes(8, "little") + header + data[8 + size :])
+    else:
+        path.write_bytes(data[number % (len(data) + 1) :])
+
+
+def _edit_one(content: Any, number: int, edit: Callable[[Any, Any], None]) -> None:
+    places: list[tuple[Any, Any]] = []
+    level = [content]
+    while level:
+        container = level.pop()
+        keys = list(container) if isinstance(container, dict) else list(range(len(container)))
+        places += [(container, key) for key in keys]
+        level += [container[key] for key in keys if isinstance(container[key], dict | list)]
+    if places:
+        edit(*places[number % len(places)])
+
+
+def copy(folder: Path, target: Path) -> Path:
+    """Copy a folder, in the place of what an example before left."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(folder, target)
+    return target

@@ -1,0 +1,174 @@
+"""What a user has in a folder stays as it is, to the byte, whatever a command does there or refuses."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from sublayer import cli
+from sublayer.lock import LOCK
+from sublayer.storage import temporary_path
+
+NAMES = [
+    *(
+        "recipe.toml",
+        "record.json",
+        "model",
+        "checkpoints",
+        "metrics.jsonl",
+        "tensorboard",
+        "test.json",
+        "failure.json",
+    ),
+    *("study.toml", "results.json", "report.html", "tokenizer.json", "arms", "manifest.json", "state.json", "lock"),
+    *("config.json", "model.safetensors", "training.safetensors", "certificate.json", "step-00000002", "run", "out"),
+    *("sublayer-lock", "refused-model-1", "partial-00000002", "notes.txt"),
+]
+VARIANTS: list[Callable[[str], str]] = [
+    *(lambda name: name, lambda name: f".{name}", lambda name: f".{name}", lambda name: f".{name}.partial"),
+    *(lambda name: f"{name}.partial", lambda name: f".{name}.tmp", lambda name: f"{name}.tmp", lambda name: f"{name}~"),
+    *(
+        lambda name: f".{name}.partial-{os.getpid()}",
+        lambda name: f".{name}-{os.getpid()}",
+        lambda name: f".{name}.lock",
+    ),
+    lambda name: temporary_path(Path(name)).name,
+]
+KINDS = ["file", "empty", "folder", "filled", "link", "dangling", "link to folder"]
+TINY = [
+    *("model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16", "train.steps=2"),
+    *("train.batch_sequences=2", "train.precision=float32", "train.threads=1"),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a text, a run that has ended and one that was killed."""
+    folder = tmp_path_factory.mktemp("precious")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
+        (folder / "text.txt").write_text("The cat sat on the mat. Another dog ran over the fields.\n" * 40)
+        assert cli.main(train(folder, folder / "run")) == 0
+        shutil.copytree(folder / "run", folder / "killed")
+        shutil.rmtree(folder / "killed" / "model")
+        (folder / "killed" / "record.json").unlink()
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def gpt2(place: Path) -> None:
+    """The run as transformers has it."""
+    assert cli.main(["export", str(place / "run"), str(place / "gpt2")]) == 0
+
+
+def train(place: Path, out: Path) -> list[str]:
+    return ["train", "gpt", f"data.path={place / 'text.txt'}", *TINY, "--out", str(out)]
+
+
+def command(name: str, place: Path, out: Path) -> list[str]:
+    text = f"data.path={place / 'text.txt'}"
+    words = {
+        "train": train(place, out),
+        "resume": [*train(place, out), "--resume"],
+        "refused": [*train(place, out), "train.threads=0"],
+        "unreadable": ["train", "gpt", f"data.path={place / 'none.txt'}", *TINY, "--out", str(out)],
+        "compare": ["compare", "gpt", text, *TINY, "--vary", "model.ffn=gelu,relu", "--match", "none", "--seeds", "2",
+                    "--out", str(out)],
+        "import": ["import", "huggingface", str(place / "gpt2"), "--out", str(out / "model")],
+        "export": ["export", str(place / "run"), str(out / "out")],
+        "tokenize": ["tokenize", "--path", str(place / "text.txt"), "--vocab-size", "260", "--out", str(out)],
+    }  # fmt: skip
+    return words[name]
+
+
+def put(path: Path, kind: str, elsewhere: Path) -> None:
+    if os.path.lexists(path) or (os.path.lexists(path.parent) and not path.parent.is_dir()):
+        return
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "filled":
+        path.mkdir()
+        (path / "x").write_text(f"x in {path.name}")
+    elif kind == "link":
+        path.symlink_to(elsewhere / "elsewhere.txt")
+    elif kind == "link to folder":
+        path.symlink_to(elsewhere)
+    elif kind == "dangling":
+        path.symlink_to(elsewhere / "nowhere")
+    else:
+        path.write_text("" if kind == "empty" else f"mine: {path.name}")
+
+
+def inventory(*folders: Path) -> dict[Path, object]:
+    """All that is in folders: where links point to, what files hold."""
+    found: dict[Path, object] = {}
+    for folder in folders:
+        for path in [folder, *folder.rglob("*")] if os.path.lexists(folder) else []:
+            content = path.read_bytes() if path.is_file() and not path.is_symlink() else "folder"
+            found[path] = str(path.readlink()) if path.is_symlink() else content
+    return found
+
+
+def nothing_is_lost(name: str, things: list[tuple[str, int, str]], where: str, place: Path, capsys) -> None:
+    out, elsewhere = place / "target", place / "elsewhere"
+    for folder in (out, elsewhere):
+        shutil.rmtree(folder, ignore_errors=True)
+    elsewhere.mkdir()
+    (elsewhere / "elsewhere.txt").write_text("mine, elsewhere")
+    if name == "resume":
+        shutil.copytree(place / "killed", out)
+        own = inventory(out)
+    else:
+        out.mkdir()
+        own = {}
+    for base, variant, kind in things:
+        inside = out / "checkpoints" if where == "checkpoints" and name == "resume" else out
+        put(inside / VARIANTS[variant](base), kind, elsewhere)
+    before = {path: what for path, what in inventory(out, elsewhere).items() if path not in own}
+    code = cli.main(command(name, place, out))
+    said = capsys.readouterr().err
+    assert code in (cli.DONE, cli.MISTAKE) and "Traceback" not in said
+    after = inventory(out, elsewhere)
+    assert {path: after.get(path) for path in before} == before
+    if code != cli.DONE:
+        assert said.splitlines()[-1].startswith("error: ")
+        assert name == "resume" or after == before | own, "a refused command leaves nothing"
+        assert not os.path.lexists(out / LOCK) or out / LOCK in before
+
+
+_THING = st.tuples(st.sampled_from(NAMES), st.integers(0, len(VARIANTS) - 1), st.sampled_from(KINDS))
+_EXAMPLE = {
+    "name": st.sampled_from(["train", "resume", "resume", "refused", "unreadable", "tokenize"]),
+    "things": st.lists(_THING, min_size=1, max_size=5),
+    "where": st.sampled_from(["top", "checkpoints"]),
+}
+_SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+@given(**_EXAMPLE)
+@settings(max_examples=25, suppress_health_check=_SHARED)
+def test_nothing_that_a_user_has_is_lost(place, capsys, name, things, where) -> None:
+    nothing_is_lost(name, things, where, place, capsys)
+
+
+@pytest.mark.slow
+@given(**{**_EXAMPLE, "name": st.sampled_from(["compare", "train", "resume", "import", "export", "tokenize"])})
+@settings(max_examples=200, suppress_health_check=_SHARED)
+def test_nothing_that_a_user_has_is_lost_at_length(place, gpt2, capsys, name, things, where) -> None:
+    nothing_is_lost(name, things, where, place, capsys)
+
+
+@pytest.mark.parametrize("name", ["train", "resume", "unreadable"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lock_of_the_users_stays(place, capsys, name: str, kind: str) -> None:
+    nothing_is_lost(name, [("sublayer-lock", 1, kind)], "top", place, capsys)
+
+
+def test_a_refused_command_leaves_no_folder(place, capsys) -> None:
+    for name in ("refused", "unreadable"):
+        assert cli.main(command(name, place, place / "new" / "inner" / "run")) == cli.MISTAKE
+        assert not (place / "new").exists()
