@@ -63,12 +63,14 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
         x, inverse, gain = ctx.saved_tensors
-        normed, grad_gain = x * inverse, None
+        # The result first, and little beside it: what is freed below leaves holes.
+        grad_x, grad_gain = grad.clone() if gain is None else grad * gain, None
+        normed = x * inverse
+        product = grad_x * normed
+        projected = product.mean(-1, keepdim=True)
         if gain is not None:
-            grad_gain = (grad * normed).flatten(0, -2).sum(0)
-            grad = grad * gain
-        projected = (grad * normed).mean(-1, keepdim=True)
-        return torch.addcmul(grad, normed, projected, value=-1).mul_(inverse), grad_gain, None
+            grad_gain = torch.mul(grad, normed, out=product).flatten(0, -2).sum(0)
+        return grad_x.addcmul_(normed, projected, value=-1).mul_(inverse), grad_gain, None
 
 
 def build_norm(kind: Literal["layer", "rms", "none"], d_model: int, *, eps: float, affine: bool) -> nn.Module:

@@ -35,12 +35,19 @@ class _Turn(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+        return _turn(x, cos, sin, 1)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        cos, sin = ctx.saved_tensors
-        return torch.addcmul(grad * cos, grad.roll(grad.shape[-1] // 2, -1), sin, value=-1), None, None
+        return _turn(grad, *ctx.saved_tensors, -1), None, None
+
+
+def _turn(x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:
+    """Turn by the angles, or back by them, and make nothing but the result: what is freed beside it leaves holes."""
+    half, turned = x.shape[-1] // 2, x * cos
+    turned[..., :half].addcmul_(x[..., half:], sin[..., :half], value=sign)
+    turned[..., half:].addcmul_(x[..., :half], sin[..., half:], value=sign)
+    return turned
 
 
 def rotation(positions: Int[Tensor, "*B T"], *, d_head: int, base: float, dtype: torch.dtype) -> Rotation:
