@@ -14,9 +14,12 @@ from typing import Any, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
+from products import precisions
 from torch import Tensor, nn
 
 from sublayer.config.layers import LoadedRecipe, load_recipe
+from sublayer.config.recipe import Recipe
+from sublayer.model.passes import Precision
 from sublayer.session import Place, assemble, prepare_data, resolve
 from sublayer.train.distributed import World
 from sublayer.train.step import TrainStep
@@ -62,6 +65,8 @@ class Size:
 
 
 SIZES = {
+    # The recipe gpt as it is shipped.
+    "gpt": Size(d_model=192, n_layers=6, n_heads=4, context=128, sequences=8, vocab_size=256, tokenizer="bytes"),
     "d256": Size(d_model=256, n_layers=6, n_heads=4, context=256, sequences=16, vocab_size=512),
     "d512": Size(d_model=512, n_layers=12, n_heads=8, context=512, sequences=4, vocab_size=8192),
     "char-t12": Size(512, 12, 2, context=512, sequences=4, vocab_size=256, tokenizer="bytes", recipe="char-t12"),
@@ -77,7 +82,7 @@ class Setup:
     contestant: str
     size: str
     dropout: float
-    precision: Literal["float32", "bfloat16"]
+    precision: Precision
     variant: str = ""
     device: str = "cpu"
 
@@ -96,10 +101,10 @@ def contestants(size: str) -> list[str]:
 
 def setups(contestant: str, size: str, dropout: float, device: str) -> list[Setup]:
     """List the ways in which a contestant may run a case; its best one counts."""
-    precisions: tuple[Literal["float32", "bfloat16"], ...] = ("bfloat16",) if device == "cuda" else PRECISIONS
+    timed: tuple[Precision, ...] = ("bfloat16",) if device == "cuda" else precisions(SIZES[size].d_model)
     return [
         Setup(contestant, size, dropout, precision, variant, device)
-        for precision, variant in itertools.product(precisions, VARIANTS[contestant])
+        for precision, variant in itertools.product(timed, VARIANTS[contestant])
     ]
 
 
@@ -142,9 +147,19 @@ def our_recipe(setup: Setup) -> LoadedRecipe:
     )
 
 
+def resolved_recipe(setup: Setup) -> Recipe:
+    """Give the recipe that this project runs, resolved."""
+    given = our_recipe(setup).recipe
+    return resolve(given, prepare_data(given), _place(setup))
+
+
+def _place(setup: Setup) -> Place:
+    return Place(torch.device(setup.device), World(rank=0, size=1))
+
+
 def our_step(setup: Setup) -> TrainStep:
     """Build this project's real training step: resolved recipe, tokenised corpus, micro-batches and all."""
-    place = Place(torch.device(setup.device), World(rank=0, size=1))
+    place = _place(setup)
     given = our_recipe(setup).recipe
     data = prepare_data(given)
     session = assemble(resolve(given, data, place), data, place)
@@ -263,7 +278,6 @@ def _x_transformers(size: Size, dropout: float, variant: str) -> nn.Module:
     )
 
 
-PRECISIONS: tuple[Literal["float32", "bfloat16"], ...] = ("float32", "bfloat16")
 OURS = "sublayer"
 GPT2 = "transformers GPT-2"
 X_TRANSFORMERS = "x-transformers"

@@ -6,6 +6,7 @@ python benchmarks/encoder_speed.py --families albert --sizes d256 --dropout 0.1 
 """
 
 import argparse
+import itertools
 import json
 import sys
 import warnings
@@ -15,10 +16,21 @@ from typing import Any
 
 import torch
 from contestants import OURS
-from encoders import FAMILIES, SIZES, EncoderSetup, Family, build_encoder_step, encoder_recipe, encoder_setups, peer
+from encoders import (
+    FAMILIES,
+    SIZES,
+    EncoderSetup,
+    Family,
+    as_encoder,
+    build_encoder_step,
+    encoder_recipe,
+    encoder_setups,
+    peer,
+)
 from padded import padding_shares
+from products import Products
 from report import RESULTS, best_setups, compare, describe_conditions, keep, markdown, result_name
-from rounds import run_rounds
+from rounds import Budget, run_rounds
 from worker import serve
 
 from sublayer.config.cores import cores
@@ -36,11 +48,11 @@ def main() -> None:
         serve(build_encoder_step(EncoderSetup(**json.loads(options.serve))), "cpu")
         return
     rounds, peak_steps = (2, 5) if options.quick else (options.rounds, PEAK_STEPS)
+    # The small ones first, so that the large ones have the time which those leave.
+    chosen = list(itertools.product(options.sizes, options.families, options.dropout))
+    budget = Budget(options.minutes, len(chosen))
     cases = [
-        _measure(family, size, dropout, rounds, peak_steps)
-        for family in options.families
-        for size in options.sizes
-        for dropout in options.dropout
+        _measure(family, size, dropout, rounds, peak_steps, budget.next_case()) for size, family, dropout in chosen
     ]
     result = {"conditions": describe_conditions("cpu"), "rounds": rounds, "cases": cases}
     table = markdown(result, verdict)
@@ -49,19 +61,27 @@ def main() -> None:
     print(json.dumps(result) if options.json else table)
 
 
-def _measure(family: Family, size: str, dropout: float, rounds: int, peak_steps: int) -> dict[str, Any]:
+def _measure(family: Family, size: str, dropout: float, rounds: int, peak_steps: int, ends: float) -> dict[str, Any]:
     description = f"{FAMILIES[family]}, {SIZES[size]}, dropout {dropout:g}"
     _note(f"== {description}")
     candidates = [setup for name in (OURS, peer(family)) for setup in encoder_setups(name, size, dropout, family)]
-    timings = run_rounds(candidates, script=SCRIPT, rounds=rounds, peak_steps=peak_steps, note=_note)
-    ours = best_setups(timings)[OURS]
+    found = run_rounds(
+        candidates,
+        script=SCRIPT,
+        rounds=rounds,
+        peak_steps=peak_steps,
+        ends=ends,
+        products=lambda setup: Products(encoder_recipe(as_encoder(setup)), setup.precision),
+        note=_note,
+    )
+    ours = best_setups(found.timings)[OURS]
     our_share, their_share = padding_shares(encoder_recipe(candidates[0]))
     return {
         "family": family,
         "size": size,
         "description": description,
         "dropout": dropout,
-        **compare(timings),
+        **compare(found, encoder_recipe(as_encoder(ours.setup))),
         "our_padding_share": our_share,
         "their_padding_share": their_share,
         "loading_share_of_a_step": (ours.loading_s or 0.0) / ours.step_s,
@@ -87,6 +107,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--dropout", nargs="+", type=float, default=[0.1, 0.0])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--minutes", type=float, default=19.0, help="for all cases; each has three rounds at least")
     parser.add_argument("--threads", type=int, help="as many as there are cores unless given")
     parser.add_argument("--quick", action="store_true", help="two rounds, memory over few steps; nothing is kept")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from contestants import LEARNING_RATE, OURS, PRECISIONS, Setup, Size, Step, adamw, autocast
+from contestants import LEARNING_RATE, OURS, Setup, Size, Step, adamw, autocast
 from padded import N_BATCHES, first_examples, padded
+from products import precisions
 from stand_in import stand_in
 from torch import Tensor, nn
 
@@ -51,7 +52,14 @@ class EncoderSetup(Setup):
 def encoder_setups(contestant: str, size: str, dropout: float, family: Family) -> list[EncoderSetup]:
     """List the ways in which a contestant may run a case; its best one counts."""
     variant = "" if contestant == OURS else "sdpa"
-    return [EncoderSetup(contestant, size, dropout, precision, variant, family=family) for precision in PRECISIONS]
+    timed = precisions(SIZES[size].d_model)
+    return [EncoderSetup(contestant, size, dropout, precision, variant, family=family) for precision in timed]
+
+
+def as_encoder(setup: Setup) -> EncoderSetup:
+    """Give what is known to be an encoder's setup as one."""
+    assert isinstance(setup, EncoderSetup), "a case of encoders"
+    return setup
 
 
 def peer(family: Family) -> str:

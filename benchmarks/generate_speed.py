@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from contestants import Size
+from contestants import GPT2, Size
+from products import precisions
+from rounds import Budget
 from torch import Tensor
 
 from sublayer.config.cores import cores
@@ -39,6 +41,7 @@ SHAPES = ((192, 6, 4, 128, 256), (256, 6, 4, 256, 512), (512, 12, 8, 512, 8192))
 SIZES = [Size(*shape[:4], sequences=rows, vocab_size=shape[4]) for shape in SHAPES for rows in (1, 16)]
 CONTEXTS = (64, 128, 256, 512, 1024)
 N_BEHIND = 16
+FEWEST_ROUNDS = 3
 Continue = Callable[[Tensor, int], Tensor]
 
 
@@ -108,17 +111,18 @@ def x_transformers(size: Size) -> Continue:
 
 def contestants(size: Size) -> list[Contestant]:
     model = make_model(size)
-    low = make_model(size).to(torch.bfloat16)
-    return [
+    found = [
         Contestant("sublayer", "float32", ours(model)),
-        Contestant("sublayer", "bfloat16", ours(low)),
-        Contestant("transformers GPT-2", "float32", transformers_gpt2(model, torch.float32)),
-        Contestant("transformers GPT-2", "bfloat16", transformers_gpt2(model, torch.bfloat16)),
+        Contestant(GPT2, "float32", transformers_gpt2(model, torch.float32)),
         Contestant("x-transformers", "float32", x_transformers(size)),
     ]
+    if "bfloat16" in precisions(size.d_model):
+        found.append(Contestant("sublayer", "bfloat16", ours(make_model(size).to(torch.bfloat16))))
+        found.append(Contestant(GPT2, "bfloat16", transformers_gpt2(model, torch.bfloat16)))
+    return found
 
 
-def run_case(size: Size, rounds: int) -> tuple[list[Contestant], bool]:
+def run_case(size: Size, rounds: int, ends: float) -> tuple[list[Contestant], bool]:
     generator = torch.Generator().manual_seed(0)
     prompt = torch.randint(size.vocab_size, (size.sequences, PROMPT_TOKENS), generator=generator)
     n_tokens = min(NEW_TOKENS, size.context - PROMPT_TOKENS)
@@ -129,9 +133,11 @@ def run_case(size: Size, rounds: int) -> tuple[list[Contestant], bool]:
             each.time(prompt, n_tokens // 8)
             speeds[each.threads] = each.time(prompt, n_tokens // 4)
         each.threads = max(speeds, key=lambda threads: speeds[threads])
-    are_equal = torch.equal(taking_part[0].run(prompt, n_tokens), taking_part[2].run(prompt, n_tokens))
+    are_equal = torch.equal(taking_part[0].run(prompt, n_tokens), taking_part[1].run(prompt, n_tokens))
     order = list(taking_part)
     for index in range(rounds):
+        if index >= FEWEST_ROUNDS and time.monotonic() > ends:
+            break
         random.Random(index).shuffle(order)
         for each in order:
             each.tokens_per_s.append(each.time(prompt, n_tokens))
@@ -139,7 +145,7 @@ def run_case(size: Size, rounds: int) -> tuple[list[Contestant], bool]:
 
 
 def table(size: Size, taking_part: list[Contestant], are_equal: bool) -> list[str]:
-    peer = next(each for each in taking_part if each.name.startswith("transformers") and each.precision == "float32")
+    peer = next(each for each in taking_part if each.name == GPT2 and each.precision == "float32")
     lines = [
         f"**{size}**",
         "",
@@ -198,18 +204,21 @@ def recomputation_table(results: list[dict[str, float]]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--minutes", type=float, default=17.0, help="for all cases; each has three rounds at least")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     import transformers
 
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     lines = [
-        f"{datetime.date.today()}: {processor()}, {cores()} cores; {versions}; {options.rounds} interleaved rounds.",
+        f"{datetime.date.today()}: {processor()}, {cores()} cores; {versions}; "
+        f"up to {options.rounds} interleaved rounds.",
         "",
     ]
     results = []
+    budget = Budget(options.minutes, len(SIZES))
     for size in SIZES:
-        taking_part, are_equal = run_case(size, options.rounds)
+        taking_part, are_equal = run_case(size, options.rounds, budget.next_case())
         lines += table(size, taking_part, are_equal)
         print("\n".join(lines[-12:]), flush=True)
         speeds = {f"{each.name}, {each.precision}": each.tokens_per_s for each in taking_part}

@@ -3,6 +3,7 @@
 import json
 import platform
 import re
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from contestants import OURS, SIZES, Setup, our_recipe
-from rounds import Timing
+from contestants import OURS, SIZES, Setup, our_recipe, resolved_recipe
+from products import share_of_products
+from rounds import Rounds, Timing
 
 from sublayer.config.cores import cores
+from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.machine import describe_machine, processor
 from sublayer.model.cost import flops_per_token
@@ -27,8 +30,16 @@ PACKAGES = ("torch", "transformers", "x-transformers", "numpy")
 PEAK_FLOPS = {"H100": 989.4e12, "H200": 989.4e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "RTX 4090": 165.2e12}
 
 
-def compare(timings: Sequence[Timing]) -> dict[str, Any]:
-    """Describe who took part in a case: each contestant in its best setup, fastest first, and how we compare."""
+AIMED_SHARES = {"float32": 0.85, "bfloat16": 0.6}
+"""Of the speed of products, where the peers leave no room for more."""
+
+
+def compare(rounds: Rounds, recipe: Recipe) -> dict[str, Any]:
+    """Describe who took part in a case: each contestant in its best setup, fastest first, and how we compare.
+
+    ``recipe`` is ours, resolved: of which the products are that were timed beside.
+    """
+    timings, product_speed = rounds.timings, statistics.median(rounds.product_flops_per_s)
     best = best_setups(timings)
     ours = best[OURS]
     fastest_peer = next(timing for name, timing in best.items() if name != OURS)
@@ -36,6 +47,9 @@ def compare(timings: Sequence[Timing]) -> dict[str, Any]:
         "contestants": [_describe(timing, ours) for timing in best.values()],
         "speed_over_fastest_peer": ours.median / fastest_peer.median,
         "memory_over_fastest_peer": ours.peak_bytes / fastest_peer.peak_bytes,
+        "rounds": len(ours.tokens_per_s),
+        "product_gflops_per_s": [speed / 1e9 for speed in rounds.product_flops_per_s],
+        "share_of_products": share_of_products(recipe, ours.median, product_speed),
         "all_setups": [{**asdict(timing.setup), "tokens_per_s": timing.median} for timing in timings],
     }
 
@@ -48,12 +62,12 @@ def best_setups(timings: Sequence[Timing]) -> dict[str, Timing]:
     return best
 
 
-def describe_case(timings: Sequence[Timing]) -> dict[str, Any]:
+def describe_case(rounds: Rounds) -> dict[str, Any]:
     """Describe one case of decoders."""
-    best = best_setups(timings)
+    best = best_setups(rounds.timings)
     ours = best[OURS]
     setup = ours.setup
-    case = compare(timings)
+    case = compare(rounds, resolved_recipe(setup))
     for described, timing in zip(case["contestants"], best.values(), strict=True):
         utilisation = _utilisation(timing, setup)
         if utilisation is not None:
@@ -83,9 +97,10 @@ def describe_conditions(device: str) -> dict[str, Any]:
 
 def markdown(result: Mapping[str, Any], verdict: Callable[[Mapping[str, Any]], str]) -> str:
     """Write the tables, with a sentence on each case."""
-    lines = [f"{heading(result)}; {result['rounds']} interleaved rounds, medians."]
+    lines = [f"{heading(result)}; up to {result['rounds']} interleaved rounds, medians."]
     for case in result["cases"]:
-        lines += ["", f"**{case['description']}**", "", *_table(case), "", verdict(case)]
+        lines += ["", f"**{case['description']}**; {case['rounds']} rounds", "", *_table(case), ""]
+        lines += [verdict(case), "", products_verdict(case)]
     return "\n".join(lines) + "\n"
 
 
@@ -123,6 +138,7 @@ def _describe(timing: Timing, ours: Timing) -> dict[str, Any]:
         "slowest_round": min(timing.tokens_per_s),
         "fastest_round": max(timing.tokens_per_s),
         "peak_bytes": timing.peak_bytes,
+        "peak_steps": timing.peak_steps,
         "ours_over_it": ours.median / timing.median,
         "our_memory_over_its": ours.peak_bytes / timing.peak_bytes,
     }
@@ -169,6 +185,17 @@ def verdict(case: Mapping[str, Any]) -> str:
         f"{case['speed_over_fastest_peer']:.2f} times the fastest peer (aim 1.25), {transformers}"
         f"{case['memory_over_fastest_peer']:.2f} of the fastest peer's memory (aim 0.6); "
         f"loading data takes {case['loading_share_of_a_step']:.2%} of a step (aim below 2 %)."
+    )
+
+
+def products_verdict(case: Mapping[str, Any]) -> str:
+    """Say how near training is to the speed of its own matrix products."""
+    ours = next(each for each in case["contestants"] if each["name"] == OURS)
+    speeds, aim = case["product_gflops_per_s"], AIMED_SHARES[ours["setup"].partition(",")[0]]
+    return (
+        f"Products of its shapes run at {statistics.median(speeds):,.0f} GFLOP/s here ({min(speeds):,.0f} to "
+        f"{max(speeds):,.0f}, {ours['setup']}), our training at {case['share_of_products']:.0%} of that (aim {aim:.0%} "
+        "where the peers leave no room)."
     )
 
 

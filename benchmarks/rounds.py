@@ -2,28 +2,49 @@
 
 import random
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contestants import Setup
+from contestants import OURS, Setup
+from products import Products
 from worker import Worker
 
 TURN_S = 2.0
 """Seconds that a turn should last, so that waking the caches and the clock does not count for much."""
 SLOWER = 1.4
 """A setup that a first look finds so much slower than its contestant's best does not run the rounds."""
-_FIRST_STEPS = 4
+_FIRST_STEPS = 3
+"""Steps of the first look, after one that warms up; fewer where they take long."""
+_FIRST_S = 8.0
+_FEWEST_ROUNDS = 3
+
+
+class Budget:
+    """Wall clock for all cases of a run: each has an equal part of what those before it have left."""
+
+    def __init__(self, minutes: float, n_cases: int) -> None:
+        self._ends, self._n_left = time.monotonic() + 60 * minutes, n_cases
+
+    def next_case(self) -> float:
+        """Return when the case that begins now has to end, on the monotonic clock."""
+        now = time.monotonic()
+        ends = now + max(0.0, self._ends - now) / self._n_left
+        self._n_left -= 1
+        return ends
 
 
 @dataclass
 class Timing:
-    """One setup: tokens a second and seconds a step, a figure for each round; peak memory; seconds of making a batch.
+    """One setup: tokens a second and seconds a step, a figure for each round; peak memory over its first steps; seconds
+    of making a batch.
 
     ``loading_s`` is None where batches stand ready.
     """
 
     setup: Setup
+    peak_steps: int
     peak_bytes: int
     loading_s: float | None
     tokens_per_s: list[float] = field(default_factory=list)
@@ -38,31 +59,59 @@ class Timing:
         return statistics.median(self.s_per_step)
 
 
+@dataclass(frozen=True)
+class Rounds:
+    """What the rounds of a case found: each setup's figures, and the speed of products, a figure for each round."""
+
+    timings: list[Timing]
+    product_flops_per_s: list[float]
+
+
 def run_rounds(
-    setups: Sequence[Setup], *, script: Path, rounds: int, peak_steps: int, note: Callable[[str], None]
-) -> list[Timing]:
+    setups: Sequence[Setup],
+    *,
+    script: Path,
+    rounds: int,
+    peak_steps: int,
+    ends: float,
+    products: Callable[[Setup], Products],
+    note: Callable[[str], None],
+) -> Rounds:
     """Time all setups of one case against each other; memory is the peak over the first ``peak_steps`` steps.
 
-    ``script`` is what serves a setup.
+    ``script`` is what serves a setup; ``products`` makes those of our best setup, which have their turn in each round.
+    After three rounds none begins that would end past ``ends``, and memory is watched over fewer steps where they take
+    more than a quarter of the time.
     """
     looked_at = _first_look(setups, script, note)
+    seconds = sum(looked_at.values())
+    peak_steps = max(_FIRST_STEPS, min(peak_steps, round(0.25 * (ends - time.monotonic()) / seconds)))
     timings: dict[Setup, Timing] = {}
     for worker in looked_at:
-        worker.steps(peak_steps - _FIRST_STEPS)
-        timings[worker.setup] = Timing(worker.setup, worker.peak_bytes(), worker.loading_s())
+        worker.steps(max(0, peak_steps - worker.taken))
+        timings[worker.setup] = Timing(worker.setup, worker.taken, worker.peak_bytes(), worker.loading_s())
+    ours = min((worker for worker in looked_at if worker.setup.contestant == OURS), key=lambda each: looked_at[each])
+    multiplied, speeds = products(ours.setup), list[float]()
     order = list(looked_at)
-    for index in range(rounds):
-        random.Random(index).shuffle(order)
+    begun, n_done = time.monotonic(), 0
+    while n_done < rounds:
+        now = time.monotonic()
+        if n_done >= _FEWEST_ROUNDS and now + (now - begun) / n_done > ends:
+            note(f"{n_done} rounds: the time for this case is over")
+            break
+        random.Random(n_done).shuffle(order)
         for worker in order:
             n_steps = max(1, round(TURN_S / looked_at[worker]))
             taken = worker.steps(n_steps)
             timings[worker.setup].tokens_per_s.append(taken.tokens / taken.seconds)
             timings[worker.setup].s_per_step.append(taken.seconds / n_steps)
-        speeds = (f"{setup.contestant} ({setup}) {timing.tokens_per_s[-1]:,.0f}" for setup, timing in timings.items())
-        note(f"round {index + 1} of {rounds}: {'; '.join(speeds)}")
+        speeds.append(multiplied.speed())
+        n_done += 1
+        told = (f"{setup.contestant} ({setup}) {timing.tokens_per_s[-1]:,.0f}" for setup, timing in timings.items())
+        note(f"round {n_done} of {rounds}: {'; '.join(told)}; products {speeds[-1] / 1e9:,.0f} GFLOP/s")
     for worker in order:
         worker.close()
-    return list(timings.values())
+    return Rounds(list(timings.values()), speeds)
 
 
 def _first_look(setups: Sequence[Setup], script: Path, note: Callable[[str], None]) -> dict[Worker, float]:
@@ -70,8 +119,12 @@ def _first_look(setups: Sequence[Setup], script: Path, note: Callable[[str], Non
     looked_at: dict[Worker, float] = {}
     for setup in setups:
         worker = Worker(setup, script)
-        worker.steps(1)
-        looked_at[worker] = min(worker.steps(1).seconds for _ in range(1, _FIRST_STEPS))
+        spent = worker.steps(1).seconds
+        found: list[float] = []
+        while not found or (len(found) < _FIRST_STEPS and spent + found[-1] < _FIRST_S):
+            found.append(worker.steps(1).seconds)
+            spent += found[-1]
+        looked_at[worker] = min(found)
         note(f"first look: {setup.contestant} ({setup}) takes {looked_at[worker]:.2f} s a step")
         rivals = {each: seconds for each, seconds in looked_at.items() if each.setup.contestant == setup.contestant}
         for rival, seconds in rivals.items():

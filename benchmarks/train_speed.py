@@ -1,6 +1,6 @@
 """Measure training speed and memory of this project and its peers, interleaved in one run. See README.md.
 
-python benchmarks/train_speed.py              # both sizes, dropout 0.1 and 0: about twenty minutes
+python benchmarks/train_speed.py              # three sizes, dropout 0.1 and 0: at most about twenty minutes
 python benchmarks/train_speed.py --quick      # a first impression: few rounds, few steps
 python benchmarks/train_speed.py --sizes char-t12 --dropout 0.2     # the character Transformer: about four minutes
 """
@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from contestants import SIZES, Setup, build_step, contestants, setups
+from contestants import SIZES, Setup, build_step, contestants, resolved_recipe, setups
+from products import Products
 from report import RESULTS, describe_case, describe_conditions, keep, markdown, result_name, verdict
-from rounds import run_rounds
+from rounds import Budget, run_rounds
 from worker import serve
 
 from sublayer.config.cores import cores
 
 PEAK_STEPS = 10
+SIZES_BY_DEVICE = {"cpu": ["gpt", "d256", "d512"], "cuda": ["gpt2"]}
 SCRIPT = Path(__file__).resolve()
 
 
@@ -34,29 +36,37 @@ def main() -> None:
         serve(build_step(setup), setup.device)
         return
     rounds, peak_steps = (2, 5) if options.quick else (options.rounds, PEAK_STEPS)
-    cases = [
-        _measure(size, dropout, options.device, rounds, peak_steps)
-        for size in options.sizes
-        for dropout in options.dropout
-    ]
+    pairs = [(size, dropout) for size in options.sizes for dropout in options.dropout]
+    budget = Budget(options.minutes, len(pairs))
+    cases = [_measure(size, dropout, options.device, rounds, peak_steps, budget.next_case()) for size, dropout in pairs]
     result = {"conditions": describe_conditions(options.device), "rounds": rounds, "cases": cases}
     if not options.quick or options.out is not None:
         keep(result, markdown(result, verdict), options.out or RESULTS / result_name(options.device))
     print(json.dumps(result) if options.json else markdown(result, verdict))
 
 
-def _measure(size: str, dropout: float, device: str, rounds: int, peak_steps: int) -> dict[str, Any]:
+def _measure(size: str, dropout: float, device: str, rounds: int, peak_steps: int, ends: float) -> dict[str, Any]:
     _note(f"== {SIZES[size]}, dropout {dropout:g}")
     candidates = [setup for name in contestants(size) for setup in setups(name, size, dropout, device)]
-    return describe_case(run_rounds(candidates, script=SCRIPT, rounds=rounds, peak_steps=peak_steps, note=_note))
+    found = run_rounds(
+        candidates,
+        script=SCRIPT,
+        rounds=rounds,
+        peak_steps=peak_steps,
+        ends=ends,
+        products=lambda setup: Products(resolved_recipe(setup), setup.precision, setup.device),
+        note=_note,
+    )
+    return describe_case(found)
 
 
 def _options() -> argparse.Namespace:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parser = argparse.ArgumentParser(description="Measure training speed and memory against the peers.")
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["gpt2"] if device == "cuda" else ["d256", "d512"])
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=SIZES_BY_DEVICE[device])
     parser.add_argument("--dropout", nargs="+", type=float, default=[0.1, 0.0])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--minutes", type=float, default=19.0, help="for all cases; each has three rounds at least")
     parser.add_argument("--threads", type=int, help="CPU threads; as many as there are cores unless given")
     parser.add_argument("--device", choices=["cpu", "cuda"], default=device)
     parser.add_argument("--quick", action="store_true", help="two rounds, memory over few steps; nothing is kept")

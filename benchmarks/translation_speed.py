@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from products import precisions
 from report import RESULTS, describe_conditions, heading, keep, result_name
 from translators import OURS, PEER, Translators, m2m100
 from turns import Contestant, take_turns
@@ -66,7 +67,7 @@ def _place() -> Place:
 
 def _trainers(recipe: Recipe, data: Data) -> list[Contestant]:
     found = []
-    for precision in ("float32", "bfloat16"):
+    for precision in precisions(recipe.model.d_model):
         train = recipe.train.model_copy(update={"precision": precision})
         resolved = resolve(recipe.model_copy(update={"train": train}), data, _place(), steps=10_000)
         session = assemble(resolved, data, _place())

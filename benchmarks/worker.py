@@ -33,7 +33,7 @@ class Worker:
     """The parent's side of a process that takes steps: ``script``, which answers to ``--serve`` with ``serve``."""
 
     def __init__(self, setup: Setup, script: Path) -> None:
-        self.setup = setup
+        self.setup, self.taken = setup, 0
         options = {"--serve": json.dumps(asdict(setup)), "--threads": torch.get_num_threads()}
         command = [sys.executable, str(script), *(str(part) for option in options.items() for part in option)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -41,6 +41,7 @@ class Worker:
 
     def steps(self, count: int) -> Taken:
         """Take steps and give the time that they took."""
+        self.taken += count
         return Taken(*self._ask("steps", count))
 
     def peak_bytes(self) -> int:

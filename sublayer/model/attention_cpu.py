@@ -17,8 +17,9 @@ from sublayer.model.kernels import is_eager_cpu
 # Measured with bf16 and float32 at 256 and 512 tokens: blocks of 64 and of all rows are both slower.
 BLOCK_ROWS = 128
 
-# Numbers of which PyTorch gives a thread at least so many.
-GRAIN = 1 << 15
+# Scores of a sequence for each thread from which it goes alone: of fewer, the many small operations show, most where
+# threads wait for each other beside other programs.
+GRAIN = 1 << 16
 
 
 def attend_blockwise(

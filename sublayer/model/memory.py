@@ -15,7 +15,7 @@ from sublayer.model.kept_blocks import BLOCK_ROWS, block_kept, entry_kept, input
 from sublayer.model.kept_ends import after_kept, before_kept, loss_kept, n_predicted
 from sublayer.model.passes import FLOAT32_BYTES, Pass, Precision
 
-_GELU_PART, _GRAIN = 1 << 17, 1 << 15
+_GELU_PART, _GRAIN = 1 << 17, 1 << 16
 _HOLES, _HOLES_AGAIN = 0.38, 0.62
 """What the C library's allocator holds beside a step's tensors, as a share of those that come and go (weights and the
 optimizer's states stay): memory that is free but in pieces too small for the next tensor; more in float32 with several
