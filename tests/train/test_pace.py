@@ -120,11 +120,11 @@ def spoil_newest_pace(factor):
     kept.write_text(json.dumps(found))
 
 
-@pytest.mark.parametrize("factor", [4.0, 0.05])
-def test_a_run_whose_first_steps_show_another_pace_begins_again_as_if_for_the_first_time(run, tmp_path, factor):
-    settings = {"train.minutes": 0.02, "model.dropout": 0.1 + factor / 1e4}
+def test_a_run_whose_first_steps_show_another_pace_begins_again_as_if_for_the_first_time(run, tmp_path):
+    settings = {"train.minutes": 0.02, "model.dropout": 0.1}
     run("first", settings)
-    spoil_newest_pace(factor)
+    # Too fast, which no other program can make true: it would only make the steps of now slower.
+    spoil_newest_pace(0.05)
 
     notes = Notes()
     record = run("second", settings, progress=notes)
