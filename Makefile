@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-fast test-avx2 check docs bench clean
+.PHONY: demo test test-fast test-avx2 test-explore check docs bench clean
 
 # Two processes of one thread each: what tests compute is too small for more threads.
 TESTS := $(BIN)/python -m pytest -n 2
@@ -24,6 +24,10 @@ test-fast: $(VENV)/.dev
 
 test-avx2: $(VENV)/.dev
 	$(AS_AVX2) $(TESTS) -m "not slow" --durations 10 $(COMPUTING)
+
+# The tests that draw what they try, with other draws each time: what they find, the others keep.
+test-explore: $(VENV)/.dev
+	TESTS_EXPLORE=1 $(TESTS) -m hypothesis --dist worksteal --durations 10
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

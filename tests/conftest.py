@@ -19,9 +19,15 @@ from sublayer.data.vocabulary import Tokenizer
 from tests.stories import write_stories
 
 torch.set_num_threads(1)
-# An example that takes long shows a busy machine, not a fault.
-too_slow = [hypothesis.HealthCheck.too_slow]
-hypothesis.settings.register_profile("patient", deadline=None, print_blob=True, suppress_health_check=too_slow)
+# The same examples every time, so that a change is judged by the change; TESTS_EXPLORE=1 draws others. An example that
+# takes long shows a busy machine, not a fault.
+hypothesis.settings.register_profile(
+    "patient",
+    deadline=None,
+    derandomize=os.environ.get("TESTS_EXPLORE") != "1",
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("patient")
 
 

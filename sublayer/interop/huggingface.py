@@ -31,7 +31,7 @@ from sublayer.interop.written_out import write_out
 from sublayer.model.cost import need
 from sublayer.model.saved import save_model
 from sublayer.model.transformer import Transformer
-from sublayer.model.weights import computed_dtype, describe_conversion
+from sublayer.model.weights import describe_conversion
 from sublayer.storage import new_folder
 
 _MOST_NAMED = 5
@@ -61,7 +61,7 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     read = _read(folder)
     model = read.model
     certificate = certify(model, read.config.given, read.tensors, read.family.oracle(model.config))
-    certificate |= _noted("weights", describe_conversion(read.tensors, computed_dtype(read.tensors.values())))
+    certificate |= _noted("weights", describe_conversion(read.tensors, model.embedding.weight.dtype))
     certificate |= _noted("ignored", _describe_unknown(read.config, read.family))
     certificate |= _noted("tokenizer", describe_unread(folder) if model.config.kind == "encoder-decoder" else None)
     save_imported(model, out, certificate)

@@ -231,8 +231,10 @@ def test_weights_of_any_format_are_converted_and_said_or_refused_by_name(tmp_pat
     if is_finite and dtype in FORMATS[:3]:
         assert code == 0, err
         said = json.loads((place / "ours" / "certificate.json").read_text())["weights"]
-        assert said.endswith("became float32")
-        assert {each.dtype for each in load(place / "ours").parameters()} == {torch.float32}
+        # Marian's table of sinusoids is held against ours, and is no weight.
+        computed = torch.float64 if "embed_positions" in key and name == "marian" else torch.float32
+        assert said.endswith(f"became {computed}".replace("torch.", ""))
+        assert {each.dtype for each in load(place / "ours").parameters()} == {computed}
     else:
         assert code == 2, err
         assert key.removeprefix(FAMILIES[name].prefix) in err.splitlines()[-1] or key in err.splitlines()[-1]
