@@ -18,8 +18,8 @@ ActivationName = Literal["relu", "gelu", "swish", "sigmoid", "identity"]
 LINEAR = 2 * math.sqrt(2 / math.pi)
 CUBIC = 0.044715 * LINEAR
 
-# Elements for each thread at a time. From 2**16 to 2**18 a step takes as long, with and without avx512, to 1 %; the whole
-# leaves every cache, and with fewer the calls begin to show.
+# Elements for each thread at a time. From 2**16 to 2**18 a step takes as long, with and without avx512, to 1 %; the
+# whole leaves every cache, and with fewer the calls begin to show.
 PART = 1 << 17
 
 

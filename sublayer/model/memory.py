@@ -1,7 +1,8 @@
 """Peak memory of a training step from the config alone.
 
 Made of what blocks and what stands around them keep, and of kernels' working memory; tested against what autograd
-keeps, and against whole processes. Configs are resolved. Sizes are bytes.
+keeps, and against whole processes. Configs are resolved. Sizes are bytes. Where bfloat16 is emulated, which no run
+chooses by itself, its products make copies in float32 that are not counted.
 """
 
 from dataclasses import dataclass
