@@ -6,9 +6,7 @@ more digits than any field takes. The error is the caller's, in one line that na
 
 import json
 import math
-import os
 import re
-import stat
 import tomllib
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sublayer.errors import DataError, SublayerError
+from sublayer.storage import open_file
 
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 64
@@ -50,10 +49,7 @@ def read_toml(path: Path, error: type[SublayerError], *, max_bytes: int = MAX_BY
 def read_bytes(path: Path, error: type[SublayerError], *, max_bytes: int) -> bytes:
     """Read a file up to a size. Raises FileNotFoundError where there is none, else ``error``, naming the file."""
     try:
-        # Not waiting: of a pipe that nobody writes into, reading would never end.
-        with open(path, "rb", opener=_open_at_once) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise error(f"{path} cannot be read: it is no file that stays")
+        with open_file(path) as file:
             data = file.read(max_bytes + 1)
     except FileNotFoundError:
         raise
@@ -125,10 +121,6 @@ def _load_toml(text: str, name: str, error: type[SublayerError]) -> dict[str, An
         raise error(f"{name} holds a number of more than {MAX_DIGITS} digits, or an impossible date") from None
     _check(content, name, error)
     return content
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _decode(data: bytes | str, name: str, error: type[SublayerError]) -> str:

@@ -1,12 +1,15 @@
 """Files and folders that appear whole or not at all, under temporary names that take nobody's place."""
 
+import errno
 import os
 import re
 import shutil
+import stat
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,6 +26,25 @@ def check_name(path: Path, error: type[SublayerError]) -> None:
     except UnicodeEncodeError:
         shown = str(path.absolute()).encode("utf-8", "backslashreplace").decode()
         raise error(f"{shown} is not UTF-8: give another name") from None
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a file for reading. Raises OSError, and where it is a pipe or a device: reading these may never end."""
+    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115, the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no file that stays", str(path))
+    return file
+
+
+def check_file(path: Path) -> None:
+    """Raise OSError where a library could not open ``path``, or would wait for ever: see ``open_file``."""
+    open_file(path).close()
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # Not waiting: of a pipe that nobody writes into, opening would never end.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def temporary_path(path: Path) -> Path:

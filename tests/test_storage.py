@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sublayer import storage
-from sublayer.storage import new_file, new_folder, remove_abandoned, temporary_path, write_file
+from sublayer.storage import new_file, new_folder, open_file, remove_abandoned, temporary_path, write_file
 
 
 def _names(folder: Path) -> list[str]:
@@ -80,6 +80,13 @@ def test_a_folder_never_takes_the_place_of_what_is_there(tmp_path: Path, make) -
     with pytest.raises(FileExistsError), new_folder(tmp_path / "a"):
         make(tmp_path / "a")
     assert _names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("path", ["pipe", "/dev/zero", "."])
+def test_what_never_ends_is_not_opened(tmp_path: Path, path: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="it is no file that stays|Is a directory"):
+        open_file(tmp_path / path)
 
 
 def test_what_killed_processes_left_is_removed_when_it_is_old(tmp_path: Path) -> None:

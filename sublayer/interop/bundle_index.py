@@ -10,6 +10,7 @@ import torch
 from sublayer.errors import CheckpointError
 from sublayer.interop.protobuf import Message
 from sublayer.interop.sorted_table import is_table, read_table
+from sublayer.storage import open_file
 
 SUFFIX = ".index"
 # Numbers of tensorflow/core/framework/types.proto.
@@ -87,7 +88,7 @@ def read_index(path: Path) -> Index:
     Raises CheckpointError, naming the file, where it is damaged, or of a kind that cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             raise ValueError(f"it has more than {_MAX_BYTES:,} bytes")
@@ -116,7 +117,7 @@ def _only_index(folder: Path) -> Path:
 
 def _tail(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             file.seek(max(0, path.stat().st_size - 8))
             return file.read(8)
     except OSError as error:

@@ -24,6 +24,7 @@ from sublayer.interop.pairs import assemble
 from sublayer.interop.translator_config import unrepresentable
 from sublayer.interop.translator_weights import pairs
 from sublayer.model.transformer import Transformer
+from sublayer.parsing import MAX_BYTES, read_bytes
 
 _TITLE = "fairseq's Transformer"
 _N_SPECIAL = 4
@@ -78,10 +79,14 @@ def _rows(table: Tensor) -> int:
     return len(table)
 
 
+def _read(path: Path) -> bytes:
+    return read_bytes(path, CheckpointError, max_bytes=MAX_BYTES)
+
+
 def _check_dictionaries(folder: Path, vocab_size: int) -> None:
     """Raise CheckpointError where a dictionary beside the checkpoint has another number of entries than the table."""
     for path in sorted(folder.glob("dict*.txt")):
-        n_entries = _N_SPECIAL + sum(1 for line in path.read_bytes().split(b"\n") if line.strip())
+        n_entries = _N_SPECIAL + sum(1 for line in _read(path).split(b"\n") if line.strip())
         if n_entries != vocab_size:
             raise CheckpointError(
                 f"{path} has {n_entries} entries with the {_N_SPECIAL} special ones, {TABLE} has {vocab_size} rows: "

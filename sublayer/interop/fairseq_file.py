@@ -18,6 +18,7 @@ from torch.serialization import safe_globals
 
 from sublayer.errors import CheckpointError
 from sublayer.interop.content import Content
+from sublayer.storage import open_file
 
 _MOST_VALUES, _MOST_BITS = 10_000, 128
 """Values in a setting, and bits of a number."""
@@ -106,7 +107,7 @@ def _load(path: Path) -> Any:
 
 def _check_sums(path: Path) -> None:
     # What torch writes since 1.6 is an archive, whose check sums it does not compare.
-    with path.open("rb") as file:
+    with open_file(path) as file:
         is_archive = file.read(len(_ARCHIVE)) == _ARCHIVE
     if is_archive:
         with zipfile.ZipFile(path) as archive:

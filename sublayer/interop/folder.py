@@ -15,7 +15,7 @@ from sublayer.interop.content import Content
 from sublayer.interop.values import shown
 from sublayer.model.capacity import check_memory
 from sublayer.parsing import read_json_object
-from sublayer.storage import check_name
+from sublayer.storage import check_file, check_name
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -108,6 +108,7 @@ def _check_sizes(paths: Sequence[Path]) -> None:
 
 def _load(path: Path) -> dict[str, Tensor]:
     try:
+        check_file(path)
         with safe_open(path, framework="pt") as file:
             names = list(file.keys())
             for name in names:

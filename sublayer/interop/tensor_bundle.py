@@ -14,6 +14,7 @@ from sublayer.errors import CheckpointError
 from sublayer.interop.bundle_index import Entry, Index, find_index, read_index
 from sublayer.interop.bundle_slices import find_slices, is_slice
 from sublayer.interop.crc32c import masked_crc32c
+from sublayer.storage import open_file
 
 
 def read_bundle(path: Path) -> dict[str, Tensor]:
@@ -80,7 +81,7 @@ def _read_entry(index: Index, key: bytes, entry: Entry) -> Tensor:
 def _read_bytes(path: Path, entry: Entry) -> Tensor:
     raw = torch.empty(entry.n_bytes, dtype=torch.uint8)
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             file.seek(entry.offset_bytes)
             n_bytes = file.readinto(raw.numpy().data)
     except OSError as error:

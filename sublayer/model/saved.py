@@ -20,7 +20,7 @@ from sublayer.model.cost import n_copies
 from sublayer.model.transformer import Transformer
 from sublayer.model.weights import usable_weights
 from sublayer.parsing import read_json_object
-from sublayer.storage import check_name, new_folder
+from sublayer.storage import check_file, check_name, new_folder
 
 FORMAT, VERSION = "sublayer", 1
 CONFIG_NAME, WEIGHTS_NAME = "config.json", "model.safetensors"
@@ -88,6 +88,7 @@ def check_shapes(config: ModelConfig, shapes: Mapping[str, Sequence[int]], *, so
 
 def _read_shapes(path: Path) -> dict[str, list[int]]:
     """Read the shapes of a file's tensors from its header alone."""
+    check_file(path)
     with safe_open(path, framework="pt") as file:
         return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118, it is no mapping
 

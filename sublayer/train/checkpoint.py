@@ -18,7 +18,7 @@ from pydantic import Field
 
 from sublayer.errors import CheckpointError
 from sublayer.saved_record import Evaluation
-from sublayer.storage import new_folder, remove_abandoned, temporary_path
+from sublayer.storage import new_folder, open_file, remove_abandoned, temporary_path
 from sublayer.typed import Count, Number, Typed, read_typed
 
 MANIFEST = "manifest.json"
@@ -165,7 +165,7 @@ def _files(folder: Path) -> list[tuple[str, Path]]:
 
 def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()

@@ -9,6 +9,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from sublayer.errors import CheckpointError
+from sublayer.storage import check_file
 
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
@@ -29,6 +30,7 @@ def header_of(tensor: Tensor) -> Header:
 def read_headers(path: Path) -> dict[str, Header]:
     """Read the headers of a safetensors file. Raises CheckpointError where it is missing or damaged."""
     try:
+        check_file(path)
         with safe_open(path, framework="pt") as file:
             parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             return {name: Header(list(part.get_shape()), part.get_dtype()) for name, part in parts.items()}

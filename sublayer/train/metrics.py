@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 
 from sublayer.errors import DataError
 from sublayer.parsing import parse_json
-from sublayer.storage import write_file
+from sublayer.storage import open_file, write_file
 from sublayer.train.checkpoint import aside
 from sublayer.typed import Count, Number, Typed, check_typed
 
@@ -55,7 +55,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
     """Read line by line; the content of a damaged one is None, and of one that is too long a part is read."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while line := file.readline(_MAX_LINE_BYTES):
             yield line.rstrip(b"\n"), _content(line) if line.endswith(b"\n") else None
 

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sublayer.errors import CheckpointError
+from sublayer.storage import check_file
 from sublayer.train.checkpoint import (
     STATE,
     SavedState,
@@ -168,6 +169,7 @@ def load_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], wher
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
+        check_file(path)
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
