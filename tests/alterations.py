@@ -33,7 +33,7 @@ def alterations() -> st.SearchStrategy[Alteration]:
         st.builds(_flipped, st.lists(st.tuples(st.floats(0, 0.999), st.integers(1, 255)), min_size=1, max_size=4)),
         st.builds(_truncated, st.floats(0, 0.999)),
         st.builds(_replaced, st.sampled_from(_CONTENTS)),
-        st.sampled_from([_removed, _made_a_folder, _made_a_filled_folder, _made_a_pipe, _doubled]),
+        st.sampled_from([_removed, _made_a_folder, _made_a_filled_folder, make_a_pipe, _doubled]),
         st.sampled_from([_linked_to(target) for target in ("mine.txt", "nowhere", "itself", ".")]),
         st.builds(_changed, st.integers(0, 10**6), st.sampled_from(_VALUES)),
         st.builds(_changed, st.integers(0, 10**6), st.sampled_from(_VALUES)),
@@ -92,7 +92,8 @@ def _made_a_filled_folder(path: Path) -> None:
     (path / path.name).write_bytes(content)
 
 
-def _made_a_pipe(path: Path) -> None:
+def make_a_pipe(path: Path) -> None:
+    """Put a pipe, into which nobody writes, in the place of a file."""
     path.unlink()
     os.mkfifo(path)
 

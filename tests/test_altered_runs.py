@@ -18,7 +18,7 @@ from sublayer.errors import Interrupted, SublayerError
 from sublayer.load import load
 from sublayer.run import train_run
 from sublayer.train.progress import SilentProgress
-from tests.alterations import Alteration, alterations, copy, write_manifest_anew
+from tests.alterations import Alteration, alterations, copy, make_a_pipe, write_manifest_anew
 
 SETTINGS = {
     "model.n_layers": 1,
@@ -152,3 +152,12 @@ def test_an_altered_run_is_one_line_of_error_or_goes_on(runs, capsys, **example)
 @settings(max_examples=400, suppress_health_check=_SHARED)
 def test_altered_runs_at_length(runs, capsys, **example) -> None:
     alter_and_try(runs, example.pop("number"), example.pop("alteration"), example.pop("commands"), capsys, **example)
+
+
+@pytest.mark.parametrize("is_ended", [True, False], ids=["ended", "interrupted"])
+def test_no_file_of_a_run_that_became_a_pipe_is_waited_for(runs, capsys, is_ended: bool) -> None:
+    mine = ("mine.txt", ".mine")
+    names = [name for name in files(runs.ended if is_ended else runs.interrupted) if name.name not in mine]
+    for number in range(len(names)):
+        for command in COMMANDS:
+            alter_and_try(runs, number, make_a_pipe, (command,), capsys, is_ended=is_ended, is_listed=False)

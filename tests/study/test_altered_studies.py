@@ -57,6 +57,6 @@ def test_an_altered_study_is_one_line_of_error_or_goes_on(study, capsys, number,
 
 @pytest.mark.slow
 @given(**_EXAMPLE)
-@settings(max_examples=60, suppress_health_check=_SHARED)
+@settings(max_examples=120, suppress_health_check=_SHARED)
 def test_altered_studies_at_length(study, capsys, number, alteration) -> None:
     alter_and_compare(study, capsys, number, alteration)

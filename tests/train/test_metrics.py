@@ -1,4 +1,7 @@
 import json
+import os
+
+import pytest
 
 from sublayer.train.metrics import METRICS, MetricsLog, cut_back, read_metrics
 
@@ -48,6 +51,13 @@ def test_damaged_lines_are_left_out_and_the_file_as_it_was_is_kept(tmp_path):
     cut_back(path, 5)
     assert path.read_bytes() == b"\n".join([*good, b""])
     assert (tmp_path / "refused-metrics.jsonl-1").read_bytes() == before
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / METRICS)
+    for read in (read_metrics, lambda path: cut_back(path, 1)):
+        with pytest.raises(OSError, match="it is no file that stays"):
+            read(tmp_path / METRICS)
 
 
 def test_no_link_is_followed_and_no_file_of_the_users_is_removed(tmp_path):
