@@ -44,6 +44,16 @@ def test_tanh_gelu_is_as_good_as_the_native_one_in_bfloat16() -> None:
     assert (tanh_gelu(x) - exact).abs().max() <= (native - exact).abs().max()
 
 
+def test_tanh_gelu_without_a_gradient_is_the_native_one_at_every_size() -> None:
+    for n in (10, activation._MANY, 3 * activation._MANY):
+        x = torch.linspace(-8, 8, n)
+        torch.testing.assert_close(tanh_gelu(x), F.gelu(x, approximate="tanh"), rtol=1e-5, atol=1e-6)
+    far = torch.tensor([-math.inf, -1e30, 1e30, math.inf]).repeat_interleave(activation._MANY)
+    assert tanh_gelu(far)[:: activation._MANY].nan_to_num(0.0).tolist() == [
+        *F.gelu(far, approximate="tanh")[:: activation._MANY].nan_to_num(0.0).tolist()
+    ]
+
+
 def test_extreme_inputs_stay_finite() -> None:
     x = torch.tensor([-1e4, -30.0, 30.0, 1e4], requires_grad=True)
     (slope,) = torch.autograd.grad(tanh_gelu(x).sum(), x)
