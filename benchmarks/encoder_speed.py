@@ -1,6 +1,6 @@
 """Measure how fast encoders train here and in transformers, and in how much memory, interleaved. See README.md.
 
-python benchmarks/encoder_speed.py              # BERT and ALBERT, both sizes, dropout 0.1 and 0
+python benchmarks/encoder_speed.py              # BERT and ALBERT, both sizes, dropout 0.1 and 0: twenty minutes at most
 python benchmarks/encoder_speed.py --quick      # a first impression: few rounds, few steps
 python benchmarks/encoder_speed.py --families albert --sizes d256 --dropout 0.1 --out /tmp/albert
 """

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
-from sublayer.data.vocabulary import Ids, Tokenizer
+from sublayer.data.vocabulary import Tokenizer
 
 N_DOCUMENTS = 1000
 SENTENCES = (5, 200)
@@ -40,7 +40,7 @@ class StandInTokenizer(Tokenizer):
     def encode(self, text: bytes) -> NDArray[np.int32]:
         raise NotImplementedError("a stand-in reads no text")
 
-    def decode(self, ids: Ids) -> bytes:
+    def _decode(self, ids: NDArray[np.int64]) -> bytes:
         raise NotImplementedError("a stand-in writes no text")
 
     def cut(self, text: bytes, near: int) -> int:

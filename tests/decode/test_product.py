@@ -12,7 +12,7 @@ TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2}
 
 @pytest.mark.parametrize("has_packing", [True, False])
 @pytest.mark.parametrize("has_bias", [True, False])
-@pytest.mark.parametrize("n_rows", [1, 2, 16])
+@pytest.mark.parametrize("n_rows", [1, 2, 16, 67])
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 def test_products_are_those_of_a_linear_map(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, n_rows: int, has_bias: bool, has_packing: bool
