@@ -15,7 +15,7 @@ from typer.main import get_command
 from sublayer import __version__
 from sublayer.commands.arguments import check_arguments
 from sublayer.commands.base import only_results_on_stdout
-from sublayer.errors import Interrupted, SublayerError, TrainingError
+from sublayer.errors import Interrupted, SublayerError, TrainingError, one_line
 from sublayer.interruption import interruptible, interruption
 from sublayer.model.capacity import lacks_memory
 from sublayer.streams import OutputLost, lasting_streams
@@ -89,23 +89,23 @@ def _outcome(words: list[str]) -> tuple[int, str]:
     try:
         return _run(words), ""
     except TyperException as error:
-        return MISTAKE, _one_line(_usage(error))
+        return MISTAKE, _error_line(_usage(error))
     except TrainingError as error:
-        return FAILED, _one_line(str(error))
+        return FAILED, _error_line(str(error))
     except Interrupted as error:
-        return INTERRUPTED, " ".join(str(error).split())
+        return INTERRUPTED, str(error)
     except SublayerError as error:
-        return MISTAKE, _one_line(str(error))
+        return MISTAKE, _error_line(str(error))
     except OutputLost:
         return DONE, ""  # but for what the stream says
     except UnicodeEncodeError as error:
-        return MISTAKE, _one_line(f"{error.object!a} is not UTF-8: give another name")
+        return MISTAKE, _error_line(f"{error.object!a} is not UTF-8: give another name")
     except OSError as error:
-        return MISTAKE, _one_line(_system_error(error))
+        return MISTAKE, _error_line(_system_error(error))
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
-        return MISTAKE, _one_line("the memory of this machine does not suffice: take a smaller model, batch or context")
+        return MISTAKE, _error_line("this machine has too little memory: take a smaller model, batch or context")
 
 
 def _run(words: list[str]) -> int:
@@ -163,8 +163,8 @@ def _framed(command: Callable[..., None]) -> Callable[..., None]:
     return framed
 
 
-def _one_line(message: str) -> str:
-    return f"error: {' '.join(message.split())}"
+def _error_line(message: str) -> str:
+    return f"error: {one_line(message)}"
 
 
 def _usage(error: TyperException) -> str:

@@ -6,7 +6,7 @@ import platform
 import pytest
 import torch
 
-from sublayer import machine
+from sublayer import machine, system_memory
 from sublayer.config.cores import cores
 from sublayer.errors import ConfigError
 from sublayer.machine import check_device, choose_device, describe_machine, processor
@@ -17,10 +17,10 @@ from sublayer.train import allocator, memory
 @pytest.fixture
 def without_linux(monkeypatch, tmp_path):
     """Take away /proc, /sys, affinity and the C library's own calls."""
-    for module, name in ((machine, "_CPUINFO"), (memory, "_STATUS"), (memory, "_CLEAR"), (resources, "_MEMINFO")):
+    for module, name in ((machine, "_CPUINFO"), (memory, "_STATUS"), (memory, "_CLEAR"), (system_memory, "_MEMINFO")):
         monkeypatch.setattr(module, name, tmp_path / "missing" / name)
     monkeypatch.setattr(resources, "_CPUINFO", tmp_path / "missing")
-    monkeypatch.setattr(resources, "_GROUPS", ())
+    monkeypatch.setattr(system_memory, "_GROUPS", ())
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(allocator.sys, "platform", "win32")
     processor.cache_clear()

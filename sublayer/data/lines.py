@@ -3,7 +3,6 @@
 import codecs
 import gzip
 import io
-import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import IO, TYPE_CHECKING, cast
 import zstandard
 
 from sublayer.errors import DataError
+from sublayer.system_memory import total_memory
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
@@ -87,9 +87,7 @@ def _reader(path: Path, kind: str) -> IO[bytes]:
 
 def _most_bytes() -> int:
     # Half of the memory; where the system does not say how much there is, half of 8 GiB.
-    names = getattr(os, "sysconf_names", {})
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if "SC_PHYS_PAGES" in names else 8 << 30
-    return memory // 2
+    return (total_memory() or 8 << 30) // 2
 
 
 class _Zstd(io.RawIOBase):

@@ -16,10 +16,11 @@ from torch import Tensor
 from sublayer.config.model import ModelConfig
 from sublayer.errors import CheckpointError
 from sublayer.interop.families import Oracle
-from sublayer.model.capacity import format_bytes, total_memory
+from sublayer.model.capacity import format_bytes
 from sublayer.model.cost import need
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.transformer import Transformer
+from sublayer.system_memory import total_memory
 
 CERTIFICATE = "certificate.json"
 _ROWS, _MAX_TOKENS, _SEED = 2, 128, 0

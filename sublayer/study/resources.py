@@ -11,17 +11,12 @@ from sublayer.config.cores import cores
 from sublayer.config.recipe import Recipe
 from sublayer.errors import ConfigError
 from sublayer.model.passes import DeviceKind, Precision
+from sublayer.system_memory import free_memory
 
 PROGRAM_BYTES = 400 << 20
 """Resident memory of a process that has loaded torch and nothing else."""
 
-_MEMINFO = Path("/proc/meminfo")
 _CPUINFO = Path("/proc/cpuinfo")
-_GROUPS = (
-    (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
-    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-)
-"""Where a container's limit stands: limit, use, and of it the cached files, which give way."""
 _QUERY = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
 
 
@@ -57,7 +52,7 @@ def find_resources(device: str | None = None, folder: Path = Path()) -> Resource
     gpu_bytes = None if found[1] == "cpu" else _free_gpu_memory(int(found[2] or 0))
     is_gpu = found[1] == "cuda" and (device is not None or gpu_bytes is not None)
     kind: DeviceKind = "cuda" if is_gpu else "cpu"
-    memory = gpu_bytes if kind == "cuda" else _free_memory()
+    memory = gpu_bytes if kind == "cuda" else free_memory()
     return Resources(kind, memory, shutil.disk_usage(folder).free, kind == "cuda" or _has_fast_bfloat16(), cores())
 
 
@@ -67,35 +62,6 @@ def _free_gpu_memory(index: int) -> int | None:
         return int(done.stdout.split()[index]) << 20
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return None
-
-
-def _free_memory() -> int | None:
-    free = [each for each in (_available(), _free_in_group()) if each is not None]
-    if free:
-        return min(free)
-    names = getattr(os, "sysconf_names", {})
-    if "SC_PHYS_PAGES" in names:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return None
-
-
-def _available() -> int | None:
-    try:
-        lines = _MEMINFO.read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
-
-
-def _free_in_group() -> int | None:
-    for folder, limit_name, used_name, cached_name in _GROUPS:
-        try:
-            limit, used = (int((folder / name).read_text()) for name in (limit_name, used_name))
-            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            return limit - used + int(stat[cached_name])
-        except (OSError, ValueError, KeyError):  # also where the limit is "max", none
-            continue
-    return None
 
 
 def _has_fast_bfloat16() -> bool:

@@ -15,8 +15,9 @@ from sublayer.errors import ConfigError
 from sublayer.model import capacity
 from sublayer.model.build import build
 from sublayer.model.cache import Cache
-from sublayer.model.capacity import allocating, check_memory, format_bytes, lacks_memory, total_memory
+from sublayer.model.capacity import allocating, check_memory, format_bytes, lacks_memory
 from sublayer.model.cost import count_parameters
+from sublayer.system_memory import total_memory
 from sublayer.train.capacity import check_training
 
 
