@@ -18,12 +18,11 @@ from sublayer.model.passes import FLOAT32_BYTES, Pass, Precision
 
 _GELU_PART, _GRAIN = 1 << 17, 1 << 16
 _HOLES: dict[Precision, float] = {"float32": 0.27, "bfloat16": 0.38}
-_HOLES_AGAIN, _HOLES_OF_ONE_SIZE = 0.47, 0.8
+_HOLES_AGAIN: dict[Precision, float] = {"float32": 0.36, "bfloat16": 0.48}
 """What the C library's allocator holds beside a step's tensors, as a share of those that come and go (weights and the
-optimizer's states stay): memory that is free but in pieces too small for the next tensor. It is more in float32 with
-several passes, where each finds the tensors of the last in its way, and most where these are all of one size, which
-glibc cannot give to an aligned tensor of that size. Measured in whole processes, which the tests hold to 10 %: 0.19 to
-0.35, 0.37 to 0.41, 0.34 to 0.61, 0.70 to 0.90."""
+optimizer's states stay): memory that is free but in pieces too small for the next tensor. It is more with several
+passes, where the gradients of the first are in the way of the next. Measured in whole processes, which the tests hold
+to 10 %: 0.13 to 0.35 and 0.37 to 0.41 with one pass, 0.20 to 0.48 and 0.40 to 0.59 with several."""
 _BESIDE_RETURNED: dict[Precision, float] = {"float32": 0.0, "bfloat16": 0.1}
 """The same where blocks are computed again, for which freed memory goes back at once."""
 _CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}
@@ -63,9 +62,7 @@ def _holes(step: Pass, n_passes: int) -> float:
         return 0.0
     if step.recomputes:
         return _BESIDE_RETURNED[step.precision]
-    if n_passes == 1 or step.precision != "float32":
-        return _HOLES[step.precision]
-    return _HOLES_OF_ONE_SIZE if step.config.d_ff == step.config.d_model else _HOLES_AGAIN
+    return (_HOLES if n_passes == 1 else _HOLES_AGAIN)[step.precision]
 
 
 def optimizer_states(optimizer: OptimizerConfig) -> int:

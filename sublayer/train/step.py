@@ -92,15 +92,24 @@ class TrainStep:
             for index, batch in enumerate(each.to(self.device) for each in micro_batches):
                 seed_dropout(self._recipe.train.seed, step, index, self.world.rank)
                 with self._synchronised(is_last=index == len(micro_batches) - 1):
-                    totals = self._forward(batch)
-                    share = sum((self.objective.weights[term] / counts[term]) * total for term, total in totals.items())
-                    assert isinstance(share, Tensor), "an objective has at least one term"
-                    with self._autocast(enabled=False):
-                        # Data parallelism averages gradients over processes; the loss is a sum.
-                        (share * self.world.size if self.world.size > 1 else share).backward()  # type: ignore[no-untyped-call]
-                reported = self.objective.reported
-                loss += totals[reported].detach() / counts[reported]
+                    loss += self._pass(batch, counts)
         return loss
+
+    def _pass(self, batch: AnyBatch, counts: dict[str, float]) -> Tensor:
+        """Add a micro-batch's share to the gradients, and return its share of the reported loss.
+
+        Nothing of its graph outlives the call: its nodes, small as they are, would stand between the large blocks
+        that the next pass needs, and cost up to a third of a step's memory.
+        """
+        totals = self._forward(batch)
+        share = sum((self.objective.weights[term] / counts[term]) * total for term, total in totals.items())
+        assert isinstance(share, Tensor), "an objective has at least one term"
+        with self._autocast(enabled=False):
+            # Data parallelism averages gradients over processes; the loss is a sum.
+            (share * self.world.size if self.world.size > 1 else share).backward()  # type: ignore[no-untyped-call]
+        reported = self.objective.reported
+        loss: Tensor = totals[reported].detach()
+        return loss / counts[reported]
 
     def _micro_batches(self, step: int) -> Iterator[AnyBatch]:
         batch = self.batches.batch(step, rank=self.world.rank, world=self.world.size)

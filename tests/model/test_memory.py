@@ -265,7 +265,7 @@ MODERN = (
         ("gpt", "model.d_model=256", "model.dropout=0.1", "model.n_layers=16", "train.precision=bfloat16"),
         ("gpt", "model.n_layers=24", "model.d_model=256", "train.recompute=blocks", "train.precision=float32"),
         (*MODERN, "model.d_model=384"),
-        (*MODERN, "model.d_model=512"),  # as wide as its feed-forward networks: every tensor is of one size
+        (*MODERN, "model.d_model=512"),
         (*MODERN, "model.d_model=384", "model.d_ff=384"),
         (*MODERN, "model.d_model=384", "model.d_ff=1024"),
         ("gpt", "model.d_model=384", "optimizer.kind=lamb", "train.batch_sequences=1", "train.precision=float32"),

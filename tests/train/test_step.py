@@ -1,4 +1,5 @@
 import math
+import weakref
 
 import pytest
 import torch
@@ -50,6 +51,21 @@ def test_accumulated_gradients_equal_the_large_batchs(session, tmp_path, micro, 
     assert loss.item() == pytest.approx(whole_loss.item(), rel=1e-6)
     for name, gradient in whole.items():
         torch.testing.assert_close(parts[name], gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_nothing_of_a_micro_batchs_graph_is_left_when_the_next_begins(session):
+    step = session({"train.micro_batch_sequences": 2}).train_step
+    forward, graphs = step.objective.forward, []
+
+    def watched(batch):
+        assert not any(graph() is not None for graph in graphs)
+        totals = forward(batch)
+        graphs.extend(weakref.ref(total) for total in totals.values())
+        return totals
+
+    step.objective.forward = watched
+    step(0)
+    assert len(graphs) == 3
 
 
 @pytest.mark.parametrize("recompute", ["none", "blocks"])
