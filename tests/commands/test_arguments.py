@@ -92,7 +92,7 @@ def test_a_number_out_of_its_range_is_refused(command: str, name: str, info: Opt
             check_refused(command, *words_before(command), name, value)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(option=st.sampled_from(NUMBERS), value=st.integers().map(str) | st.floats().map(repr) | st.text(max_size=5))
 def test_any_number_is_refused_or_leads_to_what_is_not_there(option: tuple[str, str, OptionInfo], value: str) -> None:
     command, name, _ = option
@@ -158,6 +158,7 @@ def test_what_is_refused_is_named_as_the_user_wrote_it() -> None:
         check_arguments(plan, {"settings": ["title=a", "title=\0"]})
 
 
+@pytest.mark.slow
 def test_a_batch_that_the_machine_cannot_hold_is_refused_before_it_is_made(
     sublayer: Sublayer, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

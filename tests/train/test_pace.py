@@ -120,6 +120,7 @@ def spoil_newest_pace(factor):
     kept.write_text(json.dumps(found))
 
 
+@pytest.mark.slow
 def test_a_run_whose_first_steps_show_another_pace_begins_again_as_if_for_the_first_time(run, tmp_path):
     settings = {"train.minutes": 0.02, "model.dropout": 0.1}
     run("first", settings)
@@ -151,6 +152,7 @@ def test_a_record_says_what_the_run_used_of_its_minutes(run):
     assert run("two", {"train.steps": 6})["minutes"] is None
 
 
+@pytest.mark.slow
 def test_minutes_are_not_refused_for_a_pace_of_another_time(run):
     settings = {"train.minutes": 0.02, "model.dropout": 0.2}
     run("one", settings)
@@ -170,6 +172,7 @@ def test_a_pace_of_today_that_holds_is_used_again_without_measuring(run, tmp_pat
         assert not any("measuring" in text for text in later.texts)
 
 
+@pytest.mark.slow
 def test_a_pace_is_too_old_after_a_week(run):
     settings = {"train.minutes": 0.02, "model.dropout": 0.4}
     run("one", settings)
