@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-# Measured at widths of 128 to 512, with and without avx512: 2 to 16 rows mostly take 10 to 60 % less time than packed,
-# 64 rows 7 to 18 %, 160 as much, and more take more.
+# So many rows take less time than with packed weights, with avx512 and without; of more, some do and some do not:
+# benchmarks/kernel_choices.py.
 _FEW_ROWS = 64
 
 Product = Callable[[Tensor], Tensor]

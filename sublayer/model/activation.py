@@ -18,13 +18,13 @@ ActivationName = Literal["relu", "gelu", "swish", "sigmoid", "identity"]
 LINEAR = 2 * math.sqrt(2 / math.pi)
 CUBIC = 0.044715 * LINEAR
 
-# Elements for each thread at a time. From 2**16 to 2**18 a step takes as long, with and without avx512, to 1 %; the
+# Elements for each thread at a time. From 2**16 to 2**18 a step takes as long, with and without avx512; the
 # whole leaves every cache, and with fewer the calls begin to show.
 PART = 1 << 17
 
-# Numbers from which four simple passes take less time than the native kernel, whose tanh is slow: at 2**12 a quarter
-# less with avx512 and half without, from 2**14 half or less on both.
-_MANY = 1 << 12
+# Numbers from which four simple passes take no more time than the native kernel, whose tanh is slow, with avx512 and
+# without: benchmarks/kernel_choices.py.
+_MANY = 1 << 13
 
 
 def build_activation(name: str, gelu: Literal["exact", "tanh"]) -> Activation:

@@ -21,8 +21,7 @@ _HOLES: dict[Precision, float] = {"float32": 0.27, "bfloat16": 0.38}
 _HOLES_AGAIN: dict[Precision, float] = {"float32": 0.36, "bfloat16": 0.48}
 """What the C library's allocator holds beside a step's tensors, as a share of those that come and go (weights and the
 optimizer's states stay): memory that is free but in pieces too small for the next tensor. It is more with several
-passes, where the gradients of the first are in the way of the next. Measured in whole processes, which the tests hold
-to 10 %: 0.13 to 0.35 and 0.37 to 0.41 with one pass, 0.20 to 0.48 and 0.40 to 0.59 with several."""
+passes, where the gradients of the first are in the way of the next. The tests hold whole processes to 10 % of it."""
 _BESIDE_RETURNED: dict[Precision, float] = {"float32": 0.0, "bfloat16": 0.1}
 """The same where blocks are computed again, for which freed memory goes back at once."""
 _CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}

@@ -99,7 +99,7 @@ class TrainStep:
         """Add a micro-batch's share to the gradients, and return its share of the reported loss.
 
         Nothing of its graph outlives the call: its nodes, small as they are, would stand between the large blocks
-        that the next pass needs, and cost up to a third of a step's memory.
+        that the next pass needs.
         """
         totals = self._forward(batch)
         share = sum((self.objective.weights[term] / counts[term]) * total for term, total in totals.items())
