@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # Two processes of one thread each: what tests compute is too small for more threads.
 TESTS := $(BIN)/python -m pytest -n 2
 # The tests of what a processor computes with: once more as one without avx512 and products of bfloat16.
-COMPUTING := tests/model tests/objective tests/train tests/decode tests/study
+COMPUTING := tests/model tests/estimate tests/objective tests/training tests/decode tests/study
 AS_AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
 demo: $(VENV)/.run
@@ -34,6 +34,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/test_dead_code.py tests/test_links.py
 	$(BIN)/python docs/generate.py
 	$(BIN)/zensical build --clean --strict
 

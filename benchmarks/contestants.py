@@ -1,9 +1,9 @@
 """Who takes part: this project's own training step and those of its peers, all on the same terms.
 
-The same terms: sizes, tied embeddings, learned positions, dropout places (embedding, attention weights, the output of
-every sub-layer), loss over all positions, clipping at norm 1, fused AdamW, threads. For ``char-t12``: ReLU, dropout of
-attention weights and hidden units, SGD with momentum and no clipping; positions in every layer and the losses of all
-layers are ours alone.
+The same terms: sizes, tied embeddings, learned positions, dropout places (embedding, attention
+weights, the output of every sub-layer), loss over all positions, clipping at norm 1, fused AdamW,
+threads. For ``char-t12``: ReLU, dropout of attention weights and hidden units, SGD with momentum
+and no clipping; positions in every layer and the losses of all layers are ours alone.
 """
 
 import itertools
@@ -17,12 +17,13 @@ import torch.nn.functional as F
 from products import precisions
 from torch import Tensor, nn
 
-from sublayer.config.layers import LoadedRecipe, load_recipe
-from sublayer.config.recipe import Recipe
-from sublayer.model.passes import Precision
-from sublayer.session import Place, assemble, prepare_data, resolve
-from sublayer.train.distributed import World
-from sublayer.train.step import TrainStep
+from sublayer.config.layering.layers import LoadedRecipe, load_recipe
+from sublayer.config.resolved import ResolvedRecipe
+from sublayer.estimate.micro_batch import Precision
+from sublayer.runs.resolution import resolve
+from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.training.parallel import World
+from sublayer.training.step import TrainStep
 
 LEARNING_RATE = 3e-4
 N_BATCHES = 8
@@ -38,7 +39,7 @@ class Step(Protocol):
 
 @dataclass(frozen=True)
 class Size:
-    """A model and a global batch. ``tokenizer`` says what our recipe, ``recipe``, reads its text with."""
+    """A model and a global batch; ``recipe`` is ours, and ``tokenizer`` what it reads text with."""
 
     d_model: int
     n_layers: int
@@ -66,12 +67,31 @@ class Size:
 
 SIZES = {
     # The recipe gpt as it is shipped.
-    "gpt": Size(d_model=192, n_layers=6, n_heads=4, context=128, sequences=8, vocab_size=256, tokenizer="bytes"),
+    "gpt": Size(
+        d_model=192,
+        n_layers=6,
+        n_heads=4,
+        context=128,
+        sequences=8,
+        vocab_size=256,
+        tokenizer="bytes",
+    ),
     "d256": Size(d_model=256, n_layers=6, n_heads=4, context=256, sequences=16, vocab_size=512),
     "d512": Size(d_model=512, n_layers=12, n_heads=8, context=512, sequences=4, vocab_size=8192),
-    "char-t12": Size(512, 12, 2, context=512, sequences=4, vocab_size=256, tokenizer="bytes", recipe="char-t12"),
-    # For a GPU. The built-in corpus is too small for a vocabulary of this size; rows of the table are left unused.
-    "gpt2": Size(d_model=768, n_layers=12, n_heads=12, context=1024, sequences=16, vocab_size=50257, tokenizer="bytes"),
+    "char-t12": Size(
+        512, 12, 2, context=512, sequences=4, vocab_size=256, tokenizer="bytes", recipe="char-t12"
+    ),
+    # For a GPU. The built-in corpus is too small for a vocabulary of this size; rows of the table
+    # are left unused.
+    "gpt2": Size(
+        d_model=768,
+        n_layers=12,
+        n_heads=12,
+        context=1024,
+        sequences=16,
+        vocab_size=50257,
+        tokenizer="bytes",
+    ),
 }
 
 
@@ -95,13 +115,15 @@ class Setup:
 
 
 def contestants(size: str) -> list[str]:
-    """List who takes part in a case: for a model of characters, those that have its dropout and activation."""
+    """List who takes part in a case: of characters, those with its dropout and activation."""
     return [OURS, X_TRANSFORMERS] if SIZES[size].is_character_model else list(VARIANTS)
 
 
 def setups(contestant: str, size: str, dropout: float, device: str) -> list[Setup]:
     """List the ways in which a contestant may run a case; its best one counts."""
-    timed: tuple[Precision, ...] = ("bfloat16",) if device == "cuda" else precisions(SIZES[size].d_model)
+    timed: tuple[Precision, ...] = (
+        ("bfloat16",) if device == "cuda" else precisions(SIZES[size].d_model)
+    )
     return [
         Setup(contestant, size, dropout, precision, variant, device)
         for precision, variant in itertools.product(timed, VARIANTS[contestant])
@@ -130,7 +152,9 @@ def our_recipe(setup: Setup) -> LoadedRecipe:
     if size.is_character_model:
         dropout = {"model.dropout_attention": setup.dropout, "model.dropout_ffn": setup.dropout}
         return load_recipe("char-t12", {"data.corpus": "python", **dropout, **run})
-    vocabulary = {"data.vocab_size" if size.tokenizer == "bpe" else "model.vocab_size": size.vocab_size}
+    vocabulary = {
+        "data.vocab_size" if size.tokenizer == "bpe" else "model.vocab_size": size.vocab_size
+    }
     return load_recipe(
         "gpt",
         {
@@ -147,7 +171,7 @@ def our_recipe(setup: Setup) -> LoadedRecipe:
     )
 
 
-def resolved_recipe(setup: Setup) -> Recipe:
+def resolved_recipe(setup: Setup) -> ResolvedRecipe:
     """Give the recipe that this project runs, resolved."""
     given = our_recipe(setup).recipe
     return resolve(given, prepare_data(given), _place(setup))
@@ -158,22 +182,26 @@ def _place(setup: Setup) -> Place:
 
 
 def our_step(setup: Setup) -> TrainStep:
-    """Build this project's real training step: resolved recipe, tokenised corpus, micro-batches and all."""
+    """Build this project's real training step: tokenised corpus, micro-batches and all."""
     place = _place(setup)
     given = our_recipe(setup).recipe
     data = prepare_data(given)
     session = assemble(resolve(given, data, place), data, place)
-    assert session.recipe.model.vocab_size == SIZES[setup.size].vocab_size, "the vocabulary came out smaller"
+    assert session.recipe.model.vocab_size == SIZES[setup.size].vocab_size, (
+        "the vocabulary came out smaller"
+    )
     return session.train_step
 
 
 class PeerStep:
-    """A plain training step of a model from tokens to logits, on batches that stand ready in memory."""
+    """A plain training step of a model from tokens to logits, on batches in memory."""
 
     def __init__(self, model: nn.Module, setup: Setup) -> None:
         self.setup = setup
         self.model = model.to(setup.device).train()
-        self.forward: nn.Module = torch.compile(self.model) if setup.is_compiled else self.model
+        self.forward: Callable[[Tensor], Any] = self.model
+        if setup.is_compiled:
+            self.forward = torch.compile(self.model)
         size, generator = SIZES[setup.size], torch.Generator().manual_seed(0)
         self.optimizer = _optimizer(model, size)
         shape = (N_BATCHES, size.sequences, size.context + 1)
@@ -186,7 +214,7 @@ class PeerStep:
             logits = self.forward(window[:, :-1])
             logits = getattr(logits, "logits", logits)  # [B, T, V]
             loss = F.cross_entropy(logits.flatten(0, 1), window[:, 1:].flatten())
-        loss.backward()
+        torch.autograd.backward(loss)
         if not SIZES[self.setup.size].is_character_model:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
@@ -212,7 +240,9 @@ def _optimizer(model: nn.Module, size: Size) -> torch.optim.Optimizer:
 
 def adamw(model: nn.Module) -> torch.optim.Optimizer:
     """Build the peers' AdamW."""
-    return torch.optim.AdamW(model.parameters(), LEARNING_RATE, (0.9, 0.95), weight_decay=0.1, fused=True)
+    return torch.optim.AdamW(
+        model.parameters(), LEARNING_RATE, (0.9, 0.95), weight_decay=0.1, fused=True
+    )
 
 
 def _gpt2(size: Size, dropout: float, variant: str) -> nn.Module:
@@ -257,7 +287,7 @@ def _x_transformers(size: Size, dropout: float, variant: str) -> nn.Module:
     from x_transformers import Decoder, TransformerWrapper
 
     is_tied = not size.is_character_model
-    own = {"attn_sublayer_dropout": dropout, "ff_sublayer_dropout": dropout}
+    own: dict[str, Any] = {"attn_sublayer_dropout": dropout, "ff_sublayer_dropout": dropout}
     if size.is_character_model:
         own = {"ff_dropout": dropout, "ff_custom_activation": nn.ReLU()}
     layers = Decoder(
@@ -269,13 +299,14 @@ def _x_transformers(size: Size, dropout: float, variant: str) -> nn.Module:
         attn_dropout=dropout,
         **own,
     )
-    return TransformerWrapper(
+    model: nn.Module = TransformerWrapper(
         num_tokens=size.vocab_size,
         max_seq_len=size.context,
         attn_layers=layers,
         emb_dropout=dropout if is_tied else 0.0,
         tie_embedding=is_tied,
     )
+    return model
 
 
 OURS = "sublayer"

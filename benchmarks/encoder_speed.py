@@ -1,6 +1,9 @@
-"""Measure how fast encoders train here and in transformers, and in how much memory, interleaved. See README.md.
+"""Measure how fast encoders train here and in transformers, and in how much memory.
 
-python benchmarks/encoder_speed.py              # BERT and ALBERT, both sizes, dropout 0.1 and 0: twenty minutes at most
+The contestants are interleaved; see README.md.
+
+# BERT and ALBERT, both sizes, dropout 0.1 and 0: twenty minutes at most
+python benchmarks/encoder_speed.py
 python benchmarks/encoder_speed.py --quick      # a first impression: few rounds, few steps
 python benchmarks/encoder_speed.py --families albert --sizes d256 --dropout 0.1 --out /tmp/albert
 """
@@ -33,7 +36,7 @@ from report import RESULTS, best_setups, compare, describe_conditions, keep, mar
 from rounds import Budget, run_rounds
 from worker import serve
 
-from sublayer.config.cores import cores
+from sublayer.system.cores import cores
 
 SCRIPT = Path(__file__).resolve()
 PEAK_STEPS = 10
@@ -52,7 +55,8 @@ def main() -> None:
     chosen = list(itertools.product(options.sizes, options.families, options.dropout))
     budget = Budget(options.minutes, len(chosen))
     cases = [
-        _measure(family, size, dropout, rounds, peak_steps, budget.next_case()) for size, family, dropout in chosen
+        _measure(family, size, dropout, rounds, peak_steps, budget.next_case())
+        for size, family, dropout in chosen
     ]
     result = {"conditions": describe_conditions("cpu"), "rounds": rounds, "cases": cases}
     table = markdown(result, verdict)
@@ -61,10 +65,16 @@ def main() -> None:
     print(json.dumps(result) if options.json else table)
 
 
-def _measure(family: Family, size: str, dropout: float, rounds: int, peak_steps: int, ends: float) -> dict[str, Any]:
+def _measure(
+    family: Family, size: str, dropout: float, rounds: int, peak_steps: int, ends: float
+) -> dict[str, Any]:
     description = f"{FAMILIES[family]}, {SIZES[size]}, dropout {dropout:g}"
     _note(f"== {description}")
-    candidates = [setup for name in (OURS, peer(family)) for setup in encoder_setups(name, size, dropout, family)]
+    candidates = [
+        setup
+        for name in (OURS, peer(family))
+        for setup in encoder_setups(name, size, dropout, family)
+    ]
     found = run_rounds(
         candidates,
         script=SCRIPT,
@@ -91,25 +101,31 @@ def _measure(family: Family, size: str, dropout: float, rounds: int, peak_steps:
 def verdict(case: Mapping[str, Any]) -> str:
     """Say how a case of encoders compares with what is aimed at."""
     return (
-        f"{case['speed_over_fastest_peer']:.2f} times transformers (aim 1.5), {case['memory_over_fastest_peer']:.2f} "
-        f"of its memory (aim 0.6); of what is computed {case['our_padding_share']:.1%} is padding here, "
-        f"{case['their_padding_share']:.1%} there; a batch takes {case['loading_share_of_a_step']:.2%} of a step "
+        f"{case['speed_over_fastest_peer']:.2f} times transformers (aim 1.5), "
+        f"{case['memory_over_fastest_peer']:.2f} of its memory (aim 0.6); "
+        f"of what is computed {case['our_padding_share']:.1%} is padding here, "
+        f"{case['their_padding_share']:.1%} there; "
+        f"a batch takes {case['loading_share_of_a_step']:.2%} of a step "
         f"(aim below 2 %)."
     )
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Measure how fast encoders train, and in how much memory, against transformers.",
-        epilog="example: python benchmarks/encoder_speed.py --families bert --sizes d512 --rounds 7",
+        description="Measure how fast encoders train against transformers, in how much memory.",
+        epilog="example: python benchmarks/encoder_speed.py --families bert --sizes d512",
     )
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--dropout", nargs="+", type=float, default=[0.1, 0.0])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--minutes", type=float, default=19.0, help="for all cases; each has three rounds at least")
+    parser.add_argument(
+        "--minutes", type=float, default=19.0, help="for all cases; each has three rounds at least"
+    )
     parser.add_argument("--threads", type=int, help="as many as there are cores unless given")
-    parser.add_argument("--quick", action="store_true", help="two rounds, memory over few steps; nothing is kept")
+    parser.add_argument(
+        "--quick", action="store_true", help="two rounds, memory over few steps; nothing is kept"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--out", type=Path, help="where results are kept, without the suffix")
     parser.add_argument("--serve", help=argparse.SUPPRESS)

@@ -1,8 +1,9 @@
-"""Who takes part where encoders are trained: this project's own training step, and transformers' classes.
+"""The contestants in training encoders: this project's own step, and transformers' classes.
 
-The same terms: sizes, tied embeddings, segments, a transform head over the vocabulary, a pooler and a head for pairs,
-post-norm, tanh-approximated GELU, dropout places (embedding, attention weights, the output of every sub-layer),
-clipping at norm 1, fused AdamW, threads, and the same examples in each step, which peers get padded to the longest.
+The same terms: sizes, tied embeddings, segments, a transform head over the vocabulary, a pooler and
+a head for pairs, post-norm, tanh-approximated GELU, dropout places (embedding, attention weights,
+the output of every sub-layer), clipping at norm 1, fused AdamW, threads, and the same examples in
+each step, which peers get padded to the longest.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,16 +17,15 @@ from products import precisions
 from stand_in import stand_in
 from torch import Tensor, nn
 
-from sublayer.config.layers import load_recipe
-from sublayer.config.length import resolve_optimizer, resolve_train
-from sublayer.config.recipe import Recipe
-from sublayer.config.resolve import resolve_model
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve_train import resolve_optimizer, resolve_train
+from sublayer.config.resolved import ResolvedRecipe, resolved_recipe
 from sublayer.model.build import build
-from sublayer.objective.batching import make_batches
-from sublayer.objective.build import build_objective
-from sublayer.train.allocator import allocate_for
-from sublayer.train.distributed import World
-from sublayer.train.step import TrainStep
+from sublayer.objective.families import family_of
+from sublayer.system.allocator import allocate_for_training
+from sublayer.training.parallel import World
+from sublayer.training.step import TrainStep
 
 Family = Literal["bert", "albert"]
 FAMILIES: dict[Family, str] = {"bert": "BERT", "albert": "ALBERT"}
@@ -49,11 +49,16 @@ class EncoderSetup(Setup):
     family: Family = "bert"
 
 
-def encoder_setups(contestant: str, size: str, dropout: float, family: Family) -> list[EncoderSetup]:
+def encoder_setups(
+    contestant: str, size: str, dropout: float, family: Family
+) -> list[EncoderSetup]:
     """List the ways in which a contestant may run a case; its best one counts."""
     variant = "" if contestant == OURS else "sdpa"
     timed = precisions(SIZES[size].d_model)
-    return [EncoderSetup(contestant, size, dropout, precision, variant, family=family) for precision in timed]
+    return [
+        EncoderSetup(contestant, size, dropout, precision, variant, family=family)
+        for precision in timed
+    ]
 
 
 def as_encoder(setup: Setup) -> EncoderSetup:
@@ -75,7 +80,7 @@ def build_encoder_step(setup: EncoderSetup) -> Step:
     return EncoderPeerStep(_PEERS[setup.family](SIZES[setup.size], setup.dropout), setup)
 
 
-def encoder_recipe(setup: EncoderSetup) -> Recipe:
+def encoder_recipe(setup: EncoderSetup) -> ResolvedRecipe:
     """Give the recipe that this project runs, resolved."""
     size = SIZES[setup.size]
     settings = {
@@ -84,11 +89,11 @@ def encoder_recipe(setup: EncoderSetup) -> Recipe:
         "train.precision": setup.precision,
         "train.threads": torch.get_num_threads(),
     }
-    return resolved_recipe(setup.family, size, settings)
+    return sized_recipe(setup.family, size, settings)
 
 
-def resolved_recipe(family: Family, size: Size, settings: Mapping[str, Any]) -> Recipe:
-    """Give ``albert-small``, or a BERT made of it, at a size and resolved, with settings of one's own."""
+def sized_recipe(family: Family, size: Size, settings: Mapping[str, Any]) -> ResolvedRecipe:
+    """Resolve ``albert-small``, or a BERT made of it, at a size and with settings."""
     sized = {
         "model.d_model": size.d_model,
         "model.n_layers": size.n_layers,
@@ -101,25 +106,30 @@ def resolved_recipe(family: Family, size: Size, settings: Mapping[str, Any]) -> 
     recipe = load_recipe("albert-small", {**sized, **settings}).recipe
     model, objective = recipe.model, recipe.objective
     if family == "bert":
-        model, objective = model.model_copy(update=_AS_BERT), objective.model_copy(update=_AS_BERT_IS_TRAINED)
-    model = resolve_model(model, vocab_size=size.vocab_size, context=size.context)
-    train = resolve_train(recipe, steps=_STEPS, valid_tokens=None, is_gpu=False, threads=torch.get_num_threads())
+        model, objective = (
+            model.model_copy(update=_AS_BERT),
+            objective.model_copy(update=_AS_BERT_IS_TRAINED),
+        )
+    resolved = resolve_model(model, vocab_size=size.vocab_size, context=size.context)
+    train = resolve_train(
+        recipe, steps=_STEPS, valid_tokens=None, is_gpu=False, threads=torch.get_num_threads()
+    )
     optimizer = resolve_optimizer(recipe.optimizer, steps=_STEPS)
-    update = {"model": model, "objective": objective, "train": train, "optimizer": optimizer}
-    return recipe.model_copy(update=update)
+    given = recipe.model_copy(update={"objective": objective})
+    return resolved_recipe(given, resolved, train, optimizer)
 
 
-def train_step(recipe: Recipe, world: World = ALONE) -> TrainStep:
+def train_step(recipe: ResolvedRecipe, world: World = ALONE) -> TrainStep:
     """Build this project's real training step: pairs, masks, packing, micro-batches and all."""
-    allocate_for(recipe.train)
-    assert recipe.model.vocab_size is not None, "the recipe is resolved"
-    batches = make_batches(recipe, stand_in(recipe.model.vocab_size))
-    objective = build_objective(build(recipe.model, seed=recipe.train.seed), recipe.objective)
+    allocate_for_training(recomputes=recipe.train.recompute != "none")
+    family = family_of(recipe.objective)
+    batches = family.batches(recipe, stand_in(recipe.model.vocab_size))
+    objective = family.build(build(recipe.model, seed=recipe.train.seed), recipe.objective, 0)
     return TrainStep(recipe, objective, batches, device=torch.device("cpu"), world=world)
 
 
 class EncoderPeerStep:
-    """A plain training step on padded batches that stand ready in memory; the class of transformers adds the losses."""
+    """A plain training step on padded batches in memory; transformers' class adds the losses."""
 
     def __init__(self, model: nn.Module, setup: EncoderSetup) -> None:
         self.setup, self.model = setup, model.train()
@@ -133,7 +143,7 @@ class EncoderPeerStep:
         """Take one step and give its loss."""
         with autocast(self.setup):
             loss: Tensor = self.model(**self.batches[step % N_BATCHES]).loss
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -155,7 +165,9 @@ def _albert(size: Size, dropout: float) -> nn.Module:
     from transformers import AlbertConfig, AlbertForPreTraining
 
     # Ours has no dropout before the head of pairs; BERT has none there either.
-    config = AlbertConfig(**_terms(size, dropout), embedding_size=D_EMBED, classifier_dropout_prob=0.0)
+    config = AlbertConfig(
+        **_terms(size, dropout), embedding_size=D_EMBED, classifier_dropout_prob=0.0
+    )
     config._attn_implementation = "sdpa"
     return AlbertForPreTraining(config)
 

@@ -1,10 +1,11 @@
-"""How fast this project generates: against transformers' GPT-2 with the same weights, and x-transformers.
+"""How fast this project generates, against transformers' GPT-2 and x-transformers.
 
     python benchmarks/generate_speed.py [--rounds 7] [--out FOLDER/NAME]
 
-All contestants continue the same prompt greedily, with a cache, by turns in one process; each at its best number of
-threads. Ours and transformers' have the same weights, and the table says whether they choose the same tokens. Then, for
-contexts of 64 to 1,024 tokens, the last tokens of a context: a step with the cache against reading the context again.
+All contestants continue the same prompt greedily, with a cache, by turns in one process; each at
+its best number of threads. Ours and transformers' have the same weights, and the table says whether
+they choose the same tokens. Then, for contexts of 64 to 1,024 tokens, the last tokens of a context:
+a step with the cache against reading the context again.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from contestants import GPT2, Size
@@ -24,21 +26,23 @@ from products import precisions
 from rounds import Budget
 from torch import Tensor
 
-from sublayer.config.cores import cores
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model
+from sublayer.config.resolve_model import resolve_model
 from sublayer.decode.sample import GREEDY, generate
-from sublayer.interop.huggingface import export_huggingface
-from sublayer.machine import processor
+from sublayer.interop.huggingface.exchange import export_huggingface
 from sublayer.model.build import build
-from sublayer.model.transformer import Transformer
+from sublayer.model.decoder import Decoder
+from sublayer.system.cores import cores
+from sublayer.system.machine import processor
 
 PROMPT_TOKENS, NEW_TOKENS = 16, 240
 AIMS = {"float32": 2.0, "bfloat16": 3.0}
 
 
 SHAPES = ((192, 6, 4, 128, 256), (256, 6, 4, 256, 512), (512, 12, 8, 512, 8192))
-SIZES = [Size(*shape[:4], sequences=rows, vocab_size=shape[4]) for shape in SHAPES for rows in (1, 16)]
+SIZES = [
+    Size(*shape[:4], sequences=rows, vocab_size=shape[4]) for shape in SHAPES for rows in (1, 16)
+]
 CONTEXTS = (64, 128, 256, 512, 1024)
 N_BEHIND = 16
 FEWEST_ROUNDS = 3
@@ -65,21 +69,27 @@ class Contestant:
         return prompt.shape[0] * n_tokens / (time.perf_counter() - begun)
 
 
-def make_model(size: Size) -> Transformer:
-    config = ModelConfig(d_model=size.d_model, n_layers=size.n_layers, n_heads=size.n_heads, init_std=0.05)
-    return build(resolve_model(config, vocab_size=size.vocab_size, context=size.context), seed=0).eval()
+def make_model(size: Size) -> Decoder:
+    config = ModelConfig(
+        d_model=size.d_model, n_layers=size.n_layers, n_heads=size.n_heads, init_std=0.05
+    )
+    resolved = resolve_model(config, vocab_size=size.vocab_size, context=size.context)
+    model = build(resolved, seed=0)
+    assert isinstance(model, Decoder), "the kind that a model is where nothing else is asked"
+    return model.eval()
 
 
-def ours(model: Transformer) -> Continue:
+def ours(model: Decoder) -> Continue:
     return lambda prompt, n: torch.stack(list(generate(model, prompt, n, GREEDY)), dim=1)
 
 
-def transformers_gpt2(model: Transformer, precision: torch.dtype) -> Continue:
+def transformers_gpt2(model: Decoder, precision: torch.dtype) -> Continue:
     from transformers import GPT2LMHeadModel
 
     with tempfile.TemporaryDirectory() as folder:
         export_huggingface(model, Path(folder) / "model")
-        peer = GPT2LMHeadModel.from_pretrained(Path(folder) / "model", dtype=precision).eval()
+        peer: Any = GPT2LMHeadModel.from_pretrained(Path(folder) / "model", dtype=precision)
+        peer.eval()
 
     @torch.inference_mode()
     def run(prompt: Tensor, n: int) -> Tensor:
@@ -94,7 +104,10 @@ def x_transformers(size: Size) -> Continue:
     from x_transformers import AutoregressiveWrapper, Decoder, TransformerWrapper
 
     layers = Decoder(
-        dim=size.d_model, depth=size.n_layers, heads=size.n_heads, attn_dim_head=size.d_model // size.n_heads
+        dim=size.d_model,
+        depth=size.n_layers,
+        heads=size.n_heads,
+        attn_dim_head=size.d_model // size.n_heads,
     )
     net = TransformerWrapper(
         num_tokens=size.vocab_size, max_seq_len=size.context, attn_layers=layers, tie_embedding=True
@@ -133,7 +146,9 @@ def run_case(size: Size, rounds: int, ends: float) -> tuple[list[Contestant], bo
             each.time(prompt, n_tokens // 8)
             speeds[each.threads] = each.time(prompt, n_tokens // 4)
         each.threads = max(speeds, key=lambda threads: speeds[threads])
-    are_equal = torch.equal(taking_part[0].run(prompt, n_tokens), taking_part[1].run(prompt, n_tokens))
+    are_equal = torch.equal(
+        taking_part[0].run(prompt, n_tokens), taking_part[1].run(prompt, n_tokens)
+    )
     order = list(taking_part)
     for index in range(rounds):
         if index >= FEWEST_ROUNDS and time.monotonic() > ends:
@@ -149,14 +164,16 @@ def table(size: Size, taking_part: list[Contestant], are_equal: bool) -> list[st
     lines = [
         f"**{size}**",
         "",
-        "| generation | precision | threads | tokens/s | slowest to fastest round | times transformers in float32 |",
+        "| generation | precision | threads | tokens/s | slowest to fastest round "
+        "| times transformers in float32 |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
     for each in taking_part:
         spread = f"{min(each.tokens_per_s):,.0f} to {max(each.tokens_per_s):,.0f}"
         ratio = each.median / peer.median
         lines.append(
-            f"| {each.name} | {each.precision} | {each.threads} | {each.median:,.0f} | {spread} | {ratio:.2f} |"
+            f"| {each.name} | {each.precision} | {each.threads} | {each.median:,.0f} "
+            f"| {spread} | {ratio:.2f} |"
         )
     aims = ", ".join(f"{aim:g} in {precision}" for precision, aim in AIMS.items())
     same = "the same" if are_equal else "NOT the same"
@@ -164,7 +181,7 @@ def table(size: Size, taking_part: list[Contestant], are_equal: bool) -> list[st
 
 
 def recomputation(rounds: int) -> list[dict[str, float]]:
-    """Time a token at the end of a context, in seconds: a step behind the cache, and all of the context again."""
+    """Time a token at the end of a context, in seconds, with the cache and reading all again."""
     generator = torch.Generator().manual_seed(0)
     results = []
     for context in CONTEXTS:
@@ -172,9 +189,19 @@ def recomputation(rounds: int) -> list[dict[str, float]]:
         tokens = torch.randint(256, (1, context), generator=generator)
         stepped, read_again = [], []
         for _ in range(rounds):
-            stepped.append(_seconds_each(generate(model, tokens[:, : context - N_BEHIND], N_BEHIND, GREEDY)))
-            read_again.append(_seconds_each(generate(model, tokens, N_BEHIND, GREEDY, window="exact")))
-        results.append({"context": context, "step": statistics.median(stepped), "again": statistics.median(read_again)})
+            stepped.append(
+                _seconds_each(generate(model, tokens[:, : context - N_BEHIND], N_BEHIND, GREEDY))
+            )
+            read_again.append(
+                _seconds_each(generate(model, tokens, N_BEHIND, GREEDY, window="exact"))
+            )
+        results.append(
+            {
+                "context": context,
+                "step": statistics.median(stepped),
+                "again": statistics.median(read_again),
+            }
+        )
     return results
 
 
@@ -188,7 +215,8 @@ def _seconds_each(tokens: Iterator[Tensor]) -> float:
 
 def recomputation_table(results: list[dict[str, float]]) -> list[str]:
     return [
-        f"**A token behind a full context: d 256, 6 layers, float32, batch 1, {torch.get_num_threads()} threads**",
+        "**A token behind a full context: d 256, 6 layers, float32, batch 1, "
+        f"{torch.get_num_threads()} threads**",
         "",
         "| context | a step, ms | the context again, ms | times |",
         "| ---: | ---: | ---: | ---: |",
@@ -202,9 +230,13 @@ def recomputation_table(results: list[dict[str, float]]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--minutes", type=float, default=17.0, help="for all cases; each has three rounds at least")
+    parser.add_argument(
+        "--minutes", type=float, default=17.0, help="for all cases; each has three rounds at least"
+    )
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     import transformers
@@ -230,7 +262,10 @@ def main() -> None:
     if options.out is not None:
         options.out.with_suffix(".md").write_text("\n".join(lines))
         options.out.with_suffix(".json").write_text(
-            json.dumps({"environment": lines[0], "cases": results, "recomputation": again}, indent=1) + "\n"
+            json.dumps(
+                {"environment": lines[0], "cases": results, "recomputation": again}, indent=1
+            )
+            + "\n"
         )
 
 

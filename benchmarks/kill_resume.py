@@ -1,10 +1,10 @@
-"""Kill training runs at random moments, resume them, and compare their results with unbroken runs, bit for bit.
+"""Kill training runs at random moments, resume them, and compare with unbroken runs bit for bit.
 
     python benchmarks/kill_resume.py --runs 30 --seed 1
 
-Each run is a process of its own that gets SIGKILL after a random time, as often as it takes to reach the end; half of
-the recipes use momentum SGD, all use dropout and accumulation, one has losses of blocks that stop on the way. Prints a
-line per run; exits with 1 if any differs.
+Each run is a process of its own that gets SIGKILL after a random time, as often as it takes to
+reach the end; half of the recipes use momentum SGD, all use dropout and accumulation, one has
+losses of blocks that stop on the way. Prints a line per run; exits with 1 if any differs.
 """
 
 import argparse
@@ -25,8 +25,19 @@ RECIPES = {
     "macaron": ["optimizer.kind=sgd", "optimizer.lr=0.1", "data.windows=shuffled"],
 }
 SETTINGS = [
-    *("model.d_model=64", "model.n_layers=3", "model.dropout=0.1", "data.context=64", "data.corpus=python"),
-    *("train.steps=120", "train.checkpoint_steps=10", "train.micro_batch_sequences=4", "train.evaluate_tokens=4096"),
+    *(
+        "model.d_model=64",
+        "model.n_layers=3",
+        "model.dropout=0.1",
+        "data.context=64",
+        "data.corpus=python",
+    ),
+    *(
+        "train.steps=120",
+        "train.checkpoint_steps=10",
+        "train.micro_batch_sequences=4",
+        "train.evaluate_tokens=4096",
+    ),
     *("train.threads=1", "train.precision=float32"),
 ]
 
@@ -35,15 +46,29 @@ def command(recipe: str, folder: Path) -> list[str]:
     settings = [*SETTINGS, *RECIPES[recipe]]
     if recipe == "macaron":
         settings.append("model.d_ff=128")
-    return [sys.executable, "-m", "sublayer", "train", recipe, *settings, "--out", str(folder), "--resume"]
+    return [
+        sys.executable,
+        "-m",
+        "sublayer",
+        "train",
+        recipe,
+        *settings,
+        "--out",
+        str(folder),
+        "--resume",
+    ]
 
 
 def result(folder: Path) -> tuple[str, str]:
     """What must not differ: the model's bytes, and every measured figure but the clock's."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    figures = json.dumps([{name: value for name, value in line.items() if name != "seconds"} for line in lines])
+    figures = json.dumps(
+        [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+    )
     weights = (folder / "model" / "model.safetensors").read_bytes()
-    return hashlib.sha256(weights).hexdigest()[:16], hashlib.sha256(figures.encode()).hexdigest()[:16]
+    return hashlib.sha256(weights).hexdigest()[:16], hashlib.sha256(figures.encode()).hexdigest()[
+        :16
+    ]
 
 
 def run_with_kills(recipe: str, folder: Path, draw: random.Random, unbroken_s: float) -> int:
@@ -66,7 +91,9 @@ def run_with_kills(recipe: str, folder: Path, draw: random.Random, unbroken_s: f
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -86,7 +113,11 @@ def main() -> int:
             same = result(folder) == expected[recipe]
             differing += not same
             total_kills += kills
-            print(f"{number + 1:3d} {recipe:8s} {kills} kills: {'identical' if same else 'DIFFERENT'}", flush=True)
+            print(
+                f"{number + 1:3d} {recipe:8s} {kills} kills: "
+                f"{'identical' if same else 'DIFFERENT'}",
+                flush=True,
+            )
     print(f"{options.runs} runs, {total_kills} kills, {differing} different from the unbroken runs")
     return 1 if differing else 0
 

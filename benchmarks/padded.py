@@ -1,4 +1,4 @@
-"""The examples of our batches as peers take them, each padded to the longest of its batch, and what is padding."""
+"""The examples of our batches as peers take them, each padded to the longest of its batch."""
 
 from collections.abc import Sequence
 
@@ -6,25 +6,24 @@ import torch
 from stand_in import stand_in
 from torch import Tensor
 
-from sublayer.config.objective import MaskedObjective
-from sublayer.config.recipe import Recipe
-from sublayer.data.packed import Example
-from sublayer.data.pair_batches import ExampleSource
-from sublayer.objective.batching import make_batches, pair_settings
-from sublayer.train.step import resolved
+from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.config.resolved import ResolvedRecipe
+from sublayer.data.masked.examples import ExampleSource
+from sublayer.data.masked.packing import Example
+from sublayer.objective.masked.batches import masked_batches, pair_settings
 
 N_BATCHES = 64
 """Batches that peers have in memory: the first ones of ours, again and again."""
 _IGNORED = -100
 
 
-def first_examples(recipe: Recipe) -> list[list[Example]]:
+def first_examples(recipe: ResolvedRecipe) -> list[list[Example]]:
     """Give the examples of the first global batches that a recipe trains on."""
-    split = stand_in(resolved(recipe.model.vocab_size))
+    split = stand_in(recipe.model.vocab_size)
     assert isinstance(recipe.objective, MaskedObjective), "only masked objectives have examples"
     settings = pair_settings(recipe.objective, split.tokenizer, context=recipe.data.context)
     source = ExampleSource(split, 0, len(split.ids), settings, seed=recipe.train.seed)
-    size = resolved(recipe.train.batch_sequences)
+    size = recipe.train.batch_sequences
     return [
         [source.example(position) for position in range(start, start + size)]
         for start in range(0, N_BATCHES * size, size)
@@ -32,7 +31,10 @@ def first_examples(recipe: Recipe) -> list[list[Example]]:
 
 
 def padded(examples: Sequence[Example], label: str) -> dict[str, Tensor]:
-    """Put each example into a row as wide as the longest; ``label`` is what the peer calls that of a pair."""
+    """Put each example into a row as wide as the longest.
+
+    ``label`` is what the peer calls that of a pair.
+    """
     shape = len(examples), max(len(example.ids) for example in examples)
     ids, segments, mask = (torch.zeros(shape, dtype=torch.long) for _ in range(3))
     labels = torch.full(shape, _IGNORED)
@@ -43,18 +45,24 @@ def padded(examples: Sequence[Example], label: str) -> dict[str, Tensor]:
             torch.from_numpy(example.segments),
             1,
         )
-        labels[row, torch.from_numpy(example.places)] = torch.from_numpy(example.targets)
-    pairs = torch.tensor([example.label if example.label >= 0 else _IGNORED for example in examples])
-    return {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask, "labels": labels, label: pairs}
-
-
-def padding_shares(recipe: Recipe) -> tuple[float, float]:
-    """Give the share of what is computed that is padding: in our micro-batches, and in batches as peers take them."""
-    ours, theirs, real = 0, 0, 0
-    batches, micro = (
-        make_batches(recipe, stand_in(resolved(recipe.model.vocab_size))),
-        resolved(recipe.train.micro_batch_sequences),
+        labels[row, torch.from_numpy(example.positions)] = torch.from_numpy(example.targets)
+    pairs = torch.tensor(
+        [example.label if example.label >= 0 else _IGNORED for example in examples]
     )
+    return {
+        "input_ids": ids,
+        "token_type_ids": segments,
+        "attention_mask": mask,
+        "labels": labels,
+        label: pairs,
+    }
+
+
+def padding_shares(recipe: ResolvedRecipe) -> tuple[float, float]:
+    """Return the share of padding in what is computed: in our micro-batches, in peers' batches."""
+    ours, theirs, real = 0, 0, 0
+    batches = masked_batches(recipe, stand_in(recipe.model.vocab_size))
+    micro = recipe.train.micro_batch_sequences
     for step, examples in enumerate(first_examples(recipe)):
         batch = batches.batch(step)
         parts = [batch[start : start + micro] for start in range(0, len(batch), micro)]

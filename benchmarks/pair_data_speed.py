@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,19 +20,19 @@ from contestants import OURS
 from encoders import FAMILIES, SIZES, EncoderSetup, Family, encoder_recipe, train_step
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
-from sublayer.cache import cache_folder
-from sublayer.config.cores import cores
 from sublayer.config.data import DataConfig
-from sublayer.data.pair_batches import PairBatches
-from sublayer.data.piece import raw_chunks
+from sublayer.data.masked.batches import PairBatches
 from sublayer.data.prepare import prepare_tokenizer
-from sublayer.data.sentences import sentences_of
 from sublayer.data.split import Split
 from sublayer.data.store import read_store, write_store
+from sublayer.data.text.document_range import raw_chunks
+from sublayer.data.text.sentences import sentences_of
 from sublayer.data.texts import find_texts
-from sublayer.data.vocabulary import Tokenizer
-from sublayer.objective.batching import make_batches
-from sublayer.train.precision import fastest_precision
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.files.cache_folder import cache_folder
+from sublayer.objective.families import family_of
+from sublayer.system.cores import cores
+from sublayer.training.precision import fastest_precision
 
 AIM_MB_PER_S, AIM_SHARE = 1.0, 0.02
 TOKENIZERS = {"bert": "wordpiece", "albert": "unigram"}
@@ -49,9 +50,13 @@ def main() -> None:
     print(table)
 
 
-def _measure(family: Family, found: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+def _measure(
+    family: Family, found: Mapping[str, Any], options: argparse.Namespace
+) -> dict[str, Any]:
     kind = TOKENIZERS[family]
-    config = DataConfig(**found, sentences=options.sentences, tokenizer=kind, vocab_size=options.vocab_size)
+    config = DataConfig(
+        **found, sentences=options.sentences, tokenizer=kind, vocab_size=options.vocab_size
+    )
     _note(f"== {FAMILIES[family]}: the tokenizer {kind}")
     tokenizer = prepare_tokenizer(config)
     split, once = _once(config, tokenizer, options.rounds)
@@ -65,9 +70,15 @@ def _measure(family: Family, found: Mapping[str, Any], options: argparse.Namespa
 
 
 def _once(config: DataConfig, tokenizer: Tokenizer, rounds: int) -> tuple[Split, dict[str, float]]:
-    """Cut a text into sentences, and do so and store their ids; megabytes for a second of one core."""
-    pieces = find_texts(config, cache_folder(), is_utf8=True).pieces("train")
-    megabytes = sum(len(chunk) for source in pieces for piece in source for chunk in raw_chunks(piece)) / 1e6
+    """Time splitting a text into sentences, and that with storing their ids.
+
+    In megabytes for a second of one core.
+    """
+    pieces = find_texts(config, cache_folder(), is_utf8=True).ranges("train")
+    megabytes = (
+        sum(len(chunk) for source in pieces for piece in source for chunk in raw_chunks(piece))
+        / 1e6
+    )
 
     def cut() -> None:
         for piece in (piece for source in pieces for piece in source):
@@ -80,25 +91,31 @@ def _once(config: DataConfig, tokenizer: Tokenizer, rounds: int) -> tuple[Split,
         whole = _seconds(lambda: write_store(path, pieces, tokenizer, config.sentences), rounds)
         store = read_store(path)
     assert store is not None, "a store just written is whole"
-    once = {"megabytes": megabytes, "sentences_mb_per_s": megabytes / cutting, "mb_per_s": megabytes / whole}
+    once = {
+        "megabytes": megabytes,
+        "sentences_mb_per_s": megabytes / cutting,
+        "mb_per_s": megabytes / whole,
+    }
     return Split("train", store, tokenizer, ("a text",)), once
 
 
 def _step(family: Family, size: str, split: Split, options: argparse.Namespace) -> dict[str, Any]:
-    """Time batches of a text, with their share of planning a pass over it, and training steps on a stand-in."""
+    """Time batches of a text, with their share of planning a pass, and steps on a stand-in."""
     precision = fastest_precision(torch.device("cpu"), SIZES[size].d_model)
     recipe = encoder_recipe(EncoderSetup(OURS, size, 0.1, precision, family=family))
-    batches = make_batches(recipe, split)
+    batches = family_of(recipe.objective).batches(recipe, split)
     assert isinstance(batches, PairBatches), "masked objectives train on pairs"
     planning_s = _seconds(lambda: batches.batch(0), 1)  # of a whole pass
     counter = count(1)
     batch_s = _seconds(lambda: batches.batch(next(counter)), options.batches)
     batch_s += (planning_s - batch_s) * batches.batch_sequences / batches.n_in_passes(1)
-    batch_wall_s = statistics.median(_wall(lambda: batches.batch(next(counter))) for _ in range(options.batches))
+    batch_wall_s = statistics.median(
+        _wall(lambda: batches.batch(next(counter))) for _ in range(options.batches)
+    )
     n_tokens = statistics.mean(batches.n_tokens(step) for step in range(1, 1 + options.batches))
     train = train_step(recipe)
     train(0)
-    steps = [_wall(lambda index=index: train(index)) for index in range(1, 1 + options.steps)]
+    steps = [_wall(partial(train, index)) for index in range(1, 1 + options.steps)]
     figures = {
         "description": str(SIZES[size]),
         "batch_s": batch_s,
@@ -129,7 +146,8 @@ def _wall(function: Callable[[], object]) -> float:
 
 def _markdown(result: Mapping[str, Any]) -> str:
     lines = [
-        f"{heading(result)}; medians of {result['rounds']}; MB of raw text for a second of one core.",
+        f"{heading(result)}; medians of {result['rounds']}; "
+        "MB of raw text for a second of one core.",
         "",
         "| | once: MB | cutting sentences, MB/s | with tokenising and storing, MB/s (aim 1) |",
         "| --- | ---: | ---: | ---: |",
@@ -140,14 +158,16 @@ def _markdown(result: Mapping[str, Any]) -> str:
         lines.append(f"| {name} | {' | '.join(f'{figure:.2f}' for figure in figures)} |")
     lines += [
         "",
-        "| | in each step: a batch, ms | MB/s | tokens/s | a step, s | share (aim 2 %) | both, MB/s (aim 1) |",
+        "| | in each step: a batch, ms | MB/s | tokens/s | a step, s | share (aim 2 %) "
+        "| both, MB/s (aim 1) |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for case in result["cases"]:
         for step in case["steps"]:
             both = 1 / (1 / case["once"]["mb_per_s"] + 1 / step["mb_per_s"])
             lines.append(
-                f"| {FAMILIES[case['family']]}, {step['description']} | {step['batch_s'] * 1e3:.2f} | "
+                f"| {FAMILIES[case['family']]}, {step['description']} "
+                f"| {step['batch_s'] * 1e3:.2f} | "
                 f"{step['mb_per_s']:.1f} | {step['tokens_per_s']:,.0f} | {step['step_s']:.2f} | "
                 f"{step['share_of_a_step']:.2%} | {both:.2f} |"
             )
@@ -157,9 +177,11 @@ def _markdown(result: Mapping[str, Any]) -> str:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Measure how fast text becomes masked batches.",
-        epilog="example: python benchmarks/pair_data_speed.py --text 'books/*.txt' --vocab-size 8000",
+        epilog="example: python benchmarks/pair_data_speed.py --text 'books/*.txt'",
     )
-    parser.add_argument("--text", help="a file, a folder or a glob; the built-in corpus unless given")
+    parser.add_argument(
+        "--text", help="a file, a folder or a glob; the built-in corpus unless given"
+    )
     parser.add_argument("--sentences", choices=["lines", "prose", "spacy"], default="prose")
     parser.add_argument("--vocab-size", type=int, default=8000)
     parser.add_argument("--threads", type=int, default=cores())

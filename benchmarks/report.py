@@ -18,26 +18,33 @@ from contestants import OURS, SIZES, Setup, our_recipe, resolved_recipe
 from products import share_of_products
 from rounds import Rounds, Timing
 
-from sublayer.config.cores import cores
-from sublayer.config.recipe import Recipe
-from sublayer.config.resolve import resolve_model
-from sublayer.machine import describe_machine, processor
-from sublayer.model.cost import flops_per_token
+from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolved import ResolvedRecipe
+from sublayer.estimate.cost import flops_per_token
+from sublayer.system.cores import cores
+from sublayer.system.machine import describe_machine, processor
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "transformers", "x-transformers", "numpy")
 # Dense bf16 FLOP/s as their vendor states them; model-FLOPs utilisation is a share of this.
-PEAK_FLOPS = {"H100": 989.4e12, "H200": 989.4e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "RTX 4090": 165.2e12}
+PEAK_FLOPS = {
+    "H100": 989.4e12,
+    "H200": 989.4e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "RTX 4090": 165.2e12,
+}
 
 
 AIMED_SHARES = {"float32": 0.85, "bfloat16": 0.6}
 """Of the speed of products, where the peers leave no room for more."""
 
 
-def compare(rounds: Rounds, recipe: Recipe) -> dict[str, Any]:
-    """Describe who took part in a case: each contestant in its best setup, fastest first, and how we compare.
+def compare(rounds: Rounds, recipe: ResolvedRecipe) -> dict[str, Any]:
+    """Describe a case: each contestant in its best setup, fastest first, and how we compare.
 
-    ``recipe`` is ours, resolved: of which the products are that were timed beside.
+    ``recipe`` is ours: of which the products are that were timed beside.
     """
     timings, product_speed = rounds.timings, statistics.median(rounds.product_flops_per_s)
     best = best_setups(timings)
@@ -50,7 +57,9 @@ def compare(rounds: Rounds, recipe: Recipe) -> dict[str, Any]:
         "rounds": len(ours.tokens_per_s),
         "product_gflops_per_s": [speed / 1e9 for speed in rounds.product_flops_per_s],
         "share_of_products": share_of_products(recipe, ours.median, product_speed),
-        "all_setups": [{**asdict(timing.setup), "tokens_per_s": timing.median} for timing in timings],
+        "all_setups": [
+            {**asdict(timing.setup), "tokens_per_s": timing.median} for timing in timings
+        ],
     }
 
 
@@ -91,7 +100,10 @@ def describe_conditions(device: str) -> dict[str, Any]:
         + ("+changes" if _git("status", "--porcelain", "-uno") else ""),
         "machine": describe_machine(torch.device(device)),
         "threads": torch.get_num_threads(),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in PACKAGES},
+        },
     }
 
 
@@ -99,7 +111,13 @@ def markdown(result: Mapping[str, Any], verdict: Callable[[Mapping[str, Any]], s
     """Write the tables, with a sentence on each case."""
     lines = [f"{heading(result)}; up to {result['rounds']} interleaved rounds, medians."]
     for case in result["cases"]:
-        lines += ["", f"**{case['description']}**; {case['rounds']} rounds", "", *_table(case), ""]
+        lines += [
+            "",
+            f"**{case['description']}**; {case['rounds']} rounds",
+            "",
+            *training_table(case),
+            "",
+        ]
         lines += [verdict(case), "", products_verdict(case)]
     return "\n".join(lines) + "\n"
 
@@ -110,7 +128,8 @@ def heading(result: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in conditions["versions"].items())
     machine = conditions["machine"]
     return (
-        f"{conditions['time']}, commit {conditions['commit']}: {machine.get('gpu', machine['processor'])}, "
+        f"{conditions['time']}, commit {conditions['commit']}: "
+        f"{machine.get('gpu', machine['processor'])}, "
         f"{conditions['threads']} threads; {versions}"
     )
 
@@ -150,16 +169,18 @@ def _utilisation(timing: Timing, ours: Setup) -> float | None:
     name = torch.cuda.get_device_name()
     peak = next((flops for key, flops in PEAK_FLOPS.items() if key in name), None)
     size = SIZES[ours.size]
-    config = resolve_model(our_recipe(ours).recipe.model, vocab_size=size.vocab_size, context=size.context)
+    config = resolve_model(
+        our_recipe(ours).recipe.model, vocab_size=size.vocab_size, context=size.context
+    )
     return None if peak is None else timing.median * flops_per_token(config, size.context) / peak
 
 
-def _table(case: Mapping[str, Any]) -> list[str]:
+def training_table(case: Mapping[str, Any]) -> list[str]:
     has_utilisation = "flops_utilisation" in case["contestants"][0]
     extra = (" FLOPs utilisation |", " ---: |") if has_utilisation else ("", "")
     rows = [
-        "| training step | setup | tokens/s | slowest to fastest round | ours / it | peak memory | ours / its |"
-        + extra[0],
+        "| training step | setup | tokens/s | slowest to fastest round | ours / it "
+        "| peak memory | ours / its |" + extra[0],
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |" + extra[1],
     ]
     for each in case["contestants"]:
@@ -193,13 +214,16 @@ def products_verdict(case: Mapping[str, Any]) -> str:
     ours = next(each for each in case["contestants"] if each["name"] == OURS)
     speeds, aim = case["product_gflops_per_s"], AIMED_SHARES[ours["setup"].partition(",")[0]]
     return (
-        f"Products of its shapes run at {statistics.median(speeds):,.0f} GFLOP/s here ({min(speeds):,.0f} to "
-        f"{max(speeds):,.0f}, {ours['setup']}), our training at {case['share_of_products']:.0%} of that (aim {aim:.0%} "
+        f"Products of its shapes run at {statistics.median(speeds):,.0f} GFLOP/s here "
+        f"({min(speeds):,.0f} to {max(speeds):,.0f}, {ours['setup']}), "
+        f"our training at {case['share_of_products']:.0%} of that (aim {aim:.0%} "
         "where the peers leave no room)."
     )
 
 
 def _git(*arguments: str) -> str:
     here = Path(__file__).parent
-    done = subprocess.run(["git", *arguments], cwd=here, check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", *arguments], cwd=here, check=False, capture_output=True, text=True
+    )
     return done.stdout.strip() or ("unknown" if arguments[0] == "rev-parse" else "")

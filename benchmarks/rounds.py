@@ -12,9 +12,9 @@ from products import Products
 from worker import Worker
 
 TURN_S = 2.0
-"""Seconds that a turn should last, so that waking the caches and the clock does not count for much."""
+"""Seconds that a turn should last, so that waking the caches and the clock counts little."""
 SLOWER = 1.4
-"""A setup that a first look finds so much slower than its contestant's best does not run the rounds."""
+"""A setup so much slower than its contestant's best at the first look runs no rounds."""
 _FIRST_STEPS = 3
 """Steps of the first look, after one that warms up; fewer where they take long."""
 _FIRST_S = 8.0
@@ -22,7 +22,7 @@ _FEWEST_ROUNDS = 3
 
 
 class Budget:
-    """Wall clock for all cases of a run: each has an equal part of what those before it have left."""
+    """Wall clock for all cases of a run: each has an equal part of what those before it left."""
 
     def __init__(self, minutes: float, n_cases: int) -> None:
         self._ends, self._n_left = time.monotonic() + 60 * minutes, n_cases
@@ -37,10 +37,9 @@ class Budget:
 
 @dataclass
 class Timing:
-    """One setup: tokens a second and seconds a step, a figure for each round; peak memory over its first steps; seconds
-    of making a batch.
+    """The figures of one setup: for each round, its peak memory, and the seconds of making a batch.
 
-    ``loading_s`` is None where batches stand ready.
+    The peak is over its first steps; ``loading_s`` is None where batches stand ready.
     """
 
     setup: Setup
@@ -61,7 +60,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Rounds:
-    """What the rounds of a case found: each setup's figures, and the speed of products, a figure for each round."""
+    """What the rounds of a case found: each setup's figures, and the products' in each round."""
 
     timings: list[Timing]
     product_flops_per_s: list[float]
@@ -77,20 +76,28 @@ def run_rounds(
     products: Callable[[Setup], Products],
     note: Callable[[str], None],
 ) -> Rounds:
-    """Time all setups of one case against each other; memory is the peak over the first ``peak_steps`` steps.
+    """Time all setups of one case against each other.
 
-    ``script`` is what serves a setup; ``products`` makes those of our best setup, which have their turn in each round.
-    After three rounds none begins that would end past ``ends``, and memory is watched over fewer steps where they take
-    more than a quarter of the time.
+    Memory is the peak over the first ``peak_steps`` steps.
+    ``script`` is what serves a setup; ``products`` makes those of our best setup, which have their
+    turn in each round. After three rounds none begins that would end past ``ends``, and memory is
+    watched over fewer steps where they take more than a quarter of the time.
     """
     looked_at = _first_look(setups, script, note)
     seconds = sum(looked_at.values())
-    peak_steps = max(_FIRST_STEPS, min(peak_steps, round(0.25 * (ends - time.monotonic()) / seconds)))
+    peak_steps = max(
+        _FIRST_STEPS, min(peak_steps, round(0.25 * (ends - time.monotonic()) / seconds))
+    )
     timings: dict[Setup, Timing] = {}
     for worker in looked_at:
         worker.steps(max(0, peak_steps - worker.taken))
-        timings[worker.setup] = Timing(worker.setup, worker.taken, worker.peak_bytes(), worker.loading_s())
-    ours = min((worker for worker in looked_at if worker.setup.contestant == OURS), key=lambda each: looked_at[each])
+        timings[worker.setup] = Timing(
+            worker.setup, worker.taken, worker.peak_bytes(), worker.loading_s()
+        )
+    ours = min(
+        (worker for worker in looked_at if worker.setup.contestant == OURS),
+        key=lambda each: looked_at[each],
+    )
     multiplied, speeds = products(ours.setup), list[float]()
     order = list(looked_at)
     begun, n_done = time.monotonic(), 0
@@ -107,15 +114,23 @@ def run_rounds(
             timings[worker.setup].s_per_step.append(taken.seconds / n_steps)
         speeds.append(multiplied.speed())
         n_done += 1
-        told = (f"{setup.contestant} ({setup}) {timing.tokens_per_s[-1]:,.0f}" for setup, timing in timings.items())
-        note(f"round {n_done} of {rounds}: {'; '.join(told)}; products {speeds[-1] / 1e9:,.0f} GFLOP/s")
+        told = (
+            f"{setup.contestant} ({setup}) {timing.tokens_per_s[-1]:,.0f}"
+            for setup, timing in timings.items()
+        )
+        note(
+            f"round {n_done} of {rounds}: {'; '.join(told)}; "
+            f"products {speeds[-1] / 1e9:,.0f} GFLOP/s"
+        )
     for worker in order:
         worker.close()
     return Rounds(list(timings.values()), speeds)
 
 
-def _first_look(setups: Sequence[Setup], script: Path, note: Callable[[str], None]) -> dict[Worker, float]:
-    """Find the seconds of each setup's step, in a worker; keep the workers that may be their contestant's best."""
+def _first_look(
+    setups: Sequence[Setup], script: Path, note: Callable[[str], None]
+) -> dict[Worker, float]:
+    """Find the seconds of each setup's step; keep the workers that may be a contestant's best."""
     looked_at: dict[Worker, float] = {}
     for setup in setups:
         worker = Worker(setup, script)
@@ -126,7 +141,11 @@ def _first_look(setups: Sequence[Setup], script: Path, note: Callable[[str], Non
             spent += found[-1]
         looked_at[worker] = min(found)
         note(f"first look: {setup.contestant} ({setup}) takes {looked_at[worker]:.2f} s a step")
-        rivals = {each: seconds for each, seconds in looked_at.items() if each.setup.contestant == setup.contestant}
+        rivals = {
+            each: seconds
+            for each, seconds in looked_at.items()
+            if each.setup.contestant == setup.contestant
+        }
         for rival, seconds in rivals.items():
             if seconds > SLOWER * min(rivals.values()):
                 rival.close()

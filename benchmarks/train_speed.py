@@ -1,8 +1,10 @@
-"""Measure training speed and memory of this project and its peers, interleaved in one run. See README.md.
+"""Measure training speed and memory of this project and its peers. See README.md.
 
-python benchmarks/train_speed.py              # three sizes, dropout 0.1 and 0: at most about twenty minutes
+# three sizes, dropout 0.1 and 0: at most about twenty minutes
+python benchmarks/train_speed.py
 python benchmarks/train_speed.py --quick      # a first impression: few rounds, few steps
-python benchmarks/train_speed.py --sizes char-t12 --dropout 0.2     # the character Transformer: about four minutes
+# the character Transformer: about four minutes
+python benchmarks/train_speed.py --sizes char-t12 --dropout 0.2
 """
 
 import argparse
@@ -19,7 +21,7 @@ from report import RESULTS, describe_case, describe_conditions, keep, markdown, 
 from rounds import Budget, run_rounds
 from worker import serve
 
-from sublayer.config.cores import cores
+from sublayer.system.cores import cores
 
 PEAK_STEPS = 10
 SIZES_BY_DEVICE = {"cpu": ["gpt", "d256", "d512"], "cuda": ["gpt2"]}
@@ -38,16 +40,25 @@ def main() -> None:
     rounds, peak_steps = (2, 5) if options.quick else (options.rounds, PEAK_STEPS)
     pairs = [(size, dropout) for size in options.sizes for dropout in options.dropout]
     budget = Budget(options.minutes, len(pairs))
-    cases = [_measure(size, dropout, options.device, rounds, peak_steps, budget.next_case()) for size, dropout in pairs]
+    cases = [
+        _measure(size, dropout, options.device, rounds, peak_steps, budget.next_case())
+        for size, dropout in pairs
+    ]
     result = {"conditions": describe_conditions(options.device), "rounds": rounds, "cases": cases}
     if not options.quick or options.out is not None:
-        keep(result, markdown(result, verdict), options.out or RESULTS / result_name(options.device))
+        keep(
+            result, markdown(result, verdict), options.out or RESULTS / result_name(options.device)
+        )
     print(json.dumps(result) if options.json else markdown(result, verdict))
 
 
-def _measure(size: str, dropout: float, device: str, rounds: int, peak_steps: int, ends: float) -> dict[str, Any]:
+def _measure(
+    size: str, dropout: float, device: str, rounds: int, peak_steps: int, ends: float
+) -> dict[str, Any]:
     _note(f"== {SIZES[size]}, dropout {dropout:g}")
-    candidates = [setup for name in contestants(size) for setup in setups(name, size, dropout, device)]
+    candidates = [
+        setup for name in contestants(size) for setup in setups(name, size, dropout, device)
+    ]
     found = run_rounds(
         candidates,
         script=SCRIPT,
@@ -62,14 +73,22 @@ def _measure(size: str, dropout: float, device: str, rounds: int, peak_steps: in
 
 def _options() -> argparse.Namespace:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    parser = argparse.ArgumentParser(description="Measure training speed and memory against the peers.")
+    parser = argparse.ArgumentParser(
+        description="Measure training speed and memory against the peers."
+    )
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=SIZES_BY_DEVICE[device])
     parser.add_argument("--dropout", nargs="+", type=float, default=[0.1, 0.0])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--minutes", type=float, default=19.0, help="for all cases; each has three rounds at least")
-    parser.add_argument("--threads", type=int, help="CPU threads; as many as there are cores unless given")
+    parser.add_argument(
+        "--minutes", type=float, default=19.0, help="for all cases; each has three rounds at least"
+    )
+    parser.add_argument(
+        "--threads", type=int, help="CPU threads; as many as there are cores unless given"
+    )
     parser.add_argument("--device", choices=["cpu", "cuda"], default=device)
-    parser.add_argument("--quick", action="store_true", help="two rounds, memory over few steps; nothing is kept")
+    parser.add_argument(
+        "--quick", action="store_true", help="two rounds, memory over few steps; nothing is kept"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--out", type=Path, help="where results are kept, without the suffix")
     parser.add_argument("--serve", help=argparse.SUPPRESS)

@@ -1,11 +1,12 @@
-"""How fast translators train and translate here and in transformers' M2M100 with the same weights. See README.md.
+"""How fast translators train and translate here and in transformers' M2M100. See README.md.
 
-    python benchmarks/translation_speed.py data.source_path=train.en data.target_path=train.de ... [--rounds 7]
+    python benchmarks/translation_speed.py data.source_path=train.en data.target_path=train.de ...
+    [--rounds 7]
 
-Settings are those of ``sublayer train multi30k-tiny``, validation and test files included. Both train on the same
-batches, label smoothing included, each in its best precision; both translate the test split with a beam of 5 and the
-same weights (those of ``--run``) in float32, each at its best batch, beside CTranslate2 where it is installed. All in
-one process, by turns.
+Settings are those of ``sublayer train multi30k-tiny``, validation and test files included. Both
+train on the same batches, label smoothing included, each in its best precision; both translate the
+test split with a beam of 5 and the same weights (those of ``--run``) in float32, each at its best
+batch, beside CTranslate2 where it is installed. All in one process, by turns.
 """
 
 import argparse
@@ -20,15 +21,16 @@ from report import RESULTS, describe_conditions, heading, keep, result_name
 from translators import OURS, PEER, Translators, m2m100
 from turns import Contestant, take_turns
 
-from sublayer.config.cores import cores
-from sublayer.config.layers import load_recipe
-from sublayer.config.paths import anchored
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.layering.paths import absolute_paths
+from sublayer.config.objectives.translation import TranslationObjective
 from sublayer.config.recipe import Recipe
-from sublayer.data.pair_texts import read_split
+from sublayer.data.parallel.batches import Seq2SeqBatch, TranslationBatches
 from sublayer.data.prepare import Data
-from sublayer.data.translation_batches import TranslationBatch, TranslationBatches
-from sublayer.session import Place, assemble, prepare_data, resolve
-from sublayer.train.distributed import World
+from sublayer.runs.resolution import resolve
+from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.system.cores import cores
+from sublayer.training.parallel import World
 
 TRAINING_AIM, TRANSLATING_AIM = 1.5, 2.0
 TURN_S, FIRST_STEPS = 4.0, 3
@@ -38,16 +40,22 @@ def main() -> None:
     """Run what the command line asks for."""
     options = _options()
     torch.set_num_threads(options.threads)
-    recipe = anchored(load_recipe("multi30k-tiny", options.settings).recipe)
+    recipe = absolute_paths(load_recipe("multi30k-tiny", options.settings).recipe)
     data = prepare_data(recipe)
     rounds = options.rounds
-    training = take_turns(_trainers(recipe, data), rounds, pieces=FIRST_STEPS, turn_s=TURN_S, note=_note)
+    training = take_turns(
+        _trainers(recipe, data), rounds, pieces=FIRST_STEPS, turn_s=TURN_S, note=_note
+    )
     translating, equal = [], {}
     if options.run is not None:
-        lines = [pair.source_words for pair in read_split(recipe.data, "test")]
+        lines = [pair.source_words for pair in data.test.pairs]
         translators = Translators(options.run, lines, options.threads)
-        translating = take_turns(translators.contestants(), rounds, pieces=1, turn_s=0.0, note=_note)
-        equal = {each.name: translators.agreement(each.name) for each in translating if each.name != OURS}
+        translating = take_turns(
+            translators.contestants(), rounds, pieces=1, turn_s=0.0, note=_note
+        )
+        equal = {
+            each.name: translators.agreement(each.name) for each in translating if each.name != OURS
+        }
     result = {
         "conditions": describe_conditions("cpu"),
         "rounds": options.rounds,
@@ -72,6 +80,7 @@ def _trainers(recipe: Recipe, data: Data) -> list[Contestant]:
         resolved = resolve(recipe.model_copy(update={"train": train}), data, _place(), steps=10_000)
         session = assemble(resolved, data, _place())
         batches = session.train_step.batches
+        assert isinstance(batches, TranslationBatches), "a recipe of translation"
         found.append(Contestant(OURS, precision, _ours(session.train_step, batches)))
         model = session.train_step.objective.model
         found.append(Contestant(PEER, precision, _theirs(model, batches, precision, resolved)))
@@ -93,19 +102,26 @@ def _ours(take_step: Any, batches: TranslationBatches) -> Callable[[int], int]:
     return run
 
 
-def _theirs(model: Any, batches: TranslationBatches, precision: str, recipe: Recipe) -> Callable[[int], int]:
+def _theirs(
+    model: Any, batches: TranslationBatches, precision: str, recipe: Recipe
+) -> Callable[[int], int]:
     peer = m2m100(model).train()
     optimizer = torch.optim.AdamW(peer.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
-    smoothing = recipe.objective.label_smoothing  # type: ignore[union-attr]
+    assert isinstance(recipe.objective, TranslationObjective), "a recipe of translation"
+    smoothing = recipe.objective.label_smoothing
     taken = 0
 
-    def step(batch: TranslationBatch) -> None:
+    def step(batch: Seq2SeqBatch) -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16"):
             mask = None if batch.source_mask is None else batch.source_mask.long()
-            logits = peer(batch.source, attention_mask=mask, decoder_input_ids=batch.target, use_cache=False).logits
+            logits = peer(
+                batch.source, attention_mask=mask, decoder_input_ids=batch.target, use_cache=False
+            ).logits
             flat, labels = logits.flatten(0, 1), batch.labels.flatten()
-            loss = torch.nn.functional.cross_entropy(flat, labels, ignore_index=-1, label_smoothing=smoothing)
-        loss.backward()
+            loss = torch.nn.functional.cross_entropy(
+                flat, labels, ignore_index=-1, label_smoothing=smoothing
+            )
+        torch.autograd.backward(loss)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
@@ -122,14 +138,16 @@ def _theirs(model: Any, batches: TranslationBatches, precision: str, recipe: Rec
 
 
 def _padding(recipe: Recipe, data: Data) -> float:
-    from sublayer.objective.batching import translation_batches
+    from sublayer.objective.translation.batches import translation_batches
 
     batches = translation_batches(recipe, data.train)
     computed = real = 0
     for step in range(batches.n_batches(0)):
         batch = batches.batch(step)
         computed += batch.source.numel() + batch.target.numel()
-        n_source = batch.source.numel() if batch.source_mask is None else int(batch.source_mask.sum())
+        n_source = (
+            batch.source.numel() if batch.source_mask is None else int(batch.source_mask.sum())
+        )
         real += n_source + batch.n_targets
     return 1 - real / computed
 
@@ -140,12 +158,20 @@ def _described(each: Contestant) -> dict[str, Any]:
 
 def _markdown(result: dict[str, Any]) -> str:
     lines = [f"{heading(result)}; {result['rounds']} interleaved rounds, medians.", ""]
-    kinds = (("training", "target tokens/s", TRAINING_AIM), ("translating", "sentences/s", TRANSLATING_AIM))
+    kinds = (
+        ("training", "target tokens/s", TRAINING_AIM),
+        ("translating", "sentences/s", TRANSLATING_AIM),
+    )
     for what, unit, aim in kinds:
         if result[what]:
             lines += _table(what, unit, aim, result[what])
-    lines.append(f"Padding is {result['padding_share']:.1%} of the tokens computed in training (aim below 5 %).")
-    shares = (f"{share:.1%} of those of {name}" for name, share in result["equal_translations"].items())
+    lines.append(
+        f"Padding is {result['padding_share']:.1%} of the tokens computed in training "
+        "(aim below 5 %)."
+    )
+    shares = (
+        f"{share:.1%} of those of {name}" for name, share in result["equal_translations"].items()
+    )
     if result["equal_translations"]:
         lines.append(f"Its translations equal {', '.join(shares)}.")
     return "\n".join(lines) + "\n"
@@ -161,7 +187,9 @@ def _table(what: str, unit: str, aim: float, rows: list[dict[str, Any]]) -> list
     for row in rows:
         spread = f"{min(row['rounds']):,.0f} to {max(row['rounds']):,.0f}"
         ratio = f"{ours / row['per_s']:.2f}"
-        lines.append(f"| {row['name']} | {row['setup']} | {row['per_s']:,.0f} | {spread} | {ratio} |")
+        lines.append(
+            f"| {row['name']} | {row['setup']} | {row['per_s']:,.0f} | {spread} | {ratio} |"
+        )
     return [*lines, "", f"{ours / speeds[PEER]:.2f} times transformers (aim {aim:g}).", ""]
 
 
@@ -170,7 +198,9 @@ def _note(text: str) -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure how fast translators train and translate.")
+    parser = argparse.ArgumentParser(
+        description="Measure how fast translators train and translate."
+    )
     parser.add_argument("settings", nargs="*", help="KEY=VALUE, such as data.source_path=train.en")
     parser.add_argument("--run", type=Path, help="a trained run, whose weights both translate with")
     parser.add_argument("--rounds", type=int, default=7)

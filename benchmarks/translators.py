@@ -1,4 +1,4 @@
-"""Who translates: a run here, and transformers' M2M100 and CTranslate2 with its weights, all in float32."""
+"""Who translates: a run here, transformers' M2M100 and CTranslate2 with its weights, in float32."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from turns import Contestant
 
-from sublayer.decode.beam import BeamSettings
+from sublayer.decode.beam_settings import BeamSettings
 from sublayer.decode.translate import translate_lines
-from sublayer.interop.huggingface import export_huggingface
-from sublayer.load import load
+from sublayer.interop.huggingface.exchange import export_huggingface
+from sublayer.loading import load
 from sublayer.model.encoder_decoder import EncoderDecoder
 
 OURS, PEER, CEILING = "sublayer", "transformers M2M100", "CTranslate2"
@@ -23,21 +23,27 @@ Rows = list[list[int]]
 
 
 class Translators:
-    """Contestants over the same lines, longest first; ``found`` has what each translated last, by name."""
+    """Contestants over the same lines, longest first; ``found`` has what each translated last."""
 
     def __init__(self, run: Path, lines: Sequence[str], threads: int) -> None:
         model = load(run)
         assert isinstance(model, EncoderDecoder), "the run is a translator's"
         self.model, self.lines, self.found = model, list(lines), dict[str, Rows]()
         self.end, self.pad = model.tokenizer.sep_id, model.tokenizer.pad_id
-        self.sources = [[*ids.tolist(), self.end] for ids in model.tokenizer.encode_many([x.encode() for x in lines])]
+        self.sources = [
+            [*ids.tolist(), self.end]
+            for ids in model.tokenizer.encode_many([x.encode() for x in lines])
+        ]
         self.order = sorted(range(len(self.sources)), key=lambda index: -len(self.sources[index]))
         self.threads = threads
         self.peer = m2m100(model).eval()
 
     def contestants(self) -> list[Contestant]:
-        """Give all, CTranslate2 where it is installed, each with several numbers of sentences at a time."""
-        makers = {OURS: self._ours, PEER: self._transformers}
+        """List all, CTranslate2 where it is installed, for several numbers of sentences."""
+        makers: dict[str, Callable[[int], Callable[[], Rows]]] = {
+            OURS: self._ours,
+            PEER: self._transformers,
+        }
         if (ceiling := self._ceiling()) is not None:
             makers[CEILING] = ceiling
         return [
@@ -59,11 +65,16 @@ class Translators:
         return run
 
     def _ours(self, sentences: int) -> Callable[[], Rows]:
-        settings = BeamSettings(BEAM, longest_share=SHARE, longest_more=MORE)
+        settings = BeamSettings(BEAM, max_length_ratio=SHARE, max_length_offset=MORE)
 
         def translate() -> Rows:
             found = translate_lines(
-                self.model, self.lines, settings, sentences=sentences, window=len(self.lines), are_words=True
+                self.model,
+                self.lines,
+                settings,
+                sentences=sentences,
+                window=len(self.lines),
+                are_words=True,
             )
             return [each.ids.tolist() for each in found]
 
@@ -77,10 +88,18 @@ class Translators:
                 chosen = self.order[start : start + sentences]
                 source, mask = _padded([self.sources[index] for index in chosen], self.pad)
                 ids = self.peer.generate(
-                    source, attention_mask=mask, num_beams=BEAM, length_penalty=1.0, early_stopping=True,
-                    max_new_tokens=int(SHARE * source.shape[1] + MORE) + 1, min_new_tokens=1, do_sample=False,
-                    decoder_start_token_id=self.end, eos_token_id=self.end, pad_token_id=self.pad,
-                )  # fmt: skip
+                    source,
+                    attention_mask=mask,
+                    num_beams=BEAM,
+                    length_penalty=1.0,
+                    early_stopping=True,
+                    max_new_tokens=int(SHARE * source.shape[1] + MORE) + 1,
+                    min_new_tokens=1,
+                    do_sample=False,
+                    decoder_start_token_id=self.end,
+                    eos_token_id=self.end,
+                    pad_token_id=self.pad,
+                )
                 for index, row in zip(chosen, ids.tolist(), strict=True):
                     words = row[1:]
                     found[index] = words[: words.index(self.end)] if self.end in words else words
@@ -96,7 +115,10 @@ class Translators:
         with tempfile.TemporaryDirectory() as folder:
             _convert(self.peer, self.end, self.pad, Path(folder) / "model")
             translator = ctranslate2.Translator(
-                str(Path(folder) / "model"), device="cpu", compute_type="float32", intra_threads=self.threads
+                str(Path(folder) / "model"),
+                device="cpu",
+                compute_type="float32",
+                intra_threads=self.threads,
             )
         longest = int(SHARE * max(map(len, self.sources)) + MORE)
         sources = [[str(id_) for id_ in self.sources[index]] for index in self.order]
@@ -104,9 +126,15 @@ class Translators:
         def make(sentences: int) -> Callable[[], Rows]:
             def translate() -> Rows:
                 done = translator.translate_batch(
-                    sources, beam_size=BEAM, length_penalty=1.0, max_decoding_length=longest, min_decoding_length=1,
-                    max_batch_size=sentences, batch_type="examples", max_input_length=0,
-                )  # fmt: skip
+                    sources,
+                    beam_size=BEAM,
+                    length_penalty=1.0,
+                    max_decoding_length=longest,
+                    min_decoding_length=1,
+                    max_batch_size=sentences,
+                    batch_type="examples",
+                    max_input_length=0,
+                )
                 found: Rows = [[] for _ in sources]
                 for index, result in zip(self.order, done, strict=True):
                     found[index] = [int(name) for name in result.hypotheses[0]]

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 SLOWER = 1.4
-"""A setup that a first look finds so much slower than its contestant's best does not run the rounds."""
+"""A setup so much slower than its contestant's best at the first look runs no rounds."""
 
 
 @dataclass
 class Contestant:
-    """Who takes turns: a name, how it runs (so many pieces of work, giving what was done), and its figures."""
+    """Who takes turns; ``run`` does so many pieces of work and returns what was done."""
 
     name: str
     setup: str
@@ -31,11 +31,17 @@ class Contestant:
 
 
 def take_turns(
-    contestants: Sequence[Contestant], rounds: int, *, pieces: int, turn_s: float, note: Callable[[str], None]
+    contestants: Sequence[Contestant],
+    rounds: int,
+    *,
+    pieces: int,
+    turn_s: float,
+    note: Callable[[str], None],
 ) -> list[Contestant]:
-    """Let all run in turn, shuffled in every round; give each contestant's best setup, the fastest first.
+    """Let all run in turn, shuffled in every round; return each one's best setup, fastest first.
 
-    A first look of so many ``pieces`` of work, after one that warms up, tells how many a turn has to last ``turn_s``.
+    A first look of so many ``pieces`` of work, after one that warms up, tells how many a turn has
+    to last ``turn_s``.
     """
     seconds, speeds = {}, {}
     for each in contestants:
@@ -44,13 +50,21 @@ def take_turns(
         speeds[each.name, each.setup] = each.turn(pieces)
         seconds[each.name, each.setup] = (time.perf_counter() - begun) / pieces
         note(f"first look: {each.name} ({each.setup}) {speeds[each.name, each.setup]:,.1f}")
-    best = {name: max(speed for (other, _), speed in speeds.items() if other == name) for name, _ in speeds}
-    left = [each for each in contestants if speeds[each.name, each.setup] * SLOWER >= best[each.name]]
+    best = {
+        name: max(speed for (other, _), speed in speeds.items() if other == name)
+        for name, _ in speeds
+    }
+    left = [
+        each for each in contestants if speeds[each.name, each.setup] * SLOWER >= best[each.name]
+    ]
     for index in range(rounds):
         random.Random(index).shuffle(left)
         for each in left:
             each.per_s.append(each.turn(max(1, round(turn_s / seconds[each.name, each.setup]))))
-        note(f"round {index + 1}: " + "; ".join(f"{each.name} ({each.setup}) {each.per_s[-1]:,.1f}" for each in left))
+        note(
+            f"round {index + 1}: "
+            + "; ".join(f"{each.name} ({each.setup}) {each.per_s[-1]:,.1f}" for each in left)
+        )
     found: dict[str, Contestant] = {}
     for each in sorted(left, key=lambda each: -each.median):
         found.setdefault(each.name, each)

@@ -1,6 +1,7 @@
 """A setup in a process of its own: built, watched for memory, then asked for steps.
 
-One process each, so that no contestant runs with another's allocator, threads or memory; the parent interleaves them.
+One process each, so that no contestant runs with another's allocator, threads or memory; the parent
+interleaves them.
 """
 
 import gc
@@ -15,9 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from contestants import Setup, Step
 
-from sublayer.train.allocator import release_freed_memory
-from sublayer.train.memory import PeakMemory
-from sublayer.train.step import TrainStep
+from sublayer.system.allocator import release_freed_memory
+from sublayer.system.peak_memory import PeakMemory
+from sublayer.training.step import TrainStep
 
 _LOADING_CALLS = 50
 
@@ -30,13 +31,19 @@ class Taken(NamedTuple):
 
 
 class Worker:
-    """The parent's side of a process that takes steps: ``script``, which answers to ``--serve`` with ``serve``."""
+    """The parent's side of a process that takes steps: ``script --serve``, in ``serve``."""
 
     def __init__(self, setup: Setup, script: Path) -> None:
         self.setup, self.taken = setup, 0
         options = {"--serve": json.dumps(asdict(setup)), "--threads": torch.get_num_threads()}
-        command = [sys.executable, str(script), *(str(part) for option in options.items() for part in option)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        command = [
+            sys.executable,
+            str(script),
+            *(str(part) for option in options.items() for part in option),
+        ]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self._answer()
 
     def steps(self, count: int) -> Taken:
@@ -67,12 +74,14 @@ class Worker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self.setup.contestant} ({self.setup}) ended with code {self._process.wait()}")
+            raise SystemExit(
+                f"{self.setup.contestant} ({self.setup}) ended with code {self._process.wait()}"
+            )
         return json.loads(line)
 
 
 def serve(step: Step, device: str) -> None:
-    """Answer the parent: seconds and tokens of steps, the peak of memory so far, seconds of loading data."""
+    """Answer the parent: seconds and tokens of steps, peak memory, seconds of loading data."""
     gc.collect()
     # What building freed goes back to the system; else it would hide a part of the peak.
     release_freed_memory()

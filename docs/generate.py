@@ -1,4 +1,4 @@
-"""Write the reference pages that follow from the program itself: every field, and every command's help.
+"""Write the reference pages that follow from the program: every field, every command's help.
 
 They are generated before each build of the documentation and not kept: ``python docs/generate.py``.
 """
@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 
 from sublayer import cli
-from sublayer.config.catalog import TABLES
-from sublayer.config.fields import FieldRow, field_rows
+from sublayer.config.fields.catalog import TABLES
+from sublayer.config.fields.listing import FieldRow, field_rows
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -37,8 +37,9 @@ def fields_page() -> str:
     lines = [
         "# Fields",
         "",
-        "Every field that a recipe may set, as `sublayer fields` prints it. On the command line a field is set as",
-        "`TABLE.FIELD=VALUE`. `sublayer fields --schema` prints the same as a JSON Schema, for editors.",
+        "Every field that a recipe may set, as `sublayer fields` prints it. On the command line a",
+        "field is set as `TABLE.FIELD=VALUE`. `sublayer fields --schema` prints the same as a JSON",
+        "Schema, for editors.",
         "",
     ]
     rows = field_rows()
@@ -79,7 +80,9 @@ def _field(row: FieldRow) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    return "".join(f"\\{character}" if character in "\\`*_<>[]{}" else character for character in text)
+    return "".join(
+        f"\\{character}" if character in "\\`*_<>[]{}" else character for character in text
+    )
 
 
 def _help(name: str) -> str:

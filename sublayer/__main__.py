@@ -1,8 +1,8 @@
-"""The program, as ``sublayer`` and as ``python -m sublayer``: the commands, and signals from first to last."""
+"""Run the program, as ``sublayer`` or ``python -m sublayer``, with signals handled throughout."""
 
 import sys
 
-from sublayer.interruption import ignore_from_now_on, interruption, take_over
+from sublayer.system.signals import ignore_from_now_on, interruption, take_over
 
 INTERRUPTED = 130
 

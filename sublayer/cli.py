@@ -13,31 +13,38 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from sublayer import __version__
-from sublayer.commands.arguments import check_arguments
-from sublayer.commands.base import only_results_on_stdout
+from sublayer.commands.shared.arguments import check_arguments
+from sublayer.commands.shared.base import only_results_on_stdout
 from sublayer.errors import Interrupted, SublayerError, TrainingError, one_line
-from sublayer.interruption import interruptible, interruption
-from sublayer.model.capacity import lacks_memory
-from sublayer.streams import OutputLost, lasting_streams
+from sublayer.estimate.capacity import lacks_memory
+from sublayer.system.signals import interruptible, interruption
+from sublayer.system.streams import OutputLost, lasting_streams
 
 DONE, LOST, MISTAKE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
+"""Exit codes; 130 is what a shell returns for SIGINT, 128 + 2."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Compare tiny models on built-in text, in a few minutes."),
     "recipes": ("recipes", "List the recipes, or show one with the origin of each value."),
     "fields": ("fields", "List every field of a recipe: unit, default, when it counts."),
-    "plan": ("plan", "Say what a run or a comparison will cost, without starting it."),
+    "plan": ("plan.command", "Say what a run or a comparison will cost, without starting it."),
     "train": ("train", "Train a recipe, or go on with a run."),
     "compare": ("compare", "Say which variants are better at an equal budget, and how surely."),
-    "evaluate": ("evaluate", "Score how well a model predicts a text."),
-    "inspect": ("inspect", "Measure what the blocks of models do to the embeddings of a text."),
-    "generate": ("generate", "Go on with a text."),
-    "translate": ("translate", "Translate a text line by line."),
+    "evaluate": ("evaluate.command", "Score how well a model predicts a text."),
+    "inspect": (
+        "inspect.command",
+        "Measure what the blocks of models do to the embeddings of a text.",
+    ),
+    "generate": ("generate.command", "Go on with a text, or fill its gaps."),
+    "translate": ("translate.command", "Translate a text line by line."),
     "tokenize": ("tokenize", "Train a tokenizer, or show the tokens of a text."),
     "import": ("import_", "Make another system's model one of ours."),
     "export": ("export", "Write a model in another system's format."),
 }
-"""Each command's module in ``sublayer.commands``, which has ``command`` and ``EXAMPLE``, and its line of help."""
+"""Each command's module in ``sublayer.commands`` and its line of help.
+
+The module has ``command`` and ``EXAMPLE``.
+"""
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full: free some space",
@@ -54,10 +61,11 @@ _ADVICE = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code.
 
-    0 done, 2 the user's mistake, 3 training failed, 130 interrupted; for these, one line on standard error says what
-    to do. 1 where the result cannot be printed. A bug is raised as it is.
+    0 done, 2 the user's mistake, 3 training failed, 130 interrupted; for these, one line on
+    standard error says what to do. 1 where the result cannot be printed. A bug is raised as it is.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    given = sys.argv[1:] if arguments is None else arguments
+    words = list(given) or ["--help"]
     with interruptible(), lasting_streams() as (output, errors):
         code, message = _end(words)
         output.flush()
@@ -105,11 +113,14 @@ def _outcome(words: list[str]) -> tuple[int, str]:
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
-        return MISTAKE, _error_line("this machine has too little memory: take a smaller model, batch or context")
+        return MISTAKE, _error_line(
+            "this machine has too little memory: take a smaller model, batch or context"
+        )
 
 
 def _run(words: list[str]) -> int:
-    group = get_command(_app(next((word for word in words if not word.startswith("-")), "")))
+    wanted = next((word for word in words if not word.startswith("-")), "")
+    group = get_command(_app(wanted))
     code = DONE
     try:
         with group.make_context("sublayer", words) as context:
@@ -122,14 +133,17 @@ def _run(words: list[str]) -> int:
 def _app(wanted: str) -> typer.Typer:
     # Every command has its line of help, but only the module of the wanted one is imported.
     app = typer.Typer(
-        add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_group)
     for name, (module, line) in COMMANDS.items():
         if name == wanted:
             loaded = import_module(f"sublayer.commands.{module}")
             # \b keeps the example on a line of its own, to be copied.
-            app.command(name, short_help=line, epilog=f"\b\nExample: {loaded.EXAMPLE}")(_framed(loaded.command))
+            epilog = f"\b\nExample: {loaded.EXAMPLE}"
+            app.command(name, short_help=line, epilog=epilog)(_framed(loaded.command))
         else:
             app.command(name, short_help=line)(_not_wanted)
     return app
@@ -143,7 +157,8 @@ def _show_version(is_wanted: bool) -> None:
 
 def _group(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
+        bool,
+        typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version),
     ] = False,
 ) -> None:
     """Compose, pre-train, generate with and fairly compare Transformer language models."""
@@ -168,17 +183,23 @@ def _error_line(message: str) -> str:
 
 
 def _usage(error: TyperException) -> str:
-    option, near = getattr(error, "option_name", None), getattr(error, "possibilities", None)
+    option = getattr(error, "option_name", None)
+    near = getattr(error, "possibilities", None)
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "sublayer"
     if option and "." in option:
-        return f"there is no option {option}: settings are written {option.lstrip('-').partition('=')[0]}=VALUE"
+        key = option.lstrip("-").partition("=")[0]
+        return f"there is no option {option}: settings are written {key}=VALUE"
     if option and near:
         return f"there is no option {option}: did you mean {near[0]}?"
     message = error.format_message().rstrip(".")
-    return message if message.endswith("?") else f"{message}; see `{path} --help`"
+    if message.endswith("?"):  # it says already what was probably meant
+        return message
+    return f"{message}; see `{path} --help`"
 
 
 def _system_error(error: OSError) -> str:
     advice = _ADVICE.get(error.errno or 0) or error.strerror or str(error)
-    return f"{error.filename}: {advice}" if error.filename is not None else advice
+    if error.filename is None:
+        return advice
+    return f"{error.filename}: {advice}"

@@ -4,7 +4,8 @@
 class SublayerError(Exception):
     """Base of the errors that a user can mend; the message is one line that says how.
 
-    Names and values in it may come from a damaged file: what a terminal would act on is shown escaped.
+    Names and values in it may come from a damaged file: what a terminal would act on is shown
+    escaped.
     """
 
     def __init__(self, message: str) -> None:
@@ -12,7 +13,7 @@ class SublayerError(Exception):
 
 
 class ConfigError(SublayerError):
-    """A recipe, an override or a command line asks for something that has no meaning: change the setting."""
+    """A recipe, an override or a command line asks for what has no meaning: change the setting."""
 
 
 class DataError(SublayerError):
@@ -24,7 +25,10 @@ class CheckpointError(SublayerError):
 
 
 class TrainingError(SublayerError):
-    """Training cannot go on (a loss that is not finite): change the recipe or go on from the last good checkpoint."""
+    """Training cannot go on, as where the loss is not finite.
+
+    Change the recipe, or go on from the last good checkpoint.
+    """
 
 
 class Interrupted(SublayerError):
@@ -36,5 +40,11 @@ def one_line(text: str) -> str:
     line = " ".join(text.split())
     if line.isprintable():
         return line
-    escaped = (each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
-    return "".join(escaped)
+    characters = []
+    for each in line:
+        if each.isprintable():
+            characters.append(each)
+        else:
+            escaped = each.encode("unicode_escape").decode()
+            characters.append(escaped)
+    return "".join(characters)

@@ -1,4 +1,4 @@
-"""Plots as SVG, for a page whose colours and font they take or for a file; equal data give equal bytes."""
+"""Draw plots as SVG, in the colours of a page or of a file; equal data give equal bytes."""
 
 import io
 import re
@@ -38,48 +38,68 @@ Draw = Callable[[Any], None]
 
 @dataclass(frozen=True)
 class Look:
-    """How one of several things is drawn: a colour of the palette, dashed where all colours have been used before."""
+    """How one of several series is drawn: a colour of the palette, dashed when colours repeat."""
 
     colour: int
+    """0, the ink, or one of the seven from 1 on."""
     is_dashed: bool
 
     @property
     def placeholder(self) -> str:
-        """The colour that becomes the palette's."""
+        """Return the colour that becomes the palette's."""
         return f"#0400{self.colour:02x}"
 
     @property
     def line(self) -> str:
-        """Matplotlib's name of the style of its lines."""
+        """Return matplotlib's name of the style of its lines."""
         return "--" if self.is_dashed else "-"
 
 
-def look(place: int) -> Look:
-    """Give the look of the first (place 0), which is the ink, or of a later one: seven colours, solid, then dashed."""
-    return Look(1 + (place - 1) % N_COLOURS, place > N_COLOURS) if place else Look(0, is_dashed=False)
+def look(index: int) -> Look:
+    """Return the look of series ``index``: 0 is the ink, then seven colours, solid, then dashed."""
+    if index == 0:
+        return Look(0, is_dashed=False)
+    return Look(1 + (index - 1) % N_COLOURS, is_dashed=index > N_COLOURS)
 
 
 def palette() -> str:
-    """Give the CSS that sets the variables of a page's colours and fonts, light and dark."""
+    """Return the CSS that sets the variables of a page's colours and fonts, light and dark."""
     return (Path(__file__).parent / "palette.css").read_text(encoding="utf-8")
 
 
 def page_svg(draw: Draw, inches: tuple[float, float], title: str, key: str) -> str:
-    """Draw a plot for a page that has the palette; ``key`` tells the plots of one page apart."""
-    svg = _plain(_drawn(draw, inches, key))
+    """Draw a plot for a page that has the palette; ``key`` tells the plots of one page apart.
+
+    ``inches`` are width and height, of 72 units each. ``title`` is what screen readers say; it is
+    not escaped.
+    """
+    drawn = _drawn(draw, inches, key)
+    svg = _plain(drawn)
     svg = re.sub(r' (xmlns|xmlns:xlink)="[^"]*"', "", svg)
     svg = _in_font(svg, "var(--sans)")
-    svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{title}">', svg)
+    svg = re.sub(
+        r'<svg [^>]*?viewBox="([^"]*)"[^>]*>',
+        rf'<svg viewBox="\1" role="img" aria-label="{title}">',
+        svg,
+    )
     for placeholder, variable in _VARIABLES.items():
         svg = svg.replace(placeholder, f"var(--{variable})")
     return svg
 
 
 def file_svg(draw: Draw, inches: tuple[float, float], title: str) -> str:
-    """Draw a plot as a file of its own: real colours on paper, the light ones of the palette, wherever it is shown."""
-    values = dict(re.findall(r"--([\w-]+): ([^;]+);", palette().partition("@media")[0]))
-    svg = _in_font(_plain(_drawn(draw, inches, title)), values["sans"].replace('"', "'"))
-    paper = f'<title>{title}</title>\n <rect width="100%" height="100%" fill="{values["paper"]}"/>'
+    """Draw a plot as a file of its own, in the light colours of the palette, on paper.
+
+    ``inches`` are width and height, of 72 units each. ``title`` is not escaped.
+    """
+    # What a page changes for the dark stands behind the colours for light.
+    light, _, _ = palette().partition("@media")
+    values = dict(re.findall(r"--([\w-]+): ([^;]+);", light))
+    font = values["sans"].replace('"', "'")
+    drawn = _drawn(draw, inches, title)
+    svg = _in_font(_plain(drawn), font)
+    colour = values["paper"]
+    paper = f'<title>{title}</title>\n <rect width="100%" height="100%" fill="{colour}"/>'
     svg = re.sub(r"(<svg [^>]*)>", rf'\1 role="img">\n {paper}', svg, count=1)
     for placeholder, variable in _VARIABLES.items():
         svg = svg.replace(placeholder, values[variable])

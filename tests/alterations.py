@@ -11,26 +11,79 @@ from typing import Any
 import hypothesis.strategies as st
 import tomli_w
 
-from sublayer.train.checkpoint import MANIFEST, _files, _sha256
+from sublayer.files.checkpoints import MANIFEST, _files, _sha256
 
 Alteration = Callable[[Path], None]
 
 _VALUES = [
-    *(None, True, False, 0, 1, -1, 7, 0.5, -0.0, 1e308, 10**18, 10**30, 2**63, "", "x", "/etc/passwd", "../../x"),
+    *(
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        7,
+        0.5,
+        -0.0,
+        1e308,
+        10**18,
+        10**30,
+        2**63,
+        "",
+        "x",
+        "/etc/passwd",
+        "../../x",
+    ),
     *([], {}, [1], [[]], {"x": 1}, ["a", 3], "a" * 300, "ä", "\x00"),
 ]
 _CONTENTS = [
-    *(b"", b"\n", b"null", b"[]", b"{}", b"3", b'"x"', b"true", b"\xff\xfe\x00", b"\x00" * 64, b"{" * 50, b"x" * 1000),
-    *(b"[" * 100_000, b'{"a":' * 5000, b"1" * 5000, b'{"a": NaN}', b'{"a": 1e999}', b'{"a": 1, "a": 2}', b"a = 1"),
-    *(b"a = [" * 500, b"a = " + b"9" * 5000, b"a." * 40_000 + b"a = 1", b"[model]\nd_model = 8\nnothing = 3\n"),
-    *(b"[train]\nsteps = 3\n", b'{"a": "\\ud800"}', b"\xef\xbb\xbf{}", b"[[[]]]", b'{"x": ' + b"7" * 39 + b"}"),
+    *(
+        b"",
+        b"\n",
+        b"null",
+        b"[]",
+        b"{}",
+        b"3",
+        b'"x"',
+        b"true",
+        b"\xff\xfe\x00",
+        b"\x00" * 64,
+        b"{" * 50,
+        b"x" * 1000,
+    ),
+    *(
+        b"[" * 100_000,
+        b'{"a":' * 5000,
+        b"1" * 5000,
+        b'{"a": NaN}',
+        b'{"a": 1e999}',
+        b'{"a": 1, "a": 2}',
+        b"a = 1",
+    ),
+    *(
+        b"a = [" * 500,
+        b"a = " + b"9" * 5000,
+        b"a." * 40_000 + b"a = 1",
+        b"[model]\nd_model = 8\nnothing = 3\n",
+    ),
+    *(
+        b"[train]\nsteps = 3\n",
+        b'{"a": "\\ud800"}',
+        b"\xef\xbb\xbf{}",
+        b"[[[]]]",
+        b'{"x": ' + b"7" * 39 + b"}",
+    ),
 ]
 
 
 def alterations() -> st.SearchStrategy[Alteration]:
     """Ways to alter one file."""
     return st.one_of(
-        st.builds(_flipped, st.lists(st.tuples(st.floats(0, 0.999), st.integers(1, 255)), min_size=1, max_size=4)),
+        st.builds(
+            _flipped,
+            st.lists(st.tuples(st.floats(0, 0.999), st.integers(1, 255)), min_size=1, max_size=4),
+        ),
         st.builds(_truncated, st.floats(0, 0.999)),
         st.builds(_replaced, st.sampled_from(_CONTENTS)),
         st.sampled_from([_removed, _made_a_folder, _made_a_filled_folder, make_a_pipe, _doubled]),
@@ -43,10 +96,13 @@ def alterations() -> st.SearchStrategy[Alteration]:
 
 
 def write_manifest_anew(file: Path) -> None:
-    """Write the manifest of the checkpoint that a file is in as if the file were what was written."""
+    """Rewrite the manifest of the checkpoint that a file is in, as if the file were as written."""
     for folder in file.parents:
         if (folder / MANIFEST).is_file() and file.name != MANIFEST:
-            manifest = {name: {"bytes": path.stat().st_size, "sha256": _sha256(path)} for name, path in _files(folder)}
+            manifest = {
+                name: {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+                for name, path in _files(folder)
+            }
             (folder / MANIFEST).write_text(json.dumps(manifest))
             return
 
@@ -129,7 +185,7 @@ def _dropped(number: int, is_renamed: bool) -> Alteration:
 
 
 def _edit(path: Path, number: int, edit: Callable[[Any, Any], None]) -> None:
-    """Edit one of the places in a JSON or TOML file, a line of JSON lines or the header of a safetensors file."""
+    """Edit one place in a JSON or TOML file, JSON lines or the header of a safetensors file."""
     data = path.read_bytes()
     if path.suffix == ".toml":
         content = tomllib.loads(data.decode())

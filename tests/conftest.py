@@ -1,4 +1,4 @@
-"""Shared by every test: shapes checked at run time, one thread, no network, and the real data where there is some."""
+"""Shared by every test: shapes checked at run time, one thread, no network, and the real data."""
 
 import os
 from pathlib import Path
@@ -14,13 +14,13 @@ import hypothesis
 import pytest
 import torch
 
-from sublayer.data.tokenizer import train_tokenizer
-from sublayer.data.vocabulary import Tokenizer
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.named import train_tokenizer
 from tests.stories import write_stories
 
 torch.set_num_threads(1)
-# The same examples every time, so that a change is judged by the change; TESTS_EXPLORE=1 draws others. An example that
-# takes long shows a busy machine, not a fault.
+# The same examples every time, so that a change is judged by the change; TESTS_EXPLORE=1 draws
+# others. An example that takes long shows a busy machine, not a fault.
 hypothesis.settings.register_profile(
     "patient",
     deadline=None,
@@ -38,7 +38,7 @@ def _checked_shapes() -> None:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of real texts, from SUBLAYER_TEST_DATA or beside the project; skips where it is missing."""
+    """The folder of real texts, from SUBLAYER_TEST_DATA or beside the project; else skip."""
     folder = Path(os.environ.get("SUBLAYER_TEST_DATA", PROJECT.parent / "shared" / "data"))
     if not folder.is_dir():
         pytest.skip(f"no folder of real texts at {folder}; name one in SUBLAYER_TEST_DATA")
@@ -62,4 +62,6 @@ def stories(stories_path: Path) -> list[list[str]]:
 @pytest.fixture(scope="session", params=["unigram", "wordpiece"])
 def words(request: pytest.FixtureRequest, stories: list[list[str]]) -> Tokenizer:
     """Tokenizers that show where words begin, so small that most words have several pieces."""
-    return train_tokenizer(request.param, ["\n".join(map("\n".join, stories)).encode()], vocab_size=90)
+    return train_tokenizer(
+        request.param, ["\n".join(map("\n".join, stories)).encode()], vocab_size=90
+    )

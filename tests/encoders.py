@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model
+from sublayer.config.resolve_model import resolve_model
 from sublayer.model.build import compose
 from sublayer.model.encoder import Encoder
 
@@ -36,7 +36,9 @@ def encoder_of(vocab_size: int, context: int, **fields: Any) -> Encoder:
 
 
 @torch.no_grad()
-def with_known_logits(encoder: Encoder, logits: list[float], sentence_logits: list[float]) -> Encoder:
+def with_known_logits(
+    encoder: Encoder, logits: list[float], sentence_logits: list[float]
+) -> Encoder:
     """Let an encoder say the same of every token, and of every pair."""
     assert encoder.head.bias is not None and encoder.sentence_head is not None
     encoder.embedding.weight.zero_()

@@ -17,7 +17,7 @@ _UNCHECKED = {"sublayer.decode.beam", "sublayer.decode.sample"}
 """Their generators are in inference mode, which PyTorch would not see once they are wrapped."""
 
 _MOST_CALLS = 50
-"""Calls of a function that one test checks: a training of many steps calls with the same shapes again and again."""
+"""Calls of a function that one test checks: a training of many steps repeats the same shapes."""
 
 _calls = Counter[tuple[str, str]]()
 _left_alone: list[Any] = []
@@ -30,7 +30,9 @@ def check_shapes(project: Path) -> None:
         for path in (project / "sublayer").rglob("*.py")
         if "from jaxtyping import" in path.read_text(encoding="utf-8")
     ]
-    jaxtyping.install_import_hook([name for name in named if name not in _UNCHECKED], "tests.shapes.check")
+    jaxtyping.install_import_hook(
+        [name for name in named if name not in _UNCHECKED], "tests.shapes.check"
+    )
 
 
 def check_again() -> None:
@@ -42,7 +44,7 @@ def check_again() -> None:
 
 
 def check(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap what jaxtyping makes of a function, of its arguments and of its result, to check the types of its values."""
+    """Wrap what jaxtyping makes of a function, to check the types of its arguments and result."""
     checked, name = _beartype(function), (function.__module__, function.__qualname__)
 
     @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""Programs that signal themselves at a place, so that no test has to be quick to stop them there."""
+"""Programs that signal themselves, so that no test has to be quick to stop them."""
 
 import sys
 
@@ -9,7 +9,8 @@ places = [place.split(":") for place in sys.argv[2].split(",")]
 
 
 def stop_at_the_last(event, arguments):
-    if places and event == places[0][0] and any(str(each).endswith(places[0][1]) for each in arguments[:2]):
+    names = [str(each) for each in arguments[:2]]
+    if places and event == places[0][0] and any(name.endswith(places[0][1]) for name in names):
         del places[0]
         if not places:
             os.kill(os.getpid(), int(sys.argv[1]))
@@ -23,8 +24,16 @@ sys.exit(main(sys.argv[3:]))
 
 
 def stopped_at(places: list[tuple[str, str]], number: int, *words: str) -> list[str]:
-    """Name the command that runs ``sublayer`` and sends itself a signal once it came to all places, in turn.
+    """Name the command that runs ``sublayer`` and signals itself at all places in turn.
 
-    A place is an event of Python's audit hooks, as ``open`` or ``os.rename``, and the end of the path that it is about.
+    A place is an event of Python's audit hooks, as ``open`` or ``os.rename``, and the end of the
+    path that it is about.
     """
-    return [sys.executable, "-c", _PROGRAM, str(int(number)), ",".join(map(":".join, places)), *words]
+    return [
+        sys.executable,
+        "-c",
+        _PROGRAM,
+        str(int(number)),
+        ",".join(map(":".join, places)),
+        *words,
+    ]

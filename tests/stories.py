@@ -1,4 +1,4 @@
-"""Generated sentences in many documents, what is trained on them, and a tokenizer whose every token is another one."""
+"""Generated sentences in many documents, and a tokenizer whose every token is another one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +9,26 @@ from numpy.typing import NDArray
 
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
-from sublayer.data.vocabulary import Tokenizer
+from sublayer.data.tokenizers.base import Tokenizer
 
 N_DOCUMENTS = 40
-_SYLLABLES = ("ba", "den", "fi", "gor", "ka", "lu", "mer", "no", "pe", "ri", "sto", "tan", "ul", "wex", "zy")
+_SYLLABLES = (
+    "ba",
+    "den",
+    "fi",
+    "gor",
+    "ka",
+    "lu",
+    "mer",
+    "no",
+    "pe",
+    "ri",
+    "sto",
+    "tan",
+    "ul",
+    "wex",
+    "zy",
+)
 
 
 def write_stories(folder: Path) -> list[list[str]]:
@@ -39,8 +55,13 @@ def split_of(
     source_starts: Sequence[int] = (0,),
     weights: tuple[float, ...] | None = None,
 ) -> Split:
-    """Encode documents, each a list of sentences; ``source_starts`` counts the documents before each source."""
-    encoded = [[tokenizer.encode(sentence.encode()) for sentence in document] for document in documents]
+    """Encode documents, each a list of sentences.
+
+    ``source_starts`` counts the documents before each source.
+    """
+    encoded = [
+        [tokenizer.encode(sentence.encode()) for sentence in document] for document in documents
+    ]
     lengths = [[len(ids) for ids in document] for document in encoded]
     ids = np.concatenate([ids for document in encoded for ids in document])
     return _split(ids, lengths, tokenizer, source_starts, weights)
@@ -52,7 +73,7 @@ def numbered(
     source_starts: Sequence[int] = (0,),
     weights: tuple[float, ...] | None = None,
 ) -> Split:
-    """Make documents of sentences of so many tokens, all of them different: token n of the text has the id 5 + n."""
+    """Make documents of sentences of so many tokens: token n of the text has the id 5 + n."""
     tokenizer = Numbers(sum(map(sum, lengths)))
     ids = Numbers.first + np.arange(tokenizer.vocab_size - Numbers.first)
     return _split(ids, lengths, tokenizer, source_starts, weights)
@@ -76,7 +97,9 @@ def _split(
         is_lossless=True,
         sentence_starts=sentences,
     )
-    return Split("train", store, tokenizer, tuple(f"source {n}" for n in range(len(source_starts))), weights)
+    return Split(
+        "train", store, tokenizer, tuple(f"source {n}" for n in range(len(source_starts))), weights
+    )
 
 
 class Numbers(Tokenizer):

@@ -1,4 +1,4 @@
-"""A run of which any file is altered in any way: one line of error, or the checkpoint before, and nothing is lost."""
+"""A run with an altered file: one line of error, or the checkpoint before; nothing is lost."""
 
 import os
 import signal
@@ -13,12 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from sublayer import cli
-from sublayer.config.layers import load_recipe
+from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import Interrupted, SublayerError
-from sublayer.load import load
-from sublayer.run import train_run
-from sublayer.train.progress import SilentProgress
+from sublayer.loading import load
+from sublayer.runs.run import train_run
+from sublayer.training.progress import SilentProgress
 from tests.alterations import Alteration, alterations, copy, make_a_pipe, write_manifest_anew
+from tests.in_time import some_in_time
 
 SETTINGS = {
     "model.n_layers": 1,
@@ -39,7 +40,7 @@ COMMANDS = ("resume", "evaluate", "generate", "load", "base")
 
 @dataclass(frozen=True)
 class Runs:
-    """A run that has ended and one that was interrupted, with their text and a place for altered copies."""
+    """A run that has ended and one that was interrupted, with their text and room for copies."""
 
     ended: Path
     interrupted: Path
@@ -58,12 +59,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     folder = tmp_path_factory.mktemp("altered")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
-        (folder / "text.txt").write_text("The cat sat on the mat. Another dog ran over the green fields.\n" * 40)
+        (folder / "text.txt").write_text(
+            "The cat sat on the mat. Another dog ran over the green fields.\n" * 40
+        )
         loaded = load_recipe("gpt", {**SETTINGS, "data.path": str(folder / "text.txt")})
         train_run(loaded, folder / "ended", progress=SilentProgress())
         with pytest.raises(Interrupted):
             train_run(loaded, folder / "interrupted", progress=_InterruptedAt())
-        yield Runs(folder / "ended", folder / "interrupted", folder / "text.txt", folder / "altered")
+        yield Runs(
+            folder / "ended", folder / "interrupted", folder / "text.txt", folder / "altered"
+        )
 
 
 def words(command: str, runs: Runs) -> list[str]:
@@ -83,13 +88,13 @@ def files(folder: Path) -> list[Path]:
 
 
 def contents(folder: Path, wanted: Callable[[Path], bool] = lambda name: True) -> set[bytes]:
-    """What is in the files below a folder whose names in it are wanted, links and pipes left out."""
+    """Read the files below a folder whose names in it are wanted, links and pipes left out."""
     paths = (path for path in folder.rglob("*") if wanted(path.relative_to(folder)))
     return {path.read_bytes() for path in paths if stat.S_ISREG(path.lstat().st_mode)}
 
 
 def tried(command: str, runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run a command on the altered run: it ends well or in one line, and what is the user's stays."""
+    """Run a command on the altered run: it ends well or in a line, and what is the user's stays."""
     if command == "load":
         with suppress(SublayerError):
             load(runs.altered)
@@ -100,7 +105,10 @@ def tried(command: str, runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" not in said
     if code != cli.DONE:
         lines = said.splitlines()
-        assert lines[-1].startswith("error: ") and sum(line.startswith("error: ") for line in lines) == 1
+        assert (
+            lines[-1].startswith("error: ")
+            and sum(line.startswith("error: ") for line in lines) == 1
+        )
 
 
 def alter_and_try(
@@ -114,7 +122,10 @@ def alter_and_try(
     is_listed: bool,
 ) -> None:
     copy(runs.ended if is_ended else runs.interrupted, runs.altered)
-    mine = {runs.altered / name: f"mine: {name}".encode() for name in ("mine.txt", ".mine", "checkpoints/mine.txt")}
+    mine = {
+        runs.altered / name: f"mine: {name}".encode()
+        for name in ("mine.txt", ".mine", "checkpoints/mine.txt")
+    }
     for path, content in mine.items():
         path.write_bytes(content)
     names = [name for name in files(runs.altered) if "mine" not in name.name]
@@ -122,7 +133,9 @@ def alter_and_try(
     alteration(altered)
     if is_listed:
         write_manifest_anew(altered)
-    kept = contents(runs.altered, lambda name: name.parts[0] in ("recipe.toml", "record.json", "model"))
+    kept = contents(
+        runs.altered, lambda name: name.parts[0] in ("recipe.toml", "record.json", "model")
+    )
     if "step-00000007" in altered.parts:
         kept |= contents(runs.altered, lambda name: name == altered.relative_to(runs.altered))
     for command in commands:
@@ -144,20 +157,40 @@ _SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 @given(**_EXAMPLE)
 @settings(max_examples=30, suppress_health_check=_SHARED)
 def test_an_altered_run_is_one_line_of_error_or_goes_on(runs, capsys, **example) -> None:
-    alter_and_try(runs, example.pop("number"), example.pop("alteration"), example.pop("commands"), capsys, **example)
+    alter_and_try(
+        runs,
+        example.pop("number"),
+        example.pop("alteration"),
+        example.pop("commands"),
+        capsys,
+        **example,
+    )
 
 
 @pytest.mark.slow
 @given(**_EXAMPLE)
 @settings(max_examples=400, suppress_health_check=_SHARED)
 def test_altered_runs_at_length(runs, capsys, **example) -> None:
-    alter_and_try(runs, example.pop("number"), example.pop("alteration"), example.pop("commands"), capsys, **example)
+    alter_and_try(
+        runs,
+        example.pop("number"),
+        example.pop("alteration"),
+        example.pop("commands"),
+        capsys,
+        **example,
+    )
 
 
-@pytest.mark.parametrize("is_ended", [True, False], ids=["ended", "interrupted"])
+@pytest.mark.parametrize("is_ended", some_in_time([True, False], 2), ids=["ended", "interrupted"])
 def test_no_file_of_a_run_that_became_a_pipe_is_waited_for(runs, capsys, is_ended: bool) -> None:
     mine = ("mine.txt", ".mine")
-    names = [name for name in files(runs.ended if is_ended else runs.interrupted) if name.name not in mine]
+    names = [
+        name
+        for name in files(runs.ended if is_ended else runs.interrupted)
+        if name.name not in mine
+    ]
     for number in range(len(names)):
         for command in COMMANDS:
-            alter_and_try(runs, number, make_a_pipe, (command,), capsys, is_ended=is_ended, is_listed=False)
+            alter_and_try(
+                runs, number, make_a_pipe, (command,), capsys, is_ended=is_ended, is_listed=False
+            )

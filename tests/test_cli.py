@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from sublayer import cli, errors
-from sublayer.commands.base import JsonOption, RecipeArgument, SettingsArgument, emit
+from sublayer.commands.shared.base import JsonOption, RecipeArgument, SettingsArgument, emit
 from tests.stopping import stopped_at
 
 Run = Callable[..., tuple[int, str, str]]
@@ -45,7 +45,9 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., None]],
 
 
 def outside(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "sublayer", *words], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "sublayer", *words], capture_output=True, text=True, check=False
+    )
 
 
 def one_line(err: str) -> str:
@@ -58,16 +60,27 @@ def one_line(err: str) -> str:
 def test_help_lists_every_command_in_a_line_each(run: Run):
     code, out, err = run("--help")
     assert (code, err) == (0, "")
-    listed = [line.split()[0] for line in out.partition("Commands:")[2].splitlines() if line[2:3].strip()]
+    listed = [
+        line.split()[0] for line in out.partition("Commands:")[2].splitlines() if line[2:3].strip()
+    ]
     assert listed == list(cli.COMMANDS)
     assert run() == (code, out, err)
 
 
 def test_help_imports_nothing_slow():
-    code = "import sys; from sublayer.cli import main; main(['--help']); print(sorted(sys.modules), file=sys.stderr)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+    code = (
+        "import sys; from sublayer.cli import main; main(['--help']); "
+        "print(sorted(sys.modules), file=sys.stderr)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stderr
     assert "'sublayer.cli'" in loaded
-    assert not [name for name in ("torch", "pydantic", "numpy", "scipy", "rich", "matplotlib") if f"'{name}'" in loaded]
+    assert not [
+        name
+        for name in ("torch", "pydantic", "numpy", "scipy", "rich", "matplotlib")
+        if f"'{name}'" in loaded
+    ]
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -96,9 +109,15 @@ def test_every_command_has_help_with_an_example_that_it_accepts(name: str, run: 
             ["recipes", "gpt", "--model.d_ff=3"],
             "there is no option --model.d_ff: settings are written model.d_ff=VALUE",
         ),
-        (["fields", "model", "train"], "Got unexpected extra argument(s) (train); see `sublayer fields --help`"),
+        (
+            ["fields", "model", "train"],
+            "Got unexpected extra argument(s) (train); see `sublayer fields --help`",
+        ),
         (["recipes", "gtp"], "'gtp' is not a recipe, a .toml file or a run: did you mean gpt?"),
-        (["recipes", "gpt", "model.n_layer=3"], "model.n_layer is not a field: did you mean model.n_layers?"),
+        (
+            ["recipes", "gpt", "model.n_layer=3"],
+            "model.n_layer is not a field: did you mean model.n_layers?",
+        ),
         (["fields", "modle"], "TABLE = 'modle' is not one of"),
     ],
 )
@@ -110,11 +129,15 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_2(words: list[str], says: str,
 
 
 def test_a_missing_argument_is_a_mistake(register: Callable[[Callable[..., None]], None], run: Run):
-    def probe(recipe: RecipeArgument, count: Annotated[int, typer.Option("--count")] = 1) -> None: ...
+    def probe(
+        recipe: RecipeArgument, count: Annotated[int, typer.Option("--count")] = 1
+    ) -> None: ...
 
     register(probe)
     assert one_line(run("probe")[2]) == "Missing argument 'RECIPE'; see `sublayer probe --help`"
-    assert one_line(run("probe", "gpt", "--count", "x")[2]).startswith("Invalid value for '--count'")
+    assert one_line(run("probe", "gpt", "--count", "x")[2]).startswith(
+        "Invalid value for '--count'"
+    )
     assert run("probe", "gpt", "--count")[0] == 2
 
 
@@ -132,14 +155,26 @@ def test_a_missing_argument_is_a_mistake(register: Callable[[Callable[..., None]
             2,
             "error: runs/a: the disk is full: free some space",
         ),
-        (PermissionError(errno.EACCES, "Permission denied", "/a"), 2, "error: /a: permission denied"),
-        (FileNotFoundError(errno.ENOENT, "No such file", "a.txt"), 2, "error: a.txt: there is no such file"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/a"),
+            2,
+            "error: /a: permission denied",
+        ),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file", "a.txt"),
+            2,
+            "error: a.txt: there is no such file",
+        ),
         (OSError(errno.EIO, "Input/output error"), 2, "error: Input/output error"),
         (OSError("written in part"), 2, "error: written in part"),
     ],
 )
 def test_each_error_has_its_exit_code_and_one_line(
-    error: BaseException, code: int, line: str, register: Callable[[Callable[..., None]], None], run: Run
+    error: BaseException,
+    code: int,
+    line: str,
+    register: Callable[[Callable[..., None]], None],
+    run: Run,
 ):
     def probe() -> None:
         raise error
@@ -157,7 +192,9 @@ def test_a_bug_is_raised_as_it_is(register: Callable[[Callable[..., None]], None
         cli.main(["probe"])
 
 
-def test_settings_and_options_come_in_any_order(register: Callable[[Callable[..., None]], None], run: Run):
+def test_settings_and_options_come_in_any_order(
+    register: Callable[[Callable[..., None]], None], run: Run
+):
     def probe(
         recipe: RecipeArgument,
         settings: SettingsArgument = None,
@@ -179,10 +216,16 @@ def test_settings_and_options_come_in_any_order(register: Callable[[Callable[...
         }
 
 
-def test_with_json_only_the_object_is_on_stdout(register: Callable[[Callable[..., None]], None], run: Run):
+def test_with_json_only_the_object_is_on_stdout(
+    register: Callable[[Callable[..., None]], None], run: Run
+):
     def probe(as_json: JsonOption = False) -> None:
         print("a library that talks")
-        emit({"loss": float("nan"), "steps": [1, 2.5], "path": Path("a")}, as_json, lambda result: "text")
+        emit(
+            {"loss": float("nan"), "steps": [1, 2.5], "path": Path("a")},
+            as_json,
+            lambda result: "text",
+        )
 
     register(probe)
     code, out, err = run("probe", "--json")
@@ -215,10 +258,21 @@ def test_a_reader_that_leaves_early_is_no_error():
         assert process.wait() == 0
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT])
-def test_a_run_that_is_stopped_while_it_is_set_up_exits_130_and_leaves_nothing(tmp_path: Path, number: int):
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT]
+)
+def test_a_run_that_is_stopped_while_it_is_set_up_exits_130_and_leaves_nothing(
+    tmp_path: Path, number: int
+):
     (tmp_path / "text.txt").write_text("The cat sat on the mat.\n" * 500)
-    words = ["train", "gpt", f"data.path={tmp_path / 'text.txt'}", "train.steps=1", "--out", str(tmp_path / "run")]
+    words = [
+        "train",
+        "gpt",
+        f"data.path={tmp_path / 'text.txt'}",
+        "train.steps=1",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     # The run's folder is there before the text is read.
     command = stopped_at([("open", "run/.sublayer-lock"), ("open", "text.txt")], number, *words)
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""What README, CONTRIBUTING and the documentation say: commands parse, transcripts are true, names and links exist."""
+"""README, CONTRIBUTING and the docs: commands parse, transcripts are true, names exist."""
 
 import re
 import shlex
@@ -16,8 +16,12 @@ import pytest
 from typer.main import get_command
 
 from sublayer import cli
-from sublayer.config.catalog import TABLES, declarations, keys
-from sublayer.config.layers import load_recipe
+from sublayer.config.architecture.feedforward import FFNS
+from sublayer.config.fields.catalog import TABLES, declaration, declarations, keys
+from sublayer.config.fields.messages import choices_of
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.objectives.kinds import OBJECTIVES
+from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.study.definition import find_study, load_study
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -27,13 +31,12 @@ PAGES = (
     PROJECT / "CHANGELOG.md",
     *sorted(PROJECT.glob("docs/*.md")),
 )
-GENERATED = {"docs/reference/fields.md", "docs/reference/commands.md"}
 NOT_FIELDS = {"model.safetensors"}
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command line of a page; ``shown`` is what the page says it prints, None where it does not say."""
+    """A command line of a page; ``shown`` is what the page says it prints, or None."""
 
     page: str
     line: str
@@ -41,7 +44,9 @@ class Command:
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(
+        rf"^```{language}\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL
+    )
 
 
 def inline_code(page: Path) -> list[str]:
@@ -102,8 +107,12 @@ def test_a_command_that_is_shown_has_a_meaning(command: Command, workplace: Path
         load_recipe(source, settings)
 
 
-@pytest.mark.parametrize("command", TRANSCRIPTS, ids=lambda command: f"{command.page}: {command.line}")
-def test_a_command_prints_what_is_shown(command: Command, workplace: Path, capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize(
+    "command", TRANSCRIPTS, ids=lambda command: f"{command.page}: {command.line}"
+)
+def test_a_command_prints_what_is_shown(
+    command: Command, workplace: Path, capsys: pytest.CaptureFixture[str]
+):
     cli.main(shlex.split(command.line)[1:])
     out, err = capsys.readouterr()
     assert command.shown
@@ -115,7 +124,9 @@ def test_a_command_prints_what_is_shown(command: Command, workplace: Path, capsy
 
 
 def test_make_has_every_target_that_is_shown():
-    targets = set(re.findall(r"^([a-z0-9-]+):", (PROJECT / "Makefile").read_text(), flags=re.MULTILINE))
+    targets = set(
+        re.findall(r"^([a-z0-9-]+):", (PROJECT / "Makefile").read_text(), flags=re.MULTILINE)
+    )
     shown = {command.line.split()[1] for command in commands() if command.line.startswith("make ")}
     assert shown >= {"demo", "test"}
     assert shown <= targets
@@ -140,7 +151,11 @@ def test_every_field_that_is_named_exists(page: Path):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_path_of_the_project_that_is_named_exists(page: Path):
-    named = [code for code in inline_code(page) if re.fullmatch(r"(sublayer|tests|docs|benchmarks|records)/\S*", code)]
+    named = [
+        code
+        for code in inline_code(page)
+        if re.fullmatch(r"(sublayer|tests|docs|benchmarks|records)/\S*", code)
+    ]
     assert [path for path in named if not (PROJECT / path).exists()] == []
 
 
@@ -150,16 +165,11 @@ def test_the_readme_shows_what_the_demo_says_of_itself():
     assert tuple(shown) == load_study("demo").caveats
 
 
-@pytest.mark.parametrize("study", sorted(PROJECT.glob("records/*/results.json")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "study", sorted(PROJECT.glob("records/*/results.json")), ids=lambda path: path.parent.name
+)
 def test_a_recorded_study_says_what_does_not_follow_from_it(study: Path):
     assert study.with_name("NOTE.md").read_text().startswith("# What does not follow\n\n")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_leads_somewhere(page: Path):
-    links = re.findall(r"\]\((?!https://)([^)#]+)", page.read_text())
-    targets = {(page.parent / link).resolve().relative_to(PROJECT).as_posix() for link in links}
-    assert [target for target in sorted(targets - GENERATED) if not (PROJECT / target).exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -167,10 +177,38 @@ def test_no_page_names_a_path_of_one_machine(page: Path):
     assert re.findall(r"(?<![\w.])/(?:home|root|tmp|Users|work|mnt)/\S*", page.read_text()) == []
 
 
+def rows(page: str, heading: str) -> list[str]:
+    """What the first column of the table below a heading names, as code."""
+    _, _, section = (PROJECT / page).read_text().partition(f"## {heading}\n")
+    return re.findall(r"^\| `([\w-]+)` \|", section.partition("\n## ")[0], flags=re.MULTILINE)
+
+
+def test_the_tables_of_the_pages_have_a_row_for_each_choice():
+    positions = choices_of(declaration("model.positions").annotation)
+    assert sorted(rows("docs/model.md", "Feed-forward networks")) == sorted(FFNS)
+    assert sorted(rows("docs/model.md", "Positions")) == sorted(positions)
+    assert sorted(rows("docs/training.md", "What is learned")) == sorted(OBJECTIVES)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_pages_name_every_kind_of_model(page: str):
+    introduction = " ".join((PROJECT / page).read_text().partition("\n## ")[0].lower().split())
+    kinds = choices_of(declaration("model.kind").annotation)
+    said = [kind for kind in kinds if re.search(rf"(?<!-)\b{kind}s\b", introduction)]
+    assert said == list(kinds)
+
+
+def test_optimizers_are_named_where_they_are_described():
+    named = re.search(r"`optimizer.kind` is ([^;]*);", (PROJECT / "docs/training.md").read_text())
+    assert named
+    assert sorted(re.findall(r"`(\w+)`", named[1])) == sorted(OPTIMIZERS)
+
+
 def test_the_tour_names_every_package_and_module():
     tour = set(inline_code(PROJECT / "CONTRIBUTING.md"))
     package = PROJECT / "sublayer"
-    packages = {f"sublayer/{path.parent.name}/" for kind in ("py", "toml") for path in package.glob(f"*/*.{kind}")}
+    files = [path for kind in ("py", "toml") for path in package.rglob(f"*/*.{kind}")]
+    packages = {f"{path.parent.relative_to(PROJECT).as_posix()}/" for path in files}
     modules = {f"sublayer/{path.name}" for path in package.glob("*.py")} - {"sublayer/__main__.py"}
     assert sorted((packages | modules) - tour) == []
 
@@ -211,12 +249,19 @@ def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monke
     (code,) = blocks(PROJECT / "README.md", "python")
     assert '"train.steps": 200}' in code
     smaller = (
-        '"train.steps": 2, "train.threads": 1, "train.precision": "float32", "data.context": 32, "data.path": "a.txt"}'
+        '"train.steps": 2, "train.threads": 1, "train.precision": "float32", '
+        '"data.context": 32, "data.path": "a.txt"}'
     )
-    shorter = code.replace('"train.steps": 200}', smaller).replace('{"model.d_ff": 256}', '{"data.path": "a.txt"}')
-    (tmp_path / "a.txt").write_text("The tokenizer of a text is what the model reads it by.\n" * 100)
+    shorter = code.replace('"train.steps": 200}', smaller).replace(
+        '{"model.d_ff": 256}', '{"data.path": "a.txt"}'
+    )
+    (tmp_path / "a.txt").write_text(
+        "The tokenizer of a text is what the model reads it by.\n" * 100
+    )
     monkeypatch.chdir(tmp_path)
-    ran = subprocess.run([sys.executable, "-c", shorter], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", shorter], capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     first, *_, last = ran.stdout.splitlines()
     assert 0 < float(first) < 16

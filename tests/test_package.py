@@ -10,14 +10,20 @@ import sublayer
 
 def test_importing_the_package_does_not_import_torch():
     code = "import sys, sublayer; print({'torch', 'pydantic', 'numpy'} & set(sys.modules))"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert answer.stdout.strip() == "set()"
 
 
 def test_the_version_is_that_of_the_distribution():
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())[
+        "project"
+    ]
     assert sublayer.__version__ == project["version"]
-    shown = subprocess.run([sys.executable, "-m", "sublayer", "--version"], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-m", "sublayer", "--version"], capture_output=True, text=True, check=True
+    )
     assert shown.stdout == f"sublayer {project['version']}\n"
 
 
@@ -25,15 +31,17 @@ def test_public_functions_can_be_called_whichever_module_was_imported_first():
     code = """
 import sublayer
 functions = [sublayer.load, sublayer.from_recipe, sublayer.train, sublayer.compare]
-import sublayer.load, sublayer.train.loop as loop
-assert loop.__name__ == "sublayer.train.loop"
+import sublayer.loading, sublayer.training.loop as loop
+assert loop.__name__ == "sublayer.training.loop"
 for function in [*functions, sublayer.load, sublayer.from_recipe, sublayer.train, sublayer.compare]:
     try:
         function()
     except TypeError as error:
         print(str(error).partition(" missing ")[0])
 """
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert answer.stderr == ""
     assert answer.stdout.split() == ["load()", "from_recipe()", "train()", "compare()"] * 2
 

@@ -25,7 +25,9 @@ def test_looks_differ_for_the_first_fifteen_and_begin_with_the_ink():
 def test_a_plot_of_a_page_has_its_colours_and_font_alone():
     svg = page_svg(draw, (3.0, 2.0), "Places", "places")
     assert set(re.findall(r"var\(--([\w-]+)\)", svg)) <= set(re.findall(r"--([\w-]+):", palette()))
-    assert {font.split()[-1] for font in re.findall(r"font(?:-family)?: [^;\"]*", svg)} == {"var(--sans)"}
+    assert {font.split()[-1] for font in re.findall(r"font(?:-family)?: [^;\"]*", svg)} == {
+        "var(--sans)"
+    }
     assert re.findall(r"#[0-9a-f]{6}\b|//", svg) == []
 
 

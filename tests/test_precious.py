@@ -1,4 +1,4 @@
-"""What a user has in a folder stays as it is, to the byte, whatever a command does there or refuses."""
+"""What a user has in a folder stays, to the byte, whatever a command does there or refuses."""
 
 import os
 import shutil
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from sublayer import cli
-from sublayer.lock import LOCK
-from sublayer.storage import temporary_path
+from sublayer.files.storage import temporary_path
+from sublayer.system.lock import LOCK
 
 NAMES = [
     *(
@@ -22,15 +22,44 @@ NAMES = [
         "metrics.jsonl",
         "tensorboard",
         "test.json",
+        "items.safetensors",
         "failure.json",
     ),
-    *("study.toml", "results.json", "report.html", "tokenizer.json", "arms", "manifest.json", "state.json", "lock"),
-    *("config.json", "model.safetensors", "training.safetensors", "certificate.json", "step-00000002", "run", "out"),
+    *(
+        "study.toml",
+        "results.json",
+        "items.safetensors.xz",
+        "report.html",
+        "tokenizer.json",
+        "arms",
+        "manifest.json",
+        "state.json",
+        "lock",
+    ),
+    *(
+        "config.json",
+        "model.safetensors",
+        "training.safetensors",
+        "certificate.json",
+        "step-00000002",
+        "run",
+        "out",
+    ),
     *("sublayer-lock", "refused-model-1", "partial-00000002", "notes.txt"),
 ]
 VARIANTS: list[Callable[[str], str]] = [
-    *(lambda name: name, lambda name: f".{name}", lambda name: f".{name}", lambda name: f".{name}.partial"),
-    *(lambda name: f"{name}.partial", lambda name: f".{name}.tmp", lambda name: f"{name}.tmp", lambda name: f"{name}~"),
+    *(
+        lambda name: name,
+        lambda name: f".{name}",
+        lambda name: f".{name}",
+        lambda name: f".{name}.partial",
+    ),
+    *(
+        lambda name: f"{name}.partial",
+        lambda name: f".{name}.tmp",
+        lambda name: f"{name}.tmp",
+        lambda name: f"{name}~",
+    ),
     *(
         lambda name: f".{name}.partial-{os.getpid()}",
         lambda name: f".{name}-{os.getpid()}",
@@ -51,7 +80,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("precious")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
-        (folder / "text.txt").write_text("The cat sat on the mat. Another dog ran over the fields.\n" * 40)
+        (folder / "text.txt").write_text(
+            "The cat sat on the mat. Another dog ran over the fields.\n" * 40
+        )
         assert cli.main(train(folder, folder / "run")) == 0
         shutil.copytree(folder / "run", folder / "killed")
         shutil.rmtree(folder / "killed" / "model")
@@ -71,17 +102,20 @@ def train(place: Path, out: Path) -> list[str]:
 
 def command(name: str, place: Path, out: Path) -> list[str]:
     text = f"data.path={place / 'text.txt'}"
+    arms = ["--vary", "model.ffn=gelu,relu", "--match", "none", "--seeds", "2"]
     words = {
         "train": train(place, out),
         "resume": [*train(place, out), "--resume"],
         "refused": [*train(place, out), "train.threads=0"],
         "unreadable": ["train", "gpt", f"data.path={place / 'none.txt'}", *TINY, "--out", str(out)],
-        "compare": ["compare", "gpt", text, *TINY, "--vary", "model.ffn=gelu,relu", "--match", "none", "--seeds", "2",
-                    "--out", str(out)],
+        "compare": ["compare", "gpt", text, *TINY, *arms, "--out", str(out)],
         "import": ["import", "huggingface", str(place / "gpt2"), "--out", str(out / "model")],
         "export": ["export", str(place / "run"), str(out / "out")],
-        "tokenize": ["tokenize", "--path", str(place / "text.txt"), "--vocab-size", "260", "--out", str(out)],
-    }  # fmt: skip
+        "tokenize": [
+            *("tokenize", "--path", str(place / "text.txt"), "--vocab-size", "260"),
+            *("--out", str(out)),
+        ],
+    }
     return words[name]
 
 
@@ -113,7 +147,9 @@ def inventory(*folders: Path) -> dict[Path, object]:
     return found
 
 
-def nothing_is_lost(name: str, things: list[tuple[str, int, str]], where: str, place: Path, capsys) -> None:
+def nothing_is_lost(
+    name: str, things: list[tuple[str, int, str]], where: str, place: Path, capsys
+) -> None:
     out, elsewhere = place / "target", place / "elsewhere"
     for folder in (out, elsewhere):
         shutil.rmtree(folder, ignore_errors=True)
@@ -140,7 +176,9 @@ def nothing_is_lost(name: str, things: list[tuple[str, int, str]], where: str, p
         assert not os.path.lexists(out / LOCK) or out / LOCK in before
 
 
-_THING = st.tuples(st.sampled_from(NAMES), st.integers(0, len(VARIANTS) - 1), st.sampled_from(KINDS))
+_THING = st.tuples(
+    st.sampled_from(NAMES), st.integers(0, len(VARIANTS) - 1), st.sampled_from(KINDS)
+)
 _EXAMPLE = {
     "name": st.sampled_from(["train", "resume", "resume", "refused", "unreadable", "tokenize"]),
     "things": st.lists(_THING, min_size=1, max_size=5),
@@ -156,9 +194,16 @@ def test_nothing_that_a_user_has_is_lost(place, capsys, name, things, where) -> 
 
 
 @pytest.mark.slow
-@given(**{**_EXAMPLE, "name": st.sampled_from(["compare", "train", "resume", "import", "export", "tokenize"])})
+@given(
+    **{
+        **_EXAMPLE,
+        "name": st.sampled_from(["compare", "train", "resume", "import", "export", "tokenize"]),
+    }
+)
 @settings(max_examples=200, suppress_health_check=_SHARED)
-def test_nothing_that_a_user_has_is_lost_at_length(place, gpt2, capsys, name, things, where) -> None:
+def test_nothing_that_a_user_has_is_lost_at_length(
+    place, gpt2, capsys, name, things, where
+) -> None:
     nothing_is_lost(name, things, where, place, capsys)
 
 

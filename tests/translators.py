@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from sublayer.run import train
+from sublayer.runs.run import train
 
 TINY: dict[str, Any] = {
     "data.moses": "none",
@@ -24,7 +24,10 @@ TINY: dict[str, Any] = {
 
 
 def train_translator(folder: Path, **settings: Any) -> Path:
-    """Train on ``a.en`` and ``a.de`` of a folder, and give the run in it; settings are named with ``__`` for a dot."""
+    """Train on ``a.en`` and ``a.de`` of a folder and return the run in it.
+
+    Settings are named with ``__`` for a dot.
+    """
     paths = {"data.source_path": str(folder / "a.en"), "data.target_path": str(folder / "a.de")}
     given = {name.replace("__", "."): value for name, value in settings.items()}
     train("multi30k-tiny", {**TINY, **paths, **given}, out=folder / "run")

@@ -1,1 +1,4 @@
-"""The commands, one module each: a function ``command`` with typed parameters, and an ``EXAMPLE`` that works."""
+"""The commands, a module each: a typed function ``command``, and an ``EXAMPLE`` that works.
+
+A command of several files is a folder, whose ``command`` is that module.
+"""

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from sublayer.commands.base import JsonOption
-from sublayer.commands.compare import show
+from sublayer.commands.shared.base import JsonOption
+from sublayer.commands.shared.comparison import show
 
 EXAMPLE = "sublayer demo"
 
@@ -15,10 +15,13 @@ def command(
     out: Annotated[Path, typer.Option("--out", help="The study's folder.")] = Path("runs/demo"),
     as_json: JsonOption = False,
 ) -> None:
-    """Compare tiny decoders on the prose of the running Python installation, and write runs/demo/report.html.
+    """Compare tiny decoders on the prose of the running Python installation, and write
+    runs/demo/report.html.
 
-    It takes a few minutes on two cores. Run again, it finishes what is missing, or shows what there is.
+    It takes a few minutes on two cores. Run again, it finishes what is missing, or shows what there
+    is.
     """
     from sublayer.study.runner import Options, run_study
 
-    show(*run_study("demo", [], Options(out=out)), as_json)
+    results, report = run_study("demo", [], Options(out=out))
+    show(results, report, as_json)

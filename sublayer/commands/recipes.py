@@ -1,30 +1,36 @@
 """``sublayer recipes``: what recipes there are, and what one resolves to."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from sublayer.commands.base import JsonOption, SettingsArgument, emit, table
-from sublayer.config.catalog import declaration, extra
-from sublayer.config.idle import is_idle, value_of
-from sublayer.config.layers import LoadedRecipe, load_recipe
-from sublayer.config.resolve import resolve_model
-from sublayer.config.sources import read_toml, shipped_recipes
-from sublayer.config.wording import show
+from sublayer.commands.shared.base import JsonObject, JsonOption, SettingsArgument, emit
+from sublayer.config.fields.applicability import is_idle
+from sublayer.config.fields.catalog import declaration, extra
+from sublayer.config.fields.messages import show
+from sublayer.config.fields.use import value_of
+from sublayer.config.layering.layers import LoadedRecipe, load_recipe
+from sublayer.config.layering.sources import read_toml, shipped_recipes
+from sublayer.config.resolve_model import resolve_model
 from sublayer.errors import ConfigError
+from sublayer.tables import table
 
 EXAMPLE = "sublayer recipes gpt model.d_ff=512"
 
 
 def command(
     recipe: Annotated[
-        str | None, typer.Argument(metavar="RECIPE", help="A recipe's name, a .toml file, or a run; none lists all.")
+        str | None,
+        typer.Argument(
+            metavar="RECIPE", help="A recipe's name, a .toml file, or a run; none lists all."
+        ),
     ] = None,
     settings: SettingsArgument = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the recipes and studies, or show a recipe resolved, each value with the layer that it comes from."""
+    """List the recipes and studies, or show a recipe resolved, each value with the layer that it
+    comes from.
+    """
     if recipe is None:
         recipes = [_summary(load_recipe(name)) for name in shipped_recipes()]
         emit({"recipes": recipes, "studies": _studies()}, as_json, _list)
@@ -37,15 +43,28 @@ def command(
 
 def _summary(loaded: LoadedRecipe) -> dict[str, Any]:
     recipe = loaded.recipe
-    return {"name": loaded.name, "title": recipe.title, "source": recipe.source, "cost": recipe.cost}
+    return {
+        "name": loaded.name,
+        "title": recipe.title,
+        "source": recipe.source,
+        "cost": recipe.cost,
+    }
 
 
-def _studies() -> list[dict[str, str]]:
-    from sublayer.study.definition import find_study, shipped_studies
+def _studies() -> list[dict[str, Any]]:
+    from sublayer.study.definition import find_study, shipped_studies, study_scales
 
-    found = ((name, find_study(name)) for name in shipped_studies())
-    files = [(name, read_toml(path)) for name, path in found if path is not None]
-    return [{"name": name, "title": str(file["title"]), "source": str(file["source"])} for name, file in files]
+    studies = []
+    for name in shipped_studies():
+        path = find_study(name)
+        if path is None:
+            continue
+        file = read_toml(path)
+        title = str(file["title"])
+        source = str(file["source"])
+        scales = list(study_scales(name))
+        studies.append({"name": name, "title": title, "source": source, "scales": scales})
+    return studies
 
 
 def _fields(loaded: LoadedRecipe) -> dict[str, dict[str, Any]]:
@@ -55,42 +74,60 @@ def _fields(loaded: LoadedRecipe) -> dict[str, dict[str, Any]]:
         if "." not in key:
             continue
         value = value_of(key, loaded.recipe)
-        rule = extra(declaration(key, _kind(key, loaded))).get("derived")
+        field = declaration(key, _kind(key, loaded))
+        rule = extra(field).get("derived")
         if value is None and rule:
-            value, origin = derived.get(key), f"derived: {rule}"
-        rows[key] = {"value": value, "origin": origin, "is_used": not is_idle(key, loaded.recipe)}
+            value = derived.get(key)
+            origin = f"derived: {rule}"
+        is_used = not is_idle(key, loaded.recipe)
+        rows[key] = {"value": value, "origin": origin, "is_used": is_used}
     return rows
 
 
 def _derived(loaded: LoadedRecipe) -> dict[str, Any]:
     # The vocabulary's size is the tokenizer's, which is not known before the text is read.
     recipe = loaded.recipe
-    model = resolve_model(recipe.model, vocab_size=recipe.model.vocab_size or 1, context=recipe.data.context)
+    vocab_size = recipe.model.vocab_size or 1
+    model = resolve_model(recipe.model, vocab_size=vocab_size, context=recipe.data.context)
     return {f"model.{name}": value for name, value in model if name != "vocab_size"}
 
 
 def _kind(key: str, loaded: LoadedRecipe) -> str:
-    return str(getattr(getattr(loaded.recipe, key.partition(".")[0]), "kind", ""))
+    """Return the kind of the table that a field stands in; empty where it has none."""
+    table_name, _, _ = key.partition(".")
+    section = getattr(loaded.recipe, table_name)
+    return str(getattr(section, "kind", ""))
 
 
-def _list(result: Mapping[str, Any]) -> str:
-    rows = [(recipe["name"], recipe["title"], recipe["cost"]) for recipe in result["recipes"]]
-    studies = [(study["name"], study["title"], study["source"]) for study in result["studies"]]
-    return "\n\n".join(
-        [
-            table(["recipe", "what it is", "cost"], rows),
-            table(["study", "what it compares", "source"], studies),
-            "a recipe is for train, plan and compare, a study for plan and compare",
-        ]
-    )
+def _list(result: JsonObject) -> str:
+    recipes = []
+    for recipe in result["recipes"]:
+        recipes.append((recipe["name"], recipe["title"], recipe["cost"]))
+    studies = []
+    for study in result["studies"]:
+        scales = ", ".join(study["scales"])
+        studies.append((study["name"], study["title"], scales, study["source"]))
+    parts = [
+        table(["recipe", "what it is", "cost"], recipes),
+        table(["study", "what it compares", "scales", "source"], studies),
+        "a recipe is for train, plan and compare, a study for plan and compare",
+    ]
+    return "\n\n".join(parts)
 
 
-def _show(result: Mapping[str, Any]) -> str:
+def _show(result: JsonObject) -> str:
     rows = []
     for key, field in result["fields"].items():
-        if field["value"] is None and field["origin"] == "default":
+        value, origin = field["value"], field["origin"]
+        if value is None and origin == "default":
             continue
-        value = "?" if field["value"] is None else show(field["value"])
-        rows.append((key, value, field["origin"] + ("" if field["is_used"] else " (no effect)")))
-    headings = "\n".join(result[name] for name in ("title", "source", "cost") if result[name])
-    return f"{headings}\n\n{table(['field', 'value', 'origin'], rows)}"
+        if not field["is_used"]:
+            origin += " (no effect)"
+        shown = "?" if value is None else show(value)
+        rows.append((key, shown, origin))
+    lines = []
+    for heading in (result["title"], result["source"], result["cost"]):
+        if heading:
+            lines.append(heading)
+    lines += ["", table(["field", "value", "origin"], rows)]
+    return "\n".join(lines)

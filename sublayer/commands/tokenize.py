@@ -2,55 +2,82 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sublayer.commands.base import JsonOption, emit, say, table
+from sublayer.commands.shared.base import JsonObject, JsonOption, emit, say
+from sublayer.commands.shared.text_options import DocumentsOption
 from sublayer.config.data import DataConfig, DocumentRule
-from sublayer.config.limits import LARGEST_TRAINED_VOCABULARY
+from sublayer.config.limits import LARGEST_TRAINED_VOCABULARY, MOST_SENTINELS
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.tables import table
 
 if TYPE_CHECKING:
-    from sublayer.data.vocabulary import Tokenizer
+    from sublayer.data.tokenizers.base import Tokenizer
 
-EXAMPLE = 'sublayer tokenize --path book.txt --kind bpe --vocab-size 4096 --out tokenizer.json --text "a word"'
+EXAMPLE = (
+    "sublayer tokenize --path book.txt --kind bpe --vocab-size 4096 --out tokenizer.json "
+    '--text "a word"'
+)
 
 Kind = Literal["bpe", "characters", "unigram", "wordpiece", "moses-bpe", "word-bpe"]
 
 _SHOWN = 200
 
 
+SourceArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[RUN]", help="A run, a model folder, or a tokenizer's file or folder to use."
+    ),
+]
+PathOption = Annotated[
+    str | None,
+    typer.Option(
+        "--path", help="Train on the training split of a text: a file, a folder or a glob."
+    ),
+]
+CorpusOption = Annotated[
+    str | None, typer.Option("--corpus", help="Train on the training split of a named corpus.")
+]
+KindOption = Annotated[Kind, typer.Option("--kind", help="What to train.")]
+VocabSizeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--vocab-size",
+        min=2,
+        max=LARGEST_TRAINED_VOCABULARY,
+        help="Ids. Default: as data.vocab_size in sublayer fields.",
+    ),
+]
+SentinelsOption = Annotated[
+    int,
+    typer.Option(
+        "--sentinels",
+        min=0,
+        max=MOST_SENTINELS,
+        help="Ids for gaps of a text, of unigram: as data.sentinels in sublayer fields.",
+    ),
+]
+OutOption = Annotated[Path | None, typer.Option("--out", help="The new tokenizer.json to write.")]
+TextOption = Annotated[
+    str | None,
+    typer.Option("--text", help="Text to show in tokens; without it, standard input."),
+]
+
+
 def command(
-    source: Annotated[
-        Path | None,
-        typer.Argument(metavar="[RUN]", help="A run, a model folder, or a tokenizer's file or folder to use."),
-    ] = None,
-    path: Annotated[
-        str | None, typer.Option("--path", help="Train on the training split of a text: a file, a folder or a glob.")
-    ] = None,
-    corpus: Annotated[
-        str | None, typer.Option("--corpus", help="Train on the training split of a named corpus.")
-    ] = None,
-    documents: Annotated[
-        DocumentRule | None, typer.Option("--documents", help="What a document of --path is, as data.documents says.")
-    ] = None,
-    kind: Annotated[Kind, typer.Option("--kind", help="What to train.")] = "bpe",
-    vocab_size: Annotated[
-        int | None,
-        typer.Option(
-            "--vocab-size",
-            min=2,
-            max=LARGEST_TRAINED_VOCABULARY,
-            help="Ids. Default: as data.vocab_size in sublayer fields.",
-        ),
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The new tokenizer.json to write.")] = None,
-    text: Annotated[
-        str | None, typer.Option("--text", help="Text to show in tokens; without it, standard input.")
-    ] = None,
+    source: SourceArgument = None,
+    path: PathOption = None,
+    corpus: CorpusOption = None,
+    documents: DocumentsOption = None,
+    kind: KindOption = "bpe",
+    vocab_size: VocabSizeOption = None,
+    sentinels: SentinelsOption = 0,
+    out: OutOption = None,
+    text: TextOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train a tokenizer on a text and keep it, or show the tokens of a text.
@@ -59,25 +86,35 @@ def command(
     """
     is_training = path is not None or corpus is not None
     if is_training == (source is not None):
-        raise ConfigError("give either a run or a tokenizer to use, or --path or --corpus to train one")
-    if not is_training:
-        assert source is not None, "there is a source where nothing is trained"
-        if out is not None:
-            raise ConfigError("--out keeps a tokenizer that is trained: give --path or --corpus")
-        if documents is not None:
-            raise ConfigError("--documents says how the text of --path is read: give a --path, or leave it out")
-        emit(_tokens(_read(source), _text(text)), as_json, _render_tokens)
+        raise ConfigError(
+            "give either a run or a tokenizer to use, or --path or --corpus to train one"
+        )
+    if source is not None:
+        _check_training_options(out, documents)
+        tokens = _tokens(_read(source), _text(text))
+        emit(tokens, as_json, _render_tokens)
         return
     target = _new_file(out)
-    config = DataConfig(path=path, corpus=corpus, documents=documents, tokenizer=kind, vocab_size=vocab_size)
-    tokenizer = _train(config)
-    tokenizer.save(target)
-    result: dict[str, Any] = {"tokenizer": str(target), "kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size}
-    if vocab_size is not None and tokenizer.vocab_size < vocab_size:
-        say(f"the text fills {tokenizer.vocab_size:,} of {vocab_size:,} ids")
-    if text is not None:
-        result |= _tokens(tokenizer, _text(text))
-    emit(result, as_json, _render_trained)
+    config = DataConfig(
+        path=path,
+        corpus=corpus,
+        documents=documents,
+        tokenizer=kind,
+        vocab_size=vocab_size,
+        sentinels=sentinels,
+    )
+    trained = _train(config, target, text)
+    emit(trained, as_json, _render_trained)
+
+
+def _check_training_options(out: Path | None, documents: DocumentRule | None) -> None:
+    """Raise ConfigError for options of training where nothing is trained."""
+    if out is not None:
+        raise ConfigError("--out keeps a tokenizer that is trained: give --path or --corpus")
+    if documents is not None:
+        raise ConfigError(
+            "--documents says how the text of --path is read: give a --path, or leave it out"
+        )
 
 
 def _new_file(out: Path | None) -> Path:
@@ -89,19 +126,32 @@ def _new_file(out: Path | None) -> Path:
     return target
 
 
-def _train(config: DataConfig) -> "Tokenizer":
+def _train(config: DataConfig, target: Path, text: str | None) -> dict[str, Any]:
+    """Train and keep a tokenizer; return what it is, and the tokens of a text if one is given."""
     from sublayer.data.prepare import prepare_tokenizer
 
-    return prepare_tokenizer(config)
+    tokenizer = prepare_tokenizer(config)
+    tokenizer.save(target)
+    result: dict[str, Any] = {
+        "tokenizer": str(target),
+        "kind": tokenizer.kind,
+        "vocab_size": tokenizer.vocab_size,
+    }
+    wanted = config.vocab_size
+    if wanted is not None and tokenizer.vocab_size < wanted:
+        say(f"the text fills {tokenizer.vocab_size:,} of {wanted:,} ids")
+    if text is not None:
+        result |= _tokens(tokenizer, _text(text))
+    return result
 
 
 def _read(source: Path) -> "Tokenizer":
-    from sublayer.data.tokenizer import has_tokenizer, load_tokenizer
+    from sublayer.data.tokenizers.named import has_tokenizer, load_tokenizer
 
     if source.is_file() or has_tokenizer(source):
         return load_tokenizer(source)
 
-    from sublayer.load import find_model
+    from sublayer.loading import find_model
 
     file = find_model(source) / "tokenizer.json"
     if not file.is_file():
@@ -119,36 +169,53 @@ def _text(given: str | None) -> bytes:
 
 def _tokens(tokenizer: "Tokenizer", text: bytes) -> dict[str, Any]:
     ids = tokenizer.encode(text).tolist()
-    pieces = [tokenizer.decode([token]).decode("utf-8", "backslashreplace") for token in ids]
+    pieces = []
+    for token in ids:
+        piece = tokenizer.decode([token])
+        pieces.append(piece.decode("utf-8", "backslashreplace"))
+    n_unknown = 0 if tokenizer.unk_id is None else ids.count(tokenizer.unk_id)
     return {
         "ids": ids,
         "pieces": pieces,
         "tokens": len(ids),
-        "unknown": 0 if tokenizer.unk_id is None else ids.count(tokenizer.unk_id),
+        "unknown": n_unknown,
         "bytes": len(text),
         "bytes_per_token": len(text) / len(ids) if ids else None,
     }
 
 
-def _render_tokens(result: Mapping[str, Any]) -> str:
-    rows = [(str(id_), _quoted(piece)) for id_, piece in zip(result["ids"], result["pieces"], strict=True)]
+def _render_tokens(result: JsonObject) -> str:
+    rows = []
+    for id_, piece in zip(result["ids"], result["pieces"], strict=True):
+        rows.append((str(id_), _quoted(piece)))
     lines = [table(["id", "piece"], rows[:_SHOWN], right=[0])]
     if len(rows) > _SHOWN:
         lines.append(f"... and {len(rows) - _SHOWN:,} more (--json has all)")
-    ratio = "" if result["bytes_per_token"] is None else f", {result['bytes_per_token']:.2f} bytes per token"
-    unknown = f", {result['unknown']:,} unknown" if result["unknown"] else ""
-    lines.append(f"{result['tokens']:,} tokens{unknown}, {result['bytes']:,} bytes{ratio}")
+    counts = f"{result['tokens']:,} tokens"
+    if result["unknown"]:
+        counts += f", {result['unknown']:,} unknown"
+    counts += f", {result['bytes']:,} bytes"
+    if result["bytes_per_token"] is not None:
+        counts += f", {result['bytes_per_token']:.2f} bytes per token"
+    lines.append(counts)
     return "\n".join(lines)
 
 
 def _quoted(piece: str) -> str:
     # Quotes show where blanks are; what has no shape is escaped.
-    escaped = (each if each.isprintable() else each.encode("unicode_escape").decode() for each in piece)
-    return f'"{"".join(escaped)}"'
+    escaped = "".join(map(_escape, piece))
+    return f'"{escaped}"'
 
 
-def _render_trained(result: Mapping[str, Any]) -> str:
-    lines = [f"trained {result['kind']} of {result['vocab_size']:,} ids: {result['tokenizer']}"]
+def _escape(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
+
+
+def _render_trained(result: JsonObject) -> str:
+    trained = f"trained {result['kind']} of {result['vocab_size']:,} ids"
+    lines = [f"{trained}: {result['tokenizer']}"]
     if "ids" in result:
         lines.append(_render_tokens(result))
     lines.append(f"next: sublayer train gpt data.tokenizer={result['tokenizer']}")

@@ -1,1 +1,1 @@
-"""What a recipe may say: one file per table, how layers of settings merge, and what is derived from them."""
+"""What a recipe may say: a file per table, how settings merge, and what is derived from them."""

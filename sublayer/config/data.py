@@ -1,40 +1,29 @@
-"""``[data]``: what it is computed on."""
+"""``[data]``: the text, its splits, its tokenizer and its windows."""
 
-import math
-import re
-from collections.abc import Sequence
-from difflib import get_close_matches
-from fractions import Fraction
-from pathlib import PurePath
 from typing import Literal, Self
 
 from pydantic import field_validator, model_validator
 
-from sublayer.config.limits import LARGEST_FACTOR, LARGEST_TRAINED_VOCABULARY, LONGEST_WINDOW
-from sublayer.config.table import List, Table, field
+from sublayer.config.limits import (
+    LARGEST_FACTOR,
+    LARGEST_TRAINED_VOCABULARY,
+    LONGEST_WINDOW,
+    MOST_SENTINELS,
+)
+from sublayer.config.table import Table, field
+from sublayer.config.text.corpora import (
+    INTRINSIC,
+    Sources,
+    check_corpora,
+    check_weights,
+    source_names,
+)
+from sublayer.config.text.split import parse_split
+from sublayer.config.text.tokenizers import check_sentinels, check_tokenizer
 from sublayer.errors import ConfigError
 
-Sources = str | List | dict[str, float]
 DocumentRule = Literal["file", "blank-line", "json"]
 SentenceRule = Literal["none", "lines", "prose", "spacy"]
-
-INTRINSIC = "albert-intrinsic"
-CORPORA = ("python", "enwik8", "text8", "lm1b", "wikipedia", "bookcorpus", "c4", INTRINSIC)
-PARALLEL_CORPORA = ("iwslt14", "wmt14")
-"""Corpora of translations, with published splits."""
-PUBLISHED_SPLITS = ("enwik8", "text8", "lm1b")
-"""Corpora whose publishers, or the papers that use them, fix the split."""
-TOKENIZERS = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe", "word-bpe")
-CODES_SUFFIXES, CODES_NAMES = (".codes", ".code", ".bpe"), ("codes", "code", "bpecodes")
-"""Of a file of subword-nmt's or fastBPE's merges, which often has no suffix."""
-TOKENIZER_SUFFIXES = (".json", ".model", ".txt")
-"""Of a tokenizer's file: the tokenizers library's or ours, SentencePiece's, and BERT's vocabulary."""
-HUB = "hub:"
-"""What a data set of the Hugging Face hub begins with, where a path could stand."""
-
-DEFAULT_SPLIT = "90/5/5"
-_LONGEST_WORD = 80
-_SHARE = re.compile(r"[0-9]{1,3}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
 
 
 class DataConfig(Table):
@@ -43,62 +32,81 @@ class DataConfig(Table):
     path: Sources | None = field(
         None,
         (
-            "Local text: a file (plain, .gz, .zst, .parquet), a folder or a glob; a list; or {path = weight}. "
-            "The files of a folder or a glob are documents; each entry of a list is split on its own. "
-            "hub:owner/name, with :config and @split, is a data set of the Hugging Face hub."
+            "Local text: a file (plain, .gz, .zst, .parquet), a folder or a glob; a list; or {path "
+            "= weight}. The files of a folder or a glob are documents; each entry of a list is "
+            "split on its own. hub:owner/name, with :config and @split, is a data set of the "
+            "Hugging Face hub."
         ),
     )
     corpus: Sources | None = field(
         None,
         (
-            "Named text: python (the prose of the running Python installation), enwik8, text8, lm1b, wikipedia, "
-            "bookcorpus, c4; a list; or {name = weight}. Given together with path they are mixed. "
-            "albert-intrinsic is the passages of the files of SQuAD and RACE that path names. Of translations: "
-            "iwslt14, wmt14."
+            "Named text: python (the prose of the running Python installation), enwik8, text8, "
+            "lm1b, wikipedia, bookcorpus, c4; a list; or {name = weight}. Given together with path "
+            "they are mixed. albert-intrinsic is the passages of the files of SQuAD and RACE that "
+            "path names. Of translations: iwslt14, wmt14."
         ),
     )
     documents: DocumentRule | None = field(
         None,
         (
-            "What a document is: each file; what stands between blank lines; or each line of JSON, and each row of "
-            "a Parquet file."
+            "What a document is: each file; what stands between blank lines; or each line of JSON, "
+            "and each row of a Parquet file."
         ),
-        derived="each file; each row of what is Parquet by its suffix, or on the hub; a corpus has its own",
+        derived=(
+            "each file; each row of what is Parquet by its suffix, or on the hub; "
+            "a corpus has its own"
+        ),
     )
-    text_field: str = field("text", "The field of JSON, or the column of Parquet or of the hub, that holds the text.")
+    text_field: str = field(
+        "text", "The field of JSON, or the column of Parquet or of the hub, that holds the text."
+    )
     sentences: SentenceRule = field(
         "none",
         (
-            "none: the text as it is. Else it is cut into sentences, and Project Gutenberg's header and licence are "
-            "dropped: lines: one a line; prose: hard-wrapped paragraphs, by rules; spacy: by spaCy's sentencizer."
+            "none: the text as it is. Else it is cut into sentences, and Project Gutenberg's "
+            "header and licence are dropped: lines: one a line; prose: hard-wrapped paragraphs, by "
+            "rules; spacy: by spaCy's sentencizer."
         ),
     )
     source_path: str | None = field(
         None,
-        "Text to translate, one piece a line (plain, .gz, .zst); line i of target_path is the translation of line i. "
-        "Instead, path names pairs: .tsv, JSON lines, .parquet, or a data set of the hub.",
+        "Text to translate, one piece a line (plain, .gz, .zst); line i of target_path is the "
+        "translation of line i. Instead, path names pairs: .tsv, JSON lines, .parquet, or a data "
+        "set of the hub.",
     )
     target_path: str | None = field(None, "The translations of source_path, line by line.")
-    valid_source_path: str | None = field(None, "As source_path, of the validation split; it replaces split.")
+    valid_source_path: str | None = field(
+        None, "As source_path, of the validation split; it replaces split."
+    )
     valid_target_path: str | None = field(None, "The translations of valid_source_path.")
-    test_source_path: str | None = field(None, "As source_path, of the test split; it replaces split.")
+    test_source_path: str | None = field(
+        None, "As source_path, of the test split; it replaces split."
+    )
     test_target_path: str | None = field(None, "The translations of test_source_path.")
-    source_language: str | None = field(None, "Language that is translated from, by its code: de, en, ...")
+    source_language: str | None = field(
+        None, "Language that is translated from, by its code: de, en, ..."
+    )
     target_language: str | None = field(None, "Language that is translated to, by its code.")
     source_field: str | None = field(
         None, "The field of pairs that holds the text to translate.", derived="source_language"
     )
-    target_field: str | None = field(None, "The field of pairs that holds the translation.", derived="target_language")
+    target_field: str | None = field(
+        None, "The field of pairs that holds the translation.", derived="target_language"
+    )
     moses: Literal["none", "tokenize", "normalize"] = field(
         "none",
-        "Moses' rules before the vocabulary sees a text: none; words divided from punctuation; after punctuation was "
-        "made plain and what cannot be printed dropped. Translations are put together again.",
+        "Moses' rules before the vocabulary sees a text: none; words divided from punctuation; "
+        "after punctuation was made plain and what cannot be printed dropped. Translations are put "
+        "together again.",
     )
     moses_hyphens: bool = field(
-        False, "Whether words with hyphens are divided too.", needs={"moses": ("tokenize", "normalize")}
+        False,
+        "Whether words with hyphens are divided too.",
+        needs={"moses": ("tokenize", "normalize")},
     )
     lowercase: bool = field(False, "Whether both languages are read in lower case.")
-    longest_words: int | None = field(
+    max_words: int | None = field(
         None,
         "Pairs with a longer side are left out of training.",
         unit="words",
@@ -106,15 +114,20 @@ class DataConfig(Table):
         ge=1,
         le=LONGEST_WINDOW,
     )
-    words_ratio: float | None = field(
+    max_words_ratio: float | None = field(
         None,
-        "Pairs of which one side has more than so many times the other's words are left out of training.",
+        "Pairs of which one side has more than so many times the other's words are left out of "
+        "training.",
         derived="no limit",
         gt=1.0,
         le=LARGEST_FACTOR,
     )
-    valid_path: str | None = field(None, "File, folder or glob of the validation split; it replaces split.")
-    test_path: str | None = field(None, "File, folder or glob of the test split; it replaces split.")
+    valid_path: str | None = field(
+        None, "File, folder or glob of the validation split; it replaces split."
+    )
+    test_path: str | None = field(
+        None, "File, folder or glob of the test split; it replaces split."
+    )
     split: str | None = field(
         None,
         "Shares of train/valid/test: contiguous bytes of one file, whole documents of several.",
@@ -124,27 +137,40 @@ class DataConfig(Table):
     tokenizer: str = field(
         "bytes",
         (
-            "bytes; characters, bpe (GPT-2's), unigram (ALBERT's), wordpiece (BERT's), moses-bpe (Macaron BERT's) or "
-            "word-bpe (of words that spaces divide: translation's), "
-            "trained on the training split; or a file: tokenizer.json, a SentencePiece .model, a vocab.txt, "
+            "bytes; characters, bpe (GPT-2's), unigram (ALBERT's), wordpiece (BERT's), moses-bpe "
+            "(Macaron BERT's) or word-bpe (of words that spaces divide: translation's), trained on "
+            "the training split; or a file: tokenizer.json, a SentencePiece .model, a vocab.txt, "
             "subword-nmt's or fastBPE's .codes."
         ),
     )
     vocab_size: int | None = field(
         None,
-        "Size of the vocabulary that is trained; for characters, how many of the most frequent are kept.",
+        "Size of the vocabulary that is trained; for characters, how many of the most frequent are "
+        "kept.",
         unit="tokens",
         derived=(
-            "8192 for bpe, 10000 for word-bpe, 30000 for unigram and wordpiece, 32640 merges for moses-bpe, "
-            "all for characters"
+            "8192 for bpe, 10000 for word-bpe, 30000 for unigram and wordpiece, 32640 merges for "
+            "moses-bpe, all for characters"
         ),
         ge=2,
         le=LARGEST_TRAINED_VOCABULARY,
     )
-    context: int = field(256, "Length of a training window.", unit="tokens", ge=2, le=LONGEST_WINDOW)
+    sentinels: int = field(
+        0,
+        "Ids that stand for the gaps of a text, <extra_id_0> to the last, behind all others and "
+        "counted down from the last id; T5 has 100. unigram is trained with T5's other ids then, "
+        "and a SentencePiece .model has them added; a file that has its own keeps them.",
+        unit="tokens",
+        ge=0,
+        le=MOST_SENTINELS,
+    )
+    context: int = field(
+        256, "Length of a training window.", unit="tokens", ge=2, le=LONGEST_WINDOW
+    )
     windows: Literal["random", "shuffled"] = field(
         "random",
-        "random: windows at uniform offsets; shuffled: consecutive windows, each once per epoch, in random order.",
+        "random: windows at uniform offsets; shuffled: consecutive windows, each once per epoch, "
+        "in random order.",
     )
     boundaries: Literal["ignore", "respect"] = field(
         "ignore",
@@ -153,7 +179,7 @@ class DataConfig(Table):
 
     @property
     def is_parallel(self) -> bool:
-        """Whether the text is pairs of a text and its translation."""
+        """Return whether the text is pairs of a text and its translation."""
         return self.source_language is not None
 
     @field_validator("split")
@@ -166,38 +192,26 @@ class DataConfig(Table):
     @field_validator("path", "corpus")
     @classmethod
     def _sources_have_weights(cls, sources: Sources | None) -> Sources | None:
-        if sources is not None and not sources:
-            raise ConfigError("data.path or data.corpus is empty; name a text")
-        if isinstance(sources, dict):
-            for name, weight in sources.items():
-                if not (math.isfinite(weight) and weight > 0):
-                    raise ConfigError(f"data: the weight {weight:g} of {name[:_LONGEST_WORD]!r} must be more than 0")
-                if weight > LARGEST_FACTOR:
-                    raise ConfigError(
-                        f"data: the weight {weight:g} of {name[:_LONGEST_WORD]!r} must be at most {LARGEST_FACTOR:,.0f}"
-                    )
+        check_weights(sources)
         return sources
 
     @field_validator("corpus")
     @classmethod
     def _corpora_are_known(cls, corpus: Sources | None) -> Sources | None:
-        for name in source_names(corpus):
-            known = (*CORPORA, *PARALLEL_CORPORA)
-            if name not in known:
-                raise ConfigError(
-                    f"data.corpus = {name[:_LONGEST_WORD]!r} is not one of {', '.join(known)}{_nearest(name, known)}"
-                )
+        check_corpora(corpus)
         return corpus
 
     @field_validator("tokenizer")
     @classmethod
     def _tokenizer_is_known(cls, tokenizer: str) -> str:
-        if tokenizer not in TOKENIZERS and not is_tokenizer_file(tokenizer):
-            raise ConfigError(
-                f"data.tokenizer = {tokenizer[:_LONGEST_WORD]!r} is not one of {', '.join(TOKENIZERS)}, nor a file "
-                f"(tokenizer.json, .model, vocab.txt, .codes){_nearest(tokenizer, TOKENIZERS)}"
-            )
+        check_tokenizer(tokenizer)
         return tokenizer
+
+    @model_validator(mode="after")
+    def _sentinels_leave_room(self) -> Self:
+        if self.tokenizer == "unigram" and self.vocab_size is not None:
+            check_sentinels(self.vocab_size, self.sentinels)
+        return self
 
     @model_validator(mode="after")
     def _mixtures_are_consistent(self) -> Self:
@@ -206,54 +220,39 @@ class DataConfig(Table):
         given = [sources for sources in (self.path, self.corpus) if sources is not None]
         is_weighted = [isinstance(sources, dict) for sources in given]
         if any(is_weighted) and not all(is_weighted):
-            raise ConfigError("data.path and data.corpus are mixed: give weights to both, {name = weight}, or to none")
+            raise ConfigError(
+                "data.path and data.corpus are mixed: give weights to both, {name = weight}, or to "
+                "none"
+            )
         if any(is_weighted) and self.windows == "shuffled":
-            raise ConfigError("data.windows = shuffled contradicts the weights of data.path or data.corpus; use random")
+            raise ConfigError(
+                "data.windows = shuffled contradicts the weights of data.path or data.corpus; use "
+                "random"
+            )
         return self
+
+
+def pair_fields(data: DataConfig) -> tuple[str, str]:
+    """Return the fields of records that hold a text and its translation.
+
+    They are named as the languages are, unless ``data`` says otherwise. The text is pairs.
+    """
+    assert data.source_language is not None, "the text is pairs"
+    assert data.target_language is not None, "the text is pairs"
+    source = data.source_field or data.source_language
+    target = data.target_field or data.target_language
+    return source, target
 
 
 def _check_intrinsic(data: DataConfig) -> None:
     if data.path is None:
-        raise ConfigError(f"data.corpus = {INTRINSIC} needs data.path: the files of SQuAD and RACE that it reads")
-    if source_names(data.corpus) != (INTRINSIC,) or isinstance(data.corpus, dict) or isinstance(data.path, dict):
-        raise ConfigError(f"data.corpus = {INTRINSIC} reads data.path, so it is not mixed with others, nor weighted")
-
-
-def is_tokenizer_file(name: str) -> bool:
-    """Tell by its name whether what ``data.tokenizer`` says is a file."""
-    return name.endswith(TOKENIZER_SUFFIXES) or is_codes_file(name)
-
-
-def is_codes_file(name: str) -> bool:
-    """Tell by its name whether a file holds merges of subword-nmt or fastBPE."""
-    return name.endswith(CODES_SUFFIXES) or PurePath(name).name in CODES_NAMES
-
-
-def pair_fields(data: DataConfig) -> tuple[str, str]:
-    """Name the fields of records that hold a text and its translation."""
-    assert data.source_language is not None and data.target_language is not None, "the text is pairs"
-    return data.source_field or data.source_language, data.target_field or data.target_language
-
-
-def source_names(sources: Sources | None) -> tuple[str, ...]:
-    """List the names in ``data.path`` or ``data.corpus``, whichever way they are written."""
-    if sources is None:
-        return ()
-    return (sources,) if isinstance(sources, str) else tuple(sources)
-
-
-def parse_split(split: str) -> tuple[Fraction, Fraction, Fraction]:
-    """Read ``train/valid/test`` in percent as exact shares that sum to 1. Raises ConfigError if they are not that."""
-    parts = [part.strip() for part in split.split("/")]
-    # Plain decimals: the power of ten of a share such as 1e999999999 would be written out.
-    shares = tuple(Fraction(part) / 100 for part in parts if _SHARE.fullmatch(part)) if len(parts) == 3 else ()
-    if len(shares) != 3 or sum(shares) != 1 or min(shares) <= 0:
         raise ConfigError(
-            f"data.split = {split[:80]!r} must be three shares above 0 that add up to 100, such as {DEFAULT_SPLIT}"
+            f"data.corpus = {INTRINSIC} needs data.path: the files of SQuAD and RACE that it reads"
         )
-    return shares[0], shares[1], shares[2]
-
-
-def _nearest(name: str, choices: Sequence[str]) -> str:
-    found = get_close_matches(name, choices, n=1) if len(name) <= _LONGEST_WORD else []
-    return f": did you mean {found[0]}?" if found else ""
+    is_mixed = source_names(data.corpus) != (INTRINSIC,)
+    is_weighted = isinstance(data.corpus, dict) or isinstance(data.path, dict)
+    if is_mixed or is_weighted:
+        raise ConfigError(
+            f"data.corpus = {INTRINSIC} reads data.path, so it is not mixed with others, nor "
+            "weighted"
+        )

@@ -1,7 +1,8 @@
-"""The greatest values of numbers in a recipe or on a command line: no sum or product of what they allow overflows.
+"""The greatest values of numbers in a recipe or on a command line.
 
-Each is far above what anyone trains, and low enough that a count of bytes or operations stays a number of the machine.
-Whether a machine can hold what they allow is another question, which is asked before anything is allocated.
+Each is far above what anyone trains, and low enough that no sum or product of what they allow
+overflows: a count of bytes or operations stays a number of the machine. Whether a machine can
+hold what they allow is another question, which is asked before anything is allocated.
 """
 
 MOST_LAYERS = 1000
@@ -12,6 +13,10 @@ WIDEST = 1_000_000
 WIDEST_FFN = 10_000_000
 LARGEST_VOCABULARY = 100_000_000
 LARGEST_TRAINED_VOCABULARY = 2_000_000
+MOST_SENTINELS = 100_000
+"""Gaps of a text, each with an id of its own; the published vocabularies have 100 to 300."""
+MOST_BUCKETS = 1024
+"""Distances that positions tell apart."""
 LONGEST_WINDOW = 100_000_000
 """Tokens of a window."""
 MOST_WINDOWS = 1_000_000_000
@@ -37,5 +42,7 @@ LONGEST_TEXT = 65_536
 """Characters of a setting."""
 MOST_SEEDS = 1000
 """Runs of an arm."""
+MOST_JOBS = 1024
+"""Runs at a time."""
 MOST_ARMS = 500
 """Recipes that a comparison compares, and settings that it tries in each."""

@@ -1,19 +1,27 @@
-"""``[model]``: what is computed."""
+"""``[model]``: the architecture, a field for each paper's idea."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from sublayer.config.architecture.feedforward import FFNS
+from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.limits import (
     LARGEST_FACTOR,
     LARGEST_VOCABULARY,
     LONGEST_WINDOW,
+    MOST_BUCKETS,
     MOST_HEADS,
     MOST_LAYERS,
     WIDEST,
     WIDEST_FFN,
 )
-from sublayer.config.table import List, Table, field
+from sublayer.config.table import Factor, List, Table, field
 
-FfnName = Literal["relu", "gelu", "swish", "glu", "bilinear", "reglu", "geglu", "swiglu"]
+if TYPE_CHECKING:
+    FfnName = str
+    PositionName = str
+else:
+    FfnName = Literal[tuple(FFNS)]
+    PositionName = Literal[tuple(POSITIONS)]
 
 
 class ModelConfig(Table):
@@ -21,12 +29,17 @@ class ModelConfig(Table):
 
     kind: Literal["decoder", "encoder", "encoder-decoder"] = field(
         "decoder",
-        "What the stacks are: a decoder sees what is before a token, an encoder what is on both sides of it; of both, "
-        "the decoder's cross entries read what the encoder made of another text.",
+        "What the stacks are: a decoder sees what is before a token, an encoder what is on both "
+        "sides of it; of both, the decoder's cross entries read what the encoder made of another "
+        "text.",
         selects=True,
     )
     n_layers: int = field(
-        6, "Executed blocks of a stack; blocks that share weights count each time.", unit="blocks", ge=1, le=MOST_LAYERS
+        6,
+        "Executed blocks of a stack; blocks that share weights count each time.",
+        unit="blocks",
+        ge=1,
+        le=MOST_LAYERS,
     )
     n_decoder_layers: int | None = field(
         None,
@@ -57,7 +70,8 @@ class ModelConfig(Table):
     )
     d_embed: int | None = field(
         None,
-        "Width of the token table; below d_model it is factorised (a projection follows the table).",
+        "Width of the token table; below d_model it is factorised "
+        "(a projection follows the table).",
         unit="features",
         derived="d_model",
         ge=1,
@@ -65,43 +79,53 @@ class ModelConfig(Table):
     )
     embedding_projection: Literal["tokens", "sum"] = field(
         "tokens",
-        "What a factorised embedding projects to d_model: the token vectors, or their sum with positions and segments, "
-        "which are then d_embed wide, after its norm and dropout (ALBERT).",
+        "What a factorised embedding projects to d_model: the token vectors, or their sum with "
+        "positions and segments, which are then d_embed wide, after its norm and dropout (ALBERT).",
     )
     project_embeddings: Literal["as-needed", "always"] = field(
         "as-needed",
-        "Whether the projections of the embedding and of a linear head also stand where d_embed equals d_model.",
+        "Whether the projections of the embedding and of a linear head also stand where d_embed "
+        "equals d_model.",
     )
     embedding_norm: bool = field(
-        False, "Whether a norm with parameters follows the sum of embeddings.", needs={"norm": ("layer", "rms")}
+        False,
+        "Whether a norm with parameters follows the sum of embeddings.",
+        needs={"norm": ("layer", "rms")},
     )
     segments: Literal["none", "both", "second"] = field(
         "none",
-        "Which segments of a pair have a learned vector, added to the embeddings; second: the first's is zero.",
+        "Which segments of a pair have a learned vector, added to the embeddings; second: the "
+        "first's is zero.",
         needs={"kind": ("encoder",)},
     )
     block: str | List = field(
         "transformer",
         (
-            "The residual sub-layers of a block in order: transformer, macaron, or a list of name[:variant][*step] "
-            "over attention and ffn."
+            "The residual sub-layers of a block in order: transformer, macaron, or a list of "
+            "name[:variant][*step] over attention and ffn."
         ),
     )
     decoder_block: str | List | None = field(
         None,
-        "The residual sub-layers of a block of the decoder beside an encoder: a name or a list, as block, which may "
-        "have cross entries.",
+        "The residual sub-layers of a block of the decoder beside an encoder: a name or a list, as "
+        "block, which may have cross entries.",
         derived="block, with cross*s after each attention*s",
         needs={"kind": ("encoder-decoder",)},
     )
     decoder_start: Literal["end", "pad"] = field(
         "end",
-        "What a decoder beside an encoder reads first: the end of a text (fairseq) or padding (Marian).",
+        "What a decoder beside an encoder reads first: the end of a text (fairseq) or padding "
+        "(Marian).",
         needs={"kind": ("encoder-decoder",)},
     )
     ffn: FfnName = field("gelu", "Feed-forward network of the ffn entries that name no variant.")
     gelu: Literal["exact", "tanh"] = field(
         "tanh", "Exact (erf) or tanh-approximated GELU, in the gelu and geglu networks."
+    )
+    swish_beta: Factor | Literal["learned"] = field(
+        1.0,
+        "Slope b of swish, x / (1 + exp(-b x)): 1 is SiLU; learned: one number of each network, "
+        "1 at first.",
     )
     norm: Literal["layer", "rms", "none"] = field("layer", "Normalisation of each sub-layer.")
     norm_order: Literal["pre", "post"] = field(
@@ -110,7 +134,9 @@ class ModelConfig(Table):
         needs={"norm": ("layer", "rms")},
     )
     norm_affine: bool = field(
-        True, "Whether the norms of the sub-layers have a learned gain (and offset).", needs={"norm": ("layer", "rms")}
+        True,
+        "Whether the norms of the sub-layers have a learned gain (and offset).",
+        needs={"norm": ("layer", "rms")},
     )
     norm_eps: float | None = field(
         None,
@@ -125,13 +151,13 @@ class ModelConfig(Table):
         "Norm after the last block: with parameters, without, or none.",
         derived="affine after pre-norm blocks, none otherwise",
     )
-    positions: Literal["sinusoidal", "learned", "learned-per-layer", "rotary", "none"] = field(
+    positions: PositionName = field(
         "learned", "How a token's place enters the model.", selects=True
     )
     sinusoids: Literal["tensor2tensor", "fairseq", "marian"] = field(
         "tensor2tensor",
-        "Sines and cosines in halves, with frequencies that fall to 1/10000; fairseq: computed in float32; marian: "
-        "they stop a step before it, and are rounded to float32.",
+        "Sines and cosines in halves, with frequencies that fall to 1/10000; fairseq: computed in "
+        "float32; marian: they stop a step before it, and are rounded to float32.",
         needs={"positions": ("sinusoidal",)},
     )
     first_position: int = field(
@@ -142,10 +168,33 @@ class ModelConfig(Table):
         le=LONGEST_WINDOW,
     )
     rotary_base: float = field(
-        10000.0, "Base of the rotary frequencies.", needs={"positions": ("rotary",)}, gt=1.0, le=1e12
+        10000.0,
+        "Base of the rotary frequencies.",
+        needs={"positions": ("rotary",)},
+        gt=1.0,
+        le=1e12,
+    )
+    relative_buckets: int = field(
+        32,
+        "Numbers that a head adds to scores by distance; of a stack that sees both sides, half of "
+        "them for each.",
+        unit="buckets",
+        needs={"positions": ("relative",)},
+        ge=4,
+        le=MOST_BUCKETS,
+    )
+    relative_distance: int = field(
+        128,
+        "Distance from which on all keys share the last bucket; those between it and the exact "
+        "half of the buckets share some, by logarithm.",
+        unit="tokens",
+        needs={"positions": ("relative",)},
+        ge=2,
+        le=LONGEST_WINDOW,
     )
     share: Literal["none", "all", "attention", "ffn"] = field(
-        "none", "Which sub-layers (with their norms) use one set of weights in every block of a group."
+        "none",
+        "Which sub-layers (with their norms) use one set of weights in every block of a group.",
     )
     share_groups: int = field(
         1,
@@ -165,7 +214,8 @@ class ModelConfig(Table):
     )
     head: Literal["linear", "transform"] = field(
         "linear",
-        "From hidden states to logits: a matrix, or first a linear map to d_embed with activation and norm (BERT).",
+        "From hidden states to logits: a matrix, or first a linear map to d_embed with activation "
+        "and norm (BERT).",
     )
     head_activation: Literal["ffn", "relu", "gelu", "swish"] = field(
         "ffn",
@@ -179,24 +229,44 @@ class ModelConfig(Table):
     )
     sentence_classes: Literal[0, 1, 2] = field(
         0,
-        "Outputs of the head that judges whether a pair's second text follows its first: none, one (logistic), two.",
+        "Outputs of the head that judges whether a pair's second text follows its first: none, one "
+        "(logistic), two.",
         needs={"kind": ("encoder",)},
     )
     tie_embeddings: bool = field(True, "Whether the token table is also the output matrix.")
     embedding_scale: Literal["none", "sqrt"] = field(
         "none", "Multiply token embeddings by nothing or by the square root of their width."
     )
+    output_scale: Literal["none", "sqrt"] = field(
+        "none",
+        "Divide what the output matrix reads by nothing or by the square root of d_model "
+        "(T5 v1.0).",
+    )
     attention_scale: Literal["sqrt", "none"] = field(
         "sqrt", "Divide attention scores by the square root of d_head, or by nothing."
     )
-    bias: bool = field(True, "Whether the linear maps of blocks and of the factorised embedding have biases.")
+    bias: bool = field(
+        True, "Whether the linear maps of blocks and of the factorised embedding have biases."
+    )
     head_bias: bool = field(False, "Whether the output logits have a bias.")
-    dropout: float = field(0.0, "Dropout of each sub-layer's output.", unit="probability", ge=0.0, lt=1.0)
+    dropout: float = field(
+        0.0, "Dropout of each sub-layer's output.", unit="probability", ge=0.0, lt=1.0
+    )
     dropout_attention: float | None = field(
-        None, "Dropout of the attention weights.", unit="probability", derived="dropout", ge=0.0, lt=1.0
+        None,
+        "Dropout of the attention weights.",
+        unit="probability",
+        derived="dropout",
+        ge=0.0,
+        lt=1.0,
     )
     dropout_ffn: float | None = field(
-        None, "Dropout of the feed-forward networks' hidden units.", unit="probability", derived="0", ge=0.0, lt=1.0
+        None,
+        "Dropout of the feed-forward networks' hidden units.",
+        unit="probability",
+        derived="0",
+        ge=0.0,
+        lt=1.0,
     )
     dropout_embedding: float | None = field(
         None,
@@ -206,11 +276,20 @@ class ModelConfig(Table):
         ge=0.0,
         lt=1.0,
     )
-    init: Literal["normal", "scaled", "truncated", "xavier", "kaiming"] = field(
+    dropout_final: float = field(
+        0.0,
+        "Dropout of the hidden states after a stack's final norm.",
+        unit="probability",
+        ge=0.0,
+        lt=1.0,
+    )
+    init: Literal["normal", "scaled", "truncated", "xavier", "kaiming", "t5"] = field(
         "scaled",
-        "Initial weights: normal with init_std (GPT-1); scaled: the same with residual outputs divided by the root of "
-        "the number of sub-layers (GPT-2); truncated: normal, cut at two init_std (BERT); Xavier uniform with "
-        "N(0, 1/d_embed) embeddings (fairseq); kaiming: normal, feed-forward networks by their fan-in (Macaron BERT).",
+        "Initial weights: normal with init_std (GPT-1); scaled: the same with residual outputs "
+        "divided by the root of the number of sub-layers (GPT-2); truncated: normal, cut at two "
+        "init_std (BERT); Xavier uniform with N(0, 1/d_embed) embeddings (fairseq); kaiming: "
+        "normal, feed-forward networks by their fan-in (Macaron BERT); t5: each map by what it "
+        "reads and does, N(0, 1) embeddings.",
         selects=True,
     )
     init_std: float = field(
@@ -224,7 +303,14 @@ class ModelConfig(Table):
         None,
         "Rows of the token table.",
         unit="tokens",
-        derived="the tokenizer's vocabulary",
+        derived="the tokenizer's vocabulary, rounded up to a multiple of vocab_multiple",
+        ge=1,
+        le=LARGEST_VOCABULARY,
+    )
+    vocab_multiple: int = field(
+        1,
+        "What the number of rows of the token table is a multiple of (T5: 128).",
+        unit="tokens",
         ge=1,
         le=LARGEST_VOCABULARY,
     )

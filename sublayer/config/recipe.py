@@ -4,8 +4,10 @@ from pydantic import Field
 
 from sublayer.config.data import DataConfig
 from sublayer.config.model import ModelConfig
-from sublayer.config.objective import CausalObjective, ObjectiveConfig
-from sublayer.config.optimizer import AdamWConfig, OptimizerConfig
+from sublayer.config.objectives.causal import CausalObjective
+from sublayer.config.objectives.kinds import ObjectiveConfig
+from sublayer.config.optimizers.adam import AdamWConfig
+from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.table import Table, field
 from sublayer.config.train import InitConfig, TrainConfig
 
@@ -18,7 +20,13 @@ class Recipe(Table):
     cost: str = field("", "What it takes to run, in words.")
     model: ModelConfig = Field(default_factory=ModelConfig, description="What is computed.")
     data: DataConfig = Field(default_factory=DataConfig, description="What it is computed on.")
-    objective: ObjectiveConfig = Field(default_factory=CausalObjective, description="What the model is trained to do.")
-    optimizer: OptimizerConfig = Field(default_factory=AdamWConfig, description="How weights change.")
-    train: TrainConfig = Field(default_factory=TrainConfig, description="How long, in what batches, what is kept.")
+    objective: ObjectiveConfig = Field(
+        default_factory=CausalObjective, description="What the model is trained to do."
+    )
+    optimizer: OptimizerConfig = Field(
+        default_factory=AdamWConfig, description="How weights change."
+    )
+    train: TrainConfig = Field(
+        default_factory=TrainConfig, description="How long, in what batches, what is kept."
+    )
     init: InitConfig = Field(default_factory=InitConfig, description="What training starts from.")

@@ -5,8 +5,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sublayer.config.limits import LARGEST_FACTOR
+
 List = Annotated[tuple[str, ...], Field(strict=False)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+Factor = Annotated[float, Field(ge=-LARGEST_FACTOR, le=LARGEST_FACTOR)]
 SharePair = Annotated[tuple[Share, Share], Field(strict=False)]
 """TOML arrays, which arrive as lists and are kept as tuples."""
 
@@ -29,20 +32,19 @@ def field(
 ) -> Any:
     """Declare a field of a table.
 
-    ``unit`` names what a number counts. ``needs`` maps a sibling field to the values under which this field has an
-    effect; setting it elsewhere is a ConfigError. ``derived`` says in words what an unset value becomes. ``selects``
-    marks a kind or a name: a later layer that changes it drops what earlier layers set for the other choices.
-    ``constraints`` are pydantic's (``ge``, ``gt``, ``lt`` ...).
+    ``unit`` names what a number counts. ``needs`` maps a sibling field to the values under which
+    this field has an effect; setting it elsewhere is a ConfigError. ``derived`` says in words what
+    an unset value becomes. ``selects`` marks a kind or a name: a later layer that changes it drops
+    what earlier layers set for the other choices. ``constraints`` are pydantic's (``ge``, ``gt``,
+    ``lt`` ...).
     """
-    extra: dict[str, Any] = {
-        "unit": unit,
-        "needs": {name: list(values) for name, values in (needs or {}).items()} or None,
-        "derived": derived,
-        "selects": selects or None,
-    }
-    return Field(
-        default,
-        description=description,
-        json_schema_extra={name: value for name, value in extra.items() if value is not None},
-        **constraints,
-    )
+    extra: dict[str, Any] = {}
+    if unit is not None:
+        extra["unit"] = unit
+    if needs:
+        extra["needs"] = {name: list(values) for name, values in needs.items()}
+    if derived is not None:
+        extra["derived"] = derived
+    if selects:
+        extra["selects"] = True
+    return Field(default, description=description, json_schema_extra=extra, **constraints)

@@ -1,4 +1,4 @@
-"""``[train]``: how long, in what batches, and what is kept; ``[init]``: what training starts from."""
+"""``[train]``: length, batches and what is kept; ``[init]``: what training starts from."""
 
 from typing import Literal
 
@@ -18,7 +18,9 @@ BATCHES = ("batch_tokens", "batch_sequences")
 
 
 class TrainConfig(Table):
-    """The run itself. One of steps, tokens, epochs, minutes; one of batch_tokens, batch_sequences."""
+    """
+    The run itself. One of steps, tokens, epochs, minutes; one of batch_tokens, batch_sequences.
+    """  # fmt: skip
 
     steps: int | None = field(
         None,
@@ -28,13 +30,16 @@ class TrainConfig(Table):
         ge=1,
         le=MOST_STEPS,
     )
-    tokens: float | None = field(None, "Tokens to train on, rounded up to steps.", unit="tokens", gt=0, le=MOST_TOKENS)
+    tokens: float | None = field(
+        None, "Tokens to train on, rounded up to steps.", unit="tokens", gt=0, le=MOST_TOKENS
+    )
     epochs: float | None = field(
         None, "Passes over the training split, rounded up to steps.", unit="passes", gt=0, le=1e6
     )
     minutes: float | None = field(
         None,
-        "Wall clock of the command after set-up, evaluation included; turned into steps once by measurement.",
+        "Wall clock of the command after set-up, evaluation included; turned into steps once by "
+        "measurement.",
         unit="minutes",
         gt=0,
         le=1e7,
@@ -58,13 +63,16 @@ class TrainConfig(Table):
         None,
         "Windows per forward and backward pass; gradients accumulate to the same batch.",
         unit="windows",
-        derived="1,024 tokens for each thread, 4,096 up to a d_model of 128; on a GPU the whole batch",
+        derived=(
+            "1,024 tokens for each thread, 4,096 up to a d_model of 128; on a GPU the whole batch"
+        ),
         ge=1,
         le=MOST_WINDOWS,
     )
     recompute: Literal["none", "blocks"] = field(
         "none",
-        "Activation checkpointing: the backward pass computes blocks again instead of keeping what it needs of them.",
+        "Activation checkpointing: the backward pass computes blocks again instead of keeping what "
+        "it needs of them.",
     )
     precision: Literal["auto", "float32", "bfloat16"] = field(
         "auto", "Arithmetic of matrix products; auto measures once per machine which is faster."
@@ -82,14 +90,16 @@ class TrainConfig(Table):
         None,
         "Tokens of the validation split that an evaluation during training scores, evenly spread.",
         unit="tokens",
-        derived="32768, or the whole split if smaller; fewer where that takes over a fifth of minutes",
+        derived=(
+            "32768, or the whole split if smaller; fewer where that takes over a fifth of minutes"
+        ),
         ge=1,
         le=MOST_BATCH_TOKENS,
     )
     best_by: Literal["loss", "bleu"] = field(
         "loss",
-        "What the best checkpoint has: the lowest validation loss, or the highest BLEU of greedy translations of the "
-        "validation split.",
+        "What the best checkpoint has: the lowest validation loss, or the highest BLEU of greedy "
+        "translations of the validation split.",
     )
     checkpoint_steps: int | None = field(
         None,
@@ -112,14 +122,25 @@ class TrainConfig(Table):
     )
     seed: int = field(0, "Seed of initial weights, data order and dropout.", ge=0, le=LARGEST_SEED)
     threads: int | None = field(
-        None, "CPU threads of PyTorch.", unit="threads", derived="the processor's cores", ge=1, le=MOST_THREADS
+        None,
+        "CPU threads of PyTorch.",
+        unit="threads",
+        derived="the processor's cores",
+        ge=1,
+        le=MOST_THREADS,
     )
 
 
 class InitConfig(Table):
     """What training starts from, instead of random weights."""
 
-    run: str | None = field(None, "A run, a checkpoint or an imported folder; its tokenizer comes with it.")
+    run: str | None = field(
+        None, "A run, a checkpoint or an imported folder; its tokenizer comes with it."
+    )
     layers: int | None = field(
-        None, "Take only the first n blocks of that model; the rest start fresh.", unit="blocks", ge=0, le=MOST_LAYERS
+        None,
+        "Take only the first n blocks of that model; the rest start fresh.",
+        unit="blocks",
+        ge=0,
+        le=MOST_LAYERS,
     )

@@ -1,1 +1,1 @@
-"""What a model is trained and scored on: texts, corpora, tokenizers, stored token ids and the batches cut from them."""
+"""Training and evaluation data: texts, corpora, tokenizers, stored token ids, batches."""

@@ -1,15 +1,16 @@
 """Training windows: the global batch is a pure function of (seed, step)."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Int
-from numpy.typing import NDArray
 from torch import Tensor
 
-from sublayer.data.draws import Purpose, roots, uniform
+from sublayer.data.arrays import Floats, Ints
+from sublayer.data.counter_rng import Purpose, seeds, uniform
+from sublayer.data.epochs import LastEpochs
 from sublayer.data.split import Split
 from sublayer.errors import ConfigError
 
@@ -22,70 +23,107 @@ Boundaries = Literal["ignore", "respect"]
 
 @runtime_checkable
 class AnyBatch(Protocol):
-    """What training needs to know of a batch: that it has rows, which micro-batches are slices of."""
+    """What training needs of a batch: rows, slices of which are micro-batches."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: slice) -> "AnyBatch": ...
 
+    def micro_rows(self, n_sequences: int, context: int) -> int:
+        """Count the rows of a micro-batch that holds ``n_sequences`` of ``context`` tokens.
+
+        Rows of other lengths than the context take the place of as many tokens.
+        """
+
     def to(self, device: torch.device) -> "AnyBatch":
-        """Copy to a device, without waiting for the copy."""
+        """Copy to a device, without waiting for the copy; on the CPU, return the batch itself."""
 
 
 @runtime_checkable
 class Batches(Protocol):
     """The batches that a run trains on: the global batch is a pure function of (seed, step)."""
 
+    @property
+    def lengths_vary(self) -> bool:
+        """Return whether batches differ in shape by more than the last rows of an epoch."""
+
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Any:
-        """Give a process its share of the global batch of optimizer step ``step`` (0-based)."""
+        """Return a process's share of the global batch of optimizer step ``step`` (0-based).
+
+        The process is number ``rank`` (0-based) of ``world``; the shares of all, taken together,
+        are the same batch for any number of processes.
+        """
 
     def n_tokens(self, step: int) -> int:
-        """Count the tokens of the global batch of a step."""
+        """Count the tokens of the global batch of a step, by which speed is measured."""
+
+    def notes(self) -> list[str]:
+        """Return what of the split is left out, a line each."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Windows and what follows each of their tokens.
-
-    ``targets`` holds the next token, or -1 where a position does not count, ``further`` those after it: two ahead and
-    so on; None where one is enough. ``document_ids`` numbers the documents that attention and positions must not
-    cross; None where they may.
-    """
+    """Windows and what follows each of their tokens."""
 
     tokens: Int[Tensor, "B T"]
     targets: Int[Tensor, "B T"]
+    """The next token of each, or -1 where a position does not count."""
     document_ids: Int[Tensor, "B T"] | None = None
+    """Numbers of the documents that attention and positions must not cross; None: they may."""
     further: Int[Tensor, "A B T"] | None = None
+    """Targets two ahead, three ahead and so on, as ``targets``; None where one is enough."""
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
 
     def __getitem__(self, rows: slice) -> "Batch":
-        document_ids = None if self.document_ids is None else self.document_ids[rows]
-        further = None if self.further is None else self.further[:, rows]
+        document_ids = self.document_ids
+        if document_ids is not None:
+            document_ids = document_ids[rows]
+        further = self.further
+        if further is not None:
+            further = further[:, rows]
         return Batch(self.tokens[rows], self.targets[rows], document_ids, further)
+
+    def micro_rows(self, n_sequences: int, context: int) -> int:
+        """Return ``n_sequences``: windows are all of one length."""
+        return n_sequences
 
     def to(self, device: torch.device) -> "Batch":
         """Copy to a device, without waiting for the copy."""
         if device.type == "cpu":
             return self
-        document_ids = None if self.document_ids is None else copy_to(self.document_ids, device)
-        further = None if self.further is None else copy_to(self.further, device)
-        return Batch(copy_to(self.tokens, device), copy_to(self.targets, device), document_ids, further)
+        document_ids = self.document_ids
+        if document_ids is not None:
+            document_ids = copy_to(document_ids, device)
+        further = self.further
+        if further is not None:
+            further = copy_to(further, device)
+        tokens = copy_to(self.tokens, device)
+        targets = copy_to(self.targets, device)
+        return Batch(tokens, targets, document_ids, further)
 
 
 class Windows:
-    """The windows of ``context`` tokens that a run trains on, ``batch_sequences`` per optimizer step.
+    """Batches of windows of ``context`` tokens, ``batch_sequences`` per optimizer step.
 
-    ``random``: each window starts at a uniform position of the split; in a weighted mixture, a source is drawn by its
-    weight, then a position within it. ``shuffled``: consecutive windows that share no target, each once per epoch, in
-    a new random order each epoch; what is left at the end of the split and is shorter than a window is never used.
-    ``respect``: no target lies in another document than its token, and batches carry ``document_ids`` (where there
-    is more than one document). ``n_ahead`` is how many tokens ahead each position predicts.
+    ``mode``:
 
-    Raises DataError if the split, or a weighted source of it, has no window; ConfigError if a weighted mixture is
-    asked for in shuffled order.
+    - ``random``: each window starts at a uniform position of the split; in a weighted mixture, a
+      source is drawn by its weight, then a position within it.
+    - ``shuffled``: consecutive windows that share no target, each once per epoch, in a new random
+      order each epoch; what is left at the end of the split and is shorter than a window is never
+      used.
+
+    ``boundaries``: with ``respect`` no target lies in another document than its token, and batches
+    carry ``document_ids`` (where there is more than one document). ``n_ahead`` is how many tokens
+    ahead each position predicts.
+
+    Raises DataError if the split, or a weighted source of it, has no window; ConfigError if a
+    weighted mixture is asked for in shuffled order.
     """
+
+    lengths_vary: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -99,7 +137,10 @@ class Windows:
         n_ahead: int = 1,
     ) -> None:
         if mode == "shuffled" and split.weights is not None:
-            raise ConfigError("data.windows = shuffled contradicts the weights in data.path or data.corpus; use random")
+            raise ConfigError(
+                "data.windows = shuffled contradicts the weights in data.path or data.corpus; "
+                "use random"
+            )
         self.split = split
         self.context = context
         self.batch_sequences = batch_sequences
@@ -108,7 +149,7 @@ class Windows:
         self._mode = mode
         self._respects = boundaries == "respect" and len(split.document_starts) > 1
         self._sources = _source_ranges(split, context, n_ahead)
-        self._orders: dict[int, NDArray[np.int64]] = {}
+        self._orders = LastEpochs[Ints]()
 
     @property
     def n_windows(self) -> int:
@@ -116,71 +157,112 @@ class Windows:
         return (len(self.split.ids) - self._n_ahead) // self.context
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """Give rows ``rank``, ``rank + world``, ... of the global batch of optimizer step ``step`` (0-based)."""
+        """Return rows ``rank``, ``rank + world``, ... of the global batch of a step (0-based)."""
         starts = self.starts(step)[rank::world]  # [B]
-        positions = starts[:, None] + np.arange(self.context + self._n_ahead)  # [B, T+A]
-        window = np.asarray(self.split.ids[positions]).astype(np.int64)  # [B, T+A]
-        tokens, targets = window[:, : self.context].copy(), self._ahead(window)
-        documents = None
+        offsets = np.arange(self.context + self._n_ahead)
+        positions = starts[:, None] + offsets  # [B, T+A]
+        ids = np.asarray(self.split.ids[positions])
+        window = ids.astype(np.int64)  # [B, T+A]
+        tokens = window[:, : self.context].copy()  # [B, T]
+        targets = self._ahead(window)  # [A, B, T]
+        document_ids = None
         if self._respects:
-            numbers = np.searchsorted(self.split.document_starts, positions, side="right") - 1  # [B, T+A]
-            documents = numbers[:, : self.context].astype(np.int64)
-            targets[self._ahead(numbers) != documents] = IGNORED
+            n_begun = np.searchsorted(self.split.document_starts, positions, side="right")
+            numbers = n_begun - 1  # [B, T+A]: the document of each token
+            documents = numbers[:, : self.context].astype(np.int64)  # [B, T]
+            is_elsewhere = self._ahead(numbers) != documents  # [A, B, T]
+            targets[is_elsewhere] = IGNORED
+            document_ids = torch.from_numpy(documents)
+        further = None
+        if self._n_ahead > 1:
+            further = torch.from_numpy(targets[1:])
         return Batch(
-            torch.from_numpy(tokens),
-            torch.from_numpy(targets[0]),
-            None if documents is None else torch.from_numpy(documents),
-            torch.from_numpy(targets[1:]) if self._n_ahead > 1 else None,
+            tokens=torch.from_numpy(tokens),
+            targets=torch.from_numpy(targets[0]),
+            document_ids=document_ids,
+            further=further,
         )
 
     def n_tokens(self, step: int) -> int:
         """Count the tokens of the global batch: those of whole windows."""
         return self.batch_sequences * self.context
 
-    def starts(self, step: int) -> NDArray[np.int64]:
-        """Give the first position of each window of the global batch, in order of its rows."""
-        return self._random_starts(step) if self._mode == "random" else self._shuffled_starts(step)
+    def notes(self) -> list[str]:
+        """Return what of the split is left out: nothing but the end of an epoch."""
+        return []
 
-    def _ahead(self, window: NDArray[np.int64]) -> NDArray[np.int64]:
+    def starts(self, step: int) -> Ints:
+        """Return the first position of each window of the global batch, ``[B]``, row by row."""
+        if self._mode == "random":
+            return self._random_starts(step)
+        return self._shuffled_starts(step)
+
+    def _ahead(self, window: Ints) -> Ints:
         """Stack what is one position ahead of each of the context's, two, and so on: [A, B, T]."""
-        return np.stack([window[:, ahead : ahead + self.context] for ahead in range(1, self._n_ahead + 1)])
+        shifted = []
+        for offset in range(1, self._n_ahead + 1):
+            shifted.append(window[:, offset : offset + self.context])
+        return np.stack(shifted)
 
-    def _random_starts(self, step: int) -> NDArray[np.int64]:
-        drawn = roots(self._seed, Purpose.WINDOWS, step, 2 * self.batch_sequences).reshape(-1, 2)
-        firsts, counts, shares = self._sources
-        chosen = np.minimum(np.searchsorted(shares, uniform(drawn[:, 0]), side="right"), len(shares) - 1)
-        return firsts[chosen] + (drawn[:, 1] % counts[chosen].astype(np.uint64)).astype(np.int64)
+    def _random_starts(self, step: int) -> Ints:
+        bits = seeds(self._seed, Purpose.WINDOWS, step, 2 * self.batch_sequences)
+        source_bits, position_bits = bits.reshape(-1, 2).T  # [B] each
+        ranges = self._sources
+        drawn = uniform(source_bits)
+        sources = np.searchsorted(ranges.shares, drawn, side="right")
+        # The shares may add up to a little less than 1.
+        last_source = len(ranges.shares) - 1
+        sources = np.minimum(sources, last_source)
+        n_starts = ranges.n_starts[sources]
+        offsets = position_bits % n_starts.astype(np.uint64)
+        return ranges.firsts[sources] + offsets.astype(np.int64)
 
-    def _shuffled_starts(self, step: int) -> NDArray[np.int64]:
-        rows = step * self.batch_sequences + np.arange(self.batch_sequences)
-        epochs, places = np.divmod(rows, self.n_windows)
-        windows = np.empty_like(places)
+    def _shuffled_starts(self, step: int) -> Ints:
+        first = step * self.batch_sequences
+        rows = first + np.arange(self.batch_sequences)
+        epochs, indices = np.divmod(rows, self.n_windows)
+        windows = np.empty_like(indices)
+        # A batch may end one epoch and begin the next.
         for epoch in np.unique(epochs):
-            inside = epochs == epoch
-            windows[inside] = self._order(int(epoch))[places[inside]]
+            order = self._orders.get(int(epoch), self._make_order)
+            is_in_epoch = epochs == epoch
+            indices_in_epoch = indices[is_in_epoch]
+            windows[is_in_epoch] = order[indices_in_epoch]
         return windows * self.context
 
-    def _order(self, epoch: int) -> NDArray[np.int64]:
-        if epoch not in self._orders:
-            # Remembered for speed alone, the last two: a batch may end one epoch and begin the next.
-            self._orders = {known: order for known, order in self._orders.items() if known == epoch - 1}
-            drawn = roots(self._seed, Purpose.WINDOW_ORDER, epoch, self.n_windows)
-            self._orders[epoch] = np.argsort(drawn, kind="stable")
-        return self._orders[epoch]
+    def _make_order(self, epoch: int) -> Ints:
+        sort_keys = seeds(self._seed, Purpose.WINDOW_ORDER, epoch, self.n_windows)
+        return np.argsort(sort_keys, kind="stable")
 
 
 def copy_to(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy to a device, without waiting for the copy."""
     # Only from pinned memory does a copy to a GPU run beside the computation.
-    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
-def _source_ranges(
-    split: Split, context: int, n_ahead: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """First position, number of positions and cumulative probability of each source that windows are drawn from."""
-    split.check_context(context, n_ahead)
-    firsts = np.zeros(1, dtype=np.int64) if split.weights is None else split.store.source_starts
-    counts = np.diff(np.append(firsts, len(split.ids))) - (context + n_ahead - 1)
-    weights = np.array([1.0] if split.weights is None else split.weights)
-    return firsts, counts, np.cumsum(weights / weights.sum())
+class _SourceRanges(NamedTuple):
+    """Of each source [S]: its first position, how many windows start there, and its share.
+
+    Shares are cumulative.
+    """
+
+    firsts: Ints
+    n_starts: Ints
+    shares: Floats
+
+
+def _source_ranges(split: Split, context: int, n_ahead: int) -> _SourceRanges:
+    split.check_windows(context, n_ahead)
+    firsts = np.zeros(1, dtype=np.int64)
+    weights = np.ones(1)
+    if split.weights is not None:
+        firsts = split.store.source_starts
+        weights = np.array(split.weights)
+    bounds = np.append(firsts, len(split.ids))
+    n_tokens = np.diff(bounds)
+    n_starts = n_tokens - (context + n_ahead - 1)
+    shares = np.cumsum(weights / weights.sum())
+    return _SourceRanges(firsts, n_starts, shares)

@@ -8,23 +8,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sublayer.config.texts import resolved
 from sublayer.errors import DataError
-from sublayer.storage import new_file, remove_abandoned
+from sublayer.files.paths import resolved
+from sublayer.files.storage import new_file, remove_abandoned
 
-_REMEMBERED_BYTES = 64 << 20
+_LARGE_BYTES = 64 << 20
+_DIGEST_CHARACTERS = 64
 _NO_ACCESS = {errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 _NO_ROOM = {errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
 
 
 def content_key(*parts: Any) -> str:
-    """Name content by what it is made of: a hash of JSON values."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    """Return the key of content: the SHA-256, in hexadecimal, of the JSON that identifies it.
+
+    Equal values have equal keys on any machine: fields are sorted, and numbers written as JSON.
+    """
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Write a file that appears at ``path`` only when it is whole, even with two processes at it.
+
+    The folder is made where it is missing, and what processes that died left in it is removed.
 
     Raises DataError where the folder cannot be written or is full; nothing is left behind then.
     """
@@ -37,21 +44,29 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         if error.errno not in _NO_ACCESS | _NO_ROOM:
             raise
         raise DataError(
-            f"cannot write {path}: {error.strerror or error}; set SUBLAYER_CACHE to a folder with room"
+            f"cannot write {path}: {error.strerror or error}; "
+            "set SUBLAYER_CACHE to a folder with room"
         ) from error
 
 
 def file_digest(path: Path, cache: Path) -> str:
-    """SHA-256 of a file's bytes; that of a large one is remembered by its path, size and time of change."""
+    """Compute the SHA-256 of a file's bytes, in hexadecimal.
+
+    That of a file of 64 MiB or more is cached by its path, size and time of modification.
+
+    Raises OSError where the file cannot be read, DataError where the cache cannot be written.
+    """
     status = path.stat()
-    if status.st_size < _REMEMBERED_BYTES:
+    if status.st_size < _LARGE_BYTES:
         return _digest(path)
     key = content_key(str(resolved(path)), status.st_size, status.st_mtime_ns)
-    remembered = cache / "digests" / key
-    if remembered.is_file() and len(known := remembered.read_text(encoding="ascii", errors="replace")) == 64:
-        return known
+    cached = cache / "digests" / key
+    if cached.is_file():
+        known = cached.read_text(encoding="ascii", errors="replace")
+        if len(known) == _DIGEST_CHARACTERS:
+            return known
     digest = _digest(path)
-    with replacing(remembered) as file:
+    with replacing(cached) as file:
         file.write(digest.encode())
     return digest
 

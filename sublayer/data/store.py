@@ -1,57 +1,62 @@
 """Token ids on disk, memory-mapped: one file per split, named by the content that it was made from.
 
-The file holds the ids, the starts of documents, of sources and of sentences, a JSON description, and a checksum of
-the description; what is written last makes it valid, so a file cut short anywhere is not read but made again.
+The file holds the ids, the starts of documents, of sources and of sentences, a JSON description,
+and a checksum of the description; what is written last makes it valid, so a file cut short anywhere
+is not read but made again.
 """
 
 import hashlib
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sublayer.data.arrays import AnyInts, Ints, TokenIds
 from sublayer.data.cache import replacing
-from sublayer.data.described import aligned, read_description, write_description
-from sublayer.data.piece import Piece, raw_chunks
-from sublayer.data.sentences import TextUnit, sentences_of
-from sublayer.data.vocabulary import NotUtf8, Tokenizer
+from sublayer.data.text.document_range import DocumentRange, raw_chunks
+from sublayer.data.text.sentences import TextUnit, sentences_of
+from sublayer.data.tokenizers.base import NotUtf8, Tokenizer
 from sublayer.errors import DataError
+from sublayer.files.json_footer import aligned, read_description, write_description
 
 VERSION = 1
 """Changes whenever equal content would be stored as other bytes."""
 
 _CHECKED_BYTES = 256 << 20
 _BATCH_SENTENCES = 1024
+"""Sentences or pairs that are encoded at a time."""
 
 
 @dataclass(frozen=True)
 class TokenStore:
     """The ids of a text in order, and what they were made from.
 
-    ``document_starts`` and ``source_starts`` are ascending positions in ``ids`` that begin with 0. ``n_bytes`` counts
-    the raw bytes and ``sha256`` is their checksum. ``is_lossless``: the ids stand for exactly those bytes.
-
-    ``sentence_starts`` are the ascending positions of the first token of each sentence, the start of every document
-    among them; None where the text was not cut into sentences. With them, ``n_bytes`` counts the bytes of the
-    sentences alone, nothing between them, ``is_lossless`` is about those, no end of a document is stored, and
-    ``n_dropped_sentences`` and ``n_dropped_documents`` count those that gave no token.
+    All starts are ascending positions in ``ids`` that begin with 0. Of a text that was cut into
+    sentences, no end of a document is stored.
     """
 
-    ids: NDArray[np.integer]
-    document_starts: NDArray[np.int64]
-    source_starts: NDArray[np.int64]
+    ids: AnyInts
+    document_starts: Ints
+    source_starts: Ints
     n_bytes: int
+    """Raw bytes; of a text that was cut, those of the sentences alone, nothing between them."""
     sha256: str
+    """Of the raw bytes of all documents, sentences or not; of pairs, of the words of both sides
+    of those that were kept, a side a line."""
     is_lossless: bool
-    sentence_starts: NDArray[np.int64] | None = None
+    """Whether the ids stand for exactly the bytes that ``n_bytes`` counts."""
+    sentence_starts: Ints | None = None
+    """Positions of the first token of each sentence, the start of every document among them; None
+    where the text was not cut."""
     n_dropped_sentences: int = 0
+    """Sentences that gave no token."""
     n_dropped_documents: int = 0
+    """Documents whose sentences all gave none, or pairs of which a side did."""
 
     @property
     def n_tokens(self) -> int:
@@ -60,23 +65,33 @@ class TokenStore:
 
 
 def write_store(
-    path: Path, sources: Sequence[Sequence[Piece]], tokenizer: Tokenizer, sentences: TextUnit = "none"
+    path: Path,
+    sources: Sequence[Sequence[DocumentRange]],
+    tokenizer: Tokenizer,
+    sentences: TextUnit = "none",
 ) -> None:
-    """Encode the pieces of each source and write their ids; between documents stands the tokenizer's end id.
+    """Encode the documents of each source and write their ids, an end id between documents.
 
-    Where ``sentences`` are cut, each is encoded on its own, and those and documents without tokens are dropped; of
-    pairs, each of which is a document of two sentences, those with a side without tokens. Ids take two bytes where the
-    vocabulary allows it. Raises DataError with file and line where a text cannot be encoded
-    or a source has no sentence, and where the disk is full.
+    Where ``sentences`` are cut, each is encoded on its own, and those and documents without tokens
+    are dropped; of pairs, each of which is a document of two sentences, those with a side without
+    tokens. Ids take two bytes where the vocabulary has less than 65,536 of them, else four.
+
+    Raises DataError, with file and line where a text cannot be encoded, with the file where a
+    source has no sentence, and where the disk is full.
     """
-    dtype = np.dtype("<u2" if tokenizer.vocab_size < 1 << 16 else "<u4")
+    fits_two_bytes = tokenizer.vocab_size < 1 << 16
+    dtype = np.dtype("<u2" if fits_two_bytes else "<u4")
     with replacing(path) as file:
-        writer = _Writer(file, tokenizer, dtype, None if sentences == "none" else array("q"))
-        for pieces in sources:
+        sentence_starts = None if sentences == "none" else array("q")
+        writer = _Writer(file, tokenizer, dtype, sentence_starts)
+        for ranges in sources:
             first = len(writer.document_starts)
-            writer.add_all(pieces, sentences)
+            writer.add_all(ranges, sentences)
             if len(writer.document_starts) == first:
-                raise DataError(f"{pieces[0].document.name} has no sentence, nor has what follows it: give other text")
+                raise DataError(
+                    f"{ranges[0].document.name} has no sentence, nor has what follows it: "
+                    "give other text"
+                )
             writer.source_starts.append(writer.document_starts[first])
         writer.close()
 
@@ -84,31 +99,38 @@ def write_store(
 def read_store(path: Path) -> TokenStore | None:
     """Open a stored split; None where there is none or it is damaged.
 
-    Ids of up to 256 MiB are checked byte by byte, larger ones by their size alone.
+    Ids of up to 256 MiB are checked byte by byte, larger ones by their size alone. They are
+    mapped, not read: memory holds what is used of them.
     """
     try:
         meta, offsets = _read_description(path)
         ids = np.memmap(path, dtype=meta["dtype"], mode="r", shape=(meta["n_tokens"],))
         if ids.nbytes <= _CHECKED_BYTES and zlib.crc32(ids.data) != meta["crc32"]:
             return None
+        begin, end = offsets
         with path.open("rb") as file:
-            file.seek(offsets[0])
-            data = file.read(offsets[1] - offsets[0])
+            file.seek(begin)
+            data = file.read(end - begin)
         if zlib.crc32(data) != meta["starts_crc32"]:
             return None
         starts = np.frombuffer(data, dtype="<i8").astype(np.int64)
-        documents, others, sentences = np.split(starts, np.cumsum([meta["n_documents"], meta["n_sources"]]))
-        has_sentences = "n_sentences" in meta
-        return TokenStore(
-            ids,
-            documents,
-            others,
-            meta["n_bytes"],
-            meta["sha256"],
-            meta["is_lossless"],
-            sentences if has_sentences else None,
-            meta["n_dropped_sentences"] if has_sentences else 0,
-            meta["n_dropped_documents"] if has_sentences else 0,
+        bounds = np.cumsum([meta["n_documents"], meta["n_sources"]])
+        document_starts, source_starts, sentence_starts = np.split(starts, bounds)
+        store = TokenStore(
+            ids=ids,
+            document_starts=document_starts,
+            source_starts=source_starts,
+            n_bytes=meta["n_bytes"],
+            sha256=meta["sha256"],
+            is_lossless=meta["is_lossless"],
+        )
+        if "n_sentences" not in meta:
+            return store
+        return replace(
+            store,
+            sentence_starts=sentence_starts,
+            n_dropped_sentences=meta["n_dropped_sentences"],
+            n_dropped_documents=meta["n_dropped_documents"],
         )
     except (OSError, ValueError, KeyError):
         return None
@@ -116,8 +138,10 @@ def read_store(path: Path) -> TokenStore | None:
 
 def _read_description(path: Path) -> tuple[dict[str, Any], tuple[int, int]]:
     meta, n_bytes = read_description(path)
-    first = aligned(meta["n_tokens"] * np.dtype(meta["dtype"]).itemsize)
-    if first + 8 * (meta["n_documents"] + meta["n_sources"] + meta.get("n_sentences", 0)) != n_bytes:
+    dtype = np.dtype(meta["dtype"])
+    first = aligned(meta["n_tokens"] * dtype.itemsize)
+    n_starts = meta["n_documents"] + meta["n_sources"] + meta.get("n_sentences", 0)
+    if first + 8 * n_starts != n_bytes:
         raise ValueError("its size is not what it describes")
     return meta, (first, n_bytes)
 
@@ -140,78 +164,95 @@ class _Writer:
     def __post_init__(self) -> None:
         self.sha256 = hashlib.sha256()
 
-    def add_all(self, pieces: Sequence[Piece], unit: TextUnit) -> None:
+    def add_all(self, ranges: Sequence[DocumentRange], unit: TextUnit) -> None:
         if unit == "pair":
-            self.add_pairs(pieces)
+            self.add_pairs(ranges)
             return
-        for piece in pieces:
+        for part in ranges:
             if unit == "none":
-                self.add(piece)
+                self.add(part)
             else:
-                self.add_sentences(piece, unit)
+                self.add_sentences(part, unit)
 
-    def add(self, piece: Piece) -> None:
-        if self.document_starts and self.tokenizer.end_id is not None:
-            self._append(np.array([self.tokenizer.end_id]))
+    def add(self, part: DocumentRange) -> None:
+        end_id = self.tokenizer.end_id
+        if self.document_starts and end_id is not None:
+            self._append(np.array([end_id]))
         self.document_starts.append(self.n_tokens)
-        for start, chunk in piece.chunks(self.tokenizer.cut):
+        # Cut only where a cut changes no id, so that chunks give the ids of the whole.
+        for start, chunk in part.chunks(self.tokenizer.cut):
             try:
                 ids = self.tokenizer.encode(chunk)
             except NotUtf8 as error:
-                raise piece.not_utf8(start + error.position) from error
+                raise part.not_utf8(start + error.position) from error
             self.sha256.update(chunk)
-            self.n_bytes += len(chunk)
-            self.is_lossless = self.is_lossless and _is_exact(self.tokenizer, chunk, ids)
+            self._count(chunk, ids)
             self._append(ids)
 
-    def add_sentences(self, piece: Piece, rule: TextUnit) -> None:
+    def add_sentences(self, part: DocumentRange, rule: TextUnit) -> None:
         first = self.n_tokens
-        for chunk in raw_chunks(piece):
+        for chunk in raw_chunks(part):
             self.sha256.update(chunk)
-        for sentences in sentences_of(piece, rule):
+        for sentences in sentences_of(part, rule):
             for begin in range(0, len(sentences), _BATCH_SENTENCES):
-                self._add_batch([each.encode() for each in sentences[begin : begin + _BATCH_SENTENCES]])
+                batch = sentences[begin : begin + _BATCH_SENTENCES]
+                self._add_batch([sentence.encode() for sentence in batch])
         if self.n_tokens == first:
             self.n_dropped_documents += 1
         else:
             self.document_starts.append(first)
 
-    def add_pairs(self, pieces: Sequence[Piece]) -> None:
+    def add_pairs(self, ranges: Sequence[DocumentRange]) -> None:
         assert self.sentence_starts is not None, "only a store of sentences takes pairs"
-        for batch in _batched(pieces):
-            texts = [text for piece in batch for text in piece.document.read()[:].split(b"\n")[:2]]
-            encoded = zip(
-                self.tokenizer.encode_many(texts[::2]), self.tokenizer.encode_targets(texts[1::2]), strict=True
-            )
-            for place, (source, target) in zip(range(0, len(texts), 2), encoded, strict=True):
+        for batch in _batched(ranges):
+            # The words of both sides; the texts as they were read follow, and are not encoded.
+            documents = [part.document.read()[:].split(b"\n") for part in batch]
+            source_texts = [lines[0] for lines in documents]
+            target_texts = [lines[1] for lines in documents]
+            sources = self.tokenizer.encode_many(source_texts)
+            targets = self.tokenizer.encode_targets(target_texts)
+            rows = zip(source_texts, target_texts, sources, targets, strict=True)
+            for source_text, target_text, source, target in rows:
                 if not (len(source) and len(target)):
                     self.n_dropped_documents += 1
                     continue
+                target_start = self.n_tokens + len(source)
                 self.document_starts.append(self.n_tokens)
-                self.sentence_starts.extend((self.n_tokens, self.n_tokens + len(source)))
-                for text, ids in zip(texts[place : place + 2], (source, target), strict=True):
+                self.sentence_starts.append(self.n_tokens)
+                self.sentence_starts.append(target_start)
+                for text, ids in ((source_text, source), (target_text, target)):
                     self.sha256.update(text + b"\n")
-                    self.n_bytes += len(text)
-                    self.is_lossless = self.is_lossless and _is_exact(self.tokenizer, text, ids)
+                    self._count(text, ids)
                 self._append(np.concatenate([source, target]))
+
+    def _count(self, text: bytes, ids: TokenIds) -> None:
+        self.n_bytes += len(text)
+        if self.is_lossless:
+            self.is_lossless = _is_exact(self.tokenizer, text, ids)
 
     def _add_batch(self, sentences: list[bytes]) -> None:
         assert self.sentence_starts is not None, "only a store of sentences takes sentences"
         encoded = self.tokenizer.encode_many(sentences)
-        kept = [ids for ids in encoded if len(ids)]
-        self.n_dropped_sentences += len(encoded) - len(kept)
-        self.sentence_starts.extend((self.n_tokens + np.cumsum([0, *map(len, kept)])[:-1]).tolist())
+        stored = []
+        start = self.n_tokens
         for text, ids in zip(sentences, encoded, strict=True):
-            if len(ids):
-                self.n_bytes += len(text)
-                self.is_lossless = self.is_lossless and _is_exact(self.tokenizer, text, ids)
-        if kept:
-            self._append(np.concatenate(kept))
+            if not len(ids):
+                self.n_dropped_sentences += 1
+                continue
+            self.sentence_starts.append(start)
+            self._count(text, ids)
+            stored.append(ids)
+            start += len(ids)
+        if stored:
+            self._append(np.concatenate(stored))
 
     def close(self) -> None:
-        self.file.write(b"\0" * (aligned(self.n_tokens * self.dtype.itemsize) - self.n_tokens * self.dtype.itemsize))
+        n_bytes = self.n_tokens * self.dtype.itemsize
+        padding = aligned(n_bytes) - n_bytes
+        self.file.write(b"\0" * padding)
         arrays = [self.document_starts, self.source_starts, self.sentence_starts or ()]
-        starts = b"".join(np.array(each, dtype="<i8").tobytes() for each in arrays)
+        parts = [np.array(each, dtype="<i8").tobytes() for each in arrays]
+        starts = b"".join(parts)
         self.file.write(starts)
         meta = {
             "version": VERSION,
@@ -231,20 +272,22 @@ class _Writer:
             meta["n_dropped_documents"] = self.n_dropped_documents
         write_description(self.file, meta)
 
-    def _append(self, ids: NDArray[np.integer]) -> None:
+    def _append(self, ids: AnyInts) -> None:
         data = ids.astype(self.dtype).tobytes()
         self.file.write(data)
         self.crc = zlib.crc32(data, self.crc)
         self.n_tokens += len(ids)
 
 
-def _is_exact(tokenizer: Tokenizer, text: bytes, ids: NDArray[np.int32]) -> bool:
+def _is_exact(tokenizer: Tokenizer, text: bytes, ids: TokenIds) -> bool:
     if tokenizer.is_lossless:
         return True
-    return int(tokenizer.token_bytes[ids].sum()) == len(text) and tokenizer.decode(ids) == text
+    # Lengths are compared first: decoding takes longer.
+    n_bytes = int(tokenizer.token_bytes[ids].sum())
+    return n_bytes == len(text) and tokenizer.decode(ids) == text
 
 
-def _batched(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-    rest = iter(pieces)
+def _batched(ranges: Sequence[DocumentRange]) -> Iterator[list[DocumentRange]]:
+    rest = iter(ranges)
     while batch := list(islice(rest, _BATCH_SENTENCES)):
         yield batch

@@ -1,30 +1,31 @@
-"""The texts of a recipe, before any of them is encoded: which pieces make each split, and what they are made of."""
+"""The texts of a recipe before encoding: which ranges form each split, and their identity."""
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sublayer.config.data import DEFAULT_SPLIT, DataConfig, SentenceRule, parse_split
-from sublayer.data.corpus import Source, find_sources
-from sublayer.data.divide import SPLITS, Parts, Shares, SplitName, Wholes, divide
-from sublayer.data.documents import Reading, read_documents
-from sublayer.data.pack import Records, digests_of, identity_of
-from sublayer.data.pair_texts import find_pairs, pack_pairs, sides_of
-from sublayer.data.piece import Piece
-from sublayer.data.sentences import TextUnit, rule_identity
-from sublayer.data.text import Document
+from sublayer.config.data import DataConfig, SentenceRule
+from sublayer.config.text.split import DEFAULT_SPLIT, parse_split
+from sublayer.data.corpora.named import Source, find_sources
+from sublayer.data.parallel.sources import find_pairs, pack_pairs, sides_of
+from sublayer.data.text.document_range import DocumentRange
+from sublayer.data.text.document_store import Records, digests_of, identity_of
+from sublayer.data.text.documents import Reading, read_documents
+from sublayer.data.text.files import Document
+from sublayer.data.text.sentences import TextUnit, rule_identity
+from sublayer.data.text.splitting import SPLITS, Parts, Shares, SplitName, WholeDocuments, divide
 from sublayer.errors import ConfigError
 
 
 class Texts:
     """Sources, and the splits that are taken from elsewhere (``replaced``).
 
-    Each source is divided on its own, by ``shares`` or as published; ``is_utf8`` says whether cuts are made between
-    characters rather than anywhere, ``sentences`` how the text is cut further.
+    Each source is divided on its own, by ``shares`` or as published; ``shares`` has no split that
+    is replaced. ``is_utf8`` says whether cuts are made between characters rather than anywhere,
+    ``sentences`` how the text is cut further.
     """
 
     def __init__(
@@ -44,121 +45,182 @@ class Texts:
         self._parts: dict[int, Parts] = {}
 
     def sources(self, split: SplitName) -> tuple[Source, ...]:
-        """Give the sources of a split, in order."""
-        return (self._replaced[split],) if split in self._replaced else self._sources
+        """Return the sources of a split, in order."""
+        if split in self._replaced:
+            return (self._replaced[split],)
+        return self._sources
 
     def identity(self, split: SplitName) -> list[Any]:
-        """Say what a split is made of, without reading more than is needed to name it: JSON."""
-        found: list[Any] = [self._identity(source, split) for source in self.sources(split)]
-        return found if self.sentences == "none" else [*found, ["sentences", *rule_identity(self.sentences)]]
+        """Return what identifies a split, as JSON, reading no more than that takes.
+
+        Splits of one identity hold the same text; it is part of the keys of the cache.
+        """
+        sources = self.sources(split)
+        parts: list[Any] = [self._identity(source, split) for source in sources]
+        if self.sentences != "none":
+            parts.append(["sentences", *rule_identity(self.sentences)])
+        return parts
 
     def n_empty(self, split: SplitName) -> int:
-        """Count the documents without text that were left out; of those to be divided, with the training split."""
-        found = [
-            source.published[split] if source.published else source.documents if split == "train" else ()
-            for source in self.sources(split)
-        ]
-        return sum(documents.n_empty for documents in found if isinstance(documents, Records))
+        """Count the documents left out for having no text.
 
-    def pieces(self, split: SplitName) -> list[Sequence[Piece]]:
-        """Give the pieces of each of a split's sources. Raises DataError where a source cannot be divided."""
+        Of those to be divided they count with the training split.
+        """
+        n_empty = 0
+        for source in self.sources(split):
+            documents: Sequence[Document] = ()
+            if source.published:
+                documents = source.published[split]
+            elif split == "train":
+                documents = source.documents
+            if isinstance(documents, Records):
+                n_empty += documents.n_empty
+        return n_empty
+
+    def ranges(self, split: SplitName) -> list[Sequence[DocumentRange]]:
+        """Return the ranges of each of a split's sources; raise DataError if one is indivisible."""
         return [self._divided(source)[split] for source in self.sources(split)]
 
     def _identity(self, source: Source, split: SplitName) -> list[Any]:
         if source.published:
-            return ["whole", identity_of(source.published[split])]
+            documents = source.published[split]
+            return ["whole", identity_of(documents)]
+        # All that decides where the source is cut.
         shares = {name: str(share) for name, share in self._shares.items()}
         return ["divided", shares, self._is_utf8, identity_of(source.documents)]
 
     def _divided(self, source: Source) -> Parts:
         if source.published:
-            return {split: Wholes(documents) for split, documents in source.published.items()}
-        if id(source) not in self._parts:
-            self._parts[id(source)] = divide(
-                source.documents, self._shares, name=source.name, is_utf8=self._is_utf8, sentences=self.sentences
+            parts: dict[SplitName, Sequence[DocumentRange]] = {}
+            for split, documents in source.published.items():
+                parts[split] = WholeDocuments(documents)
+            return parts
+        # Divided once: the three splits ask for it in turn.
+        key = id(source)
+        if key not in self._parts:
+            self._parts[key] = divide(
+                source.documents,
+                self._shares,
+                name=source.name,
+                is_utf8=self._is_utf8,
+                sentences=self.sentences,
             )
-        return self._parts[id(source)]
+        return self._parts[key]
 
 
 def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> Texts:
     """Find every text that a recipe names.
 
-    Raises ConfigError where fields contradict each other, DataError where a text is missing.
+    ``is_utf8``: the tokenizer reads UTF-8, so that no cut may divide a character.
+
+    Raises ConfigError where fields contradict each other or a text is named twice, for two sources
+    or for training and scoring; DataError where a text is missing.
     """
     if config.is_parallel:
         return _find_pair_texts(config, cache)
     reading = reading_of(config)
     sources = find_sources(config.path, config.corpus, cache, reading)
     if config.split is not None and all(source.published for source in sources):
-        raise ConfigError(f"data.split = {config.split} has no effect: {sources[0].name} has a published split")
+        raise ConfigError(
+            f"data.split = {config.split} has no effect: {sources[0].name} has a published split"
+        )
     _check_distinct(sources)
     replaced: dict[SplitName, Source] = {}
     elsewhere: dict[SplitName, str | None] = {"valid": config.valid_path, "test": config.test_path}
     for split, path in elsewhere.items():
-        if path is not None:
-            documents = read_documents(path, cache, reading)
-            _check_apart(f"data.{split}_path = {path}", documents, sources)
-            replaced[split] = Source(path, published={split: documents})
-    return Texts(sources, replaced, _shares(config, replaced), is_utf8=is_utf8, sentences=config.sentences)
+        if path is None:
+            continue
+        documents = read_documents(path, cache, reading)
+        _check_apart(f"data.{split}_path = {path}", documents, sources)
+        replaced[split] = Source(path, published={split: documents})
+    shares = _shares(config, replaced)
+    return Texts(sources, replaced, shares, is_utf8=is_utf8, sentences=config.sentences)
 
 
 def _find_pair_texts(config: DataConfig, cache: Path) -> Texts:
-    found: dict[SplitName, Source] = {}
+    by_split: dict[SplitName, Source] = {}
     sides = sides_of(config)
     for split in SPLITS:
         source = find_pairs(config, cache, split)
-        if source is not None:
-            # What is scored is scored whole.
-            is_filtered = split == "train" or source.is_filtered
-            limits = (config.longest_words, config.words_ratio) if is_filtered else None
-            found[split] = Source(source.name, pack_pairs(source, sides, cache, limits))
-    if "train" not in found:
-        raise ConfigError("there are no pairs to train on: give data.source_path and data.target_path, or data.path")
-    train = found.pop("train")
-    replaced = {split: Source(each.name, published={split: each.documents}) for split, each in found.items()}
+        if source is None:
+            continue
+        # What is scored is scored whole.
+        limits = None
+        if split == "train" or source.is_filtered:
+            limits = (config.max_words, config.max_words_ratio)
+        documents = pack_pairs(source, sides, cache, limits)
+        by_split[split] = Source(source.name, documents)
+    if "train" not in by_split:
+        raise ConfigError(
+            "there are no pairs to train on: "
+            "give data.source_path and data.target_path, or data.path"
+        )
+    train = by_split.pop("train")
+    replaced: dict[SplitName, Source] = {}
+    for split, each in by_split.items():
+        replaced[split] = Source(each.name, published={split: each.documents})
     return Texts((train,), replaced, _shares(config, replaced), is_utf8=True, sentences="pair")
 
 
 def whole_texts(
     documents: Mapping[str, Sequence[Document]], split: SplitName, sentences: SentenceRule = "none"
 ) -> Texts:
-    """Make texts of which one split is everything."""
-    sources = tuple(Source(name, published={split: found}) for name, found in documents.items())
-    return Texts(sources, {}, {}, is_utf8=False, sentences=sentences)
+    """Build texts of which one split is everything; ``documents`` are by the name of a source."""
+    sources = []
+    for name, of_source in documents.items():
+        source = Source(name, published={split: of_source})
+        sources.append(source)
+    return Texts(tuple(sources), {}, {}, is_utf8=False, sentences=sentences)
 
 
 def reading_of(config: DataConfig) -> Reading:
-    """Give how a recipe's documents are read."""
+    """Return how a recipe's documents are read."""
     return Reading(config.documents, config.text_field, is_clean=config.sentences != "none")
 
 
 def _shares(config: DataConfig, replaced: Mapping[SplitName, Source]) -> Shares:
-    shares = dict(zip(SPLITS, parse_split(config.split or DEFAULT_SPLIT), strict=True))
-    freed = sum((shares.pop(split) for split in replaced), Fraction(0))
-    return {**shares, "train": shares["train"] + freed}
+    fractions = parse_split(config.split or DEFAULT_SPLIT)
+    shares = dict(zip(SPLITS, fractions, strict=True))
+    # Training takes the shares of splits that come from elsewhere.
+    for split in replaced:
+        shares["train"] += shares.pop(split)
+    return shares
 
 
 def _check_distinct(sources: tuple[Source, ...]) -> None:
     # Divided twice, a text could be held out in one place and trained on in the other.
     divided = [source for source in sources if source.documents]
     for one, other in combinations(divided, 2):
-        found = _shared(one.documents, other.documents)
-        if found:
-            raise ConfigError(f"{found[0]} and {found[1]} are the same text, named twice: leave one out")
+        shared = _shared(one.documents, other.documents)
+        if shared:
+            raise ConfigError(
+                f"{shared[0]} and {shared[1]} are the same text, named twice: leave one out"
+            )
 
 
 def _check_apart(setting: str, documents: Sequence[Document], sources: tuple[Source, ...]) -> None:
     for source in sources:
         for others in (source.documents, source.published.get("train", ())):
-            found = _shared(documents, others) if others else None
-            if found:
-                both = found[0] if found[0] == found[1] else f"{found[0]}, the same as {found[1]}"
-                raise ConfigError(
-                    f"{setting} is also read for training, in {source.name}: {both}; name other files in one, or leave "
-                    "out what is in both"
-                )
+            shared = _shared(documents, others)
+            if shared is None:
+                continue
+            scored, trained = shared
+            both = scored if scored == trained else f"{scored}, the same as {trained}"
+            raise ConfigError(
+                f"{setting} is also read for training, in {source.name}: {both}; "
+                "name other files in one, or leave out what is in both"
+            )
 
 
 def _shared(documents: Sequence[Document], others: Sequence[Document]) -> tuple[str, str] | None:
-    _, places, other_places = np.intersect1d(digests_of(documents), digests_of(others), return_indices=True)
-    return (documents[places[0]].name, others[other_places[0]].name) if len(places) else None
+    """Return the names of a document that is in both, if there is one."""
+    if not (documents and others):
+        return None
+    digests = digests_of(documents)
+    other_digests = digests_of(others)
+    _, indices, other_indices = np.intersect1d(digests, other_digests, return_indices=True)
+    if not len(indices):
+        return None
+    document = documents[indices[0]]
+    other = others[other_indices[0]]
+    return document.name, other.name

@@ -1,1 +1,1 @@
-"""Text out of a model."""
+"""Decoding: sampling, beam search, and a step for one token at a time."""

@@ -1,100 +1,54 @@
-"""Beam search: the most probable translations, several sentences at a time.
+"""Beam search: the most probable texts for sources, such as translations, several at a time.
 
-The rules are fairseq's (0.6.0, with which Macaron Net was tested): of the best ``2 * beam`` continuations of a
-sentence, an end that ranks among the first ``beam`` closes a hypothesis, and the best ``beam`` others go on; a sentence
-is done once ``beam`` hypotheses are closed; at the longest length all that are left are closed; a hypothesis has at
-least one token beside its end. A departure: the longest length is each sentence's own, where fairseq takes that of the
-longest source beside it, so that a translation does not depend on what is translated beside it.
+The rules are fairseq's (0.6.0, with which Macaron Net was tested): of the best ``2 * beam``
+continuations of a sentence, an end that ranks among the first ``beam`` closes a hypothesis, and the
+best ``beam`` others go on; a sentence is done once ``beam`` hypotheses are closed; at the longest
+length all that are left are closed; a hypothesis has at least one token beside its end. A
+departure: the longest length is each sentence's own, where fairseq takes that of the longest source
+beside it, so that a translation does not depend on what is translated beside it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sublayer.config.limits import LARGEST_PENALTY, WIDEST_BEAM
-from sublayer.config.objective import TranslationObjective
 from sublayer.decode.beam_cache import FIRST_LENGTH, BeamCache
+from sublayer.decode.beam_settings import BeamSettings, Hypothesis
 from sublayer.decode.beam_step import BeamStepper
+from sublayer.decode.continuations import Continuations, Continue, best_continuations
+from sublayer.decode.vocabulary_scores import log_sum_exp
 from sublayer.errors import ConfigError
-from sublayer.model.cache import cache_bytes
-from sublayer.model.capacity import check_memory
+from sublayer.estimate.capacity import check_memory
+from sublayer.model.context.cache import cache_bytes
 from sublayer.model.encoder_decoder import EncoderDecoder
 
-LengthRule = Literal["fairseq", "gnmt"]
-
-_PIECE = 64
-"""Scores of which the highest is looked at first."""
-_ROWS = 64
-"""Rows whose exponentials stay in the cache."""
 _REFILL = 0.75
 """Share of the sentences left over at which new ones join."""
-
-
-@dataclass(frozen=True)
-class BeamSettings:
-    """How translations are searched for.
-
-    A hypothesis of n tokens, its end included, scores ``log p / n ** penalty`` (fairseq) or
-    ``log p / ((5 + n) / 6) ** penalty`` (gnmt: Wu et al. 2016, Vaswani et al. 2017). It has at most
-    ``int(longest_share * s + longest_more)`` tokens beside its end, where s counts the source's, its end included.
-    Raises ConfigError for values without meaning.
-    """
-
-    beam: int = 5
-    rule: LengthRule = "fairseq"
-    penalty: float = 1.0
-    longest_share: float = 0.0
-    longest_more: float = 200.0
-
-    def __post_init__(self) -> None:
-        if self.beam < 1:
-            raise ConfigError(f"a beam of {self.beam} finds nothing: give 1 or more")
-        if self.beam > WIDEST_BEAM:
-            raise ConfigError(f"a beam of {self.beam:,} is too wide: give at most {WIDEST_BEAM:,}")
-        if not np.isfinite(self.penalty):
-            raise ConfigError(f"a length penalty of {self.penalty} is not a number")
-        if abs(self.penalty) > LARGEST_PENALTY:
-            raise ConfigError(
-                f"a length penalty of {self.penalty:g} is no exponent of a length: give one between "
-                f"{-LARGEST_PENALTY:g} and {LARGEST_PENALTY:g}"
-            )
-        if not (self.longest_share >= 0 and np.isfinite(self.longest_share) and np.isfinite(self.longest_more)):
-            raise ConfigError(
-                "the longest length of a translation is share * source + more: give numbers, share not negative"
-            )
-
-    @classmethod
-    def of(cls, objective: TranslationObjective) -> "BeamSettings":
-        """Give a recipe's."""
-        return cls(objective.beam, objective.length_rule, objective.length_penalty)
-
-    def score(self, log_p: float, n_tokens: int) -> float:
-        """Score a closed hypothesis of so many tokens, its end included."""
-        length = n_tokens if self.rule == "fairseq" else (5 + n_tokens) / 6
-        return float(log_p / length**self.penalty)
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A translation: its ids without the end, the log of its probability with the end, and its score."""
-
-    ids: NDArray[np.int64]
-    log_p: float
-    score: float
 
 
 @dataclass
 class _Sentence:
     number: int
-    longest: int
+    """Its place among the sources, from 0."""
+    max_length: int
+    """Tokens beside the end that a hypothesis may have."""
     closed: list[Hypothesis] = field(default_factory=list)
+
+
+class _Special(NamedTuple):
+    """Ids that are no text."""
+
+    end: int
+    pad: int
+    start: int
+    other_ends: list[int]
 
 
 @torch.inference_mode()
@@ -106,193 +60,238 @@ def search(
     end_id: int,
     pad_id: int,
     start_id: int | None = None,
+    other_ends: Sequence[int] = (),
+    continuations: Continue = best_continuations,
     sentences: int = 32,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Translate sources, ids without their end, and give each one's number with its hypotheses, the best first.
+    """Translate sources, and yield the number of each with its hypotheses, the best first.
 
-    ``sentences`` are translated at a time: those that are done make room for the next, which changes speed and memory
-    only; they come in the order in which they are done. ``start_id`` is what the decoder begins with, by default the
-    end. Raises ConfigError where the model would drop units out, or a source is longer than its positions.
+    A source is its ids without their end. ``sentences`` are translated at a time: those that are
+    done make room for the next, which changes speed and memory only; they come in the order in
+    which they are done. Numbers count ``sources`` from 0; these are read as room appears. A
+    sentence has at most ``beam`` hypotheses; a translation has no padding, ``pad_id``, and is
+    never empty. ``start_id`` is what the decoder begins with, by default the end. What ends a text
+    as the end does, ``other_ends``, counts as that: the end's probability is that of all of them.
+    ``continuations`` selects how hypotheses go on: the best ways, or, with a beam of 1, drawn ones.
+
+    Raises ConfigError where the model would drop units out or this machine cannot hold the rows,
+    and, when it comes to it, where a source is longer than the model's positions.
     """
     if model.training:
-        raise ConfigError("the model is in training mode, with dropout: call model.eval() before translating")
-    batch = _Search(model, settings, end_id, pad_id, end_id if start_id is None else start_id, sentences)
+        raise ConfigError(
+            "the model is in training mode, with dropout: call model.eval() before translating"
+        )
+    first_id = end_id if start_id is None else start_id
+    special = _Special(end_id, pad_id, first_id, list(other_ends))
+    batch = _Search(model, settings, special, continuations, sentences)
     waiting = enumerate(sources)
     while True:
         if batch.n_sentences <= _REFILL * sentences:
-            batch.admit(list(islice(waiting, sentences - batch.n_sentences)))
+            n_free = sentences - batch.n_sentences
+            batch.admit(list(islice(waiting, n_free)))
         if not batch.n_sentences:
             return
         yield from batch.step()
 
 
-def top(scores: Float[Tensor, "R V"], count: int) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C"]]:
-    """Give the ``count`` highest scores of each row and where they are, in no order of equal ones.
-
-    The highest stand in the pieces of highest maximum, so that few pieces are searched: on a CPU that is faster.
-    """
-    n_pieces = scores.shape[1] // _PIECE
-    if n_pieces <= 2 * count:
-        best = scores.topk(count, -1)
-        return best.values, best.indices
-    whole = scores[:, : n_pieces * _PIECE].view(-1, n_pieces, _PIECE)
-    pieces = whole.amax(-1).topk(count, -1, sorted=False).indices  # [R, C]
-    found = whole.gather(1, pieces[:, :, None].expand(-1, -1, _PIECE)).flatten(1)  # [R, C piece]
-    rest = scores[:, n_pieces * _PIECE :]
-    best = torch.cat([found, rest], 1).topk(count, -1)
-    places = (pieces[:, :, None] * _PIECE + torch.arange(_PIECE, device=scores.device)).flatten(1)
-    behind = torch.arange(n_pieces * _PIECE, scores.shape[1], device=scores.device).expand(len(scores), -1)
-    return best.values, torch.cat([places, behind], 1).gather(1, best.indices)
-
-
-def log_total(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R 1"]:
-    """Give the log of the sum of each row's exponentials, as ``logsumexp`` does: on a CPU faster."""
-    # The largest share is 1 / sum(exp(logit - largest logit)).
-    largest_shares = [part.softmax(-1).amax(-1, keepdim=True) for part in torch.split(logits, _ROWS)]
-    return logits.amax(-1, keepdim=True) - torch.cat(largest_shares).log()
-
-
 def _check_rows(model: EncoderDecoder, sentences: int, beam: int) -> None:
-    """Refuse rows whose logits, and the first places of whose keys and values, cannot fit."""
-    config, itemsize = model.config, model.embedding.weight.dtype.itemsize
-    assert config.vocab_size is not None, "a saved config is resolved"
-    rows = sentences * beam
-    needed = 2 * rows * config.vocab_size * itemsize + cache_bytes(config, rows, FIRST_LENGTH, torch.float32)
-    check_memory(needed, f"a beam of {beam:,} for {sentences:,} sentences", "give a smaller --beam or --batch")
+    """Raise ConfigError where the logits and the first keys and values of all rows cannot fit."""
+    config = model.config
+    n_rows = sentences * beam
+    row_bytes = config.vocab_size * model.embedding.weight.dtype.itemsize
+    logits_bytes = 2 * n_rows * row_bytes
+    key_value_bytes = cache_bytes(config, n_rows, FIRST_LENGTH, torch.float32)
+    check_memory(
+        logits_bytes + key_value_bytes,
+        f"a beam of {beam:,} for {sentences:,} sentences",
+        "give a smaller --beam or --batch",
+    )
 
 
 class _Search:
-    """Sentences in work, one in each slot or none: row i * beam + j is hypothesis j of slot i, in no order."""
+    """Sentences in work, one in each slot or none.
+
+    Row i * beam + j is hypothesis j of slot i, in no order.
+    """
 
     def __init__(
-        self, model: EncoderDecoder, settings: BeamSettings, end_id: int, pad_id: int, start_id: int, sentences: int
+        self,
+        model: EncoderDecoder,
+        settings: BeamSettings,
+        special: _Special,
+        continuations: Continue,
+        sentences: int,
     ) -> None:
         self._settings = settings
-        self._end, self._pad, self._start = end_id, pad_id, start_id
-        assert model.config.max_len is not None, "a saved config is resolved"
+        self._end, self._pad, self._start, self._other_ends = special
+        self._continuations = continuations
         self._max_len = model.config.max_len
-        self._device = model.embedding.weight.device
-        _check_rows(model, sentences, settings.beam)
-        self._stepper = BeamStepper(model, sentences * settings.beam)
-        self._cache = BeamCache(settings.beam, self._device)
+        weight = model.embedding.weight
+        self._device = weight.device
+        beam = settings.beam
+        _check_rows(model, sentences, beam)
+        self._stepper = BeamStepper(model, sentences * beam)
+        self._cache = BeamCache(beam, self._device)
         self._slots: list[_Sentence | None] = []
-        dtype = torch.promote_types(model.embedding.weight.dtype, torch.float32)
-        self._log_p = torch.zeros(0, settings.beam, dtype=dtype, device=self._device)
-        self._tokens = torch.zeros(0, settings.beam, dtype=torch.long, device=self._device)  # what each row reads next
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        self._log_p = torch.zeros(0, beam, dtype=dtype, device=self._device)
+        # What each row reads next.
+        self._tokens = torch.zeros(0, beam, dtype=torch.long, device=self._device)
 
     @property
     def n_sentences(self) -> int:
-        return sum(each is not None for each in self._slots)
+        return sum(sentence is not None for sentence in self._slots)
 
     def admit(self, sources: list[tuple[int, NDArray[np.integer]]]) -> None:
-        """Let sentences begin in slots that are free; without any more, go on with the slots in use alone."""
+        """Start sentences in free slots; where there are none to start, drop slots not in use."""
         if not sources:
             self._shrink()
             return
-        settings = self._settings
-        lengths = np.array([len(ids) + 1 for _, ids in sources])
-        tokens = np.full((len(sources), lengths.max()), self._pad, dtype=np.int64)
         slots = self._free_slots(len(sources))
-        for row, (slot, (number, ids)) in enumerate(zip(slots, sources, strict=True)):
-            tokens[row, : len(ids)], tokens[row, len(ids)] = ids, self._end
-            longest = int(settings.longest_share * lengths[row] + settings.longest_more)
-            self._slots[slot] = _Sentence(number, max(1, min(longest, self._max_len - 1)))
-        mask = np.arange(tokens.shape[1]) < lengths[:, None]
-        self._stepper.admit(
-            torch.from_numpy(tokens).to(self._device),
-            None if mask.all() else torch.from_numpy(mask).to(self._device),
-            self._cache,
-            slots,
-        )
+        for slot, (number, ids) in zip(slots, sources, strict=True):
+            n_source = len(ids) + 1  # with its end
+            longest = min(self._settings.max_length(n_source), self._max_len - 1)
+            self._slots[slot] = _Sentence(number, max_length=max(1, longest))
+        all_ids = [ids for _, ids in sources]
+        tokens, mask = self._batch(all_ids)
+        self._stepper.admit(tokens, mask, self._cache, slots)
         # One hypothesis begins; the others are not there yet.
-        self._log_p[slots], self._tokens[slots] = -torch.inf, self._start
+        self._tokens[slots] = self._start
+        self._log_p[slots] = -torch.inf
         self._log_p[slots, 0] = 0.0
 
+    def _batch(
+        self, sources: list[NDArray[np.integer]]
+    ) -> tuple[Int[Tensor, "n S"], Bool[Tensor, "n S"] | None]:
+        """Stack sources with their ends, padded; the mask is None where all tokens are real."""
+        lengths = np.array([len(ids) + 1 for ids in sources])
+        shape = (len(sources), lengths.max())
+        tokens = np.full(shape, self._pad, dtype=np.int64)
+        for row, ids in enumerate(sources):
+            tokens[row, : len(ids)] = ids
+            tokens[row, len(ids)] = self._end
+        indices = np.arange(tokens.shape[1])
+        is_real = indices < lengths[:, None]  # [n, S]
+        mask = None if is_real.all() else self._tensor(is_real)
+        return self._tensor(tokens), mask
+
     def step(self) -> list[tuple[int, list[Hypothesis]]]:
-        """Let every hypothesis grow by a token; give the sentences that are done."""
-        beam = self._settings.beam
+        """Extend every hypothesis by a token; return the sentences that are done."""
         n_written = self._cache.lengths.tolist()
-        logits = self._stepper(self._tokens.flatten(), self._cache).to(self._log_p.dtype)  # [R, V]
-        total = log_total(logits)
-        self._bar(logits, n_written)
-        scores, origins, tokens = (each.cpu().numpy() for each in self._candidates(logits, total))  # [N, C] each
-        is_end, is_found = tokens == self._end, np.isfinite(scores)
-        for slot, rank in np.argwhere(is_end[:, :beam] & is_found[:, :beam]).tolist():
-            sentence = self._slots[slot]
-            if sentence is not None and len(sentence.closed) < beam:
-                row, log_p = int(origins[slot, rank]), float(scores[slot, rank])
-                sentence.closed.append(self._closed(slot, row, log_p, n_written[slot]))
+        rows = self._tokens.flatten()  # [R]
+        logits = self._stepper(rows, self._cache).to(self._log_p.dtype)  # [R, V]
+        # Before the mask, so that what is masked keeps its part of the probability.
+        partition = log_sum_exp(logits)
+        self._join_ends(logits)
+        self._mask(logits, n_written)
+        best = self._continuations(logits, partition, self._log_p)
+        is_end = best.tokens == self._end
+        is_possible = np.isfinite(best.log_p)
+        self._close(best, is_end & is_possible, n_written)
+
         # The best that go on come first, in their order; ends behind them.
-        order = np.argsort(is_end, axis=1, kind="stable")[:, :beam]
-        going = np.take_along_axis(~is_end & is_found, order, 1)
-        done = [
-            slot
-            for slot, sentence in enumerate(self._slots)
-            if sentence is not None
-            and (len(sentence.closed) == beam or n_written[slot] == sentence.longest or not going[slot].any())
-        ]
-        chosen = (np.take_along_axis(each, order, 1) for each in (origins, tokens, scores))
-        parents, self._tokens, kept = (torch.from_numpy(each).to(self._device) for each in chosen)
-        barred = torch.from_numpy(~going).to(self._device)
-        self._log_p = kept.to(self._log_p).masked_fill_(barred, -torch.inf)
-        is_live = torch.tensor([each is not None for each in self._slots], device=self._device)
-        self._cache.advance(parents, is_live)
+        order = np.argsort(is_end, axis=1, kind="stable")
+        order = order[:, : self._settings.beam]  # [N, beam]
+        goes_on = np.take_along_axis(~is_end & is_possible, order, 1)
+        done = self._done(goes_on, n_written)
+        self._advance(best.take(order), goes_on)
         return self._finish(done)
 
-    def _bar(self, logits: Float[Tensor, "R V"], n_written: list[int]) -> None:
-        """Bar padding, an end at once, and all but the end at the longest length."""
+    def _join_ends(self, logits: Float[Tensor, "R V"]) -> None:
+        """Let the end stand for all that ends a text: exp(its logit) is their sum."""
+        if not self._other_ends:
+            return
+        ends = [self._end, *self._other_ends]
+        joined = logits[:, ends].logsumexp(-1)  # [R]
+        logits[:, self._other_ends] = -torch.inf
+        logits[:, self._end] = joined
+
+    def _mask(self, logits: Float[Tensor, "R V"], n_written: list[int]) -> None:
+        """Mask padding, an end at once, and all but the end at the longest length."""
         beam = self._settings.beam
         logits[:, self._pad] = -torch.inf
         for slot, sentence in enumerate(self._slots):
-            rows = slice(slot * beam, (slot + 1) * beam)
             if sentence is None:
                 continue
+            rows = slice(slot * beam, (slot + 1) * beam)
             if n_written[slot] == 0:
                 logits[rows, self._end] = -torch.inf
-            elif n_written[slot] == sentence.longest:
-                ends = logits[rows, self._end].clone()
+            elif n_written[slot] == sentence.max_length:
+                end_logits = logits[rows, self._end].clone()
                 logits[rows] = -torch.inf
-                logits[rows, self._end] = ends
+                logits[rows, self._end] = end_logits
 
-    def _candidates(
-        self, logits: Float[Tensor, "R V"], total: Float[Tensor, "R 1"]
-    ) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"], Int[Tensor, "N C"]]:
-        """Give the best 2 * beam continuations of each sentence: log p, hypothesis, token."""
-        beam, n = self._settings.beam, len(self._slots)
-        width = min(2 * beam, logits.shape[1])
-        values, indices = top(logits, width)
-        log_p = (values - total).view(n, beam, width) + self._log_p[:, :, None]
-        chosen = log_p.view(n, -1).topk(min(2 * beam, beam * width), -1)
-        tokens = indices.view(n, -1).gather(1, chosen.indices)
-        return chosen.values, chosen.indices // width, tokens
+    def _close(self, best: Continuations, is_end: NDArray[np.bool_], n_written: list[int]) -> None:
+        """Close hypotheses whose end ranks among the first ``beam`` continuations."""
+        beam = self._settings.beam
+        for slot, rank in np.argwhere(is_end[:, :beam]).tolist():
+            sentence = self._slots[slot]
+            if sentence is None or len(sentence.closed) == beam:
+                continue
+            origin = int(best.origins[slot, rank])
+            log_p = float(best.log_p[slot, rank])
+            hypothesis = self._closed(slot, origin, log_p, n_written[slot])
+            sentence.closed.append(hypothesis)
 
-    def _closed(self, slot: int, row: int, log_p: float, n_written: int) -> Hypothesis:
-        ids = self._cache.written(slot, row).cpu().numpy()
+    def _closed(self, slot: int, origin: int, log_p: float, n_written: int) -> Hypothesis:
+        ids = self._cache.written(slot, origin).cpu().numpy()
         assert len(ids) == n_written, "a hypothesis has written a token at each place but the first"
-        return Hypothesis(ids, log_p, self._settings.score(log_p, n_written + 1))
+        score = self._settings.score(log_p, n_written + 1)
+        return Hypothesis(ids, log_p, score)
+
+    def _done(self, goes_on: NDArray[np.bool_], n_written: list[int]) -> list[int]:
+        """Return the slots whose sentences have no hypothesis left to extend, or enough closed."""
+        done = []
+        for slot, sentence in enumerate(self._slots):
+            if sentence is None:
+                continue
+            is_full = len(sentence.closed) == self._settings.beam
+            is_longest = n_written[slot] == sentence.max_length
+            if is_full or is_longest or not goes_on[slot].any():
+                done.append(slot)
+        return done
+
+    def _advance(self, chosen: Continuations, goes_on: NDArray[np.bool_]) -> None:
+        """Extend every hypothesis; those that do not go on have no probability."""
+        self._tokens = self._tensor(chosen.tokens)
+        is_masked = self._tensor(~goes_on)
+        log_p = self._tensor(chosen.log_p).to(self._log_p)
+        self._log_p = log_p.masked_fill_(is_masked, -torch.inf)
+        in_use = [sentence is not None for sentence in self._slots]
+        is_live = torch.tensor(in_use, device=self._device)
+        origins = self._tensor(chosen.origins)
+        self._cache.advance(origins, is_live)
 
     def _finish(self, done: list[int]) -> list[tuple[int, list[Hypothesis]]]:
-        found = []
+        """Empty slots, and return what their sentences closed, the best first."""
+        finished = []
         for slot in done:
             sentence = self._slots[slot]
             assert sentence is not None, "what is done was in work"
-            found.append((sentence.number, sorted(sentence.closed, key=lambda each: -each.score)))
+            best_first = sorted(sentence.closed, key=lambda each: each.score, reverse=True)
+            finished.append((sentence.number, best_first))
             self._slots[slot] = None
         if done:
             self._cache.free(done)
             self._log_p[done] = -torch.inf
-        return found
+        return finished
 
     def _free_slots(self, count: int) -> list[int]:
         if not self._slots:
             self._slots = [None] * count
-            self._log_p, self._tokens = (each.new_zeros(count, each.shape[1]) for each in (self._log_p, self._tokens))
-        free = [slot for slot, each in enumerate(self._slots) if each is None]
+            beam = self._settings.beam
+            self._log_p = self._log_p.new_zeros(count, beam)
+            self._tokens = self._tokens.new_zeros(count, beam)
+        free = [slot for slot, sentence in enumerate(self._slots) if sentence is None]
         return free[:count]
 
     def _shrink(self) -> None:
-        used = [slot for slot, each in enumerate(self._slots) if each is not None]
+        used = [slot for slot, sentence in enumerate(self._slots) if sentence is not None]
         if used and 2 * len(used) <= len(self._slots):
             self._slots = [self._slots[slot] for slot in used]
-            self._log_p, self._tokens = self._log_p[used], self._tokens[used]
+            self._log_p = self._log_p[used]
+            self._tokens = self._tokens[used]
             self._cache.keep(used)
+
+    def _tensor(self, array: NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)

@@ -1,4 +1,4 @@
-"""What hypotheses that grow together keep: each write stays where it is, and every hypothesis knows whose it reads."""
+"""Beam-search cache that never copies: hypotheses hold the indices of their ancestors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +8,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 FIRST_LENGTH = 32
+"""Positions for which there is room at first."""
 _NOBODY = -1
+"""The ancestor at positions that a hypothesis has not reached."""
+
+SublayerIndex = tuple[int, int]
+"""A sub-layer by its block and its index there."""
 
 
 @dataclass
-class Kept:
+class SelfKeyValues:
     """The keys and values of one executed attention to itself, ``[N, H, L, beam, K]`` each."""
 
     keys: Tensor
@@ -20,7 +25,7 @@ class Kept:
 
 
 @dataclass
-class Read:
+class CrossKeyValues:
     """The keys and values ``[N, H, S, K]`` that one executed cross entry made of the memory."""
 
     keys: Tensor
@@ -30,23 +35,24 @@ class Read:
 class BeamCache:
     """N slots, each of ``beam`` hypotheses of a sentence, that grow by a token at a time.
 
-    Slot n has filled ``lengths[n]`` places. At each place all its hypotheses have written; when one of them goes on as
-    two, nothing is copied: ``ancestors[n, j, l]`` is whose keys, values and token of place l hypothesis j reads. A
-    sentence that is done leaves its slot to the next.
+    Slot n has filled ``lengths[n]`` positions. At each all its hypotheses have written; when one of
+    them goes on as two, nothing is copied: ``ancestors[n, j, l]`` is whose keys, values and token
+    of position l hypothesis j reads. A sentence that is done leaves its slot to the next.
     """
 
     def __init__(self, beam: int, device: torch.device) -> None:
-        self.beam, self.device = beam, device
+        self.beam = beam
+        self.device = device
         self.lengths = torch.zeros(0, dtype=torch.long, device=device)
         self.ancestors = torch.zeros(0, beam, FIRST_LENGTH, dtype=torch.long, device=device)
         self.inputs = torch.zeros(0, FIRST_LENGTH, beam, dtype=torch.long, device=device)
-        """The token that each hypothesis read at each place."""
+        """The token that each hypothesis read at each position."""
         self.hidden: Bool[Tensor, "N S"] = torch.zeros(0, 0, dtype=torch.bool, device=device)
-        """Which places of the memory are padding."""
-        self.kept: dict[tuple[int, int], Kept] = {}
-        self.read: dict[tuple[int, int], Read] = {}
+        """Which tokens of the memory are padding."""
+        self.own: dict[SublayerIndex, SelfKeyValues] = {}
+        self.cross: dict[SublayerIndex, CrossKeyValues] = {}
         self.window = 0
-        """Places that any hypothesis of this step sees."""
+        """Positions that any hypothesis of this step sees."""
 
     @property
     def n_slots(self) -> int:
@@ -54,90 +60,169 @@ class BeamCache:
         return len(self.lengths)
 
     def positions(self) -> Int[Tensor, " R"]:
-        """The position of each row's next token in its own hypothesis."""
+        """Return the position of each row's next token in its own hypothesis.
+
+        Rows are ``n_slots * beam``, slot by slot.
+        """
         return self.lengths.repeat_interleave(self.beam)
 
+    def key_positions(self) -> Int[Tensor, " LB"]:
+        """Return the position of each key of this step's window: one of every hypothesis.
+
+        In the order of ``append``'s keys. The same for all slots, whatever their lengths.
+        """
+        positions = torch.arange(self.window, device=self.device)
+        return positions.repeat_interleave(self.beam)
+
     def begin(self, tokens: Int[Tensor, " R"]) -> Bool[Tensor, "N beam L beam"]:
-        """Take the next tokens, and tell what each hypothesis may not see of what all hypotheses of its slot wrote."""
+        """Take the next tokens; return which keys of its slot are hidden from each hypothesis.
+
+        Hidden is what others than its ancestors wrote, and what lies behind a slot's own length.
+        The axes are slot, hypothesis that reads, position, hypothesis that wrote; ``L`` is the
+        window of this step, which is set here: the step's ``append`` and ``key_positions`` go by
+        it. One value is read back from the device.
+        """
         self.window = int(self.lengths.max()) + 1
-        if self.window > self.inputs.shape[1]:
+        room = self.inputs.shape[1]
+        if self.window > room:
+            # Twice, so that what is copied in all stays within a few times the final size.
             self._lengthen(2 * self.window)
-        slots, beams = torch.arange(self.n_slots, device=self.device), torch.arange(self.beam, device=self.device)
+        slots = torch.arange(self.n_slots, device=self.device)
+        beams = torch.arange(self.beam, device=self.device)
         self.ancestors[slots, :, self.lengths] = beams
         self.inputs[slots, self.lengths] = tokens.view(-1, self.beam)
         return self.ancestors[:, :, : self.window, None] != beams
 
     def append(
-        self, place: tuple[int, int], k: Float[Tensor, "N H beam K"], v: Float[Tensor, "N H beam K"]
+        self,
+        index: SublayerIndex,
+        k: Float[Tensor, "N H beam K"],
+        v: Float[Tensor, "N H beam K"],
     ) -> tuple[Float[Tensor, "N H LB K"], Float[Tensor, "N H LB K"]]:
-        """Write the new keys and values of an attention, and give those of every place and hypothesis."""
-        if place not in self.kept:
-            shape = (k.shape[0], k.shape[1], self.inputs.shape[1], *k.shape[2:])
-            self.kept[place] = Kept(k.new_zeros(shape), v.new_zeros(shape))
-        kept = self.kept[place]
+        """Write an attention's new keys and values; return those of every hypothesis so far.
+
+        Those returned are ordered by position, and within each by hypothesis, as ``begin`` says
+        which of them are hidden. Room in the type and on the device of ``k`` is made at the first
+        call for an index.
+        """
+        if index not in self.own:
+            n_slots, n_heads, beam, d_head = k.shape
+            n_positions = self.inputs.shape[1]
+            shape = (n_slots, n_heads, n_positions, beam, d_head)
+            keys = k.new_zeros(shape)
+            values = v.new_zeros(shape)
+            self.own[index] = SelfKeyValues(keys, values)
+        own = self.own[index]
         slots = torch.arange(self.n_slots, device=self.device)
-        kept.keys[slots, :, self.lengths], kept.values[slots, :, self.lengths] = k, v
-        return kept.keys[:, :, : self.window].flatten(2, 3), kept.values[:, :, : self.window].flatten(2, 3)
+        own.keys[slots, :, self.lengths] = k
+        own.values[slots, :, self.lengths] = v
+        keys = own.keys[:, :, : self.window].flatten(2, 3)  # [N, H, L beam, K]
+        values = own.values[:, :, : self.window].flatten(2, 3)
+        return keys, values
 
     def written(self, slot: int, hypothesis: int) -> Int[Tensor, " L"]:
-        """Give the tokens that a hypothesis has read, but for the first, with which all begin."""
-        places = torch.arange(1, int(self.lengths[slot]) + 1, device=self.device)
-        return self.inputs[slot, places, self.ancestors[slot, hypothesis, places]]
+        """Return the tokens that a hypothesis has read, but for the first, with which all begin.
+
+        Called after ``begin`` and before ``advance``: the token at ``lengths[slot]``, which this
+        step has read, is the last of them.
+        """
+        length = int(self.lengths[slot])
+        positions = torch.arange(1, length + 1, device=self.device)
+        ancestors = self.ancestors[slot, hypothesis, positions]
+        return self.inputs[slot, positions, ancestors]
 
     def advance(self, origins: Int[Tensor, "N beam"], is_live: Bool[Tensor, " N"]) -> None:
-        """Count the token that every attention has written; hypothesis j goes on with what ``origins[:, j]`` began.
+        """Count the token that was written; hypothesis j goes on from ``origins[:, j]``.
 
-        Slots that are not in use stay where they are.
+        Origins are hypotheses of the same slot, 0 to ``beam - 1``. Slots where ``is_live`` is
+        False, which are not in use, stay at their length.
         """
         seen = self.ancestors[:, :, : self.window]
-        self.ancestors[:, :, : self.window] = seen.gather(1, origins[:, :, None].expand_as(seen))
+        index = origins[:, :, None].expand_as(seen)
+        self.ancestors[:, :, : self.window] = seen.gather(1, index)
         self.lengths = self.lengths + is_live
 
     def free(self, slots: Sequence[int]) -> None:
-        """Let slots wait for another sentence."""
-        chosen = torch.tensor(slots, device=self.device)
-        self.lengths[chosen], self.ancestors[chosen] = 0, _NOBODY
+        """Empty slots for other sentences.
 
-    def admit(self, slots: Sequence[int], made: dict[tuple[int, int], Read], hidden: Bool[Tensor, "n S"]) -> None:
-        """Let sentences begin in free slots, or in the first ones, with what cross entries made of their memories."""
-        n, chosen = len(slots), torch.tensor(slots, device=self.device)
+        Their keys and values stay in memory, hidden, until others are written over them.
+        """
+        chosen = torch.tensor(slots, device=self.device)
+        self.lengths[chosen] = 0
+        self.ancestors[chosen] = _NOBODY
+
+    def admit(
+        self,
+        slots: Sequence[int],
+        cross: dict[SublayerIndex, CrossKeyValues],
+        hidden: Bool[Tensor, "n S"],
+    ) -> None:
+        """Start sentences in free slots, or in the first ones, with their cross keys and values.
+
+        ``cross`` has an entry of n rows for each cross entry of the model; ``hidden`` is True at
+        the padding of a memory. Where there are no slots yet, as many are made as are named, and
+        ``cross`` and ``hidden`` are kept, not copied; later a wider memory widens that of all.
+        """
         if not self.n_slots:
-            self.lengths = self.lengths.new_zeros(n)
-            self.ancestors = self.ancestors.new_full((n, self.beam, FIRST_LENGTH), _NOBODY)
-            self.inputs = self.inputs.new_zeros(n, FIRST_LENGTH, self.beam)
-            self.hidden, self.read = hidden, made
+            self._start(len(slots), cross, hidden)
             return
         width = hidden.shape[1]
         if width > self.hidden.shape[1]:
-            self.hidden = _widened(self.hidden, width, dim=1, value=True)
-            for read in self.read.values():
-                read.keys, read.values = (_widened(each, width, dim=2) for each in (read.keys, read.values))
+            self._widen_memory(width)
+        chosen = torch.tensor(slots, device=self.device)
+        # What is behind a memory that is shorter than others is hidden.
         self.hidden[chosen] = True
         self.hidden[chosen, :width] = hidden
-        for place, read in self.read.items():
-            read.keys[chosen, :, :width], read.values[chosen, :, :width] = made[place].keys, made[place].values
+        for index, held in self.cross.items():
+            held.keys[chosen, :, :width] = cross[index].keys
+            held.values[chosen, :, :width] = cross[index].values
+
+    def _start(
+        self, n: int, cross: dict[SublayerIndex, CrossKeyValues], hidden: Bool[Tensor, "n S"]
+    ) -> None:
+        self.lengths = self.lengths.new_zeros(n)
+        self.ancestors = self.ancestors.new_full((n, self.beam, FIRST_LENGTH), _NOBODY)
+        self.inputs = self.inputs.new_zeros(n, FIRST_LENGTH, self.beam)
+        self.hidden = hidden
+        self.cross = cross
+
+    def _widen_memory(self, width: int) -> None:
+        self.hidden = _widened(self.hidden, width, dim=1, value=True)
+        for cross in self.cross.values():
+            cross.keys = _widened(cross.keys, width, dim=2)
+            cross.values = _widened(cross.values, width, dim=2)
 
     def memory_width(self) -> int:
-        """Count the places of the longest memory."""
-        return int((~self.hidden).sum(1).max())
+        """Count the tokens of the longest memory; what is wider is padding of every slot."""
+        n_real = (~self.hidden).sum(1)
+        return int(n_real.max())
 
     def keep(self, slots: Sequence[int]) -> None:
-        """Go on with some slots alone."""
+        """Keep some slots alone, in the order given; slot ``slots[i]`` becomes slot i."""
         chosen = torch.tensor(slots, dtype=torch.long, device=self.device)
-        self.lengths, self.hidden = self.lengths[chosen], self.hidden[chosen]
-        self.ancestors, self.inputs = self.ancestors[chosen], self.inputs[chosen]
-        held: list[Kept | Read] = [*self.kept.values(), *self.read.values()]
-        for each in held:
-            each.keys, each.values = each.keys[chosen], each.values[chosen]
+        self.lengths = self.lengths[chosen]
+        self.hidden = self.hidden[chosen]
+        self.ancestors = self.ancestors[chosen]
+        self.inputs = self.inputs[chosen]
+        # One attention at a time, so that what was is free before the next is copied.
+        for own in self.own.values():
+            own.keys = own.keys[chosen]
+            own.values = own.values[chosen]
+        for cross in self.cross.values():
+            cross.keys = cross.keys[chosen]
+            cross.values = cross.values[chosen]
 
     def _lengthen(self, length: int) -> None:
         self.inputs = _widened(self.inputs, length, dim=1)
         self.ancestors = _widened(self.ancestors, length, dim=2, value=_NOBODY)
-        for kept in self.kept.values():
-            kept.keys, kept.values = (_widened(each, length, dim=2) for each in (kept.keys, kept.values))
+        for own in self.own.values():
+            own.keys = _widened(own.keys, length, dim=2)
+            own.values = _widened(own.values, length, dim=2)
 
 
 def _widened(tensor: Tensor, width: int, *, dim: int, value: bool | float = 0) -> Tensor:
+    """Extend an axis to ``width``, with ``value``."""
     shape = list(tensor.shape)
     shape[dim] = width - shape[dim]
-    return torch.cat([tensor, tensor.new_full(shape, value)], dim)
+    filling = tensor.new_full(shape, value)
+    return torch.cat([tensor, filling], dim)

@@ -1,70 +1,127 @@
-"""The step of an encoder-decoder for the next token of every hypothesis, unrolled.
+"""A decoding step of an encoder-decoder, unrolled: one token of every hypothesis.
 
-Equal to a forward pass over each hypothesis with its source alone, which is tested over every axis of the model.
+Equal to a forward pass over each hypothesis with its source alone, which is tested over every axis
+of the model.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sublayer.decode.beam_cache import BeamCache, Read
-from sublayer.decode.product import make_product
+from sublayer.decode.beam_cache import BeamCache, CrossKeyValues, SublayerIndex
+from sublayer.decode.packed_linear import pack_linear, takes_vectors
 from sublayer.decode.unroll import Branch, feed_forward, linear, residual
-from sublayer.model.attention import Attention, CrossAttention
-from sublayer.model.block import Sublayer
+from sublayer.model.context.keys import StepKeys
 from sublayer.model.encoder_decoder import EncoderDecoder
-from sublayer.model.positions import Rotation
+from sublayer.model.kernels.attention import attend
+from sublayer.model.layers.attention import Attention, CrossAttention
+from sublayer.model.layers.block import Sublayer
+from sublayer.model.positions.rotation import Rotation
 
-Place = tuple[int, int]
+
+@dataclass(frozen=True)
+class _Step:
+    """The context of the sub-layers of a step."""
+
+    cache: BeamCache
+    rotation: Rotation | None
+    bias: Float[Tensor, "N H 1 LB"] | None
+    """What positions add to the scores of a slot's own tokens."""
+    own: StepKeys
+    """What each hypothesis sees of what all hypotheses of its slot wrote."""
+    memory: StepKeys
+    """What it sees of its memory."""
+    memory_width: int
+    """Tokens of the longest memory."""
 
 
 class BeamStepper:
-    """Adds one token to every row of a cache, and gives the logits of the next."""
+    """Add one token to every row of a cache, and return the logits of the next.
+
+    Weights may be packed, which copies them: it serves as long as the model's do not change. There
+    is no dropout in the blocks. ``n_rows`` is for how many rows weights are packed; a call may have
+    another number, but where it is one. One row in float32 or float64 on a CPU goes through the
+    blocks as a vector, not as a matrix of one row.
+    """
 
     def __init__(self, model: EncoderDecoder, n_rows: int) -> None:
-        self._model, self._n_rows = model, max(n_rows, 2)
-        unrolled = [[self._sublayer(each) for each in sets] for sets in model.stack.sublayers]  # type: ignore[attr-defined]
+        self._model = model
+        self._n_rows = n_rows
+        self._is_vector = takes_vectors(model.embedding.weight, n_rows)
+        unrolled = model.stack.map_slots(self._sublayer)
         self._layers = [
-            [((layer, place), unrolled[place][index]) for place, index in enumerate(slots)]
-            for layer, slots in enumerate(model.stack.slots)
+            [((layer, index), branch) for index, branch in enumerate(block)]
+            for layer, block in enumerate(unrolled)
         ]
         matrix, bias = model.output_projection()
-        self._output = make_product(matrix, bias, self._n_rows)
-        self._narrow = None if model.head.projection is None else linear(model.head.projection, self._n_rows)
+        self._output = pack_linear(matrix, bias, self._n_rows)
+        projection = model.head.projection
+        self._head = None if projection is None else linear(projection, self._n_rows)
 
     def admit(
-        self, source: Int[Tensor, "n S"], mask: Bool[Tensor, "n S"] | None, cache: BeamCache, slots: Sequence[int]
+        self,
+        source: Int[Tensor, "n S"],
+        mask: Bool[Tensor, "n S"] | None,
+        cache: BeamCache,
+        slots: Sequence[int],
     ) -> None:
-        """Read sources, and let their hypotheses begin in slots of a cache."""
+        """Encode sources, and start their hypotheses in slots of a cache.
+
+        Row i of ``source``, its end included, goes to ``slots[i]``; ``mask`` is True at real
+        tokens, None where all are. Raises ConfigError where a source is longer than the positions.
+        """
         model = self._model
         memory = model.encode(source, mask)
-        made: dict[Place, Read] = {}
+        cross: dict[SublayerIndex, CrossKeyValues] = {}
         for layer in range(len(model.stack.slots)):
-            for place, sublayer in enumerate(model.stack.block(layer)):
+            for index, sublayer in enumerate(model.stack.block(layer)):
                 if isinstance(sublayer.function, CrossAttention):
-                    k, v = sublayer.function.read(memory.states)
-                    made[layer, place] = Read(k.contiguous(), v.contiguous())
+                    k, v = sublayer.function.key_value(memory.states)
+                    # The two are views of one product, which reads of either would step through.
+                    cross[layer, index] = CrossKeyValues(k.contiguous(), v.contiguous())
         hidden = torch.zeros_like(source, dtype=torch.bool) if mask is None else ~mask
-        cache.admit(slots, made, hidden)
+        cache.admit(slots, cross, hidden)
 
     def __call__(self, tokens: Int[Tensor, " R"], cache: BeamCache) -> Float[Tensor, "R V"]:
-        """Take the step; the cache counts it when it learns which hypotheses go on (``advance``)."""
+        """Take the step; the cache counts it when it learns which hypotheses go on: ``advance``.
+
+        Rows are ``n_slots * beam``, slot by slot, those of slots that are not in use included:
+        their logits mean nothing.
+        """
         model = self._model
         positions = cache.positions()[:, None]  # [R, 1]
         x = model.embed(tokens[:, None], positions)[:, 0]  # [R, D]
-        rotation = model.positions.rotation_at(positions, x.dtype)
-        unseen = _bias(cache.begin(tokens).flatten(2), x.dtype)  # [N, 1, beam, L beam]
+        rotation = model.positions.rotation(positions, x.dtype)
+        hidden = cache.begin(tokens).flatten(2)  # [N, beam, L beam]
+        own = StepKeys.hiding(hidden, x.dtype)
         width = cache.memory_width()
-        hidden = _bias(cache.hidden[:, None, :width], x.dtype)  # [N, 1, 1, S]
+        padding = cache.hidden[:, None, :width]  # [N, 1, S]
+        memory = StepKeys.hiding(padding, x.dtype)
+        bias = self._bias(cache, x.dtype)
+        step = _Step(cache, rotation, bias, own, memory, width)
+        if self._is_vector:
+            x = x[0]  # [D]
         for layer, sublayers in enumerate(self._layers):
-            if layer > 0 and (added := model.positions.vectors(layer, positions, x.dtype)) is not None:
-                x = x + added[:, 0]
-            for place, step in sublayers:
-                x = step(x, cache, place, rotation, unseen, hidden)
-        x = model.final_norm(x)
-        return self._output(x if self._narrow is None else model.head.finish(self._narrow(x)))
+            if layer > 0:
+                vectors = model.positions.vectors(layer, positions, x.dtype)
+                x = x if vectors is None else x + vectors.view(x.shape)
+            for index, sublayer in sublayers:
+                x = sublayer(x, index, step)
+        x = model.final_norm(x)  # [R, D]
+        if self._head is not None:
+            x = self._head(x)
+        logits = self._output(model.head.finish(x))
+        return logits[None] if self._is_vector else logits
+
+    def _bias(self, cache: BeamCache, dtype: torch.dtype) -> Float[Tensor, "N H 1 LB"] | None:
+        """Compute what the positions add to scores: hypotheses of a slot have the same length."""
+        scheme = self._model.positions
+        if not scheme.biases_scores:
+            return None
+        return scheme.score_bias(cache.lengths[:, None], cache.key_positions(), dtype)
 
     def _sublayer(self, sublayer: Sublayer) -> Branch:
         function = sublayer.function
@@ -75,43 +132,46 @@ class BeamStepper:
         return residual(sublayer, feed_forward(function, self._n_rows))
 
     def _attention(self, attention: Attention) -> Branch:
-        project, output = linear(attention.projection, self._n_rows), linear(attention.output, self._n_rows)
-        n_heads, d_head, scale = attention.n_heads, attention.d_head, attention.scale
+        project = linear(attention.projection, self._n_rows)
+        output = linear(attention.output, self._n_rows)
+        n_heads = attention.n_heads
+        d_head = attention.d_head
+        scale = attention.scale
 
-        def attend(
-            x: Tensor, cache: BeamCache, place: Place, rotation: Rotation | None, unseen: Tensor, _: Tensor
-        ) -> Tensor:
-            n_rows, n = x.shape[0], cache.n_slots
-            q, k, v = project(x).view(n_rows, 3, n_heads, 1, d_head).unbind(1)  # [R, H, 1, K] each
-            if rotation is not None:
-                q, k = rotation(q), rotation(k)
-            q, k, v = (
-                each.view(n, -1, n_heads, d_head).transpose(1, 2) for each in (q * scale, k, v)
-            )  # [N, H, beam, K]
-            keys, values = cache.append(place, k, v)  # [N, H, L beam, K] each
-            weights = (q @ keys.transpose(2, 3)).add_(unseen).softmax(-1)  # [N, H, beam, L beam]
-            return output((weights @ values).transpose(1, 2).reshape(n_rows, n_heads * d_head))
+        def branch(x: Tensor, index: SublayerIndex, step: _Step) -> Tensor:
+            n_slots = step.cache.n_slots
+            projected = project(x).view(-1, 3, n_heads, 1, d_head)
+            q, k, v = projected.unbind(1)  # [R, H, 1, K] each
+            if step.rotation is not None:
+                q = step.rotation(q)
+                k = step.rotation(k)
+            by_slot = (n_slots, -1, n_heads, d_head)
+            q = q.view(by_slot).transpose(1, 2)  # [N, H, beam, K]
+            k = k.view(by_slot).transpose(1, 2)
+            v = v.view(by_slot).transpose(1, 2)
+            keys, values = step.cache.append(index, k, v)  # [N, H, L beam, K] each
+            mixed = attend(q, keys, values, step.own, step.bias, scale=scale)  # [N, H, beam, K]
+            by_row = mixed.transpose(1, 2).reshape(*x.shape[:-1], n_heads * d_head)
+            return output(by_row)
 
-        return attend
+        return branch
 
     def _cross(self, attention: CrossAttention) -> Branch:
         weight, bias = attention.projection.part(0, 1)
-        ask, output = make_product(weight, bias, self._n_rows), linear(attention.output, self._n_rows)
-        n_heads, d_head, scale = attention.n_heads, attention.d_head, attention.scale
+        query = pack_linear(weight, bias, self._n_rows)
+        output = linear(attention.output, self._n_rows)
+        n_heads = attention.n_heads
+        d_head = attention.d_head
+        scale = attention.scale
 
-        def attend(
-            x: Tensor, cache: BeamCache, place: Place, rotation: Rotation | None, _: Tensor, hidden: Tensor
-        ) -> Tensor:
-            read, width = cache.read[place], hidden.shape[-1]
-            q = (ask(x) * scale).view(cache.n_slots, -1, n_heads, d_head).transpose(1, 2)  # [N, H, beam, K]
-            weights = (q @ read.keys[:, :, :width].transpose(2, 3)).add_(hidden).softmax(-1)  # [N, H, beam, S]
-            mixed = weights @ read.values[:, :, :width]  # [N, H, beam, K]
-            return output(mixed.transpose(1, 2).reshape(x.shape[0], n_heads * d_head))
+        def branch(x: Tensor, index: SublayerIndex, step: _Step) -> Tensor:
+            cross = step.cache.cross[index]
+            keys = cross.keys[:, :, : step.memory_width]  # [N, H, S, K]
+            values = cross.values[:, :, : step.memory_width]
+            by_slot = query(x).view(step.cache.n_slots, -1, n_heads, d_head)
+            q = by_slot.transpose(1, 2)  # [N, H, beam, K]
+            mixed = attend(q, keys, values, step.memory, scale=scale)  # [N, H, beam, K]
+            by_row = mixed.transpose(1, 2).reshape(*x.shape[:-1], n_heads * d_head)
+            return output(by_row)
 
-        return attend
-
-
-def _bias(hidden: Bool[Tensor, "N T S"], dtype: torch.dtype) -> Float[Tensor, "N 1 T S"]:
-    """Make what is added to scores: minus infinity at what is hidden."""
-    zeros = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
-    return zeros.masked_fill_(hidden, -torch.inf)[:, None]
+        return branch

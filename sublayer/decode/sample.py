@@ -1,4 +1,4 @@
-"""Choose one token after another, with a cache: a new token costs one step of the model, not a whole context."""
+"""Sampling with a cache: each new token costs one step of the model, not a whole context."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sublayer.decode.step import Stepper
 from sublayer.errors import ConfigError
-from sublayer.model.cache import Cache
+from sublayer.model.context.cache import Cache
 from sublayer.model.decoder import Decoder
 
 Window = Literal["exact", "rolling"]
@@ -18,12 +18,14 @@ Window = Literal["exact", "rolling"]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is chosen from the model's probabilities.
+    """How a token is sampled from the model's probabilities.
 
-    ``temperature`` divides the logits, 0 takes the most probable token. ``top_k`` keeps the k most probable, ``top_p``
-    the fewest whose probabilities reach p (Holtzman et al. 2020); both act after the temperature, top_k first.
+    ``temperature`` divides the logits, 0 takes the most probable token. ``top_k`` keeps the k most
+    probable, ``top_p`` the fewest whose probabilities reach p (Holtzman et al. 2020); both act
+    after the temperature, top_k first. None keeps all.
 
-    Raises ConfigError for values without meaning, or without effect.
+    Raises ConfigError for values without meaning (a temperature that is negative or not finite, a
+    ``top_k`` under 1, a ``top_p`` outside (0, 1]) or without effect (either under temperature 0).
     """
 
     temperature: float = 1.0
@@ -37,27 +39,42 @@ class Sampling:
             raise ConfigError(f"--top-k {self.top_k} keeps nothing: give 1 or more")
         if self.top_p is not None and not 0.0 < self.top_p <= 1.0:
             raise ConfigError(f"--top-p {self.top_p:g} is not a share: give more than 0, up to 1")
-        if self.temperature == 0.0 and (self.top_k is not None or self.top_p is not None):
-            raise ConfigError("--top-k and --top-p have no effect on greedy decoding, temperature 0: leave them out")
+        has_cut = self.top_k is not None or self.top_p is not None
+        if self.temperature == 0.0 and has_cut:
+            raise ConfigError(
+                "--top-k and --top-p have no effect on greedy decoding, temperature 0: "
+                "leave them out"
+            )
 
     def choose(self, logits: Float[Tensor, "B V"], generator: torch.Generator) -> Int[Tensor, " B"]:
-        """Choose a token for each row."""
+        """Sample a token for each row, or take the most probable one.
+
+        Probabilities are computed in float64. The generator is on the device of the logits; greedy
+        choices leave it as it is.
+        """
         if self.temperature == 0.0:
             return logits.argmax(-1)
-        logits = logits.double() - logits.amax(-1, keepdim=True)  # at most 0, so that no temperature overflows
-        shares = torch.softmax(self._kept(logits / self.temperature), -1)
-        if self.top_p is not None:
-            ordered, order = shares.sort(dim=-1, descending=True, stable=True)
-            # A token stays unless those before it reach p: the most probable always does.
-            ordered = ordered.masked_fill(ordered.cumsum(-1) - ordered >= self.top_p, 0.0)
-            shares = torch.zeros_like(shares).scatter(-1, order, ordered)
-        return torch.multinomial(shares, 1, generator=generator)[:, 0]
+        # At most 0, so that no temperature overflows.
+        logits = logits.double() - logits.amax(-1, keepdim=True)
+        logits = self._keep_top_k(logits / self.temperature)
+        probabilities = self._keep_top_p(torch.softmax(logits, -1))
+        return torch.multinomial(probabilities, 1, generator=generator)[:, 0]
 
-    def _kept(self, logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+    def _keep_top_k(self, logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
         if self.top_k is None or self.top_k >= logits.shape[-1]:
             return logits
-        kept = logits.topk(self.top_k, -1)
-        return torch.full_like(logits, -torch.inf).scatter(-1, kept.indices, kept.values)
+        top = logits.topk(self.top_k, -1)
+        masked = torch.full_like(logits, -torch.inf)
+        return masked.scatter(-1, top.indices, top.values)
+
+    def _keep_top_p(self, probabilities: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+        if self.top_p is None:
+            return probabilities
+        ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
+        # A token stays unless those before it reach p: the most probable always does.
+        before = ordered.cumsum(-1) - ordered
+        ordered = ordered.masked_fill(before >= self.top_p, 0.0)
+        return torch.zeros_like(probabilities).scatter(-1, order, ordered)
 
 
 GREEDY = Sampling(temperature=0.0)
@@ -76,49 +93,63 @@ def generate(
 ) -> Iterator[Int[Tensor, " B"]]:
     """Yield ``n_tokens`` tokens after each row of a prompt, one position at a time.
 
-    Up to ``context`` tokens (the longest that the model takes, or was trained on) each costs one step. Beyond, where
-    positions are absolute no cache can follow: ``exact`` reads the last ``context`` tokens again for every token;
-    ``rolling`` reads the newer half of them again whenever the window is full, so that a token costs about two steps
-    and sees between half and all of the context. Deterministic in weights, prompt and ``seed``.
+    Up to ``context`` tokens (the longest that the model takes, or was trained on) each costs one
+    step. Beyond, where positions are absolute no cache can follow: ``exact`` reads the last
+    ``context`` tokens again for every token; ``rolling`` reads the newer half of them again
+    whenever the window is full, so that a token costs about two steps and sees between half and all
+    of the context. Deterministic in weights, prompt and ``seed``.
 
-    Raises ConfigError where the prompt is empty or longer than the context, or the model would drop units out.
+    Raises ConfigError where the prompt is empty or longer than the context, the model would drop
+    units out, or this machine cannot hold the cache: at the first token, as every generator does.
     """
     if model.training:
-        raise ConfigError("the model is in training mode, with dropout: call model.eval() before generating")
+        raise ConfigError(
+            "the model is in training mode, with dropout: call model.eval() before generating"
+        )
     longest = model.config.max_len if context is None else context
     assert longest is not None, "a saved config is resolved"
     _check_prompt(prompt, longest)
     reader = _Reader(model, prompt.shape[0], longest, window)
     generator = torch.Generator(device=prompt.device).manual_seed(seed)
     tokens = prompt
-    for left in range(n_tokens, 0, -1):
-        chosen = sampling.choose(reader.read(tokens), generator)
+    for n_left in range(n_tokens, 0, -1):
+        logits = reader.read(tokens)
+        chosen = sampling.choose(logits, generator)
         yield chosen
-        if left > 1:
-            tokens = torch.cat([tokens, chosen[:, None]], dim=1)[:, -longest:]
+        if n_left > 1:
+            tokens = torch.cat([tokens, chosen[:, None]], dim=1)
+            tokens = tokens[:, -longest:]
 
 
 class _Reader:
-    """Gives the logits behind a text that grows, reading what is new of it where it can."""
+    """Compute the logits after a growing text, reading only what is new where it can."""
 
     def __init__(self, model: Decoder, n_rows: int, context: int, window: Window) -> None:
-        self._model, self._n_rows, self._context, self._window = model, n_rows, context, window
+        self._model = model
+        self._n_rows = n_rows
+        self._context = context
+        self._window = window
         self._cache = self._new_cache()
         self._step = Stepper(model, n_rows)
 
     def read(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B V"]:
-        """Give the logits of the token after ``tokens``, which are those of the last call and one more."""
+        """Return the logits of the token after ``tokens``: the last call's tokens and one more."""
         if self._cache.length == self._context:
-            kept = self._context if self._window == "exact" else self._context // 2 + 1
-            self._cache, tokens = self._new_cache(), tokens[:, -kept:]
+            n_kept = self._context
+            if self._window == "rolling":
+                n_kept = self._context // 2 + 1
+            tokens = tokens[:, -n_kept:]
+            self._cache = self._new_cache()
         elif self._cache.length:
             return self._step(tokens[:, -1], self._cache)
         return self._model.last_logits(tokens, self._cache)
 
     def _new_cache(self) -> Cache:
         weight = self._model.embedding.weight
-        # On a CPU the products of attention are slower in bfloat16.
-        dtype = torch.promote_types(weight.dtype, torch.float32) if weight.device.type == "cpu" else weight.dtype
+        dtype = weight.dtype
+        if weight.device.type == "cpu":
+            # The products of attention are slower in bfloat16 there.
+            dtype = torch.promote_types(dtype, torch.float32)
         return Cache(self._model.config, self._n_rows, self._context, dtype, weight.device)
 
 
@@ -127,5 +158,6 @@ def _check_prompt(prompt: Int[Tensor, "B P"], context: int) -> None:
         raise ConfigError("the prompt is empty: give at least one token to go on from")
     if prompt.shape[1] > context:
         raise ConfigError(
-            f"the prompt has {prompt.shape[1]:,} tokens, more than the context of {context:,}: shorten it"
+            f"the prompt has {prompt.shape[1]:,} tokens, more than the context of {context:,}: "
+            "shorten it"
         )

@@ -1,4 +1,4 @@
-"""The model's step for one new token of each row, unrolled: its own weights, in as few operations as they take.
+"""A decoding step of a decoder, unrolled: one token of every row, in as few operations as it takes.
 
 Equal to a forward pass behind a cache, which is tested over every axis of the model.
 """
@@ -7,48 +7,73 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sublayer.decode.product import make_product, takes_vectors
+from sublayer.decode.packed_linear import pack_linear, takes_vectors
 from sublayer.decode.unroll import Branch, feed_forward, linear, residual
-from sublayer.model.attention import Attention, CrossAttention
-from sublayer.model.block import Sublayer
-from sublayer.model.cache import Cache, KeyValues, MemoryKeyValues
+from sublayer.model.context.cache import Cache, KeyValues, MemoryKeyValues
+from sublayer.model.context.keys import StepKeys
 from sublayer.model.decoder import Decoder
-from sublayer.model.positions import Rotation
+from sublayer.model.kernels.attention import attend
+from sublayer.model.layers.attention import Attention, CrossAttention
+from sublayer.model.layers.block import Sublayer
+from sublayer.model.positions.rotation import Rotation
+
+_ALL = StepKeys()
 
 
 class Stepper:
-    """Adds one token to every row of a cache without padding, and gives the logits of the next."""
+    """Add one token to every row of a cache without padding, and return the logits of the next.
+
+    Weights may be packed, which copies them: it serves as long as the model's do not change. There
+    is no dropout in the blocks. ``n_rows`` is the number of rows of every call; one row in float32
+    or float64 on a CPU goes through the blocks as a vector, not as a matrix of one row.
+    """
 
     def __init__(self, model: Decoder, n_rows: int) -> None:
         self._model = model
         self._n_rows = n_rows
         self._is_vector = takes_vectors(model.embedding.weight, n_rows)
-        unrolled = [[self._sublayer(each) for each in sets] for sets in model.stack.sublayers]  # type: ignore[attr-defined]
-        self._layers = [
-            [(place, unrolled[place][index]) for place, index in enumerate(slots)] for slots in model.stack.slots
-        ]
+        self._layers = model.stack.map_slots(self._sublayer)
         matrix, bias = model.output_projection()
-        self._output = make_product(matrix, bias, n_rows)
-        self._narrow = None if model.head.projection is None else linear(model.head.projection, n_rows)
+        self._output = pack_linear(matrix, bias, n_rows)
+        projection = model.head.projection
+        self._head = None if projection is None else linear(projection, n_rows)
 
     def __call__(self, tokens: Int[Tensor, " B"], cache: Cache) -> Float[Tensor, "B V"]:
-        """Take the step. Raises ConfigError where the cache is full."""
+        """Take the step: the tokens stand at position ``cache.length``, which grows by one.
+
+        Raises ConfigError where the cache is full; nothing is written to it then.
+        """
         cache.check(1)
-        model, place = self._model, cache.length
-        positions = torch.tensor([place], device=tokens.device)
+        model = self._model
+        position = cache.length
+        positions = torch.tensor([position], device=tokens.device)
         x = model.embed(tokens[:, None], positions)[:, 0]  # [B, D]
-        rotation = model.positions.rotation_at(positions, x.dtype)
+        rotation = model.positions.rotation(positions, x.dtype)
+        bias = self._bias(position + 1, positions, cache)
         if self._is_vector:
             x = x[0]
         for layer, sublayers in enumerate(self._layers):
-            if layer > 0 and (added := model.positions.vectors(layer, positions, x.dtype)) is not None:
-                x = x + added[0]
-            for entry, step in sublayers:
-                x = step(x, cache.kept(layer, entry), rotation)
+            if layer > 0:
+                vectors = model.positions.vectors(layer, positions, x.dtype)
+                x = x if vectors is None else x + vectors[0]
+            for index, sublayer in enumerate(sublayers):
+                x = sublayer(x, cache.key_values(layer, index), rotation, bias)
         cache.advance(1, None)
         x = model.final_norm(x)
-        logits = self._output(x if self._narrow is None else model.head.finish(self._narrow(x)))
+        if self._head is not None:
+            x = self._head(x)
+        logits = self._output(model.head.finish(x))
         return logits[None] if self._is_vector else logits
+
+    def _bias(self, n_keys: int, positions: Tensor, cache: Cache) -> Float[Tensor, "BH 1 S"] | None:
+        """Compute what the positions add to the scores of every row and head."""
+        scheme = self._model.positions
+        if not scheme.biases_scores:
+            return None
+        key_positions = torch.arange(n_keys, device=positions.device)
+        bias = scheme.score_bias(positions, key_positions, cache.dtype)  # [1, H, 1, S]
+        assert bias is not None, "a scheme biases scores where its row says so"
+        return bias.expand(self._n_rows, -1, -1, -1).flatten(0, 1)
 
     def _sublayer(self, sublayer: Sublayer) -> Branch:
         function = sublayer.function
@@ -58,18 +83,32 @@ class Stepper:
         return residual(sublayer, feed_forward(function, self._n_rows))
 
     def _attention(self, attention: Attention) -> Branch:
-        project, output = linear(attention.projection, self._n_rows), linear(attention.output, self._n_rows)
-        n_heads, d_head, scale = attention.n_heads, attention.d_head, attention.scale
+        project = linear(attention.projection, self._n_rows)
+        output = linear(attention.output, self._n_rows)
+        n_heads = attention.n_heads
+        d_head = attention.d_head
+        scale = attention.scale
 
-        def attend(x: Tensor, kept: KeyValues | MemoryKeyValues | None, rotation: Rotation | None) -> Tensor:
-            assert isinstance(kept, KeyValues), "every attention has its place in a cache"
-            q, k, v = project(x).view(-1, 3, n_heads, 1, d_head).unbind(1)  # [B, H, 1, K] each
+        def step(
+            x: Tensor,
+            key_values: KeyValues | MemoryKeyValues | None,
+            rotation: Rotation | None,
+            bias: Tensor | None,
+        ) -> Tensor:
+            assert isinstance(key_values, KeyValues), (
+                "every attention has keys and values in a cache"
+            )
+            projected = project(x).view(-1, 3, n_heads, 1, d_head)
+            q, k, v = projected.unbind(1)  # [B, H, 1, K] each
             if rotation is not None:
-                q, k = rotation(q), rotation(k)
-            keys, values = kept.append_folded(k, v)
-            queries = (q.to(kept.dtype) * scale).view(-1, 1, d_head)  # [B H, 1, K]
-            weights = torch.bmm(queries, keys).softmax(-1)  # [B H, 1, S]
-            mixed = torch.bmm(weights, values).to(x.dtype)  # [B H, 1, K]
-            return output(mixed.view(*x.shape[:-1], n_heads * d_head))
+                q = rotation(q)
+                k = rotation(k)
+            keys, values = key_values.append_folded(k, v)  # [B H, S, K] each
+            # Scaled here: the product is contiguous, so that folding rows and heads copies nothing.
+            queries = (q.to(key_values.dtype) * scale).view(-1, 1, d_head)  # [B H, 1, K]
+            mixed = attend(queries, keys, values, _ALL, bias, scale=1.0)  # [B H, 1, K]
+            row_shape = (*x.shape[:-1], n_heads * d_head)
+            by_row = mixed.to(x.dtype).view(row_shape)  # [B, H K]
+            return output(by_row)
 
-        return attend
+        return step

@@ -1,4 +1,4 @@
-"""Translate lines of text in order, in windows that are sorted by length: constant memory on endless input."""
+"""Translation of lines in order, in windows sorted by length: constant memory on any input."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -7,8 +7,9 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.data.bilingual import BilingualTokenizer
-from sublayer.decode.beam import BeamSettings, Hypothesis, search
+from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.decode.beam import search
+from sublayer.decode.beam_settings import BeamSettings, Hypothesis
 from sublayer.errors import ConfigError
 from sublayer.model.encoder_decoder import EncoderDecoder
 
@@ -18,26 +19,36 @@ WINDOW = 2048
 
 @dataclass(frozen=True)
 class Translation:
-    """What became of a line: its hypotheses, the best first. None: an empty line, or one too long for the model.
+    """The hypotheses of a line, the best first; none where it was not translated.
 
-    ``n_tokens`` are the source's, its end included; ``n_unknown`` of them stand for what the vocabulary does not know.
+    A line that was not is empty, or too long for the model.
     """
 
     hypotheses: list[Hypothesis]
     n_tokens: int
+    """Tokens of the source, its end included."""
     n_unknown: int
+    """How many of them stand for what the vocabulary does not know."""
     is_too_long: bool = False
+    """Whether the source has more tokens than the model has positions."""
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """The best hypothesis, empty where there is none."""
-        return self.hypotheses[0].ids if self.hypotheses else np.zeros(0, dtype=np.int64)
+        """The ids of the best hypothesis without its end, empty where there is none."""
+        if not self.hypotheses:
+            return np.zeros(0, dtype=np.int64)
+        return self.hypotheses[0].ids
 
 
 def tokenizer_of(model: EncoderDecoder) -> BilingualTokenizer:
-    """Give a translator's tokenizer. Raises ConfigError where it has no vocabulary of two languages."""
+    """Return a translator's tokenizer.
+
+    Raises ConfigError where the model has none, or one of another kind.
+    """
     if not isinstance(model.tokenizer, BilingualTokenizer):
-        raise ConfigError("the model has no tokenizer of two languages: name a run that was trained to translate")
+        raise ConfigError(
+            "the model has no tokenizer of two languages: name a run that was trained to translate"
+        )
     return model.tokenizer
 
 
@@ -51,19 +62,22 @@ def translate_lines(
     are_words: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Translation]:
-    """Translate lines as people write them, or words that spaces divide, and give them in order.
+    """Translate lines of text, or of words that spaces divide, and yield the results in order.
 
-    A line without a token gives none; nor does one that is longer than the model reads, which is marked, never cut.
-    ``progress`` is told how many lines of the window are done. Raises ConfigError where the model has no vocabulary of
-    two languages.
+    A line without a token gives none; nor does one that is longer than the model reads, which is
+    marked, never cut. ``window`` lines are read and sorted by length before the first of them is
+    translated; ``sentences`` are translated at a time, which changes speed and memory only.
+    ``progress`` is told how many lines of the window are done.
+
+    Raises ConfigError where the model has no vocabulary of two languages, and as ``search`` does.
     """
     tokenizer = tokenizer_of(model)
     rest = iter(lines)
-    while held := list(islice(rest, window)):
+    while batch := list(islice(rest, window)):
         if are_words:
-            encoded = tokenizer.encode_many([line.encode() for line in held])
+            encoded = tokenizer.encode_many([line.encode() for line in batch])
         else:
-            encoded = tokenizer.encode_source(held)
+            encoded = tokenizer.encode_source(batch)
         yield from _translate_window(model, encoded, settings, tokenizer, sentences, progress)
 
 
@@ -75,30 +89,40 @@ def _translate_window(
     sentences: int,
     progress: Callable[[int], None] | None,
 ) -> list[Translation]:
-    assert model.config.max_len is not None, "a saved config is resolved"
-    assert tokenizer.sep_id is not None and tokenizer.pad_id is not None, "the vocabulary was checked"
-    unknown = [0 if tokenizer.unk_id is None else int((ids == tokenizer.unk_id).sum()) for ids in encoded]
-    found = [
-        Translation([], len(ids) + 1, n_unknown, is_too_long=len(ids) + 1 > model.config.max_len)
-        for ids, n_unknown in zip(encoded, unknown, strict=True)
-    ]
-    order = sorted(range(len(encoded)), key=lambda index: -len(encoded[index]))
-    order = [index for index in order if len(encoded[index]) and not found[index].is_too_long]
-    done = len(encoded) - len(order)
+    end_id = tokenizer.sep_id
+    pad_id = tokenizer.pad_id
+    assert end_id is not None and pad_id is not None, "the vocabulary was checked"
+    translations = [_untranslated(model, ids, tokenizer.unk_id) for ids in encoded]
+    translatable = []
+    for index, (ids, translation) in enumerate(zip(encoded, translations, strict=True)):
+        if len(ids) and not translation.is_too_long:
+            translatable.append(index)
+    order = sorted(translatable, key=lambda index: -len(encoded[index]))
+    n_done = len(encoded) - len(order)
     sources = (encoded[index] for index in order)
-    start_id = tokenizer.pad_id if model.config.decoder_start == "pad" else tokenizer.sep_id
+    starts_with_pad = model.config.decoder_start == "pad"
     results = search(
         model,
         sources,
         settings,
-        end_id=tokenizer.sep_id,
-        pad_id=tokenizer.pad_id,
-        start_id=start_id,
+        end_id=end_id,
+        pad_id=pad_id,
+        start_id=pad_id if starts_with_pad else end_id,
         sentences=min(sentences, max(1, len(order))),
     )
-    for place, hypotheses in results:
-        found[order[place]] = replace(found[order[place]], hypotheses=hypotheses)
-        done += 1
+    for number, hypotheses in results:
+        index = order[number]
+        translations[index] = replace(translations[index], hypotheses=hypotheses)
+        n_done += 1
         if progress is not None:
-            progress(done)
-    return found
+            progress(n_done)
+    return translations
+
+
+def _untranslated(model: EncoderDecoder, ids: NDArray[np.int32], unk_id: int | None) -> Translation:
+    n_tokens = len(ids) + 1
+    n_unknown = 0
+    if unk_id is not None:
+        n_unknown = int((ids == unk_id).sum())
+    is_too_long = n_tokens > model.config.max_len
+    return Translation([], n_tokens, n_unknown, is_too_long=is_too_long)

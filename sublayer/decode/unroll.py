@@ -1,4 +1,4 @@
-"""Sub-layers as functions of one new token of each row: their own weights, in as few operations as they take."""
+"""Sub-layers unrolled: functions of one new token of each row, in the fewest operations."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,35 +6,46 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sublayer.decode.product import Product, make_product
-from sublayer.model.block import Sublayer
-from sublayer.model.feedforward import FeedForward
-from sublayer.model.linear import Linear, StackedLinear
+from sublayer.decode.packed_linear import PackedLinear, pack_linear
+from sublayer.model.layers.block import Sublayer
+from sublayer.model.layers.feedforward import FeedForward
+from sublayer.model.layers.linear import Linear, StackedLinear
 
 Branch = Callable[..., Tensor]
 """A sub-layer's function: of the rows, and of what its kind needs beside them."""
 
 
 def residual(sublayer: Sublayer, branch: Branch) -> Branch:
-    """Put norm and step size around a branch."""
-    norm, size = sublayer.norm.forward, sublayer.step
+    """Build a residual sub-layer from its branch, with its norm and its step size.
+
+    What it is called with beside the rows goes to the branch. There is no dropout.
+    """
+    # The method, not the module: a module's call looks for hooks, which costs every step.
+    norm = sublayer.norm.forward
+    step_size = sublayer.step_size
     if sublayer.is_pre_norm:
-        return lambda x, *rest: torch.add(x, branch(norm(x), *rest), alpha=size)
-    return lambda x, *rest: norm(torch.add(x, branch(x, *rest), alpha=size))
+        return lambda x, *rest: torch.add(x, branch(norm(x), *rest), alpha=step_size)
+    return lambda x, *rest: norm(torch.add(x, branch(x, *rest), alpha=step_size))
 
 
 def feed_forward(ffn: FeedForward, n_rows: int) -> Branch:
-    """Unroll a feed-forward network."""
-    read, write, activation = linear(ffn.input, n_rows), linear(ffn.output, n_rows), ffn.activation
+    """Unroll a feed-forward network, for ``n_rows`` rows at a time; without dropout."""
+    up = linear(ffn.input, n_rows)
+    down = linear(ffn.output, n_rows)
+    activation = ffn.activation
+
+    def plain(x: Tensor, *_: Any) -> Tensor:
+        return down(activation(up(x)))
 
     def gated(x: Tensor, *_: Any) -> Tensor:
-        gate, value = read(x).chunk(2, dim=-1)
-        return write(activation(gate) * value)
+        gate, value = up(x).chunk(2, dim=-1)
+        return down(activation(gate) * value)
 
-    return gated if ffn.is_gated else lambda x, *_: write(activation(read(x)))
+    return gated if ffn.is_gated else plain
 
 
-def linear(module: Linear | StackedLinear, n_rows: int) -> Product:
-    """Unroll a linear map."""
+def linear(module: Linear | StackedLinear, n_rows: int) -> PackedLinear:
+    """Unroll a linear map, or stacked ones, whose outputs stand one after another."""
+    matrix = module.weight.flatten(0, -2)  # stacked maps one below another
     bias = None if module.bias is None else module.bias.flatten()
-    return make_product(module.weight.flatten(0, -2), bias, n_rows)
+    return pack_linear(matrix, bias, n_rows)

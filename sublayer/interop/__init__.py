@@ -1,1 +1,1 @@
-"""Models in and out of other systems' formats, each with a certificate of how closely the two agree."""
+"""Models in and out of other systems' formats, each with a certificate of their agreement."""

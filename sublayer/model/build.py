@@ -1,15 +1,13 @@
-"""The model that a config asks for: without weights, or with initial ones."""
+"""The model of a config, without weights or with initial ones."""
 
-import torch
-
-from sublayer.config.model import ModelConfig
-from sublayer.model.capacity import allocating, check_memory
-from sublayer.model.cost import count_parameters
+from sublayer.config.resolved import ResolvedModel
+from sublayer.estimate.capacity import allocating, check_memory
+from sublayer.estimate.cost import count_parameters
+from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.model.decoder import Decoder
 from sublayer.model.encoder import Encoder
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.init import initialise
-from sublayer.model.passes import FLOAT32_BYTES
 from sublayer.model.transformer import Transformer
 
 _REMEDY = "make model.d_model, model.n_layers or the vocabulary smaller"
@@ -18,20 +16,27 @@ KINDS: dict[str, type[Transformer]] = {
     "encoder": Encoder,
     "encoder-decoder": EncoderDecoder,
 }
+"""The class of each kind of model, by the name that ``model.kind`` has in a recipe."""
 
 
-def compose(config: ModelConfig) -> Transformer:
-    """Make the kind of model that a resolved config asks for; its weights are unset."""
+def compose(config: ResolvedModel) -> Transformer:
+    """Build the kind of model that a resolved config asks for; its weights are unset.
+
+    They are on PyTorch's default device: on ``meta`` they have shapes and take no memory.
+    """
     return KINDS[config.kind](config)
 
 
-def build(config: ModelConfig, *, seed: int) -> Transformer:
+def build(config: ResolvedModel, *, seed: int) -> Transformer:
     """Build a model with initial weights that depend on the resolved config and the seed only.
+
+    PyTorch's global generator is neither read nor changed. The model is in training mode.
 
     Raises ConfigError where this machine cannot hold it.
     """
-    check_memory(FLOAT32_BYTES * count_parameters(config).total, "the model", _REMEDY)
+    n_parameters = count_parameters(config).total
+    check_memory(FLOAT32_BYTES * n_parameters, "the model", _REMEDY)
     with allocating("the model", _REMEDY):
         model = compose(config)
-        initialise(model, config, torch.Generator().manual_seed(seed))
+        initialise(model, config, seed=seed)
     return model

@@ -1,26 +1,29 @@
-"""An encoder reads one text, a decoder writes another: each token sees what is before it, and all of the first."""
+"""An encoder reads one text, a decoder that sees all of it and its own past writes another."""
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import stacks
-from sublayer.model.cache import Cache
-from sublayer.model.context import Memory
-from sublayer.model.layout import Layout
-from sublayer.model.stack import Stack
-from sublayer.model.transformer import Body, Output, Transformer
+from sublayer.config.architecture.stacks import stacks
+from sublayer.config.resolved import ResolvedModel
+from sublayer.model.body import Body
+from sublayer.model.context.cache import Cache
+from sublayer.model.context.context import Memory
+from sublayer.model.context.layout import Layout
+from sublayer.model.layers.stack import Stack
+from sublayer.model.output import Output
+from sublayer.model.transformer import Transformer
 
 
 class EncoderDecoder(Transformer):
-    """Token ids of a source and of a target in, logits of the target's next tokens out; one token table for both.
+    """Token ids of a source and of a target in, logits of the target's next tokens out.
 
-    Source: Vaswani et al. 2017 (1706.03762), sec. 3.
+    Both have one token table. Source: Vaswani et al. 2017 (1706.03762), sec. 3.
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ResolvedModel) -> None:
         super().__init__(config)
-        self.source = Body(config, stacks(config)[0])
+        encoder, _ = stacks(config)
+        self.source = Body(config, encoder)
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
@@ -35,20 +38,38 @@ class EncoderDecoder(Transformer):
         target: Int[Tensor, "B T"],
         target_mask: Bool[Tensor, "B T"] | None = None,
     ) -> Output:
-        """Compute the logits of the token after each one of ``target``, which is what the decoder reads.
+        """Compute the logits of the token after each one of ``target``.
 
-        Masks are True at real tokens. Raises ConfigError where an input is longer than the positions.
+        ``target`` is what the decoder reads: the translation, moved one to the right behind the
+        token that it starts with. Masks are True at real tokens, None where all are.
+
+        Raises ConfigError where an input is longer than the positions.
         """
         layout = Layout.causal(target, target_mask)
-        return Output(self.logits(self.hidden(target, layout, memory=self.encode(source, mask)).final))
+        # The memory has no name, so that it is free before the logits are made.
+        final = self.hidden(target, layout, memory=self.encode(source, mask)).final
+        return self.outputs(final, target_mask)
 
     def encode(self, source: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"] | None = None) -> Memory:
-        """Read a source, for a decoder to look at; ``mask`` is True at real tokens."""
-        states = self.source.states(self.embedding, source, Layout.bidirectional(source, mask)).final
+        """Read a source, for a decoder to look at; ``mask`` is True at real tokens.
+
+        Raises ConfigError where the source is longer than the positions.
+        """
+        layout = Layout.bidirectional(source, mask)
+        states = self.source.states(self.embedding, source, layout).final
         return Memory(states, Layout.reading(source, mask))
 
-    def decode(self, target: Int[Tensor, "B T"], memory: Memory, cache: Cache) -> Float[Tensor, "B T V"]:
-        """Add tokens to a cache and compute the logits of the token after each."""
+    def decode(
+        self, target: Int[Tensor, "B T"], memory: Memory, cache: Cache
+    ) -> Float[Tensor, "B T V"]:
+        """Add tokens to a cache and compute the logits of the token after each.
+
+        The cache keeps the memory's keys and values from its first call on: another memory needs
+        a cache of its own. ``target`` may have several rows, one after another, for each row of
+        the memory.
+
+        Raises ConfigError where the tokens do not fit the cache or the positions.
+        """
         cache.check(target.shape[1])
         layout = Layout.causal(target, past=cache.length)
         final = self.hidden(target, layout, memory=memory, cache=cache).final

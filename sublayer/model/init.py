@@ -1,89 +1,169 @@
-"""Initial weights, each way with its source."""
+"""Initial weights, each scheme with its source."""
 
+import hashlib
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from sublayer.config.model import ModelConfig
-from sublayer.model.embedding import SegmentTable, TokenEmbedding
-from sublayer.model.feedforward import FeedForward
-from sublayer.model.heads import Classifier, VocabularyHead
-from sublayer.model.linear import Linear, StackedLinear
-from sublayer.model.norm import LayerNorm, RMSNorm
-from sublayer.model.positions import PositionTable
-from sublayer.model.stack import Stack
+from sublayer.config.resolved import ResolvedModel
+from sublayer.model.init_t5 import draw_t5
+from sublayer.model.layers.activation import Swish
+from sublayer.model.layers.embedding import SegmentTable, TokenEmbedding
+from sublayer.model.layers.feedforward import FeedForward
+from sublayer.model.layers.heads import Classifier, VocabularyHead
+from sublayer.model.layers.linear import Linear, StackedLinear
+from sublayer.model.layers.norm import LayerNorm, RMSNorm
+from sublayer.model.layers.stack import Stack
+from sublayer.model.positions.learned_table import PositionTable
+
+DRAWING_RULE = "seed and parameter name, 1"
+"""What initial weights depend on; its number grows when the same seed comes to give others."""
+
+_TABLES = (TokenEmbedding, PositionTable, SegmentTable, VocabularyHead, Classifier)
+"""Modules whose ``weight`` has a row for each token, position or segment."""
+
+
+@dataclass(frozen=True)
+class _Owned:
+    """A parameter by its full name, and the module whose kind says how it begins."""
+
+    name: str
+    module: nn.Module
+    attribute: str
+    value: nn.Parameter
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, config: ModelConfig, generator: torch.Generator) -> None:
-    """Set every parameter: gains to 1, biases and offsets to 0, matrices and tables at random by ``config.init``.
+def initialise(root: nn.Module, config: ResolvedModel, *, seed: int, prefix: str = "") -> None:
+    """Set every parameter: matrices and tables at random by ``config.init``.
 
-    normal: N(0, init_std) (Radford et al. 2018, sec. 4.1). scaled: the same, and maps that end a residual branch
-    divided by the root of the number of executed sub-layers of their stack (Radford et al. 2019, sec. 2.3). truncated:
-    normal, cut at two standard deviations, which leaves 0.88 of the spread (Devlin et al. 2019). xavier: uniform within
-    ``sqrt(6 / (d_in + d_out))``, queries, keys and values as one matrix, tables and the output matrix
-    N(0, 1 / width) (fairseq, as released). kaiming: attention N(0, 1 / d_model), feed-forward networks N(0, g / fan-in)
-    with g 1 at their input and 2 at their output, all else N(0, 1 / width of what it reads) (Macaron BERT, as released;
-    for the heads, where it is silent, a choice).
+    Gains and swish's slopes are 1, biases and offsets 0.
+
+    Each is drawn by (seed, full name) alone, so that no other module, and no order of them, changes
+    it. ``prefix`` stands before the names; of a shared parameter's names the first in the alphabet
+    counts.
+
+    normal: N(0, init_std) (Radford et al. 2018, sec. 4.1). scaled: the same, and maps that end a
+    residual branch divided by the root of the number of executed sub-layers of their stack (Radford
+    et al. 2019, sec. 2.3). truncated: normal, cut at two standard deviations, which leaves 0.88 of
+    the spread (Devlin et al. 2019). xavier: uniform within ``sqrt(6 / (d_in + d_out))``, queries,
+    keys and values as one matrix, tables and the output matrix N(0, 1 / width) (fairseq, as
+    released). kaiming: attention N(0, 1 / d_model), feed-forward networks N(0, g / fan-in) with g 1
+    at their input and 2 at their output, all else N(0, 1 / width of what it reads) (Macaron BERT,
+    as released; for the heads, where it is silent, a choice). t5: see ``draw_t5``.
     """
-    ffn_outputs = {id(module.output) for module in model.modules() if isinstance(module, FeedForward)}
-    depths = {
-        id(module): len(stack.slots) * len(stack.sublayers)
-        for stack in model.modules()
-        if isinstance(stack, Stack)
-        for module in stack.modules()
-    }
-    for module in _in_order(model):
-        match module:
+    scales = _Scales(root)
+    for owned in _parameters(root):
+        generator = parameter_generator(seed, prefix + owned.name)
+        if config.init == "t5" and _is_drawn(owned):
+            draw_t5(owned.module, owned.value, config, scales.ffn_outputs, generator)
+            continue
+        match owned.module:
             case LayerNorm() | RMSNorm():
-                _fill(module, 0.0)
-                if module.weight is not None:
-                    module.weight.fill_(1.0)
-            case Linear() | StackedLinear():
-                _fill(module, 0.0)
-                gain = 2.0 if id(module) in ffn_outputs else 1.0
-                _set_matrix(module, config, generator, gain=gain, depth=depths.get(id(module), 1))
-            case TokenEmbedding() | PositionTable() | SegmentTable() | VocabularyHead() | Classifier():
-                _fill(module, 0.0)
-                if module.weight is not None:
-                    by_width = config.init in ("xavier", "kaiming")
-                    std = module.weight.shape[1] ** -0.5 if by_width else config.init_std
-                    _draw(module.weight, std, config, generator)
-            case _:
-                own = [name for name, _ in module.named_parameters(recurse=False)]
-                assert not own, f"{type(module).__name__} has no initialisation for {own}"
+                owned.value.fill_(1.0 if owned.attribute == "weight" else 0.0)
+            case Swish():
+                owned.value.fill_(1.0)
+            case Linear() | StackedLinear() if owned.attribute == "weight":
+                _draw_matrix(owned.module, config, generator, scales)
+            case module if isinstance(module, _TABLES) and owned.attribute == "weight":
+                std = _table_std(owned.value, config)
+                _draw(owned.value, std, config, generator)
+            case module:
+                assert isinstance(module, (Linear, StackedLinear, *_TABLES)), (
+                    f"{type(module).__name__} has no initialisation for {owned.name}"
+                )
+                owned.value.zero_()
 
 
-def _in_order(model: nn.Module) -> list[nn.Module]:
-    """List the modules as they draw: the token table and its projection first."""
-    tables = [part for module in model.modules() if isinstance(module, TokenEmbedding) for part in module.modules()]
-    known = {id(module) for module in tables}
-    return tables + [module for module in model.modules() if id(module) not in known]
+def parameter_generator(seed: int, name: str) -> torch.Generator:
+    """Return the generator that draws a parameter's initial values, on the CPU.
+
+    It depends on both arguments and on nothing else. PyTorch's generator of the CPU takes the lower
+    32 bits of its seed, which the hash mixes.
+    """
+    purpose = f"initial values {seed} {name}"
+    digest = hashlib.blake2b(purpose.encode(), digest_size=8).digest()
+    # Within the range of a signed integer of 64 bits.
+    number = int.from_bytes(digest, "little") >> 1
+    return torch.Generator().manual_seed(number)
 
 
-def _fill(module: nn.Module, value: float) -> None:
-    for parameter in module.parameters(recurse=False):
-        parameter.fill_(value)
+def _parameters(root: nn.Module) -> Iterator[_Owned]:
+    """List every parameter once, a shared one by its alphabetically first name."""
+    by_id: dict[int, _Owned] = {}
+    for path, module in root.named_modules(remove_duplicate=False):
+        for attribute, value in module.named_parameters(recurse=False):
+            name = f"{path}.{attribute}" if path else attribute
+            known = by_id.get(id(value))
+            if known is None or name < known.name:
+                by_id[id(value)] = _Owned(name, module, attribute, value)
+    yield from by_id.values()
 
 
-def _draw(weight: Tensor, std: float, config: ModelConfig, generator: torch.Generator) -> None:
+def _is_drawn(owned: _Owned) -> bool:
+    """Check whether a parameter is a matrix or a table, which begin at random."""
+    is_map = isinstance(owned.module, (Linear, StackedLinear, *_TABLES))
+    return is_map and owned.attribute == "weight"
+
+
+class _Scales:
+    """The gain and the depth of each map, on which its spread depends."""
+
+    def __init__(self, root: nn.Module) -> None:
+        self.ffn_outputs: set[int] = set()
+        self._depths: dict[int, int] = {}
+        for each in root.modules():
+            if isinstance(each, FeedForward):
+                self.ffn_outputs.add(id(each.output))
+            if isinstance(each, Stack):
+                # Executed blocks count, whether or not they share weights.
+                depth = len(each.slots) * len(each.sublayers)
+                for module in each.modules():
+                    self._depths[id(module)] = depth
+
+    def gain(self, module: nn.Module) -> float:
+        """Return the factor of the variance under Kaiming initialisation."""
+        return 2.0 if id(module) in self.ffn_outputs else 1.0
+
+    def depth(self, module: nn.Module) -> int:
+        """Count the executed sub-layers of the stack that a map is part of; 1 outside them."""
+        return self._depths.get(id(module), 1)
+
+
+def _table_std(weight: Tensor, config: ResolvedModel) -> float:
+    if config.init in ("xavier", "kaiming"):
+        return float(weight.shape[1] ** -0.5)
+    return config.init_std
+
+
+def _draw(weight: Tensor, std: float, config: ResolvedModel, generator: torch.Generator) -> None:
     if config.init == "truncated":
-        nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std, generator=generator)
+        bound = 2 * std
+        nn.init.trunc_normal_(weight, std=std, a=-bound, b=bound, generator=generator)
     else:
         weight.normal_(0.0, std, generator=generator)
 
 
-def _set_matrix(
-    module: Linear | StackedLinear, config: ModelConfig, generator: torch.Generator, *, gain: float, depth: int
+def _draw_matrix(
+    module: Linear | StackedLinear,
+    config: ResolvedModel,
+    generator: torch.Generator,
+    scales: _Scales,
 ) -> None:
     weight: Tensor = module.weight
+    d_out, d_in = weight.shape[-2:]
     if config.init == "xavier":
-        n_together = weight.shape[0] if isinstance(module, StackedLinear) and module.fans_together else 1
-        bound = math.sqrt(6 / (weight.shape[-1] + n_together * weight.shape[-2]))
+        is_together = isinstance(module, StackedLinear) and module.fans_together
+        n_together = weight.shape[0] if is_together else 1
+        bound = math.sqrt(6 / (d_in + n_together * d_out))
         weight.uniform_(-bound, bound, generator=generator)
         return
-    std = math.sqrt(gain / weight.shape[-1]) if config.init == "kaiming" else config.init_std
+    std = config.init_std
+    if config.init == "kaiming":
+        std = math.sqrt(scales.gain(module) / d_in)
     if config.init == "scaled" and isinstance(module, Linear) and module.ends_branch:
-        std /= math.sqrt(depth)
+        std /= math.sqrt(scales.depth(module))
     _draw(weight, std, config, generator)

@@ -1,128 +1,70 @@
-"""What every kind of model is made of: a token table, a body of blocks, a head over the vocabulary."""
+"""What every kind of model is made of: a token table, a body of blocks, heads."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal, cast
 
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
-from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import StackShape, stacks
-from sublayer.model.cache import Cache
-from sublayer.model.context import Context, Memory
-from sublayer.model.dropout import dropout
-from sublayer.model.embedding import SegmentTable, TokenEmbedding
-from sublayer.model.heads import VocabularyHead
-from sublayer.model.layout import Layout
-from sublayer.model.norm import build_norm
-from sublayer.model.positions import Positions
-from sublayer.model.stack import Stack
-
-
-@dataclass(frozen=True)
-class Output:
-    """What calling a model gives: unnormalised log-probabilities.
-
-    ``logits``: a decoder's are of the next token, an encoder's of the token in each place. ``sentence_logits``, where
-    an encoder has such a head: whether a pair's second text does not follow its first.
-    """
-
-    logits: Float[Tensor, "B T V"]
-    sentence_logits: Float[Tensor, "B C"] | None = None
-
-
-@dataclass(frozen=True)
-class Hidden:
-    """Hidden states: the last ones, after the final norm, and the residual stream after the blocks asked for."""
-
-    final: Float[Tensor, "B T D"]
-    captured: dict[int, Tensor]
-
-
-class Body(nn.Module):
-    """What stands between token vectors and hidden states: positions, segments, a norm, the stack, the final norm.
-
-    The stack is named as its shape is, ``decoder`` or ``encoder``.
-    """
-
-    def __init__(self, config: ModelConfig, shape: StackShape) -> None:
-        super().__init__()
-        assert config.norm_eps is not None, "the config is not resolved"
-        assert config.dropout_embedding is not None, "the config is not resolved"
-        self.shape = shape
-        self.segment_table = None if config.segments == "none" else SegmentTable(config)
-        self.positions = Positions(config, shape.n_layers)
-        self.embedding_norm = build_norm(
-            config.norm if config.embedding_norm else "none", self.positions.width, eps=config.norm_eps, affine=True
-        )
-        self.add_module(shape.name, Stack(config, shape))
-        final_kind = "none" if config.final_norm == "none" else config.norm
-        self.final_norm = build_norm(
-            final_kind, config.d_model, eps=config.norm_eps, affine=config.final_norm == "affine"
-        )
-        self.p_embedding = config.dropout_embedding
-
-    @property
-    def stack(self) -> Stack:
-        """The blocks."""
-        stack = getattr(self, self.shape.name)
-        assert isinstance(stack, Stack), "every body has its stack"
-        return stack
-
-    def enter(
-        self,
-        embedding: TokenEmbedding,
-        tokens: Int[Tensor, "B T"],
-        positions: Int[Tensor, "*B T"],
-        segments: Int[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        """Compute what enters the first block; without ``segments`` every token is of a pair's first text."""
-        x = self.positions.add(embedding(tokens), 0, positions)
-        if self.segment_table is not None:
-            x = x + self.segment_table(tokens.new_zeros(tokens.shape) if segments is None else segments)
-        x = dropout(self.embedding_norm(x), self.p_embedding, self.training)
-        return embedding.project_sum(x)
-
-    def states(
-        self,
-        embedding: TokenEmbedding,
-        tokens: Int[Tensor, "B T"],
-        layout: Layout,
-        *,
-        segments: Int[Tensor, "B T"] | None = None,
-        memory: Memory | None = None,
-        cache: Cache | None = None,
-        capture: Sequence[int] = (),
-    ) -> Hidden:
-        """Compute hidden states; ``capture`` asks for the residual stream after so many blocks (0: before all).
-
-        ``memory`` is what cross entries read. Raises ConfigError where the input is longer than the positions.
-        """
-        self.positions.check(layout)
-        x = self.enter(embedding, tokens, layout.positions, segments)
-        context = Context(layout, self.positions.rotation(layout, x.dtype), memory=memory)
-        x, captured = self.stack(x, context, self.positions, cache, capture)
-        return Hidden(self.final_norm(x), captured)
+from sublayer.config.architecture.heads import HEADS, asked_heads
+from sublayer.config.architecture.stacks import stacks
+from sublayer.config.resolved import ResolvedModel
+from sublayer.model.body import Body, Hidden
+from sublayer.model.context.cache import Cache
+from sublayer.model.context.context import Memory
+from sublayer.model.context.layout import Layout
+from sublayer.model.layers.embedding import TokenEmbedding
+from sublayer.model.layers.heads import (
+    Head,
+    Pooler,
+    SentenceHead,
+    VocabularyHead,
+    build_head,
+)
+from sublayer.model.layers.stack import Stack
+from sublayer.model.output import Output
 
 
 class Transformer(Body):
-    """A model composed as its config says: what its kinds share. The config is resolved; weights start unset.
+    """A model composed as its config says: what its kinds share.
 
-    ``sublayer.model.build`` makes the kind that a config asks for.
+    The config is resolved; weights start unset. ``sublayer.model.build`` makes the kind that a
+    config asks for. A head is an attribute too, by the name that its saved tensors begin with; one
+    that the config does not ask for is None. ``tokenizer`` is None until what loads or trains the
+    model sets it; nothing here reads it.
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    text_position: ClassVar[Literal["first", "last"]] = "last"
+    """Which token's hidden state stands for the text: one that sees all of it."""
+    head: VocabularyHead
+    pooler: Pooler | None
+    sentence_head: SentenceHead | None
+
+    def __init__(self, config: ResolvedModel) -> None:
         super().__init__(config, stacks(config)[-1])
         self.config = config
         self.tokenizer: Any = None
         self.embedding = TokenEmbedding(config)
-        self.head = VocabularyHead(config)
+        asked = asked_heads(config)
+        for name, row in HEADS.items():
+            head = build_head(row, config) if name in asked else None
+            self.register_module(row.attribute, head)
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
         """Every stack of the model, the one that gives its output last."""
         return (self.stack,)
+
+    @property
+    def heads(self) -> dict[str, Head]:
+        """The heads that the config asks for, by name, in the order in which they are computed."""
+        found: dict[str, Head] = {}
+        for name, row in HEADS.items():
+            head = getattr(self, row.attribute)
+            if head is not None:
+                found[name] = cast(Head, head)
+        return found
 
     def embed(
         self,
@@ -130,7 +72,7 @@ class Transformer(Body):
         positions: Int[Tensor, "*B T"],
         segments: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Compute what enters the first block; without ``segments`` every token is of a pair's first text."""
+        """Compute what enters the first block, as ``enter`` does from the model's token table."""
         return self.enter(self.embedding, tokens, positions, segments)
 
     def hidden(
@@ -143,10 +85,70 @@ class Transformer(Body):
         cache: Cache | None = None,
         capture: Sequence[int] = (),
     ) -> Hidden:
-        """Compute hidden states, as ``states`` does."""
+        """Compute hidden states from the model's token table, as ``states`` does."""
         return self.states(
-            self.embedding, tokens, layout, segments=segments, memory=memory, cache=cache, capture=capture
+            self.embedding,
+            tokens,
+            layout,
+            segments=segments,
+            memory=memory,
+            cache=cache,
+            capture=capture,
         )
+
+    def outputs(
+        self, final: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None = None
+    ) -> Output:
+        """Compute every head's output from final hidden states; ``mask`` is True at real tokens.
+
+        What a head reads is its own: the states of all positions, the one that stands for the
+        text, or that one pooled, where there is a pooler.
+        """
+        output = Output()
+        for name, head in self.heads.items():
+            reads = HEADS[name].reads
+            states = final
+            if reads != "positions":
+                states = self.text_states(final, mask)
+            if reads == "pooled":
+                states = output.get("pooler", states)
+            output[name] = head(states, self.embedding.weight)
+        return output
+
+    def text_states(
+        self, final: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B D"]:
+        """Select the hidden state that stands for each text: the first, or the last real one.
+
+        ``mask`` is True at real tokens, None where all are; a row without any gives its first.
+        """
+        if self.text_position == "first":
+            return final[:, 0]
+        if mask is None:
+            return final[:, -1]
+        indices = torch.arange(mask.shape[1], device=mask.device)
+        last = (indices * mask).amax(1)  # [B]
+        rows = torch.arange(len(last), device=mask.device)
+        return final[rows, last]
+
+    def pool(self, text: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """Make one vector of each text from the hidden state that stands for it.
+
+        Without a pooler it is that state itself.
+        """
+        if self.pooler is None:
+            return text
+        pooled: Tensor = self.pooler(text)
+        return pooled
+
+    def sentence_logits(self, text: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows C"]:
+        """Judge pairs of texts by the hidden states that stand for them, pooled here.
+
+        The config asks for a sentence head.
+        """
+        assert self.sentence_head is not None, "the config asks for no sentence head"
+        logits: Tensor = self.sentence_head(self.pool(text))
+        return logits
 
     def logits(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Compute the logits of hidden states."""
@@ -154,9 +156,12 @@ class Transformer(Body):
         return logits
 
     def to_embedding(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows E"]:
-        """Map hidden states to the width of the output matrix."""
+        """Map hidden states to what the output matrix reads."""
         return self.head.to_embedding(hidden)
 
     def output_projection(self) -> tuple[Float[Tensor, "V E"], Float[Tensor, " V"] | None]:
-        """Give the output matrix and its bias, for losses that take the vocabulary in pieces."""
+        """Return the output matrix and its bias, for losses that take the vocabulary in pieces.
+
+        They act on what ``to_embedding`` returns. A tied matrix is the token table itself.
+        """
         return self.head.matrix(self.embedding.weight), self.head.bias

@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sublayer.config.catalog import HEADINGS
-from sublayer.config.layers import LoadedRecipe, vary
+from sublayer.config.fields.catalog import HEADINGS
+from sublayer.config.layering.layers import LoadedRecipe, vary
+from sublayer.config.layering.overrides import override_layer
 from sublayer.config.limits import MOST_ARMS
-from sublayer.config.resolve import resolve_model
-from sublayer.config.sources import override_layer
+from sublayer.config.resolve_model import resolve_model
 from sublayer.errors import ConfigError
 
 _NOT_VARIED = {
     "train.seed": "every arm is trained with the same seeds; give their number with --seeds",
-    **dict.fromkeys(HEADINGS, "it changes nothing that is computed; vary a field such as model.ffn"),
+    **dict.fromkeys(
+        HEADINGS, "it changes nothing that is computed; vary a field such as model.ffn"
+    ),
 }
 _EXAMPLES = {"--vary": "model.ffn=gelu,swiglu", "--tune": "optimizer.lr=1e-3,2e-3"}
 _OPENING = {"[": "]", "{": "}", "(": ")"}
@@ -24,23 +26,24 @@ _OPENING = {"[": "]", "{": "}", "(": ")"}
 
 @dataclass(frozen=True)
 class Arm:
-    """A recipe under the name that it has in the comparison; ``settings`` are what sets it apart.
-
-    ``against`` names the arm that it is compared with, if not the first; itself: it is compared with none, a control.
-    """
+    """A recipe under the name that it has in the comparison."""
 
     name: str
     loaded: LoadedRecipe
+    """The whole recipe, ``settings`` included."""
     settings: Mapping[str, Any]
+    """What sets it apart: ``table.field`` to its value."""
     against: str | None = None
+    """The arm that it is compared with, if not the first; itself: none, it is a control."""
 
 
 def expand(loaded: LoadedRecipe, vary_texts: Sequence[str], *, option: str = "--vary") -> list[Arm]:
-    """Make the arms of ``--vary field=a,b`` texts: every combination of their values, the first of each the baseline.
+    """Build the arms of ``--vary field=a,b`` texts: every combination of their values.
 
-    ``option`` is what messages call the texts. Without any, the recipe is the only arm. Values are split at commas
-    outside brackets and quotes, so that lists are values too. Raises ConfigError for a text without two values, a field
-    varied twice, a field that the command line also sets, and arms that are equal.
+    The first of each value is the baseline's. ``option`` is what messages call the texts. Without
+    any, the recipe is the only arm. Values are split at commas outside brackets and quotes, so that
+    lists are values too. Raises ConfigError for a text without two values, a field varied twice, a
+    field that the command line also sets, and arms that are equal.
     """
     if not vary_texts:
         return [Arm(loaded.name, loaded, {})]
@@ -48,31 +51,45 @@ def expand(loaded: LoadedRecipe, vary_texts: Sequence[str], *, option: str = "--
     for key in fields:
         if loaded.origins.get(key) == "command line":
             raise ConfigError(
-                f"{key} is both set and given to {option}: leave out one of {key}=... and {option} {key}=..."
+                f"{key} is both set and given to {option}: "
+                f"leave out one of {key}=... and {option} {key}=..."
             )
     n_arms = math.prod(map(len, fields.values()))
     if n_arms > MOST_ARMS:
-        raise ConfigError(f"{option} asks for {n_arms:,} combinations of values: give at most {MOST_ARMS}")
+        raise ConfigError(
+            f"{option} asks for {n_arms:,} combinations of values: give at most {MOST_ARMS}"
+        )
     labels = _labels(list(fields))
     arms = []
     for texts in itertools.product(*fields.values()):
-        name = " ".join(f"{labels[key]}={text}" for key, text in zip(fields, texts, strict=True))
-        settings = [f"{key}={text}" for key, text in zip(fields, texts, strict=True)]
-        arms.append(make_arm(name, loaded, override_layer(settings, "vary").values))
+        labelled = []
+        settings = []
+        for key, text in zip(fields, texts, strict=True):
+            labelled.append(f"{labels[key]}={text}")
+            settings.append(f"{key}={text}")
+        layer = override_layer(settings, "vary")
+        arms.append(make_arm(" ".join(labelled), loaded, layer.values))
     check_distinct(arms)
     return arms
 
 
 def make_arm(name: str, loaded: LoadedRecipe, settings: Mapping[str, Any]) -> Arm:
-    """Lay an arm's settings over a recipe. Raises ConfigError, with the arm's name, as ``load_recipe`` does."""
+    """Apply an arm's settings to a recipe; raise ConfigError, with its name, where they fail."""
+    if not settings:
+        return Arm(name, loaded, settings)
     try:
-        return Arm(name, vary(loaded, settings) if settings else loaded, settings)
+        varied = vary(loaded, settings)
     except ConfigError as error:
         raise ConfigError(f"arm {name}: {error}") from None
+    return Arm(name, varied, settings)
 
 
 def check_distinct(arms: Sequence[Arm]) -> None:
-    """Raise ConfigError where two arms have one name or mean the same, the baseline (the first) included."""
+    """Raise ConfigError where two arms, the first included, have one name or equal settings.
+
+    Settings are equal where the recipes with all that is derived from them are: ``model.d_ff`` set
+    to what it is anyway sets no arm apart.
+    """
     names: set[str] = set()
     meanings: dict[str, str] = {}
     for arm in arms:
@@ -81,14 +98,19 @@ def check_distinct(arms: Sequence[Arm]) -> None:
         other = meanings.setdefault(_meaning(arm), arm.name)
         if other != arm.name:
             what = "the baseline" if other == arms[0].name else "arm"
-            raise ConfigError(f"arm {arm.name} is equal to {what} {other}: there is nothing to compare")
+            raise ConfigError(
+                f"arm {arm.name} is equal to {what} {other}: there is nothing to compare"
+            )
         names.add(arm.name)
 
 
 def split_values(text: str) -> list[str]:
-    """Split at commas outside brackets and quotes. Raises ConfigError where a bracket or a quote stays open."""
-    values, start, closing, quote = [], 0, [], ""
-    for place, character in enumerate(text):
+    """Split at commas outside brackets and quotes; raise ConfigError where one stays open."""
+    values: list[str] = []
+    start = 0
+    closing: list[str] = []  # the brackets that are open, as what closes them
+    quote = ""  # the one that is open
+    for index, character in enumerate(text):
         if quote:
             quote = "" if character == quote else quote
         elif character in "\"'":
@@ -98,8 +120,8 @@ def split_values(text: str) -> list[str]:
         elif closing and character == closing[-1]:
             closing.pop()
         elif character == "," and not closing:
-            values.append(text[start:place].strip())
-            start = place + 1
+            values.append(text[start:index].strip())
+            start = index + 1
     if quote or closing:
         raise ConfigError(f"{text!r}: {quote or closing[-1]} is missing")
     return [*values, text[start:].strip()]
@@ -111,27 +133,42 @@ def _fields(vary_texts: Sequence[str], option: str) -> dict[str, list[str]]:
         key, equals, values = text.partition("=")
         key = key.strip()
         if not equals or not key:
-            raise ConfigError(f"{option} {text!r} is not field=a,b: write such as {option} {_EXAMPLES[option]}")
+            raise ConfigError(
+                f"{option} {text!r} is not field=a,b: write such as {option} {_EXAMPLES[option]}"
+            )
         if key in fields:
             raise ConfigError(f"{option} {key} is given twice: list all its values in one")
         if key in _NOT_VARIED:
             raise ConfigError(f"{option} {key}: {_NOT_VARIED[key]}")
-        fields[key] = split_values(values)
-        if "" in fields[key]:
-            raise ConfigError(f"{option} {text!r} has an empty value: write such as {option} {key}=a,b")
-        if len(fields[key]) < 2:
-            rest = "give the baseline's first, then the others" if option == "--vary" else "give those to choose from"
+        choices = split_values(values)
+        if "" in choices:
+            raise ConfigError(
+                f"{option} {text!r} has an empty value: write such as {option} {key}=a,b"
+            )
+        if len(choices) < 2:
+            rest = "give those to choose from"
+            if option == "--vary":
+                rest = "give the baseline's first, then the others"
             raise ConfigError(f"{option} {text!r} has one value: {rest}: {key}=a,b")
+        fields[key] = choices
     return fields
 
 
 def _labels(keys: Sequence[str]) -> dict[str, str]:
+    """Return what arms' names call each field: its short name where no other field has that."""
     short = [key.rpartition(".")[2] for key in keys]
-    return {key: key if short.count(label) > 1 else label for key, label in zip(keys, short, strict=True)}
+    labels = {}
+    for key, label in zip(keys, short, strict=True):
+        is_ambiguous = short.count(label) > 1
+        labels[key] = key if is_ambiguous else label
+    return labels
 
 
 def _meaning(arm: Arm) -> str:
     recipe = arm.loaded.recipe
     # Any vocabulary will do: it is the same for all arms, and only what is derived matters.
-    model = resolve_model(recipe.model, vocab_size=recipe.model.vocab_size or 2, context=recipe.data.context)
-    return json.dumps([recipe.model_dump(mode="json", exclude={"model", *HEADINGS}), model.model_dump(mode="json")])
+    model = resolve_model(
+        recipe.model, vocab_size=recipe.model.vocab_size or 2, context=recipe.data.context
+    )
+    others = recipe.model_dump(mode="json", exclude={"model", *HEADINGS})
+    return json.dumps([others, model.model_dump(mode="json")])

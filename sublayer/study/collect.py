@@ -1,65 +1,192 @@
-"""From the runs of a study to its results."""
+"""Build the results of a study from its runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sublayer.config.model import ModelConfig
-from sublayer.model.cost import count_parameters, flops_per_token
-from sublayer.study.execution import ArmRuns, Outcome
-from sublayer.study.results import ArmResult, Costs, Curve, Failure
-from sublayer.study.statistics import Metric
-from sublayer.train.metrics import METRICS, read_metrics
+from sublayer.config.resolved import ResolvedModel
+from sublayer.estimate.cost import count_parameters, flops_per_token
+from sublayer.objective.metric import Metric
+from sublayer.runs.items import read_items
+from sublayer.study.budget.budget import Measures, arm_model, arm_steps
+from sublayer.study.budget.match import Rule
+from sublayer.study.definition import Study
+from sublayer.study.execution.arm_runs import ArmRuns
+from sublayer.study.execution.one_run import Outcome
+from sublayer.study.items.file_header import RunItems
+from sublayer.study.metrics import study_metrics
+from sublayer.study.results import ArmResult, Costs, Curve, Failure, Further, Reproduction, Results
+from sublayer.study.statistics import Difference, compare_arms
+from sublayer.training.metrics import METRICS, read_metrics
+
+Values = Mapping[str, Mapping[int, float]]
+"""A metric's value of each seed, by arm."""
 
 
-def collect_arm(runs: ArmRuns, model: ModelConfig, metrics: Sequence[Metric], *, steps: int) -> ArmResult:
-    """Put the runs of one arm into its result; ``steps`` are those that it was given, the first metric decides."""
+def collect_results(
+    study: Study,
+    rule: Rule,
+    n_seeds: int,
+    runs: Sequence[ArmRuns],
+    measures: Measures,
+    *,
+    command: str,
+) -> Results:
+    """Build the results of a study of ``n_seeds`` planned seeds; ``command`` makes them again.
+
+    The first arm is the baseline. Reads each run's metrics and recipe. Raises ConfigError as
+    ``study_metrics`` does.
+    """
+    metrics = study_metrics(study)
+    arms = []
+    for each in runs:
+        loaded = each.matched_arm.loaded
+        model = arm_model(loaded, measures)
+        steps = arm_steps(loaded, measures)
+        arms.append(collect_arm(each, model, metrics, steps=steps))
+    baseline = arms[0].name
+
+    def differences(metric: Metric, values: Values) -> tuple[Difference, ...]:
+        against = study.against
+        found = compare_arms(baseline, values, metric, planned_seeds=n_seeds, against=against)
+        return tuple(found)
+
+    values = {}
+    for arm in arms:
+        values[arm.name] = dict(zip(arm.seeds, arm.values, strict=True))
+    further = []
+    for metric in metrics[1:]:
+        further_values = {arm.name: arm.further[metric.name] for arm in arms}
+        if any(further_values.values()):
+            further.append(Further(metric, differences(metric, further_values)))
+    environment, checksums = describe_environment(runs)
+    return Results(
+        name=study.name,
+        title=study.title,
+        metric=metrics[0],
+        split="test",
+        match=rule,
+        baseline=baseline,
+        n_seeds=n_seeds,
+        arms=tuple(arms),
+        differences=differences(metrics[0], values),
+        failures=collect_failures(runs),
+        reproduction=Reproduction(command, environment, checksums),
+        further=tuple(further),
+    )
+
+
+def collect_arm(
+    runs: ArmRuns, model: ResolvedModel, metrics: Sequence[Metric], *, steps: int
+) -> ArmResult:
+    """Build an arm's result from its runs of ``steps`` steps each; the first metric decides.
+
+    ``model`` is the arm's, resolved. Costs are medians over the seeds that finished.
+    """
     metric, *others = metrics
-    finished = {seed: outcome for seed, outcome in runs.outcomes.items() if outcome.test is not None}
+    finished = {}
+    records = []
+    curves = []
+    for seed, outcome in runs.outcomes.items():
+        if outcome.test is None:
+            continue
+        finished[seed] = outcome
+        if outcome.record is not None:
+            records.append(outcome.record)
+        curve = _curve(seed, outcome.path, metric)
+        if curve is not None:
+            curves.append(curve)
     values = _values(finished, metric)
-    records = [outcome.record for outcome in finished.values() if outcome.record is not None]
-    recipe = runs.settled.loaded.recipe
-    objective, context = recipe.objective, recipe.data.context
+    further = {each.name: _values(finished, each) for each in others}
+    matched_arm = runs.matched_arm
+    recipe = matched_arm.loaded.recipe
+    objective = recipe.objective
+    parameters = count_parameters(model, objective)
+    costs = Costs(
+        flops_per_token=flops_per_token(model, recipe.data.context, objective),
+        steps=steps,
+        tokens=_median(records, "tokens"),
+        tokens_per_s=_median(records, "tokens_per_s"),
+        peak_memory_bytes=_median(records, "peak_memory_bytes"),
+        seconds=_median(records, "seconds"),
+    )
     return ArmResult(
-        name=runs.settled.arm.name,
-        parameters=asdict(count_parameters(model, objective)),
+        name=matched_arm.arm.name,
+        parameters=asdict(parameters),
         seeds=tuple(values),
         values=tuple(values.values()),
-        costs=Costs(
-            flops_per_token=flops_per_token(model, context, objective),
-            steps=steps,
-            tokens=_median(records, "tokens"),
-            tokens_per_s=_median(records, "tokens_per_s"),
-            peak_memory_bytes=_median(records, "peak_memory_bytes"),
-            seconds=_median(records, "seconds"),
-        ),
-        residual=runs.settled.residual,
-        matched=runs.settled.matched,
+        costs=costs,
+        residual=matched_arm.residual,
+        matched=matched_arm.matched,
         tuned=tuple(f"{key}={value}" for key, value in runs.trial.settings.items()),
-        curves=tuple(
-            curve for seed, outcome in finished.items() if (curve := _curve(seed, outcome.path, metric)) is not None
-        ),
+        curves=tuple(curves),
         recipe=_recipe(runs.outcomes.values()),
-        further={each.name: _values(finished, each) for each in others},
+        further=further,
     )
 
 
 def collect_failures(arms: Sequence[ArmRuns]) -> tuple[Failure, ...]:
-    """List the runs that failed."""
-    return tuple(
-        Failure(runs.settled.arm.name, seed, outcome.failure)
-        for runs in arms
-        for seed, outcome in runs.outcomes.items()
-        if outcome.failure
-    )
+    """Return the runs that failed, arm by arm, with why."""
+    failures = []
+    for runs in arms:
+        name = runs.matched_arm.arm.name
+        for seed, outcome in runs.outcomes.items():
+            if outcome.failure:
+                failures.append(Failure(name, seed, outcome.failure))
+    return tuple(failures)
+
+
+def collect_items(arms: Sequence[ArmRuns]) -> tuple[list[RunItems], list[str]]:
+    """Read the items of each run's test, and return them with the names of runs that kept none.
+
+    Runs that failed are in neither. Raises CheckpointError where items are damaged.
+    """
+    kept = []
+    missing = []
+    for runs in arms:
+        arm = runs.matched_arm.arm.name
+        for seed, outcome in runs.outcomes.items():
+            if outcome.test is None:
+                continue
+            items = read_items(outcome.path)
+            if items is None:
+                missing.append(f"{arm}, seed {seed}")
+                continue
+            added = dict.fromkeys(items.tables, 1)  # each stands for itself
+            kept.append(RunItems(arm, seed, items, added))
+    return kept, missing
+
+
+def scored_elsewhere(kept: Sequence[RunItems], baseline: str, metric: Metric) -> list[str]:
+    """Return the arms that a metric scored on other items than the baseline, in order.
+
+    A metric that follows from no items tells of none.
+    """
+    if metric.from_items is None:
+        return []
+    digests: dict[str, str] = {}
+    for run in kept:
+        table = run.items.tables.get(metric.from_items.table)
+        if table is not None:
+            digests[run.arm] = table.digest
+    expected = digests.get(baseline)
+    return [arm for arm, digest in digests.items() if expected not in (None, digest)]
 
 
 def describe_environment(arms: Sequence[ArmRuns]) -> tuple[dict[str, str], dict[str, str]]:
-    """Describe what the runs ran on, and the checksums of what they read, from their records."""
-    records = [outcome.record for runs in arms for outcome in runs.outcomes.values() if outcome.record is not None]
+    """Return what the runs ran on, and the checksums of what they read, from their records.
+
+    The first record speaks for all, but for commits, which are all named. Both are empty where no
+    run has a record.
+    """
+    records = []
+    for runs in arms:
+        for outcome in runs.outcomes.values():
+            if outcome.record is not None:
+                records.append(outcome.record)
     if not records:
         return {}, {}
     first = records[0]
@@ -68,31 +195,52 @@ def describe_environment(arms: Sequence[ArmRuns]) -> tuple[dict[str, str], dict[
     commits = sorted({str(record["commit"]) for record in records})
     if len(commits) > 1:
         facts["commit"] = ", ".join(commits)
-    checksums = {f"data, {name}": str(value) for name, value in first["data"]["checksums"].items()}
-    return {name: str(value) for name, value in facts.items() if value is not None}, checksums
+    known = {name: str(value) for name, value in facts.items() if value is not None}
+    checksums = {}
+    for name, value in first["data"]["checksums"].items():
+        checksums[f"data, {name}"] = str(value)
+    return known, checksums
 
 
 def _values(finished: Mapping[int, Outcome], metric: Metric) -> dict[int, float]:
-    # What a text is too short for was not scored.
-    scores = {seed: (outcome.test or {}).get(metric.name) for seed, outcome in finished.items()}
-    return {seed: float(value) for seed, value in scores.items() if value is not None}
+    values = {}
+    for seed, outcome in finished.items():
+        # What a text is too short for was not scored.
+        if outcome.test is None:
+            continue
+        value = outcome.test.get(metric.name)
+        if value is not None:
+            values[seed] = float(value)
+    return values
 
 
 def _curve(seed: int, run: Path, metric: Metric) -> Curve | None:
-    names = ("step", "tokens", "seconds", metric.name)
-    lines = [line for line in read_metrics(run / METRICS) if line["kind"] == "valid" and line.keys() >= set(names)]
+    needed = {"step", "tokens", "seconds", metric.name}
+    lines = []
+    for line in read_metrics(run / METRICS):
+        if line["kind"] == "valid" and line.keys() >= needed:
+            lines.append(line)
     if not lines:
         return None
-    columns = {name: tuple(line[name] for line in lines) for name in names}
-    return Curve(seed, columns["step"], columns["tokens"], columns["seconds"], columns[metric.name])
+    return Curve(
+        seed,
+        steps=tuple(line["step"] for line in lines),
+        tokens=tuple(line["tokens"] for line in lines),
+        seconds=tuple(line["seconds"] for line in lines),
+        values=tuple(line[metric.name] for line in lines),
+    )
 
 
 def _median(records: Sequence[Mapping[str, Any]], name: str) -> float | None:
     values = [record[name] for record in records if record.get(name) is not None]
-    return float(np.median(values)) if values else None
+    if not values:
+        return None
+    return float(np.median(values))
 
 
-def _recipe(outcomes: Any) -> str:
-    paths: list[Outcome] = list(outcomes)
-    written = [outcome.path / "recipe.toml" for outcome in paths if (outcome.path / "recipe.toml").is_file()]
-    return written[0].read_text(encoding="utf-8") if written else ""
+def _recipe(outcomes: Iterable[Outcome]) -> str:
+    for outcome in outcomes:
+        path = outcome.path / "recipe.toml"
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    return ""

@@ -1,4 +1,4 @@
-"""The folder of a study: what was asked and settled (``study.toml``), and a folder for each run."""
+"""The folder of a study: its request and settings (``study.toml``), and a folder for each run."""
 
 import os
 import re
@@ -10,31 +10,35 @@ from typing import Any
 
 import tomli_w
 
-from sublayer.config.layers import dump_recipe
-from sublayer.config.paths import anchored
+from sublayer.config.layering.paths import absolute_paths
+from sublayer.config.layering.run_recipe import dump_recipe
 from sublayer.errors import ConfigError, DataError
-from sublayer.parsing import read_toml
-from sublayer.run_folder import RunFolder
-from sublayer.storage import write_file
+from sublayer.files.parsing import read_toml
+from sublayer.files.storage import write_file
+from sublayer.files.typed import Count, Number, Typed, check_typed
+from sublayer.model.init import DRAWING_RULE
+from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import Arm
-from sublayer.study.budget import Settled
-from sublayer.study.match import Rule
-from sublayer.typed import Count, Number, Typed, check_typed
+from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.budget.match import Rule
 
 PLAN = "study.toml"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What makes a study the same study: arms, matching, tuning; not the number of seeds, which may grow."""
+    """What identifies a study: arms, matching, tuning; not the number of seeds, which may grow."""
 
     arms: tuple[Arm, ...]
     match: Rule
     tune: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Put it into plain values; an arm is its whole recipe, paths absolute."""
-        recipes = {arm.name: dump_recipe(anchored(arm.loaded.recipe)) for arm in self.arms}
+        """Return it as plain values; an arm is its whole recipe as TOML, paths absolute."""
+        recipes = {}
+        for arm in self.arms:
+            recipe = absolute_paths(arm.loaded.recipe)
+            recipes[arm.name] = dump_recipe(recipe)
         return {"match": self.match, "tune": list(self.tune), "recipes": recipes}
 
 
@@ -58,10 +62,17 @@ class _Plan(Typed):
     settled: list[_Settled]
     checksums: dict[str, str]
     reported_seeds: list[Count]
+    jobs: list[Count] = []
+    """The numbers of runs that were made at a time, where it was more than one."""
+    initial_weights: str = ""
+    """The rule that the runs' weights were drawn by; studies of before it was kept have none."""
 
 
 class StudyFolder:
-    """The files of a study; it goes on where it stood, and never takes over another study's folder."""
+    """The files of a study, which goes on where it stood and never takes over another's folder.
+
+    ``study.toml`` is read at once: raises ConfigError where it is damaged.
+    """
 
     def __init__(self, path: Path, request: Request) -> None:
         self.path = path
@@ -70,74 +81,120 @@ class StudyFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder against other processes. Raises ConfigError if one holds it or it is no folder."""
+        """Lock the folder against other processes.
+
+        Raises ConfigError if one holds it or it is no folder.
+        """
         with RunFolder(self.path).held():
             yield
 
     def check(self) -> None:
-        """Raise ConfigError, saying what differs, unless the folder is free or holds this study."""
+        """Raise ConfigError, saying what differs, unless the folder is free or holds this study.
+
+        Also where the study's runs began with other weights than a seed gives now: runs of one seed
+        are compared, so that the two must not be mixed.
+        """
         difference = self._difference()
         if difference is not None:
             raise ConfigError(f"{self.path} holds {difference}: give another --out")
+        if self._plan is not None and not self._has_our_weights():
+            raise ConfigError(
+                f"{self.path} was begun by another version of sublayer, whose seeds give other "
+                "initial weights: go on with that version, or give another --out"
+            )
 
     def is_usable(self) -> bool:
-        """Whether the folder is free or holds this study."""
+        """Return whether the folder is free or holds this study."""
         return self._difference() is None
 
-    def settled(self, arms: Sequence[Arm]) -> list[Settled] | None:
-        """Give what was settled for the arms when the study began; None if it has not begun."""
+    def matched_arms(self, arms: Sequence[Arm]) -> list[MatchedArm] | None:
+        """Return the arms' settings from when the study began; None if it has not begun.
+
+        ``arms`` are the request's, in its order: ``check`` has passed.
+        """
         if self._plan is None:
             return None
-        return [
-            Settled(arm, each["settings"], tuple(each["matched"]), each["residual"])
-            for arm, each in zip(arms, self._plan["settled"], strict=True)
-        ]
+        matched_arms = []
+        for arm, each in zip(arms, self._plan["settled"], strict=True):
+            matched = tuple(each["matched"])
+            matched_arms.append(MatchedArm(arm, each["settings"], matched, each["residual"]))
+        return matched_arms
 
-    def begin(self, settled: Sequence[Settled], checksums: Mapping[str, str]) -> None:
-        """Keep what was settled, and the text that it was settled for."""
-        arms = [
-            {"name": each.arm.name, "settings": dict(each.settings), "matched": list(each.matched),
-             "residual": each.residual}
-            for each in settled
-        ]  # fmt: skip
-        plan = {"asked": self._request, "settled": arms, "checksums": dict(checksums), "reported_seeds": []}
+    def begin(self, matched_arms: Sequence[MatchedArm], checksums: Mapping[str, str]) -> None:
+        """Write what was settled, and the checksums of the text that it was settled for."""
+        arms = [_settled(each) for each in matched_arms]
+        plan = {
+            "asked": self._request,
+            "settled": arms,
+            "checksums": dict(checksums),
+            "reported_seeds": [],
+            "initial_weights": DRAWING_RULE,
+        }
         self._write(plan)
 
     def check_text(self, checksums: Mapping[str, str]) -> None:
         """Raise DataError if the text has changed since the study began."""
         if self._plan is not None and self._plan["checksums"] != dict(checksums):
-            raise DataError(f"the text has changed since {self.path} began: bring it back, or give another --out")
+            raise DataError(
+                f"the text has changed since {self.path} began: bring it back, or give another "
+                "--out"
+            )
 
     def reported_seeds(self) -> list[int]:
-        """List the numbers of seeds that a report was written for, in order."""
+        """Return the numbers of seeds that a report was written for, in order."""
         return list(self._plan["reported_seeds"]) if self._plan else []
 
     def add_report(self, n_seeds: int) -> None:
-        """Remember that a report for so many seeds was written."""
+        """Write that a report for so many seeds exists."""
         assert self._plan is not None, "a study begins before it reports"
-        if n_seeds not in self._plan["reported_seeds"]:
-            self._write({**self._plan, "reported_seeds": [*self._plan["reported_seeds"], n_seeds]})
+        reported = self._plan["reported_seeds"]
+        if n_seeds not in reported:
+            self._write({**self._plan, "reported_seeds": [*reported, n_seeds]})
+
+    def jobs(self) -> list[int]:
+        """Return the numbers of runs that were made at a time, other than one."""
+        return list(self._plan.get("jobs", [])) if self._plan else []
+
+    def add_jobs(self, jobs: int) -> None:
+        """Write that so many runs are made at a time; what one at a time leaves out is 1."""
+        assert self._plan is not None, "a study begins before its runs"
+        noted = self.jobs()
+        if jobs > 1 and jobs not in noted:
+            self._write({**self._plan, "jobs": [*noted, jobs]})
 
     def run(self, position: int, name: str, trial: str, seed: int) -> Path:
-        """Name the folder of one run: of the arm at ``position``, with the settings of a ``trial`` ("" for none)."""
+        """Return the folder of one run of the arm at ``position``; ``trial`` is "" for none."""
         arm = self.path / "arms" / f"{position}-{_slug(name)}"
-        return (arm / _slug(trial) if trial else arm) / f"seed-{seed}"
+        parent = arm / _slug(trial) if trial else arm
+        return parent / f"seed-{seed}"
+
+    def _has_our_weights(self) -> bool:
+        return self._plan is not None and self._plan.get("initial_weights") == DRAWING_RULE
 
     def _difference(self) -> str | None:
+        """Return what the folder holds that is not this study; None where it holds nothing else."""
         if self._plan is None:
-            is_occupied = self.path.exists() and (
-                not self.path.is_dir() or any(not path.name.startswith(".") for path in self.path.iterdir())
-            )
-            return "other files" if is_occupied else None
+            return "other files" if self._is_occupied() else None
         asked = self._plan["asked"]
         for key in ("match", "tune"):
             if asked.get(key) != self._request[key]:
                 return f"another study, with {key} = {asked.get(key)}, not {self._request[key]}"
-        before, now = asked.get("recipes", {}), self._request["recipes"]
+        before = asked.get("recipes", {})
+        now = self._request["recipes"]
         if list(before) != list(now):
             return f"another study, of {', '.join(before)}"
-        changed = next((name for name in now if before[name] != now[name]), None)
-        return None if changed is None else f"another study: {_first_change(changed, before[changed], now[changed])}"
+        if not self._has_our_weights():
+            # Refused by ``check``, also where fields have come or were renamed since.
+            return None
+        for name in now:
+            if before[name] != now[name]:
+                return f"another study: {_first_change(name, before[name], now[name])}"
+        return None
+
+    def _is_occupied(self) -> bool:
+        if not self.path.is_dir():
+            return self.path.exists()
+        return any(not path.name.startswith(".") for path in self.path.iterdir())
 
     def _read(self) -> dict[str, Any] | None:
         path = self.path / PLAN
@@ -145,20 +202,38 @@ class StudyFolder:
             return None
         content = read_toml(path, ConfigError)
         plan = check_typed(content, _Plan, str(path), ConfigError)
-        if [each.name for each in plan.settled] != list(plan.asked.recipes):
-            raise ConfigError(f"{path} is damaged: what is settled is not settled for the arms that were asked for")
+        settled_names = [each.name for each in plan.settled]
+        if settled_names != list(plan.asked.recipes):
+            raise ConfigError(
+                f"{path} is damaged: what is settled is not settled for the arms that were asked "
+                "for"
+            )
         return content
 
     def _write(self, plan: dict[str, Any]) -> None:
-        write_file(self.path / PLAN, tomli_w.dumps(plan, multiline_strings=True))
+        text = tomli_w.dumps(plan, multiline_strings=True)
+        write_file(self.path / PLAN, text)
         self._plan = plan
 
 
+def _settled(matched_arm: MatchedArm) -> dict[str, Any]:
+    return {
+        "name": matched_arm.arm.name,
+        "settings": dict(matched_arm.settings),
+        "matched": list(matched_arm.matched),
+        "residual": matched_arm.residual,
+    }
+
+
 def _first_change(name: str, before: str, now: str) -> str:
-    gone = [line for line in before.splitlines() if line not in now.splitlines()]
-    come = [line for line in now.splitlines() if line not in before.splitlines()]
-    return f"its arm {name} has {(gone or ['no setting'])[0]}, not {(come or ['none'])[0]}"
+    """Say which line of an arm's recipe is the first to differ."""
+    old = before.splitlines()
+    new = now.splitlines()
+    gone = next((line for line in old if line not in new), "no setting")
+    come = next((line for line in new if line not in old), "none")
+    return f"its arm {name} has {gone}, not {come}"
 
 
 def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._=-]+", "-", name).strip("-.")[:60]
+    safe = re.sub(r"[^A-Za-z0-9._=-]+", "-", name)
+    return safe.strip("-.")[:60]

@@ -1,4 +1,4 @@
-"""How sure a comparison is: differences paired by seed, their intervals, and the verdict that follows."""
+"""Statistics of comparisons: differences paired by seed, their intervals, and verdicts."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,59 +9,52 @@ from typing import Literal
 import numpy as np
 
 from sublayer.errors import ConfigError
+from sublayer.objective.metric import Metric
 
-Verdict = Literal["better", "worse", "cannot tell"]
+Verdict = Literal["better", "worse", "cannot tell", "no verdict"]
+"""No verdict is given where one seed was planned: an interval needs two."""
+UNDECIDED: frozenset[Verdict] = frozenset({"cannot tell", "no verdict"})
 
 CONFIDENCE = 0.95
+"""Of all intervals of a study together."""
 POWER = 0.8
+"""Of the test, at the smallest difference that is called detectable."""
 MOST_SEEDS = 1000
-
-
-@dataclass(frozen=True)
-class Metric:
-    """What is compared, and which direction is good.
-
-    People read values times ``factor``, with at least so many ``decimals``, under ``label``, and differences in
-    ``unit`` (the label, where there is none); files keep them as they are.
-    """
-
-    name: str
-    label: str
-    is_lower_better: bool
-    unit: str = ""
-    factor: float = 1.0
-    decimals: int = 3
-
-    @property
-    def difference(self) -> str:
-        """The unit of differences."""
-        return self.unit or self.label
+"""More are never proposed."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One arm against the baseline: ``arm - baseline`` over the seeds that both finished, in the metric's unit.
+    """One arm against the baseline: ``arm - baseline`` over the seeds that both finished.
 
-    ``low`` and ``high`` bound the Bonferroni-corrected 95 % interval, ``p_raw`` is the paired t test's and ``p``
-    Holm's; all are None where fewer than two pairs are left. ``more_seeds`` is about how many more seeds would
-    decide if mean and spread stayed as observed (None: more than a thousand, or not a question of seeds).
-    ``detectable`` is the smallest true difference that so many seeds would decide four times in five, at the
-    observed spread. ``note`` says in words what the numbers cannot.
+    Differences are in the metric's unit. What needs two pairs is None where fewer are left.
     """
 
     arm: str
     baseline: str
     seeds: tuple[int, ...]
+    """Those that both finished, in order."""
     mean: float | None
+    """None without any pair."""
     sd: float | None
+    """Sample standard deviation over seeds."""
     low: float | None
+    """Of the Bonferroni-corrected 95 % interval of the mean."""
     high: float | None
     p: float | None
+    """As ``p_raw``, adjusted by Holm's method over all comparisons."""
     p_raw: float | None
+    """Two-sided, of the paired t test."""
     verdict: Verdict
     more_seeds: int | None
+    """About how many more would decide if mean and spread stayed as observed.
+
+    None: more than a thousand, or not a question of seeds.
+    """
     detectable: float | None
+    """The smallest true difference that so many seeds decide four times in five, at this spread."""
     note: str = ""
+    """What the numbers cannot say, in words."""
 
 
 def compare_arms(
@@ -72,69 +65,101 @@ def compare_arms(
     planned_seeds: int,
     against: Mapping[str, str] | None = None,
 ) -> list[Difference]:
-    """Compare every arm with the baseline, or with the arm that ``against`` names for it, paired by seed.
+    """Compare every arm with the baseline, or its arm in ``against``, paired by seed.
 
-    ``values`` maps an arm's name to the metric of each seed that finished. The correction counts every arm that is
-    compared, finished or not; one that is against itself is not. Raises ConfigError for fewer than two
-    ``planned_seeds``.
+    ``values`` maps an arm's name to the metric of each seed that finished. The correction counts
+    every arm that is compared, finished or not; one that is against itself is not. Of one planned
+    seed differences have neither interval nor verdict. Raises ConfigError for no ``planned_seeds``.
     """
-    others = {arm: (against or {}).get(arm, baseline) for arm in values}
-    with_whom = {arm: other for arm, other in others.items() if arm != other}
-    if planned_seeds < 2:
-        raise ConfigError(f"seeds = {planned_seeds} is too few to compare: an interval needs at least 2")
-    differences = [
-        _difference(arm, other, values[arm], values[other], metric, n_comparisons=len(with_whom))
-        for arm, other in with_whom.items()
-    ]
+    against = against or {}
+    comparisons = []
+    for arm in values:
+        other = against.get(arm, baseline)
+        if other != arm:
+            comparisons.append((arm, other))
+    if planned_seeds < 1:
+        raise ConfigError(f"seeds = {planned_seeds} is too few to compare: give at least 1")
+    n_comparisons = len(comparisons)
+    differences = []
+    for arm, other in comparisons:
+        found = _difference(
+            arm, other, values[arm], values[other], metric, n_comparisons=n_comparisons
+        )
+        differences.append(found)
     adjusted = holm([difference.p_raw for difference in differences])
-    return [
-        _with_missing_seeds(replace(difference, p=p), planned_seeds)
-        for difference, p in zip(differences, adjusted, strict=True)
-    ]
+    complete = []
+    for difference, p in zip(differences, adjusted, strict=True):
+        with_p = replace(difference, p=p)
+        if planned_seeds == 1:
+            complete.append(replace(with_p, verdict="no verdict"))
+        else:
+            complete.append(_with_missing_seeds(with_p, planned_seeds))
+    return complete
 
 
 def paired_interval(differences: Sequence[float], *, n_comparisons: int = 1) -> tuple[float, float]:
-    """Bound the mean of paired differences by a t interval, 95 % over all ``n_comparisons`` (Bonferroni)."""
-    half = critical_t(len(differences), n_comparisons) * _standard_error(differences)
-    return float(np.mean(differences)) - half, float(np.mean(differences)) + half
+    """Compute a t interval of the mean paired difference, 95 % over all of ``n_comparisons``.
+
+    ``differences`` are two or more, one for each seed.
+    """
+    mean = float(np.mean(differences))
+    quantile = critical_t(len(differences), n_comparisons)
+    half_width = quantile * _standard_error(differences)
+    return mean - half_width, mean + half_width
 
 
 @cache
 def critical_t(n_pairs: int, n_comparisons: int) -> float:
-    """Give the two-sided t quantile with ``n_pairs - 1`` degrees of freedom, Bonferroni-corrected."""
+    """Return the Bonferroni-corrected t quantile of ``n_pairs - 1`` degrees of freedom.
+
+    It is two-sided: an interval reaches so many standard errors to either side.
+    """
     from scipy.special import stdtrit
 
-    return -float(stdtrit(n_pairs - 1, (1 - CONFIDENCE) / (2 * n_comparisons)))
+    tail = (1 - CONFIDENCE) / (2 * n_comparisons)
+    return -float(stdtrit(n_pairs - 1, tail))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjust p values for being one family (Holm 1979); a missing one counts in the family and stays missing."""
+    """Adjust p values as one family (Holm 1979); a missing one counts and stays missing."""
     order = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
-    adjusted: list[float | None] = [None] * len(p_values)
+    n_tests = len(p_values)
+    adjusted: list[float | None] = [None] * n_tests
     largest = 0.0
     for rank, (p, index) in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p))
+        corrected = min(1.0, (n_tests - rank) * p)
+        # No p value is below that of a test that had a smaller one.
+        largest = max(largest, corrected)
         adjusted[index] = largest
     return adjusted
 
 
 def seeds_to_decide(mean: float, sd: float, *, n_comparisons: int) -> int | None:
-    """Find the fewest seeds whose interval would exclude 0, at this mean and spread; None beyond a thousand."""
+    """Compute the fewest seeds whose interval excludes 0, at this mean and spread; None if many.
+
+    More than a thousand are None.
+    """
     from scipy.special import stdtrit
 
     n = np.arange(2, MOST_SEEDS + 1)
-    half_widths = -stdtrit(n - 1, (1 - CONFIDENCE) / (2 * n_comparisons)) * sd / np.sqrt(n)
-    enough = n[half_widths < abs(mean)]
-    return int(enough[0]) if enough.size else None
+    tail = (1 - CONFIDENCE) / (2 * n_comparisons)
+    half_widths = -stdtrit(n - 1, tail) * sd / np.sqrt(n)
+    decides = half_widths < abs(mean)
+    enough = n[decides]
+    if not enough.size:
+        return None
+    return int(enough[0])
 
 
 def detectable_difference(sd: float, *, n_pairs: int, n_comparisons: int) -> float:
-    """Find the true difference that ``n_pairs`` seeds decide four times in five, at this spread.
+    """Compute the true difference that ``n_pairs`` seeds decide four times in five.
 
-    The power of the t test, integrated over the distribution of the estimated spread; the chance of a verdict in the
-    wrong direction is neglected.
+    The power of the t test, integrated over the distribution of the estimated spread; the chance of
+    a verdict in the wrong direction is neglected.
     """
-    return 0.0 if sd == 0.0 else _detectable_effect(n_pairs, n_comparisons) * sd
+    if sd == 0.0:
+        return 0.0
+    return _detectable_effect(n_pairs, n_comparisons) * sd
 
 
 @cache
@@ -142,15 +167,18 @@ def _detectable_effect(n_pairs: int, n_comparisons: int) -> float:
     from scipy.optimize import brentq
     from scipy.special import gammaincinv, ndtr
 
+    # Gauss-Legendre nodes, mapped to [0, 1], are quantiles of the estimated variance.
     nodes, weights = np.polynomial.legendre.leggauss(200)
     chi_squared = 2 * gammaincinv((n_pairs - 1) / 2, (nodes + 1) / 2)
     spread = np.sqrt(chi_squared / (n_pairs - 1))  # estimated over true sd
     threshold = critical_t(n_pairs, n_comparisons)
 
     def missing_power(shift: float) -> float:
-        return POWER - float(weights @ ndtr(shift - threshold * spread)) / 2
+        p_decided = ndtr(shift - threshold * spread)
+        return POWER - float(weights @ p_decided) / 2
 
-    return float(brentq(missing_power, 0.0, 3 * threshold + 3)) / math.sqrt(n_pairs)
+    shift = float(brentq(missing_power, 0.0, 3 * threshold + 3))
+    return shift / math.sqrt(n_pairs)
 
 
 def _difference(
@@ -165,25 +193,65 @@ def _difference(
     seeds = tuple(sorted(values.keys() & baseline_values.keys()))
     pairs = [values[seed] - baseline_values[seed] for seed in seeds]
     if len(pairs) < 2:
-        mean = pairs[0] if pairs else None
-        return Difference(arm, baseline, seeds, mean, None, None, None, None, None, "cannot tell", None, None)
-    mean, sd = float(np.mean(pairs)), float(np.std(pairs, ddof=1))
+        return Difference(
+            arm=arm,
+            baseline=baseline,
+            seeds=seeds,
+            mean=pairs[0] if pairs else None,
+            sd=None,
+            low=None,
+            high=None,
+            p=None,
+            p_raw=None,
+            verdict="cannot tell",
+            more_seeds=None,
+            detectable=None,
+        )
+    mean = float(np.mean(pairs))
+    sd = float(np.std(pairs, ddof=1))
     if len(set(pairs)) == 1 or sd == 0.0:
         return _constant_difference(arm, baseline, seeds, pairs[0], metric)
     low, high = paired_interval(pairs, n_comparisons=n_comparisons)
     verdict = _verdict(low, high, metric)
-    needed = seeds_to_decide(mean, sd, n_comparisons=n_comparisons) if verdict == "cannot tell" else None
-    more_seeds = None if needed is None else max(1, needed - len(pairs))
-    detectable = detectable_difference(sd, n_pairs=len(pairs), n_comparisons=n_comparisons)
-    p_raw = _paired_p(mean, _standard_error(pairs), len(pairs))
-    return Difference(arm, baseline, seeds, mean, sd, low, high, None, p_raw, verdict, more_seeds, detectable)
+    more_seeds = None
+    if verdict == "cannot tell":
+        needed = seeds_to_decide(mean, sd, n_comparisons=n_comparisons)
+        more_seeds = None if needed is None else max(1, needed - len(pairs))
+    return Difference(
+        arm=arm,
+        baseline=baseline,
+        seeds=seeds,
+        mean=mean,
+        sd=sd,
+        low=low,
+        high=high,
+        p=None,
+        p_raw=_paired_p(mean, _standard_error(pairs), len(pairs)),
+        verdict=verdict,
+        more_seeds=more_seeds,
+        detectable=detectable_difference(sd, n_pairs=len(pairs), n_comparisons=n_comparisons),
+    )
 
 
-def _constant_difference(arm: str, baseline: str, seeds: tuple[int, ...], mean: float, metric: Metric) -> Difference:
-    note = "equal on every seed" if mean == 0.0 else "the same difference on every seed"
-    p = 1.0 if mean == 0.0 else 0.0
-    verdict = _verdict(mean, mean, metric)
-    return Difference(arm, baseline, seeds, mean, 0.0, mean, mean, None, p, verdict, None, 0.0, note)
+def _constant_difference(
+    arm: str, baseline: str, seeds: tuple[int, ...], mean: float, metric: Metric
+) -> Difference:
+    is_equal = mean == 0.0
+    return Difference(
+        arm=arm,
+        baseline=baseline,
+        seeds=seeds,
+        mean=mean,
+        sd=0.0,
+        low=mean,
+        high=mean,
+        p=None,
+        p_raw=1.0 if is_equal else 0.0,
+        verdict=_verdict(mean, mean, metric),
+        more_seeds=None,
+        detectable=0.0,
+        note="equal on every seed" if is_equal else "the same difference on every seed",
+    )
 
 
 def _with_missing_seeds(difference: Difference, planned_seeds: int) -> Difference:
@@ -191,20 +259,25 @@ def _with_missing_seeds(difference: Difference, planned_seeds: int) -> Differenc
     if n_pairs == planned_seeds:
         return difference
     note = f"{n_pairs} of {planned_seeds} seeds finished in both arms"
-    return replace(difference, note="; ".join(filter(None, (difference.note, note))))
+    if difference.note:
+        note = f"{difference.note}; {note}"
+    return replace(difference, note=note)
 
 
 def _verdict(low: float, high: float, metric: Metric) -> Verdict:
     if low <= 0.0 <= high:
         return "cannot tell"
-    return "better" if (high < 0.0) == metric.is_lower_better else "worse"
+    is_lower = high < 0.0
+    return "better" if is_lower == metric.is_lower_better else "worse"
 
 
 def _standard_error(differences: Sequence[float]) -> float:
-    return float(np.std(differences, ddof=1)) / math.sqrt(len(differences))
+    sd = float(np.std(differences, ddof=1))
+    return sd / math.sqrt(len(differences))
 
 
 def _paired_p(mean: float, standard_error: float, n_pairs: int) -> float:
     from scipy.special import stdtr
 
-    return 2 * float(stdtr(n_pairs - 1, -abs(mean) / standard_error))
+    t = -abs(mean) / standard_error
+    return 2 * float(stdtr(n_pairs - 1, t))

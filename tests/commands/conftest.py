@@ -1,18 +1,21 @@
 """A small run, trained once, and the commands run in this process."""
 
-from collections.abc import Callable, Iterator
+import io
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sublayer import cli
-from sublayer.config.layers import load_recipe
-from sublayer.run import train_run
-from sublayer.train.progress import SilentProgress
+from sublayer.config.layering.layers import load_recipe
+from sublayer.runs.run import train_run
+from sublayer.training.progress import SilentProgress
+from tests.commands.results import Result, Sublayer
 
 TEXT = "The cat sat on the mät. Another dog ran over the green fields while it rained.\n"
 
-Sublayer = Callable[..., tuple[int, str, str]]
+StandardInput = Callable[[Iterable[bytes]], None]
 
 
 @pytest.fixture(scope="session")
@@ -46,11 +49,23 @@ def trained(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
 
 @pytest.fixture
 def sublayer(capsys: pytest.CaptureFixture[str], own_cache: None) -> Sublayer:
-    """Run a command line and give its exit code, standard output and standard error."""
+    """Run a command line, and return its exit code, standard output and standard error."""
 
-    def run(*words: object) -> tuple[int, str, str]:
+    def run(*words: object) -> Result:
         code = cli.main([str(word) for word in words])
         out, err = capsys.readouterr()
-        return code, out, err
+        return Result(code, out, err)
 
     return run
+
+
+@pytest.fixture
+def standard_input(monkeypatch: pytest.MonkeyPatch) -> StandardInput:
+    """Set what the next command reads from standard input: a text, or lines as they come."""
+
+    def give(given: Iterable[bytes]) -> None:
+        buffer = io.BytesIO(given) if isinstance(given, bytes) else given
+        stream = SimpleNamespace(buffer=buffer, isatty=lambda: False)
+        monkeypatch.setattr("sys.stdin", stream)
+
+    return give

@@ -1,78 +1,84 @@
-"""``sublayer import`` and ``sublayer export`` exchange models with transformers and show the certificate."""
+"""``sublayer import`` and ``sublayer export`` exchange models and show the certificate."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.commands.results import Sublayer
 from tests.interop.bundles import write_bundle
 from tests.interop.encoders import MAX_LEN, VOCAB_SIZE, random_encoder
 from tests.interop.fairseq_checkpoints import Shape, as_fork, draw, save_fork, settings
 from tests.interop.test_albert_tf import released
 
-Sublayer = Callable[..., tuple[int, str, str]]
+SIZES = {
+    "hidden_size": 6,
+    "num_attention_heads": 2,
+    "intermediate_size": 7,
+    "num_hidden_layers": 2,
+    "vocab_size": VOCAB_SIZE,
+    "max_position_embeddings": MAX_LEN,
+}
 
 
 def test_a_run_goes_out_and_comes_back(sublayer: Sublayer, trained: Path, tmp_path: Path) -> None:
-    code, out, err = sublayer("export", trained, "--to", "huggingface", tmp_path / "out")
-    assert (code, err) == (0, "")
-    assert out.startswith(f"exported: {tmp_path / 'out'}, with its tokenizer\nlargest difference of logits from ")
-    code, out, err = sublayer("import", "huggingface", tmp_path / "out", "--out", tmp_path / "back", "--json")
-    assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert found["certificate"] == json.loads((tmp_path / "back" / "certificate.json").read_text())
-    assert found["certificate"]["largest_difference"]["float64"] < 1e-9
+    there, back = tmp_path / "out", tmp_path / "back"
+    exported = sublayer("export", trained, "--to", "huggingface", there).shown()
+    first, second, _ = exported.splitlines()
+    assert first == f"exported: {there}, with its tokenizer"
+    assert second.startswith("largest difference of logits from ")
+    found = sublayer("import", "huggingface", there, "--out", back, "--json").answer()
+    certificate = found["certificate"]
+    kept = (back / "certificate.json").read_text()
+    assert certificate == json.loads(kept)
+    assert certificate["largest_difference"]["float64"] < 1e-9
     text = trained.parent / "text.txt"
-    losses = [
-        json.loads(sublayer("evaluate", model, "--path", text, "--json")[1])["loss"]
-        for model in (trained, tmp_path / "back")
-    ]
-    assert losses[0] == losses[1]
+    before = sublayer("evaluate", trained, "--path", text, "--json").answer()
+    after = sublayer("evaluate", back, "--path", text, "--json").answer()
+    assert before["loss"] == after["loss"]
 
 
 def test_an_encoder_comes_in_and_goes_out(sublayer: Sublayer, tmp_path: Path) -> None:
-    sizes = {"hidden_size": 6, "num_attention_heads": 2, "intermediate_size": 7, "num_hidden_layers": 2}
-    sizes |= {"vocab_size": VOCAB_SIZE, "max_position_embeddings": MAX_LEN, "pad_token_id": None}
-    random_encoder("bert", **sizes).save_pretrained(tmp_path / "bert")
-    code, out, err = sublayer("import", "huggingface", tmp_path / "bert", "--out", tmp_path / "model")
+    bert, model, there = (tmp_path / name for name in ("bert", "model", "out"))
+    random_encoder("bert", **SIZES, pad_token_id=None).save_pretrained(bert)
+    code, out, _ = sublayer("import", "huggingface", bert, "--out", model)
     assert code == 0
     first, second = out.splitlines()
-    assert first == f"model: {tmp_path / 'model'}, without a tokenizer: the folder has none"
+    assert first == f"model: {model}, without a tokenizer: the folder has none"
     assert second.startswith("largest difference of logits from transformers ")
-    code, out, err = sublayer("export", tmp_path / "model", "--to", "huggingface", tmp_path / "out")
-    assert (code, err) == (0, "")
-    assert out.endswith(f"next: transformers.BertForPreTraining.from_pretrained({str(tmp_path / 'out')!r})\n")
+    exported = sublayer("export", model, "--to", "huggingface", there).shown()
+    following = f"next: transformers.BertForPreTraining.from_pretrained({str(there)!r})\n"
+    assert exported.endswith(following)
 
 
 def test_the_release_of_albert_comes_in(sublayer: Sublayer, tmp_path: Path) -> None:
-    sizes = {"hidden_size": 6, "num_attention_heads": 2, "intermediate_size": 7, "num_hidden_layers": 2}
-    sizes |= {"vocab_size": VOCAB_SIZE, "max_position_embeddings": MAX_LEN, "embedding_size": 4}
+    checkpoint, model = tmp_path / "model.ckpt-best", tmp_path / "model"
+    sizes = {**SIZES, "embedding_size": 4}
     weights = released(random_encoder("albert", **sizes, pad_token_id=None))
-    write_bundle(tmp_path / "model.ckpt-best", weights)
+    write_bundle(checkpoint, weights)
     (tmp_path / "albert_config.json").write_text(json.dumps(sizes))
-    code, out, err = sublayer("import", "albert-tf", tmp_path / "model.ckpt-best", "--out", tmp_path / "model")
-    n_left_out = sum(name.endswith(("adam_m", "adam_v", "global_step")) for name in weights)
-    assert (code, err) == (0, "")
-    assert out.splitlines() == [
-        f"model: {tmp_path / 'model'}, without a tokenizer: the folder has none",
+    shown = sublayer("import", "albert-tf", checkpoint, "--out", model).shown()
+    of_optimizer = [name for name in weights if name.endswith(("adam_m", "adam_v", "global_step"))]
+    assert shown.splitlines() == [
+        f"model: {model}, without a tokenizer: the folder has none",
         "not checked against transformers: it reads no checkpoints of TensorFlow",
-        f"left out: {n_left_out} tensors of an optimizer",
+        f"left out: {len(of_optimizer)} tensors of an optimizer",
     ]
 
 
 def test_a_checkpoint_of_macaron_net_comes_in(sublayer: Sublayer, tmp_path: Path) -> None:
+    checkpoint, model = tmp_path / "checkpoint_best.pt", tmp_path / "model"
     shape = Shape(is_macaron=True)
-    save_fork(tmp_path / "checkpoint_best.pt", as_fork(draw(shape)), settings(shape))
-    code, out, err = sublayer("import", "fairseq", tmp_path / "checkpoint_best.pt", "--out", tmp_path / "model")
-    assert (code, err) == (0, "")
-    assert out.splitlines() == [
-        f"model: {tmp_path / 'model'}, without a tokenizer: its codes (codes, code, bpecodes, *.codes) and its "
+    save_fork(checkpoint, as_fork(draw(shape)), settings(shape))
+    shown = sublayer("import", "fairseq", checkpoint, "--out", model).shown()
+    assert shown.splitlines() == [
+        f"model: {model}, without a tokenizer: its codes (codes, code, bpecodes, *.codes) and its "
         "dictionary (dict.de.txt) are not both beside it",
         "not checked against transformers: no class of it has model.block = macaron",
-        "left out: 6 tensors of an optimizer; decoder.embed_positions._float_tensor, decoder.version, "
-        "encoder.embed_positions._float_tensor, encoder.version (no weights); decoder.embed_tokens.weight "
-        "(equal to the token table)",
+        "left out: 6 tensors of an optimizer; "
+        "decoder.embed_positions._float_tensor, decoder.version, "
+        "encoder.embed_positions._float_tensor, encoder.version (no weights); "
+        "decoder.embed_tokens.weight (equal to the token table)",
     ]
 
 
@@ -95,22 +101,19 @@ def test_an_import_without_a_place_goes_to_runs(
     assert (tmp_path / "runs" / "mine" / "model.safetensors").is_file()
 
 
-def test_what_cannot_be_exchanged_is_refused_in_a_line(sublayer: Sublayer, trained: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_exchanged_is_refused_in_a_line(
+    sublayer: Sublayer, trained: Path, tmp_path: Path
+) -> None:
+    nowhere, new = tmp_path / "nowhere", tmp_path / "new"
     for words, message in (
-        (("import", "huggingface", tmp_path / "nowhere", "--out", tmp_path / "new"), "is not a folder"),
-        (
-            ("import", "huggingface", trained / "model", "--out", tmp_path / "new"),
-            "only 'gpt2', 'bert'",
-        ),
-        (("import", "albert-tf", tmp_path / "nowhere", "--out", tmp_path / "new"), "is not a TensorFlow checkpoint"),
-        (("import", "fairseq", tmp_path / "nowhere", "--out", tmp_path / "new"), "is not a checkpoint of fairseq"),
-        (("import", "elsewhere", trained, "--out", tmp_path / "new"), "elsewhere"),
-        (("export", trained, "--to", "elsewhere", tmp_path / "new"), "elsewhere"),
+        (("import", "huggingface", nowhere, "--out", new), "is not a folder"),
+        (("import", "huggingface", trained / "model", "--out", new), "only 'gpt2', 'bert'"),
+        (("import", "albert-tf", nowhere, "--out", new), "is not a TensorFlow checkpoint"),
+        (("import", "fairseq", nowhere, "--out", new), "is not a checkpoint of fairseq"),
+        (("import", "elsewhere", trained, "--out", new), "elsewhere"),
+        (("export", trained, "--to", "elsewhere", new), "elsewhere"),
         (("export", trained, "--to", "huggingface", trained), "nothing is overwritten"),
-        (("export", tmp_path / "nowhere", "--to", "huggingface", tmp_path / "new"), "does not exist"),
+        (("export", nowhere, "--to", "huggingface", new), "does not exist"),
     ):
-        code, out, err = sublayer(*words)
-        assert (code, out) == (2, "")
-        assert message in err
-        assert err.count("\n") == 1
+        assert message in sublayer(*words).refusal()
     assert not list(tmp_path.iterdir())

@@ -1,40 +1,44 @@
 """``sublayer generate`` streams, repeats itself, and refuses what it cannot do in one line."""
 
-import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from sublayer.commands import generate
-from sublayer.data.characters import ByteTokenizer
-from tests.commands.conftest import Sublayer
+from sublayer.commands.generate import continuation
+from sublayer.commands.generate.continuation import Continuation
+from sublayer.data.tokenizers.characters import ByteTokenizer
+from tests.commands.results import Sublayer
 
 
-def test_a_continuation_follows_its_prompt_and_is_a_function_of_the_seed(sublayer: Sublayer, trained: Path) -> None:
-    arguments = ("generate", str(trained), "--prompt", "The cat", "--tokens", "40", "--seed")
-    code, first, said = sublayer(*arguments, "1")
+def test_a_continuation_follows_its_prompt_and_is_a_function_of_the_seed(
+    sublayer: Sublayer, trained: Path
+) -> None:
+    words = ("generate", trained, "--prompt", "The cat", "--tokens", 40, "--seed")
+    code, first, said = sublayer(*words, 1)
     assert code == 0
     assert first.startswith("The cat")
     assert first.endswith("\n")
     assert "40 tokens" in said
-    assert sublayer(*arguments, "1")[1] == first != sublayer(*arguments, "2")[1]
+    assert sublayer(*words, 1).out == first
+    assert sublayer(*words, 2).out != first
 
 
 def test_json_holds_every_continuation_of_a_batch(sublayer: Sublayer, trained: Path) -> None:
-    _, out, _ = sublayer(
-        *("generate", str(trained), "--prompt", "A", "--tokens", "9", "--batch", "3", "--json"),
-        *("--temperature", "0.5", "--top-k", "90", "--top-p", "0.9", "--window", "rolling"),
-    )
-    result = json.loads(out)
-    assert (result["prompt"], len(result["texts"]), result["tokens"]) == ("A", 3, 9)
+    drawn = ("--temperature", 0.5, "--top-k", 90, "--top-p", 0.9, "--window", "rolling")
+    words = ("generate", trained, "--prompt", "A", "--tokens", 9, "--batch", 3, *drawn)
+    found = sublayer(*words, "--json").found()
+    assert (found["prompt"], found["tokens"]) == ("A", 9)
+    assert len(found["texts"]) == 3
 
 
 def test_a_text_ends_where_a_stop_begins(sublayer: Sublayer, trained: Path) -> None:
-    arguments = ("generate", str(trained), "--prompt", "The", "--tokens", "60")
-    _, whole, _ = sublayer(*arguments)
+    words = ("generate", trained, "--prompt", "The", "--tokens", 60)
+    whole = sublayer(*words).out
     stop = whole.rstrip("\n")[20:22]
-    _, cut, _ = sublayer(*arguments, "--stop", stop)
-    assert cut.rstrip("\n") == whole[: 3 + whole[3:].index(stop)].rstrip("\n")
+    cut = sublayer(*words, "--stop", stop).out
+    end = 3 + whole[3:].index(stop)
+    assert cut.rstrip("\n") == whole[:end].rstrip("\n")
 
 
 @pytest.mark.parametrize(
@@ -52,10 +56,7 @@ def test_a_text_ends_where_a_stop_begins(sublayer: Sublayer, trained: Path) -> N
 def test_what_cannot_be_done_is_said_in_one_line(
     sublayer: Sublayer, trained: Path, options: list[str], message: str
 ) -> None:
-    code, out, said = sublayer("generate", str(trained), *options)
-    assert (code, said.count("\n")) == (2, 1)
-    assert message in said
-    assert out == ""
+    assert message in sublayer("generate", trained, *options).refusal()
 
 
 class EndingTokenizer(ByteTokenizer):
@@ -65,13 +66,13 @@ class EndingTokenizer(ByteTokenizer):
 
 
 def grown(
-    monkeypatch: pytest.MonkeyPatch, text: bytes, stops: list[str], *, ends: bool = False
+    monkeypatch: pytest.MonkeyPatch, tokens: Iterable[int], stops: list[str]
 ) -> tuple[str, list[str]]:
-    """Give a text that grew by one byte at a time, and what was shown of it after each, and after its end."""
+    """Let a text grow by a token at a time; return it, and what was shown of it each time."""
     shown: list[str] = []
-    monkeypatch.setattr(generate, "write_result", shown.append)
-    growing = generate._Text(EndingTokenizer(), stops, shows=True)
-    for token in [*text, *([256, *b"more"] if ends else [])]:
+    monkeypatch.setattr(continuation, "write_result", shown.append)
+    growing = Continuation(EndingTokenizer(), stops, is_shown=True)
+    for token in tokens:
         growing.add(token)
     growing.end()
     return growing.text, shown
@@ -84,7 +85,9 @@ def test_a_character_is_shown_once_its_last_byte_is_there(monkeypatch: pytest.Mo
 
 
 def test_bytes_that_make_no_character_are_shown_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert grown(monkeypatch, b"a\xe2\x82b\xf0", [])[0] == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"
+    unknown = "\N{REPLACEMENT CHARACTER}"
+    text, _ = grown(monkeypatch, b"a\xe2\x82b\xf0", [])
+    assert text == f"a{unknown}b{unknown}"
 
 
 @pytest.mark.parametrize("stops", [["END"], ["NOT", "END"], ["END", "D."]])
@@ -99,5 +102,6 @@ def test_what_looked_like_a_stop_is_shown_in_the_end(monkeypatch: pytest.MonkeyP
 
 
 def test_a_text_ends_at_the_token_that_ends_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
-    text, shown = grown(monkeypatch, b"one", ["stop"], ends=True)
+    tokens = [*b"one", EndingTokenizer.end_id, *b"more"]
+    text, shown = grown(monkeypatch, tokens, ["stop"])
     assert text == "".join(shown) == "one"

@@ -1,10 +1,9 @@
-"""``sublayer inspect`` measures what was asked for, of one run or several, and refuses the rest in a line."""
+"""``sublayer inspect layers`` measures what was asked for, and refuses the rest in a line."""
 
 import json
 import math
 import shutil
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,47 +11,45 @@ import pytest
 import torch
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model
-from sublayer.data.characters import ByteTokenizer
-from sublayer.load import load
+from sublayer.config.resolve_model import resolve_model
+from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.loading import load
 from sublayer.model.build import build
-from sublayer.model.saved import save_model
+from sublayer.model.model_folder import save_model
+from tests.commands.results import Sublayer
 
-Sublayer = Callable[..., tuple[int, str, str]]
-
-
-def answer(result: tuple[int, str, str]) -> dict[str, Any]:
-    code, out, err = result
-    assert (code, err) == (0, "")
-    assert out.count("\n") == 1
-    found: dict[str, Any] = json.loads(out)
-    return found
-
-
-def refusal(result: tuple[int, str, str]) -> str:
-    code, out, err = result
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1
-    return err
+VOCABULARY = {"tokenizer.json": ByteTokenizer().serialize()}
 
 
 @pytest.fixture
 def encoder(tmp_path: Path) -> Path:
     """The folder of an untrained encoder on bytes, of four executed blocks that share weights."""
-    config = ModelConfig(kind="encoder", n_layers=4, d_model=12, n_heads=2, share="all", norm_order="post")
+    config = ModelConfig(
+        kind="encoder", n_layers=4, d_model=12, n_heads=2, share="all", norm_order="post"
+    )
     model = build(resolve_model(config, vocab_size=256, context=16), seed=1)
-    save_model(tmp_path / "encoder", model, {"tokenizer.json": ByteTokenizer().serialize()})
+    save_model(tmp_path / "encoder", model, VOCABULARY)
     return tmp_path / "encoder"
 
 
+def inspected(sublayer: Sublayer, run: Path, *options: object) -> dict[str, Any]:
+    """Return what was measured of a run, and of which text."""
+    runs = sublayer("inspect", "layers", run, *options, "--json").answer()["runs"]
+    assert len(runs) == 1
+    measured: dict[str, Any] = runs[0]
+    return measured
+
+
 def test_the_numbers_are_those_of_the_validation_split(sublayer: Sublayer, trained: Path) -> None:
-    found = answer(sublayer("inspect", "layers", trained, "--json"))
+    found = sublayer("inspect", "layers", trained, "--json").answer()
     assert (found["what"], found["out"]) == ("layers", None)
     (run,) = found["runs"]
-    record = json.loads((trained / "record.json").read_text())
-    assert run["sha256"] == record["data"]["checksums"]["valid"]
-    n_windows = record["data"]["valid"]["tokens"] // 32
-    assert (run["split"], run["context"], run["windows"], run["tokens"]) == ("valid", 32, n_windows, 32 * n_windows)
+    data = json.loads((trained / "record.json").read_text())["data"]
+    n_windows = data["valid"]["tokens"] // 32
+    assert run["split"] == "valid"
+    assert run["sha256"] == data["checksums"]["valid"]
+    assert (run["context"], run["windows"]) == (32, n_windows)
+    assert run["tokens"] == 32 * n_windows
     (layer,) = run["layers"]
     assert layer["layer"] == 1
     for name in ("distance", "angle_degrees", "cosine", "norm_in", "norm_out"):
@@ -61,44 +58,63 @@ def test_the_numbers_are_those_of_the_validation_split(sublayer: Sublayer, train
         assert lower < layer[name] < upper
 
 
-def test_a_text_is_read_as_one_would_by_hand(sublayer: Sublayer, trained: Path, tmp_path: Path) -> None:
-    text = b"The dog sat over the cat; it was wet, and green."[:32]
-    (tmp_path / "text.txt").write_bytes(text)
-    (run,) = answer(sublayer("inspect", "layers", trained, "--path", tmp_path / "text.txt", "--json"))["runs"]
-    assert (run["windows"], run["tokens"], run["split"]) == (1, 32, None)
-    model, states = load(trained), []
-    handles = [
-        each.register_forward_hook(lambda _, given, result: states.append((given[0], result)))
-        for each in model.stack.block(0)
-    ]
+def block_states(run: Path, text: bytes) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what enters the first block of a model, and what leaves it, for each byte."""
+    model = load(run)
+    states = []
+
+    def keep(_: torch.nn.Module, given: tuple[torch.Tensor], result: torch.Tensor) -> None:
+        states.append((given[0], result))
+
+    handles = [sublayer.register_forward_hook(keep) for sublayer in model.stack.block(0)]
     with torch.no_grad():
         model(torch.tensor([list(text)]))
     for handle in handles:
         handle.remove()
-    before, after = states[0][0][0].double(), states[-1][1][0].double()
+    first_given, _ = states[0]
+    _, last_result = states[-1]
+    return first_given[0].double(), last_result[0].double()
+
+
+def test_a_text_is_read_as_one_would_by_hand(
+    sublayer: Sublayer, trained: Path, tmp_path: Path
+) -> None:
+    text = b"The dog sat over the cat; it was wet, and green."[:32]
+    path = tmp_path / "text.txt"
+    path.write_bytes(text)
+    run = inspected(sublayer, trained, "--path", path)
+    assert run["windows"] == 1
+    assert run["tokens"] == 32
+    assert run["split"] is None
+    before, after = block_states(trained, text)
+    distance = (after - before).norm(dim=1).mean()
+    cosine = torch.cosine_similarity(before, after, dim=1)
+    angle = cosine.arccos().rad2deg().mean()
     (layer,) = run["layers"]
     # The same arithmetic in another order of float32.
-    assert layer["distance"] == pytest.approx(float((after - before).norm(dim=1).mean()), rel=1e-6)
-    cosine = torch.cosine_similarity(before, after, dim=1)
+    assert layer["distance"] == pytest.approx(float(distance), rel=1e-6)
     assert layer["cosine"] == pytest.approx(float(cosine.mean()), rel=1e-6)
-    assert layer["angle_degrees"] == pytest.approx(float(cosine.arccos().rad2deg().mean()), rel=1e-6)
+    assert layer["angle_degrees"] == pytest.approx(float(angle), rel=1e-6)
 
 
 def test_a_decoder_and_an_encoder_are_drawn_in_one_plot(
     sublayer: Sublayer, trained: Path, encoder: Path, tmp_path: Path
 ) -> None:
-    out, text = tmp_path / "new" / "layers.svg", trained.parent / "text.txt"
+    out = tmp_path / "new" / "layers.svg"
+    text = trained.parent / "text.txt"
     words = ("inspect", "layers", trained, encoder, "--path", text, "--tokens", 96, "--out", out)
-    code, shown, err = sublayer(*words)
-    assert (code, err) == (0, "")
+    shown = sublayer(*words).shown()
     assert shown.startswith(f"{trained}: 96 tokens of {text}, in 3 windows of 32\nblock  distance")
     assert f"\n\n{encoder}: 96 tokens of {text}, in 6 windows of 16\nblock" in shown
     assert shown.endswith(f"\n\ndrawn in {out}\n")
-    assert [line.split()[0] for line in shown.splitlines() if line.lstrip()[:1].isdigit()] == ["1", "1", "2", "3", "4"]
-    texts = [each.text for each in ElementTree.parse(out).iter("{http://www.w3.org/2000/svg}text")]
+    first_words = [line.split()[0] for line in shown.splitlines() if line]
+    blocks = [word for word in first_words if word.isdigit()]
+    assert blocks == ["1", "1", "2", "3", "4"]
+    drawn = ElementTree.parse(out).iter("{http://www.w3.org/2000/svg}text")
+    texts = [each.text for each in drawn]
     assert texts[-2:] == ["run", "encoder"]
     before = out.read_bytes()
-    assert "nothing is overwritten" in refusal(sublayer(*words))
+    assert "nothing is overwritten" in sublayer(*words).refusal()
     assert out.read_bytes() == before
 
 
@@ -106,89 +122,91 @@ def test_without_out_nothing_is_written(
     sublayer: Sublayer, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert sublayer("inspect", "layers", trained)[0] == 0
+    assert sublayer("inspect", "layers", trained).code == 0
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_batch_changes_nothing_and_the_tokens_are_a_limit(sublayer: Sublayer, trained: Path) -> None:
-    one, other = (
-        answer(sublayer("inspect", "layers", trained, "--tokens", 130, "--batch", size, "--json"))["runs"][0]
-        for size in (1, 3)
-    )
+def test_the_batch_changes_nothing_and_the_tokens_are_a_limit(
+    sublayer: Sublayer, trained: Path
+) -> None:
+    one = inspected(sublayer, trained, "--tokens", 130, "--batch", 1)
+    other = inspected(sublayer, trained, "--tokens", 130, "--batch", 3)
     assert (one["tokens"], one["windows"]) == (128, 4)
-    assert one["layers"][0]["distance"] == pytest.approx(other["layers"][0]["distance"], rel=1e-6)
+    (layer,), (other_layer,) = one["layers"], other["layers"]
+    assert layer["distance"] == pytest.approx(other_layer["distance"], rel=1e-6)
 
 
-def test_runs_that_read_different_texts_are_told_apart(sublayer: Sublayer, trained: Path, tmp_path: Path) -> None:
-    shutil.copytree(trained, tmp_path / "run")
-    text = (trained.parent / "text.txt").read_text()
-    (tmp_path / "text.txt").write_text(text.swapcase())
-    recipe = tmp_path / "run" / "recipe.toml"
-    recipe.write_text(recipe.read_text().replace(str(trained.parent / "text.txt"), str(tmp_path / "text.txt")))
-    assert "no longer what it was trained with" in refusal(sublayer("inspect", "layers", tmp_path / "run"))
-    (tmp_path / "run" / "record.json").unlink()
-    out = tmp_path / "layers.svg"
-    _, shown, err = sublayer("inspect", "layers", trained, tmp_path / "run", "--out", out)
+@pytest.fixture
+def moved(trained: Path, tmp_path: Path) -> Path:
+    """A copy of the run, whose recipe names another text: ``text.txt`` beside it."""
+    run, text = tmp_path / "run", tmp_path / "text.txt"
+    shutil.copytree(trained, run)
+    former_text = trained.parent / "text.txt"
+    text.write_text(former_text.read_text().swapcase())
+    recipe = run / "recipe.toml"
+    settings = recipe.read_text()
+    recipe.write_text(settings.replace(str(former_text), str(text)))
+    return run
+
+
+def test_runs_that_read_different_texts_are_told_apart(
+    sublayer: Sublayer, trained: Path, moved: Path
+) -> None:
+    changed = sublayer("inspect", "layers", moved).refusal()
+    assert "no longer what it was trained with" in changed
+    (moved / "record.json").unlink()
+    out = moved.parent / "layers.svg"
+    _, shown, err = sublayer("inspect", "layers", trained, moved, "--out", out)
     assert err == ""
     assert "\n\nthe runs read different texts: give one to all by --path\n" in shown
     # Both folders are called run; the end of their paths tells them apart.
-    assert all(str(run)[-60:] in out.read_text() for run in (trained, tmp_path / "run"))
-    _, shown, _ = sublayer("inspect", "layers", trained, tmp_path / "run", "--path", tmp_path / "text.txt")
+    for run in (trained, moved):
+        assert str(run)[-60:] in out.read_text()
+    text = moved.parent / "text.txt"
+    shown = sublayer("inspect", "layers", trained, moved, "--path", text).out
     assert "different texts" not in shown
 
 
-def test_numbers_that_are_not_there_are_null(sublayer: Sublayer, trained: Path, tmp_path: Path) -> None:
+def test_numbers_that_are_not_there_are_null(
+    sublayer: Sublayer, trained: Path, tmp_path: Path
+) -> None:
     model = load(trained)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    save_model(tmp_path / "zero", model, {"tokenizer.json": ByteTokenizer().serialize()})
-    words = ("inspect", "layers", tmp_path / "zero", "--path", trained.parent / "text.txt")
-    (layer,) = answer(sublayer(*words, "--json"))["runs"][0]["layers"]
-    assert (layer["distance"], layer["norm_in"], layer["angle_degrees"]) == (0.0, 0.0, None)
-    assert f"{math.nan}°" in sublayer(*words)[1]
+    zero, text = tmp_path / "zero", trained.parent / "text.txt"
+    save_model(zero, model, VOCABULARY)
+    (layer,) = inspected(sublayer, zero, "--path", text)["layers"]
+    assert layer["distance"] == 0.0
+    assert layer["norm_in"] == 0.0
+    assert layer["angle_degrees"] is None
+    assert f"{math.nan}°" in sublayer("inspect", "layers", zero, "--path", text).out
 
 
-def test_what_cannot_be_inspected_is_refused_in_a_line(sublayer: Sublayer, trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "short.txt").write_text("x" * 31)
-    (tmp_path / "taken.svg").write_text("kept")
+def test_what_cannot_be_inspected_is_refused_in_a_line(
+    sublayer: Sublayer, trained: Path, tmp_path: Path
+) -> None:
+    short, taken, nothing = (tmp_path / name for name in ("short.txt", "taken.svg", "nothing"))
+    short.write_text("x" * 31)
+    taken.write_text("kept")
     for words, message in (
         (("splits", trained), "'splits' is not"),
         (("layers",), "inspect layers needs a run"),
-        (("layers", tmp_path / "nothing"), "does not exist"),
+        (("layers", nothing), "does not exist"),
         (("layers", trained, trained), f"{trained} is given twice: name each model once"),
         (("layers", trained, trained / "model"), "is given twice"),
-        (("layers", trained, "--path", tmp_path / "nothing"), "no such file or folder"),
-        (("layers", trained, "--path", tmp_path / "short.txt"), "gives 31 tokens, fewer than a window of 32"),
-        (("layers", trained, "--out", tmp_path / "taken.svg"), "taken.svg exists, and nothing is overwritten"),
+        (("layers", trained, "--path", nothing), "no such file or folder"),
+        (("layers", trained, "--path", short), "gives 31 tokens, fewer than a window of 32"),
+        (("layers", trained, "--out", taken), "taken.svg exists, and nothing is overwritten"),
         (("layers", trained, "--out", tmp_path / "plot.png"), "is not an .svg file"),
         (("layers", trained, "--tokens", 0), "--tokens"),
         (("layers", trained, "--device", "nosuch"), "device 'nosuch' is not there"),
     ):
-        assert message in refusal(sublayer("inspect", *words))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["short.txt", "taken.svg"]
-    assert (tmp_path / "taken.svg").read_text() == "kept"
+        assert message in sublayer("inspect", *words).refusal()
+    assert sorted(tmp_path.iterdir()) == [short, taken]
+    assert taken.read_text() == "kept"
 
 
 def test_a_model_that_belongs_to_no_run_needs_a_text(sublayer: Sublayer, encoder: Path) -> None:
-    assert "so it has no split of its own: give another text (--path)" in refusal(
-        sublayer("inspect", "layers", encoder)
-    )
-
-
-def test_splittings_are_measured_and_drawn(sublayer: Sublayer, trained: Path, tmp_path: Path) -> None:
-    code, out, err = sublayer("inspect", "splitting", "--out", tmp_path / "errors.svg", "--json")
-    assert (code, err) == (0, "")
-    found = json.loads(out)
-    orders = {(row["equation"], row["substeps"], row["splitting"]): row["slopes"][-1] for row in found["local_errors"]}
-    assert orders["linear", "exact", "Lie (Transformer)"] == pytest.approx(2, abs=0.1)
-    assert orders["linear", "exact", "Strang (Macaron)"] == pytest.approx(3, abs=0.1)
-    assert orders["linear", "Euler", "Strang (Macaron)"] == pytest.approx(2, abs=0.1)
-    assert orders["linear, of operators that commute", "exact", "Lie (Transformer)"] is None
-    assert "Strang (Macaron)" in (tmp_path / "errors.svg").read_text()
-    asked = ("inspect", "splitting", trained, "--tokens", 64)
-    code, out, err = sublayer(*asked, "--out", tmp_path / "layers.svg", "--json")
-    assert code == 0, err
-    layers = json.loads(out)["runs"][0]["layers"]
-    assert all(each["strang"] > 0 and each["own"] == pytest.approx(each["lie"]) for each in layers)
-    assert sublayer(*asked)[1].splitlines()[1].split() == ["stack", "layer", "Lie", "Strang", "as", "trained", "way"]
+    refusal = sublayer("inspect", "layers", encoder).refusal()
+    assert "so it has no split of its own: give another text (--path)" in refusal

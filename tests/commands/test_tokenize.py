@@ -1,37 +1,43 @@
-"""``sublayer tokenize`` trains tokenizers that recipes can use, and shows the tokens of a text."""
+"""``sublayer tokenize`` trains tokenizers for recipes, and shows the tokens of a text."""
 
-import io
-import json
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from sublayer.data.tokenizer import load_tokenizer
+from sublayer.data.tokenizers.named import load_tokenizer
+from tests.commands.conftest import StandardInput
+from tests.commands.results import Sublayer
 
-Sublayer = Callable[..., tuple[int, str, str]]
+
+def tokens_of(sublayer: Sublayer, source: Path, text: str) -> dict[str, Any]:
+    return sublayer("tokenize", source, "--text", text, "--json").found()
 
 
-def test_a_trained_tokenizer_is_kept_and_used(sublayer: Sublayer, trained: Path, tmp_path: Path) -> None:
+def last_line(sublayer: Sublayer, source: Path, text: str) -> str:
+    return sublayer("tokenize", source, "--text", text).out.splitlines()[-1]
+
+
+def test_a_trained_tokenizer_is_kept_and_used(
+    sublayer: Sublayer, trained: Path, tmp_path: Path
+) -> None:
     text, out = trained.parent / "text.txt", tmp_path / "tokenizer.json"
-    code, shown, err = sublayer("tokenize", "--path", text, "--vocab-size", 270, "--out", out)
-    assert (code, err) == (0, "")
+    shown = sublayer("tokenize", "--path", text, "--vocab-size", 270, "--out", out).shown()
     assert shown.startswith(f"trained bpe of 270 ids: {out}\n")
-    found = json.loads(sublayer("tokenize", out, "--text", "the cat sät", "--json")[1])
-    tokenizer = load_tokenizer(out)
-    assert tokenizer.decode(found["ids"]) == "the cat sät".encode()
-    assert (found["tokens"], found["bytes"]) == (len(found["ids"]), 12)
-    assert found["tokens"] < 12
-    assert found["bytes_per_token"] == 12 / found["tokens"]
+    found = tokens_of(sublayer, out, "the cat sät")
+    n_tokens = len(found["ids"])
+    assert load_tokenizer(out).decode(found["ids"]) == "the cat sät".encode()
+    assert (found["tokens"], found["bytes"]) == (n_tokens, 12)
+    assert n_tokens < 12
+    assert found["bytes_per_token"] == 12 / n_tokens
 
 
 def test_what_a_vocabulary_lacks_is_counted(sublayer: Sublayer, tmp_path: Path) -> None:
     codes = tmp_path / "bpe.codes"
     codes.write_text("#version: 0.2\nd o\ndo g</w>\n")
-    assert json.loads(sublayer("tokenize", codes, "--text", "dog zoo", "--json")[1])["unknown"] == 1
-    assert sublayer("tokenize", codes, "--text", "dog zoo")[1].splitlines()[-1].startswith("4 tokens, 1 unknown, 7 ")
-    assert sublayer("tokenize", codes, "--text", "dog")[1].splitlines()[-1].startswith("1 tokens, 3 bytes")
+    assert tokens_of(sublayer, codes, "dog zoo")["unknown"] == 1
+    assert last_line(sublayer, codes, "dog zoo").startswith("4 tokens, 1 unknown, 7 ")
+    assert last_line(sublayer, codes, "dog").startswith("1 tokens, 3 bytes")
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "moses-bpe", "word-bpe"])
@@ -39,65 +45,85 @@ def test_vocabularies_for_masks_are_trained_and_shown(
     sublayer: Sublayer, trained: Path, tmp_path: Path, kind: str
 ) -> None:
     text, out = trained.parent / "text.txt", tmp_path / "tokenizer.json"
-    code, shown, err = sublayer("tokenize", "--path", text, "--kind", kind, "--vocab-size", 90, "--out", out)
+    asked = ("tokenize", "--path", text, "--kind", kind, "--vocab-size", 90)
+    code, shown, err = sublayer(*asked, "--out", out)
     assert code == 0, err
     assert shown.startswith(f"trained {kind} of ")
-    found = json.loads(sublayer("tokenize", out, "--text", "the cat", "--json")[1])
-    assert "".join(found["pieces"]).replace(" ", "").replace("#", "") == "thecat"
+    joined = "".join(tokens_of(sublayer, out, "the cat")["pieces"])
+    assert joined.replace(" ", "").replace("#", "") == "thecat"
 
 
-def test_a_vocabulary_that_the_text_cannot_fill_is_said_to_be_smaller(sublayer: Sublayer, tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("\n\n".join(f"ab ba {'ab' * n}." for n in range(400)))
-    asked = ("tokenize", "--path", tmp_path / "text.txt", "--documents", "blank-line", "--vocab-size", 5000)
-    code, shown, err = sublayer(*asked, "--out", tmp_path / "tokenizer.json", "--json")
-    assert code == 0, err
-    assert err == f"the text fills {json.loads(shown)['vocab_size']} of 5,000 ids\n"
+def test_sentinels_are_trained_and_kept(sublayer: Sublayer, trained: Path, tmp_path: Path) -> None:
+    text, out = trained.parent / "text.txt", tmp_path / "tokenizer.json"
+    asked = ("tokenize", "--path", text, "--vocab-size", 60, "--out", out, "--sentinels", 7)
+    code, _, err = sublayer(*asked)
+    assert code == 2
+    assert "data.sentinels = 7 needs data.tokenizer = unigram, it is 'bpe'" in err
+    assert sublayer(*asked, "--kind", "unigram").code == 0
+    kept = load_tokenizer(out)
+    assert kept.sentinel_ids[0] == kept.vocab_size - 1
+    assert len(kept.sentinel_ids) == 7
+    ids = tokens_of(sublayer, out, "the <extra_id_0>")["ids"]
+    assert not set(kept.sentinel_ids) & set(ids)
+
+
+def test_a_vocabulary_that_the_text_cannot_fill_is_said_to_be_smaller(
+    sublayer: Sublayer, tmp_path: Path
+) -> None:
+    text, out = tmp_path / "text.txt", tmp_path / "tokenizer.json"
+    documents = [f"ab ba {'ab' * n}." for n in range(400)]
+    text.write_text("\n\n".join(documents))
+    asked = ("tokenize", "--path", text, "--documents", "blank-line", "--vocab-size", 5000)
+    trained = sublayer(*asked, "--out", out, "--json")
+    size = trained.found()["vocab_size"]
+    assert trained.err == f"the text fills {size} of 5,000 ids\n"
 
 
 def test_documents_are_of_a_text_that_is_read(sublayer: Sublayer, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[UNK]\nthe\n")
     code, _, err = sublayer("tokenize", tmp_path, "--documents", "file", "--text", "the")
-    assert (code, "--documents" in err) == (2, True)
+    assert code == 2
+    assert "--documents" in err
 
 
 def test_a_folder_of_published_files_is_used(sublayer: Sublayer, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[UNK]\nthe\ncat\n")
-    assert json.loads(sublayer("tokenize", tmp_path, "--text", "the Cat sat", "--json")[1])["ids"] == [1, 2, 0]
+    assert tokens_of(sublayer, tmp_path, "the Cat sat")["ids"] == [1, 2, 0]
 
 
 def test_tokens_of_a_run_are_shown_with_blanks_in_sight(sublayer: Sublayer, trained: Path) -> None:
-    code, out, err = sublayer("tokenize", trained, "--text", "a é")
-    assert (code, err) == (0, "")
-    assert [line.split(maxsplit=1) for line in out.splitlines()[2:-1]] == [
-        ["97", '"a"'], ["32", '" "'], ["195", '"\\xc3"'], ["169", '"\\xa9"'],
-    ]  # fmt: skip
-    assert out.splitlines()[-1] == "4 tokens, 4 bytes, 1.00 bytes per token"
+    lines = sublayer("tokenize", trained, "--text", "a é").shown().splitlines()
+    rows = [line.split(maxsplit=1) for line in lines[2:-1]]
+    assert rows == [["97", '"a"'], ["32", '" "'], ["195", '"\\xc3"'], ["169", '"\\xa9"']]
+    assert lines[-1] == "4 tokens, 4 bytes, 1.00 bytes per token"
 
 
-def test_text_is_read_from_standard_input(sublayer: Sublayer, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"\xffab"), isatty=lambda: False))
-    found = json.loads(sublayer("tokenize", trained, "--json")[1])
+def test_text_is_read_from_standard_input(
+    sublayer: Sublayer, trained: Path, standard_input: StandardInput
+) -> None:
+    standard_input(b"\xffab")
+    found = sublayer("tokenize", trained, "--json").found()
     assert found["ids"] == [255, 97, 98]
     assert found["pieces"] == ["\\xff", "a", "b"]
 
 
-def test_what_cannot_be_tokenized_is_refused_in_a_line(sublayer: Sublayer, trained: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_tokenized_is_refused_in_a_line(
+    sublayer: Sublayer, trained: Path, tmp_path: Path
+) -> None:
     text = trained.parent / "text.txt"
-    (tmp_path / "taken.json").write_text("kept")
+    new, taken, nowhere = (tmp_path / name for name in ("new.json", "taken.json", "nowhere"))
+    taken.write_text("kept")
     for words, message in (
         ((), "give either a run or a tokenizer"),
         ((trained, "--path", text), "give either a run or a tokenizer"),
-        ((trained, "--out", tmp_path / "new.json"), "--out keeps a tokenizer that is trained"),
+        ((trained, "--out", new), "--out keeps a tokenizer that is trained"),
         (("--path", text), "--out is missing"),
-        (("--path", text, "--out", tmp_path / "taken.json"), "nothing is overwritten"),
-        (("--path", text, "--vocab-size", 256, "--out", tmp_path / "new.json"), "too small for bpe"),
-        (("--path", tmp_path / "nowhere", "--out", tmp_path / "new.json"), "no such file or folder"),
+        (("--path", text, "--out", taken), "nothing is overwritten"),
+        (("--path", text, "--vocab-size", 256, "--out", new), "too small for bpe"),
+        (("--path", nowhere, "--out", new), "no such file or folder"),
         ((text, "--text", "x"), "is not a tokenizer"),
-        ((tmp_path / "nowhere", "--text", "x"), "does not exist"),
+        ((nowhere, "--text", "x"), "does not exist"),
     ):
-        code, out, err = sublayer("tokenize", *words)
-        assert (code, out) == (2, "")
-        assert message in err
-        assert err.count("\n") == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["taken.json"]
-    assert (tmp_path / "taken.json").read_text() == "kept"
+        assert message in sublayer("tokenize", *words).refusal()
+    assert list(tmp_path.iterdir()) == [taken]
+    assert taken.read_text() == "kept"

@@ -1,22 +1,8 @@
-from fractions import Fraction
-
 import pytest
 
-from sublayer.config.data import DataConfig, parse_split, source_names
+from sublayer.config.data import DataConfig
+from sublayer.config.text.corpora import source_names
 from sublayer.errors import ConfigError
-
-
-def test_shares_are_read_exactly():
-    assert parse_split("90/5/5") == (Fraction(9, 10), Fraction(1, 20), Fraction(1, 20))
-    assert parse_split("99.8 / 0.1 / 0.1") == (Fraction(998, 1000), Fraction(1, 1000), Fraction(1, 1000))
-
-
-@pytest.mark.parametrize(
-    "split", ["", "90", "90/10", "90/5/4", "100/0/0", "110/-5/-5", "a/b/c", "50/25/25/0", "1/0", "90//10"]
-)
-def test_other_shares_are_refused(split):
-    with pytest.raises(ConfigError, match=r"must be three shares above 0 that add up to 100, such as 90/5/5"):
-        DataConfig(split=split)
 
 
 @pytest.mark.parametrize(
@@ -32,12 +18,27 @@ def test_other_shares_are_refused(split):
         ({"path": {"a": -1.0}}, "the weight -1 of 'a' must be more than 0"),
         ({"path": ()}, "is empty; name a text"),
         ({"path": {}}, "is empty; name a text"),
-        ({"tokenizer": "byte"}, "data.tokenizer = 'byte' is not one of bytes, characters, bpe.*did you mean bytes"),
+        (
+            {"tokenizer": "byte"},
+            "data.tokenizer = 'byte' is not one of bytes, characters, bpe.*did you mean bytes",
+        ),
         ({"path": {"a": 1.0}, "corpus": "python"}, "give weights to both"),
-        ({"corpus": "albert-intrinsic"}, "data.corpus = albert-intrinsic needs data.path: the files of SQuAD and RACE"),
-        ({"corpus": ("albert-intrinsic", "c4"), "path": "a"}, "albert-intrinsic reads data.path, so it is not mixed"),
-        ({"corpus": "albert-intrinsic", "path": {"a": 1.0}}, "albert-intrinsic reads data.path, so it is not mixed"),
-        ({"path": {"a": 1.0}, "windows": "shuffled"}, "data.windows = shuffled contradicts the weights of data.path"),
+        (
+            {"corpus": "albert-intrinsic"},
+            "data.corpus = albert-intrinsic needs data.path: the files of SQuAD and RACE",
+        ),
+        (
+            {"corpus": ("albert-intrinsic", "c4"), "path": "a"},
+            "albert-intrinsic reads data.path, so it is not mixed",
+        ),
+        (
+            {"corpus": "albert-intrinsic", "path": {"a": 1.0}},
+            "albert-intrinsic reads data.path, so it is not mixed",
+        ),
+        (
+            {"path": {"a": 1.0}, "windows": "shuffled"},
+            "data.windows = shuffled contradicts the weights of data.path",
+        ),
     ],
 )
 def test_contradictions_are_refused_in_one_line(values, message):

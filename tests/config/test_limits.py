@@ -9,17 +9,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sublayer.config.catalog import TABLES, keys
-from sublayer.config.layers import load_recipe
+from sublayer.config.fields.catalog import TABLES, keys
+from sublayer.config.fields.messages import LONGEST_VALUE, show
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.layering.overrides import override_layer
 from sublayer.config.recipe import Recipe
-from sublayer.config.sources import override_layer
 from sublayer.config.table import Table
-from sublayer.config.wording import LONGEST_VALUE, show
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.study.arms import Arm
+from sublayer.study.budget.plan import make_plan
+from sublayer.study.budget.plan_json import plan_to_json
+from sublayer.study.budget.resources import Resources
 from sublayer.study.definition import ArmTable, ScaleTable, StudyFile
-from sublayer.study.plan import make_plan, plan_to_json
-from sublayer.study.resources import Resources
 
 HUGE = int("7" * 1000) ** 5
 LONG: dict[str, Any] = {
@@ -72,11 +73,19 @@ def is_bounded(metadata: tuple[Any, ...]) -> bool:
     return has("ge", "gt") and has("le", "lt")
 
 
-TABLE_CLASSES = [Recipe, ArmTable, ScaleTable, StudyFile, *(cls for kinds in TABLES.values() for cls in kinds.values())]
+TABLE_CLASSES = [
+    Recipe,
+    ArmTable,
+    ScaleTable,
+    StudyFile,
+    *(cls for kinds in TABLES.values() for cls in kinds.values()),
+]
 
 
 @pytest.mark.parametrize("table", TABLE_CLASSES, ids=lambda table: table.__name__)
-def test_every_number_of_a_recipe_or_a_study_has_a_least_and_a_greatest_value(table: type[Table]) -> None:
+def test_every_number_of_a_recipe_or_a_study_has_a_least_and_a_greatest_value(
+    table: type[Table],
+) -> None:
     unbounded = [
         name
         for name, info in table.model_fields.items()
@@ -91,16 +100,22 @@ def test_the_walk_over_numbers_finds_what_has_no_bounds() -> None:
         size: int = 1
         pair: tuple[Annotated[float, "no rule"], int] | None = None
 
-    found = [metadata for info in Loose.model_fields.values() for metadata in numbers(info.annotation)]
+    found = [
+        metadata for info in Loose.model_fields.values() for metadata in numbers(info.annotation)
+    ]
     assert [is_bounded(metadata) for metadata in found] == [False, False, False]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from(RECIPES),
-    overrides=st.dictionaries(st.sampled_from([*keys(), "title"]) | TEXTS, VALUES, min_size=1, max_size=3),
+    overrides=st.dictionaries(
+        st.sampled_from([*keys(), "title"]) | TEXTS, VALUES, min_size=1, max_size=3
+    ),
 )
-def test_a_recipe_with_any_values_is_planned_or_refused_in_a_line(name: str, overrides: dict[str, Any]) -> None:
+def test_a_recipe_with_any_values_is_planned_or_refused_in_a_line(
+    name: str, overrides: dict[str, Any]
+) -> None:
     check_planned_or_refused(name, overrides)
 
 
@@ -110,13 +125,17 @@ def test_a_recipe_with_any_values_is_planned_or_refused_in_a_line(name: str, ove
     name=st.sampled_from(RECIPES),
     overrides=st.dictionaries(st.sampled_from(keys()), NUMBERS | VALUES, min_size=1, max_size=4),
 )
-def test_three_thousand_more_recipes_are_planned_or_refused_in_a_line(name: str, overrides: dict[str, Any]) -> None:
+def test_three_thousand_more_recipes_are_planned_or_refused_in_a_line(
+    name: str, overrides: dict[str, Any]
+) -> None:
     check_planned_or_refused(name, overrides)
 
 
 @settings(max_examples=100, deadline=None)
 @given(name=st.sampled_from(RECIPES), key=st.sampled_from(keys()), data=st.data())
-def test_every_bound_itself_is_planned_or_refused_in_a_line(name: str, key: str, data: st.DataObject) -> None:
+def test_every_bound_itself_is_planned_or_refused_in_a_line(
+    name: str, key: str, data: st.DataObject
+) -> None:
     table, _, field = key.partition(".")
     bounds = {
         getattr(rule, side)
@@ -168,7 +187,10 @@ def test_numbers_of_thousands_of_digits_are_shown_by_their_length() -> None:
     ("setting", "message"),
     [
         ({"model.n_layers": 10**12}, r"model\.n_layers = 1000000000000 must be at most 1,000"),
-        ({"model.n_layers": HUGE}, r"model\.n_layers = a whole number of 5,000 digits must be at most 1,000"),
+        (
+            {"model.n_layers": HUGE},
+            r"model\.n_layers = a whole number of 5,000 digits must be at most 1,000",
+        ),
         ({"train.seed": 2**63}, r"must be at most 9,223,372,036,854,775,807"),
         ({"optimizer.lr": 1e308}, r"optimizer\.lr = 1e\+308 must be at most 1e\+38"),
         ({"data.path": "a\0b"}, r"data\.path = 'a\\x00b' has a null character"),
@@ -192,5 +214,5 @@ def test_a_text_of_brackets_is_a_text() -> None:
 
 def test_a_key_of_thousands_of_parts_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "{" + "a." * 30_000 + "b = 1.0}"
-    monkeypatch.delattr("sublayer.parsing.tomllib.loads")
+    monkeypatch.delattr("sublayer.files.parsing.tomllib.loads")
     assert override_layer([f"data.path={text}"], "command line").values == {"data.path": text}

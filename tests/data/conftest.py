@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sublayer.data.characters import ByteTokenizer
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
+from sublayer.data.tokenizers.characters import ByteTokenizer
 
 MakeSplit = Callable[..., Split]
 

@@ -1,4 +1,4 @@
-"""Tokenizer files of the forms in which they are published, tiny, and what may be wrong with such files."""
+"""Tiny tokenizer files of the forms in which they are published, and what may be wrong there."""
 
 import base64
 import copy
@@ -13,8 +13,8 @@ import numpy as np
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Library
 
-from sublayer.data.tokenizer import load_tokenizer, train_tokenizer
-from sublayer.data.vocabulary import NotUtf8, Tokenizer
+from sublayer.data.tokenizers.base import NotUtf8, Tokenizer
+from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import SublayerError
 
 CORPUS = [
@@ -36,7 +36,7 @@ FORMS = ("gpt2", "llama3", "bert", "albert", "t5", "llama", "roberta", "words")
 
 @cache
 def published(form: str) -> dict[str, Any]:
-    """Train a tokenizer of the form in which a model's is published, and give its tokenizer.json."""
+    """Train a tokenizer of the form in which a model's is published; return its tokenizer.json."""
     tokenizer = _FORMS[form]()
     content: dict[str, Any] = json.loads(tokenizer.to_str())
     if form in ("albert", "t5"):
@@ -63,7 +63,7 @@ def sentencepiece_model() -> bytes:
 
 
 def check_file(path: Path) -> bool:
-    """Load a tokenizer and use it; tell whether it could be loaded. What is wrong is an error in one line."""
+    """Load a tokenizer and use it; return whether it loads, else check that the error is a line."""
     tokenizer = loaded(path)
     if isinstance(tokenizer, str):
         assert tokenizer, "an error says something"
@@ -97,12 +97,16 @@ def loaded(path: Path) -> Tokenizer | str:
 
 
 def altered(random: Random, content: Any) -> Any:
-    """Alter a few places of what JSON holds: other values and types, what is left out, twice, or from elsewhere."""
+    """Alter a few values of JSON: other ones and types, left out, twice, or from elsewhere."""
     content = copy.deepcopy(content)
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         places = [place for place in _places(content) if place]
         # Of thousands of pieces one is as good as another.
-        upper = [place for place in places if len(place) <= 2 or place[1] not in ("vocab", "merges", "pieces")]
+        upper = [
+            place
+            for place in places
+            if len(place) <= 2 or place[1] not in ("vocab", "merges", "pieces")
+        ]
         place = random.choice(upper if random.random() < 0.7 else places) if places else ()
         if place:
             _alter(random, content, place, places)
@@ -124,7 +128,9 @@ def damaged(random: Random, data: bytes) -> bytes:
     return bytes(found)
 
 
-def _alter(random: Random, content: Any, place: tuple[Any, ...], places: list[tuple[Any, ...]]) -> None:
+def _alter(
+    random: Random, content: Any, place: tuple[Any, ...], places: list[tuple[Any, ...]]
+) -> None:
     inner, key = _at(content, place[:-1]), place[-1]
     match random.randrange(6):
         case 0:
@@ -149,7 +155,13 @@ def _at(content: Any, place: tuple[Any, ...]) -> Any:
 
 def _places(content: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield place
-    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    items = (
+        content.items()
+        if isinstance(content, dict)
+        else enumerate(content)
+        if isinstance(content, list)
+        else ()
+    )
     for key, value in items:
         yield from _places(value, (*place, key))
 
@@ -169,25 +181,69 @@ def _template(single: list[Any]) -> dict[str, Any]:
 _WHOLE, _OTHER = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
 
 VALUES: list[Any] = [
-    *(None, True, False, 0, -1, 1, 3, 2**31, 2**32 - 1, 2**32, 2**63, 10**18, 10**30, 1.5, -1e308, 1e308),
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        3,
+        2**31,
+        2**32 - 1,
+        2**32,
+        2**63,
+        10**18,
+        10**30,
+        1.5,
+        -1e308,
+        1e308,
+    ),
     *("", "a", "\0", "\u2581", " ", "\n", "ByteLevel", "[UNK]", "(a+)+$", "(", "(.*)*x", "\ud800"),
     *([], {}, [[]], [["a", 1]], {"a": 0}, {"a": 1 << 31}),
-    *({"type": "Precompiled", "precompiled_charsmap": map_} for map_ in ("", "AAAA", "/////wAAAAA=", "@", "AAAAA", 3)),
+    *(
+        {"type": "Precompiled", "precompiled_charsmap": map_}
+        for map_ in ("", "AAAA", "/////wAAAAA=", "@", "AAAAA", 3)
+    ),
     *(_split({"Regex": pattern}) for pattern in ("(a+)+b", "(", "", "(?=a)", "(\\s*)*$")),
     *(_split({"String": ""}, behavior) for behavior in ("Removed", "MergedWithNext", "Contiguous")),
-    *(_replace({"String": ""}, "aa"), _replace({"Regex": ""}, "aa"), _replace({"Regex": "(a*)*b"}, "")),
+    *(
+        _replace({"String": ""}, "aa"),
+        _replace({"Regex": ""}, "aa"),
+        _replace({"Regex": "(a*)*b"}, ""),
+    ),
     {"type": "Sequence", "normalizers": [_replace({"Regex": "."}, "aaaa")] * 20},
-    *({"type": "Sequence", name: []} for name in ("normalizers", "pretokenizers", "decoders", "processors")),
+    *(
+        {"type": "Sequence", name: []}
+        for name in ("normalizers", "pretokenizers", "decoders", "processors")
+    ),
     *({"type": "FixedLength", "length": length} for length in (0, 1, 2**40)),
     {"type": "Strip", "content": "a", "start": 10**9, "stop": 10**9},
     {"type": "Prepend", "prepend": "a" * 100_000},
-    *({"type": name} for name in ("ByteLevel", "ByteFallback", "Fuse", "NFKD", "Nmt", "Whitespace", "Unknown")),
+    *(
+        {"type": name}
+        for name in ("ByteLevel", "ByteFallback", "Fuse", "NFKD", "Nmt", "Whitespace", "Unknown")
+    ),
     {"type": "CTC", "pad_token": "", "word_delimiter_token": "", "cleanup": True},
     {"type": "BPEDecoder", "suffix": ""},
     {"type": "Metaspace", "replacement": "ab", "prepend_scheme": "always", "split": True},
-    *(_template(single) for single in ([], [_WHOLE, _WHOLE], [_OTHER], [{"SpecialToken": {"id": "x", "type_id": 0}}])),
+    *(
+        _template(single)
+        for single in (
+            [],
+            [_WHOLE, _WHOLE],
+            [_OTHER],
+            [{"SpecialToken": {"id": "x", "type_id": 0}}],
+        )
+    ),
     {"type": "RobertaProcessing", "sep": ["a", 2**32 - 1], "cls": ["b", 0], "trim_offsets": True},
-    {"strategy": {"Fixed": 10**12}, "direction": "Right", "pad_id": 0, "pad_type_id": 0, "pad_token": ""},
+    {
+        "strategy": {"Fixed": 10**12},
+        "direction": "Right",
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "",
+    },
     {"max_length": 0, "strategy": "LongestFirst", "stride": 5, "direction": "Right"},
     [{"id": 0, "content": "", "special": False}],
     [
@@ -215,7 +271,10 @@ def _trained(model: Any, trainer: Any, **parts: Any) -> Library:
 def _byte_level(**parts: Any) -> Library:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=["<|endoftext|>", "<s>"], initial_alphabet=alphabet, show_progress=False
+        vocab_size=300,
+        special_tokens=["<|endoftext|>", "<s>"],
+        initial_alphabet=alphabet,
+        show_progress=False,
     )
     return _trained(models.BPE(), trainer, decoder=decoders.ByteLevel(), **parts)
 
@@ -228,14 +287,21 @@ def _gpt2() -> Library:
 
 
 def _llama3() -> Library:
-    pattern = Regex(r"(?i:'s|'t|'re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+")
+    pattern = Regex(
+        r"(?i:'s|'t|'re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
+    )
     steps = [
         pre_tokenizers.Split(pattern, "isolated"),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
     ]
-    template = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)])
+    template = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)]
+    )
     tokenizer = _byte_level(pre_tokenizer=pre_tokenizers.Sequence(steps))
-    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
+    tokenizer.post_processor = processors.Sequence(
+        [processors.ByteLevel(trim_offsets=False), template]
+    )
     return tokenizer
 
 
@@ -265,7 +331,9 @@ def _bert() -> Library:
 
 def _unigram(rules: list[Any], names: list[str]) -> Library:
     steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
-    trainer = trainers.UnigramTrainer(vocab_size=60, special_tokens=names, unk_token="<unk>", show_progress=False)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=60, special_tokens=names, unk_token="<unk>", show_progress=False
+    )
     # Where NFC stands, the published ones have a table, which the library cannot make.
     parts = {
         "normalizer": normalizers.Sequence([*rules, normalizers.NFC()]),
@@ -294,11 +362,18 @@ def _t5() -> Library:
 
 def _llama() -> Library:
     names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    undo = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    undo = [
+        decoders.Replace("\u2581", " "),
+        decoders.ByteFallback(),
+        decoders.Fuse(),
+        decoders.Strip(" ", 1, 0),
+    ]
     return _trained(
         models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True),
         trainers.BpeTrainer(vocab_size=400, special_tokens=names, show_progress=False),
-        normalizer=normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]),
+        normalizer=normalizers.Sequence(
+            [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+        ),
         decoder=decoders.Sequence(undo),
     )
 

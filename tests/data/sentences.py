@@ -1,4 +1,4 @@
-"""Sentences that are hard for tokenizers: written by hand, made by a seeded generator, and taken from real texts."""
+"""Sentences that are hard for tokenizers: by hand, by a seeded generator, and from real texts."""
 
 import random
 from pathlib import Path
@@ -37,7 +37,9 @@ def made(n: int, *, seed: int = 0) -> list[str]:
 
 
 def real(folder: Path, n: int) -> list[str]:
-    text = (folder / "enwik8" / "enwik8_first_4MB").read_bytes()[:1_500_000].decode("utf-8", "ignore")
+    text = (
+        (folder / "enwik8" / "enwik8_first_4MB").read_bytes()[:1_500_000].decode("utf-8", "ignore")
+    )
     lines = [line for line in text.split("\n") if line.strip() and not line.isascii()]
     book = (folder / "books" / "Emma.txt").read_text(encoding="utf-8-sig")
     paragraphs = [" ".join(each.split()) for each in book.split("\n\n") if each.strip()]

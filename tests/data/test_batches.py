@@ -19,7 +19,9 @@ def test_targets_are_the_next_tokens(make_split):
 
 @pytest.mark.parametrize("mode", ["random", "shuffled"])
 def test_further_targets_are_the_tokens_after_the_next(make_split, mode):
-    windows = Windows(make_split(range(100)), context=7, batch_sequences=5, seed=3, mode=mode, n_ahead=3)
+    windows = Windows(
+        make_split(range(100)), context=7, batch_sequences=5, seed=3, mode=mode, n_ahead=3
+    )
     for step in range(30):
         batch = windows.batch(step)
         assert batch.further is not None
@@ -31,7 +33,9 @@ def test_further_targets_are_the_tokens_after_the_next(make_split, mode):
 def test_a_further_target_lies_in_the_document_of_its_token(make_split):
     split = make_split(range(20), document_starts=[0, 4, 5, 11])
     documents = [0] * 4 + [1] + [2] * 6 + [3] * 9
-    batch = Windows(split, context=15, batch_sequences=8, seed=0, boundaries="respect", n_ahead=2).batch(0)
+    batch = Windows(
+        split, context=15, batch_sequences=8, seed=0, boundaries="respect", n_ahead=2
+    ).batch(0)
     assert batch.further is not None
     for tokens, further in zip(batch.tokens.tolist(), batch.further[0].tolist(), strict=True):
         assert further == [t + 2 if documents[t + 2] == documents[t] else -1 for t in tokens]
@@ -131,7 +135,9 @@ def test_ignored_boundaries_leave_targets_and_no_documents(make_split):
 
 
 def test_one_document_has_no_boundaries(make_split):
-    windows = Windows(make_split(range(14)), context=13, batch_sequences=1, seed=0, boundaries="respect")
+    windows = Windows(
+        make_split(range(14)), context=13, batch_sequences=1, seed=0, boundaries="respect"
+    )
     assert windows.batch(0).document_ids is None
 
 
@@ -158,8 +164,15 @@ def test_a_batch_does_not_change_the_split(make_split):
 def test_the_draws_are_these_numbers(make_split):
     # Written down once: a change of them would change every run's data without a word.
     split = make_split(range(1000))
-    assert Windows(split, context=7, batch_sequences=4, seed=0).starts(0).tolist() == [614, 242, 329, 16]
-    assert Windows(split, context=7, batch_sequences=4, seed=1, mode="shuffled").starts(0).tolist() == [
+    assert Windows(split, context=7, batch_sequences=4, seed=0).starts(0).tolist() == [
+        614,
+        242,
+        329,
+        16,
+    ]
+    assert Windows(split, context=7, batch_sequences=4, seed=1, mode="shuffled").starts(
+        0
+    ).tolist() == [
         497,
         238,
         868,
@@ -168,7 +181,9 @@ def test_the_draws_are_these_numbers(make_split):
 
 
 def test_a_split_shorter_than_a_window_is_refused(make_split):
-    with pytest.raises(DataError, match=r"train split of source 0 has 7 tokens, fewer than data.context \+ 1 = 8"):
+    with pytest.raises(
+        DataError, match=r"train split of source 0 has 7 tokens, fewer than data.context \+ 1 = 8"
+    ):
         Windows(make_split(range(7)), context=7, batch_sequences=1, seed=0)
 
 
@@ -180,5 +195,7 @@ def test_a_weighted_source_shorter_than_a_window_is_refused(make_split):
 
 def test_weights_need_random_windows(make_split):
     split = make_split(range(100), source_starts=(0, 50), weights=(0.5, 0.5))
-    with pytest.raises(ConfigError, match=r"data.windows = shuffled contradicts the weights in data.path"):
+    with pytest.raises(
+        ConfigError, match=r"data.windows = shuffled contradicts the weights in data.path"
+    ):
         Windows(split, context=7, batch_sequences=1, seed=0, mode="shuffled")

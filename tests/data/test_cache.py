@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from sublayer.cache import cache_folder
 from sublayer.data.cache import content_key, file_digest, replacing
 from sublayer.errors import DataError
-from sublayer.storage import temporary_path
+from sublayer.files.cache_folder import cache_folder
+from sublayer.files.storage import temporary_path
 
 
 def test_the_folder_asked_for_comes_before_the_environments(tmp_path, monkeypatch):
@@ -21,7 +21,12 @@ def test_the_folder_asked_for_comes_before_the_environments(tmp_path, monkeypatc
 
 def test_keys_depend_on_every_part_and_on_nothing_else():
     assert content_key(1, {"a": 2, "b": 3}) == content_key(1, {"b": 3, "a": 2})
-    assert len({content_key(1, "a"), content_key(1, "b"), content_key("1", "a"), content_key(1, ["a"])}) == 4
+    assert (
+        len(
+            {content_key(1, "a"), content_key(1, "b"), content_key("1", "a"), content_key(1, ["a"])}
+        )
+        == 4
+    )
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):
@@ -73,10 +78,14 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         pass
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here to stand for a full disk")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="no /dev/full here to stand for a full disk"
+)
 def test_a_full_disk_is_named(tmp_path):
     with (
-        pytest.raises(DataError, match="cannot write .*: No space left on device; set SUBLAYER_CACHE"),
+        pytest.raises(
+            DataError, match="cannot write .*: No space left on device; set SUBLAYER_CACHE"
+        ),
         replacing(tmp_path / "file"),
         Path("/dev/full").open("wb", buffering=0) as full,
     ):
@@ -85,7 +94,7 @@ def test_a_full_disk_is_named(tmp_path):
 
 
 def test_digests_of_large_files_are_remembered_until_they_change(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr("sublayer.data.cache._REMEMBERED_BYTES", 3)
+    monkeypatch.setattr("sublayer.data.cache._LARGE_BYTES", 3)
     path = tmp_path / "text"
     path.write_bytes(b"abc")
     known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

@@ -5,15 +5,19 @@ import numpy as np
 import pytest
 import tokenizers
 
-from sublayer.data.characters import ByteTokenizer, CharacterTokenizer
-from sublayer.data.piece import Piece
 from sublayer.data.store import read_store, write_store
-from sublayer.data.subword import SubwordTokenizer
-from sublayer.data.text import MemoryDocument
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.text.document_range import DocumentRange
+from sublayer.data.text.files import MemoryDocument
+from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.errors import DataError
 
 BYTES = ByteTokenizer()
-DOCUMENTS = [MemoryDocument("one", b"one two"), MemoryDocument("two", b"three\nfour"), MemoryDocument("three", b"five")]
+DOCUMENTS = [
+    MemoryDocument("one", b"one two"),
+    MemoryDocument("two", b"three\nfour"),
+    MemoryDocument("three", b"five"),
+]
 
 
 @pytest.fixture
@@ -22,7 +26,14 @@ def path(tmp_path):
 
 
 def test_ids_documents_and_sources_are_kept(path):
-    write_store(path, [[Piece(DOCUMENTS[0], 2, 6), Piece(DOCUMENTS[1])], [Piece(DOCUMENTS[2])]], BYTES)
+    write_store(
+        path,
+        [
+            [DocumentRange(DOCUMENTS[0], 2, 6), DocumentRange(DOCUMENTS[1])],
+            [DocumentRange(DOCUMENTS[2])],
+        ],
+        BYTES,
+    )
     store = read_store(path)
     assert store is not None
     assert bytes(store.ids.astype(np.uint8)) == b"e twthree\nfourfive"
@@ -36,7 +47,11 @@ def test_ids_documents_and_sources_are_kept(path):
 
 def test_documents_are_joined_by_the_end_of_a_document(path):
     tokenizer = SubwordTokenizer.train([b"text"], vocab_size=257)
-    write_store(path, [[Piece(document) for document in DOCUMENTS[:2]], [Piece(DOCUMENTS[2])]], tokenizer)
+    write_store(
+        path,
+        [[DocumentRange(document) for document in DOCUMENTS[:2]], [DocumentRange(DOCUMENTS[2])]],
+        tokenizer,
+    )
     store = read_store(path)
     assert store is not None
     ends = np.flatnonzero(store.ids == tokenizer.end_id)
@@ -50,7 +65,7 @@ def test_large_vocabularies_take_four_bytes_each(path):
     characters = "".join(map(chr, [*range(32, 0xD800), *range(0xE000, 0x12000)]))
     tokenizer = CharacterTokenizer(characters)
     assert tokenizer.vocab_size > 1 << 16
-    write_store(path, [[Piece(MemoryDocument("text", characters.encode()))]], tokenizer)
+    write_store(path, [[DocumentRange(MemoryDocument("text", characters.encode()))]], tokenizer)
     store = read_store(path)
     assert store is not None
     assert store.ids.dtype == np.uint32
@@ -60,7 +75,7 @@ def test_large_vocabularies_take_four_bytes_each(path):
 def test_text_that_cannot_be_had_back_is_marked(path):
     tokenizer = CharacterTokenizer("abc")
     for text, is_lossless in ((b"abcab", True), (b"abd", False)):
-        write_store(path, [[Piece(MemoryDocument("text", text))]], tokenizer)
+        write_store(path, [[DocumentRange(MemoryDocument("text", text))]], tokenizer)
         store = read_store(path)
         assert store is not None
         assert store.is_lossless is is_lossless
@@ -68,10 +83,14 @@ def test_text_that_cannot_be_had_back_is_marked(path):
 
 def test_a_chunk_border_changes_nothing(path, monkeypatch):
     text = "naïve text\n\nof several wörds, écrit pour être coupé \n".encode() * 9
-    for tokenizer in (BYTES, CharacterTokenizer.train([text]), SubwordTokenizer.train([text], vocab_size=300)):
+    for tokenizer in (
+        BYTES,
+        CharacterTokenizer.train([text]),
+        SubwordTokenizer.train([text], vocab_size=300),
+    ):
         for n_bytes in (7, 64, 1000):
-            monkeypatch.setattr("sublayer.data.piece._CHUNK_BYTES", n_bytes)
-            write_store(path, [[Piece(MemoryDocument("text", text), 2, 400)]], tokenizer)
+            monkeypatch.setattr("sublayer.data.text.document_range._CHUNK_BYTES", n_bytes)
+            write_store(path, [[DocumentRange(MemoryDocument("text", text), 2, 400)]], tokenizer)
             store = read_store(path)
             assert store is not None
             assert store.ids.tolist() == tokenizer.encode(text[2:400]).tolist()
@@ -83,7 +102,7 @@ def test_what_is_missing_is_not_read(path):
 
 
 def test_a_store_cut_short_anywhere_is_not_read(path):
-    write_store(path, [[Piece(document) for document in DOCUMENTS]], BYTES)
+    write_store(path, [[DocumentRange(document) for document in DOCUMENTS]], BYTES)
     whole = path.read_bytes()
     for n_bytes in (*range(0, len(whole), 5), len(whole) - 1):
         path.write_bytes(whole[:n_bytes])
@@ -93,7 +112,7 @@ def test_a_store_cut_short_anywhere_is_not_read(path):
 
 
 def test_a_store_changed_anywhere_that_counts_is_not_read(path):
-    write_store(path, [[Piece(document) for document in DOCUMENTS]], BYTES)
+    write_store(path, [[DocumentRange(document) for document in DOCUMENTS]], BYTES)
     whole = path.read_bytes()
     padding = range(2 * 21, 48)
     for place in (place for place in range(len(whole)) if place not in padding):
@@ -104,10 +123,12 @@ def test_a_store_changed_anywhere_that_counts_is_not_read(path):
 
 
 def test_the_file_and_the_line_of_a_bad_byte_are_named(path, monkeypatch):
-    monkeypatch.setattr("sublayer.data.piece._CHUNK_BYTES", 8)
+    monkeypatch.setattr("sublayer.data.text.document_range._CHUNK_BYTES", 8)
     document = MemoryDocument("books/a.txt", b"a line\n" * 20 + b"ab\xffcd\n")
-    with pytest.raises(DataError, match=r"books/a.txt, line 21: byte 0xff is not UTF-8.*data.tokenizer = bytes"):
-        write_store(path, [[Piece(document, 3)]], CharacterTokenizer("a line\ncd"))
+    with pytest.raises(
+        DataError, match=r"books/a.txt, line 21: byte 0xff is not UTF-8.*data.tokenizer = bytes"
+    ):
+        write_store(path, [[DocumentRange(document, 3)]], CharacterTokenizer("a line\ncd"))
     assert not path.exists()
 
 
@@ -116,11 +137,18 @@ SENTENCES = MemoryDocument("four", b"One. Two\nthree.\n\nFour.")
 
 @pytest.mark.parametrize("vocab_size", [None, 300])
 def test_sentences_are_encoded_one_by_one(path, vocab_size, monkeypatch):
-    tokenizer = BYTES if vocab_size is None else SubwordTokenizer.train([b"One. Two three."] * 9, vocab_size=vocab_size)
+    tokenizer = (
+        BYTES
+        if vocab_size is None
+        else SubwordTokenizer.train([b"One. Two three."] * 9, vocab_size=vocab_size)
+    )
     blank = MemoryDocument("blank", b" \n\n ")
     for batch in (1, 2, 1000):
         monkeypatch.setattr("sublayer.data.store._BATCH_SENTENCES", batch)
-        pieces = [[Piece(SENTENCES), Piece(blank), Piece(DOCUMENTS[0])], [Piece(SENTENCES, 17)]]
+        pieces = [
+            [DocumentRange(SENTENCES), DocumentRange(blank), DocumentRange(DOCUMENTS[0])],
+            [DocumentRange(SENTENCES, 17)],
+        ]
         write_store(path, pieces, tokenizer, "prose")
         store = read_store(path)
         assert store is not None
@@ -144,7 +172,7 @@ def test_sentences_without_tokens_are_dropped(path):
     # Without an id for what it does not know, this model gives none.
     tokenizer = SubwordTokenizer(tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1}, [])))
     documents = [MemoryDocument("a", b"c\na\ndc\nba"), MemoryDocument("b", b"ccc")]
-    write_store(path, [[Piece(document) for document in documents]], tokenizer, "lines")
+    write_store(path, [[DocumentRange(document) for document in documents]], tokenizer, "lines")
     store = read_store(path)
     assert store is not None
     assert store.ids.tolist() == [0, 1, 0]
@@ -153,11 +181,11 @@ def test_sentences_without_tokens_are_dropped(path):
     assert store.document_starts.tolist() == [0]
     assert (store.n_bytes, store.n_dropped_sentences, store.n_dropped_documents) == (3, 3, 1)
     with pytest.raises(DataError, match="b has no sentence, nor has what follows it"):
-        write_store(path, [[Piece(documents[1])]], tokenizer, "lines")
+        write_store(path, [[DocumentRange(documents[1])]], tokenizer, "lines")
 
 
 def test_a_store_of_sentences_that_is_cut_or_changed_is_not_read(path):
-    write_store(path, [[Piece(SENTENCES)]], BYTES, "prose")
+    write_store(path, [[DocumentRange(SENTENCES)]], BYTES, "prose")
     whole = path.read_bytes()
     padding = range(2 * 19, 40)
     for place in (place for place in range(0, len(whole), 3) if place not in padding):
@@ -169,7 +197,7 @@ def test_a_store_of_sentences_that_is_cut_or_changed_is_not_read(path):
 
 
 def test_a_store_of_plain_text_has_the_bytes_it_always_had(path):
-    write_store(path, [[Piece(document) for document in DOCUMENTS]], BYTES)
+    write_store(path, [[DocumentRange(document) for document in DOCUMENTS]], BYTES)
     # Of the format's first version: what was stored then is read now.
     assert (
         hashlib.sha256(path.read_bytes()).hexdigest()

@@ -8,24 +8,46 @@ import pytest
 import torch
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model
-from sublayer.decode.beam import BeamSettings, Hypothesis, search, top
+from sublayer.config.resolve_model import resolve_model
+from sublayer.decode.beam import search
+from sublayer.decode.beam_settings import BeamSettings, Hypothesis
+from sublayer.decode.vocabulary_scores import top
 from sublayer.errors import ConfigError
 from sublayer.model.build import build
 from sublayer.model.encoder_decoder import EncoderDecoder
+from tests.in_time import some_in_time
 
 END, PAD, LONGEST = 2, 1, 4
 MODELS: list[dict[str, Any]] = [
     {},
     {"positions": "sinusoidal", "block": "macaron", "ffn": "swiglu", "norm": "rms", "bias": False},
-    {"positions": "rotary", "norm_order": "post", "share": "all", "d_embed": 6, "n_decoder_layers": 3},
-    {"positions": "learned-per-layer", "tie_embeddings": False, "head_bias": True, "head": "transform"},
+    {"ffn": "swiglu", "swish_beta": "learned"},
+    {
+        "positions": "rotary",
+        "norm_order": "post",
+        "share": "all",
+        "d_embed": 6,
+        "n_decoder_layers": 3,
+    },
+    {
+        "positions": "learned-per-layer",
+        "tie_embeddings": False,
+        "head_bias": True,
+        "head": "transform",
+    },
     {"decoder_block": ["cross", "ffn", "attention*0.5", "cross*0.5"], "positions": "none"},
 ]
 
 
 def make_model(vocab_size: int, **fields: Any) -> EncoderDecoder:
-    given = {"n_layers": 2, "d_model": 12, "n_heads": 2, "init": "normal", "init_std": 0.5, **fields}
+    given = {
+        "n_layers": 2,
+        "d_model": 12,
+        "n_heads": 2,
+        "init": "normal",
+        "init_std": 0.5,
+        **fields,
+    }
     config = ModelConfig(kind="encoder-decoder", **given)
     model = build(resolve_model(config, vocab_size=vocab_size, context=24), seed=3).double().eval()
     assert isinstance(model, EncoderDecoder)
@@ -40,12 +62,17 @@ def translated(
     return [found[number] for number in range(len(sources))]
 
 
-def every_hypothesis(model: EncoderDecoder, source: list[int], settings: BeamSettings) -> dict[tuple[int, ...], float]:
+def every_hypothesis(
+    model: EncoderDecoder, source: list[int], settings: BeamSettings
+) -> dict[tuple[int, ...], float]:
     words = [word for word in range(model.embedding.weight.shape[0]) if word not in (END, PAD)]
     scores = {}
     for length in range(1, LONGEST + 1):
         every = list(product(words, repeat=length))
-        sources, targets = torch.tensor([[*source, END]] * len(every)), torch.tensor([[END, *ids] for ids in every])
+        sources, targets = (
+            torch.tensor([[*source, END]] * len(every)),
+            torch.tensor([[END, *ids] for ids in every]),
+        )
         with torch.no_grad():
             log_p = model(sources, target=targets).logits.log_softmax(-1)
         for ids, each in zip(every, log_p, strict=True):
@@ -58,16 +85,23 @@ RULES = [("fairseq", 1.0), ("fairseq", 0.0), ("gnmt", 0.6)]
 """Every rule is tried on a model every time, and on every model with the slow tests."""
 OFTEN = [(0, 0), (2, 2), (4, 1)]
 WIDE = [
-    pytest.param(fields, *rule, marks=[] if (number, place) in OFTEN else pytest.mark.slow, id=f"{fields}-{rule}")
+    pytest.param(
+        fields,
+        *rule,
+        marks=[] if (number, place) in OFTEN else pytest.mark.slow,
+        id=f"{fields}-{rule}",
+    )
     for number, fields in enumerate(MODELS)
     for place, rule in enumerate(RULES)
 ]
 
 
 @pytest.mark.parametrize(("fields", "rule", "penalty"), WIDE)
-def test_a_wide_beam_finds_the_best_of_all_hypotheses(fields: dict[str, Any], rule: Any, penalty: float) -> None:
+def test_a_wide_beam_finds_the_best_of_all_hypotheses(
+    fields: dict[str, Any], rule: Any, penalty: float
+) -> None:
     model = make_model(5, **fields)
-    settings = BeamSettings(beam=130, rule=rule, penalty=penalty, longest_more=LONGEST)
+    settings = BeamSettings(beam=130, rule=rule, penalty=penalty, max_length_offset=LONGEST)
     for source in ([3, 4, 0], [4]):
         known = every_hypothesis(model, source, settings)
         (found,) = translated(model, [source], settings)
@@ -75,33 +109,54 @@ def test_a_wide_beam_finds_the_best_of_all_hypotheses(fields: dict[str, Any], ru
         assert tuple(found[0].ids) == max(known, key=lambda ids: known[ids])
 
 
-@pytest.mark.parametrize("fields", MODELS, ids=str)
-def test_a_translation_does_not_depend_on_what_is_translated_beside_it(fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize("fields", some_in_time(MODELS, 3), ids=str)
+def test_a_translation_does_not_depend_on_what_is_translated_beside_it(
+    fields: dict[str, Any],
+) -> None:
     model = make_model(30, **fields)
     rng = np.random.default_rng(1)
     sources = [rng.integers(3, 30, rng.integers(1, 12)).tolist() for _ in range(10)]
-    settings = BeamSettings(beam=3, longest_share=1.5, longest_more=2)
+    settings = BeamSettings(beam=3, max_length_ratio=1.5, max_length_offset=2)
     alone = [translated(model, [source], settings)[0] for source in sources]
     for sentences in (3, 64):
         together = translated(model, sources, settings, sentences=sentences)
         for one, other in zip(alone, together, strict=True):
             assert [each.ids.tolist() for each in one] == [each.ids.tolist() for each in other]
-            assert [each.score for each in one] == pytest.approx([each.score for each in other], abs=1e-10)
+            assert [each.score for each in one] == pytest.approx(
+                [each.score for each in other], abs=1e-10
+            )
 
 
-def test_a_beam_of_one_is_greedy() -> None:
-    model = make_model(30)
-    (found,) = translated(model, [[5, 6, 7]], BeamSettings(beam=1, longest_more=12))
+GREEDY = [(fields, 1) for fields in (*MODELS, {"positions": "relative"})]
+
+
+@pytest.mark.parametrize(("fields", "sentences"), [({}, 3), *GREEDY], ids=str)
+def test_a_beam_of_one_is_greedy(fields: dict[str, Any], sentences: int) -> None:
+    # One row alone is a vector, of several each is a row of a matrix.
+    model = make_model(30, **fields)
+    sources = [[5, 6, 7], [8]]
+    settings = BeamSettings(beam=1, penalty=0.0, max_length_offset=6)
+    found = translated(model, sources, settings, sentences=sentences)
+    for source, hypotheses in zip(sources, found, strict=True):
+        ids, log_p = greedy(model, source, 6)
+        assert hypotheses[0].ids.tolist() == ids
+        assert hypotheses[0].log_p == pytest.approx(log_p, abs=1e-10)
+
+
+def greedy(model: EncoderDecoder, source: list[int], longest: int) -> tuple[list[int], float]:
     ids = [END]
-    while len(ids) < 13:
+    total = 0.0
+    while True:
         with torch.no_grad():
-            logits = model(torch.tensor([[5, 6, 7, END]]), target=torch.tensor([ids])).logits[0, -1]
+            target = torch.tensor([ids])
+            logits = model(torch.tensor([[*source, END]]), target=target).logits[0, -1]
+        log_p = logits.log_softmax(-1)
         logits[[PAD, END] if len(ids) == 1 else [PAD]] = -torch.inf
-        chosen = int(logits.argmax())
+        chosen = END if len(ids) > longest else int(logits.argmax())
+        total += float(log_p[chosen])
         if chosen == END:
-            break
+            return ids[1:], total
         ids.append(chosen)
-    assert found[0].ids.tolist() == ids[1:]
 
 
 def test_lengths_are_kept() -> None:
@@ -109,9 +164,15 @@ def test_lengths_are_kept() -> None:
     sources = [[4] * n for n in (1, 3, 9)]
     for share, more in ((0.0, 3.0), (1.0, 0.0), (2.0, 1.0)):
         for source, found in zip(
-            sources, translated(model, sources, BeamSettings(2, longest_share=share, longest_more=more)), strict=True
+            sources,
+            translated(
+                model, sources, BeamSettings(2, max_length_ratio=share, max_length_offset=more)
+            ),
+            strict=True,
         ):
-            assert all(1 <= len(each.ids) <= int(share * (len(source) + 1) + more) for each in found)
+            assert all(
+                1 <= len(each.ids) <= int(share * (len(source) + 1) + more) for each in found
+            )
     (found,) = translated(model, [[4, 5]], BeamSettings(2))
     assert all(len(each.ids) <= 23 for each in found)
 
@@ -123,7 +184,9 @@ def test_scores_follow_their_rule() -> None:
     assert BeamSettings(penalty=0.0).score(-6.0, 9) == -6.0
 
 
-@pytest.mark.parametrize("given", [{"beam": 0}, {"penalty": float("nan")}, {"longest_share": -1.0}], ids=str)
+@pytest.mark.parametrize(
+    "given", [{"beam": 0}, {"penalty": float("nan")}, {"max_length_ratio": -1.0}], ids=str
+)
 def test_settings_without_meaning_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         BeamSettings(**given)

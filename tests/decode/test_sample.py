@@ -1,30 +1,47 @@
 """Tokens that are generated are those that whole forward passes would give, drawn as is said."""
 
+from itertools import product
 from typing import Any
 
 import pytest
 import torch
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model
+from sublayer.config.resolve_model import resolve_model
 from sublayer.decode.sample import GREEDY, Sampling, Window, generate
 from sublayer.errors import ConfigError
 from sublayer.model.build import build
 from sublayer.model.transformer import Transformer
+from tests.in_time import some_in_time
 
 VOCAB_SIZE, CONTEXT = 13, 10
 MODELS: list[dict[str, Any]] = [
     {},
     {"positions": "rotary", "norm": "rms", "ffn": "swiglu", "bias": False},
-    {"positions": "learned-per-layer", "tie_embeddings": False, "head_bias": True, "final_norm": "plain"},
-    {"positions": "sinusoidal", "norm_order": "post", "share": "all", "d_embed": 5, "block": "macaron"},
+    {
+        "positions": "learned-per-layer",
+        "tie_embeddings": False,
+        "head_bias": True,
+        "final_norm": "plain",
+    },
+    {
+        "positions": "sinusoidal",
+        "norm_order": "post",
+        "share": "all",
+        "d_embed": 5,
+        "block": "macaron",
+    },
     {"positions": "none", "norm": "none"},
+    {"positions": "alibi", "n_heads": 3},
+    {"positions": "relative", "relative_buckets": 4, "relative_distance": 5},
 ]
 
 
 def make_model(**fields: Any) -> Transformer:
     config = ModelConfig(**{"n_layers": 2, "d_model": 12, "n_heads": 2, "init_std": 0.5, **fields})
-    return build(resolve_model(config, vocab_size=VOCAB_SIZE, context=CONTEXT), seed=4).double().eval()
+    return (
+        build(resolve_model(config, vocab_size=VOCAB_SIZE, context=CONTEXT), seed=4).double().eval()
+    )
 
 
 def generated(
@@ -45,10 +62,14 @@ def recomputed(model: Transformer, prompt: torch.Tensor, n: int, window: Window)
     return tokens[:, prompt.shape[1] :].tolist()
 
 
-@pytest.mark.parametrize("window", ["exact", "rolling"])
-@pytest.mark.parametrize("fields", MODELS, ids=str)
-@pytest.mark.parametrize("n_prompt", [1, 4, CONTEXT])
-def test_cached_tokens_are_those_of_whole_forward_passes(fields: dict[str, Any], window: Window, n_prompt: int) -> None:
+@pytest.mark.parametrize(
+    ("n_prompt", "fields", "window"),
+    some_in_time(product([1, 4, CONTEXT], MODELS, ["exact", "rolling"]), 5),
+    ids=str,
+)
+def test_cached_tokens_are_those_of_whole_forward_passes(
+    fields: dict[str, Any], window: Window, n_prompt: int
+) -> None:
     model = make_model(**fields)
     prompt = torch.randint(VOCAB_SIZE, (3, n_prompt), generator=torch.Generator().manual_seed(1))
     assert generated(model, prompt, 17, window=window) == recomputed(model, prompt, 17, window)
@@ -61,7 +82,9 @@ def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
 
 def test_what_is_drawn_is_a_function_of_the_seed() -> None:
     model, prompt = make_model(init_std=0.05), torch.tensor([[1, 2]])
-    first, again, other = (generated(model, prompt, 30, Sampling(), seed=seed) for seed in (5, 5, 6))
+    first, again, other = (
+        generated(model, prompt, 30, Sampling(), seed=seed) for seed in (5, 5, 6)
+    )
     assert first == again != other
 
 
@@ -87,7 +110,9 @@ def draws(sampling: Sampling, shares: list[float], n: int = 40_000) -> torch.Ten
     ],
     ids=str,
 )
-def test_tokens_are_drawn_with_the_probabilities_that_are_said(sampling: Sampling, expected: list[float]) -> None:
+def test_tokens_are_drawn_with_the_probabilities_that_are_said(
+    sampling: Sampling, expected: list[float]
+) -> None:
     found = draws(sampling, [0.4, 0.1, 0.3, 0.2])
     # Five standard deviations of 40,000 draws at a probability of one half.
     assert found.tolist() == pytest.approx(expected, abs=5 * 0.5 / 200)
@@ -112,7 +137,8 @@ def test_a_sampling_without_meaning_is_refused(values: dict[str, Any], message: 
 
 
 @pytest.mark.parametrize(
-    ("n_prompt", "message"), [(0, "the prompt is empty"), (11, "has 11 tokens, more than the context of 10")]
+    ("n_prompt", "message"),
+    [(0, "the prompt is empty"), (11, "has 11 tokens, more than the context of 10")],
 )
 def test_a_prompt_that_cannot_be_read_is_refused(n_prompt: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -1,4 +1,4 @@
-"""A writer of TensorFlow's checkpoints, for tests alone: by protobuf's own library, and a CRC not the reader's."""
+"""A writer of TensorFlow's checkpoints, by protobuf's own library and a CRC not the reader's."""
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
@@ -23,10 +23,14 @@ NUMBERS = {
     torch.uint8: types_pb2.DT_UINT8,
     torch.bool: types_pb2.DT_BOOL,
 }
-Damage = Callable[[int, bytes], bytes]  # (number of the block, content) -> content, before it gets its checksum
+Damage = Callable[
+    [int, bytes], bytes
+]  # (number of the block, content) -> content, before it gets its checksum
 
 
-def write_bundle(prefix: Path, tensors: Mapping[str, Tensor], *, n_shards: int = 2, **table: Any) -> None:
+def write_bundle(
+    prefix: Path, tensors: Mapping[str, Tensor], *, n_shards: int = 2, **table: Any
+) -> None:
     """Write tensors in turn into shards, each after some unused bytes, and their index."""
     content = [bytearray(b"unused") for _ in range(n_shards)]
     entries = {}
@@ -39,14 +43,18 @@ def write_bundle(prefix: Path, tensors: Mapping[str, Tensor], *, n_shards: int =
 def add_tensor(content: list[bytearray], shard: int, tensor: Tensor) -> Any:
     """Append a tensor to a shard and give its entry."""
     raw = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    entry = new_message("Entry", dtype=NUMBERS[tensor.dtype], shape=shape_of(tensor.shape), shard_id=shard)
+    entry = new_message(
+        "Entry", dtype=NUMBERS[tensor.dtype], shape=shape_of(tensor.shape), shard_id=shard
+    )
     entry.offset, entry.size, entry.crc32c = len(content[shard]), len(raw), masked_crc32c(raw)
     content[shard] += raw
     return entry
 
 
 def shape_of(sizes: Iterable[int]) -> Any:
-    return tensor_shape_pb2.TensorShapeProto(dim=[tensor_shape_pb2.TensorShapeProto.Dim(size=size) for size in sizes])
+    return tensor_shape_pb2.TensorShapeProto(
+        dim=[tensor_shape_pb2.TensorShapeProto.Dim(size=size) for size in sizes]
+    )
 
 
 def write_shards(prefix: Path, content: list[bytearray]) -> None:
@@ -67,7 +75,9 @@ def write_index(
     header = new_message("Header", num_shards=n_shards, endianness=endianness, version=version)
     rows = [(b"", header), *sorted(entries.items())]
     Path(f"{prefix}.index").write_bytes(
-        sorted_table([(key, value.SerializeToString(deterministic=True)) for key, value in rows], **table)
+        sorted_table(
+            [(key, value.SerializeToString(deterministic=True)) for key, value in rows], **table
+        )
     )
 
 
@@ -79,7 +89,7 @@ def sorted_table(
     kind: int = 0,
     damage: Damage = lambda number, content: content,
 ) -> bytes:
-    """Lay out a LevelDB table with so many rows to a block, said to be compressed by ``kind``, and to a restart."""
+    """Lay out a LevelDB table: rows to a block and to a restart, and a ``kind`` of compression."""
     out, handles, numbers = bytearray(), [], itertools.count()
 
     def put(content: bytes, kind: int = 0) -> bytes:
@@ -102,13 +112,20 @@ def block_of(rows: list[tuple[bytes, bytes]], restart_rows: int) -> bytes:
         if number % restart_rows == 0:
             shared = 0
             restarts[number // restart_rows :] = [len(out)]
-        out += varint(shared) + varint(len(key) - shared) + varint(len(value)) + key[shared:] + value
+        out += (
+            varint(shared) + varint(len(key) - shared) + varint(len(value)) + key[shared:] + value
+        )
         last = key
-    return bytes(out) + b"".join(place.to_bytes(4, "little") for place in [*restarts, len(restarts)])
+    return bytes(out) + b"".join(
+        place.to_bytes(4, "little") for place in [*restarts, len(restarts)]
+    )
 
 
 def n_common(one: bytes, other: bytes) -> int:
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    return sum(
+        1
+        for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    )
 
 
 def varint(value: int) -> bytes:
@@ -117,14 +134,18 @@ def varint(value: int) -> bytes:
 
 
 def new_message(kind: str, **fields: Any) -> Any:
-    return message_factory.GetMessageClass(pool().FindMessageTypeByName(f"bundles.{kind}"))(**fields)
+    return message_factory.GetMessageClass(pool().FindMessageTypeByName(f"bundles.{kind}"))(
+        **fields
+    )
 
 
 @cache
 def pool() -> descriptor_pool.DescriptorPool:
     """Declare the messages of tensor_bundle.proto and tensor_slice.proto."""
     field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="bundles.proto", package="bundles", syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="bundles.proto", package="bundles", syntax="proto3"
+    )
     declared = {
         "Extent": [("start", 1, field.TYPE_INT64), ("length", 2, field.TYPE_INT64)],
         "Slice": [("extent", 1, ".bundles.Extent*")],

@@ -1,7 +1,7 @@
 """Random small models of transformers, saved as HuggingFace folders."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ def random_fields(seed: int) -> dict[str, Any]:
         "n_layer": draw.randrange(1, 4),
         "n_head": n_heads,
         "n_inner": draw.choice([None, draw.randrange(1, 50)]),
-        "activation_function": draw.choice(["gelu_new", "gelu", "gelu_pytorch_tanh", "relu", "silu"]),
+        "activation_function": draw.choice(
+            ["gelu_new", "gelu", "gelu_pytorch_tanh", "relu", "silu"]
+        ),
         "layer_norm_epsilon": draw.choice([1e-5, 1e-6, 1e-3]),
         "scale_attn_weights": draw.random() < 0.7,
         "tie_word_embeddings": draw.random() < 0.6,
@@ -37,7 +39,7 @@ def random_fields(seed: int) -> dict[str, Any]:
 
 @torch.no_grad()
 def random_gpt2(**fields: Any) -> Any:
-    """Build transformers' GPT-2 with every parameter random, norms and biases included, in evaluation mode."""
+    """Build transformers' GPT-2 with every parameter random, norms and biases included."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     oracle = GPT2LMHeadModel(GPT2Config(**fields))
@@ -51,7 +53,7 @@ def random_gpt2(**fields: Any) -> Any:
 
 @pytest.fixture
 def save_gpt2(tmp_path: Path) -> Callable[..., Saved]:
-    """Give a function that builds a GPT-2 model of random sizes and parameters, and saves it as transformers does."""
+    """Return a function that builds a random GPT-2 and saves it as transformers does."""
 
     def save(seed: int = 0, *, dtype: torch.dtype = torch.float64, **fields: Any) -> Saved:
         oracle = random_gpt2(**{**random_fields(seed), **fields}).to(dtype)
@@ -63,13 +65,35 @@ def save_gpt2(tmp_path: Path) -> Callable[..., Saved]:
 
 @pytest.fixture
 def save_encoder(tmp_path: Path) -> encoders.SaveEncoder:
-    """Give a function that builds a BERT or ALBERT of random sizes and parameters, and saves it."""
+    """Return a function that builds a BERT or ALBERT of random sizes, and saves it."""
 
     def save(
-        name: str, seed: int = 0, *, kind: str = "ForPreTraining", dtype: torch.dtype = torch.float64, **fields: Any
+        name: str,
+        seed: int = 0,
+        *,
+        kind: str = "ForPreTraining",
+        dtype: torch.dtype = torch.float64,
+        **fields: Any,
     ) -> Saved:
-        oracle = encoders.random_encoder(name, kind, **{**encoders.random_fields(name, seed), **fields}).to(dtype)
+        oracle = encoders.random_encoder(
+            name, kind, **{**encoders.random_fields(name, seed), **fields}
+        ).to(dtype)
         oracle.save_pretrained(tmp_path / name)
         return tmp_path / name, oracle
 
     return save
+
+
+@pytest.fixture(autouse=True, scope="module")
+def wide_norms() -> Iterator[None]:
+    """Have transformers' T5 compute norms in the type of the model: they are float32 in any."""
+    from transformers.models.t5 import modeling_t5
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        inverse = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+        normed: torch.Tensor = self.weight * (x * inverse)
+        return normed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(modeling_t5.T5LayerNorm, "forward", forward)
+        yield

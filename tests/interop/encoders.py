@@ -1,4 +1,4 @@
-"""Random small BERT and ALBERT models of transformers, what they are asked, and what they answer."""
+"""Random small BERT and ALBERT models of transformers, their inputs and their outputs."""
 
 import random
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def random_fields(name: str, seed: int) -> dict[str, Any]:
 
 @torch.no_grad()
 def random_encoder(name: str, kind: str = "ForPreTraining", **fields: Any) -> Any:
-    """Build transformers' encoder with every parameter random, norms and biases included, in evaluation mode."""
+    """Build transformers' encoder with every parameter random, norms and biases included."""
     import transformers
 
     title = name.capitalize()
@@ -66,21 +66,25 @@ def batch() -> dict[str, Tensor]:
 
 @torch.inference_mode()
 def ours(model: Any) -> tuple[Tensor, Tensor | None]:
-    """Give a model's logits at real places, and of the sentence head."""
+    """Return a model's logits at real places, and of the sentence head."""
     output = model(**batch())
     return output.logits[batch()["mask"]], output.sentence_logits
 
 
 @torch.inference_mode()
 def theirs(oracle: Any) -> tuple[Tensor, Tensor | None]:
-    """Give the same of a model of transformers."""
+    """Return the same of a model of transformers."""
     given = batch()
-    output = oracle(given["tokens"], attention_mask=given["mask"].long(), token_type_ids=given["segments"])
+    output = oracle(
+        given["tokens"], attention_mask=given["mask"].long(), token_type_ids=given["segments"]
+    )
     logits = output.logits if "logits" in output else output.prediction_logits
     return logits[given["mask"]], output.get("seq_relationship_logits", output.get("sop_logits"))
 
 
-def assert_equal(found: tuple[Tensor, Tensor | None], expected: tuple[Tensor, Tensor | None], atol: float) -> None:
+def assert_equal(
+    found: tuple[Tensor, Tensor | None], expected: tuple[Tensor, Tensor | None], atol: float
+) -> None:
     torch.testing.assert_close(found[0], expected[0], rtol=0, atol=atol)
     assert (found[1] is None) == (expected[1] is None)
     if found[1] is not None:

@@ -1,4 +1,4 @@
-"""Random small checkpoints as fairseq writes them, and its equations written out, for tests alone."""
+"""Random small checkpoints as fairseq writes them, and its equations written out."""
 
 import argparse
 import math
@@ -41,7 +41,7 @@ PLAIN = Shape(d_model=10, n_heads=2)
 
 
 def draw(shape: Shape, seed: int = 0) -> Weights:
-    """Draw every weight, norms and biases included, in float64, under the names of fairseq's newest version."""
+    """Draw every weight in float64, under the names of fairseq's newest version."""
     d_model, found = shape.d_model, {}
     generator = torch.Generator().manual_seed(seed)
 
@@ -76,18 +76,24 @@ def draw(shape: Shape, seed: int = 0) -> Weights:
 
 
 def as_newest(weights: Weights) -> Weights:
-    """Give the state dict of fairseq's newest version: one table under three names, split projections."""
+    """Return the newest version's state dict: one table under three names, split projections."""
     table = weights["encoder.embed_tokens.weight"]
-    found = {"encoder.version": torch.tensor([3.0]), "decoder.version": torch.tensor([3.0]), **weights}
+    found = {
+        "encoder.version": torch.tensor([3.0]),
+        "decoder.version": torch.tensor([3.0]),
+        **weights,
+    }
     found["decoder.embed_tokens.weight"] = table
     found.setdefault("decoder.output_projection.weight", table)
     return found
 
 
 def as_fork(weights: Weights) -> Weights:
-    """Give the state dict of Macaron Net's fork of fairseq 0.6: fused projections, the encoder's norms by number."""
+    """Return the state dict of Macaron Net's fork of 0.6: fused projections, norms by number."""
     numbers = {"self_attn_layer_norm": 0, "final_layer_norm": 1, "macaron_layer_norm": 2}
-    found = {f"{side}.embed_positions._float_tensor": torch.zeros(1) for side in ("encoder", "decoder")}
+    found = {
+        f"{side}.embed_positions._float_tensor": torch.zeros(1) for side in ("encoder", "decoder")
+    }
     found |= {f"{side}.version": torch.tensor([2.0]) for side in ("encoder", "decoder")}
     for name, tensor in weights.items():
         start, _, kind = name.rpartition(".")
@@ -106,7 +112,7 @@ def as_fork(weights: Weights) -> Weights:
 
 
 def settings(shape: Shape, **changed: Any) -> argparse.Namespace:
-    """Give the settings as fairseq keeps them after an architecture has filled them, and some of no account."""
+    """Return the settings as an architecture of fairseq fills them, and some of no account."""
     sizes = {
         f"{side}_{name}": value
         for side in ("encoder", "decoder")
@@ -144,7 +150,7 @@ def settings(shape: Shape, **changed: Any) -> argparse.Namespace:
 
 
 def save_fork(path: Path, weights: Weights, args: argparse.Namespace | None) -> None:
-    """Save as fairseq 0.6 did: torch's file of before 1.6, with the meters of training and an optimizer's state."""
+    """Save as fairseq 0.6 did: torch's file of before 1.6, with meters and optimizer state."""
     module = types.ModuleType("fairseq.meters")
     meters = OrderedDict()
     for name in ("AverageMeter", "TimeMeter", "StopwatchMeter"):
@@ -152,11 +158,16 @@ def save_fork(path: Path, weights: Weights, args: argparse.Namespace | None) -> 
         setattr(module, name, kind)
         meters[name] = kind()
         meters[name].sum = 1.5
-    moments = {number: {"step": 7, "exp_avg": torch.ones(2), "exp_avg_sq": torch.ones(2)} for number in range(3)}
+    moments = {
+        number: {"step": 7, "exp_avg": torch.ones(2), "exp_avg_sq": torch.ones(2)}
+        for number in range(3)
+    }
     content = {
         "args": args,
         "model": OrderedDict(weights),
-        "optimizer_history": [{"criterion_name": "LabelSmoothedCrossEntropyCriterion", "num_updates": 7}],
+        "optimizer_history": [
+            {"criterion_name": "LabelSmoothedCrossEntropyCriterion", "num_updates": 7}
+        ],
         "extra_state": {"train_iterator": {"epoch": 2}, "val_loss": 4.5, "train_meters": meters},
         "last_optimizer_state": {"state": moments, "param_groups": [{"lr": 0.001}]},
     }
@@ -166,18 +177,24 @@ def save_fork(path: Path, weights: Weights, args: argparse.Namespace | None) -> 
 
 def save_newest(path: Path, weights: Weights, model: Any) -> None:
     """Save as fairseq 0.12 does: ``args`` empty, the settings of the model in ``cfg``."""
-    content = {"args": None, "cfg": {"_name": None, "model": model, "task": {"_name": "translation"}}}
-    torch.save({**content, "model": weights, "extra_state": {"metrics": {}}, "last_optimizer_state": {}}, path)
+    content = {
+        "args": None,
+        "cfg": {"_name": None, "model": model, "task": {"_name": "translation"}},
+    }
+    torch.save(
+        {**content, "model": weights, "extra_state": {"metrics": {}}, "last_optimizer_state": {}},
+        path,
+    )
 
 
 def saved(path: Path, shape: Shape = PLAIN, change: Change = dict, **changed: Any) -> Path:
-    """Save a random model of the fork, its weights and settings changed as asked, and give the file."""
+    """Save a random model of the fork, altered as asked, and return the file."""
     save_fork(path / "checkpoint_best.pt", change(as_fork(draw(shape))), settings(shape, **changed))
     return path / "checkpoint_best.pt"
 
 
 def reference(weights: Weights, shape: Shape, source: Tensor, target: Tensor) -> Tensor:
-    """Compute the logits by fairseq's equations, in float64; padding is what the source has at ``PAD``."""
+    """Compute the logits by fairseq's equations, in float64; ``PAD`` in the source is padding."""
     seen = source.ne(PAD)[:, None, None, :]  # [B, 1, 1, S]
     causal = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).tril()
     memory = _stack(weights, shape, "encoder", source, seen, None, None)
@@ -187,20 +204,32 @@ def reference(weights: Weights, shape: Shape, source: Tensor, target: Tensor) ->
 
 
 def _stack(
-    weights: Weights, shape: Shape, side: str, tokens: Tensor, mask: Tensor, memory: Tensor | None, seen: Tensor | None
+    weights: Weights,
+    shape: Shape,
+    side: str,
+    tokens: Tensor,
+    mask: Tensor,
+    memory: Tensor | None,
+    seen: Tensor | None,
 ) -> Tensor:
-    x = math.sqrt(shape.d_model) * weights["encoder.embed_tokens.weight"][tokens] + _positions(tokens, shape.d_model)
+    x = math.sqrt(shape.d_model) * weights["encoder.embed_tokens.weight"][tokens] + _positions(
+        tokens, shape.d_model
+    )
     for layer in range(shape.n_encoder if side == "encoder" else shape.n_decoder):
         start = f"{side}.layers.{layer}"
 
-        def residual(x: Tensor, norm: str, step: float, function: Any, start: str = start) -> Tensor:
+        def residual(
+            x: Tensor, norm: str, step: float, function: Any, start: str = start
+        ) -> Tensor:
             at = f"{start}.{norm}"
             if shape.is_pre_norm:
                 return x + step * function(_norm(weights, at, x))
             return _norm(weights, at, x + step * function(x))
 
         def feed_forward(z: Tensor, half: str = "", start: str = start) -> Tensor:
-            return _linear(weights, f"{start}.{half}fc2", _linear(weights, f"{start}.{half}fc1", z).relu())
+            return _linear(
+                weights, f"{start}.{half}fc2", _linear(weights, f"{start}.{half}fc1", z).relu()
+            )
 
         def attend(z: Tensor, start: str = start) -> Tensor:
             return _attention(weights, f"{start}.self_attn", shape.n_heads, z, z, mask)
@@ -210,7 +239,9 @@ def _stack(
 
         factor = 0.5 if shape.is_macaron else 1.0
         if shape.is_macaron:
-            x = residual(x, "macaron_layer_norm", factor, lambda z, f=feed_forward: f(z, "macaron_"))
+            x = residual(
+                x, "macaron_layer_norm", factor, lambda z, f=feed_forward: f(z, "macaron_")
+            )
         x = residual(x, "self_attn_layer_norm", 1.0, attend)
         if memory is not None:
             x = residual(x, "encoder_attn_layer_norm", 1.0, read)
@@ -222,13 +253,20 @@ def _stack(
 def _positions(tokens: Tensor, d_model: int) -> Tensor:
     real, half = tokens.ne(PAD), d_model // 2
     numbers = real.cumsum(1) + PAD
-    frequencies = torch.exp(torch.arange(half, dtype=torch.float32) * -(math.log(10000) / (half - 1)))
+    frequencies = torch.exp(
+        torch.arange(half, dtype=torch.float32) * -(math.log(10000) / (half - 1))
+    )
     angles = numbers[..., None].float() * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=-1).double() * real[..., None]
 
 
-def _attention(weights: Weights, name: str, n_heads: int, x: Tensor, read: Any, mask: Any) -> Tensor:
-    q, k, v = (_linear(weights, f"{name}.{part}_proj", z) for part, z in (("q", x), ("k", read), ("v", read)))
+def _attention(
+    weights: Weights, name: str, n_heads: int, x: Tensor, read: Any, mask: Any
+) -> Tensor:
+    q, k, v = (
+        _linear(weights, f"{name}.{part}_proj", z)
+        for part, z in (("q", x), ("k", read), ("v", read))
+    )
     q = q * (x.shape[-1] // n_heads) ** -0.5
     heads = [
         (a @ b.mT).masked_fill(~mask[:, 0] if mask.dim() == 4 else ~mask, -math.inf).softmax(-1) @ c

@@ -1,4 +1,4 @@
-"""ALBERT's release comes in with the logits of transformers' ALBERT of the same weights, or is refused by name."""
+"""ALBERT's release comes in with the logits of transformers' ALBERT, or is refused by name."""
 
 import json
 import re
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.interop.albert_tf import import_albert_tf, read_albert_tf
-from sublayer.load import load
+from sublayer.interop.tensorflow.albert_tf import import_albert_tf, read_albert_tf
+from sublayer.loading import load
 from tests.interop.bundles import write_bundle
 from tests.interop.encoders import assert_equal, ours, random_encoder, random_fields, theirs
 
@@ -46,7 +46,7 @@ RENAMED = [
 
 
 def released(oracle: Any) -> dict[str, Tensor]:
-    """Give the weights under the released code's names, kernels turned, with an optimizer's slots."""
+    """Return the weights under the released names, kernels turned, with an optimizer's slots."""
     found = {}
     for name, tensor in oracle.state_dict().items():
         if ".decoder." in name:
@@ -60,19 +60,31 @@ def released(oracle: Any) -> dict[str, Tensor]:
 
 @pytest.fixture
 def release(tmp_path: Path) -> Release:
-    """Give a function that writes a random model as ALBERT was released: its folder, and transformers' model."""
+    """Return a function that writes a random ALBERT as released, and returns folder and model."""
 
     def write(
-        seed: int = 0, change: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict, **fields: Any
+        seed: int = 0,
+        change: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict,
+        **fields: Any,
     ) -> tuple[Path, Any]:
-        drawn = {**random_fields("albert", seed), "hidden_act": "gelu_new", "layer_norm_eps": 1e-12, **fields}
+        drawn = {
+            **random_fields("albert", seed),
+            "hidden_act": "gelu_new",
+            "layer_norm_eps": 1e-12,
+            **fields,
+        }
         oracle = random_encoder("albert", **drawn).double()
         folder = tmp_path / "albert"
         folder.mkdir()
         write_bundle(folder / "model.ckpt-best", change(released(oracle)))
         names = ("layer_norm_eps", "pad_token_id", "bos_token_id", "eos_token_id")
         config = {name: value for name, value in drawn.items() if name not in names}
-        config |= {"type_vocab_size": 2, "net_structure_type": 0, "down_scale_factor": 1, "gap_size": 0}
+        config |= {
+            "type_vocab_size": 2,
+            "net_structure_type": 0,
+            "down_scale_factor": 1,
+            "gap_size": 0,
+        }
         config["hidden_act"] = {"gelu_new": "gelu"}.get(drawn["hidden_act"], drawn["hidden_act"])
         (folder / "albert_config.json").write_text(json.dumps(config))
         return folder, oracle
@@ -86,7 +98,9 @@ def test_a_release_gives_the_logits_of_transformers_with_the_same_weights(
 ) -> None:
     folder, oracle = release(seed)
     certificate = import_albert_tf(folder, tmp_path / "imported")
-    n_optimizer = sum(name.endswith(("adam_m", "adam_v", "global_step")) for name in released(oracle))
+    n_optimizer = sum(
+        name.endswith(("adam_m", "adam_v", "global_step")) for name in released(oracle)
+    )
     assert certificate["left_out"] == {"optimizer_tensors": n_optimizer}
     assert not certificate["checked"]
     expected = theirs(oracle)
@@ -146,11 +160,20 @@ def test_a_module_of_the_hub_has_its_config_among_the_assets(release: Release) -
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"hidden_act": "tanh"}, r"albert_config.json: hidden_act = 'tanh' is not one of gelu, relu"),
+        (
+            {"hidden_act": "tanh"},
+            r"albert_config.json: hidden_act = 'tanh' is not one of gelu, relu",
+        ),
         ({"hidden_size": None}, r"albert_config.json: hidden_size = None is not a whole number"),
-        ({"num_attention_heads": 4}, r"albert_config.json: num_attention_heads = 4 does not divide hidden_size = 6"),
+        (
+            {"num_attention_heads": 4},
+            r"albert_config.json: num_attention_heads = 4 does not divide hidden_size = 6",
+        ),
         ({"type_vocab_size": 3}, r"albert_config.json asks for .* type_vocab_size = 3 \(only 2\)"),
-        ({"embedding_size": 4}, r"embeddings/word_embeddings has shape \[53, 5\], albert_config.json says \[53, 4\]"),
+        (
+            {"embedding_size": 4},
+            r"embeddings/word_embeddings has shape \[53, 5\], albert_config.json says \[53, 4\]",
+        ),
         (
             {"inner_group_num": 2},
             r"lack encoder/transformer/group_0/inner_group_1/attention_1/self/query/kernel and \d+",
@@ -185,13 +208,19 @@ def test_weights_that_do_not_fit_are_refused_by_name(release: Release) -> None:
         return {**tensors, "bert/extra": torch.ones(2)}
 
     folder, _ = release(change=spoil)
-    with pytest.raises(CheckpointError, match="the weights hold extra, which ALBERT's release has not"):
+    with pytest.raises(
+        CheckpointError, match="the weights hold extra, which ALBERT's release has not"
+    ):
         read_albert_tf(folder)
 
 
 def test_weights_that_are_not_finite_are_refused(release: Release) -> None:
-    folder, _ = release(change=lambda tensors: {**tensors, "bert/pooler/dense/bias": torch.full([4], torch.inf)})
-    with pytest.raises(CheckpointError, match="pooler/dense/bias holds numbers that are not finite"):
+    folder, _ = release(
+        change=lambda tensors: {**tensors, "bert/pooler/dense/bias": torch.full([4], torch.inf)}
+    )
+    with pytest.raises(
+        CheckpointError, match="pooler/dense/bias holds numbers that are not finite"
+    ):
         read_albert_tf(folder)
 
 
@@ -200,7 +229,9 @@ def test_missing_and_damaged_files_are_named(release: Release, tmp_path: Path) -
     with pytest.raises(ConfigError, match="nothing is overwritten"):
         import_albert_tf(folder, folder)
     (folder / "albert_config.json").rename(folder / "other.json")
-    with pytest.raises(CheckpointError, match="has no albert_config.json, which says how large the model is"):
+    with pytest.raises(
+        CheckpointError, match="has no albert_config.json, which says how large the model is"
+    ):
         read_albert_tf(folder)
     (folder / "albert_config.json").write_text("{")
     with pytest.raises(CheckpointError, match="albert_config.json is not JSON"):

@@ -8,13 +8,20 @@ import torch
 from torch import Tensor
 
 from sublayer.errors import CheckpointError
-from sublayer.interop.bundle_slices import slice_key
-from sublayer.interop.tensor_bundle import read_bundle
-from tests.interop.bundles import NUMBERS, add_tensor, new_message, shape_of, write_index, write_shards
+from sublayer.interop.tensorflow.bundle_slices import slice_key
+from sublayer.interop.tensorflow.tensor_bundle import read_bundle
+from tests.interop.bundles import (
+    NUMBERS,
+    add_tensor,
+    new_message,
+    shape_of,
+    write_index,
+    write_shards,
+)
 
 
 def write_sliced(prefix: Path, whole: Tensor, cuts: list[list[tuple[int, int | None]]]) -> None:
-    """Write a tensor as the slices of the given extents, each under the key that TensorFlow gives it."""
+    """Write a tensor as the slices of the given extents, each under TensorFlow's key."""
     content: list[bytearray] = [bytearray(), bytearray()]
     entries = {}
     sliced = new_message("Entry", dtype=NUMBERS[whole.dtype], shape=shape_of(whole.shape))
@@ -22,7 +29,10 @@ def write_sliced(prefix: Path, whole: Tensor, cuts: list[list[tuple[int, int | N
         places = tuple(slice(start, None if n is None else start + n) for start, n in extents)
         entries[slice_key(b"w", tuple(extents))] = add_tensor(content, number % 2, whole[places])
         sliced.slices.add(
-            extent=[new_message("Extent", start=start, **({} if n is None else {"length": n})) for start, n in extents]
+            extent=[
+                new_message("Extent", start=start, **({} if n is None else {"length": n}))
+                for start, n in extents
+            ]
         )
     write_shards(prefix, content)
     write_index(prefix, {b"w": sliced, **entries}, n_shards=2)
@@ -37,7 +47,9 @@ def write_sliced(prefix: Path, whole: Tensor, cuts: list[list[tuple[int, int | N
         (b"big", ((9999999999, 1), (0, None)), b"\0big\0\x01\x01\x02\xfaT\x0b\xe3\xff\x81\x80\x7f"),
     ],
 )
-def test_slices_have_the_keys_that_tensorflow_gives_them(name: bytes, extents: Any, key: bytes) -> None:
+def test_slices_have_the_keys_that_tensorflow_gives_them(
+    name: bytes, extents: Any, key: bytes
+) -> None:
     assert slice_key(name, extents) == key
 
 
@@ -67,13 +79,20 @@ def test_a_tensor_in_slices_along_an_axis_is_joined(tmp_path: Path, cuts: Any) -
         ([[(0, 3), (0, 5)]], "they end at element 3 of 7 of axis 0"),
         ([[(0, 3), (0, 5)], [(4, 3), (0, 5)]], "the one at element 4 of axis 0 does not fit"),
         ([[(0, 3), (0, 5)], [(2, 5), (0, 5)]], "the one at element 2 of axis 0 does not fit"),
-        ([[(0, 3), (0, 5)], [(0, 3), (0, 5)], [(3, 4), (0, 5)]], "the one at element 0 of axis 0 does not fit"),
+        (
+            [[(0, 3), (0, 5)], [(0, 3), (0, 5)], [(3, 4), (0, 5)]],
+            "the one at element 0 of axis 0 does not fit",
+        ),
         ([[(0, 7)]], "they do not have the 2 axes"),
     ],
 )
-def test_slices_that_do_not_follow_each_other_are_refused(tmp_path: Path, cuts: Any, message: str) -> None:
+def test_slices_that_do_not_follow_each_other_are_refused(
+    tmp_path: Path, cuts: Any, message: str
+) -> None:
     write_sliced(tmp_path / "m", torch.ones(7, 5), cuts)
-    with pytest.raises(CheckpointError, match=rf"m\.index holds 'w' in slices that cannot be joined: {message}"):
+    with pytest.raises(
+        CheckpointError, match=rf"m\.index holds 'w' in slices that cannot be joined: {message}"
+    ):
         read_bundle(tmp_path / "m")
 
 

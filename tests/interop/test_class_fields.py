@@ -1,4 +1,4 @@
-"""The tables of config.json say what transformers' classes say: defaults, other names, and what they compute."""
+"""The tables of config.json say what transformers' classes say: defaults and other names."""
 
 import dataclasses
 from pathlib import Path
@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sublayer.errors import CheckpointError
-from sublayer.interop.content import Content
-from sublayer.interop.families import FAMILIES
-from sublayer.interop.huggingface import import_huggingface, read_huggingface
-from sublayer.load import load
+from sublayer.interop.config_reader import Content
+from sublayer.interop.huggingface.classes import FAMILIES
+from sublayer.interop.huggingface.exchange import import_huggingface, read_huggingface
+from sublayer.loading import load
 from tests.interop.tiny import CLASSES, VOCAB_SIZE, Tiny, ours, theirs, tiny
 
 each_class = pytest.mark.parametrize("name", list(CLASSES))
@@ -32,7 +32,9 @@ def test_every_default_is_that_of_transformers(name: str) -> None:
     table, theirs = FAMILIES[name].fields, config_class(name)
     declared = {each.name: each.default for each in dataclasses.fields(theirs)}
     known = {key: value for key, value in table.fields.items() if key in declared}
-    assert {key: value.default for key, value in known.items()} == {key: declared[key] for key in known}
+    assert {key: value.default for key, value in known.items()} == {
+        key: declared[key] for key in known
+    }
     assert table.title == theirs.__name__
     assert dict(table.aliases) == theirs.attribute_map
 
@@ -56,13 +58,24 @@ def test_a_field_is_in_the_table_once(name: str) -> None:
     assert set(table.aliases.values()) <= table.fields.keys()
 
 
-# Values of another kind than a field's default, which change nothing that a tiny model's tensors fix.
+# Values of another kind than a field's default, which change nothing that a tiny model's tensors
+# fix.
 _SMALL = {
-    "gpt2": {"activation_function": "relu", "layer_norm_epsilon": 0.01, "scale_attn_weights": False},
+    "gpt2": {
+        "activation_function": "relu",
+        "layer_norm_epsilon": 0.01,
+        "scale_attn_weights": False,
+    },
     "bert": {"hidden_act": "relu", "layer_norm_eps": 0.01},
     "albert": {"hidden_act": "gelu", "layer_norm_eps": 0.01},
     "m2m_100": {"activation_function": "gelu", "scale_embedding": False, "pad_token_id": 3},
     "marian": {"activation_function": "relu", "scale_embedding": True},
+    "t5": {
+        "feed_forward_proj": "gelu_new",
+        "layer_norm_epsilon": 0.01,
+        "scale_decoder_outputs": False,
+        "relative_attention_max_distance": 9,
+    },
 }
 
 
@@ -81,7 +94,7 @@ def configurations(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 
 def check(name: str, fields: dict[str, Any], original: Tiny | None = None) -> None:
-    """Import a model whose file says just these fields, as where no transformers is installed; compare the logits."""
+    """Import a model of just these fields, as without transformers; compare the logits."""
     if name not in _TINY:
         _TINY[name] = tiny(name)
     original = original or _TINY[name]
@@ -91,7 +104,9 @@ def check(name: str, fields: dict[str, Any], original: Tiny | None = None) -> No
         oracle = original.kind.from_pretrained(folder, local_files_only=True)
         patch.setattr("sublayer.interop.certificate.find_spec", lambda name: None)
         assert not import_huggingface(folder, Path(place) / "ours")["checked"]
-        torch.testing.assert_close(ours(load(Path(place) / "ours")), theirs(oracle), rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            ours(load(Path(place) / "ours")), theirs(oracle), rtol=0, atol=1e-12
+        )
 
 
 @settings(max_examples=12)
@@ -116,6 +131,7 @@ _WIDTHS = {
     "albert": {"hidden_size": 64},
     "m2m_100": {"d_model": 16},
     "marian": {"d_model": 16},
+    "t5": {"d_model": 16},
 }
 
 
@@ -125,7 +141,9 @@ _WIDTHS = {
 @each_class
 def test_sizes_that_a_file_leaves_out_are_the_defaults(name: str, data: st.DataObject) -> None:
     table = FAMILIES[name].fields
-    sizes = {key: field.default for key, field in table.fields.items() if type(field.default) is int}
+    sizes = {
+        key: field.default for key, field in table.fields.items() if type(field.default) is int
+    }
     said = {key: value for key, value in sizes.items() if data.draw(st.booleans())}
     if (original := _TINY.get(f"large {name}")) is None:
         defaults = {key: table.fields[key].default for key in {*sizes, *CLASSES[name][1]}}
@@ -142,9 +160,15 @@ def test_the_certificate_agrees_with_transformers_own_defaults(tmp_path: Path, n
 
 def test_a_size_that_a_file_leaves_out_is_the_default(tmp_path: Path) -> None:
     original = tiny("m2m_100", max_position_embeddings=1024)
-    assert read_huggingface(original.save(tmp_path / "a", max_position_embeddings=...)).config.max_len == 1024
+    assert (
+        read_huggingface(original.save(tmp_path / "a", max_position_embeddings=...)).config.max_len
+        == 1024
+    )
     original = tiny("bert", type_vocab_size=2, max_position_embeddings=512)
-    assert read_huggingface(original.save(tmp_path / "b", max_position_embeddings=...)).config.max_len == 512
+    assert (
+        read_huggingface(original.save(tmp_path / "b", max_position_embeddings=...)).config.max_len
+        == 512
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,13 +197,25 @@ def test_a_size_that_a_file_leaves_out_is_the_default(tmp_path: Path) -> None:
             ("marian", "decoder_vocab_size", (0, VOCAB_SIZE - 1, VOCAB_SIZE + 1, 23.0, "23")),
             ("marian", "share_encoder_decoder_embeddings", (0, None, False)),
             ("marian", "d_model", (11, 10**12)),
+            ("t5", "feed_forward_proj", ("tanh", "gated-tanh", "gated-gelu-new", None, 3)),
+            ("t5", "dense_act_fn", ("silu", "x", None)),
+            ("t5", "is_gated_act", (True, None, 0)),
+            ("t5", "scale_decoder_outputs", (1, None, "true")),
+            ("t5", "relative_attention_num_buckets", (0, 2, 7, 10**9, 8.0)),
+            ("t5", "relative_attention_max_distance", (4, 1, 10**12)),
+            ("t5", "decoder_start_token_id", (5, VOCAB_SIZE, -1)),
+            ("t5", "num_decoder_layers", (0, 1.0, 10**9)),
         ]
         for value in values
     ],
 )  # fmt: skip
-def test_a_value_of_another_type_or_out_of_range_is_refused_by_name(name: str, field: str, value: Any) -> None:
+def test_a_value_of_another_type_or_out_of_range_is_refused_by_name(
+    name: str, field: str, value: Any
+) -> None:
     given = {key: each for key, each in CLASSES[name][1].items() if key != field}
-    given = {key: each for key, each in given.items() if FAMILIES[name].fields.aliases.get(field) != key}
+    given = {
+        key: each for key, each in given.items() if FAMILIES[name].fields.aliases.get(field) != key
+    }
 
     def read() -> None:
         content = FAMILIES[name].fields.read(Content("config.json", {**given, field: value}))
@@ -192,19 +228,33 @@ def test_a_value_of_another_type_or_out_of_range_is_refused_by_name(name: str, f
 
 def test_two_names_of_one_field_that_differ_are_refused(tmp_path: Path) -> None:
     folder = tiny("gpt2").save(tmp_path / "theirs", num_attention_heads=4)
-    with pytest.raises(CheckpointError, match="n_head = 3 and num_attention_heads = 4 are one field"):
+    with pytest.raises(
+        CheckpointError, match="n_head = 3 and num_attention_heads = 4 are one field"
+    ):
         read_huggingface(folder)
 
 
 @each_class
-def test_fields_that_change_no_number_are_left_out_and_unknown_ones_are_named(tmp_path: Path, name: str) -> None:
+def test_fields_that_change_no_number_are_left_out_and_unknown_ones_are_named(
+    tmp_path: Path, name: str
+) -> None:
     original = tiny(name)
     harmless = {
-        "return_dict": False, "chunk_size_feed_forward": 3, "dtype": "os.system", "torch_dtype": [1], "id2label": 3,
-        "num_labels": 1_000_000_000, "attn_implementation": "kernels-community/flash-attn",
-        "_attn_implementation": 3, "experts_implementation": "x", "use_cache": 7, "problem_type": "x",
-        "output_attentions": True, "transformers_version": [[1]], "architectures": {"a": None},
-    }  # fmt: skip
+        "return_dict": False,
+        "chunk_size_feed_forward": 3,
+        "dtype": "os.system",
+        "torch_dtype": [1],
+        "id2label": 3,
+        "num_labels": 1_000_000_000,
+        "attn_implementation": "kernels-community/flash-attn",
+        "_attn_implementation": 3,
+        "experts_implementation": "x",
+        "use_cache": 7,
+        "problem_type": "x",
+        "output_attentions": True,
+        "transformers_version": [[1]],
+        "architectures": {"a": None},
+    }
     folder = original.save(tmp_path / "theirs", **harmless, sub_configs={}, rotary=True)
     certificate = import_huggingface(folder, tmp_path / "ours")
     assert certificate["largest_difference"]["float64"] < 1e-12
@@ -226,5 +276,7 @@ def test_what_an_export_writes_is_in_the_table(tmp_path: Path, name: str) -> Non
 def test_positions_that_are_no_sinusoids_are_refused(tmp_path: Path) -> None:
     original = tiny("marian")
     original.tensors["model.encoder.embed_positions.weight"][3, 1] += 0.1
-    with pytest.raises(CheckpointError, match=r"encoder.embed_positions.weight holds other numbers than Marian's"):
+    with pytest.raises(
+        CheckpointError, match=r"encoder.embed_positions.weight holds other numbers than Marian's"
+    ):
         read_huggingface(original.save(tmp_path / "theirs"))

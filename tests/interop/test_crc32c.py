@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c as slow_crc32c
 
-from sublayer.interop.crc32c import crc32c, masked_crc32c
+from sublayer.interop.tensorflow.crc32c import crc32c, masked_crc32c
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,9 @@ def test_any_bytes_give_what_another_implementation_gives(data: bytes) -> None:
     assert crc32c(data) == slow_crc32c(data)
 
 
-@pytest.mark.parametrize("n_bytes", [(1 << 18) - 1, 1 << 18, (1 << 18) + 1, (1 << 18) + 4, (1 << 19) + 7])
+@pytest.mark.parametrize(
+    "n_bytes", [(1 << 18) - 1, 1 << 18, (1 << 18) + 1, (1 << 18) + 4, (1 << 19) + 7]
+)
 def test_more_than_a_row_gives_what_another_implementation_gives(n_bytes: int) -> None:
     data = np.random.default_rng(n_bytes).bytes(n_bytes)
     assert crc32c(data) == slow_crc32c(data)

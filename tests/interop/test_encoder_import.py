@@ -1,4 +1,4 @@
-"""BERT and ALBERT come in from transformers with the same logits of both heads, or are refused by name."""
+"""BERT and ALBERT come in from transformers with equal logits, or are refused by name."""
 
 import json
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sublayer.errors import CheckpointError
-from sublayer.interop.huggingface import import_huggingface, read_huggingface
-from sublayer.load import load
+from sublayer.interop.huggingface.exchange import import_huggingface, read_huggingface
+from sublayer.loading import load
 from tests.interop.encoders import SaveEncoder, assert_equal, ours, theirs
 
 WEIGHTS = "model.safetensors"
@@ -21,7 +21,9 @@ SEEDS = [*(("bert", seed) for seed in range(3)), *(("albert", seed) for seed in 
 each_model = pytest.mark.parametrize(("name", "seed"), SEEDS)
 
 
-def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor] | None]) -> None:
+def change_weights(
+    folder: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor] | None]
+) -> None:
     tensors = load_file(folder / WEIGHTS)
     save_file(change(tensors) or tensors, folder / WEIGHTS)
 
@@ -52,7 +54,9 @@ def test_both_heads_give_the_same_logits_in_float32(
     folder, oracle = save_encoder(name, seed, dtype=torch.float32)
     import_huggingface(folder, tmp_path / "imported")
     expected = theirs(oracle)
-    assert_equal(ours(load(tmp_path / "imported")), expected, 1e-5 * max(1.0, float(expected[0].abs().max())))
+    assert_equal(
+        ours(load(tmp_path / "imported")), expected, 1e-5 * max(1.0, float(expected[0].abs().max()))
+    )
 
 
 def test_the_fields_of_an_albert_are_those_of_its_file(save_encoder: SaveEncoder) -> None:
@@ -73,13 +77,23 @@ def test_the_fields_of_an_albert_are_those_of_its_file(save_encoder: SaveEncoder
     config = read_huggingface(folder).config
     assert (config.d_model, config.d_embed, config.n_heads, config.n_layers) == (6, 4, 2, 12)
     assert (config.share, config.share_groups, config.share_inner) == ("all", 2, 3)
-    assert (config.dropout, config.dropout_embedding, config.dropout_attention, config.dropout_ffn) == (
+    assert (
+        config.dropout,
+        config.dropout_embedding,
+        config.dropout_attention,
+        config.dropout_ffn,
+    ) == (
         0.2,
         0.2,
         0.3,
         0,
     )
-    assert (config.init, config.init_std, config.norm_eps, config.gelu) == ("truncated", 0.05, 1e-7, "tanh")
+    assert (config.init, config.init_std, config.norm_eps, config.gelu) == (
+        "truncated",
+        0.05,
+        1e-7,
+        "tanh",
+    )
 
 
 @each_family
@@ -96,7 +110,10 @@ def test_a_model_for_masked_tokens_alone_has_no_other_head(
 @each_family
 def test_a_pooler_without_a_sentence_head_is_kept(save_encoder: SaveEncoder, name: str) -> None:
     folder, oracle = save_encoder(name)
-    change_weights(folder, lambda held: {key: held[key] for key in held if "seq_rel" not in key and "sop" not in key})
+    change_weights(
+        folder,
+        lambda held: {key: held[key] for key in held if "seq_rel" not in key and "sop" not in key},
+    )
     model = read_huggingface(folder)
     assert (model.config.pooler, model.config.sentence_classes) == ("tanh", 0)
     assert_equal(ours(model), (theirs(oracle)[0], None), 1e-9)
@@ -108,7 +125,9 @@ def test_a_model_that_predicts_no_tokens_is_refused(
     save_encoder: SaveEncoder, tmp_path: Path, name: str, kind: str
 ) -> None:
     folder, _ = save_encoder(name, kind=kind)
-    with pytest.raises(CheckpointError, match="only a model that predicts masked tokens can be imported"):
+    with pytest.raises(
+        CheckpointError, match="only a model that predicts masked tokens can be imported"
+    ):
         import_huggingface(folder, tmp_path / "imported")
     assert not (tmp_path / "imported").exists()
 
@@ -139,10 +158,14 @@ def test_old_names_are_read(save_encoder: SaveEncoder, name: str, is_tied: bool)
 
 
 @each_family
-def test_a_tied_bias_under_the_decoders_name_alone_is_read(save_encoder: SaveEncoder, name: str) -> None:
+def test_a_tied_bias_under_the_decoders_name_alone_is_read(
+    save_encoder: SaveEncoder, name: str
+) -> None:
     folder, oracle = save_encoder(name)
     head = {"bert": "cls.predictions", "albert": "predictions"}[name]
-    change_weights(folder, lambda held: held.update({f"{head}.decoder.bias": held.pop(f"{head}.bias")}))
+    change_weights(
+        folder, lambda held: held.update({f"{head}.decoder.bias": held.pop(f"{head}.bias")})
+    )
     assert_equal(ours(read_huggingface(folder)), theirs(oracle), 1e-9)
 
 
@@ -150,9 +173,12 @@ def test_a_tied_bias_under_the_decoders_name_alone_is_read(save_encoder: SaveEnc
 def test_tied_tensors_that_differ_are_refused(save_encoder: SaveEncoder, name: str) -> None:
     folder, _ = save_encoder(name)
     head = {"bert": "cls.predictions", "albert": "predictions"}[name]
-    change_weights(folder, lambda held: held.update({f"{head}.decoder.bias": held[f"{head}.bias"] + 1}))
+    change_weights(
+        folder, lambda held: held.update({f"{head}.decoder.bias": held[f"{head}.bias"] + 1})
+    )
     with pytest.raises(
-        CheckpointError, match=rf"hold {head}.decoder.bias that differs from {head}.bias, but config.json"
+        CheckpointError,
+        match=rf"hold {head}.decoder.bias that differs from {head}.bias, but config.json",
     ):
         read_huggingface(folder)
 
@@ -161,7 +187,10 @@ def test_tied_tensors_that_differ_are_refused(save_encoder: SaveEncoder, name: s
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"position_embedding_type": "relative_key"}, "cannot say: position_embedding_type = 'relative_key'"),
+        (
+            {"position_embedding_type": "relative_key"},
+            "cannot say: position_embedding_type = 'relative_key'",
+        ),
         ({"is_decoder": True}, "cannot say: is_decoder = True"),
         ({"add_cross_attention": True}, "cannot say: add_cross_attention = True"),
         ({"pruned_heads": {"0": [1]}}, "cannot say: pruned_heads = {'0': \\[1\\]}"),
@@ -173,7 +202,8 @@ def test_tied_tensors_that_differ_are_refused(save_encoder: SaveEncoder, name: s
         ({"num_hidden_layers": 9, "num_hidden_groups": 9}, r"the weights lack .* and \d+ other"),
         (
             {"model_type": "roberta"},
-            "model_type = 'roberta'; only 'gpt2', 'bert', 'albert', 'm2m_100', 'marian' can be imported",
+            "model_type = 'roberta'; only 'gpt2', 'bert', 'albert', 'm2m_100', 'marian', 't5' "
+            "can be imported",
         ),
         ({"tie_word_embeddings": False}, r"the weights lack .*predictions.decoder.weight"),
     ],
@@ -193,16 +223,30 @@ def test_a_config_that_cannot_be_imported_is_refused_by_field(
     ("change", "message"),
     [
         ({"num_hidden_groups": 3}, "num_hidden_groups = 3 is more than num_hidden_layers = 2"),
-        ({"num_hidden_layers": 18, "num_hidden_groups": 14}, "num_hidden_groups = 14 does not part num_hidden_layers"),
-        ({"embedding_size": 7}, r"embeddings.word_embeddings.weight has shape \[53, 5\], config.json says \[53, 7\]"),
-        ({"inner_group_num": 2}, r"the weights lack encoder.albert_layer_groups.0.albert_layers.1.*other"),
+        (
+            {"num_hidden_layers": 18, "num_hidden_groups": 14},
+            "num_hidden_groups = 14 does not part num_hidden_layers",
+        ),
+        (
+            {"embedding_size": 7},
+            r"embeddings.word_embeddings.weight has shape \[53, 5\], config.json says \[53, 7\]",
+        ),
+        (
+            {"inner_group_num": 2},
+            r"the weights lack encoder.albert_layer_groups.0.albert_layers.1.*other",
+        ),
     ],
 )
 def test_an_albert_that_cannot_be_imported_is_refused_by_field(
     save_encoder: SaveEncoder, change: dict[str, Any], message: str
 ) -> None:
     folder, _ = save_encoder(
-        "albert", hidden_size=6, embedding_size=5, num_attention_heads=2, num_hidden_layers=2, num_hidden_groups=1
+        "albert",
+        hidden_size=6,
+        embedding_size=5,
+        num_attention_heads=2,
+        num_hidden_layers=2,
+        num_hidden_groups=1,
     )
     change_config(folder, **change)
     with pytest.raises(CheckpointError, match=message):
@@ -213,16 +257,22 @@ def test_an_albert_that_cannot_be_imported_is_refused_by_field(
 def test_weights_that_do_not_fit_are_refused_by_name(save_encoder: SaveEncoder, name: str) -> None:
     folder, _ = save_encoder(name)
     change_weights(folder, lambda held: held.update({f"{name}.encoder.extra": torch.ones(2)}))
-    with pytest.raises(CheckpointError, match=r"hold encoder.extra, which .* for pre-training has not"):
+    with pytest.raises(
+        CheckpointError, match=r"hold encoder.extra, which .* for pre-training has not"
+    ):
         read_huggingface(folder)
 
 
 @each_family
-def test_a_tensor_with_and_without_the_prefix_is_refused(save_encoder: SaveEncoder, name: str) -> None:
+def test_a_tensor_with_and_without_the_prefix_is_refused(
+    save_encoder: SaveEncoder, name: str
+) -> None:
     folder, _ = save_encoder(name)
     words = "embeddings.word_embeddings.weight"
     change_weights(folder, lambda held: held.update({words: held[f"{name}.{words}"].clone()}))
-    with pytest.raises(CheckpointError, match=rf"hold {name}.{words} and {words}: leave one of them out"):
+    with pytest.raises(
+        CheckpointError, match=rf"hold {name}.{words} and {words}: leave one of them out"
+    ):
         read_huggingface(folder)
 
 
@@ -230,8 +280,12 @@ def test_a_tensor_with_and_without_the_prefix_is_refused(save_encoder: SaveEncod
 def test_a_norm_under_both_names_is_refused(save_encoder: SaveEncoder, name: str) -> None:
     folder, _ = save_encoder(name)
     norm = "embeddings.LayerNorm"
-    change_weights(folder, lambda held: held.update({f"{norm}.gamma": held[f"{name}.{norm}.weight"].clone()}))
-    with pytest.raises(CheckpointError, match=rf"hold {norm}.gamma and {norm}.weight: leave one of them out"):
+    change_weights(
+        folder, lambda held: held.update({f"{norm}.gamma": held[f"{name}.{norm}.weight"].clone()})
+    )
+    with pytest.raises(
+        CheckpointError, match=rf"hold {norm}.gamma and {norm}.weight: leave one of them out"
+    ):
         read_huggingface(folder)
 
 
@@ -247,8 +301,12 @@ def test_a_projection_that_pads_with_zeros_is_kept(save_encoder: SaveEncoder) ->
 
 def test_an_albert_without_its_projection_is_refused(save_encoder: SaveEncoder) -> None:
     folder, _ = save_encoder("albert", hidden_size=6, embedding_size=6, num_attention_heads=2)
-    change_weights(folder, lambda held: {key: held[key] for key in held if "hidden_mapping_in" not in key})
-    with pytest.raises(CheckpointError, match="the weights lack encoder.embedding_hidden_mapping_in.weight"):
+    change_weights(
+        folder, lambda held: {key: held[key] for key in held if "hidden_mapping_in" not in key}
+    )
+    with pytest.raises(
+        CheckpointError, match="the weights lack encoder.embedding_hidden_mapping_in.weight"
+    ):
         read_huggingface(folder)
 
 
@@ -256,5 +314,7 @@ def test_an_albert_without_its_projection_is_refused(save_encoder: SaveEncoder) 
 def test_a_folder_with_only_pickles_is_refused(save_encoder: SaveEncoder, name: str) -> None:
     folder, _ = save_encoder(name)
     (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"pytorch_model.bin is a pickle.*safe_serialization=True"):
+    with pytest.raises(
+        CheckpointError, match=r"pytorch_model.bin is a pickle.*safe_serialization=True"
+    ):
         read_huggingface(folder)

@@ -1,4 +1,4 @@
-"""fairseq's checkpoints with something wrong on purpose: one line of error, or a model; nothing is run."""
+"""fairseq's checkpoints with something wrong: one line of error, or a model; nothing is run."""
 
 import shutil
 from collections.abc import Callable
@@ -10,9 +10,16 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sublayer.interop.fairseq_file import read_checkpoint
+from sublayer.interop.fairseq.fairseq_file import read_checkpoint
 from tests.interop import fairseq_checkpoints
-from tests.interop.fairseq_checkpoints import PLAIN, as_fork, as_newest, draw, save_fork, save_newest
+from tests.interop.fairseq_checkpoints import (
+    PLAIN,
+    as_fork,
+    as_newest,
+    draw,
+    save_fork,
+    save_newest,
+)
 from tests.interop.test_hostile_folders import run
 
 quiet = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -20,7 +27,7 @@ thorough = settings(max_examples=1000, suppress_health_check=[HealthCheck.functi
 
 
 def nested() -> list[Any]:
-    """Build a list that holds itself, and ten levels of lists each of which holds the one below a hundred times."""
+    """Build a list that holds itself, and ten levels of a hundred times the list below."""
     value: list[Any] = []
     value.append(value)
     laughs: Any = "x"
@@ -29,16 +36,32 @@ def nested() -> list[Any]:
     return [value, laughs]
 
 
-TENSORS = [torch.zeros(3), torch.zeros(()), torch.zeros(0), torch.zeros(2, 2).to_sparse(), [torch.ones(2)]]
+TENSORS = [
+    torch.zeros(3),
+    torch.zeros(()),
+    torch.zeros(0),
+    torch.zeros(2, 2).to_sparse(),
+    [torch.ones(2)],
+]
 VALUES = st.one_of(
     st.sampled_from(TENSORS),
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    st.sampled_from([0, -1, 1, 3, 2**31, 2**63, 10**12, 10**30, 10**5000, 0.5, "relu", "mish", (), {}, {1: 2}]),
+    st.sampled_from(
+        [0, -1, 1, 3, 2**31, 2**63, 10**12, 10**30, 10**5000, 0.5, "relu", "mish", (), {}, {1: 2}]
+    ),
     st.lists(st.integers() | st.text(max_size=3), max_size=3),
 )
 FIELDS = [
     *sorted(vars(fairseq_checkpoints.settings(PLAIN))),
-    *("macaron", "activation_fn", "act_fn", "encoder", "decoder", "activation_dropout", "no_scale_embedding"),
+    *(
+        "macaron",
+        "activation_fn",
+        "act_fn",
+        "encoder",
+        "decoder",
+        "activation_dropout",
+        "no_scale_embedding",
+    ),
     *("source_lang", "layernorm_embedding", "quant_noise_pq"),
 ]
 
@@ -52,7 +75,9 @@ def check(place: Path, save: Callable[[Path], None]) -> None:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     save(place / "model.pt")
-    code, err = run("import", "fairseq", str(place / "model.pt"), "--out", str(place / "new" / "ours"))
+    code, err = run(
+        "import", "fairseq", str(place / "model.pt"), "--out", str(place / "new" / "ours")
+    )
     if code:
         assert code == 2, err
         assert err.strip().splitlines()[-1].startswith("error: "), err
@@ -85,7 +110,9 @@ altered = given(st.dictionaries(fields, VALUES, min_size=1, max_size=3), st.bool
 
 @quiet
 @altered
-def test_altered_settings_are_refused_in_a_line_or_read(tmp_path: Path, changes: dict[str, Any], is_old: bool) -> None:
+def test_altered_settings_are_refused_in_a_line_or_read(
+    tmp_path: Path, changes: dict[str, Any], is_old: bool
+) -> None:
     check(tmp_path / "case", with_settings(changes, is_old))
 
 
@@ -103,18 +130,32 @@ def expanded(tensor: torch.Tensor) -> torch.Tensor:
 
 
 CHANGES: list[Callable[[torch.Tensor], Any]] = [
-    expanded, lambda each: each.new_zeros(()), lambda each: each.new_zeros(0), lambda each: each.to_sparse(),
-    lambda each: each.to(torch.int32), lambda each: each.to(torch.complex64), lambda each: each.to(torch.float8_e4m3fn),
-    lambda each: each * torch.nan, lambda each: each.half(), lambda each: each.bfloat16(), lambda each: each[None],
-    lambda each: each.bool(), lambda each: "x", lambda each: None, lambda each: [each], lambda each: each.to("meta"),
-]  # fmt: skip
+    expanded,
+    lambda each: each.new_zeros(()),
+    lambda each: each.new_zeros(0),
+    lambda each: each.to_sparse(),
+    lambda each: each.to(torch.int32),
+    lambda each: each.to(torch.complex64),
+    lambda each: each.to(torch.float8_e4m3fn),
+    lambda each: each * torch.nan,
+    lambda each: each.half(),
+    lambda each: each.bfloat16(),
+    lambda each: each[None],
+    lambda each: each.bool(),
+    lambda each: "x",
+    lambda each: None,
+    lambda each: [each],
+    lambda each: each.to("meta"),
+]
 
 
 @quiet
 @given(st.data())
 def test_altered_tensors_are_refused_in_a_line_or_read(tmp_path: Path, data: st.DataObject) -> None:
     weights = as_newest(draw(PLAIN))
-    for name in data.draw(st.lists(st.sampled_from(sorted(weights)), min_size=1, max_size=2, unique=True)):
+    for name in data.draw(
+        st.lists(st.sampled_from(sorted(weights)), min_size=1, max_size=2, unique=True)
+    ):
         weights[name] = data.draw(st.sampled_from(CHANGES))(weights[name])
     settings_ = fairseq_checkpoints.settings(PLAIN)
     check(tmp_path / "case", lambda path: save_newest(path, weights, settings_))
@@ -122,7 +163,9 @@ def test_altered_tensors_are_refused_in_a_line_or_read(tmp_path: Path, data: st.
 
 @quiet
 @given(st.data(), st.booleans())
-def test_damaged_checkpoints_are_refused_in_a_line(tmp_path: Path, data: st.DataObject, is_old: bool) -> None:
+def test_damaged_checkpoints_are_refused_in_a_line(
+    tmp_path: Path, data: st.DataObject, is_old: bool
+) -> None:
     def save(path: Path) -> None:
         with_settings({}, is_old)(path)
         whole = bytearray(path.read_bytes())

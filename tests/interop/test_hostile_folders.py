@@ -1,4 +1,4 @@
-"""HuggingFace folders with something wrong on purpose: one line of error, or the logits that transformers computes."""
+"""HuggingFace folders with something wrong: one line of error, or transformers' logits."""
 
 import dataclasses
 import io
@@ -15,11 +15,33 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from sublayer import cli
-from sublayer.interop.families import FAMILIES
-from sublayer.load import load
+from sublayer.interop.huggingface.classes import FAMILIES
+from sublayer.loading import load
 from tests.interop.tiny import CLASSES, Tiny, ours, theirs, tiny
 
-NUMBERS = [-1, 0, 1, 2, 3, 4, 12, 16, 23, 1000, 2**31, 2**63, 10**12, 10**30, 0.0, 0.5, 1.0, 12.0, -0.1, 1e-5, 1e300]
+NUMBERS = [
+    -1,
+    0,
+    1,
+    2,
+    3,
+    4,
+    12,
+    16,
+    23,
+    1000,
+    2**31,
+    2**63,
+    10**12,
+    10**30,
+    0.0,
+    0.5,
+    1.0,
+    12.0,
+    -0.1,
+    1e-5,
+    1e300,
+]
 TEXTS = [
     "",
     " ",
@@ -37,10 +59,33 @@ TEXTS = [
     "a\0b",
 ]
 LITERALS = [
-    "null", "true", "false", "[]", "{}", "[1]", "[[[]]]", '{"": null}', '{"0": [1]}', '{"0": "a"}', '{"a": {"b": 3}}',
-    "NaN", "Infinity", "-Infinity", "1" * 5000, "1e999", "-0.0", '"\\ud800"', '"\\u0000"', "[" * 3000 + "]" * 3000,
-    '{"a":' * 200 + "1" + "}" * 200, '{"a": 1, "a": 2}', "01", "tru", "", "[1,]",
-]  # fmt: skip
+    "null",
+    "true",
+    "false",
+    "[]",
+    "{}",
+    "[1]",
+    "[[[]]]",
+    '{"": null}',
+    '{"0": [1]}',
+    '{"0": "a"}',
+    '{"a": {"b": 3}}',
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "1" * 5000,
+    "1e999",
+    "-0.0",
+    '"\\ud800"',
+    '"\\u0000"',
+    "[" * 3000 + "]" * 3000,
+    '{"a":' * 200 + "1" + "}" * 200,
+    '{"a": 1, "a": 2}',
+    "01",
+    "tru",
+    "",
+    "[1,]",
+]
 literals = st.one_of(
     st.sampled_from(NUMBERS).map(json.dumps),
     st.sampled_from(TEXTS).map(json.dumps),
@@ -50,7 +95,9 @@ literals = st.one_of(
     st.text(max_size=8).map(json.dumps),
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-        lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=3), each, max_size=3),
+        lambda each: (
+            st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=3), each, max_size=3)
+        ),
         max_leaves=6,
     ).map(json.dumps),
 )
@@ -67,7 +114,16 @@ def names_of(name: str) -> list[str]:
     """Name every field that transformers' class knows, and some that it does not."""
     table = FAMILIES[name].fields
     known = {each.name for each in dataclasses.fields(model_of(name).kind.config_class)}
-    junk = {"sub_configs", "rotary", "n_layers", "layer_types", "rope_scaling", "attn_implementation", "__class__", ""}
+    junk = {
+        "sub_configs",
+        "rotary",
+        "n_layers",
+        "layer_types",
+        "rope_scaling",
+        "attn_implementation",
+        "__class__",
+        "",
+    }
     return sorted(known | table.fields.keys() | table.aliases.keys() | table.ignored | junk)
 
 
@@ -95,7 +151,7 @@ def import_in(place: Path, folder: Path) -> Path | None:
 
 @st.composite
 def altered(draw: st.DrawFn) -> tuple[str, str]:
-    """Draw a class and the text of a config.json with up to three fields altered, or some left out."""
+    """Draw a class, and a config.json with up to three fields altered, or some left out."""
     name = draw(st.sampled_from(list(CLASSES)))
     fields = {key: json.dumps(value) for key, value in model_of(name).fields.items()}
     for key in draw(st.lists(st.sampled_from(names_of(name)), min_size=1, max_size=3)):
@@ -103,15 +159,19 @@ def altered(draw: st.DrawFn) -> tuple[str, str]:
             fields[key] = draw(literals)
         else:
             fields.pop(key, None)
-    return name, "{" + ", ".join(f"{json.dumps(key)}: {value}" for key, value in fields.items()) + "}"
+    return name, "{" + ", ".join(
+        f"{json.dumps(key)}: {value}" for key, value in fields.items()
+    ) + "}"
 
 
 def expected(name: str, text: str) -> torch.Tensor:
-    """Compute the logits of transformers' class with what of a file it computes with, its own defaults otherwise."""
+    """Compute the logits of transformers' class by a file's fields, its own defaults otherwise."""
     table = FAMILIES[name].fields
     content = json.loads(text)
     computed = {key for key, field in table.fields.items() if field.is_computed}
-    fields = {key: value for key, value in content.items() if table.aliases.get(key, key) in computed}
+    fields = {
+        key: value for key, value in content.items() if table.aliases.get(key, key) in computed
+    }
     fields = {key: float(value) if "eps" in key else value for key, value in fields.items()}
     model = model_of(name).kind(model_of(name).kind.config_class(**fields)).double()
     held = dict(model_of(name).tensors)
@@ -151,13 +211,20 @@ def test_many_altered_configs_are_refused_in_a_line_or_read_as_transformers_does
 @pytest.mark.parametrize("name", CLASSES)
 def test_files_beside_the_weights_change_nothing(tmp_path: Path, name: str) -> None:
     folder = model_of(name).save(tmp_path / "theirs")
-    for file, content in (("generation_config.json", "[" * 5000), ("adapter_config.json", "[]"), ("README.md", "x")):
+    for file, content in (
+        ("generation_config.json", "[" * 5000),
+        ("adapter_config.json", "[]"),
+        ("README.md", "x"),
+    ):
         (folder / file).write_text(content)
     imported = import_in(tmp_path, folder)
     assert imported is not None
     plain = model_of(name).save(tmp_path / "plain")
     torch.testing.assert_close(
-        ours(load(imported)), expected(name, (plain / "config.json").read_text()), rtol=0, atol=1e-12
+        ours(load(imported)),
+        expected(name, (plain / "config.json").read_text()),
+        rtol=0,
+        atol=1e-12,
     )
 
 
@@ -172,11 +239,15 @@ def shard(folder: Path) -> dict[str, str]:
     return {key: file for file, held in parts.items() for key in held}
 
 
-@pytest.mark.parametrize("metadata", ["", '"metadata": 3, ', '"metadata": [], ', '"metadata": {"total_size": "x"}, '])
+@pytest.mark.parametrize(
+    "metadata", ["", '"metadata": 3, ', '"metadata": [], ', '"metadata": {"total_size": "x"}, ']
+)
 def test_an_index_needs_no_more_than_its_map(tmp_path: Path, metadata: str) -> None:
     folder = model_of("gpt2").save(tmp_path / "theirs")
     places = shard(folder)
-    (folder / "model.safetensors.index.json").write_text(f'{{{metadata}"weight_map": {json.dumps(places)}}}')
+    (folder / "model.safetensors.index.json").write_text(
+        f'{{{metadata}"weight_map": {json.dumps(places)}}}'
+    )
     assert import_in(tmp_path, folder) is not None
 
 
@@ -187,12 +258,26 @@ def test_an_altered_index_is_refused_in_a_line(tmp_path: Path, data: st.DataObje
     shutil.rmtree(place, ignore_errors=True)
     folder = model_of("gpt2").save(place / "theirs")
     fields: dict[str, Any] = {key: json.dumps(value) for key, value in shard(folder).items()}
-    shards = ["../a.safetensors", "/etc/passwd", "a.bin", "", ".", "a\0.safetensors", "x" * 300 + ".safetensors",
-              "c.safetensors", "theirs/../a.safetensors", "b.safetensors"]  # fmt: skip
+    shards = [
+        "../a.safetensors",
+        "/etc/passwd",
+        "a.bin",
+        "",
+        ".",
+        "a\0.safetensors",
+        "x" * 300 + ".safetensors",
+        "c.safetensors",
+        "theirs/../a.safetensors",
+        "b.safetensors",
+    ]
     values = st.one_of(st.sampled_from(shards).map(json.dumps), literals)
     key = data.draw(st.sampled_from([*sorted(fields)[:3], "new"]))
     fields[key] = data.draw(values)
-    text = '{"weight_map": {' + ", ".join(f"{json.dumps(key)}: {value}" for key, value in fields.items()) + "}}"
+    text = (
+        '{"weight_map": {'
+        + ", ".join(f"{json.dumps(key)}: {value}" for key, value in fields.items())
+        + "}}"
+    )
     if data.draw(st.booleans()):
         text = f'{{"weight_map": {data.draw(literals)}}}'
     (folder / "model.safetensors.index.json").write_text(text)
@@ -210,12 +295,22 @@ def test_a_tensor_that_two_shards_hold_is_refused(tmp_path: Path) -> None:
     assert "which another file of model.safetensors.index.json holds too" in err
 
 
-FORMATS = [torch.float16, torch.bfloat16, torch.float32, torch.int32, torch.bool, torch.complex64, torch.float8_e4m3fn]
+FORMATS = [
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.int32,
+    torch.bool,
+    torch.complex64,
+    torch.float8_e4m3fn,
+]
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_weights_of_any_format_are_converted_and_said_or_refused_by_name(tmp_path: Path, data: st.DataObject) -> None:
+def test_weights_of_any_format_are_converted_and_said_or_refused_by_name(
+    tmp_path: Path, data: st.DataObject
+) -> None:
     place = tmp_path / "case"
     shutil.rmtree(place, ignore_errors=True)
     name = data.draw(st.sampled_from(list(CLASSES)))
@@ -237,7 +332,10 @@ def test_weights_of_any_format_are_converted_and_said_or_refused_by_name(tmp_pat
         assert {each.dtype for each in load(place / "ours").parameters()} == {computed}
     else:
         assert code == 2, err
-        assert key.removeprefix(FAMILIES[name].prefix) in err.splitlines()[-1] or key in err.splitlines()[-1]
+        assert (
+            key.removeprefix(FAMILIES[name].prefix) in err.splitlines()[-1]
+            or key in err.splitlines()[-1]
+        )
         assert not (place / "ours").exists()
 
 
@@ -258,15 +356,20 @@ def test_damaged_weights_are_refused_in_a_line(tmp_path: Path, data: st.DataObje
     import_in(place, folder)
 
 
-def test_a_refused_or_interrupted_import_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_or_interrupted_import_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = model_of("gpt2").save(tmp_path / "theirs")
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("sublayer.model.saved.save_file", interrupt)
-        assert run("import", "huggingface", str(folder), "--out", str(tmp_path / "new" / "ours"))[0] == 130
+        patch.setattr("sublayer.model.model_folder.save_file", interrupt)
+        assert (
+            run("import", "huggingface", str(folder), "--out", str(tmp_path / "new" / "ours"))[0]
+            == 130
+        )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["theirs"]
 
 

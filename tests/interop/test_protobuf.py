@@ -5,13 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 
-from sublayer.interop.protobuf import Message, read_varint
+from sublayer.interop.tensorflow.protobuf import Message, read_varint
 from tests.interop.bundles import varint
 
 
 @pytest.mark.parametrize(
     ("data", "expected"),
-    [("00", (0, 1)), ("01", (1, 1)), ("7f", (127, 1)), ("8001", (128, 2)), ("ac02", (300, 2)), ("ac0207", (300, 2))],
+    [
+        ("00", (0, 1)),
+        ("01", (1, 1)),
+        ("7f", (127, 1)),
+        ("8001", (128, 2)),
+        ("ac02", (300, 2)),
+        ("ac0207", (300, 2)),
+    ],
 )
 def test_known_varints_are_read(data: str, expected: tuple[int, int]) -> None:
     assert read_varint(bytes.fromhex(data), 0) == expected
@@ -28,7 +35,9 @@ def test_every_varint_is_read_and_no_larger_one(value: int) -> None:
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5), st.booleans())
 def test_a_message_of_the_library_is_read(sizes: list[int], is_unknown: bool) -> None:
-    shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=size, name="n") for size in sizes], unknown_rank=is_unknown)
+    shape = TensorShapeProto(
+        dim=[TensorShapeProto.Dim(size=size, name="n") for size in sizes], unknown_rank=is_unknown
+    )
     message = Message(shape.SerializeToString())
     assert [dim.integer(1) for dim in message.messages(2)] == sizes
     assert message.integer(3) == is_unknown
@@ -42,7 +51,12 @@ def test_fixed_numbers_are_read_and_the_last_of_several_counts() -> None:
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [("08", "does not end"), ("0a05 61", "5 bytes are promised where 1"), ("0b", "kind 3"), ("35 0000", "4 bytes")],
+    [
+        ("08", "does not end"),
+        ("0a05 61", "5 bytes are promised where 1"),
+        ("0b", "kind 3"),
+        ("35 0000", "4 bytes"),
+    ],
 )
 def test_damaged_messages_are_refused(data: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):

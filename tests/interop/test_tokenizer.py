@@ -9,16 +9,24 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model
-from sublayer.data.tokenizer import Tokenizer, train_tokenizer
+from sublayer.config.resolve_model import resolve_model
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import CheckpointError
-from sublayer.interop.huggingface import export_huggingface, import_huggingface, read_huggingface
-from sublayer.load import load
+from sublayer.interop.huggingface.exchange import (
+    export_huggingface,
+    import_huggingface,
+    read_huggingface,
+)
+from sublayer.loading import load
 from sublayer.model.build import build
 
 SaveGpt2 = Callable[..., tuple[Path, Any]]
 TEXT = "Zwölf Boxkämpfer jagen  Viktor\nquer über den Sylter Deich; 日本 don't\t <|endo"
-TRAINING = ["the cat sat on the mat and the dog sat on the cat", "Zwölf Boxkämpfer über den Deich"] * 9
+TRAINING = [
+    "the cat sat on the mat and the dog sat on the cat",
+    "Zwölf Boxkämpfer über den Deich",
+] * 9
 
 
 def library_tokenizer(vocab_size: int) -> tokenizers.Tokenizer:
@@ -36,7 +44,9 @@ def library_tokenizer(vocab_size: int) -> tokenizers.Tokenizer:
 
 
 @pytest.mark.parametrize("files", ["tokenizer.json", "vocab.json and merges.txt"])
-def test_an_imported_tokenizer_makes_the_ids_of_the_library(save_gpt2: SaveGpt2, tmp_path: Path, files: str) -> None:
+def test_an_imported_tokenizer_makes_the_ids_of_the_library(
+    save_gpt2: SaveGpt2, tmp_path: Path, files: str
+) -> None:
     folder, _ = save_gpt2(vocab_size=290)
     theirs = library_tokenizer(280)
     if files == "tokenizer.json":
@@ -59,7 +69,9 @@ def test_a_tokenizer_of_another_model_is_refused(save_gpt2: SaveGpt2) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bytes", "bpe"])
-def test_an_exported_tokenizer_makes_the_same_ids_in_transformers(tmp_path: Path, kind: str) -> None:
+def test_an_exported_tokenizer_makes_the_same_ids_in_transformers(
+    tmp_path: Path, kind: str
+) -> None:
     from transformers import AutoTokenizer
 
     ours = train_tokenizer(kind, [text.encode() for text in TRAINING], vocab_size=280)
@@ -75,7 +87,9 @@ def test_an_exported_tokenizer_makes_the_same_ids_in_transformers(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
-def test_a_lossy_tokenizer_makes_the_same_ids_in_transformers_and_adds_none(tmp_path: Path, kind: str) -> None:
+def test_a_lossy_tokenizer_makes_the_same_ids_in_transformers_and_adds_none(
+    tmp_path: Path, kind: str
+) -> None:
     from transformers import AutoTokenizer
 
     ours = train_tokenizer(kind, [text.encode() for text in TRAINING], vocab_size=120)
@@ -90,7 +104,9 @@ def test_a_tokenizer_of_characters_stays_behind(tmp_path: Path) -> None:
 
 
 def export(tokenizer: Tokenizer, out: Path) -> None:
-    config = resolve_model(ModelConfig(n_layers=1, d_model=8, n_heads=2), vocab_size=tokenizer.vocab_size, context=16)
+    config = resolve_model(
+        ModelConfig(n_layers=1, d_model=8, n_heads=2), vocab_size=tokenizer.vocab_size, context=16
+    )
     model = build(config, seed=0).eval()
     model.tokenizer = tokenizer
     export_huggingface(model, out)

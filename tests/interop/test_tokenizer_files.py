@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import tokenizers
 
-from sublayer.data.characters import ByteTokenizer, CharacterTokenizer
-from sublayer.data.moses import MosesTokenizer
-from sublayer.data.normalize import Normalization
-from sublayer.data.subword import SubwordTokenizer
-from sublayer.data.tokenizer import load_tokenizer, train_tokenizer
-from sublayer.data.unigram import UnigramTokenizer
-from sublayer.data.vocabulary import Tokenizer
-from sublayer.interop.tokenizer_files import export_files
+from sublayer.data.sentencepiece.unigram import UnigramTokenizer
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
+from sublayer.data.tokenizers.moses import MosesTokenizer
+from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.data.tokenizers.normalization import Normalization
+from sublayer.interop.huggingface.tokenizer_files import export_files
 from tests.data.sentences import WRITTEN, sentences
 
 TEXT = "\n".join(WRITTEN).encode() * 3
@@ -38,8 +38,11 @@ def without_names(text: str) -> str:
     return text.replace("<pad>", "").replace("<unk>", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["albert/spiece.model", "bert/vocab.txt"])
-def test_published_vocabularies_make_the_same_ids_in_transformers(real_data: Path, tmp_path: Path, name: str) -> None:
+def test_published_vocabularies_make_the_same_ids_in_transformers(
+    real_data: Path, tmp_path: Path, name: str
+) -> None:
     tokenizer = load_tokenizer(real_data / "vocab" / name)
     library = exported(tokenizer, tmp_path)
     assert len(sentences(real_data)) > 1000
@@ -47,7 +50,11 @@ def test_published_vocabularies_make_the_same_ids_in_transformers(real_data: Pat
     ids = library(found, add_special_tokens=False, split_special_tokens=True).input_ids
     for text, expected in zip(found, ids, strict=True):
         assert tokenizer.encode(text.encode()).tolist() == expected, text
-    assert library("a").input_ids == [tokenizer.cls_id, *tokenizer.encode(b"a").tolist(), tokenizer.sep_id]
+    assert library("a").input_ids == [
+        tokenizer.cls_id,
+        *tokenizer.encode(b"a").tolist(),
+        tokenizer.sep_id,
+    ]
     again = load_tokenizer(tmp_path)
     whole = "\n".join(found).encode()
     assert again.encode(whole).tolist() == tokenizer.encode(whole).tolist()
@@ -57,7 +64,10 @@ def test_published_vocabularies_make_the_same_ids_in_transformers(real_data: Pat
 def test_few_numbers_are_divided_otherwise_in_transformers(real_data: Path, tmp_path: Path) -> None:
     tokenizer = load_tokenizer(real_data / "vocab" / "albert" / "spiece.model")
     library = exported(tokenizer, tmp_path)
-    assert theirs(library, "12,345 and 1,000, in 2018,") == tokenizer.encode(b"12,345 and 1,000, in 2018,").tolist()
+    assert (
+        theirs(library, "12,345 and 1,000, in 2018,")
+        == tokenizer.encode(b"12,345 and 1,000, in 2018,").tolist()
+    )
     assert theirs(library, "11,437") != tokenizer.encode(b"11,437").tolist()
 
 
@@ -66,9 +76,16 @@ def test_trained_vocabularies_make_the_same_ids_in_transformers(tmp_path: Path, 
     tokenizer = train_tokenizer(kind, [TEXT], vocab_size=600)
     library = exported(tokenizer, tmp_path)
     # One letter repeated has ways to be divided that are equally probable.
-    for sentence in (without_names(each) for each in WRITTEN if kind == "wordpiece" or "xxx" not in each):
+    for sentence in (
+        without_names(each) for each in WRITTEN if kind == "wordpiece" or "xxx" not in each
+    ):
         assert theirs(library, sentence) == tokenizer.encode(sentence.encode()).tolist()
-    special = (library.pad_token_id, library.cls_token_id, library.sep_token_id, library.mask_token_id)
+    special = (
+        library.pad_token_id,
+        library.cls_token_id,
+        library.sep_token_id,
+        library.mask_token_id,
+    )
     assert special == (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
     assert library.unk_token_id == tokenizer.unk_id
 
@@ -107,5 +124,9 @@ def test_byte_level_bpe_with_names_for_masks_goes_along(tmp_path: Path) -> None:
 
 
 def test_what_transformers_cannot_read_stays_behind() -> None:
-    for tokenizer in (ByteTokenizer(), CharacterTokenizer("ab"), MosesTokenizer.train([TEXT], n_merges=3)):
+    for tokenizer in (
+        ByteTokenizer(),
+        CharacterTokenizer("ab"),
+        MosesTokenizer.train([TEXT], n_merges=3),
+    ):
         assert export_files(tokenizer) == {}

@@ -1,8 +1,9 @@
-"""Tokenizers go along with translators: the same ids in transformers, the same words out of it, and all of it back."""
+"""Tokenizers go along with translators: the same ids and words in transformers, and back."""
 
 import gzip
 import io
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,23 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model
-from sublayer.data.bilingual import BilingualTokenizer
-from sublayer.data.codes import read_codes
-from sublayer.data.sides import Side
-from sublayer.data.subword import SubwordTokenizer
-from sublayer.data.tokenizer import load_tokenizer, train_tokenizer
-from sublayer.data.unigram import UnigramTokenizer
-from sublayer.data.vocabulary import Tokenizer
-from sublayer.decode.beam import BeamSettings
+from sublayer.config.resolve_model import resolve_model
+from sublayer.data.sentencepiece.unigram import UnigramTokenizer
+from sublayer.data.subwords.bpe_files import read_codes
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.decode.beam_settings import BeamSettings
 from sublayer.decode.translate import translate_lines
 from sublayer.errors import CheckpointError, DataError
-from sublayer.interop.huggingface import export_huggingface, import_huggingface
-from sublayer.load import load
+from sublayer.interop.huggingface.exchange import export_huggingface, import_huggingface
+from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.encoder_decoder import EncoderDecoder
-from tests.data.marian import EN, write_marian
+from tests.data.sentencepiece.marian import EN, write_marian
+from tests.in_time import some_in_time
 
 MADE_UP = [
     "Two  young, White males are outside near many bushes.",
@@ -41,12 +43,14 @@ KINDS = ["word-bpe", "unigram", "codes", "library"]
 
 @pytest.fixture(scope="module")
 def lines(request: pytest.FixtureRequest) -> list[str]:
-    """Captions of both languages and lines that were made up; these alone where there are no captions."""
+    """Captions of both languages and made-up lines; these alone where there are no captions."""
     try:
         folder = request.getfixturevalue("real_data") / "multi30k"
     except pytest.skip.Exception:
         return MADE_UP
-    texts = [gzip.decompress((folder / f"val.{each}.gz").read_bytes()).decode() for each in ("en", "de")]
+    texts = [
+        gzip.decompress((folder / f"val.{each}.gz").read_bytes()).decode() for each in ("en", "de")
+    ]
     return [*MADE_UP, *(line for text in texts for line in text.splitlines()[:200])]
 
 
@@ -59,23 +63,37 @@ def vocabulary_of(kind: str, lines: list[str], folder: Path) -> Tokenizer:
         return trained
     merges, pieces = trained.content()["merges"], trained.content()["pieces"]
     if kind == "codes":
-        (folder / "codes").write_text("#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in merges))
-        names = [piece.removesuffix("</w>") if piece.endswith("</w>") else f"{piece}@@" for piece in pieces]
+        (folder / "codes").write_text(
+            "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in merges)
+        )
+        names = [
+            piece.removesuffix("</w>") if piece.endswith("</w>") else f"{piece}@@"
+            for piece in pieces
+        ]
         (folder / "dict.txt").write_text("".join(f"{name} 1\n" for name in reversed(names)))
         return read_codes(folder / "codes", folder / "dict.txt")
     specials = ["<pad>", "</s>", "<unk>"]
     numbers = {name: id_ for id_, name in enumerate([*specials, *pieces])}
     library = Library(
-        models.BPE(numbers, [tuple(each) for each in merges], unk_token="<unk>", end_of_word_suffix="</w>")
+        models.BPE(
+            numbers, [tuple(each) for each in merges], unk_token="<unk>", end_of_word_suffix="</w>"
+        )
     )
-    library.pre_tokenizer, library.decoder = pre_tokenizers.WhitespaceSplit(), decoders.BPEDecoder(suffix="</w>")
+    library.pre_tokenizer, library.decoder = (
+        pre_tokenizers.WhitespaceSplit(),
+        decoders.BPEDecoder(suffix="</w>"),
+    )
     library.add_special_tokens(specials)
     return SubwordTokenizer(library)
 
 
 def translator_of(tokenizer: BilingualTokenizer) -> EncoderDecoder:
     assert tokenizer.pad_id is not None
-    fields: dict[str, Any] = {"positions": "sinusoidal", "sinusoids": "fairseq", "first_position": tokenizer.pad_id + 1}
+    fields: dict[str, Any] = {
+        "positions": "sinusoidal",
+        "sinusoids": "fairseq",
+        "first_position": tokenizer.pad_id + 1,
+    }
     config = resolve_model(
         ModelConfig(kind="encoder-decoder", n_layers=1, d_model=8, n_heads=2, ffn="relu", **fields),
         vocab_size=tokenizer.vocab_size,
@@ -93,37 +111,51 @@ def opened(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder)
 
 
-@pytest.mark.parametrize("lowers", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_transformers_makes_the_same_ids(tmp_path: Path, lines: list[str], kind: str, *, lowers: bool) -> None:
-    sides = (Side("en", lowers=lowers), Side("de", lowers=lowers))
+@pytest.mark.parametrize(("kind", "lowers"), some_in_time(product(KINDS, [False, True]), 3))
+def test_transformers_makes_the_same_ids(
+    tmp_path: Path, lines: list[str], kind: str, *, lowers: bool
+) -> None:
+    sides = (LanguageRules("en", lowers=lowers), LanguageRules("de", lowers=lowers))
     ours = BilingualTokenizer(vocabulary_of(kind, lines, tmp_path), *sides)
     certificate = export_huggingface(translator_of(ours), tmp_path / "out")
     theirs = opened(tmp_path / "out")
     assert "tokenizer" not in certificate
-    assert (theirs.eos_token_id, theirs.pad_token_id, theirs.unk_token_id) == (ours.sep_id, ours.pad_id, ours.unk_id)
+    assert (theirs.eos_token_id, theirs.pad_token_id, theirs.unk_token_id) == (
+        ours.sep_id,
+        ours.pad_id,
+        ours.unk_id,
+    )
     for line, ids in zip(lines, ours.encode_source(lines), strict=True):
         assert theirs(line).input_ids == [*ids, ours.sep_id], line
         if ours.unk_id not in ids:
-            assert theirs.decode([*ids, ours.sep_id], skip_special_tokens=True).split() == ours.words(ids), line
+            assert theirs.decode(
+                [*ids, ours.sep_id], skip_special_tokens=True
+            ).split() == ours.words(ids), line
 
 
 def test_what_moses_rules_give_is_read_word_by_word(tmp_path: Path, lines: list[str]) -> None:
-    sides = [Side(language, "normalize", divides_hyphens=True, lowers=True) for language in ("en", "de")]
+    sides = [
+        LanguageRules(language, "normalize", divides_hyphens=True, lowers=True)
+        for language in ("en", "de")
+    ]
     ours = BilingualTokenizer(vocabulary_of("word-bpe", lines, tmp_path), *sides)
     certificate = export_huggingface(translator_of(ours), tmp_path / "out")
     rules = "normalise punctuation, divide words by tokenizer.perl -a -no-escape -l en"
-    assert certificate["tokenizer"] == f"it reads words after Moses' rules ({rules}), and writes such words"
+    assert (
+        certificate["tokenizer"]
+        == f"it reads words after Moses' rules ({rules}), and writes such words"
+    )
     assert json.loads((tmp_path / "out" / "certificate.json").read_text()) == certificate
-    cased, theirs = Side("en", "normalize", divides_hyphens=True), opened(tmp_path / "out")
+    cased, theirs = LanguageRules("en", "normalize", divides_hyphens=True), opened(tmp_path / "out")
     for line, ids in zip(lines[:200], ours.encode_source(lines[:200]), strict=True):
         assert theirs(" ".join(cased.words(line))).input_ids == [*ids, ours.sep_id], line
 
 
-@pytest.mark.parametrize("moses", ["none", "tokenize"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_export_that_comes_back_translates_the_same(tmp_path: Path, lines: list[str], kind: str, moses: Any) -> None:
-    sides = (Side("en", moses, lowers=True), Side("de", moses, lowers=True))
+@pytest.mark.parametrize(("kind", "moses"), some_in_time(product(KINDS, ["none", "tokenize"]), 3))
+def test_an_export_that_comes_back_translates_the_same(
+    tmp_path: Path, lines: list[str], kind: str, moses: Any
+) -> None:
+    sides = (LanguageRules("en", moses, lowers=True), LanguageRules("de", moses, lowers=True))
     ours = BilingualTokenizer(vocabulary_of(kind, lines, tmp_path), *sides)
     model = translator_of(ours)
     export_huggingface(model, tmp_path / "out")
@@ -132,10 +164,14 @@ def test_an_export_that_comes_back_translates_the_same(tmp_path: Path, lines: li
     assert isinstance(back, EncoderDecoder) and isinstance(back.tokenizer, BilingualTokenizer)
     assert (back.tokenizer.source, back.tokenizer.target) == sides
     given = lines[:60]
-    for one, other in zip(ours.encode_source(given), back.tokenizer.encode_source(given), strict=True):
+    for one, other in zip(
+        ours.encode_source(given), back.tokenizer.encode_source(given), strict=True
+    ):
         assert one.tolist() == other.tolist()
-    settings = BeamSettings(beam=2, longest_more=9)
-    for one, other in zip(*(translate_lines(each, given[:6], settings) for each in (model, back)), strict=True):
+    settings = BeamSettings(beam=2, max_length_offset=9)
+    for one, other in zip(
+        *(translate_lines(each, given[:6], settings) for each in (model, back)), strict=True
+    ):
         assert ours.write(one.ids) == back.tokenizer.write(other.ids)
 
 
@@ -148,7 +184,9 @@ def test_a_model_without_padding_goes_along(tmp_path: Path) -> None:
         hard_vocab_limit=False,
         minloglevel=2,
     )
-    ours = BilingualTokenizer(UnigramTokenizer(model.getvalue()), Side("en"), Side("de"))
+    ours = BilingualTokenizer(
+        UnigramTokenizer(model.getvalue()), LanguageRules("en"), LanguageRules("de")
+    )
     export_huggingface(translator_of(ours), tmp_path / "out")
     theirs = opened(tmp_path / "out")
     assert (theirs.pad_token, theirs.eos_token) == ("<s>", "</s>")
@@ -163,9 +201,24 @@ def test_marian_is_translated_with_by_its_own_files(tmp_path: Path) -> None:
 
     ids = json.loads((write_marian(tmp_path / "theirs") / "vocab.json").read_text())
     pad, end = ids["<pad>"], ids["</s>"]
-    fields = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 9, "decoder_ffn_dim": 9}
-    special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": end, "forced_eos_token_id": end}
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 60}
+    fields = {
+        "d_model": 8,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_ffn_dim": 9,
+        "decoder_ffn_dim": 9,
+    }
+    special = {
+        "pad_token_id": pad,
+        "decoder_start_token_id": pad,
+        "eos_token_id": end,
+        "forced_eos_token_id": end,
+    }
+    heads = {
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "max_position_embeddings": 60,
+    }
     config = transformers.MarianConfig(vocab_size=len(ids), **fields, **heads, **special)
     theirs: Any = transformers.MarianMTModel(config).eval()
     generator = torch.Generator().manual_seed(3)
@@ -178,12 +231,17 @@ def test_marian_is_translated_with_by_its_own_files(tmp_path: Path) -> None:
     assert "tokenizer" not in certificate
     model, tokenizer = load(tmp_path / "ours"), opened(tmp_path / "theirs")
     assert isinstance(model, EncoderDecoder) and isinstance(model.tokenizer, BilingualTokenizer)
-    assert [side.language for side in (model.tokenizer.source, model.tokenizer.target)] == ["en", "de"]
-    settings = BeamSettings(beam=1, longest_more=7)
+    assert [side.language for side in (model.tokenizer.source, model.tokenizer.target)] == [
+        "en",
+        "de",
+    ]
+    settings = BeamSettings(beam=1, max_length_offset=7)
     texts = []
     for line, found in zip(EN, translate_lines(model, EN, settings), strict=True):
         given = tokenizer(line, return_tensors="pt")
-        (made,) = theirs.generate(**given, min_new_tokens=1, max_new_tokens=8, bad_words_ids=[[pad]])
+        (made,) = theirs.generate(
+            **given, min_new_tokens=1, max_new_tokens=8, bad_words_ids=[[pad]]
+        )
         text = tokenizer.decode(made, skip_special_tokens=True, use_source_tokenizer=False)
         texts.append(text)
         assert model.tokenizer.write(found.ids) == " ".join(text.replace("<unk>", " ⁇ ").split())
@@ -198,13 +256,17 @@ def test_marian_is_translated_with_by_its_own_files(tmp_path: Path) -> None:
     assert load(tmp_path / "back").tokenizer.fingerprint == model.tokenizer.fingerprint
 
 
-def test_what_marian_cannot_say_stays_behind_and_what_it_cannot_share_is_left(tmp_path: Path) -> None:
+def test_what_marian_cannot_say_stays_behind_and_what_it_cannot_share_is_left(
+    tmp_path: Path,
+) -> None:
     folder = write_marian(tmp_path / "files")
-    ours = BilingualTokenizer(load_tokenizer(folder), Side("en", lowers=True), Side("de", lowers=True))
+    ours = BilingualTokenizer(
+        load_tokenizer(folder), LanguageRules("en", lowers=True), LanguageRules("de", lowers=True)
+    )
     certificate = export_huggingface(translator_of(ours), tmp_path / "lowered")
     assert "lower case" in certificate["tokenizer"]
     assert not (tmp_path / "lowered" / "vocab.json").exists()
-    plain = BilingualTokenizer(load_tokenizer(folder), Side("en"), Side("de"))
+    plain = BilingualTokenizer(load_tokenizer(folder), LanguageRules("en"), LanguageRules("de"))
     export_huggingface(translator_of(plain), tmp_path / "out")
     (tmp_path / "out" / "target_vocab.json").write_text("{}")
     certificate = import_huggingface(tmp_path / "out", tmp_path / "back")
@@ -225,17 +287,27 @@ def test_what_transformers_cannot_say_stays_behind_and_is_said(tmp_path: Path) -
         (
             (apart, "its codes are of version 0.1, where the end of a word is a symbol of its own"),
             (lacking, "its dictionary lacks 3 pieces that its merges make on the way"),
-            (UnigramTokenizer(model.getvalue()), "its SentencePiece model is not a plain unigram one"),
+            (
+                UnigramTokenizer(model.getvalue()),
+                "its SentencePiece model is not a plain unigram one",
+            ),
         )
     ):
-        ours, out = BilingualTokenizer(vocabulary, Side("en"), Side("de")), tmp_path / str(number)
+        ours, out = (
+            BilingualTokenizer(vocabulary, LanguageRules("en"), LanguageRules("de")),
+            tmp_path / str(number),
+        )
         certificate = export_huggingface(translator_of(ours), out)
         assert certificate["tokenizer"] == f"transformers' tokenizers cannot say it: {message}"
-        assert not (out / "tokenizer.json").exists() and not (out / "tokenizer_config.json").exists()
+        assert (
+            not (out / "tokenizer.json").exists() and not (out / "tokenizer_config.json").exists()
+        )
 
 
 def test_a_tokenizer_that_no_translator_can_use_is_left_and_said(tmp_path: Path) -> None:
-    ours = BilingualTokenizer(vocabulary_of("word-bpe", MADE_UP, tmp_path), Side("en"), Side("de"))
+    ours = BilingualTokenizer(
+        vocabulary_of("word-bpe", MADE_UP, tmp_path), LanguageRules("en"), LanguageRules("de")
+    )
     export_huggingface(translator_of(ours), tmp_path / "out")
     file = tmp_path / "out" / "tokenizer.json"
     content = json.loads(file.read_bytes())
@@ -247,13 +319,18 @@ def test_a_tokenizer_that_no_translator_can_use_is_left_and_said(tmp_path: Path)
     file.rename(file.with_name("source.spm"))
     certificate = import_huggingface(tmp_path / "out", tmp_path / "other")
     known = "tokenizer.json, or source.spm with target.spm and vocab.json"
-    assert certificate["tokenizer"] == f"a translator's is read from {known}, and the folder has source.spm"
+    assert (
+        certificate["tokenizer"]
+        == f"a translator's is read from {known}, and the folder has source.spm"
+    )
     file.with_name("source.spm").unlink()
     assert "tokenizer" not in import_huggingface(tmp_path / "out", tmp_path / "none")
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
-    ours = BilingualTokenizer(vocabulary_of("word-bpe", MADE_UP, tmp_path), Side("en"), Side("de"))
+    ours = BilingualTokenizer(
+        vocabulary_of("word-bpe", MADE_UP, tmp_path), LanguageRules("en"), LanguageRules("de")
+    )
     export_huggingface(translator_of(ours), tmp_path / "out")
     settings = tmp_path / "out" / "tokenizer_config.json"
     content = json.loads(settings.read_bytes())
@@ -266,10 +343,14 @@ def test_damage_is_named(tmp_path: Path) -> None:
             import_huggingface(tmp_path / "out", tmp_path / "back")
     settings.unlink()
     config = json.loads((tmp_path / "out" / "config.json").read_bytes())
-    other = BilingualTokenizer(read_codes(_few(tmp_path)), Side("en"), Side("de"))
+    other = BilingualTokenizer(read_codes(_few(tmp_path)), LanguageRules("en"), LanguageRules("de"))
     export_huggingface(translator_of(other), tmp_path / "few")
-    (tmp_path / "few" / "tokenizer.json").write_bytes((tmp_path / "out" / "tokenizer.json").read_bytes())
-    with pytest.raises(CheckpointError, match=f"has {config['vocab_size']} ids, the model's vocab_size is"):
+    (tmp_path / "few" / "tokenizer.json").write_bytes(
+        (tmp_path / "out" / "tokenizer.json").read_bytes()
+    )
+    with pytest.raises(
+        CheckpointError, match=f"has {config['vocab_size']} ids, the model's vocab_size is"
+    ):
         import_huggingface(tmp_path / "few", tmp_path / "back")
 
 

@@ -1,4 +1,4 @@
-"""One tiny random model of each class of transformers that is read, saved as a folder, and its logits."""
+"""One tiny random model of each class of transformers that is read, and its logits."""
 
 import json
 from dataclasses import dataclass
@@ -31,11 +31,33 @@ _TRANSLATOR = {
 CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": (
         "GPT2LMHeadModel",
-        {"vocab_size": VOCAB_SIZE, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 16, "n_inner": 10},
+        {
+            "vocab_size": VOCAB_SIZE,
+            "n_embd": 12,
+            "n_layer": 2,
+            "n_head": 3,
+            "n_positions": 16,
+            "n_inner": 10,
+        },
     ),
     "bert": ("BertForPreTraining", _ENCODER),
     "albert": ("AlbertForPreTraining", {**_ENCODER, "embedding_size": 8}),
     "m2m_100": ("M2M100ForConditionalGeneration", _TRANSLATOR),
+    "t5": (
+        "T5ForConditionalGeneration",
+        {
+            "vocab_size": VOCAB_SIZE,
+            "d_model": 12,
+            "d_kv": 5,
+            "d_ff": 10,
+            "num_layers": 2,
+            "num_decoder_layers": 1,
+            "num_heads": 3,
+            "relative_attention_num_buckets": 8,
+            "relative_attention_max_distance": 5,
+            "decoder_start_token_id": 0,
+        },
+    ),
     "marian": ("MarianMTModel", {**_TRANSLATOR, "pad_token_id": 22, "decoder_start_token_id": 22}),
 }
 
@@ -50,14 +72,19 @@ class Tiny:
     tensors: dict[str, Tensor]
 
     def save(self, folder: Path, **changes: Any) -> Path:
-        """Write the folder, with other fields in its config.json; a field that is Ellipsis is left out."""
+        """Write the folder, with other fields in its config.json; an Ellipsis leaves one out."""
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
-        fields = {key: value for key, value in {**self.fields, **changes}.items() if value is not ...}
+        fields = {
+            key: value for key, value in {**self.fields, **changes}.items() if value is not ...
+        }
         (folder / "config.json").write_text(json.dumps(fields))
         if not (folder / "model.safetensors").exists():
-            save_file({key: tensor.clone() for key, tensor in self.tensors.items()}, folder / "model.safetensors")
+            save_file(
+                {key: tensor.clone() for key, tensor in self.tensors.items()},
+                folder / "model.safetensors",
+            )
         return folder
 
 
@@ -92,7 +119,7 @@ def stored(model: Any) -> dict[str, Tensor]:
 
 
 def batch() -> tuple[Tensor, Tensor]:
-    """Return the tokens that models are asked about, and what stands behind them for a translator."""
+    """Return the tokens that models are asked about, and those that follow for a translator."""
     generator = torch.Generator().manual_seed(3)
     # No token is a padding, to which M2M100 gives no position.
     tokens = torch.randint(4, VOCAB_SIZE - 1, (2, LENGTH), generator=generator)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model
+from sublayer.config.resolve_model import resolve_model
 from sublayer.model.build import compose
 from sublayer.model.transformer import Transformer
 
@@ -33,7 +33,7 @@ def make_model(config: ModelConfig, *, seed: int = 0, std: float = 0.4) -> Trans
 
 @pytest.fixture
 def random_model() -> Callable[..., Transformer]:
-    """Build a float64 decoder of 17 tokens and 13 positions from fields of its config, all weights N(0, 0.4)."""
+    """Build a float64 decoder from fields: 17 tokens, 13 positions, all weights N(0, 0.4)."""
 
     def build(**fields: Any) -> Transformer:
         return make_model(make_config(**fields))

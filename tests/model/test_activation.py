@@ -6,8 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from sublayer.model import activation
-from sublayer.model.activation import build_activation, tanh_gelu
+from sublayer.model.kernels import activation
+from sublayer.model.kernels.activation import tanh_gelu
+from sublayer.model.layers.activation import build_activation
 
 
 def test_tanh_gelu_by_its_definition() -> None:
@@ -18,13 +19,16 @@ def test_tanh_gelu_by_its_definition() -> None:
 
 
 def test_tanh_gelu_has_the_gradient_of_its_definition(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(activation, "PART", 7)  # several parts, the last one ragged
+    monkeypatch.setattr(activation, "GELU_PART", 7)  # several parts, the last one ragged
     x = torch.randn(3, 5, 2, dtype=torch.float64, requires_grad=True)
     native = F.gelu(x, approximate="tanh")
     sink = torch.randn_like(native)
     torch.testing.assert_close(tanh_gelu(x), native, rtol=0, atol=1e-14)
     torch.testing.assert_close(
-        torch.autograd.grad(tanh_gelu(x), x, sink), torch.autograd.grad(native, x, sink), rtol=0, atol=1e-14
+        torch.autograd.grad(tanh_gelu(x), x, sink),
+        torch.autograd.grad(native, x, sink),
+        rtol=0,
+        atol=1e-14,
     )
 
 
@@ -47,7 +51,9 @@ def test_tanh_gelu_is_as_good_as_the_native_one_in_bfloat16() -> None:
 def test_tanh_gelu_without_a_gradient_is_the_native_one_at_every_size() -> None:
     for n in (10, activation._MANY, 3 * activation._MANY):
         x = torch.linspace(-8, 8, n)
-        torch.testing.assert_close(tanh_gelu(x), F.gelu(x, approximate="tanh"), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            tanh_gelu(x), F.gelu(x, approximate="tanh"), rtol=1e-5, atol=1e-6
+        )
     far = torch.tensor([-math.inf, -1e30, 1e30, math.inf]).repeat_interleave(activation._MANY)
     assert tanh_gelu(far)[:: activation._MANY].nan_to_num(0.0).tolist() == [
         *F.gelu(far, approximate="tanh")[:: activation._MANY].nan_to_num(0.0).tolist()
@@ -64,4 +70,6 @@ def test_extreme_inputs_stay_finite() -> None:
 def test_exact_gelu_is_x_times_the_normal_distribution() -> None:
     x = torch.tensor([-1.0, 0.0, 1.0])
     normal = torch.tensor([0.158655, 0.5, 0.841345])
-    torch.testing.assert_close(build_activation("gelu", "exact")(x), x * normal, rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        build_activation("gelu", "exact", 1.0)(x), x * normal, rtol=0, atol=1e-6
+    )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sublayer.errors import ConfigError
-from sublayer.model.cache import Cache
+from sublayer.model.context.cache import Cache
 from sublayer.model.transformer import Transformer
 
 MODELS: list[dict[str, Any]] = [
@@ -18,7 +18,13 @@ MODELS: list[dict[str, Any]] = [
     {"positions": "rotary", "norm": "rms", "ffn": "swiglu"},
     {"positions": "none", "norm_order": "post"},
     {"positions": "rotary", "n_layers": 4, "share": "all", "share_groups": 2, "d_embed": 5},
-    {"positions": "learned", "n_layers": 4, "share": "attention", "share_inner": 2, "block": "macaron"},
+    {
+        "positions": "learned",
+        "n_layers": 4,
+        "share": "attention",
+        "share_inner": 2,
+        "block": "macaron",
+    },
     {"positions": "rotary", "block": ["attention", "attention*0.5", "ffn:glu"]},
 ]
 
@@ -28,7 +34,9 @@ def name_of(fields: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("fields", MODELS, ids=name_of)
-@pytest.mark.parametrize("pieces", [[1] * 11, [5, 1, 4, 1], [11]], ids=["one-by-one", "ragged", "at-once"])
+@pytest.mark.parametrize(
+    "pieces", [[1] * 11, [5, 1, 4, 1], [11]], ids=["one-by-one", "ragged", "at-once"]
+)
 def test_cached_logits_equal_uncached_ones(
     random_model: Callable[..., Transformer], fields: dict[str, Any], pieces: list[int]
 ) -> None:
@@ -60,12 +68,14 @@ def test_shared_layers_keep_keys_of_their_own(random_model: Callable[..., Transf
     model = random_model(n_layers=3, share="all")
     cache = Cache(model.config, 1, 5, torch.float64)
     model(torch.tensor([[1, 2, 3]]), cache=cache)
-    kept = [cache.kept(layer, 0) for layer in range(3)]
-    assert all(one is not other for one, other in itertools.pairwise(kept))
-    assert cache.kept(0, 1) is None  # a feed-forward network keeps nothing
+    found = [cache.key_values(layer, 0) for layer in range(3)]
+    assert all(one is not other for one, other in itertools.pairwise(found))
+    assert cache.key_values(0, 1) is None  # a feed-forward network keeps nothing
 
 
-def test_a_full_cache_is_refused_and_left_as_it_was(random_model: Callable[..., Transformer]) -> None:
+def test_a_full_cache_is_refused_and_left_as_it_was(
+    random_model: Callable[..., Transformer],
+) -> None:
     model = random_model(positions="rotary")
     cache = Cache(model.config, 1, 4, torch.float64)
     model(torch.tensor([[1, 2, 3]]), cache=cache)
@@ -74,7 +84,9 @@ def test_a_full_cache_is_refused_and_left_as_it_was(random_model: Callable[..., 
     assert cache.length == 3
 
 
-def test_decoding_beyond_the_table_of_positions_is_refused(random_model: Callable[..., Transformer]) -> None:
+def test_decoding_beyond_the_table_of_positions_is_refused(
+    random_model: Callable[..., Transformer],
+) -> None:
     model = random_model()
     cache = Cache(model.config, 1, 20, torch.float64)
     model(torch.zeros(1, 13, dtype=torch.long), cache=cache)
@@ -82,7 +94,9 @@ def test_decoding_beyond_the_table_of_positions_is_refused(random_model: Callabl
         model(torch.zeros(1, 1, dtype=torch.long), cache=cache)
 
 
-def test_rotary_positions_decode_beyond_the_training_window(random_model: Callable[..., Transformer]) -> None:
+def test_rotary_positions_decode_beyond_the_training_window(
+    random_model: Callable[..., Transformer],
+) -> None:
     model = random_model(positions="rotary")
     tokens = torch.randint(0, 17, (1, 20), generator=torch.Generator().manual_seed(2))
     cache = Cache(model.config, 1, 20, torch.float64)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from sublayer.model.dropout import add_branch, dropout, random_lanes
+from sublayer.model.kernels.dropout import add_branch, dropout, random_lanes
 from sublayer.model.transformer import Transformer
 
 N = 1 << 18
@@ -81,11 +81,19 @@ def test_no_dropout_gives_the_input_itself() -> None:
     assert dropout(x, 0.5, training=False) is x
 
 
-@pytest.mark.parametrize("place", ["dropout", "dropout_attention", "dropout_ffn", "dropout_embedding"])
+@pytest.mark.parametrize(
+    "place", ["dropout", "dropout_attention", "dropout_ffn", "dropout_embedding", "dropout_final"]
+)
 def test_each_place_drops_in_training_only_and_repeats_under_a_seed(
     random_model: Callable[..., Transformer], place: str
 ) -> None:
-    places = {"dropout_attention": 0.0, "dropout_ffn": 0.0, "dropout_embedding": 0.0, "dropout": 0.0, place: 0.5}
+    places = {
+        "dropout_attention": 0.0,
+        "dropout_ffn": 0.0,
+        "dropout_embedding": 0.0,
+        "dropout": 0.0,
+        place: 0.5,
+    }
     model, plain = random_model(**places), random_model()
     tokens = torch.arange(10).view(2, 5)
     assert torch.equal(model(tokens).logits, plain(tokens).logits)

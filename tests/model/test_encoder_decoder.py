@@ -1,16 +1,17 @@
-"""Two stacks: what the decoder sees of a source, and that both compute what transformers' classes do."""
+"""Two stacks: what the decoder sees of a source, and parity of both with transformers' classes."""
 
 from typing import Any
 
 import pytest
 import torch
 
+from sublayer.config.architecture.stacks import stacks
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model, stacks
+from sublayer.config.resolve_model import resolve_model
 from sublayer.errors import ConfigError
+from sublayer.estimate.cost import count_parameters
 from sublayer.model.build import build
-from sublayer.model.cache import Cache
-from sublayer.model.cost import count_parameters
+from sublayer.model.context.cache import Cache
 from sublayer.model.encoder_decoder import EncoderDecoder
 
 VOCAB_SIZE = 31
@@ -19,21 +20,35 @@ MODELS: list[dict[str, Any]] = [
     {"share": "all", "share_groups": 2, "positions": "rotary"},
     {"block": "macaron", "ffn": "swiglu", "norm": "rms", "positions": "sinusoidal", "bias": False},
     {"norm_order": "post", "positions": "learned-per-layer", "n_decoder_layers": 3},
-    {"tie_embeddings": False, "positions": "sinusoidal", "sinusoids": "marian", "share": "attention", "d_embed": 8},
-    {"decoder_block": ["attention", "ffn*0.5", "cross*2", "ffn"], "embedding_norm": True, "first_position": 2},
+    {
+        "tie_embeddings": False,
+        "positions": "sinusoidal",
+        "sinusoids": "marian",
+        "share": "attention",
+        "d_embed": 8,
+    },
+    {
+        "decoder_block": ["attention", "ffn*0.5", "cross*2", "ffn"],
+        "embedding_norm": True,
+        "first_position": 2,
+    },
 ]
 
 
 def make_model(**fields: Any) -> EncoderDecoder:
     given = {"n_layers": 2, "d_model": 16, "n_heads": 4, "init_std": 0.4, **fields}
-    config = resolve_model(ModelConfig(kind="encoder-decoder", **given), vocab_size=VOCAB_SIZE, context=20)
+    config = resolve_model(
+        ModelConfig(kind="encoder-decoder", **given), vocab_size=VOCAB_SIZE, context=20
+    )
     model = build(config, seed=5).double().eval()
     assert isinstance(model, EncoderDecoder)
     return model
 
 
 def tokens(n_rows: int, length: int, seed: int) -> torch.Tensor:
-    return torch.randint(0, VOCAB_SIZE, (n_rows, length), generator=torch.Generator().manual_seed(seed))
+    return torch.randint(
+        0, VOCAB_SIZE, (n_rows, length), generator=torch.Generator().manual_seed(seed)
+    )
 
 
 @pytest.mark.parametrize("fields", MODELS, ids=str)
@@ -41,10 +56,14 @@ def tokens(n_rows: int, length: int, seed: int) -> torch.Tensor:
 def test_padding_changes_nothing(fields: dict[str, Any]) -> None:
     model, source, target = make_model(**fields), tokens(3, 9, 1), tokens(3, 7, 2)
     lengths = torch.tensor([[9, 6, 4], [7, 3, 5]])
-    masks = [torch.arange(width) < each[:, None] for width, each in zip((9, 7), lengths, strict=True)]
+    masks = [
+        torch.arange(width) < each[:, None] for width, each in zip((9, 7), lengths, strict=True)
+    ]
     padded = model(source, masks[0], target=target, target_mask=masks[1]).logits
     for row, (n_source, n_target) in enumerate(lengths.T.tolist()):
-        alone = model(source[row : row + 1, :n_source], target=target[row : row + 1, :n_target]).logits[0]
+        alone = model(
+            source[row : row + 1, :n_source], target=target[row : row + 1, :n_target]
+        ).logits[0]
         assert (padded[row, :n_target] - alone).abs().max() < 1e-12
 
 
@@ -69,7 +88,10 @@ def test_cached_equals_uncached(fields: dict[str, Any]) -> None:
     model, source, target = make_model(**fields), tokens(3, 9, 1), tokens(3, 7, 2)
     mask = torch.arange(9) < torch.tensor([[9], [4], [6]])
     memory, cache = model.encode(source, mask), Cache(model.config, 3, 7, torch.float64)
-    steps = [model.decode(target[:, start:stop], memory, cache) for start, stop in ((0, 3), (3, 4), (4, 7))]
+    steps = [
+        model.decode(target[:, start:stop], memory, cache)
+        for start, stop in ((0, 3), (3, 4), (4, 7))
+    ]
     assert (torch.cat(steps, 1) - model(source, mask, target=target).logits).abs().max() < 1e-12
 
 
@@ -78,7 +100,9 @@ def test_several_rows_read_one_row_of_a_memory() -> None:
     model, source, target = make_model(), tokens(2, 5, 1), tokens(6, 4, 2)
     cache = Cache(model.config, 6, 4, torch.float64)
     together = model.decode(target, model.encode(source), cache)
-    assert (together - model(source.repeat_interleave(3, 0), target=target).logits).abs().max() < 1e-12
+    assert (
+        together - model(source.repeat_interleave(3, 0), target=target).logits
+    ).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("fields", MODELS, ids=str)
@@ -101,7 +125,9 @@ def test_a_macaron_layer_has_three_times_its_width_more_than_its_control(d_model
 
 
 def test_the_decoders_block_follows_the_encoders() -> None:
-    encoder, decoder = stacks(ModelConfig(kind="encoder-decoder", block=["ffn*0.5", "attention*2", "ffn"]))
+    encoder, decoder = stacks(
+        ModelConfig(kind="encoder-decoder", block=["ffn*0.5", "attention*2", "ffn"])
+    )
     assert [entry.name for entry in encoder.block] == ["ffn", "attention", "ffn"]
     assert [(entry.name, entry.step) for entry in decoder.block] == [
         ("ffn", 0.5),
@@ -117,11 +143,21 @@ def test_the_decoders_block_follows_the_encoders() -> None:
     ("fields", "message"),
     [
         ({"block": ["cross", "ffn"]}, "model.block has a cross entry, but the encoder has nothing"),
-        ({"block": ["ffn"]}, "needs a cross entry in the decoder's block: model.block does not give one"),
+        (
+            {"block": ["ffn"]},
+            "needs a cross entry in the decoder's block: model.block does not give one",
+        ),
         ({"decoder_block": "transformer"}, "model.decoder_block does not give one"),
-        ({"share": "all", "share_inner": 2, "n_decoder_layers": 3}, "must divide model.n_decoder_layers = 3"),
+        (
+            {"share": "all", "share_inner": 2, "n_decoder_layers": 3},
+            "must divide model.n_decoder_layers = 3",
+        ),
     ],
 )
 def test_blocks_that_cannot_read_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        resolve_model(ModelConfig(**{"kind": "encoder-decoder", "n_layers": 2, **fields}), vocab_size=9, context=8)
+        resolve_model(
+            ModelConfig(**{"kind": "encoder-decoder", "n_layers": 2, **fields}),
+            vocab_size=9,
+            context=8,
+        )

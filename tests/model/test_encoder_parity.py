@@ -1,4 +1,4 @@
-"""Same weights, same numbers as transformers' BERT and ALBERT for pre-training, in float64 and float32."""
+"""Same weights, same numbers as transformers' BERT and ALBERT, in float64 and float32."""
 
 import random
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import AlbertConfig, AlbertForPreTraining, BertConfig, BertForPreTraining
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model
+from sublayer.config.resolve_model import resolve_model
 from sublayer.model.build import compose
 from sublayer.model.transformer import Transformer
 
@@ -72,7 +72,10 @@ def linear(source: dict[str, Tensor], theirs: str, ours: str) -> Iterator[tuple[
 
 def stacked(source: dict[str, Tensor], theirs: str, ours: str) -> Iterator[tuple[str, Tensor]]:
     for kind in ("weight", "bias"):
-        yield f"{ours}.{kind}", torch.stack([source[f"{theirs}.{name}.{kind}"] for name in ("query", "key", "value")])
+        yield (
+            f"{ours}.{kind}",
+            torch.stack([source[f"{theirs}.{name}.{kind}"] for name in ("query", "key", "value")]),
+        )
 
 
 def bert_weights(oracle: BertForPreTraining) -> dict[str, Tensor]:
@@ -92,7 +95,9 @@ def bert_weights(oracle: BertForPreTraining) -> dict[str, Tensor]:
     ]
     for layer in range(oracle.config.num_hidden_layers):
         theirs, ours = f"bert.encoder.layer.{layer}", "encoder.sublayers"
-        found |= stacked(source, f"{theirs}.attention.self", f"{ours}.0.{layer}.function.projection")
+        found |= stacked(
+            source, f"{theirs}.attention.self", f"{ours}.0.{layer}.function.projection"
+        )
         pairs += [
             (f"{theirs}.attention.output.dense", f"{ours}.0.{layer}.function.output"),
             (f"{theirs}.attention.output.LayerNorm", f"{ours}.0.{layer}.norm"),
@@ -140,7 +145,9 @@ def albert_weights(oracle: AlbertForPreTraining) -> dict[str, Tensor]:
 
 
 def bert(seed: int) -> tuple[Any, Transformer]:
-    oracle = randomised(BertForPreTraining(BertConfig(num_hidden_layers=1 + seed % 3, **sizes(seed))))
+    oracle = randomised(
+        BertForPreTraining(BertConfig(num_hidden_layers=1 + seed % 3, **sizes(seed)))
+    )
     model = compose(fields_of(oracle.config, n_layers=oracle.config.num_hidden_layers))
     model.load_state_dict(bert_weights(oracle))
     return oracle, model.eval()
@@ -174,7 +181,9 @@ def albert(seed: int) -> tuple[Any, Transformer]:
 
 
 PAIRS = {"bert": bert, "albert": albert}
-each_model = pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in PAIRS for seed in range(6)])
+each_model = pytest.mark.parametrize(
+    ("name", "seed"), [(name, seed) for name in PAIRS for seed in range(6)]
+)
 
 
 def batch() -> dict[str, Tensor]:
@@ -189,8 +198,12 @@ def batch() -> dict[str, Tensor]:
 
 
 @each_model
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)], ids=str)
-def test_both_heads_equal_those_of_transformers(name: str, seed: int, dtype: torch.dtype, tolerance: float) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)], ids=str
+)
+def test_both_heads_equal_those_of_transformers(
+    name: str, seed: int, dtype: torch.dtype, tolerance: float
+) -> None:
     oracle, model = PAIRS[name](seed)
     given = batch()
     with torch.no_grad():

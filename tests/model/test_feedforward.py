@@ -1,17 +1,19 @@
 """The eight feed-forward networks against numbers worked out by hand."""
 
+from typing import Any
+
 import pytest
 import torch
 
-from sublayer.config.block import FFN_VARIANTS
-from sublayer.model.context import Context
-from sublayer.model.feedforward import VARIANTS, FeedForward
-from sublayer.model.layout import Layout
+from sublayer.config.architecture.feedforward import FFNS
+from sublayer.model.context.context import Context
+from sublayer.model.context.layout import Layout
+from sublayer.model.layers.feedforward import FeedForward
 
 CONTEXT = Context(Layout.causal(torch.zeros(1, 1, dtype=torch.long)), None)
 
-# One feature, one hidden unit, W x = x, V x = 3 x, and 1 as the output's weight. With sigmoid(2) = 0.880797 and the
-# normal distribution's Phi(2) = 0.977250.
+# One feature, one hidden unit, W x = x, V x = 3 x, and 1 as the output's weight. With sigmoid(2) =
+# 0.880797 and the normal distribution's Phi(2) = 0.977250.
 BY_HAND = [
     ("relu", "exact", 2.0, 2.0),
     ("relu", "exact", -2.0, 0.0),
@@ -35,7 +37,8 @@ BY_HAND = [
 
 @pytest.mark.parametrize(("variant", "gelu", "x", "expected"), BY_HAND)
 def test_each_network_by_hand(variant: str, gelu: str, x: float, expected: float) -> None:
-    network = FeedForward(1, 1, variant, gelu=gelu, bias=False, p_hidden=0.0)  # type: ignore[arg-type]
+    form: Any = {"gelu": gelu, "swish_beta": 1.0}
+    network = FeedForward(1, 1, FFNS[variant], **form, bias=False, p_hidden=0.0)
     with torch.no_grad():
         network.output.weight.fill_(1.0)
         network.input.weight.copy_(
@@ -44,12 +47,10 @@ def test_each_network_by_hand(variant: str, gelu: str, x: float, expected: float
     assert network(torch.tensor([[[x]]]), CONTEXT).item() == pytest.approx(expected, abs=2e-6)
 
 
-def test_the_table_has_every_name_of_a_recipe() -> None:
-    assert tuple(VARIANTS) == FFN_VARIANTS
-
-
 def test_biases_are_added_before_the_activation_and_after_the_output() -> None:
-    network = FeedForward(1, 1, "reglu", gelu="exact", bias=True, p_hidden=0.0)
+    network = FeedForward(
+        1, 1, FFNS["reglu"], gelu="exact", swish_beta=1.0, bias=True, p_hidden=0.0
+    )
     with torch.no_grad():
         network.input.weight.fill_(1.0)
         network.input.bias.copy_(torch.tensor([[5.0], [7.0]]))
@@ -59,15 +60,17 @@ def test_biases_are_added_before_the_activation_and_after_the_output() -> None:
     assert network(torch.tensor([[[1.0]]]), CONTEXT).item() == 196.0
 
 
-@pytest.mark.parametrize("variant", FFN_VARIANTS)
+@pytest.mark.parametrize("variant", FFNS)
 def test_shapes_hold_for_unequal_widths(variant: str) -> None:
-    network = FeedForward(3, 7, variant, gelu="tanh", bias=True, p_hidden=0.0)
+    network = FeedForward(3, 7, FFNS[variant], gelu="tanh", swish_beta=1.0, bias=True, p_hidden=0.0)
     assert network(torch.randn(2, 5, 3), CONTEXT).shape == (2, 5, 3)
     assert network.output.weight.shape == (3, 7)
 
 
 def test_hidden_dropout_acts_between_the_two_products() -> None:
-    network = FeedForward(1, 1000, "relu", gelu="exact", bias=False, p_hidden=0.5)
+    network = FeedForward(
+        1, 1000, FFNS["relu"], gelu="exact", swish_beta=1.0, bias=False, p_hidden=0.5
+    )
     with torch.no_grad():
         network.input.weight.fill_(1.0)
         network.output.weight.fill_(1.0)

@@ -8,9 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model
+from sublayer.config.objectives.causal import CausalObjective
+from sublayer.config.resolve_model import resolve_model
 from sublayer.model.build import build, compose
-from sublayer.model.init import initialise
+from sublayer.model.init import initialise, parameter_generator
+from sublayer.model.layers.linear import Linear
+from sublayer.objective.causal.loss import Causal
 
 
 def config_of(**fields: Any) -> ModelConfig:
@@ -38,13 +41,19 @@ def test_every_parameter_is_set(init: str, norm: str) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(float("nan"))
-    initialise(model, config, torch.Generator().manual_seed(0))
+    initialise(model, config, seed=0)
     assert not [name for name, value in model.named_parameters() if value.isnan().any()]
 
 
 def test_normal_has_one_standard_deviation_everywhere() -> None:
     model = build(config_of(init="normal", init_std=0.05, tie_embeddings=False), seed=0)
-    for ending in ("projection.weight", "input.weight", "output.weight", "embedding.weight", "head.weight"):
+    for ending in (
+        "projection.weight",
+        "input.weight",
+        "output.weight",
+        "embedding.weight",
+        "head.weight",
+    ):
         assert_std(weights_of(model, ending), 0.05)
     assert_std(weights_of(model, "tables.0.weight"), 0.05)
 
@@ -97,3 +106,71 @@ def test_weights_depend_on_the_seed_alone() -> None:
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["embedding.weight"], other["embedding.weight"])
+
+
+def test_every_parameter_is_drawn_by_its_seed_and_name_alone() -> None:
+    # b2sum -l 64 of "initial values 7 embedding.weight" is 8 bytes, read from the lowest; the last
+    # bit is dropped, for PyTorch takes no more than 63.
+    assert (
+        parameter_generator(7, "embedding.weight").initial_seed()
+        == int.from_bytes(bytes.fromhex("a9952f96baf68609"), "little") // 2
+    )
+    model = build(config_of(init="normal", init_std=0.05), seed=7)
+    for name in ("embedding.weight", "decoder.sublayers.0.1.function.output.weight"):
+        value = model.get_parameter(name)
+        alone = torch.empty(value.shape).normal_(0.0, 0.05, generator=parameter_generator(7, name))
+        assert torch.equal(value, alone)
+
+
+def test_seeds_beyond_32_bits_give_weights_of_their_own() -> None:
+    first, far = (build(config_of(), seed=seed).embedding.weight for seed in (1, 1 + (1 << 32)))
+    assert not torch.equal(first, far)
+
+
+def test_no_order_of_modules_changes_initial_values() -> None:
+    config = config_of(tie_embeddings=False, ffn="swiglu", share="attention")
+    model, turned = compose(config), compose(config)
+    for module in turned.modules():
+        module._modules = dict(reversed(module._modules.items()))
+        module._parameters = dict(reversed(module._parameters.items()))
+    assert list(turned.state_dict()) != list(model.state_dict())
+    assert_equal_where_both(initialised(model, config), initialised(turned, config))
+
+
+def test_another_module_changes_no_initial_value_of_the_others() -> None:
+    plain = build(config_of(init="normal"), seed=3).state_dict()
+    for more in ({"n_layers": 4}, {"tie_embeddings": False, "head_bias": True}, {"bias": False}):
+        other = build(config_of(init="normal", **more), seed=3).state_dict()
+        assert other.keys() != plain.keys(), more
+        assert_equal_where_both(plain, other)
+
+
+def test_a_shared_parameter_is_drawn_by_its_first_name_whichever_module_comes_first() -> None:
+    config = config_of()
+    alone = initialised(nn.ModuleDict({"a": Linear(7, 5, bias=False)}), config)
+    for names in (("a", "b"), ("b", "a")):
+        pair = nn.ModuleDict({name: Linear(7, 5, bias=False) for name in names})
+        pair["b"].weight = pair["a"].weight
+        initialise(pair, config, seed=3)
+        assert torch.equal(pair["b"].weight, alone["a.weight"])
+
+
+def test_heads_for_training_do_not_begin_as_copies_of_each_other_or_of_the_model() -> None:
+    config = config_of(init="normal", tie_embeddings=False, d_embed=64)
+    objective = Causal(build(config, seed=3), CausalObjective(targets=3), seed=3)
+    weights = [each.weight for each in objective.classifiers.values()]
+    weights += [objective.model.embedding.weight, objective.model.head.weight]
+    assert len(weights) == 4
+    assert len({tuple(each[0].tolist()) for each in weights}) == 4
+
+
+def initialised(model: nn.Module, config: ModelConfig) -> dict[str, Tensor]:
+    initialise(model, config, seed=3)
+    return model.state_dict()
+
+
+def assert_equal_where_both(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    both = ours.keys() & theirs.keys()
+    assert both
+    for name in both:
+        assert torch.equal(ours[name], theirs[name]), name

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from sublayer.model.layout import Layout
+from sublayer.model.context.layout import Layout
 
 
 def ids(*rows: list[int]) -> Tensor:
@@ -19,7 +19,7 @@ def seen(layout: Layout, row: int = 0) -> list[str]:
 def test_a_plain_batch_needs_no_mask() -> None:
     layout = Layout.causal(torch.zeros(3, 5, dtype=torch.long))
     assert layout.mask is None
-    assert layout.is_causal
+    assert layout.keys.is_causal
     assert layout.positions.tolist() == [0, 1, 2, 3, 4]
     assert layout.n_keys == 5
 
@@ -43,7 +43,9 @@ def test_positions_and_attention_restart_with_each_document() -> None:
 
 
 def test_documents_and_padding_go_together() -> None:
-    layout = Layout.causal(torch.zeros(1, 6, dtype=torch.long), ids([0, 1, 1, 1, 0, 1]).bool(), ids([1, 1, 1, 2, 2, 2]))
+    layout = Layout.causal(
+        torch.zeros(1, 6, dtype=torch.long), ids([0, 1, 1, 1, 0, 1]).bool(), ids([1, 1, 1, 2, 2, 2])
+    )
     assert layout.positions[0, [1, 2, 3, 5]].tolist() == [0, 1, 0, 1]
     assert seen(layout)[2] == ".xx..."
     assert seen(layout)[5] == "...x.x"
@@ -57,6 +59,19 @@ def test_a_past_continues_positions_without_a_mask() -> None:
 
 
 def test_a_padded_past_is_not_seen_and_not_counted() -> None:
-    layout = Layout.causal(torch.zeros(1, 2, dtype=torch.long), past=3, past_mask=ids([0, 1, 1]).bool())
+    layout = Layout.causal(
+        torch.zeros(1, 2, dtype=torch.long), past=3, past_mask=ids([0, 1, 1]).bool()
+    )
     assert layout.positions.tolist() == [[2, 3]]
     assert seen(layout) == [".xxx.", ".xxxx"]
+
+
+def test_keys_have_positions_of_the_past_too() -> None:
+    plain = Layout.causal(torch.zeros(1, 3, dtype=torch.long), past=2)
+    assert plain.key_positions.tolist() == [0, 1, 2, 3, 4]
+    past_mask = torch.tensor([[False, True], [True, False]])
+    tokens = torch.zeros(2, 3, dtype=torch.long)
+    mask = torch.tensor([[True, True, True], [True, False, True]])
+    layout = Layout.causal(tokens, mask, past=2, past_mask=past_mask)
+    assert layout.key_positions.tolist() == [[0, 0, 1, 2, 3], [0, 1, 1, 2, 2]]
+    assert torch.equal(layout.key_positions[:, 2:], layout.positions)

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from sublayer.model.linear import Linear, StackedLinear
+from sublayer.model.layers.linear import Linear, StackedLinear
 
 
 def test_stacked_maps_equal_separate_ones() -> None:
@@ -11,7 +11,9 @@ def test_stacked_maps_equal_separate_ones() -> None:
     torch.nn.init.normal_(stacked.weight)
     torch.nn.init.normal_(stacked.bias)
     x = torch.randn(2, 11, 5)
-    separate = [F.linear(x, weight, bias) for weight, bias in zip(stacked.weight, stacked.bias, strict=True)]
+    separate = [
+        F.linear(x, weight, bias) for weight, bias in zip(stacked.weight, stacked.bias, strict=True)
+    ]
     torch.testing.assert_close(stacked(x), torch.cat(separate, dim=-1))
 
 

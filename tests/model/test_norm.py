@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sublayer.model.norm import LayerNorm, RMSNorm, build_norm
+from sublayer.model.layers.norm import LayerNorm, RMSNorm, build_norm
 
 
 def test_layer_norm_by_hand() -> None:
@@ -57,7 +57,10 @@ def test_rms_norm_equals_the_native_one_with_its_gradients(affine: bool) -> None
     sink = torch.randn(2, 3, 5, dtype=torch.float64)
     torch.testing.assert_close(norm(x), native(x), rtol=0, atol=1e-12)
     torch.testing.assert_close(
-        torch.autograd.grad(norm(x), wanted, sink), torch.autograd.grad(native(x), wanted, sink), rtol=0, atol=1e-12
+        torch.autograd.grad(norm(x), wanted, sink),
+        torch.autograd.grad(native(x), wanted, sink),
+        rtol=0,
+        atol=1e-12,
     )
 
 

@@ -8,17 +8,19 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model
+from sublayer.config.resolve_model import resolve_model
 from sublayer.model.build import compose
-from sublayer.model.cache import Cache
-from sublayer.model.layout import Layout
-from sublayer.model.loss import linear_cross_entropy
+from sublayer.model.context.cache import Cache
+from sublayer.model.context.layout import Layout
+from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.transformer import Transformer
 
 TOLERANCE = 1e-9
 
 
-def random_gpt2(seed: int, *, n_layers: int, n_heads: int, d_head: int, d_ff: int) -> GPT2LMHeadModel:
+def random_gpt2(
+    seed: int, *, n_layers: int, n_heads: int, d_head: int, d_ff: int
+) -> GPT2LMHeadModel:
     config = GPT2Config(
         vocab_size=53,
         n_positions=29,
@@ -35,7 +37,8 @@ def random_gpt2(seed: int, *, n_layers: int, n_heads: int, d_head: int, d_ff: in
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            # Wider than the usual initial weights, and biases and gains too, so that every term matters.
+            # Wider than the usual initial weights, and biases and gains too, so that every term
+            # matters.
             parameter.normal_(0.0, 0.3, generator=generator)
     return model
 
@@ -51,7 +54,11 @@ def copied(reference: GPT2LMHeadModel) -> Transformer:
         gelu="tanh",
         norm_eps=given.layer_norm_epsilon,
     )
-    model = compose(resolve_model(config, vocab_size=given.vocab_size, context=given.n_positions)).double().eval()
+    model = (
+        compose(resolve_model(config, vocab_size=given.vocab_size, context=given.n_positions))
+        .double()
+        .eval()
+    )
     model.load_state_dict(renamed(reference))
     return model
 
@@ -99,7 +106,9 @@ def pair(request: pytest.FixtureRequest) -> tuple[GPT2LMHeadModel, Transformer]:
 
 
 def tokens(n_rows: int, n_tokens: int) -> Tensor:
-    return torch.randint(0, 53, (n_rows, n_tokens), generator=torch.Generator().manual_seed(n_tokens))
+    return torch.randint(
+        0, 53, (n_rows, n_tokens), generator=torch.Generator().manual_seed(n_tokens)
+    )
 
 
 def test_logits_equal_those_of_gpt2(pair: tuple[GPT2LMHeadModel, Transformer]) -> None:
@@ -125,18 +134,26 @@ def test_left_padded_logits_equal_those_of_gpt2(pair: tuple[GPT2LMHeadModel, Tra
     ids, mask = tokens(2, 11), torch.ones(2, 11, dtype=torch.bool)
     mask[0, :4] = False
     with torch.no_grad():
-        expected = reference(ids, attention_mask=mask.long(), position_ids=(mask.cumsum(1) - 1).clamp_min(0)).logits
-    torch.testing.assert_close(model(ids, mask).logits[mask], expected[mask], rtol=0, atol=TOLERANCE)
+        expected = reference(
+            ids, attention_mask=mask.long(), position_ids=(mask.cumsum(1) - 1).clamp_min(0)
+        ).logits
+    torch.testing.assert_close(
+        model(ids, mask).logits[mask], expected[mask], rtol=0, atol=TOLERANCE
+    )
 
 
 def test_gradients_equal_those_of_gpt2(pair: tuple[GPT2LMHeadModel, Transformer]) -> None:
     reference, model = pair
     ids, targets = tokens(2, 13), tokens(2, 13).roll(-1, 1)
     logits = reference(ids).logits
-    torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum").backward()
+    torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), targets.flatten(), reduction="sum"
+    ).backward()
     hidden = model.hidden(ids, Layout.causal(ids)).final
     matrix, bias = model.output_projection()
-    linear_cross_entropy(model.to_embedding(hidden).flatten(0, 1), matrix, bias, targets.flatten()).backward()
+    linear_cross_entropy(
+        model.to_embedding(hidden).flatten(0, 1), matrix, bias, targets.flatten()
+    ).backward()
     pairs = [
         (model.embedding.weight, reference.transformer.wte.weight),
         (model.positions.tables[0].weight, reference.transformer.wpe.weight),
@@ -145,6 +162,8 @@ def test_gradients_equal_those_of_gpt2(pair: tuple[GPT2LMHeadModel, Transformer]
     for ours, theirs in pairs:
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=TOLERANCE)
     projection = model.decoder.sublayers[0][0].function.projection.weight.grad.flatten(0, 1).t()
-    torch.testing.assert_close(projection, reference.transformer.h[0].attn.c_attn.weight.grad, rtol=0, atol=TOLERANCE)
+    torch.testing.assert_close(
+        projection, reference.transformer.h[0].attn.c_attn.weight.grad, rtol=0, atol=TOLERANCE
+    )
     reference.zero_grad()
     model.zero_grad()

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from sublayer.config.architecture.stacks import stacks
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import stacks
-from sublayer.model.stack import slot
+from sublayer.model.layers.stack import slot
 from sublayer.model.transformer import Transformer
 
 
@@ -39,14 +39,18 @@ def test_slots_by_hand(
         assert [slot(config, shape, layer, entry) for layer in range(6)] == expected
 
 
-def test_two_halves_of_a_macaron_block_have_weights_of_their_own(random_model: Callable[..., Transformer]) -> None:
+def test_two_halves_of_a_macaron_block_have_weights_of_their_own(
+    random_model: Callable[..., Transformer],
+) -> None:
     stack = random_model(block="macaron", share="all").decoder
     assert [len(slots) for slots in stack.sublayers] == [1, 1, 1]
     assert stack.sublayers[0][0] is not stack.sublayers[2][0]
-    assert [sublayer.step for sublayer in stack.block(1)] == [0.5, 1.0, 0.5]
+    assert [sublayer.step_size for sublayer in stack.block(1)] == [0.5, 1.0, 0.5]
 
 
-def unshared_copy(shared: Transformer, random_model: Callable[..., Transformer], **fields: object) -> Transformer:
+def unshared_copy(
+    shared: Transformer, random_model: Callable[..., Transformer], **fields: object
+) -> Transformer:
     """Copy each slot's weights into every block that uses it."""
     copy = random_model(**fields)
     weights: dict[str, Tensor] = {}
@@ -78,7 +82,9 @@ def test_shared_gradients_are_the_sum_over_unshared_copies(
         for index, sublayer in enumerate(slots):
             layers = [layer for layer in range(4) if shared.decoder.slots[layer][place] == index]
             for name, parameter in sublayer.named_parameters():
-                copies = [copy.decoder.block(layer)[place].get_parameter(name).grad for layer in layers]
+                copies = [
+                    copy.decoder.block(layer)[place].get_parameter(name).grad for layer in layers
+                ]
                 torch.testing.assert_close(parameter.grad, sum(copies), rtol=1e-10, atol=1e-12)
 
 
@@ -89,6 +95,8 @@ def test_a_slot_exists_once(random_model: Callable[..., Transformer]) -> None:
     assert len([name for name in shared.state_dict() if name.endswith("projection.weight")]) == 2
 
 
-def test_position_tables_of_layers_are_never_shared(random_model: Callable[..., Transformer]) -> None:
+def test_position_tables_of_layers_are_never_shared(
+    random_model: Callable[..., Transformer],
+) -> None:
     model = random_model(n_layers=4, share="all", positions="learned-per-layer")
     assert len(model.positions.tables) == 4

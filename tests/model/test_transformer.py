@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sublayer.config.model import ModelConfig
 from sublayer.model.build import build
-from sublayer.model.layout import Layout
+from sublayer.model.context.layout import Layout
 from sublayer.model.transformer import Transformer
 
 MODELS: list[dict[str, Any]] = [
@@ -113,7 +113,9 @@ def test_bfloat16_autocast_is_close_to_float32(small_config: Callable[..., Model
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 @pytest.mark.parametrize("final_norm", ["affine", "plain", "none"])
-def test_the_final_norm_is_as_asked(random_model: Callable[..., Transformer], norm: str, final_norm: str) -> None:
+def test_the_final_norm_is_as_asked(
+    random_model: Callable[..., Transformer], norm: str, final_norm: str
+) -> None:
     model = random_model(norm=norm, final_norm=final_norm)
     n_parameters = len(list(model.final_norm.parameters()))
     assert n_parameters == (0 if final_norm != "affine" else 2 if norm == "layer" else 1)
@@ -123,7 +125,9 @@ def test_the_final_norm_is_as_asked(random_model: Callable[..., Transformer], no
     assert is_unchanged == (final_norm == "none")
 
 
-def test_attention_without_scale_equals_queries_scaled_by_the_root(random_model: Callable[..., Transformer]) -> None:
+def test_attention_without_scale_equals_queries_scaled_by_the_root(
+    random_model: Callable[..., Transformer],
+) -> None:
     plain, scaled = random_model(attention_scale="none"), random_model()
     with torch.no_grad():
         for attention in (sublayer.function for sublayer in scaled.decoder.sublayers[0]):

@@ -10,14 +10,22 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model
+from sublayer.config.resolve_model import resolve_model
 from sublayer.errors import CheckpointError
-from sublayer.load import load
+from sublayer.loading import load
 from sublayer.model.build import build
-from sublayer.model.saved import WEIGHTS_NAME, save_model
+from sublayer.model.model_folder import WEIGHTS_NAME, save_model
 from sublayer.model.weights import FLOATS
 
-OTHERS = (torch.int32, torch.int64, torch.uint8, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.float8_e5m2)
+OTHERS = (
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+)
 TOKENS = torch.arange(5)[None]
 
 
@@ -31,7 +39,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=40)
 @given(st.data())
-def test_one_tensor_of_another_format_is_converted_or_refused_by_name(folder: Path, data: st.DataObject) -> None:
+def test_one_tensor_of_another_format_is_converted_or_refused_by_name(
+    folder: Path, data: st.DataObject
+) -> None:
     tensors = load_file(folder / WEIGHTS_NAME)
     name = data.draw(st.sampled_from(sorted(tensors)))
     dtype = data.draw(st.sampled_from([*FLOATS, *OTHERS]))
@@ -40,7 +50,9 @@ def test_one_tensor_of_another_format_is_converted_or_refused_by_name(folder: Pa
     (changed / "config.json").write_bytes((folder / "config.json").read_bytes())
     save_file({**tensors, name: tensors[name].to(dtype)}, changed / WEIGHTS_NAME)
     if dtype in OTHERS:
-        with pytest.raises(CheckpointError, match=rf"{name} holds {str(dtype).removeprefix('torch.')}, not"):
+        with pytest.raises(
+            CheckpointError, match=rf"{name} holds {str(dtype).removeprefix('torch.')}, not"
+        ):
             load(changed)
         return
     model = load(changed)
@@ -64,10 +76,14 @@ def test_a_number_that_is_not_finite_is_refused_by_name(folder: Path, data: st.D
         load(changed)
 
 
-def test_a_conversion_is_said(folder: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_a_conversion_is_said(
+    folder: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     tensors = load_file(folder / WEIGHTS_NAME)
     (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
-    save_file({name: tensor.bfloat16() for name, tensor in tensors.items()}, tmp_path / WEIGHTS_NAME)
+    save_file(
+        {name: tensor.bfloat16() for name, tensor in tensors.items()}, tmp_path / WEIGHTS_NAME
+    )
     with caplog.at_level(logging.WARNING):
         load(tmp_path)
     assert f"{len(tensors)} of bfloat16 became float32" in caplog.text

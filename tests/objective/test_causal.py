@@ -1,4 +1,4 @@
-"""The terms of the causal objective are the losses that the paper describes, for as long as it keeps them."""
+"""The terms of the causal objective are the paper's losses, for as long as it keeps them."""
 
 import subprocess
 import sys
@@ -8,15 +8,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from sublayer.config.layers import load_recipe
-from sublayer.config.objective import CausalObjective
-from sublayer.config.resolve import resolve_model
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.objectives.causal import CausalObjective
+from sublayer.config.resolve_model import resolve_model
 from sublayer.data.batches import Batch
 from sublayer.errors import ConfigError
+from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.model.build import build
-from sublayer.model.cost import count_parameters, flops_per_token
-from sublayer.model.layout import Layout
-from sublayer.objective.causal import Causal
+from sublayer.model.context.layout import Layout
+from sublayer.objective.causal.loss import Causal
 
 VOCAB_SIZE, CONTEXT, N_LAYERS = 19, 7, 4
 DEEP = {"auxiliary": "layers", "targets": 2}
@@ -30,7 +30,9 @@ def make_objective(settings: dict[str, Any], **fields: Any) -> Causal:
 
 
 def make_batch(n_ahead: int = 2) -> Batch:
-    ids = torch.randint(VOCAB_SIZE, (3, CONTEXT + n_ahead), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(
+        VOCAB_SIZE, (3, CONTEXT + n_ahead), generator=torch.Generator().manual_seed(0)
+    )
     ahead = [ids[:, n : n + CONTEXT].clone() for n in range(1, n_ahead + 1)]
     ahead[0][1, 3] = -1
     return Batch(ids[:, :CONTEXT], ahead[0], None, torch.stack(ahead[1:]) if n_ahead > 1 else None)
@@ -39,20 +41,27 @@ def make_batch(n_ahead: int = 2) -> Batch:
 def weighted_sum(objective: Causal, batch: Batch) -> torch.Tensor:
     counts, totals = objective.counts(batch), objective(batch)
     assert set(counts) == set(totals) == set(objective.weights)
-    return sum((objective.weights[term] * totals[term] / counts[term] for term in totals), torch.zeros(()))
+    return sum(
+        (objective.weights[term] * totals[term] / counts[term] for term in totals), torch.zeros(())
+    )
 
 
 def test_without_auxiliary_losses_there_is_one_term_and_no_classifier() -> None:
     objective = make_objective({})
     assert list(objective.weights.items()) == [("lm", 1.0)]
     assert objective.training_only() == {}
-    assert not objective.stops
+    assert not objective.has_unused_parameters
 
 
 @pytest.mark.parametrize("final_norm", ["plain", "affine", "none"])
 def test_the_terms_are_the_cross_entropies_of_every_block_and_target(final_norm: str) -> None:
-    objective, batch = make_objective({**DEEP, "target_weight": 0.25}, final_norm=final_norm), make_batch()
-    hidden = objective.model.hidden(batch.tokens, Layout.causal(batch.tokens), capture=range(1, N_LAYERS))
+    objective, batch = (
+        make_objective({**DEEP, "target_weight": 0.25}, final_norm=final_norm),
+        make_batch(),
+    )
+    hidden = objective.model.hidden(
+        batch.tokens, Layout.causal(batch.tokens), capture=range(1, N_LAYERS)
+    )
     assert batch.further is not None
     expected = torch.zeros((), dtype=torch.float64)
     for layer in range(1, N_LAYERS + 1):
@@ -61,14 +70,38 @@ def test_the_terms_are_the_cross_entropies_of_every_block_and_target(final_norm:
             states = (states - states.mean(-1, keepdim=True)) / (
                 states.var(-1, unbiased=False, keepdim=True) + 1e-5
             ).sqrt()
-        for ahead, (targets, weight) in enumerate([(batch.targets, 1.0), (batch.further[0], 0.25)], start=1):
+        for ahead, (targets, weight) in enumerate(
+            [(batch.targets, 1.0), (batch.further[0], 0.25)], start=1
+        ):
             if (layer, ahead) == (N_LAYERS, 1):
                 logits = objective.model.logits(states)
             else:
                 head = objective.classifiers[f"layer{layer}_ahead{ahead}"]
                 logits = states @ head.weight.t() + head.bias
-            expected = expected + weight * F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
+            expected = expected + weight * F.cross_entropy(
+                logits.flatten(0, 1), targets.flatten(), ignore_index=-1
+            )
     torch.testing.assert_close(weighted_sum(objective, batch), expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("settings", [{}, DEEP, {"positions": "last"}], ids=str)
+def test_z_loss_is_that_of_the_model_s_own_head_trained_and_not_reported(
+    settings: dict[str, Any],
+) -> None:
+    batch = make_batch(settings.get("targets", 1))
+    plain = make_objective(settings)
+    objective = make_objective({**settings, "z_loss": 0.2})
+    counts, totals, without = objective.counts(batch), objective(batch), plain(batch)
+    others = {name: total.item() for name, total in totals.items() if name != "trained"}
+    assert others == {name: total.item() for name, total in without.items()}
+    assert {**plain.weights, "trained": plain.weights["lm"], "lm": 0.0} == objective.weights
+    assert counts["trained"] == counts["lm"]
+    logits, targets = objective.model(batch.tokens).logits, batch.targets
+    if "positions" in settings:
+        logits, targets = logits[:, -1:], targets[:, -1:]
+    squares = logits.logsumexp(-1)[targets >= 0].square().sum()
+    expected = without["lm"] + 0.2 * squares
+    torch.testing.assert_close(totals["trained"], expected, rtol=1e-12, atol=0)
 
 
 def test_a_block_s_losses_stop_after_its_share_of_half_the_run() -> None:
@@ -77,7 +110,9 @@ def test_a_block_s_losses_stop_after_its_share_of_half_the_run() -> None:
     for step in range(steps):
         objective.begin(step, steps)
         predicting = {term.partition("_")[0] for term in objective.weights if term != "lm"}
-        assert predicting == {f"layer{layer}" for layer in range(1, N_LAYERS) if step < 2 * layer} | {"layer4"}
+        assert predicting == {
+            f"layer{layer}" for layer in range(1, N_LAYERS) if step < 2 * layer
+        } | {"layer4"}
 
 
 def test_what_has_stopped_has_no_gradient_and_costs_nothing() -> None:
@@ -85,15 +120,20 @@ def test_what_has_stopped_has_no_gradient_and_costs_nothing() -> None:
     objective.begin(5, 16)
     weighted_sum(objective, batch).backward()
     given = {name for name, value in objective.training_only().items() if value.grad is not None}
-    assert given == {f"classifiers.{term}.{part}" for term in objective.classifiers for part in ("weight", "bias")
-                     if not term.startswith(("layer1", "layer2"))}  # fmt: skip
+    going_on = [term for term in objective.classifiers if not term.startswith(("layer1", "layer2"))]
+    assert given == {
+        f"classifiers.{term}.{part}" for term in going_on for part in ("weight", "bias")
+    }
     assert all(
-        float(objective.classifiers[name].weight.grad.abs().sum()) > 0 for name in ("layer3_ahead1", "layer4_ahead2")
+        float(objective.classifiers[name].weight.grad.abs().sum()) > 0
+        for name in ("layer3_ahead1", "layer4_ahead2")
     )
     assert set(objective.counts(batch)) == {"layer3_ahead1", "layer3_ahead2", "lm", "layer4_ahead2"}
 
 
-@pytest.mark.parametrize("settings", [DEEP, {**DEEP, "positions": "last", "auxiliary_reduction": "mean"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [DEEP, {**DEEP, "positions": "last", "auxiliary_reduction": "mean"}], ids=str
+)
 def test_gradients_are_those_of_finite_differences(settings: dict[str, Any]) -> None:
     objective, batch = make_objective(settings, dropout=0.0), make_batch()
     objective.begin(3, 16)
@@ -123,7 +163,12 @@ def test_only_the_last_position_may_predict() -> None:
 def test_the_mean_over_blocks_divides_by_those_that_still_predict() -> None:
     objective = make_objective({**DEEP, "auxiliary_reduction": "mean"})
     objective.begin(5, 16)
-    assert objective.weights == {"layer3_ahead1": 0.5, "layer3_ahead2": 0.25, "lm": 0.5, "layer4_ahead2": 0.25}
+    assert objective.weights == {
+        "layer3_ahead1": 0.5,
+        "layer3_ahead2": 0.25,
+        "lm": 0.5,
+        "layer4_ahead2": 0.25,
+    }
 
 
 @pytest.mark.parametrize("settings", [{}, {"targets": 3}, DEEP, {"auxiliary": "layers"}], ids=str)
@@ -133,14 +178,17 @@ def test_classifiers_are_counted_apart_and_not_in_the_model(settings: dict[str, 
     counted = count_parameters(config, objective.config)
     assert counted.training == sum(value.numel() for value in objective.parameters())
     assert (
-        counted.total == sum(value.numel() for value in objective.model.parameters()) == count_parameters(config).total
+        counted.total
+        == sum(value.numel() for value in objective.model.parameters())
+        == count_parameters(config).total
     )
 
 
 def test_flops_count_each_loss_for_as_long_as_it_lasts() -> None:
     objective = make_objective(DEEP)
     config = objective.model.config
-    # Blocks 1 to 3 have two classifiers each for 1/8, 2/8 and 3/8 of the run, the last block one throughout.
+    # Blocks 1 to 3 have two classifiers each for 1/8, 2/8 and 3/8 of the run, the last block one
+    # throughout.
     classifiers = 2 * (1 + 2 + 3) / 8 + 1
     extra = flops_per_token(config, CONTEXT, objective.config) - flops_per_token(config, CONTEXT)
     assert extra == 6 * classifiers * VOCAB_SIZE * config.d_model
@@ -164,17 +212,18 @@ def test_a_loss_without_meaning_or_effect_is_refused(settings: list[str], messag
 COMPILED = """
 import sys, torch, torch._dynamo
 from torch._dynamo.utils import counters
-from sublayer.config.layers import load_recipe
-from sublayer.config.objective import CausalObjective
-from sublayer.config.resolve import resolve_model
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.objectives.causal import CausalObjective
+from sublayer.config.resolve_model import resolve_model
 from sublayer.data.batches import Batch
 from sublayer.model.build import build
-from sublayer.objective.causal import Causal
-from sublayer.train.step import allow_graphs
+from sublayer.objective.causal.loss import Causal
+from sublayer.training.step import allow_graphs
 
 n_layers = 10
 fields = {"model.n_layers": n_layers, "model.d_model": 16}
-model = build(resolve_model(load_recipe("gpt", fields).recipe.model, vocab_size=32, context=8), seed=0)
+given = load_recipe("gpt", fields).recipe.model
+model = build(resolve_model(given, vocab_size=32, context=8), seed=0)
 objective = Causal(model, CausalObjective(auxiliary="layers")).train()
 ids = torch.randint(32, (2, 9))
 allow_graphs(int(sys.argv[1]))
@@ -188,9 +237,13 @@ print(counters["frames"]["ok"], counters["frames"]["total"])
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("allowed", "is_whole"), [(0, False), (18, True)])
-def test_every_set_of_terms_is_compiled_where_so_many_are_allowed(allowed: int, is_whole: bool) -> None:
+def test_every_set_of_terms_is_compiled_where_so_many_are_allowed(
+    allowed: int, is_whole: bool
+) -> None:
     # In a process of its own: annotations that are checked cannot be compiled.
-    done = subprocess.run([sys.executable, "-c", COMPILED, str(allowed)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED, str(allowed)], capture_output=True, text=True, check=True
+    )
     n_compiled, n_asked = map(int, done.stdout.split())
     assert (n_compiled == n_asked) is is_whole
     assert n_compiled == (10 if is_whole else 8)

@@ -1,4 +1,4 @@
-"""Hidden tokens and pairs cost what cross-entropy says, however their examples are packed and accumulated."""
+"""Hidden tokens and pairs cost their cross-entropy, however examples are packed."""
 
 import math
 from typing import Any
@@ -9,13 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sublayer.config.objective import MaskedObjective
-from sublayer.data.packed import Example, PairBatch, pack
-from sublayer.data.pair_batches import PairBatches
+from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.data.masked.batches import PairBatches
+from sublayer.data.masked.packing import Example, MaskedBatch, pack
 from sublayer.model.encoder import Encoder
-from sublayer.objective.batching import pair_settings
-from sublayer.objective.masked import Masked, says_apart, sentence_nats, states_at
-from tests.data.test_packed import unpacked
+from sublayer.objective.masked.batches import pair_settings
+from sublayer.objective.masked.loss import Masked, predicts_negative, sentence_nats, states_at
+from tests.data.masked.test_packing import unpacked
 from tests.encoders import encoder_of, with_known_logits
 from tests.stories import numbered
 
@@ -25,7 +26,7 @@ SPLIT = numbered(LENGTHS)
 VOCAB_SIZE = SPLIT.tokenizer.vocab_size
 
 
-def make_batch(n: int = 11, **fields: Any) -> PairBatch:
+def make_batch(n: int = 11, **fields: Any) -> MaskedBatch:
     objective = MaskedObjective.model_validate({"sentence": "sop", "mask_share": 0.3, **fields})
     settings = pair_settings(objective, SPLIT.tokenizer, context=CONTEXT)
     return PairBatches(SPLIT, settings, context=CONTEXT, batch_sequences=n, seed=3).batch(0)
@@ -36,7 +37,7 @@ def make_objective(encoder: Encoder | None = None, **fields: Any) -> Masked:
     return Masked(encoder or encoder_of(VOCAB_SIZE, CONTEXT), config)
 
 
-def loss_of(objective: Masked, batch: PairBatch, size: int) -> Tensor:
+def loss_of(objective: Masked, batch: MaskedBatch, size: int) -> Tensor:
     """Accumulate the loss of a batch in micro-batches of so many rows, as training does."""
     parts = [batch[start : start + size] for start in range(0, len(batch), size)]
     counts = [objective.counts(part) for part in parts]
@@ -50,15 +51,20 @@ def loss_of(objective: Masked, batch: PairBatch, size: int) -> Tensor:
 
 
 def gradients(objective: Masked) -> dict[str, Tensor]:
-    found = {name: value.grad for name, value in objective.named_parameters() if value.grad is not None}
+    found = {
+        name: value.grad for name, value in objective.named_parameters() if value.grad is not None
+    }
     objective.zero_grad(set_to_none=True)
     return found
 
 
 def test_by_hand_the_terms_of_known_logits() -> None:
-    # Logits 0, log 2, log 3, log 4: shares of 1, 2, 3 and 4 tenths. Pairs: shares of 1 and 3 quarters.
+    # Logits 0, log 2, log 3, log 4: shares of 1, 2, 3 and 4 tenths. Pairs: shares of 1 and 3
+    # quarters.
     encoder = with_known_logits(
-        encoder_of(4, CONTEXT, head="linear"), [0.0, math.log(2), math.log(3), math.log(4)], [0.0, math.log(3)]
+        encoder_of(4, CONTEXT, head="linear"),
+        [0.0, math.log(2), math.log(3), math.log(4)],
+        [0.0, math.log(3)],
     )
     ids, segments = np.array([1, 2, 3, 0, 1]), np.array([0, 0, 0, 1, 1])
     batch = pack(
@@ -81,7 +87,10 @@ def test_by_hand_the_terms_of_known_logits() -> None:
 
 
 def test_the_sentence_term_is_there_where_it_is_asked_for() -> None:
-    assert dict(make_objective(sentence="nsp", sentence_weight=0.25).weights) == {"mlm": 1.0, "sentence": 0.25}
+    assert dict(make_objective(sentence="nsp", sentence_weight=0.25).weights) == {
+        "mlm": 1.0,
+        "sentence": 0.25,
+    }
     alone = make_objective(sentence="none")
     batch = make_batch(sentence="none")
     assert dict(alone.weights) == {"mlm": 1.0}
@@ -90,17 +99,41 @@ def test_the_sentence_term_is_there_where_it_is_asked_for() -> None:
     assert alone.training_only() == {}
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "learned-per-layer", "rotary", "none"])
-@pytest.mark.parametrize("fields", [{"norm_order": "pre"}, {"norm_order": "post", "embedding_norm": True}], ids=str)
-def test_packed_examples_have_the_states_that_they_have_alone(positions: str, fields: dict[str, Any]) -> None:
+def test_z_loss_of_hidden_tokens_is_trained_and_not_reported() -> None:
+    plain, objective = make_objective(), make_objective(z_loss=0.2)
+    objective.load_state_dict(plain.state_dict())
+    batch = make_batch()
+    assert dict(objective.weights) == {"trained": 1.0, "mlm": 0.0, "sentence": 1.0}
+    assert objective.counts(batch)["trained"] == plain.counts(batch)["mlm"]
+    encoder = objective.model
+    states = states_at(encoder, batch).masked
+    matrix, bias = encoder.output_projection()
+    log_z = F.linear(encoder.to_embedding(states), matrix, bias).logsumexp(-1)
+    totals, expected = objective(batch), plain(batch)
+    assert totals["mlm"].item() == expected["mlm"].item()
+    assert totals["sentence"].item() == expected["sentence"].item()
+    z_loss = 0.2 * log_z.square().sum().item()
+    assert totals["trained"].item() == pytest.approx(expected["mlm"].item() + z_loss, rel=1e-10)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize(
+    "fields", [{"norm_order": "pre"}, {"norm_order": "post", "embedding_norm": True}], ids=str
+)
+def test_packed_examples_have_the_states_that_they_have_alone(
+    positions: str, fields: dict[str, Any]
+) -> None:
     encoder = encoder_of(VOCAB_SIZE, CONTEXT, positions=positions, **fields)
     batch = make_batch(21, p_short=0.8)
     assert batch.mask is not None and batch.document_ids is not None
-    alone = [pack([Example(*map(np.array, row[:4]), row[4][0])], width=CONTEXT, pad_id=0) for row in unpacked(batch)]
+    alone = [
+        pack([Example(*map(np.array, row[:4]), row[4][0])], width=CONTEXT, pad_id=0)
+        for row in unpacked(batch)
+    ]
     with torch.no_grad():
         together = states_at(encoder, batch)
         apart = [states_at(encoder, each) for each in alone]
-    for name in ("masked", "firsts"):
+    for name in ("masked", "cls"):
         expected = torch.cat([getattr(each, name) for each in apart])
         torch.testing.assert_close(getattr(together, name), expected, rtol=0, atol=1e-9)
     assert all(each.mask is None and each.document_ids is None for each in alone)
@@ -116,8 +149,8 @@ def test_rows_of_one_example_each_need_no_documents() -> None:
         states = states_at(encoder, batch)
         alone = [states_at(encoder, pack([example], width=CONTEXT, pad_id=0)) for example in long]
     order = np.argsort([-len(example.ids) for example in long], kind="stable")
-    expected = torch.cat([alone[index].firsts for index in order])
-    torch.testing.assert_close(states.firsts, expected, rtol=0, atol=1e-9)
+    expected = torch.cat([alone[index].cls for index in order])
+    torch.testing.assert_close(states.cls, expected, rtol=0, atol=1e-9)
 
 
 def test_logits_at_hidden_places_are_those_of_the_full_forward_pass() -> None:
@@ -126,7 +159,9 @@ def test_logits_at_hidden_places_are_those_of_the_full_forward_pass() -> None:
     with torch.no_grad():
         for ids, segments, places, targets, (label,) in unpacked(batch):
             output = encoder(torch.tensor([ids]), segments=torch.tensor([segments]))
-            nats += F.cross_entropy(output.logits[0, list(places)], torch.tensor(targets), reduction="sum")
+            nats += F.cross_entropy(
+                output.logits[0, list(places)], torch.tensor(targets), reduction="sum"
+            )
             assert output.sentence_logits is not None
             sentence += -output.sentence_logits[0].log_softmax(-1)[label] if label >= 0 else 0.0
         totals = make_objective(encoder)(batch)
@@ -137,10 +172,14 @@ def test_logits_at_hidden_places_are_those_of_the_full_forward_pass() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("classes", [1, 2])
 def test_accumulating_ragged_rows_equals_the_whole_batch(size: int, classes: int) -> None:
-    objective = make_objective(encoder_of(VOCAB_SIZE, CONTEXT, sentence_classes=classes), sentence_weight=0.7)
+    objective = make_objective(
+        encoder_of(VOCAB_SIZE, CONTEXT, sentence_classes=classes), sentence_weight=0.7
+    )
     batch = make_batch()
     parts = [batch[start : start + size] for start in range(0, len(batch), size)]
-    assert len({tuple(objective.counts(part).values()) for part in parts}) > 1, "the parts are ragged"
+    assert len({tuple(objective.counts(part).values()) for part in parts}) > 1, (
+        "the parts are ragged"
+    )
     whole = loss_of(objective, batch, len(batch))
     expected = gradients(objective)
     torch.testing.assert_close(loss_of(objective, batch, size), whole, rtol=1e-12, atol=0)
@@ -151,9 +190,13 @@ def test_accumulating_ragged_rows_equals_the_whole_batch(size: int, classes: int
 
 
 def test_the_gradient_of_shared_weights_is_the_sum_of_their_copies() -> None:
-    shared, copied = (encoder_of(VOCAB_SIZE, CONTEXT, n_layers=3, share=share) for share in ("all", "none"))
+    shared, copied = (
+        encoder_of(VOCAB_SIZE, CONTEXT, n_layers=3, share=share) for share in ("all", "none")
+    )
     owner = {
-        name: ".".join([*parts[:3], "0", *parts[4:]]) if (parts := name.split("."))[0] == "encoder" else name
+        name: ".".join([*parts[:3], "0", *parts[4:]])
+        if (parts := name.split("."))[0] == "encoder"
+        else name
         for name in copied.state_dict()
     }
     copied.load_state_dict({name: shared.state_dict()[source] for name, source in owner.items()})
@@ -197,8 +240,14 @@ def test_one_logistic_output_is_the_difference_of_two() -> None:
     # -log sigmoid(0.3), -log sigmoid(2), nothing, nothing, 40.
     by_hand = math.log1p(math.exp(-0.3)) + math.log1p(math.exp(-2.0)) + 40.0
     assert sentence_nats(one, labels).item() == pytest.approx(by_hand, rel=1e-12)
-    torch.testing.assert_close(sentence_nats(two, labels), sentence_nats(one, labels), rtol=1e-12, atol=0)
-    assert says_apart(one).tolist() == says_apart(two).tolist() == [True, False, True, False, False]
+    torch.testing.assert_close(
+        sentence_nats(two, labels), sentence_nats(one, labels), rtol=1e-12, atol=0
+    )
+    assert (
+        predicts_negative(one).tolist()
+        == predicts_negative(two).tolist()
+        == [True, False, True, False, False]
+    )
 
 
 @pytest.mark.parametrize("n_outputs", [1, 2])
@@ -219,18 +268,22 @@ def test_low_precision_logits_are_summed_in_float32() -> None:
 
 def test_a_head_that_is_not_trained_has_no_gradient() -> None:
     objective, batch = make_objective(sentence="none"), make_batch(sentence="none")
-    assert objective.stops
+    assert objective.has_unused_parameters
     loss_of(objective, batch, len(batch))
     without = dict(objective.named_parameters()).keys() - gradients(objective).keys()
     assert {name.split(".")[1] for name in without} == {"pooler", "sentence_head"}
-    assert not make_objective(sentence="nsp").stops
+    assert not make_objective(sentence="nsp").has_unused_parameters
     headless = encoder_of(VOCAB_SIZE, CONTEXT, pooler="none", sentence_classes=0)
-    assert not make_objective(headless, sentence="none").stops
+    assert not make_objective(headless, sentence="none").has_unused_parameters
 
 
 def test_a_batch_without_hidden_tokens_costs_nothing() -> None:
     empty = np.array([], dtype=np.int64)
-    batch = pack([Example(np.array([2, 3]), np.zeros(2, dtype=np.int64), empty, empty, -1)], width=CONTEXT, pad_id=0)
+    batch = pack(
+        [Example(np.array([2, 3]), np.zeros(2, dtype=np.int64), empty, empty, -1)],
+        width=CONTEXT,
+        pad_id=0,
+    )
     objective = make_objective()
     assert objective.counts(batch) == {"mlm": 0, "sentence": 0}
     totals = objective(batch)

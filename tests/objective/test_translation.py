@@ -1,4 +1,4 @@
-"""The loss of translations: smoothed as published, the same however a batch is cut, and plain in what is reported."""
+"""The loss of translations: smoothed as published, equal however cut, reported unsmoothed."""
 
 from typing import Any
 
@@ -7,16 +7,18 @@ import pytest
 import torch
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.objective import TranslationObjective
-from sublayer.config.resolve import resolve_model
-from sublayer.data.translation_batches import TranslationBatches
+from sublayer.config.objectives.translation import TranslationObjective
+from sublayer.config.resolve_model import resolve_model
+from sublayer.data.parallel.batches import TranslationBatches
 from sublayer.model.build import build
-from sublayer.objective.translation import Translation, smoothing_of
-from tests.data.test_translation_batches import VOCAB_SIZE, random_split
+from sublayer.objective.translation.loss import Translation, smoothing_of
+from tests.data.parallel.test_batches import VOCAB_SIZE, random_split
 
 
 def make_objective(**fields: Any) -> Translation:
-    config = ModelConfig(kind="encoder-decoder", n_layers=2, d_model=16, n_heads=2, init_std=0.4, head_bias=True)
+    config = ModelConfig(
+        kind="encoder-decoder", n_layers=2, d_model=16, n_heads=2, init_std=0.4, head_bias=True
+    )
     model = build(resolve_model(config, vocab_size=VOCAB_SIZE, context=32), seed=1).double()
     torch.nn.init.normal_(model.head.bias)
     return Translation(model, TranslationObjective(**fields))
@@ -55,6 +57,18 @@ def test_the_loss_and_its_gradient_are_the_published_ones(form: str, share: floa
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1])
+def test_z_loss_is_trained_and_not_reported(share: float) -> None:
+    objective, batch = make_objective(label_smoothing=share, z_loss=0.2), a_batch()
+    logits = objective.model(batch.source, batch.source_mask, target=batch.target).logits
+    log_z = logits.logsumexp(-1)[batch.labels >= 0]
+    expected = by_hand(objective, batch, share, "uniform") + 0.2 * log_z.square().sum()
+    assert objective.weights == {"trained": 1.0, "nll": 0.0}
+    assert objective(batch)["trained"].item() == pytest.approx(expected.item(), rel=1e-10)
+    nats = by_hand(objective, batch, 0.0, "uniform").item()
+    assert objective(batch)["nll"].item() == pytest.approx(nats, rel=1e-10)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1])
 def test_what_is_reported_is_the_plain_loss(share: float) -> None:
     objective, batch = make_objective(label_smoothing=share), a_batch()
     expected = by_hand(objective, batch, 0.0, "uniform").item()
@@ -64,9 +78,15 @@ def test_what_is_reported_is_the_plain_loss(share: float) -> None:
 def test_parts_of_a_batch_add_up_to_it() -> None:
     objective, batch = make_objective(label_smoothing=0.1), a_batch()
     parts = [batch[start : start + 3] for start in range(0, len(batch), 3)]
-    for term in ("smoothed", "nll"):
-        assert sum(objective(part)[term].item() for part in parts) == pytest.approx(objective(batch)[term].item())
-    assert sum(objective.counts(part)["nll"] for part in parts) == objective.counts(batch)["nll"] == batch.n_targets
+    for term in ("trained", "nll"):
+        assert sum(objective(part)[term].item() for part in parts) == pytest.approx(
+            objective(batch)[term].item()
+        )
+    assert (
+        sum(objective.counts(part)["nll"] for part in parts)
+        == objective.counts(batch)["nll"]
+        == batch.n_targets
+    )
 
 
 def test_the_weights_of_smoothing_sum_to_one() -> None:

@@ -2,20 +2,27 @@ import re
 
 import pytest
 
-from sublayer.config.idle import is_idle
-from sublayer.config.layers import load_recipe
-from sublayer.config.resolve import resolve_model
-from sublayer.config.sources import find_source, layer_of, read_toml, shipped_recipes
+from sublayer.config.architecture.block import BLOCKS
+from sublayer.config.fields.applicability import is_idle
+from sublayer.config.fields.catalog import declaration
+from sublayer.config.fields.messages import choices_of
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.layering.sources import find_source, layer_of, read_toml, shipped_recipes
+from sublayer.config.optimizers.kinds import OPTIMIZERS
+from sublayer.config.resolve_model import resolve_model
 
+CHOICES = (
+    "model.ffn",
+    "model.norm",
+    "model.norm_order",
+    "model.positions",
+    "model.share",
+    "optimizer.schedule",
+)
 AXES = {
-    "model.ffn": ["relu", "gelu", "swish", "glu", "bilinear", "reglu", "geglu", "swiglu"],
-    "model.norm": ["layer", "rms", "none"],
-    "model.norm_order": ["pre", "post"],
-    "model.positions": ["sinusoidal", "learned", "learned-per-layer", "rotary", "none"],
-    "model.share": ["none", "all", "attention", "ffn"],
-    "model.block": ["transformer", "macaron"],
-    "optimizer.kind": ["sgd", "adam", "adamw", "lamb"],
-    "optimizer.schedule": ["constant", "linear", "polynomial", "cosine", "inverse-sqrt"],
+    **{key: choices_of(declaration(key).annotation) for key in CHOICES},
+    "model.block": list(BLOCKS),
+    "optimizer.kind": list(OPTIMIZERS),
     "data.tokenizer": ["bytes", "characters", "bpe"],
     "data.corpus": ["python", "enwik8"],
     "data.context": ["16", "1000"],
@@ -52,7 +59,13 @@ def test_every_field_that_it_sets_counts_and_changes_something(name: str):
             assert base is None or getattr(getattr(base, table), field) != value, key
 
 
-@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in AXES.items() for value in values])
+def test_every_axis_has_several_values():
+    assert [key for key, values in AXES.items() if len(values) < 2] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in AXES.items() for value in values]
+)
 def test_every_axis_of_gpt_can_be_varied(key: str, value: str):
     load_recipe("gpt", [f"{key}={value}"])
 
@@ -66,12 +79,14 @@ def test_gpt_leaves_the_rest_to_the_runs_length():
 
 
 def parameters(name: str) -> int:
-    from sublayer.model.cost import count_parameters
-    from sublayer.study.vocabulary import expected_vocabulary
+    from sublayer.estimate.cost import count_parameters
+    from sublayer.study.budget.vocabulary import expected_vocabulary
 
     recipe = load_recipe(name).recipe
     vocab_size = expected_vocabulary(recipe).size
-    return count_parameters(resolve_model(recipe.model, vocab_size=vocab_size, context=recipe.data.context)).total
+    return count_parameters(
+        resolve_model(recipe.model, vocab_size=vocab_size, context=recipe.data.context)
+    ).total
 
 
 @pytest.mark.parametrize("name", shipped_recipes())

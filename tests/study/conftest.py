@@ -6,16 +6,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sublayer.study.metrics import BITS_PER_BYTE, METRICS
+from sublayer.objective.causal.family import BITS_PER_BYTE
+from sublayer.objective.families import FAMILIES
+from sublayer.objective.metric import Metric
 from sublayer.study.results import ArmResult, Costs, Curve, Failure, Further, Reproduction, Results
-from sublayer.study.statistics import Difference, Metric, compare_arms
+from sublayer.study.statistics import Difference, compare_arms
 
 
 @pytest.fixture
 def encoder_results() -> Results:
-    """Three encoders compared by sentence order; the last has no sentence head, and one seed of another failed."""
-    mlm, nsp, sop, loss = METRICS["masked"]
-    arms = {"no loss": (0.524, 0.533, 0.549), "NSP": (0.905, 0.52, 0.545), "SOP": (0.789, 0.865, 0.54)}
+    """Three encoders compared by sentence order; one has no sentence head, a seed of one failed."""
+    mlm, nsp, sop, loss = FAMILIES["masked"].metrics
+    arms = {
+        "no loss": (0.524, 0.533, 0.549),
+        "NSP": (0.905, 0.52, 0.545),
+        "SOP": (0.789, 0.865, 0.54),
+    }
     rng = np.random.default_rng(3)
     made = []
     for name, (next_sentence, order, hidden) in arms.items():
@@ -23,15 +29,25 @@ def encoder_results() -> Results:
         plain = _results({name: 0.0}).arms[0]
         scores = {seed: order + rng.normal(0, 0.004) for seed in seeds}
         curves = tuple(
-            replace(plain.curves[0], seed=seed, values=tuple(np.linspace(0.5, scores[seed], 10))) for seed in seeds
+            replace(plain.curves[0], seed=seed, values=tuple(np.linspace(0.5, scores[seed], 10)))
+            for seed in seeds
         )
         further = {
-            nsp.name: {} if name == "SOP" else {seed: next_sentence + rng.normal(0, 0.004) for seed in seeds},
+            nsp.name: {}
+            if name == "SOP"
+            else {seed: next_sentence + rng.normal(0, 0.004) for seed in seeds},
             mlm.name: {seed: hidden + rng.normal(0, 0.0004) for seed in seeds},
             loss.name: {seed: 2.1 + rng.normal(0, 0.01) for seed in seeds},
         }
         made.append(
-            replace(plain, name=name, seeds=tuple(seeds), values=tuple(scores.values()), curves=curves, further=further)
+            replace(
+                plain,
+                name=name,
+                seeds=tuple(seeds),
+                values=tuple(scores.values()),
+                curves=curves,
+                further=further,
+            )
         )
 
     def differences(metric: Metric, values: dict[str, dict[int, float]]) -> tuple[Difference, ...]:
@@ -43,9 +59,14 @@ def encoder_results() -> Results:
         match="none",
         baseline="no loss",
         arms=tuple(made),
-        differences=differences(sop, {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in made}),
+        differences=differences(
+            sop, {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in made}
+        ),
         further=tuple(
-            Further(metric, differences(metric, {arm.name: dict(arm.further[metric.name]) for arm in made}))
+            Further(
+                metric,
+                differences(metric, {arm.name: dict(arm.further[metric.name]) for arm in made}),
+            )
             for metric in (mlm, nsp, loss)
         ),
     )
@@ -64,7 +85,11 @@ def _results(
     sd: float = 0.004,
 ) -> Results:
     """Draw the runs of arms that differ from the baseline by ``effects`` bits per byte."""
-    effects = {"gpt": 0.0, "swiglu": -0.03, "macaron": 0.001, "positions=none": 0.17} if effects is None else effects
+    effects = (
+        {"gpt": 0.0, "swiglu": -0.03, "macaron": 0.001, "positions=none": 0.17}
+        if effects is None
+        else effects
+    )
     rng = np.random.default_rng(11)
     by_seed = rng.normal(0, 0.01, size=n_seeds)
     arms = tuple(_arm(name, effect, by_seed, rng, sd, failed) for name, effect in effects.items())
@@ -83,21 +108,36 @@ def _results(
         failures=(Failure(*failed, "the loss is not finite at step 41"),) if failed else (),
         reproduction=Reproduction(
             "sublayer compare gpt --vary model.ffn=gelu,swiglu --seeds 5",
-            {"sublayer": "0.1.0", "python": "3.11.2", "torch": "2.13.0", "processor": "x86-64, 2 threads"},
+            {
+                "sublayer": "0.1.0",
+                "python": "3.11.2",
+                "torch": "2.13.0",
+                "processor": "x86-64, 2 threads",
+            },
             {"train": "4d3f0c" * 10, "test": "77ab01" * 10},
         ),
     )
 
 
 def _arm(
-    name: str, effect: float, by_seed: np.ndarray, rng: np.random.Generator, sd: float, failed: tuple[str, int] | None
+    name: str,
+    effect: float,
+    by_seed: np.ndarray,
+    rng: np.random.Generator,
+    sd: float,
+    failed: tuple[str, int] | None,
 ) -> ArmResult:
     seeds = tuple(seed for seed in range(len(by_seed)) if (name, seed) != failed)
     values = tuple(float(2.4 + by_seed[seed] + effect + rng.normal(0, sd)) for seed in seeds)
     steps = tuple(range(40, 401, 40))
     return ArmResult(
         name=name,
-        parameters={"total": 214_016, "training": 214_016, "non_embedding": 193_000, "executed": 214_016},
+        parameters={
+            "total": 214_016,
+            "training": 214_016,
+            "non_embedding": 193_000,
+            "executed": 214_016,
+        },
         seeds=seeds,
         values=values,
         costs=Costs(1_310_000, 400, 400 * 4096.0, 61_000.0, 210e6, 27.0),

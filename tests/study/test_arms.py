@@ -2,7 +2,7 @@
 
 import pytest
 
-from sublayer.config.layers import LoadedRecipe, load_recipe
+from sublayer.config.layering.layers import LoadedRecipe, load_recipe
 from sublayer.errors import ConfigError
 from sublayer.study.arms import check_distinct, expand, make_arm, split_values
 
@@ -47,7 +47,9 @@ def test_fields_of_one_name_keep_their_table_in_the_label(loaded: LoadedRecipe) 
         ("{a = 1, b = [2, 3]},'x]'", ["{a = 1, b = [2, 3]}", "'x]'"]),
     ],
 )
-def test_values_are_split_at_commas_outside_brackets_and_quotes(text: str, values: list[str]) -> None:
+def test_values_are_split_at_commas_outside_brackets_and_quotes(
+    text: str, values: list[str]
+) -> None:
     assert split_values(text) == values
 
 
@@ -72,18 +74,27 @@ def test_an_open_bracket_or_quote_is_refused(text: str) -> None:
         (["model.ffn=relu,gelu,gelu"], "two arms are named ffn=gelu"),
         (["title=a,b"], "changes nothing that is computed"),
         (["train.seed=0,1"], "give their number with --seeds"),
-        (["model.fnn=relu,gelu"], r"arm fnn=relu: model\.fnn is not a field: did you mean model\.ffn"),
+        (
+            ["model.fnn=relu,gelu"],
+            r"arm fnn=relu: model\.fnn is not a field: did you mean model\.ffn",
+        ),
         (["model.n_heads=4,7"], r"arm n_heads=7: model\.n_heads = 7 must divide"),
     ],
 )
-def test_a_variation_without_meaning_is_refused(loaded: LoadedRecipe, texts: list[str], message: str) -> None:
+def test_a_variation_without_meaning_is_refused(
+    loaded: LoadedRecipe, texts: list[str], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         expand(loaded, texts)
 
 
-def test_an_arm_equal_to_the_baseline_is_refused_also_where_the_value_is_derived(loaded: LoadedRecipe) -> None:
+def test_an_arm_equal_to_the_baseline_is_refused_also_where_the_value_is_derived(
+    loaded: LoadedRecipe,
+) -> None:
     with pytest.raises(ConfigError, match="arm d_ff=768 is equal to the baseline"):
-        check_distinct([make_arm("base", loaded, {}), make_arm("d_ff=768", loaded, {"model.d_ff": 4 * 192})])
+        check_distinct(
+            [make_arm("base", loaded, {}), make_arm("d_ff=768", loaded, {"model.d_ff": 4 * 192})]
+        )
 
 
 def test_arms_equal_to_each_other_are_refused(loaded: LoadedRecipe) -> None:

@@ -42,7 +42,9 @@ def test_a_study_has_the_arms_and_rules_of_its_file(path: Path) -> None:
     study = load_study(str(path))
     assert (study.name, study.title, study.source) == ("networks", "Networks", "Nobody 2020")
     assert (study.match, study.n_seeds) == ("flops", 5)
-    assert [(arm.name, arm.loaded.recipe.model.ffn, arm.loaded.recipe.model.d_ff) for arm in study.arms] == [
+    assert [
+        (arm.name, arm.loaded.recipe.model.ffn, arm.loaded.recipe.model.d_ff) for arm in study.arms
+    ] == [
         ("relu", "relu", None),
         ("gated", "swiglu", 96),
     ]
@@ -50,13 +52,52 @@ def test_a_study_has_the_arms_and_rules_of_its_file(path: Path) -> None:
 
 @pytest.mark.parametrize(("scale", "n_layers"), [(None, 12), ("paper", 12), ("cpu", 1)])
 def test_the_scale_chooses_the_recipe(path: Path, scale: str, n_layers: int) -> None:
-    study = load_study(str(path), scale=scale)  # type: ignore[arg-type]
+    study = load_study(str(path), scale=scale)
     assert {arm.loaded.recipe.model.n_layers for arm in study.arms} == {n_layers}
+
+
+LONG_SCALE = """
+[scale.paper-524k]
+recipe = "gpt"
+seeds = 1
+set = { "model.n_layers" = 24 }
+"""
+
+
+def test_a_scale_has_a_name_and_seeds_of_its_own(path: Path) -> None:
+    path.write_text(STUDY + LONG_SCALE)
+    long = load_study(str(path), scale="paper-524k")
+    assert {arm.loaded.recipe.model.n_layers for arm in long.arms} == {24}
+    assert long.n_seeds == 1
+    assert load_study(str(path), scale="paper").n_seeds == 5
+
+
+@pytest.mark.parametrize(
+    ("renamed", "n_layers"),
+    [({"paper": "long"}, 1), ({"paper": "long", "cpu": "short"}, 12), ({}, 12)],
+)
+def test_the_scale_of_no_name_is_paper_then_cpu_then_the_first(
+    path: Path, renamed: dict[str, str], n_layers: int
+) -> None:
+    text = STUDY
+    for old, new in renamed.items():
+        text = text.replace(f"[scale.{old}]", f"[scale.{new}]")
+    path.write_text(text)
+    assert {arm.loaded.recipe.model.n_layers for arm in load_study(str(path)).arms} == {n_layers}
+
+
+@pytest.mark.parametrize("name", ["Paper", "paper_524k", "-paper", "paper--long", "a b", "ä", ""])
+def test_a_scale_is_named_in_lower_case_letters_digits_and_hyphens(path: Path, name: str) -> None:
+    path.write_text(STUDY.replace("[scale.paper]", f'[scale."{name}"]'))
+    with pytest.raises(ConfigError, match="is no name of a scale: it takes lower-case letters"):
+        load_study(str(path))
 
 
 def test_overrides_go_to_every_arm(path: Path) -> None:
     study = load_study(str(path), ["model.n_layers=3", "train.steps=7"])
-    assert {(arm.loaded.recipe.model.n_layers, arm.loaded.recipe.train.steps) for arm in study.arms} == {(3, 7)}
+    assert {
+        (arm.loaded.recipe.model.n_layers, arm.loaded.recipe.train.steps) for arm in study.arms
+    } == {(3, 7)}
     assert study.arms[1].loaded.origins["model.n_layers"] == "command line"
 
 
@@ -77,8 +118,8 @@ def test_arguments_that_a_study_makes_idle_are_refused(
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[scale.paper]", "[scale.cup]", r"scale\.cup"),
-        ("seeds = 5", "seeds = 1", "seeds: Input should be greater than or equal to 2"),
+        ("seeds = 5", "seeds = 0", "seeds: Input should be greater than or equal to 1"),
+        ("[scale.cpu]", "[scale.cpu]\nseeds = 0", r"scale\.cpu\.seeds: Input should be greater"),
         ('match = "flops"', 'math = "flops"', "math: Extra inputs are not permitted"),
         ('name = "gated"', 'name = "relu"', "two arms are named relu"),
         ('"model.ffn" = "relu"', '"model.fnn" = "relu"', r"arm relu: model\.fnn is not a field"),
@@ -87,7 +128,9 @@ def test_arguments_that_a_study_makes_idle_are_refused(
         ("seeds = 5", 'caveats = [""]', r"caveats\.0: String should have at least 1 character"),
     ],
 )
-def test_a_study_that_is_wrong_is_refused_with_the_place(path: Path, old: str, new: str, message: str) -> None:
+def test_a_study_that_is_wrong_is_refused_with_the_place(
+    path: Path, old: str, new: str, message: str
+) -> None:
     path.write_text(STUDY.replace(old, new))
     with pytest.raises(ConfigError, match=message):
         load_study(str(path))
@@ -96,7 +139,9 @@ def test_a_study_that_is_wrong_is_refused_with_the_place(path: Path, old: str, n
 def test_the_caveats_of_a_study_come_before_those_of_its_scale(path: Path) -> None:
     assert load_study(str(path)).caveats == ()
     own = STUDY.replace("seeds = 5", 'caveats = ["One text."]')
-    path.write_text(own.replace("[scale.cpu]", '[scale.cpu]\ncaveats = ["Few steps.", "One rate."]'))
+    path.write_text(
+        own.replace("[scale.cpu]", '[scale.cpu]\ncaveats = ["Few steps.", "One rate."]')
+    )
     assert load_study(str(path), scale="cpu").caveats == ("One text.", "Few steps.", "One rate.")
     assert load_study(str(path), scale="paper").caveats == ("One text.",)
 
@@ -138,7 +183,9 @@ def test_every_shipped_study_loads(name: str) -> None:
         ("two", "two is against itself, a control, but no other arm is against it"),
     ],
 )
-def test_an_arm_is_against_another_arm_of_its_study(tmp_path: Path, against: str, message: str) -> None:
+def test_an_arm_is_against_another_arm_of_its_study(
+    tmp_path: Path, against: str, message: str
+) -> None:
     path = tmp_path / "study.toml"
     text = """[scale.cpu]
 recipe = "gpt"
@@ -200,7 +247,8 @@ def test_arms_are_those_of_all_scales_or_of_each(tmp_path: Path) -> None:
     both = '[[arms]]\nname = "a"\n[[arms]]\nname = "b"\n'
     path.write_text(OWN_ARMS + both)
     with pytest.raises(
-        ConfigError, match=r"scale paper has arms twice: give \[\[arms\]\] or \[\[scale\.paper\.arms\]\]"
+        ConfigError,
+        match=r"scale paper has arms twice: give \[\[arms\]\] or \[\[scale\.paper\.arms\]\]",
     ):
         load_study(str(path))
     path.write_text('[scale.cpu]\nrecipe = "gpt"\n')

@@ -4,14 +4,22 @@ from typing import Any
 
 import pytest
 
-from sublayer.config.layers import load_recipe
+from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve import resolve_model
+from sublayer.config.resolve_model import resolve_model
 from sublayer.errors import ConfigError
-from sublayer.model.cost import count_parameters, flops_per_token
+from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.study.arms import Arm, expand
+from sublayer.study.budget.match import (
+    Match,
+    Rule,
+    apply_match,
+    leave_unmatched,
+    match_arms,
+    match_parameters,
+    match_steps,
+)
 from sublayer.study.definition import load_study
-from sublayer.study.match import Match, Rule, apply_match, leave_unmatched, match_arms, match_parameters, match_steps
 
 
 def resolved(**fields: Any) -> ModelConfig:
@@ -21,17 +29,24 @@ def resolved(**fields: Any) -> ModelConfig:
 def arms_of(*vary: str, base: str = "model.bias=false") -> tuple[list[Arm], list[ModelConfig]]:
     arms = expand(load_recipe("gpt", [base]), vary)
     recipes = [arm.loaded.recipe for arm in arms]
-    return arms, [resolve_model(each.model, vocab_size=256, context=each.data.context) for each in recipes]
+    return arms, [
+        resolve_model(each.model, vocab_size=256, context=each.data.context) for each in recipes
+    ]
 
 
 def test_a_gated_arm_without_biases_gets_two_thirds_of_the_width() -> None:
-    relu, swiglu = (resolved(d_model=768, n_heads=12, d_ff=3072, ffn=ffn, bias=False) for ffn in ("relu", "swiglu"))
+    relu, swiglu = (
+        resolved(d_model=768, n_heads=12, d_ff=3072, ffn=ffn, bias=False)
+        for ffn in ("relu", "swiglu")
+    )
     assert match_parameters("swiglu", swiglu, relu) == Match(("model.d_ff=2048",), 0.0)
 
 
 def test_a_macaron_arm_gets_half_of_the_width() -> None:
     transformer = resolved(d_model=512, n_heads=8, d_ff=2048)
-    match = match_parameters("macaron", transformer.model_copy(update={"block": "macaron"}), transformer)
+    match = match_parameters(
+        "macaron", transformer.model_copy(update={"block": "macaron"}), transformer
+    )
     # Three vectors more at half the width; one unit of both networks holds 4 * 512 + 2.
     assert match.overrides == ("model.d_ff=1023",)
     left = 6 * (3 * 512 - (4 * 512 + 2))
@@ -39,7 +54,9 @@ def test_a_macaron_arm_gets_half_of_the_width() -> None:
     assert not match.is_unequal
 
 
-@pytest.mark.parametrize("block", [("attention", "ffn:glu"), ("ffn:swiglu*0.5", "attention", "attention", "ffn:relu")])
+@pytest.mark.parametrize(
+    "block", [("attention", "ffn:glu"), ("ffn:swiglu*0.5", "attention", "attention", "ffn:relu")]
+)
 @pytest.mark.parametrize("d_ff", [143, 297, 1013])
 def test_no_other_width_comes_nearer(block: tuple[str, ...], d_ff: int) -> None:
     baseline = resolved(d_model=20, d_ff=d_ff, norm="rms")
@@ -62,7 +79,9 @@ def test_equal_arms_are_left_alone_even_where_blocks_share_weights() -> None:
 
 def test_an_arm_that_differs_by_more_than_half_a_percent_is_marked() -> None:
     baseline = resolved(n_layers=1, d_model=8, n_heads=2, d_ff=1)
-    coarse = resolved(n_layers=30, d_model=8, n_heads=2, block=("ffn",), norm="none", positions="none")
+    coarse = resolved(
+        n_layers=30, d_model=8, n_heads=2, block=("ffn",), norm="none", positions="none"
+    )
     assert leave_unmatched(coarse, baseline).is_unequal
     assert match_parameters("coarse", coarse, baseline).is_unequal
     assert not leave_unmatched(baseline, baseline).is_unequal
@@ -71,7 +90,10 @@ def test_an_arm_that_differs_by_more_than_half_a_percent_is_marked() -> None:
 def test_sharing_arms_are_told_the_width_and_the_other_rules() -> None:
     baseline = resolved(n_layers=6, d_model=32, n_heads=2, d_ff=128)
     arm = baseline.model_copy(update={"share": "all"})
-    message = r"share=all: model\.share = all .* model\.d_ff = (\d+) instead of 128; use --match flops or --match time"
+    message = (
+        r"share=all: model\.share = all .* model\.d_ff = (\d+) instead of 128; "
+        "use --match flops or --match time"
+    )
     with pytest.raises(ConfigError, match=message) as error:
         match_parameters("share=all", arm, baseline)
     width = int(str(error.value).split("d_ff = ")[1].split(" ")[0])
@@ -91,7 +113,10 @@ def test_an_arm_without_feed_forward_network_cannot_be_matched() -> None:
 
 
 def test_an_arm_too_large_at_the_smallest_width_cannot_be_matched() -> None:
-    with pytest.raises(ConfigError, match=r"deep: it has [\d,]+ parameters at model\.d_ff = 1, the baseline [\d,]+;"):
+    with pytest.raises(
+        ConfigError,
+        match=r"deep: it has [\d,]+ parameters at model\.d_ff = 1, the baseline [\d,]+;",
+    ):
         match_parameters("deep", resolved(n_layers=60), resolved(n_layers=6))
 
 
@@ -143,11 +168,21 @@ def test_what_is_not_known_yet_leaves_the_match_open() -> None:
 @pytest.mark.parametrize(
     ("rule", "vary", "message"),
     [
-        ("parameters", "model.d_ff=100,200", r"arm d_ff=200 sets model\.d_ff, which --match parameters solves"),
-        ("flops", "train.steps=100,200", r"arm steps=200 sets train\.steps, which --match flops solves"),
+        (
+            "parameters",
+            "model.d_ff=100,200",
+            r"arm d_ff=200 sets model\.d_ff, which --match parameters solves",
+        ),
+        (
+            "flops",
+            "train.steps=100,200",
+            r"arm steps=200 sets train\.steps, which --match flops solves",
+        ),
     ],
 )
-def test_an_arm_that_sets_what_matching_solves_is_refused(rule: Rule, vary: str, message: str) -> None:
+def test_an_arm_that_sets_what_matching_solves_is_refused(
+    rule: Rule, vary: str, message: str
+) -> None:
     arms, models = arms_of(vary)
     with pytest.raises(ConfigError, match=message):
         match_arms(arms, models, rule, steps=100)
@@ -156,11 +191,15 @@ def test_an_arm_that_sets_what_matching_solves_is_refused(rule: Rule, vary: str,
 
 def test_what_is_left_is_the_difference_from_the_arm_that_each_is_compared_with() -> None:
     study = load_study("macaron-translation", scale="paper")
-    models = [resolve_model(arm.loaded.recipe.model, vocab_size=9000, context=64) for arm in study.arms]
+    models = [
+        resolve_model(arm.loaded.recipe.model, vocab_size=9000, context=64) for arm in study.arms
+    ]
     left = [match.residual for match in match_arms(study.arms, models, "none") if match is not None]
     assert [left[place] for place in (0, 2, 4)] == [0.0, 0.0, 0.0]  # controls
     for place in (1, 3, 5):
-        (control, macaron) = (count_parameters(model).total for model in models[place - 1 : place + 1])
+        (control, macaron) = (
+            count_parameters(model).total for model in models[place - 1 : place + 1]
+        )
         # 3 d_model more in each of 12 layers.
         assert macaron - control == 36 * models[place].d_model
         assert left[place] == pytest.approx((macaron - control) / control)

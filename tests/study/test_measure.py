@@ -1,4 +1,4 @@
-"""Steps are timed where they fit, and their time extrapolated where they do not, within a budget."""
+"""Steps are timed where they fit, and extrapolated where they do not, within a budget."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sublayer.config.layers import load_recipe
-from sublayer.config.length import batch_sequences
+from sublayer.config.layering.layers import load_recipe
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve import resolve_model
-from sublayer.model.cost import flops_per_token
+from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve_train import batch_sequences
+from sublayer.estimate.cost import flops_per_token
 from sublayer.study.arms import expand
-from sublayer.study.measure import Stopwatch, train_step
-from sublayer.study.plan import ArmPlan, make_plan
-from sublayer.study.resources import Resources
+from sublayer.study.budget.measure import Stopwatch, train_step
+from sublayer.study.budget.plan import ArmPlan, make_plan
+from sublayer.study.budget.resources import Resources
 
 PLENTY = Resources("cpu", memory_bytes=1 << 50, disk_bytes=1 << 50, has_fast_bfloat16=True, cores=1)
 SHAPE = ("model.n_layers=4", "model.d_model=32", "data.context=32")
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 
 class Machine:
-    """A machine on a clock of its own: its steps take what their operations take at its speed, whatever is expected."""
+    """A machine on a clock of its own: steps take what their operations take at its speed."""
 
     def __init__(self, speed: float, *, product_speed: float | None = None) -> None:
         self.speed = speed
@@ -42,7 +42,12 @@ class Machine:
     def step_s(self, recipe: Recipe, vocab_size: int) -> float:
         context = recipe.data.context
         model = resolve_model(recipe.model, vocab_size=vocab_size, context=context)
-        return flops_per_token(model, context, recipe.objective) * batch_sequences(recipe) * context / self.speed
+        return (
+            flops_per_token(model, context, recipe.objective)
+            * batch_sequences(recipe)
+            * context
+            / self.speed
+        )
 
     def build(self, recipe: Recipe, vocab_size: int, device: torch.device) -> Callable[[int], None]:
         def take_step(step: int) -> None:
@@ -64,7 +69,14 @@ def measured(
     fixed = ("train.threads=1", f"train.precision={precision}")
     arms = expand(load_recipe("gpt", [*shape, *fixed, *settings]), list(vary))
     said: list[str] = []
-    clock = Stopwatch(resources, said.append, budget_s, clock=machine.clock, build=machine.build, speed=machine.probe)
+    clock = Stopwatch(
+        resources,
+        said.append,
+        budget_s,
+        clock=machine.clock,
+        build=machine.build,
+        speed=machine.probe,
+    )
     plans = make_plan(arms, "none", resources, clock).arms
     assert said == [f"measuring {arm.name} ({n + 1} of {len(arms)})" for n, arm in enumerate(plans)]
     return plans
@@ -75,12 +87,19 @@ def test_a_small_step_is_measured() -> None:
     (arm,) = measured(machine)
     assert arm.step_time is not None
     assert arm.step_time.is_measured
-    assert arm.step_time.seconds == pytest.approx(machine.step_s(load_recipe("gpt", [*SHAPE, *FIXED]).recipe, 256))
+    assert arm.step_time.seconds == pytest.approx(
+        machine.step_s(load_recipe("gpt", [*SHAPE, *FIXED]).recipe, 256)
+    )
 
 
 @pytest.mark.parametrize("name", ["gpt", "albert-base"])
 def test_a_real_step_is_taken(name: str) -> None:
-    settings = ("train.batch_sequences=4", "model.vocab_size=100", "model.n_heads=4", "data.vocab_size=100")
+    settings = (
+        "train.batch_sequences=4",
+        "model.vocab_size=100",
+        "model.n_heads=4",
+        "data.vocab_size=100",
+    )
     extra = settings if name == "albert-base" else ()
     arms = expand(load_recipe(name, [*SHAPE, *FIXED, *extra]), [])
     steps = []
@@ -121,7 +140,9 @@ def test_a_model_far_too_large_is_estimated_at_once() -> None:
 
 @pytest.mark.parametrize("slower", [0.1, 1.0, 10.0, 100.0])
 @pytest.mark.parametrize("d_model", [32, 256, 1024])
-def test_the_budget_is_kept_however_much_slower_steps_are_than_expected(d_model: int, slower: float) -> None:
+def test_the_budget_is_kept_however_much_slower_steps_are_than_expected(
+    d_model: int, slower: float
+) -> None:
     # A quarter of the product's speed is expected.
     machine = Machine(2e10 / slower, product_speed=8e10)
     shape = [f"model.d_model={d_model}", "model.n_layers=8", "data.context=128"]
@@ -143,10 +164,16 @@ def test_products_are_tried_in_the_precision_of_the_run(precision: str) -> None:
 def test_a_step_longer_than_the_minutes_is_not_shown_beside_them() -> None:
     machine = Machine(1e6)
     arms = expand(load_recipe("gpt", ["train.minutes=1", *FIXED]), [])
-    clock = Stopwatch(PLENTY, lambda text: None, clock=machine.clock, build=machine.build, speed=machine.probe)
+    clock = Stopwatch(
+        PLENTY, lambda text: None, clock=machine.clock, build=machine.build, speed=machine.probe
+    )
     plan = make_plan(arms, "none", PLENTY, clock)
     (arm,) = plan.arms
     assert arm.step_time is not None
     assert arm.step_time.seconds > 60
     assert (arm.steps, arm.hours) == (None, None)
-    assert [note for note in plan.notes if note.startswith("gpt: train.minutes = 1 is too short: a step takes")]
+    assert [
+        note
+        for note in plan.notes
+        if note.startswith("gpt: train.minutes = 1 is too short: a step takes")
+    ]

@@ -1,4 +1,4 @@
-"""Comparisons of encoders: by hidden tokens, by pairs, by what else is measured; on the same examples for every arm."""
+"""Comparisons of encoders, by each metric, on the same examples for every arm."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,23 +6,42 @@ from typing import Any
 
 import pytest
 
-from sublayer.config.layers import load_recipe, vary
-from sublayer.config.objective import MaskedObjective
+from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.data.prepare import prepare
 from sublayer.errors import ConfigError, DataError
-from sublayer.evaluate.masked import Scoring, encoder_scores
-from sublayer.load import load
+from sublayer.evaluation.items import FromItems, Items, ItemTable
+from sublayer.loading import load
 from sublayer.model.encoder import Encoder
-from sublayer.run_folder import RunFolder
-from sublayer.session import prepare_data
+from sublayer.objective.masked.scored_batches import Scoring
+from sublayer.objective.masked.scores import encoder_scores
+from sublayer.objective.metric import Metric
+from sublayer.runs.folder import RunFolder
+from sublayer.runs.session import prepare_data
 from sublayer.study.arms import Arm
+from sublayer.study.collect import scored_elsewhere
 from sublayer.study.definition import Study, load_study
+from sublayer.study.items.file_header import RunItems
 from sublayer.study.metrics import study_metrics
-from sublayer.study.notes import make_notes
+from sublayer.study.report.caveats import list_caveats
 from sublayer.study.runner import compare
 
 ACCURACIES = ["mlm_accuracy", "nsp_accuracy", "sop_accuracy"]
-WORDS = ["reed", "river", "bends", "oak", "falls", "wind", "stands", "storm", "tall", "low", "root", "leaf", "rain"]
+WORDS = [
+    "reed",
+    "river",
+    "bends",
+    "oak",
+    "falls",
+    "wind",
+    "stands",
+    "storm",
+    "tall",
+    "low",
+    "root",
+    "leaf",
+    "rain",
+]
 STUDY = """
 match = "none"
 {metric}
@@ -30,8 +49,18 @@ match = "none"
 recipe = "albert-small"
 [scale.cpu.set]
 model = {{ n_layers = 1, d_model = 16, n_heads = 2, d_embed = 8 }}
-data = {{ sentences = "lines", documents = "blank-line", vocab_size = 60, context = 32, path = "{path}" }}
-train = {{ steps = 4, batch_sequences = 4, threads = 1, precision = "float32", evaluate_tokens = 64 }}
+[scale.cpu.set.data]
+sentences = "lines"
+documents = "blank-line"
+vocab_size = 60
+context = 32
+path = "{path}"
+[scale.cpu.set.train]
+steps = 4
+batch_sequences = 4
+threads = 1
+precision = "float32"
+evaluate_tokens = 64
 [[arms]]
 name = "one"
 {one}
@@ -52,11 +81,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def document(number: int, n_sentences: int) -> str:
-    words = [[WORDS[(number * 7 + i * i + 3 * s) % len(WORDS)] for i in range(6)] for s in range(n_sentences)]
+    words = [
+        [WORDS[(number * 7 + i * i + 3 * s) % len(WORDS)] for i in range(6)]
+        for s in range(n_sentences)
+    ]
     return "".join(f"{' '.join(sentence)}.\n" for sentence in words)
 
 
-def study(folder: Path, *, metric: str = "", one: str = NONE, two: str = SOP, text: str = "text.txt") -> str:
+def study(
+    folder: Path, *, metric: str = "", one: str = NONE, two: str = SOP, text: str = "text.txt"
+) -> str:
     path = folder / "study.toml"
     line = f'metric = "{metric}"' if metric else ""
     path.write_text(STUDY.format(metric=line, path=folder / text, one=one, two=two))
@@ -75,7 +109,12 @@ def test_hidden_tokens_decide_where_a_study_names_no_metric(folder: Path):
 
 def test_the_metric_that_a_study_names_decides_and_the_others_keep_their_order(folder: Path):
     metrics = study_metrics(load_study(study(folder, metric="sop_accuracy")))
-    assert [metric.name for metric in metrics] == ["sop_accuracy", "mlm_accuracy", "nsp_accuracy", "loss"]
+    assert [metric.name for metric in metrics] == [
+        "sop_accuracy",
+        "mlm_accuracy",
+        "nsp_accuracy",
+        "loss",
+    ]
 
 
 def test_a_decoder_is_compared_by_bits_per_byte_alone():
@@ -83,19 +122,26 @@ def test_a_decoder_is_compared_by_bits_per_byte_alone():
 
 
 def test_an_unknown_metric_is_refused_with_the_choices(folder: Path):
-    with pytest.raises(ConfigError, match=r"metric = 'accuracy' is not one of mlm_accuracy, nsp_accuracy.*loss"):
+    with pytest.raises(
+        ConfigError, match=r"metric = 'accuracy' is not one of mlm_accuracy, nsp_accuracy.*loss"
+    ):
         study_metrics(load_study(study(folder, metric="accuracy")))
 
 
 def test_arms_of_different_objectives_have_no_metric_in_common():
     arms = tuple(Arm(name, load_recipe(name), {}) for name in ("gpt", "albert-small"))
-    with pytest.raises(ConfigError, match=r"objective\.kind = causal and masked are scored by different metrics"):
+    with pytest.raises(
+        ConfigError, match=r"objective\.kind = causal and masked are scored by different metrics"
+    ):
         study_metrics(Study("both", "", "", "none", None, arms))
 
 
 def test_an_arm_without_a_head_cannot_be_judged_by_pairs(folder: Path):
     headless = 'set = { model.sentence_classes = 0, objective.sentence = "none" }'
-    with pytest.raises(ConfigError, match=r"sop_accuracy needs a head: two has none with model\.sentence_classes = 0"):
+    with pytest.raises(
+        ConfigError,
+        match=r"sop_accuracy needs a head: two has none with model\.sentence_classes = 0",
+    ):
         study_metrics(load_study(study(folder, metric="sop_accuracy", one=SOP, two=headless)))
 
 
@@ -111,7 +157,11 @@ def test_every_measure_is_scored_and_the_named_one_decides(folder: Path):
     result = compared(study(folder, metric="sop_accuracy"))
     assert result["metric"] == "sop_accuracy"
     assert not result["is_lower_better"]
-    assert [each["metric"] for each in result["further"]] == ["mlm_accuracy", "nsp_accuracy", "loss"]
+    assert [each["metric"] for each in result["further"]] == [
+        "mlm_accuracy",
+        "nsp_accuracy",
+        "loss",
+    ]
     assert [each["is_lower_better"] for each in result["further"]] == [False, False, True]
     for arm in result["arms"]:
         assert all(0 <= value <= 1 for value in arm["values"])
@@ -132,16 +182,24 @@ def test_every_arm_is_scored_on_the_examples_of_the_first(folder: Path):
     assert isinstance(model, Encoder)
     assert recipe.objective.sentence == "sop"
     test, scoring = prepare_data(recipe).test, Scoring(32, 128)
-    scores = encoder_scores(model, test, recipe.objective.model_copy(update={"sentence": "none"}), scoring)
+    scores = encoder_scores(
+        model, test, recipe.objective.model_copy(update={"sentence": "none"}), scoring
+    )
     assert result["arms"][1]["values"][1] == pytest.approx(scores["mlm_accuracy"], rel=1e-9)
-    assert result["arms"][1]["further"]["loss"]["values"][1] == pytest.approx(scores["loss"], rel=1e-5)
+    assert result["arms"][1]["further"]["loss"]["values"][1] == pytest.approx(
+        scores["loss"], rel=1e-5
+    )
 
 
 @pytest.mark.slow
 def test_what_no_arm_has_a_head_for_is_left_out_and_what_some_lack_is_missing(folder: Path):
     headless = 'set = { model.sentence_classes = 0, objective.sentence = "none" }'
     result = compared(study(folder, one=headless, two=SOP))
-    assert [each["metric"] for each in result["further"]] == ["nsp_accuracy", "sop_accuracy", "loss"]
+    assert [each["metric"] for each in result["further"]] == [
+        "nsp_accuracy",
+        "sop_accuracy",
+        "loss",
+    ]
     assert result["arms"][0]["further"]["sop_accuracy"] == {"seeds": [], "values": []}
     assert result["further"][1]["differences"][0]["mean"] is None
     wide = headless.replace("set = {", "set = { model.d_ff = 24,")
@@ -157,9 +215,13 @@ def test_arms_on_different_text_have_the_tokenizer_of_the_first(folder: Path):
     apart = [prepare(arm.loaded.recipe.data).tokenizer for arm in arms]
     assert apart[0].fingerprint != apart[1].fingerprint
     result = compared(path)
-    assert not any("scored on another text" in note or "vocabulary" in note for note in result["notes"])
+    assert not any(
+        "scored on another text" in note or "vocabulary" in note for note in result["notes"]
+    )
     runs = [RunFolder(folder / f"out/arms/{arm}/seed-0").recipe() for arm in ("0-one", "1-two")]
-    assert [prepare_data(recipe).tokenizer.fingerprint for recipe in runs] == [apart[0].fingerprint] * 2
+    assert [prepare_data(recipe).tokenizer.fingerprint for recipe in runs] == [
+        apart[0].fingerprint
+    ] * 2
     assert runs[1].data.vocab_size is None
     assert compared(path) == result
 
@@ -169,11 +231,12 @@ def test_other_text_and_other_vocabularies_are_noted(folder: Path):
     arm = load_study(study(folder)).arms[0]
     other = vary(arm.loaded, {"data.path": str(folder / "other.txt"), "data.vocab_size": 50})
     data = {"one": prepare(arm.loaded.recipe.data), "two": prepare(other.recipe.data)}
-    counts = {"n_seeds": 5, "n_comparisons": 1}
-    text, vocabulary = make_notes([5], data, **counts)
+    metric = Metric("loss", "nats", is_lower_better=True, from_items=None)
+    counts = {"n_seeds": 5, "n_comparisons": 1, "metric": metric}
+    text, vocabulary = list_caveats([5], data, **counts)
     assert text.startswith("two: scored on another text")
     assert vocabulary.startswith("two: another vocabulary")
-    assert make_notes([5], {"one": data["one"], "two": replace(data["one"])}, **counts) == ()
+    assert list_caveats([5], {"one": data["one"], "two": replace(data["one"])}, **counts) == ()
 
 
 @pytest.mark.slow
@@ -181,3 +244,35 @@ def test_arms_of_one_text_train_one_tokenizer(folder: Path):
     compared(study(folder))
     assert len(list((folder / "cache" / "tokenizers").iterdir())) == 1
     assert not (folder / "out/.tokenizer.json").exists()
+
+
+def test_what_cannot_be_compared_is_noted_by_what_the_metric_is_of(folder: Path):
+    data = {"one": prepare(load_study(study(folder)).arms[0].loaded.recipe.data)}
+
+    def notes(basis: str, *elsewhere: str, is_lossless: bool = True) -> tuple[str, ...]:
+        metric = Metric("x", "nats", is_lower_better=True, from_items=None, basis=basis)  # type: ignore[arg-type]
+        test = data["one"].test
+        store = replace(test.store, is_lossless=is_lossless)
+        known = {"one": replace(data["one"], test=replace(test, store=store))}
+        return list_caveats(
+            [5], known, n_seeds=5, n_comparisons=1, metric=metric, elsewhere=elsewhere
+        )
+
+    (targets,) = notes("items", "two")
+    assert targets.startswith("two: scored on other targets than the baseline, so that nats do not")
+    (lossy,) = notes("bytes", "two", is_lossless=False)
+    assert lossy.startswith("The tokenizer of one does not keep every byte")
+    assert notes("items", is_lossless=False) == notes("scores", "two", is_lossless=False) == ()
+
+
+def test_arms_whose_items_differ_from_the_baselines_are_found():
+    metric = Metric("x", "nats", is_lower_better=True, from_items=FromItems("pieces", len))
+
+    def run(arm: str, digest: str) -> RunItems:
+        table = ItemTable("a piece", digest, {}, None)
+        return RunItems(arm, 0, Items("test", "", {"pieces": table}), {"pieces": 1})
+
+    kept = [run("one", "a"), run("two", "a"), run("three", "b")]
+    assert scored_elsewhere(kept, "one", metric) == ["three"]
+    assert scored_elsewhere(kept, "none of them", metric) == []
+    assert scored_elsewhere(kept, "one", replace(metric, from_items=None)) == []

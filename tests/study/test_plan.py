@@ -10,17 +10,24 @@ from typing import Any
 import pytest
 
 from sublayer.cli import main
-from sublayer.config.sources import shipped_recipes
+from sublayer.config.layering.sources import shipped_recipes
 from sublayer.errors import ConfigError
+from sublayer.study.budget.match import Match, Rule
+from sublayer.study.budget.plan import ArmPlan, Plan, default_seeds, make_plan
+from sublayer.study.budget.plan_json import plan_to_json
+from sublayer.study.budget.resources import Resources
+from sublayer.study.budget.sized_arm import Sized, StepTime
 from sublayer.study.definition import load_study
-from sublayer.study.match import Match, Rule
-from sublayer.study.plan import ArmPlan, Plan, Sized, StepTime, default_seeds, make_plan, plan_to_json
-from sublayer.study.resources import Resources
 
 PLENTY = Resources("cpu", memory_bytes=1 << 50, disk_bytes=1 << 50, has_fast_bfloat16=True, cores=1)
 
 
-def planned(*settings: str, vary: Sequence[str] = (), rule: Rule = "parameters", seconds: Sequence[float] = ()) -> Plan:
+def planned(
+    *settings: str,
+    vary: Sequence[str] = (),
+    rule: Rule = "parameters",
+    seconds: Sequence[float] = (),
+) -> Plan:
     def clock(arms: Sequence[Sized]) -> list[StepTime]:
         return [StepTime(each, is_measured=True) for each, _ in zip(seconds, arms, strict=True)]
 
@@ -35,7 +42,11 @@ def only(*settings: str, **options: Any) -> ArmPlan:
 
 def test_a_plan_knows_parameters_operations_and_memory_but_no_time() -> None:
     arm = only(
-        "model.n_layers=12", "model.d_model=768", "model.n_heads=12", "model.vocab_size=50257", "data.context=1024"
+        "model.n_layers=12",
+        "model.d_model=768",
+        "model.n_heads=12",
+        "model.vocab_size=50257",
+        "data.context=1024",
     )
     assert arm.parameters.total == 124_439_808
     block = 12 * 768**2 + 1024 * 768
@@ -54,16 +65,21 @@ def test_a_plan_knows_parameters_operations_and_memory_but_no_time() -> None:
         (["train.epochs=2"], None, None),
     ],
 )
-def test_a_length_is_given_in_steps_and_tokens(settings: list[str], steps: int | None, tokens: int | None) -> None:
+def test_a_length_is_given_in_steps_and_tokens(
+    settings: list[str], steps: int | None, tokens: int | None
+) -> None:
     arm = only(*settings)
     assert (arm.steps, arm.tokens) == (steps, tokens)
 
 
 def test_measured_seconds_turn_minutes_into_steps_and_steps_into_hours() -> None:
-    # Of 180 s 1 % goes to checkpoints; ten times 32,768 tokens are scored at a third of what training on them takes.
+    # Of 180 s 1 % goes to checkpoints; ten times 32,768 tokens are scored at a third of what
+    # training on them takes.
     scoring_s = 10 * 32_768 / (3 * 8 * 128) * 0.1
     assert only("train.minutes=3", seconds=[0.1]).steps == int((0.99 * 180 - scoring_s) / 0.1)
-    assert only("train.steps=7200", seconds=[0.5]).hours == pytest.approx((7200 * 0.5 + 5 * scoring_s) / 3600)
+    assert only("train.steps=7200", seconds=[0.5]).hours == pytest.approx(
+        (7200 * 0.5 + 5 * scoring_s) / 3600
+    )
 
 
 def test_arms_are_planned_with_their_matched_width() -> None:
@@ -81,7 +97,9 @@ def test_unmatched_arms_are_planned_as_they_are() -> None:
 
 
 def test_arms_matched_by_time_run_as_long() -> None:
-    plan = planned("train.minutes=10", vary=["model.ffn=relu,swiglu"], rule="time", seconds=[0.5, 0.6])
+    plan = planned(
+        "train.minutes=10", vary=["model.ffn=relu,swiglu"], rule="time", seconds=[0.5, 0.6]
+    )
     first, second = (arm.steps for arm in plan.arms)
     assert first is not None
     assert second == round(first * 0.5 / 0.6)
@@ -90,7 +108,9 @@ def test_arms_matched_by_time_run_as_long() -> None:
 
 
 def test_arms_of_other_batches_get_the_tokens_of_the_baseline_s_minutes() -> None:
-    plan = planned("train.minutes=10", vary=["train.batch_sequences=8,16"], rule="none", seconds=[0.5, 0.9])
+    plan = planned(
+        "train.minutes=10", vary=["train.batch_sequences=8,16"], rule="none", seconds=[0.5, 0.9]
+    )
     first, second = (arm.steps for arm in plan.arms)
     assert first is not None
     assert second == round(first / 2)
@@ -124,7 +144,11 @@ def test_what_does_not_fit_is_said_with_the_smallest_change_that_would() -> None
     needed = make_plan(study.arms, "none", PLENTY).arms[0].memory_bytes
     tight = replace(PLENTY, memory_bytes=needed + (400 << 20) - 1)
     (arm,) = make_plan(study.arms, "none", tight).arms
-    assert (arm.fits_memory, arm.fits_disk, arm.change) == (False, True, ("train.micro_batch_sequences=15",))
+    assert (arm.fits_memory, arm.fits_disk, arm.change) == (
+        False,
+        True,
+        ("train.micro_batch_sequences=15",),
+    )
     (fitting,) = make_plan(load_study("gpt", [batch, *(arm.change or ())]).arms, "none", tight).arms
     assert fitting.fits_memory
     plenty = make_plan(study.arms, "none", PLENTY).arms[0]
@@ -140,10 +164,22 @@ def test_the_json_has_the_promised_fields_and_totals_over_seeds() -> None:
     clock = lambda arms: [StepTime(0.5, is_measured=False)] * len(arms)  # noqa: E731
     plan = plan_to_json(make_plan(study.arms, "parameters", PLENTY, clock), PLENTY, 3)
     arm = plan["arms"][1]
-    counts = {"total", "training", "non_embedding", "executed", "encoder", "with_pooler", "with_heads"}
+    counts = {
+        "total",
+        "training",
+        "non_embedding",
+        "executed",
+        "encoder",
+        "with_pooler",
+        "with_heads",
+    }
     assert set(arm["parameters"]) == counts
     assert {"name", "flops_per_token", "memory_bytes", "seconds_per_step"} < set(arm)
-    assert (arm["name"], arm["seconds_per_step"], arm["is_extrapolated"]) == ("ffn=swiglu", 0.5, True)
+    assert (arm["name"], arm["seconds_per_step"], arm["is_extrapolated"]) == (
+        "ffn=swiglu",
+        0.5,
+        True,
+    )
     assert plan["total"]["runs"] == 6
     assert [each["hours"] for each in plan["arms"]] == pytest.approx([1.0, 1.0], rel=0.02)
     assert plan["total"]["hours"] == pytest.approx(3 * sum(each["hours"] for each in plan["arms"]))
@@ -153,8 +189,35 @@ def test_the_json_has_the_promised_fields_and_totals_over_seeds() -> None:
     assert json.loads(json.dumps(plan)) == plan
 
 
+def test_runs_at_a_time_take_so_many_times_the_memory_and_a_part_of_the_time() -> None:
+    study = load_study("gpt", ["train.steps=7200"], vary_texts=["model.d_ff=512,1024"])
+    seconds = [0.5, 1.75]
+    clock = lambda arms: [StepTime(each, is_measured=True) for each in seconds]  # noqa: E731
+    plan = make_plan(study.arms, "none", PLENTY, clock)
+    short, long = (arm.hours for arm in plan.arms)
+    assert short is not None
+    assert long is not None
+    largest = plan.arms[1].memory_bytes + (400 << 20)
+    in_turn = plan_to_json(plan, PLENTY, 3)["total"]
+    assert (in_turn["jobs"], in_turn["memory_bytes"]) == (1, largest)
+    total = plan_to_json(plan, PLENTY, 3, jobs=2)["total"]
+    assert (total["runs"], total["jobs"], total["memory_bytes"]) == (6, 2, 2 * largest)
+    assert total["fits_memory"]
+    # Whoever is free takes the next: one has short, short, long, the other long, short, long.
+    assert total["hours"] == pytest.approx(2 * long + short, rel=1e-9)
+    tight = replace(PLENTY, memory_bytes=2 * largest - 1)
+    assert plan_to_json(plan, tight, 3, jobs=2)["total"]["fits_memory"] is False
+    checkpoints = plan_to_json(plan, PLENTY, 3, jobs=2)["total"]["disk_bytes"]
+    assert checkpoints - in_turn["disk_bytes"] == plan.arms[1].disk_bytes
+    # There are six runs to make at a time.
+    assert plan_to_json(plan, PLENTY, 3, jobs=50)["total"]["jobs"] == 6
+    assert plan_to_json(plan, PLENTY, 3, jobs=50)["total"]["hours"] == long
+
+
 @pytest.mark.parametrize("name", shipped_recipes())
-def test_every_shipped_recipe_is_planned_without_data(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_shipped_recipe_is_planned_without_data(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["plan", name, "data.path=no/such/file", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out.splitlines()[-1])
     (arm,) = plan["arms"]
@@ -163,14 +226,20 @@ def test_every_shipped_recipe_is_planned_without_data(name: str, capsys: pytest.
 
 
 def test_a_plan_is_made_without_torch() -> None:
-    code = "import sys; from sublayer.cli import main; main(['plan', 'gpt']); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; from sublayer.cli import main; main(['plan', 'gpt']); "
+        "sys.exit('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "2,743,296" in done.stdout
 
 
 def test_the_table_names_arms_and_what_matching_changes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "gpt", "model.bias=false", "--vary", "model.ffn=relu,swiglu", "--seeds", "2"]) == 0
+    assert (
+        main(["plan", "gpt", "model.bias=false", "--vary", "model.ffn=relu,swiglu", "--seeds", "2"])
+        == 0
+    )
     out = capsys.readouterr().out
     assert "ffn=swiglu" in out
     assert "model.d_ff=512" in out

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sublayer.config.layers import load_recipe
-from sublayer.study.resources import Resources, find_resources
+from sublayer.config.layering.layers import load_recipe
+from sublayer.study.budget.resources import Resources, find_resources
 
 
 def test_this_machine_has_memory_and_disk(tmp_path: Path) -> None:
@@ -28,7 +28,10 @@ def test_the_precision_is_the_recipe_s_or_what_the_machine_is_fast_at(
     precision: str, is_fast: bool, expected: str
 ) -> None:
     recipe = load_recipe("gpt", [f"train.precision={precision}"]).recipe
-    assert Resources("cpu", None, None, has_fast_bfloat16=is_fast, cores=1).precision(recipe) == expected
+    assert (
+        Resources("cpu", None, None, has_fast_bfloat16=is_fast, cores=1).precision(recipe)
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,7 +50,7 @@ def test_a_limit_of_onednn_takes_bfloat16_away(
     name: str, limit: str | None, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512_bf16\n")
-    monkeypatch.setattr("sublayer.study.resources._CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("sublayer.study.budget.resources._CPUINFO", tmp_path / "cpuinfo")
     for each in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
         monkeypatch.delenv(each, raising=False)
     if limit is not None:

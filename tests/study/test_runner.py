@@ -1,4 +1,4 @@
-"""Whole comparisons of models so small that they take a second: complete, resumable, equal for all arms, honest."""
+"""Whole comparisons of tiny models: complete, resumable, equal for all arms, honest."""
 
 import json
 import shutil
@@ -7,22 +7,54 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
-from sublayer.config.sources import read_toml
-from sublayer.errors import ConfigError, DataError, TrainingError
-from sublayer.evaluate.likelihood import score
-from sublayer.load import load
-from sublayer.run_folder import RunFolder
-from sublayer.session import prepare_data
+from sublayer.config.layering.sources import read_toml
+from sublayer.errors import CheckpointError, ConfigError, DataError, TrainingError
+from sublayer.evaluation.items import Items
+from sublayer.evaluation.likelihood import score
+from sublayer.loading import load
+from sublayer.objective.causal.family import BITS_PER_BYTE
+from sublayer.runs.folder import RunFolder
+from sublayer.runs.items import ITEMS, read_items
+from sublayer.runs.session import prepare_data
+from sublayer.study.items.file_header import STUDY_ITEMS
+from sublayer.study.items.reading import read_study_items
 from sublayer.study.runner import Options, compare, run_study
 
-WORDS = ["the", "reed", "by", "the", "river", "bends", "and", "does", "not", "break", "while", "oaks", "fall"]
-TINY = ["model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16", "train.batch_sequences=2"]
+WORDS = [
+    "the",
+    "reed",
+    "by",
+    "the",
+    "river",
+    "bends",
+    "and",
+    "does",
+    "not",
+    "break",
+    "while",
+    "oaks",
+    "fall",
+]
+TINY = [
+    "model.n_layers=1",
+    "model.d_model=8",
+    "model.n_heads=2",
+    "data.context=16",
+    "train.batch_sequences=2",
+]
 FFN = "model.ffn=gelu,swiglu"
 
 
 def settings_of(text: Path) -> list[str]:
-    return [*TINY, f"data.path={text}", "train.steps=5", "train.precision=float32", "train.threads=1"]
+    return [
+        *TINY,
+        f"data.path={text}",
+        "train.steps=5",
+        "train.precision=float32",
+        "train.threads=1",
+    ]
 
 
 def write_text(path: Path) -> Path:
@@ -65,7 +97,10 @@ def settings(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> l
 def files(folder: Path) -> dict[str, tuple[int, int]]:
     """Size and time of every file below a folder."""
     found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
+    return {
+        str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in found
+    }
 
 
 def values(result: dict[str, Any]) -> list[list[float]]:
@@ -93,6 +128,60 @@ def test_values_are_those_of_the_models_on_the_test_split(study: Study, settings
     assert likelihood.bits_per_byte == pytest.approx(values(study.result)[1][1], rel=1e-5)
 
 
+def value_of(items: Items) -> float:
+    from_items = BITS_PER_BYTE.from_items
+    assert from_items is not None
+    found = from_items.of(items)
+    assert found is not None
+    return found
+
+
+def test_every_run_keeps_the_items_that_its_value_follows_from(study: Study) -> None:
+    digests = set()
+    for place, arm in enumerate(study.result["arms"]):
+        for seed, value in enumerate(arm["values"]):
+            run = study.folder / f"arms/{place}-{arm['name']}/seed-{seed}"
+            items = read_items(run)
+            assert items is not None
+            assert value_of(items) == pytest.approx(value, rel=1e-9)
+            digests.add(items.tables["windows"].digest)
+    assert len(digests) == 1
+
+
+def test_a_study_keeps_the_items_of_all_its_runs(study: Study) -> None:
+    runs = read_study_items(study.folder / STUDY_ITEMS)
+    values = {arm["name"]: arm["values"] for arm in study.result["arms"]}
+    assert [(run.arm, run.seed) for run in runs] == [
+        (name, seed) for name in values for seed in (0, 1)
+    ]
+    for run in runs:
+        # Nats are rounded to steps of a thousandth, of which a sum is right to half a step.
+        assert value_of(run.items) == pytest.approx(values[run.arm][run.seed], rel=1e-6)
+
+
+def test_runs_of_before_have_no_items_and_are_reported_as_they_are(
+    study: Study, settings: list[str]
+) -> None:
+    old = study.copied("old")
+    (old / "arms/0-ffn=gelu/seed-1" / ITEMS).unlink()
+    (old / STUDY_ITEMS).unlink()
+    again = compare("gpt", settings, vary=[FFN], seeds=2, out=old)
+    assert values(again) == values(study.result)
+    runs = read_study_items(old / STUDY_ITEMS)
+    assert [(run.arm, run.seed) for run in runs] == [
+        ("ffn=gelu", 0),
+        ("ffn=swiglu", 0),
+        ("ffn=swiglu", 1),
+    ]
+
+
+def test_damaged_items_of_a_run_are_named(study: Study, settings: list[str]) -> None:
+    damaged = study.copied("damaged")
+    (damaged / "arms/0-ffn=gelu/seed-1" / ITEMS).write_bytes(b"no items")
+    with pytest.raises(CheckpointError, match=r"seed-1/items\.safetensors is damaged"):
+        compare("gpt", settings, vary=[FFN], seeds=2, out=damaged)
+
+
 def test_the_same_command_again_shows_what_there_is(study: Study, settings: list[str]):
     before = files(study.copied("runs/gpt") / "arms")
     again = compare("gpt", settings, vary=[FFN], seeds=2)
@@ -117,6 +206,35 @@ def test_added_seeds_keep_the_runs_and_are_admitted(study: Study, settings: list
     assert any("reported with 2, 3 seeds in turn" in note for note in three["notes"])
 
 
+def test_one_seed_gives_values_and_no_verdict_and_a_second_goes_on(
+    study: Study, settings: list[str]
+):
+    one = compare("gpt", settings, vary=[FFN], seeds=1)
+    assert values(one) == [each[:1] for each in values(study.result)]
+    assert one["planned_seeds"] == 1
+    (difference,) = one["differences"]
+    (first,), (second,) = values(one)
+    assert difference["verdict"] == "no verdict"
+    assert difference["mean"] == pytest.approx(second - first)
+    assert difference["low"] is difference["high"] is difference["p"] is None
+    (note,) = one["notes"]
+    assert "--seeds 2 goes on from these runs with 2 runs of " in note
+    assert json.loads(Path("runs/gpt/results.json").read_text()) == one
+    kept = files(Path("runs/gpt/arms"))
+    two = compare("gpt", settings, vary=[FFN], seeds=2)
+    assert Path(two["report"]) == Path(one["report"])
+    assert values(two) == values(study.result)
+    assert two["differences"] == study.result["differences"]
+    assert kept.items() <= files(Path("runs/gpt/arms")).items()
+    assert any("reported with 1, 2 seeds in turn" in note for note in two["notes"])
+
+
+def test_one_seed_of_which_nothing_can_be_compared_fails_after_its_report(settings: list[str]):
+    with pytest.raises(TrainingError, match="no arm has a seed that finished beside the baseline"):
+        compare("gpt", settings, vary=["optimizer.lr=1e-3,1e6"], seeds=1)
+    assert "not finite" in Path("runs/gpt/report.html").read_text()
+
+
 def test_the_folder_of_another_study_is_refused_and_left_alone(study: Study, settings: list[str]):
     before = files(study.copied("study"))
     longer = ["train.steps=6" if "steps" in text else text for text in settings]
@@ -128,8 +246,28 @@ def test_the_folder_of_another_study_is_refused_and_left_alone(study: Study, set
     ]
     for changed, difference in others:
         with pytest.raises(ConfigError, match=f"study holds .*{difference}"):
-            compare("gpt", out="study", **{"overrides": settings, "vary": [FFN], "seeds": 2, **changed})
+            compare(
+                "gpt", out="study", **{"overrides": settings, "vary": [FFN], "seeds": 2, **changed}
+            )
         assert files(Path("study")) == before
+
+
+@pytest.mark.parametrize("rule", [None, "in the order of modules"])
+@pytest.mark.parametrize("out", ["runs/gpt", None])
+def test_a_study_whose_seeds_gave_other_weights_is_refused_and_left_alone(
+    study: Study, settings: list[str], rule: str | None, out: str | None
+):
+    path = study.copied("runs/gpt") / "study.toml"
+    plan = read_toml(path)
+    assert plan.pop("initial_weights")
+    path.write_text(tomli_w.dumps({**plan, **({} if rule is None else {"initial_weights": rule})}))
+    before = files(Path("runs"))
+    refusal = (
+        "runs/gpt was begun by another version .* go on with that version, or give another --out"
+    )
+    with pytest.raises(ConfigError, match=refusal):
+        compare("gpt", settings, vary=[FFN], seeds=3, out=out)
+    assert files(Path("runs")) == before
 
 
 def test_a_folder_with_other_files_is_refused(settings: list[str]):
@@ -140,6 +278,7 @@ def test_a_folder_with_other_files_is_refused(settings: list[str]):
     assert files(Path("mine")).keys() == {"thesis.txt"}
 
 
+@pytest.mark.slow
 def test_another_study_of_the_same_name_gets_the_next_folder(study: Study, settings: list[str]):
     study.copied("runs/gpt")
     compare("gpt", settings, vary=["model.ffn=gelu,relu"], seeds=2)
@@ -150,14 +289,21 @@ def test_another_study_of_the_same_name_gets_the_next_folder(study: Study, setti
 @pytest.mark.parametrize(
     ("options", "extra", "message"),
     [
-        (Options(vary=(FFN,), seeds=1), [], "--seeds 1 is too few"),
         (Options(vary=(FFN,), seeds=0), [], "--seeds 0 is too few"),
         (Options(), [], "nothing to be compared with"),
         (Options(vary=("model.d_head=4,8",)), ["model.d_head=4"], "both set and given to --vary"),
-        (Options(vary=("model.bias=true,true",)), [], "is equal to the baseline|two arms are named"),
+        (
+            Options(vary=("model.bias=true,true",)),
+            [],
+            "is equal to the baseline|two arms are named",
+        ),
         (Options(vary=(FFN,)), ["train.seed=3"], "train.seed has no effect"),
         (Options(vary=(FFN,), tune=("model.d_ff=8,9",)), [], "is not a setting of training"),
-        (Options(vary=("optimizer.lr=1e-3,2e-3",), tune=("optimizer.lr=1e-3,2e-3",)), [], "both compared and tuned"),
+        (
+            Options(vary=("optimizer.lr=1e-3,2e-3",), tune=("optimizer.lr=1e-3,2e-3",)),
+            [],
+            "both compared and tuned",
+        ),
         (Options(vary=("model.share=none,all",)), [], "use --match flops or --match time"),
     ],
 )
@@ -170,9 +316,13 @@ def test_a_comparison_without_meaning_is_refused_before_anything_is_trained(
     assert not list(Path().rglob("record.json"))
 
 
+@pytest.mark.slow
 def test_failed_runs_are_listed_and_stop_nothing(settings: list[str]):
     result = compare("gpt", settings, vary=["optimizer.lr=1e-3,1e-2,1e6"], seeds=2)
-    assert [(failure["arm"], failure["seed"]) for failure in result["failures"]] == [("lr=1e6", 0), ("lr=1e6", 1)]
+    assert [(failure["arm"], failure["seed"]) for failure in result["failures"]] == [
+        ("lr=1e6", 0),
+        ("lr=1e6", 1),
+    ]
     assert [len(arm["values"]) for arm in result["arms"]] == [2, 2, 0]
     assert "not finite" in Path(result["report"]).read_text()
     assert compare("gpt", settings, vary=["optimizer.lr=1e-3,1e-2,1e6"], seeds=2) == result
@@ -191,10 +341,16 @@ def test_matching_by_parameters_widens_or_narrows_the_arm(study: Study):
     assert result["arms"][1]["residual"] == pytest.approx(swiglu / gelu - 1)
 
 
+@pytest.mark.slow
 def test_matching_by_operations_changes_steps_only(settings: list[str]):
-    result = compare("gpt", settings, vary=["model.block=transformer,macaron"], match="flops", seeds=2)
+    result = compare(
+        "gpt", settings, vary=["model.block=transformer,macaron"], match="flops", seeds=2
+    )
     plain, macaron = result["arms"]
-    assert (plain["steps"], macaron["parameters"]["total"] > plain["parameters"]["total"]) == (5, True)
+    assert (plain["steps"], macaron["parameters"]["total"] > plain["parameters"]["total"]) == (
+        5,
+        True,
+    )
     assert macaron["steps"] == round(5 * plain["flops_per_token"] / macaron["flops_per_token"])
 
 
@@ -220,6 +376,7 @@ def test_every_arm_gets_the_same_trials_and_keeps_the_best_on_validation(setting
         assert trained == {"lr=1e-7/seed-0", "lr=1e-2/seed-0", "lr=1e-2/seed-1"}
 
 
+@pytest.mark.slow
 def test_a_changed_text_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)

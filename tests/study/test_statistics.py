@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
 from sublayer.errors import ConfigError
-from sublayer.study.metrics import BITS_PER_BYTE
+from sublayer.objective.causal.family import BITS_PER_BYTE
+from sublayer.objective.metric import Metric
 from sublayer.study.statistics import (
-    Metric,
     compare_arms,
     critical_t,
     detectable_difference,
@@ -22,7 +22,7 @@ from sublayer.study.statistics import (
     seeds_to_decide,
 )
 
-ACCURACY = Metric("accuracy", "accuracy", is_lower_better=False)
+ACCURACY = Metric("accuracy", "accuracy", is_lower_better=False, from_items=None)
 RECORDS = Path(__file__).parents[2] / "records"
 
 
@@ -51,7 +51,9 @@ def test_interval_and_p_equal_those_of_scipy(pairs: list[tuple[float, float]]):
     expected = ttest_rel(arm, baseline)
     interval = expected.confidence_interval(0.95)
     assert difference.p == pytest.approx(expected.pvalue, rel=1e-6, abs=1e-12)
-    assert (difference.low, difference.high) == pytest.approx((interval.low, interval.high), rel=1e-6, abs=1e-9)
+    assert (difference.low, difference.high) == pytest.approx(
+        (interval.low, interval.high), rel=1e-6, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize(("metric", "verdict"), [(BITS_PER_BYTE, "better"), (ACCURACY, "worse")])
@@ -72,8 +74,11 @@ def test_a_comparison_without_p_still_counts_in_the_family():
 
 
 def test_the_verdict_follows_the_interval_and_not_the_p_value_of_holm():
-    # five pairs, mean 1, sd 0.6: alone |t| = 3.73 > 2.78; Holm leaves the larger p uncorrected, Bonferroni does not
-    noisy = np.array([-1.0, -0.5, 0.0, 0.5, 1.0]) * 0.6 / np.std([-1.0, -0.5, 0.0, 0.5, 1.0], ddof=1)
+    # five pairs, mean 1, sd 0.6: alone |t| = 3.73 > 2.78; Holm leaves the larger p uncorrected,
+    # Bonferroni does not
+    noisy = (
+        np.array([-1.0, -0.5, 0.0, 0.5, 1.0]) * 0.6 / np.std([-1.0, -0.5, 0.0, 0.5, 1.0], ddof=1)
+    )
     values = {
         "base": seeded(*np.zeros(5)),
         "sure": seeded(*(5 + noisy / 100)),
@@ -112,21 +117,43 @@ def test_failed_seeds_leave_the_pairs_that_both_arms_finished():
 def test_an_arm_that_failed_everywhere_gets_no_interval_and_still_corrects_the_others():
     alone = {"a": seeded(1.0, 1.2, 1.1), "b": seeded(2.0, 2.3, 2.2)}
     (without,) = compare_arms("a", alone, BITS_PER_BYTE, planned_seeds=3)
-    failed, beside = compare_arms("a", {"a": alone["a"], "c": {}, "b": alone["b"]}, BITS_PER_BYTE, planned_seeds=3)
+    failed, beside = compare_arms(
+        "a", {"a": alone["a"], "c": {}, "b": alone["b"]}, BITS_PER_BYTE, planned_seeds=3
+    )
     assert (failed.verdict, failed.mean, failed.low, failed.p) == ("cannot tell", None, None, None)
     assert beside.high is not None
     assert without.high is not None
     assert beside.high > without.high
 
 
-def test_one_seed_is_too_few():
-    with pytest.raises(ConfigError, match="at least 2"):
-        compare_arms("a", {"a": seeded(1.0), "b": seeded(2.0)}, BITS_PER_BYTE, planned_seeds=1)
+def test_one_planned_seed_gives_the_difference_and_no_verdict():
+    values = {"a": seeded(1.0), "b": seeded(2.0), "c": {}, "d": seeded(1.0)}
+    b, c, d = compare_arms("a", values, BITS_PER_BYTE, planned_seeds=1)
+    assert (b.seeds, b.mean, c.seeds, c.mean, d.mean) == ((0,), 1.0, (), None, 0.0)
+    for difference in (b, c, d):
+        assert difference.verdict == "no verdict"
+        assert difference.sd is difference.low is difference.high is None
+        assert difference.p is difference.p_raw is None
+        assert difference.more_seeds is difference.detectable is None
+
+
+def test_two_planned_seeds_of_which_one_finished_cannot_tell():
+    values = {"a": seeded(1.0), "b": seeded(2.0)}
+    (difference,) = compare_arms("a", values, BITS_PER_BYTE, planned_seeds=2)
+    assert difference.verdict == "cannot tell"
+
+
+def test_no_seed_is_too_few():
+    with pytest.raises(ConfigError, match="at least 1"):
+        compare_arms("a", {"a": {}, "b": {}}, BITS_PER_BYTE, planned_seeds=0)
 
 
 @pytest.mark.parametrize(("mean", "sd", "n"), [(1.0, 1.0, 7), (-1.0, 1.0, 7), (1.0, 0.3, 3)])
-def test_seeds_to_decide_is_the_first_interval_that_excludes_no_difference(mean: float, sd: float, n: int):
-    # t(0.975, 6) / sqrt(7) = 0.925 < 1 < t(0.975, 5) / sqrt(6) = 1.049; 0.3 t / sqrt(n) is 2.70 at 2, 0.745 at 3
+def test_seeds_to_decide_is_the_first_interval_that_excludes_no_difference(
+    mean: float, sd: float, n: int
+):
+    # t(0.975, 6) / sqrt(7) = 0.925 < 1 < t(0.975, 5) / sqrt(6) = 1.049; 0.3 t / sqrt(n) is 2.70 at
+    # 2, 0.745 at 3
     assert seeds_to_decide(mean, sd, n_comparisons=1) == n
 
 
@@ -162,7 +189,9 @@ def test_comparing_an_arm_with_itself_errs_at_most_eleven_times_in_a_hundred():
     called = 0
     for _ in range(100):
         drawn = rng.permutation(values)[:10]
-        called += _quick({"a": seeded(*drawn[:5]), "b": seeded(*drawn[5:])})[0].verdict != "cannot tell"
+        called += (
+            _quick({"a": seeded(*drawn[:5]), "b": seeded(*drawn[5:])})[0].verdict != "cannot tell"
+        )
     assert called <= 11
 
 
@@ -172,20 +201,29 @@ def _quick(values: dict[str, dict[int, float]]) -> list:
 
 def _recorded_values() -> list[float]:
     arms = [
-        arm["values"] for path in sorted(RECORDS.rglob("results.json")) for arm in json.loads(path.read_text())["arms"]
+        arm["values"]
+        for path in sorted(RECORDS.rglob("results.json"))
+        for arm in json.loads(path.read_text())["arms"]
     ]
     return max(arms, key=len, default=[])
 
 
 def test_an_arm_may_be_compared_with_another_than_the_baseline() -> None:
     values = {
-        name: dict(enumerate(numbers)) for name, numbers in {"a": [1, 2, 3], "b": [5, 6, 7.5], "c": [7, 9, 11]}.items()
+        name: dict(enumerate(numbers))
+        for name, numbers in {"a": [1, 2, 3], "b": [5, 6, 7.5], "c": [7, 9, 11]}.items()
     }
     b, c = compare_arms("a", values, BITS_PER_BYTE, planned_seeds=3, against={"c": "b"})
     assert (b.arm, b.baseline, c.arm, c.baseline) == ("b", "a", "c", "b")
     assert c.mean == pytest.approx((2 + 3 + 3.5) / 3)
-    (alone,) = compare_arms("b", {"b": values["b"], "c": values["c"]}, BITS_PER_BYTE, planned_seeds=3)
+    (alone,) = compare_arms(
+        "b", {"b": values["b"], "c": values["c"]}, BITS_PER_BYTE, planned_seeds=3
+    )
     assert c.p_raw == alone.p_raw
-    assert c.low is not None and alone.low is not None and c.low < alone.low  # corrected for two comparisons
-    (only,) = compare_arms("a", values, BITS_PER_BYTE, planned_seeds=3, against={"c": "b", "b": "b"})
+    assert (
+        c.low is not None and alone.low is not None and c.low < alone.low
+    )  # corrected for two comparisons
+    (only,) = compare_arms(
+        "a", values, BITS_PER_BYTE, planned_seeds=3, against={"c": "b", "b": "b"}
+    )
     assert (only.arm, only.baseline, only.low) == ("c", "b", alone.low)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sublayer.config.layers import load_recipe
+from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.study.arms import expand
 from sublayer.study.tuning import Trial, choose_trial, make_trials

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from sublayer.config.layers import load_recipe
-from sublayer.data.characters import CharacterTokenizer
+from sublayer.config.layering.layers import load_recipe
+from sublayer.data.tokenizers.characters import CharacterTokenizer
 from sublayer.errors import ConfigError
-from sublayer.study.vocabulary import expected_vocabulary
+from sublayer.study.budget.vocabulary import expected_vocabulary
+from tests.data.sentencepiece.t5 import write_t5
 
 
 @pytest.mark.parametrize(
@@ -18,6 +19,7 @@ from sublayer.study.vocabulary import expected_vocabulary
         (["data.tokenizer=bpe", "data.vocab_size=500"], 500),
         (["data.tokenizer=characters", "data.vocab_size=97"], 97),
         (["data.tokenizer=unigram"], 30_000),
+        (["data.tokenizer=unigram", "data.vocab_size=900", "data.sentinels=100"], 900),
         (["data.tokenizer=wordpiece"], 30_000),
         (["data.tokenizer=wordpiece", "data.vocab_size=900"], 900),
         (["data.tokenizer=moses-bpe", "data.vocab_size=900"], 900),
@@ -44,6 +46,15 @@ def test_a_tokenizer_s_file_has_its_own_size(tmp_path: Path) -> None:
     CharacterTokenizer("abc").save(tmp_path / "tokenizer.json")
     recipe = load_recipe("gpt", [f"data.tokenizer={tmp_path / 'tokenizer.json'}"]).recipe
     assert expected_vocabulary(recipe).size == 4
+
+
+def test_sentinels_are_added_to_the_size_of_a_model_that_has_none(tmp_path: Path) -> None:
+    path = write_t5(tmp_path / "t5") / "spiece.model"
+    sizes = []
+    for settings in ([], ["data.sentinels=100"]):
+        recipe = load_recipe("gpt", [f"data.tokenizer={path}", *settings]).recipe
+        sizes.append(expected_vocabulary(recipe).size)
+    assert sizes[1] == sizes[0] + 100
 
 
 @pytest.mark.parametrize("place", ["model", "checkpoints/step-00000007/model", "."])

@@ -1,0 +1,1 @@
+"""``sublayer evaluate``: its options, the text that is scored."""

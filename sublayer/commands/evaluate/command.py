@@ -1,0 +1,141 @@
+"""``sublayer evaluate``: how well a model predicts a text, and an encoder judges pairs of texts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sublayer.commands.evaluate.options import (
+    AgainstOption,
+    CompoundsOption,
+    CorpusOption,
+    LowercaseOption,
+    PairsOption,
+    PathOption,
+    SplitOption,
+    StrideOption,
+)
+from sublayer.commands.evaluate.text import ScoredText
+from sublayer.commands.shared.base import (
+    AverageOption,
+    BatchOption,
+    DeviceOption,
+    JsonOption,
+    RunArgument,
+    emit,
+)
+from sublayer.commands.shared.beam_options import (
+    BeamOption,
+    MaxLengthOffsetOption,
+    MaxLengthRatioOption,
+    PenaltyOption,
+    RuleOption,
+    beam_options,
+)
+from sublayer.commands.shared.text_options import DocumentsOption, TokenProgress, recipe_of
+from sublayer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sublayer.objective.evaluation import Evaluation
+    from sublayer.objective.family import Family
+
+EXAMPLE = "sublayer evaluate runs/gpt --split test --stride 64"
+
+
+def command(
+    run: RunArgument,
+    split: SplitOption = None,
+    path: PathOption = None,
+    corpus: CorpusOption = None,
+    documents: DocumentsOption = None,
+    stride: StrideOption = None,
+    pairs: PairsOption = None,
+    beam: BeamOption = None,
+    rule: RuleOption = None,
+    penalty: PenaltyOption = None,
+    max_length_ratio: MaxLengthRatioOption = None,
+    max_length_offset: MaxLengthOffsetOption = None,
+    average: AverageOption = None,
+    lowercase: LowercaseOption = False,
+    compounds: CompoundsOption = False,
+    against: AgainstOption = None,
+    batch: BatchOption = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Score a decoder on every token of a text but the first, once: what it costs per token,
+    byte, character and word.
+
+    An encoder predicts hidden tokens, and judges whether texts belong together: next sentence (nsp)
+    and sentence order (sop), whichever it was trained on. A translator translates, and is scored
+    against the text's own translations. The arithmetic is that of the saved weights, float32,
+    whatever the precision of training was.
+    """
+    text = ScoredText(run, split, path, corpus, documents)
+    options: dict[str, Any] = {
+        "path": path,
+        "corpus": corpus,
+        "documents": documents,
+        "stride": stride,
+        "pairs": pairs,
+        **beam_options(beam, rule, penalty, max_length_ratio, max_length_offset),
+        "lowercase": lowercase or None,
+        "compounds": compounds or None,
+        "against": against,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    family, request = _prepare(text, given, _Computation(device, batch, average))
+    emit(family.evaluate(request), as_json, family.render)
+
+
+@dataclass(frozen=True)
+class _Computation:
+    """Where scores are computed, how many rows at a time, and of how many checkpoints' mean."""
+
+    device: str | None
+    batch: int | None
+    average: int | None
+
+
+def _prepare(
+    text: ScoredText, given: Mapping[str, Any], computation: _Computation
+) -> "tuple[Family, Evaluation]":
+    """Load the model and return what scores it, with the request."""
+    from sublayer.loading import load
+    from sublayer.objective.evaluation import Evaluation
+    from sublayer.objective.families import family_of_model
+    from sublayer.system.machine import choose_device
+
+    device = choose_device(computation.device)
+    text.check()
+    model = load(text.run, device=device, average=computation.average)
+    recipe = recipe_of(text.run)
+    kind, family = family_of_model(model, recipe)
+    _check_options(given, kind)
+    request = Evaluation(
+        run=text.run,
+        model=model,
+        recipe=recipe,
+        split=text.split_name,
+        options=given,
+        batch=computation.batch,
+        average=computation.average,
+        read_text=lambda sentences: text.read(model, recipe, sentences),
+        own_text=lambda: text.read_own(model, recipe),
+        progress=TokenProgress,
+    )
+    return family, request
+
+
+def _check_options(given: Mapping[str, Any], kind: str) -> None:
+    """Raise ConfigError for an option that models of other kinds have."""
+    from sublayer.objective.families import FAMILIES
+
+    for name in given:
+        if name in FAMILIES[kind].options:
+            continue
+        kinds = [each for each, family in FAMILIES.items() if name in family.options]
+        option = f"--{name.replace('_', '-')}"
+        raise ConfigError(
+            f"{option} is for models of objective.kind = {' or '.join(kinds)}, "
+            f"and this one is of {kind}: leave it out"
+        )

@@ -1,0 +1,63 @@
+"""Options of ``sublayer evaluate`` alone."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from sublayer.config.limits import LONGEST_WINDOW
+
+SplitOption = Annotated[
+    Literal["valid", "test"] | None,
+    typer.Option("--split", help="Split of the run's own text, or of --corpus. Default: valid."),
+]
+PathOption = Annotated[
+    str | None,
+    typer.Option("--path", help="Score another text, all of it: a file, a folder or a glob."),
+]
+CorpusOption = Annotated[
+    str | None,
+    typer.Option(
+        "--corpus",
+        help="Score a split of a named corpus instead; albert-intrinsic: the passages of --path.",
+    ),
+]
+StrideOption = Annotated[
+    int | None,
+    typer.Option(
+        "--stride",
+        min=1,
+        max=LONGEST_WINDOW,
+        help="Tokens between windows: 1 scores each token with the full context, more costs less. "
+        "Default: half the context.",
+    ),
+]
+PairsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--pairs",
+        min=1,
+        max=1_000_000_000,
+        help="Pairs of texts that an encoder judges, at least. Default: 2000.",
+    ),
+]
+LowercaseOption = Annotated[
+    bool,
+    typer.Option("--lowercase", help="Score a translator's text in lower case, on both sides."),
+]
+CompoundsOption = Annotated[
+    bool,
+    typer.Option(
+        "--compounds",
+        help="Also score a translator's words after every hyphen within a word was made one of "
+        "its own (WMT14): higher than BLEU otherwise is.",
+    ),
+]
+AgainstOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--against",
+        help="Another translator, or a file with a translation of each line: "
+        "is the difference more than chance?",
+    ),
+]

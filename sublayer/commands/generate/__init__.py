@@ -1,0 +1,1 @@
+"""``sublayer generate``: its options, continuations as they grow, gaps filled."""

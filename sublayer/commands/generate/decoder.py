@@ -1,0 +1,80 @@
+"""Continuations of a prompt by a decoder, shown as they grow or printed when all are done."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sublayer.commands.generate.continuation import Continuation, extend_all
+from sublayer.commands.generate.options import Asked
+from sublayer.commands.generate.prompt import check_no_gap, encode_prompt, tokenizer_of
+from sublayer.commands.shared.base import JsonObject, emit, say, write_result
+from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sublayer.decode.sample import Sampling
+    from sublayer.model.decoder import Decoder
+
+_TOKENS = 200
+"""How long continuations are by default."""
+
+
+def continue_prompt(run: Path, model: "Decoder", sampling: "Sampling", asked: Asked) -> None:
+    """Print what a decoder draws after a prompt; raise ConfigError where gaps are asked of it."""
+    import torch
+
+    from sublayer.decode.sample import generate
+
+    check_no_gap(run, "a decoder, which goes on with a text", asked.prompt)
+    if asked.beam is not None:
+        raise ConfigError(
+            f"--beam {asked.beam} is of filling gaps, and {run} is a decoder: leave it out"
+        )
+    tokenizer = tokenizer_of(run, model)
+    ids = encode_prompt(tokenizer, asked.prompt)
+    row = torch.tensor([ids], device=model.embedding.weight.device)
+    rows = row.expand(asked.batch, -1)
+    is_shown = asked.batch == 1 and not asked.as_json
+    texts = [Continuation(tokenizer, asked.stops, is_shown=is_shown) for _ in range(asked.batch)]
+    start = time.perf_counter()
+    steps = generate(
+        model,
+        rows,
+        asked.tokens or _TOKENS,
+        sampling,
+        seed=asked.seed or 0,
+        window=asked.window or "exact",
+        context=_context(run),
+    )
+    token_lists = (step.tolist() for step in steps)
+    n_steps = extend_all(texts, token_lists, first=asked.prompt if is_shown else "")
+    seconds = time.perf_counter() - start
+    if is_shown:
+        write_result("\n")
+        say(f"{n_steps} tokens, {n_steps / seconds:,.0f} a second")
+    else:
+        drawn = [text.text for text in texts]
+        result = {"prompt": asked.prompt, "texts": drawn, "tokens": n_steps, "seconds": seconds}
+        _print(result, asked.as_json)
+
+
+def _context(run: Path) -> int | None:
+    from sublayer.loading import find_recipe
+
+    path = find_recipe(run)
+    return None if path is None else read_run_recipe(path).data.context
+
+
+def _print(result: JsonObject, as_json: bool) -> None:
+    if as_json:
+        emit(result, as_json, _render)
+    else:
+        write_result(f"{_render(result)}\n")  # as it is, to the last no-break space
+
+
+def _render(result: JsonObject) -> str:
+    texts = (
+        f"--- {number}\n{result['prompt']}{text}"
+        for number, text in enumerate(result["texts"], start=1)
+    )
+    return "\n".join(texts)

@@ -1,0 +1,93 @@
+"""``sublayer inspect``: what happens inside a model."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from sublayer.commands.inspect.layers import inspect_layers
+from sublayer.commands.inspect.plot_file import check_new
+from sublayer.commands.inspect.sampling import SampleOptions
+from sublayer.commands.inspect.splitting import inspect_splitting
+from sublayer.commands.shared.base import BatchOption, DeviceOption, JsonOption
+from sublayer.errors import ConfigError
+from sublayer.files.paths import resolved
+
+EXAMPLE = "sublayer inspect layers runs/bert runs/albert --path book.txt --out layers.svg"
+
+WhatArgument = Annotated[
+    Literal["layers", "splitting"],
+    typer.Argument(
+        metavar="WHAT",
+        help="layers: distance and angle between each block's input and its output; splitting: "
+        "what a step of attention and feed-forward network errs by.",
+    ),
+]
+RunsArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="RUN...", help="Runs, checkpoints, or imported folders."),
+]
+PathOption = Annotated[
+    str | None,
+    typer.Option(
+        "--path",
+        help="A text to read: a file, a folder or a glob. Default: each run's validation split.",
+    ),
+]
+TokensOption = Annotated[
+    int,
+    typer.Option(
+        "--tokens",
+        min=1,
+        max=1_000_000_000,
+        help="Tokens to read at most, in evenly spread windows; at least one window.",
+    ),
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="The new .svg file to draw the plot in.")
+]
+
+
+def command(
+    what: WhatArgument,
+    runs: RunsArgument = None,
+    path: PathOption = None,
+    tokens: TokensOption = 8192,
+    out: OutOption = None,
+    batch: BatchOption = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure what each block of a model does to the tokens of a text, and compare models by it.
+
+    layers: the L2 distance, the cosine and the angle between what enters each block and what leaves
+    it, and the norms of both, as means over tokens and quartiles (Lan et al. 2020, Fig. 1). The
+    arithmetic is that of the saved weights.
+
+    splitting: without a run, the error of a step of each splitting on equations whose flows are
+    known (Lu et al. 2019, sec. 3); of runs, how far each layer's step is from following its own
+    attention and feed-forward flows.
+    """
+    runs = runs or []
+    _check_different(runs)
+    if out is not None:
+        check_new(out)
+    options = SampleOptions(path, tokens, batch, device)
+    if what == "splitting":
+        inspect_splitting(runs, options, out, as_json)
+        return
+    if not runs:
+        raise ConfigError("inspect layers needs a run: name one or more")
+    inspect_layers(runs, options, out, as_json)
+
+
+def _check_different(runs: Sequence[Path]) -> None:
+    from sublayer.loading import find_model
+
+    seen: set[Path] = set()
+    for run in runs:
+        model = resolved(find_model(run))
+        if model in seen:
+            raise ConfigError(f"{run} is given twice: name each model once")
+        seen.add(model)

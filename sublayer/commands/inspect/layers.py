@@ -1,0 +1,156 @@
+"""``sublayer inspect layers``: what each block does to the embeddings of a text."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sublayer.commands.inspect.plot_file import short_names, write_plot
+from sublayer.commands.inspect.sampling import SampleOptions
+from sublayer.commands.shared.base import JsonObject, emit
+from sublayer.commands.shared.text_options import TokenProgress, recipe_of
+from sublayer.errors import ConfigError
+from sublayer.objective.evaluation import context_of
+from sublayer.tables import table
+
+if TYPE_CHECKING:
+    from sublayer.inspection.layers import LayerChange
+    from sublayer.model.transformer import Transformer
+
+_HEADINGS = (
+    "block",
+    "distance",
+    "quartiles",
+    "angle",
+    "quartiles",
+    "cosine",
+    "norm in",
+    "norm out",
+)
+
+
+def inspect_layers(
+    runs: Sequence[Path], options: SampleOptions, out: Path | None, as_json: bool
+) -> None:
+    """Measure the layers of runs, draw them where asked, and print the result."""
+    measured = [_measure(run, options) for run in runs]
+    if out is not None:
+        _draw(out, runs, [changes for _, changes in measured])
+    results = []
+    for about, changes in measured:
+        results.append({**about, "layers": [_flat(change) for change in changes]})
+    emit({"what": "layers", "runs": results, "out": out}, as_json, _render)
+
+
+def _measure(run: Path, options: SampleOptions) -> "tuple[dict[str, Any], list[LayerChange]]":
+    """Measure a model's layers; return what was read, and the changes of each layer."""
+    from sublayer.inspection.layers import measure_layers
+    from sublayer.inspection.sample import spread_windows
+
+    model = _load_single_stack(run, options.device)
+    recipe = recipe_of(run)
+    context = context_of(model, recipe)
+    text = options.read_text(run, model, recipe)
+    sample = spread_windows(
+        text,
+        context=context,
+        max_tokens=options.max_tokens,
+        respect_boundaries=recipe is not None and recipe.data.boundaries == "respect",
+    )
+    changes = measure_layers(
+        model,
+        sample,
+        batch_sequences=options.rows(model, context),
+        progress=TokenProgress(f"{run}: read"),
+    )
+    about = {
+        "run": str(run),
+        "kind": model.config.kind,
+        "tokens": sample.n_tokens,
+        "windows": len(sample),
+        "context": context,
+        "split": None if options.path else text.name,
+        "sources": list(text.sources),
+        "sha256": text.store.sha256,
+    }
+    return about, changes
+
+
+def _load_single_stack(run: Path, device: str | None) -> "Transformer":
+    """Load a model; raise ConfigError where its blocks read two texts."""
+    from sublayer.loading import load
+    from sublayer.system.machine import choose_device
+
+    model = load(run, device=choose_device(device))
+    if len(model.stacks) > 1:
+        raise ConfigError(
+            f"{run} is an {model.config.kind}, whose blocks read two texts: "
+            "name a decoder or an encoder, or inspect splitting"
+        )
+    return model
+
+
+def _draw(out: Path, runs: Sequence[Path], changes: "Sequence[Sequence[LayerChange]]") -> None:
+    from sublayer.inspection.figure import draw_layers
+
+    by_name = dict(zip(short_names(runs), changes, strict=True))
+    write_plot(out, draw_layers(by_name))
+
+
+def _flat(change: "LayerChange") -> dict[str, Any]:
+    """Return a layer's means by name, and after them the quartiles."""
+    spreads = asdict(change)
+    del spreads["layer"]
+    means = {name: spread["mean"] for name, spread in spreads.items()}
+    quartiles = {}
+    for name, spread in spreads.items():
+        quartiles[f"{name}_quartiles"] = list(spread["quartiles"])
+    return {"layer": change.layer, **means, **quartiles}
+
+
+def _render(result: JsonObject) -> str:
+    runs = result["runs"]
+    parts = []
+    for run in runs:
+        layers = _table(run["layers"])
+        parts.append(f"{_describe(run)}\n{layers}")
+    digests = {run["sha256"] for run in runs}
+    if len(digests) > 1:
+        parts.append("the runs read different texts: give one to all by --path")
+    if result["out"] is not None:
+        parts.append(f"drawn in {result['out']}")
+    return "\n\n".join(parts)
+
+
+def _describe(run: JsonObject) -> str:
+    sources = ", ".join(run["sources"])
+    if run["split"] is not None:
+        sources = f"the {run['split']} split of {sources}"
+    windows = "a window"
+    if run["windows"] != 1:
+        windows = f"{run['windows']:,} windows"
+    windows += f" of {run['context']:,}"
+    return f"{run['run']}: {run['tokens']:,} tokens of {sources}, in {windows}"
+
+
+def _table(layers: Sequence[JsonObject]) -> str:
+    rows = [_row(layer) for layer in layers]
+    return table(_HEADINGS, rows, right=[0, 1, 3, 5, 6, 7])
+
+
+def _row(layer: JsonObject) -> list[str]:
+    return [
+        str(layer["layer"]),
+        f"{layer['distance']:.4g}",
+        _quartiles(layer["distance_quartiles"], ".4g"),
+        f"{layer['angle_degrees']:.2f}°",
+        _quartiles(layer["angle_degrees_quartiles"], ".1f"),
+        f"{layer['cosine']:.4f}",
+        f"{layer['norm_in']:.4g}",
+        f"{layer['norm_out']:.4g}",
+    ]
+
+
+def _quartiles(values: Sequence[float], form: str) -> str:
+    lower, _, upper = values
+    return f"{lower:{form}} to {upper:{form}}"

@@ -1,0 +1,1 @@
+"""``sublayer plan``: its options, and how a plan is printed."""

@@ -1,0 +1,140 @@
+"""``sublayer plan``: what a run or a comparison will cost, before anything is spent."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sublayer.commands.plan.rendering import render_plan
+from sublayer.commands.shared.base import DeviceOption, JsonOption, SettingsArgument, emit, say
+from sublayer.commands.shared.study_options import JobsOption, MatchOption, ScaleOption
+from sublayer.config.limits import MOST_SEEDS
+from sublayer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sublayer.study.budget.resources import Resources
+    from sublayer.study.budget.sized_arm import Clock, Sized, StepTime
+
+EXAMPLE = "sublayer plan gpt train.minutes=5 --vary model.ffn=gelu,swiglu --measure"
+
+_ONE_SEED = "one seed gives values and no verdict: an interval needs two"
+
+SourceArgument = Annotated[
+    str,
+    typer.Argument(metavar="RECIPE|STUDY", help="A recipe, a study or a run, by name or path."),
+]
+VaryOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--vary",
+        metavar="FIELD=A,B",
+        help="Plan these values; the first is the baseline. Repeatable.",
+    ),
+]
+SeedsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seeds",
+        metavar="N",
+        min=1,
+        max=MOST_SEEDS,
+        help="Runs of each arm. Default: 5; 1 of a single arm.",
+    ),
+]
+TuneOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tune",
+        metavar="FIELD=A,B",
+        help="Count trials of these values in every arm. Repeatable.",
+    ),
+]
+MeasureOption = Annotated[
+    bool,
+    typer.Option(
+        "--measure", help="Take a few real steps (on random tokens) for at most a minute."
+    ),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", help="Where the runs would go: the disk whose free space counts."),
+]
+
+
+def command(
+    source: SourceArgument,
+    settings: SettingsArgument = None,
+    vary: VaryOption = None,
+    match: MatchOption = None,
+    seeds: SeedsOption = None,
+    tune: TuneOption = None,
+    scale: ScaleOption = None,
+    measure: MeasureOption = False,
+    out: OutOption = None,
+    jobs: JobsOption = 1,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what each arm has and takes: parameters, operations, memory; with --measure, time.
+
+    The text is not read and nothing is trained. A vocabulary that is yet to be trained counts as
+    data.vocab_size.
+    """
+    from sublayer.study.budget.plan import default_seeds, make_plan
+    from sublayer.study.budget.plan_json import plan_to_json
+    from sublayer.study.budget.resources import find_resources
+    from sublayer.study.definition import load_study
+    from sublayer.study.execution.jobs import check_jobs, share_threads
+    from sublayer.study.tuning import make_trials
+
+    study = load_study(source, settings or [], vary_texts=vary or [], scale=scale)
+    rule = match or study.match
+    check_jobs(jobs, study.arms, rule)
+    if jobs > 1:
+        if len(study.arms) == 1:
+            raise ConfigError(
+                f"--jobs {jobs} makes several runs of a comparison at a time, and {study.name} is "
+                "one arm: leave it out, or say what varies"
+            )
+        study = replace(study, arms=share_threads(study.arms, jobs))
+    n_trials = len(make_trials(study.arms, tune or []))
+    resources = find_resources(device, _existing(out or Path()))
+    clock = _clock(resources, jobs) if measure else None
+    plan = make_plan(study.arms, rule, resources, clock)
+    n_seeds = seeds or default_seeds(study)
+    notes = [*plan.notes, *study.caveats]
+    if n_seeds == 1 and len(study.arms) > 1:
+        notes.append(_ONE_SEED)
+    plan = replace(plan, notes=tuple(notes))
+    emit(plan_to_json(plan, resources, n_seeds, n_trials, jobs), as_json, render_plan)
+
+
+def _clock(resources: "Resources", jobs: int) -> "Clock":
+    # Measuring imports PyTorch; a plan that is only counted does without.
+    from sublayer.study.budget.capacity import fits_memory
+    from sublayer.study.budget.measure import Stopwatch
+    from sublayer.study.execution.company import company
+
+    if jobs == 1:
+        return Stopwatch(resources, say)
+
+    def measure_in_company(arms: "Sequence[Sized]") -> "Sequence[StepTime]":
+        baseline = arms[0]
+        free = resources.memory_bytes
+        share = replace(resources, memory_bytes=None if free is None else free // jobs)
+        is_held = fits_memory(baseline.recipe, baseline.vocab_size, share) is not False
+        # What does not fit is said by the plan; its time is that of a run alone.
+        with company(baseline, jobs - 1 if is_held else 0, resources.device):
+            return Stopwatch(resources, say)(arms)
+
+    return measure_in_company
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the nearest existing one above it."""
+    existing = folder.absolute()
+    while not existing.is_dir():
+        existing = existing.parent
+    return existing

@@ -1,0 +1,134 @@
+"""How a plan is printed: a table of its arms, what they take together, what does not fit."""
+
+from collections.abc import Callable, Sequence
+
+from sublayer.commands.shared.base import JsonObject
+from sublayer.tables import table
+
+_HEADINGS = (
+    "arm",
+    "parameters",
+    "executed",
+    "matched",
+    "±",
+    "FLOPs/token",
+    "memory",
+    "s/step",
+    "steps",
+    "tokens",
+    "time",
+    "disk",
+)
+_N_FIXED = 2
+"""Columns that are there even where they are empty."""
+
+
+def render_plan(result: JsonObject) -> str:
+    """Format the arms in a table, what they take together, and what does not fit."""
+    arms = result["arms"]
+    total = result["total"]
+    lines = [_table(arms), "", _total(total, result["available"])]
+    for arm in arms:
+        if False in arm["fits"].values():
+            lines.append(_verdict(arm))
+    each_fits = all(arm["fits"]["disk"] for arm in arms)
+    if total["jobs"] > 1 and total["fits_memory"] is False:
+        lines.append("so many runs do not fit into the memory that is free: give fewer --jobs")
+    if total["fits_disk"] is False and each_fits:
+        lines.append("the runs do not fit on the disk together: free some, or give another --out")
+    lines += [f"note: {note}" for note in result["notes"]]
+    return "\n".join(lines)
+
+
+def _total(total: JsonObject, available: JsonObject) -> str:
+    from sublayer.study.report.number_format import format_quantity
+
+    hours = _if_known(total["hours"], _format_hours) or "time unknown"
+    runs = "run" if total["runs"] == 1 else "runs"
+    if total["jobs"] > 1:
+        needed_memory = format_quantity(total["memory_bytes"], "B")
+        runs = f"runs, {total['jobs']} at a time in {needed_memory} of memory"
+    needed_disk = format_quantity(total["disk_bytes"], "B")
+    free_memory = format_quantity(available["memory_bytes"], "B")
+    free_disk = format_quantity(available["disk_bytes"], "B")
+    return (
+        f"{total['runs']} {runs}: {hours}, up to {needed_disk} of disk; "
+        f"free here: {free_memory} of memory ({available['device']}), {free_disk} of disk"
+    )
+
+
+def _table(arms: Sequence[JsonObject]) -> str:
+    """Lay out the arms in columns, without those that are empty for all."""
+    rows = [_row(arm) for arm in arms]
+    columns = []
+    for column in range(len(_HEADINGS)):
+        is_filled = any(row[column] for row in rows)
+        if column < _N_FIXED or is_filled:
+            columns.append(column)
+    headings = [_HEADINGS[column] for column in columns]
+    cells = [[row[column] for column in columns] for row in rows]
+    return table(headings, cells, right=range(1, len(columns)))
+
+
+def _row(arm: JsonObject) -> list[str]:
+    from sublayer.study.report.number_format import format_quantity
+
+    parameters = arm["parameters"]
+    is_shared = parameters["executed"] != parameters["total"]
+    overrides, residual = _match_cells(arm["match"])
+    return [
+        arm["name"],
+        f"{parameters['total']:,}",
+        f"{parameters['executed']:,}" if is_shared else "",
+        overrides,
+        residual,
+        format_quantity(arm["flops_per_token"]),
+        format_quantity(arm["memory_bytes"], "B"),
+        _step_cell(arm),
+        _if_known(arm["steps"], "{:,}".format),
+        _if_known(arm["tokens"], format_quantity),
+        _if_known(arm["hours"], _format_hours),
+        format_quantity(arm["disk_bytes"], "B"),
+    ]
+
+
+def _if_known(value: float | None, form: Callable[[float], str]) -> str:
+    if value is None:
+        return ""
+    return form(value)
+
+
+def _format_hours(hours: float) -> str:
+    from sublayer.study.report.number_format import format_duration
+
+    return format_duration(3600 * hours)
+
+
+def _match_cells(match: JsonObject | None) -> tuple[str, str]:
+    """Format what matching changed in an arm, and by how much it still differs."""
+    from sublayer.study.report.number_format import format_signed
+
+    if not match:
+        return "", ""
+    percent = format_signed(100 * match["residual"], 2)
+    mark = " !" if match["is_unequal"] else ""
+    return " ".join(match["overrides"]), f"{percent} %{mark}"
+
+
+def _step_cell(arm: JsonObject) -> str:
+    seconds = arm["seconds_per_step"]
+    if seconds is None:
+        return ""
+    note = " (extrapolated)" if arm["is_extrapolated"] else ""
+    return f"{seconds:.3g}{note}"
+
+
+def _verdict(arm: JsonObject) -> str:
+    change = ", and no smaller width or depth would"
+    if arm["change"]:
+        smaller = " ".join(arm["change"])
+        change = f": {smaller} would fit"
+    fits = arm["fits"]
+    lacking = [name for name in ("memory", "disk") if fits[name] is False]
+    missing = " and the ".join(lacking)
+    return f"{arm['name']} does not fit into the {missing} that is free{change}"

@@ -1,0 +1,153 @@
+"""How the results of a comparison are printed: verdicts, differences, costs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sublayer.commands.shared.base import emit
+from sublayer.files.paths import resolved
+from sublayer.tables import table
+
+if TYPE_CHECKING:
+    from sublayer.study.results import ArmResult, Results
+    from sublayer.study.statistics import Difference
+
+_DIFFERENCE_HEADINGS = (
+    "difference",
+    "95 % interval",
+    "Holm's p",
+    "verdict",
+    "more seeds",
+    "detectable",
+)
+_DETECTABLE = "detectable: the true difference that these seeds would decide four times in five"
+_MISMATCHED = "! differs from the baseline by more than 0.5 %"
+
+
+def show(results: "Results", report: Path, as_json: bool) -> None:
+    """Print a study's results, as JSON or for people; ``report`` is where its report stands."""
+    from sublayer.study.results import results_to_json
+
+    emit(results_to_json(results, report), as_json, lambda _: render(results, report))
+
+
+def render(results: "Results", report: Path) -> str:
+    """Format the verdicts, conditions and caveats, a table of quality and cost, and the report."""
+    from sublayer.study.report.display_units import in_display_units
+    from sublayer.study.report.messages import conditions, statements
+
+    results = in_display_units(results)
+    lines = [f"{conditions(results)}:", ""]
+    for statement in statements(results):
+        lines.append(f"  {statement.verdict:<11}  {statement}")
+    for failure in results.failures:
+        lines.append(f"  failed       {failure.arm}, seed {failure.seed}: {failure.message}")
+    lines.append("")
+    for note in results.notes:
+        lines.append(f"note: {note}")
+    if results.notes:
+        lines.append("")
+    lines += [_differences(results), "", _costs(results)]
+    if results.further:
+        lines += ["", _further(results)]
+    lines += ["", f"report: {resolved(report)}"]
+    return "\n".join(lines)
+
+
+def _differences(results: "Results") -> str:
+    if not results.has_verdicts:
+        return _single_differences(results)
+    headings = [f"against {results.baseline}", *_DIFFERENCE_HEADINGS]
+    rows = [_difference_row(results, difference) for difference in results.differences]
+    differences = table(headings, rows, right=[1, 2, 3, 5, 6])
+    return f"{differences}\n{_DETECTABLE}"
+
+
+def _single_differences(results: "Results") -> str:
+    """Format the differences of one seed, which have no interval."""
+    from sublayer.study.report import messages, number_format
+
+    decimals = number_format.n_decimals(results)
+    rows = []
+    for difference in results.differences:
+        name = messages.comparison(results, difference)
+        signed = number_format.format_signed(difference.mean, decimals)
+        rows.append([name, signed, difference.verdict])
+    return table([f"against {results.baseline}", "difference", "verdict"], rows, right=[1])
+
+
+def _difference_row(results: "Results", difference: "Difference") -> list[str]:
+    from sublayer.study.report import messages, number_format
+
+    decimals = number_format.n_decimals(results)
+    detectable = number_format.DASH
+    if difference.detectable is not None:
+        detectable = f"{difference.detectable:.{decimals}f}"
+    return [
+        messages.comparison(results, difference),
+        number_format.format_signed(difference.mean, decimals),
+        number_format.format_interval(difference.low, difference.high, decimals),
+        number_format.format_p(difference.p),
+        difference.verdict,
+        messages.more_seeds(difference),
+        detectable,
+    ]
+
+
+def _further(results: "Results") -> str:
+    from sublayer.study.report import messages
+
+    headings = ["arm"]
+    for further in results.further:
+        headings += [further.metric.label, "difference"]
+    rows = []
+    for arm in results.arms:
+        row = [arm.name]
+        for further in results.further:
+            value = messages.further_value(arm, further)
+            difference = messages.further_difference(arm, further)
+            row += [value, difference]
+        rows.append(row)
+    return table(headings, rows, right=range(1, len(headings)))
+
+
+def _costs(results: "Results") -> str:
+    headings = [
+        "arm",
+        results.metric.label,
+        "parameters",
+        "residual",
+        "FLOPs/token",
+        "steps",
+        "tokens/s",
+        "memory",
+        "time",
+    ]
+    rows = [_cost_row(results, arm) for arm in results.arms]
+    costs = table(headings, rows, right=range(1, len(headings)))
+    if any(arm.is_mismatched for arm in results.arms):
+        return f"{costs}\n{_MISMATCHED}"
+    return costs
+
+
+def _cost_row(results: "Results", arm: "ArmResult") -> list[str]:
+    from sublayer.study.report import number_format
+
+    mean = number_format.DASH
+    if arm.mean is not None:
+        decimals = number_format.n_decimals(results)
+        mean = f"{arm.mean:.{decimals}f}"
+    residual = number_format.format_residual(arm)
+    if arm.is_mismatched:
+        residual += " !"
+    costs = arm.costs
+    return [
+        arm.name,
+        mean,
+        f"{arm.parameters['total']:,}",
+        residual,
+        number_format.format_quantity(costs.flops_per_token),
+        f"{costs.steps:,}",
+        number_format.format_quantity(costs.tokens_per_s),
+        number_format.format_quantity(costs.peak_memory_bytes, "B"),
+        number_format.format_duration(costs.seconds),
+    ]

@@ -1,0 +1,32 @@
+"""Options of commands that compare arms: matching, the size of a study, runs at a time."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from sublayer.config.limits import MOST_JOBS
+
+MatchOption = Annotated[
+    Literal["parameters", "flops", "time", "none"] | None,
+    typer.Option(
+        "--match", help="What every arm has as much of as the baseline. Default: parameters."
+    ),
+]
+ScaleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--scale",
+        metavar="NAME",
+        help="The size of a study, such as paper or cpu. Default: paper, else cpu, else its first.",
+    ),
+]
+JobsOption = Annotated[
+    int,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        min=1,
+        max=MOST_JOBS,
+        help="Runs at a time, each in a process of its own with its share of the threads.",
+    ),
+]

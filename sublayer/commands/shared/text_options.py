@@ -1,0 +1,136 @@
+"""Options of commands that read a text with a model: which text, windows, batch size."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sublayer.commands.shared.base import say
+from sublayer.config.data import DocumentRule, SentenceRule
+from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.files.saved_record import read_record
+from sublayer.system.streams import lasting_stderr
+
+if TYPE_CHECKING:
+    from sublayer.config.recipe import Recipe
+    from sublayer.data.split import Split
+    from sublayer.model.transformer import Transformer
+
+DocumentsOption = Annotated[
+    DocumentRule | None,
+    typer.Option("--documents", help="What a document of --path is, as data.documents says."),
+]
+
+_PLAIN_LINE_S = 10.0
+
+
+def recipe_of(run: Path) -> "Recipe | None":
+    """Read the resolved recipe of the run that a folder belongs to; None for other folders.
+
+    Raises ConfigError where that is not the recipe of a run.
+    """
+    from sublayer.loading import find_recipe
+
+    path = find_recipe(run)
+    if path is None:
+        return None
+    return read_run_recipe(path)
+
+
+def own_split(
+    run: Path, recipe: "Recipe | None", model: "Transformer", name: Literal["valid", "test"]
+) -> "Split":
+    """Prepare a split of a run's own text.
+
+    Raises ConfigError where the model belongs to no run, DataError where the text has changed since
+    training, CheckpointError where the run's record is damaged.
+    """
+    from sublayer.data.prepare import prepare
+    from sublayer.loading import find_recipe
+
+    path = find_recipe(run)
+    if path is None or recipe is None:
+        raise ConfigError(
+            f"{run} does not belong to a run, so it has no split of its own: "
+            "give another text (--path)"
+        )
+    data = prepare(recipe.data, tokenizer=model.tokenizer)
+    split: Split = getattr(data, name)
+    recorded = _recorded_checksum(path.parent, name)
+    # A run that has not ended has no record to compare with.
+    if recorded not in (None, split.store.sha256):
+        raise DataError(
+            f"the text of {run} is no longer what it was trained with: "
+            "restore it, or give it by --path"
+        )
+    return split
+
+
+def other_text(
+    run: Path,
+    model: "Transformer",
+    path: str | None,
+    corpus: str | None,
+    name: Literal["valid", "test"],
+    *,
+    sentences: SentenceRule = "none",
+    documents: DocumentRule | None = None,
+    text_field: str = "text",
+    shares: str | None = None,
+) -> "Split":
+    """Prepare another text for a model: all of what ``path`` names, or a split of a named corpus.
+
+    ``sentences``, ``documents`` and ``text_field`` are read as the fields of ``[data]`` say;
+    ``shares`` divide a corpus that has no split of its own, as they divided it for training.
+
+    Raises CheckpointError where the model has no tokenizer, ConfigError and DataError for the text.
+    """
+    from sublayer.data.prepare import prepare_text
+
+    if model.tokenizer is None:
+        raise CheckpointError(
+            f"{run} has no tokenizer.json, without which text cannot be turned into its tokens"
+        )
+    return prepare_text(
+        model.tokenizer,
+        path=path,
+        corpus=corpus,
+        split=name,
+        sentences=sentences,
+        documents=documents,
+        text_field=text_field,
+        shares=shares,
+    )
+
+
+class TokenProgress:
+    """Tokens done so far: one line that is renewed on a terminal, else a line every ten seconds.
+
+    ``done`` says what is done to them, as in "read". It goes to standard error.
+    """
+
+    def __init__(self, done: str, unit: str = "tokens") -> None:
+        self._done, self._unit = done, unit
+        self._last = time.monotonic()
+        self._on_terminal = lasting_stderr().isatty()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show that ``done`` of ``total`` tokens, more than 0, are done."""
+        share = done / total
+        text = f"{self._done} {done:,} of {total:,} {self._unit} ({share:.0%})"
+        if self._on_terminal:
+            end = "\n" if done == total else ""
+            print(f"\r{text}", end=end, file=lasting_stderr(), flush=True)
+        elif time.monotonic() - self._last > _PLAIN_LINE_S:
+            self._last = time.monotonic()
+            say(text)
+
+
+def _recorded_checksum(run: Path, name: str) -> str | None:
+    record = read_record(run)
+    if record is None:
+        return None
+    checksums: dict[str, str] = record["data"]["checksums"]
+    return checksums.get(name)

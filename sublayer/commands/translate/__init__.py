@@ -1,0 +1,1 @@
+"""``sublayer translate``: its options, lines in and lines out."""

@@ -1,0 +1,104 @@
+"""The heads of models: rows of a table that counts, models and warm starts read."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from sublayer.config.architecture.derived import (
+    head_activation,
+    is_factorised,
+    learns_beta,
+    linear_parameters,
+    norm_parameters,
+)
+from sublayer.config.resolved import ResolvedModel
+
+Reads = Literal["positions", "text", "pooled"]
+"""The final hidden state of every position, that which stands for the text, or that one pooled."""
+
+
+@dataclass(frozen=True)
+class HeadRow:
+    """What of a head is known from the settings alone."""
+
+    implementation: str
+    """The class that computes it, as ``module:class``."""
+    attribute: str
+    """What its saved tensors' names begin with; also an attribute of the model."""
+    title: str
+    """Its name in messages."""
+    reads: Reads
+    is_asked: Callable[[ResolvedModel], bool]
+    """Whether a model has it, of whatever kind."""
+    n_parameters: Callable[[ResolvedModel], int]
+    """Counts its parameters where a model has it."""
+    n_products: Callable[[ResolvedModel], int]
+    """Counts the multiply-adds of its matrix products for one state that it reads."""
+
+
+def _count_vocabulary(config: ResolvedModel) -> int:
+    width = config.d_embed
+    n_parameters = config.vocab_size if config.head_bias else 0
+    if has_head_projection(config):
+        n_parameters += linear_parameters(config, config.d_model, width)
+    if config.head == "transform":
+        n_parameters += norm_parameters(config, width)
+        n_parameters += learns_beta(config, head_activation(config))
+    if not config.tie_embeddings:
+        n_parameters += config.vocab_size * width
+    return n_parameters
+
+
+def _count_vocabulary_products(config: ResolvedModel) -> int:
+    to_embedding = config.d_model * config.d_embed if has_head_projection(config) else 0
+    return to_embedding + config.vocab_size * config.d_embed
+
+
+def _count_pooler(config: ResolvedModel) -> int:
+    return config.d_model * (config.d_model + 1)
+
+
+def _count_sentence(config: ResolvedModel) -> int:
+    return config.sentence_classes * (config.d_model + 1)
+
+
+def has_head_projection(config: ResolvedModel) -> bool:
+    """Return whether a linear map to the width of the output matrix stands before it."""
+    return config.head == "transform" or is_factorised(config)
+
+
+HEADS: dict[str, HeadRow] = {
+    "vocabulary": HeadRow(
+        "sublayer.model.layers.heads:VocabularyHead",
+        attribute="head",
+        title="vocabulary head",
+        reads="positions",
+        is_asked=lambda config: True,
+        n_parameters=_count_vocabulary,
+        n_products=_count_vocabulary_products,
+    ),
+    "pooler": HeadRow(
+        "sublayer.model.layers.heads:Pooler",
+        attribute="pooler",
+        title="pooler",
+        reads="text",
+        is_asked=lambda config: config.pooler == "tanh",
+        n_parameters=_count_pooler,
+        n_products=lambda config: config.d_model**2,
+    ),
+    "sentence": HeadRow(
+        "sublayer.model.layers.heads:SentenceHead",
+        attribute="sentence_head",
+        title="sentence head",
+        reads="pooled",
+        is_asked=lambda config: config.sentence_classes > 0,
+        n_parameters=_count_sentence,
+        n_products=lambda config: config.d_model * config.sentence_classes,
+    ),
+}
+"""By name, in the order of their computation: what reads the pooler's output stands after it."""
+
+
+def asked_heads(config: ResolvedModel) -> dict[str, HeadRow]:
+    """Return the rows of the heads that a config asks for, by name."""
+    return {name: row for name, row in HEADS.items() if row.is_asked(config)}

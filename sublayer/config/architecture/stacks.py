@@ -1,0 +1,68 @@
+"""The stacks of a model: an encoder, a decoder or both, and the sub-layers of their blocks."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sublayer.config.architecture.block import Entry, parse_block, with_cross
+from sublayer.config.model import ModelConfig
+
+
+@dataclass(frozen=True)
+class StackShape:
+    """A stack of a model: executed blocks, and the sub-layers of each in order.
+
+    ``feeds_memory`` tells the encoder beside a decoder, whose cross entries attend to its states.
+    """
+
+    name: Literal["encoder", "decoder"]
+    n_layers: int
+    block: tuple[Entry, ...]
+    feeds_memory: bool = False
+
+    @property
+    def attends_to_itself(self) -> bool:
+        """Return whether its tokens attend to each other in some sub-layer."""
+        return any(entry.kind.attends_to == "itself" for entry in self.block)
+
+    @property
+    def is_causal(self) -> bool:
+        """Return whether a token sees only itself and what is before it."""
+        return self.name == "decoder"
+
+
+def stacks(model: ModelConfig) -> tuple[StackShape, ...]:
+    """Return the stacks of a model, the one that computes its output last.
+
+    A decoder beside an encoder has its own blocks and their number, or else the encoder's, with a
+    cross entry after each attention. Raises ConfigError as ``parse_block`` does.
+    """
+    block = parse_block(model.block, default_ffn=model.ffn)
+    if model.kind != "encoder-decoder":
+        return (StackShape(model.kind, model.n_layers, block),)
+    if model.decoder_block is None:
+        decoder_block = with_cross(block)
+    else:
+        field = "model.decoder_block"
+        decoder_block = parse_block(model.decoder_block, default_ffn=model.ffn, field=field)
+    encoder = StackShape("encoder", model.n_layers, block, feeds_memory=True)
+    n_decoder_layers = model.n_decoder_layers or model.n_layers
+    return encoder, StackShape("decoder", n_decoder_layers, decoder_block)
+
+
+def entries(model: ModelConfig) -> tuple[Entry, ...]:
+    """Return the sub-layers of a model's blocks, stack by stack, each stack's block once.
+
+    Raises ConfigError as ``parse_block`` does.
+    """
+    found: list[Entry] = []
+    for stack in stacks(model):
+        found += stack.block
+    return tuple(found)
+
+
+def shares(model: ModelConfig, entry: Entry) -> bool:
+    """Return whether the blocks of a stack share the weights of an entry.
+
+    ``attention`` stands for cross entries too.
+    """
+    return model.share in ("all", entry.kind.shared_as)

@@ -1,0 +1,27 @@
+"""The kinds of sub-layer, a row for each, which notation, errors, counts and models read.
+
+What each takes is a row of ``sublayer.estimate.sublayers.table``, what computes it a row of
+``sublayer.model.layers.block``.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class SublayerKind:
+    """What an entry's name says."""
+
+    attends_to: Literal["nothing", "itself", "memory"]
+    """What its queries attend to; memory is the states of an encoder."""
+    shared_as: Literal["attention", "ffn"]
+    """Its name in ``model.share``."""
+    has_variants: bool = False
+    """Whether a feed-forward network may stand behind the name, as in ``ffn:swiglu``."""
+
+
+SUBLAYERS: dict[str, SublayerKind] = {
+    "attention": SublayerKind(attends_to="itself", shared_as="attention"),
+    "cross": SublayerKind(attends_to="memory", shared_as="attention"),
+    "ffn": SublayerKind(attends_to="nothing", shared_as="ffn", has_variants=True),
+}

@@ -1,0 +1,109 @@
+"""Check that fields are set only where the values of others let them have an effect."""
+
+from collections.abc import Mapping
+
+from sublayer.config.fields.catalog import declaration, extra
+from sublayer.config.fields.data_uses import DATA_USES
+from sublayer.config.fields.messages import show
+from sublayer.config.fields.model_uses import MODEL_USES
+from sublayer.config.fields.use import Use, sibling_use, text_use, value_of
+from sublayer.config.layering.settings import Setting, where
+from sublayer.config.recipe import Recipe
+from sublayer.errors import ConfigError
+
+
+def uses(key: str, kind: str = "") -> tuple[Use, ...]:
+    """Return the conditions under which a field has an effect; all must hold.
+
+    ``kind`` is its table's, where a field of one name is declared differently for each.
+    """
+    table, _, _ = key.partition(".")
+    declared = extra(declaration(key, kind))
+    needs = declared.get("needs", {})
+    siblings = [sibling_use(f"{table}.{name}", values) for name, values in needs.items()]
+    return (*siblings, *USES.get(key, ()))
+
+
+def check_idle(recipe: Recipe, settings: Mapping[str, Setting]) -> None:
+    """Raise ConfigError, with the reason, for the first field that a layer set to no effect.
+
+    A layer that takes a field back to its default has an effect on what an earlier one had set.
+    """
+    for key, setting in settings.items():
+        if setting.restores:
+            continue
+        conditions = uses(key, _kind(key, recipe))
+        for use in conditions:
+            if not use.holds(recipe):
+                raise ConfigError(_idle(key, setting, use, recipe, settings))
+
+
+def is_idle(key: str, recipe: Recipe) -> bool:
+    """Return whether a field, ``table.field`` or a heading, has no effect in a recipe."""
+    conditions = uses(key, _kind(key, recipe))
+    return not all(use.holds(recipe) for use in conditions)
+
+
+def _kind(key: str, recipe: Recipe) -> str:
+    table, _, _ = key.partition(".")
+    content = getattr(recipe, table)
+    return getattr(content, "kind", "")
+
+
+def _idle(
+    key: str, setting: Setting, use: Use, recipe: Recipe, settings: Mapping[str, Setting]
+) -> str:
+    given = f"{key} = {show(setting.value)}{where(setting.origin)}"
+    deciders = []
+    for decider in use.deciders:
+        value = value_of(decider, recipe)
+        origin = where(settings[decider].origin) if decider in settings else ""
+        deciders.append(f"{decider} = {show(value)}{origin}")
+    reasons = " and ".join(deciders)
+    return f"{given} has no effect with {reasons}: it counts only where {use.when}"
+
+
+def _has_several_targets(recipe: Recipe) -> bool:
+    _, of_last_block = recipe.objective.n_classifiers()
+    return of_last_block > 0
+
+
+def _has_blocks_below(recipe: Recipe) -> bool:
+    of_each_below, _ = recipe.objective.n_classifiers()
+    return of_each_below == 0 or recipe.model.n_layers > 1
+
+
+_PAIRS = text_use("pairs")
+_TARGETS = Use("objective.targets is more than 1", _has_several_targets, ("objective.targets",))
+_BLOCKS_BELOW = Use("there are blocks below the last", _has_blocks_below, ("model.n_layers",))
+_DECAY = Use(
+    "optimizer.weight_decay is more than 0",
+    lambda recipe: getattr(recipe.optimizer, "weight_decay", 0.0) > 0,
+    ("optimizer.weight_decay",),
+)
+_WARMUPS: dict[str, tuple[str, ...]] = {
+    "ordinary": ("linear", "polynomial", "inverse-sqrt"),
+    "albert": ("linear", "polynomial"),
+    "constant": ("inverse-sqrt",),
+}
+"""The schedules beside which each value changes anything."""
+_WARMUP = Use(
+    "optimizer.schedule is linear or polynomial for albert, inverse-sqrt for constant",
+    lambda recipe: recipe.optimizer.schedule in _WARMUPS[recipe.optimizer.warmup],
+    ("optimizer.schedule",),
+)
+_INIT_RUN = Use("init.run is given", lambda recipe: recipe.init.run is not None, ("init.run",))
+_EPOCHS = sibling_use("data.windows", ("shuffled",))
+
+USES: dict[str, tuple[Use, ...]] = {
+    **MODEL_USES,
+    **DATA_USES,
+    "objective.target_weight": (_TARGETS,),
+    "objective.auxiliary": (_BLOCKS_BELOW,),
+    "objective.chunk_tokens": (_EPOCHS,),
+    "optimizer.decay_vectors": (_DECAY,),
+    "optimizer.warmup": (_WARMUP,),
+    "train.best_by": (_PAIRS,),
+    "init.layers": (_INIT_RUN,),
+}
+"""Conditions beyond ``needs`` of a declaration, which more than one sibling's value decides."""

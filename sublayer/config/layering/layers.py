@@ -1,0 +1,93 @@
+"""Load a recipe: merge its layers, check them, and keep the origin of each value."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+from sublayer.config.fields.applicability import check_idle
+from sublayer.config.fields.catalog import HEADINGS, TABLES, keys
+from sublayer.config.layering.overrides import override_layer
+from sublayer.config.layering.run_recipe import dump_recipe, read_run_recipe
+from sublayer.config.layering.settings import Layer, merge
+from sublayer.config.layering.sources import find_source, read_layers
+from sublayer.config.layering.validate import build
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve_train import resolve_optimizer
+
+__all__ = ["LoadedRecipe", "dump_recipe", "load_recipe", "read_run_recipe", "vary"]
+
+
+@dataclass(frozen=True)
+class LoadedRecipe:
+    """A checked recipe with the origin of each of its values."""
+
+    recipe: Recipe
+    origins: Mapping[str, str]
+    """``table.field`` to ``default``, ``recipe gpt``, ``run runs/a``, ``command line`` and more."""
+    name: str
+    """The recipe's, for naming a run after it."""
+    layers: tuple[Layer, ...]
+    """What was merged, the base first."""
+
+
+def load_recipe(
+    source: str | PathLike[str],
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    origin: str = "command line",
+) -> LoadedRecipe:
+    """Load a recipe, with overrides.
+
+    ``source`` is the name of a shipped recipe, or the path of a .toml file or of a finished run.
+    ``overrides`` are ``key=value`` texts, or values by key; ``origin`` says who gave them.
+    Raises ConfigError, in one line, for the first thing that has no meaning or no effect.
+    """
+    found = find_source(fspath(source))
+    layers = read_layers(found)
+    if overrides:
+        layers.append(override_layer(overrides, origin))
+    return _load(layers, found.name)
+
+
+def vary(
+    loaded: LoadedRecipe, overrides: Sequence[str] | Mapping[str, Any], *, origin: str = "vary"
+) -> LoadedRecipe:
+    """Return a loaded recipe with one more layer of overrides.
+
+    The layer is an arm of a study, or a value that was derived. Raises ConfigError as
+    ``load_recipe`` does.
+    """
+    layer = override_layer(overrides, origin)
+    return _load([*loaded.layers, layer], loaded.name)
+
+
+def _load(layers: Sequence[Layer], name: str) -> LoadedRecipe:
+    settings = merge(layers)
+    recipe = build(settings)
+    _check_contradictions(recipe)
+    check_idle(recipe, settings)
+    origins = dict.fromkeys(_keys(recipe), "default")
+    for key, setting in settings.items():
+        origins[key] = setting.origin
+    return LoadedRecipe(recipe, origins, name, tuple(layers))
+
+
+def _check_contradictions(recipe: Recipe) -> None:
+    # What the settings alone tell; sizes that only the data has are checked when a run resolves
+    # them.
+    data = recipe.data
+    resolve_model(recipe.model, vocab_size=data.vocab_size or 1, context=data.context)
+    recipe.objective.check(recipe)
+    if recipe.train.steps is not None:
+        resolve_optimizer(recipe.optimizer, steps=recipe.train.steps)
+
+
+def _keys(recipe: Recipe) -> list[str]:
+    """Return every field that the tables of a recipe have, of unions those of their kinds."""
+    found = list(HEADINGS)
+    for table in TABLES:
+        fields = type(getattr(recipe, table)).model_fields
+        found += [key for key in keys(table) if key.removeprefix(f"{table}.") in fields]
+    return found

@@ -1,0 +1,44 @@
+"""Read a layer from ``key=value`` texts, as a command line has them."""
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sublayer.config.fields.messages import show
+from sublayer.config.layering.settings import Layer
+from sublayer.config.limits import LONGEST_TEXT
+from sublayer.errors import ConfigError
+from sublayer.files import parsing
+
+
+def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) -> Layer:
+    """Build a layer from ``key=value`` texts or from a mapping of values.
+
+    The value of a text is TOML, else a bare text. Raises ConfigError for a text without
+    ``=`` and for a key given twice.
+    """
+    if isinstance(overrides, Mapping):
+        return Layer(origin, dict(overrides))
+    values: dict[str, Any] = {}
+    for text in overrides:
+        written_key, equals, written_value = text.partition("=")
+        key = written_key.strip()
+        if not equals or not key:
+            raise ConfigError(
+                f"{show(text)} is not a setting: write key=value, such as model.d_ff=512"
+            )
+        value = _parse_value(written_value)
+        if key in values:
+            raise ConfigError(f"{key} is given twice: {show(values[key])} and {show(value)}")
+        values[key] = value
+    return Layer(origin, values)
+
+
+def _parse_value(text: str) -> Any:
+    if len(text) > LONGEST_TEXT:
+        return text
+    value = parsing.parse_toml_value(text)
+    # No field takes a date or a time, so such a text is a name.
+    if isinstance(value, datetime.date | datetime.time):
+        return text
+    return value

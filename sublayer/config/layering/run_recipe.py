@@ -1,0 +1,72 @@
+"""A run's ``recipe.toml``: the recipe as it ran, and which of its values were derived."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import ValidationError
+
+from sublayer.config.fields.catalog import HEADINGS
+from sublayer.config.fields.renames import with_current_names
+from sublayer.config.layering.settings import Layer, Setting, check_keys
+from sublayer.config.layering.sources import layer_of, read_toml
+from sublayer.config.layering.validate import build
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolved import ResolvedRecipe, as_resolved
+from sublayer.errors import ConfigError
+
+
+def dump_recipe(recipe: Recipe, derived: Sequence[str] = ()) -> str:
+    """Format a recipe as TOML, without the fields that are unset.
+
+    ``derived`` names the fields (``train.steps``) that were derived: a new run on this one's base
+    derives them anew.
+    """
+    headings, tables = {}, {}
+    for name, content in recipe.model_dump().items():
+        if name not in HEADINGS:
+            tables[name] = _plain(content)
+        elif content:
+            headings[name] = content
+    return tomli_w.dumps({**headings, "derived": list(derived), **tables})
+
+
+def read_run_recipe(path: Path) -> ResolvedRecipe:
+    """Read a run's ``recipe.toml`` as it ran, derived values included.
+
+    Fields have their current names. Raises ConfigError where the file is missing, is not a recipe
+    or leaves something open.
+    """
+    try:
+        return as_resolved(read_recipe(path))
+    except ValidationError as error:
+        raise ConfigError(f"{path} is not the recipe of a run: {_first(error)}") from None
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read what ``dump_recipe`` wrote. Raises ConfigError where the file is missing or is none."""
+    origin = f"run {path.parent}"
+    table = read_toml(path)
+    # With the list of what was derived, those values would be left out.
+    table.pop("derived", None)
+    written = layer_of(table, origin)
+    layer = Layer(origin, with_current_names(written.values))
+    check_keys(layer)
+    return build({key: Setting(value, origin) for key, value in layer.values.items()})
+
+
+def _first(error: ValidationError) -> str:
+    """Return the first of pydantic's messages, without the kind of error in front."""
+    first = error.errors()[0]
+    message = str(first["msg"])
+    return message.removeprefix("Value error, ")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as TOML has it: without what is unset, and with lists for tuples."""
+    if isinstance(value, tuple):
+        return list(value)
+    if not isinstance(value, dict):
+        return value
+    return {name: _plain(content) for name, content in value.items() if content is not None}

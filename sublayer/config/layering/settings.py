@@ -1,0 +1,171 @@
+"""Merge layers of settings, each value with its origin; later layers replace earlier ones."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sublayer.config.fields.catalog import (
+    TABLES,
+    declaration,
+    declarations,
+    default_kind,
+    extra,
+    is_union,
+)
+from sublayer.config.fields.messages import choice_error, show
+from sublayer.config.layering.unknown import unknown_field
+from sublayer.config.text.tokenizers import TRAINED_TOKENIZERS
+from sublayer.config.train import BATCHES, LENGTHS
+from sublayer.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one source says: ``table.field`` (or a heading such as ``title``) to its value."""
+
+    origin: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value and the layer that set it."""
+
+    value: Any
+    origin: str
+    restores: bool = False
+    """Whether the value is a default that an earlier layer had changed."""
+
+
+EXCLUSIVE: tuple[tuple[str, ...], ...] = (
+    tuple(f"train.{name}" for name in LENGTHS),
+    tuple(f"train.{name}" for name in BATCHES),
+    ("optimizer.warmup_steps", "optimizer.warmup_share"),
+)
+"""Fields of which a recipe has one; two in one layer are an error, a later layer replaces."""
+
+REPLACES: dict[str, tuple[str, ...]] = {
+    "data.path": ("data.path", "data.corpus"),
+    "data.corpus": ("data.path", "data.corpus"),
+    "init.run": ("data.tokenizer", "data.vocab_size", "data.sentinels"),
+}
+"""What a field drops of earlier layers; in one layer they stand together."""
+
+
+def merge(layers: Sequence[Layer]) -> dict[str, Setting]:
+    """Merge layers, each over those before it, without what it replaces.
+
+    Raises ConfigError for a key that no table has, and for fields of one layer that exclude each
+    other.
+    """
+    settings: dict[str, Setting] = {}
+    for layer in layers:
+        _check_layer(layer)
+        before = dict(settings)
+        for key in _replaced(layer, settings):
+            settings.pop(key, None)
+        for key in layer.values:
+            earlier = before.get(key)
+            settings[key] = _setting(key, layer, earlier)
+    return settings
+
+
+def chosen_kind(table: str, settings: Mapping[str, Setting]) -> str:
+    """Return the kind that the settings choose for a table; empty where the table has no kinds.
+
+    Raises ConfigError for an unknown kind.
+    """
+    key = f"{table}.kind"
+    if not is_union(table) or key not in settings:
+        return default_kind(table)
+    chosen = settings[key]
+    kinds = tuple(TABLES[table])
+    if chosen.value not in kinds:
+        raise ConfigError(choice_error(key, chosen.value, kinds) + where(chosen.origin))
+    return str(chosen.value)
+
+
+def where(origin: str) -> str:
+    """Format where a value was set, for the end of a message.
+
+    Empty for the command line, which the user sees.
+    """
+    is_file = origin.startswith(("recipe ", "run "))
+    return f" ({origin})" if is_file else ""
+
+
+def _setting(key: str, layer: Layer, earlier: Setting | None) -> Setting:
+    value = layer.values[key]
+    if earlier is None:
+        return Setting(value, layer.origin)
+    defaults = [declared.default for declared in declarations(key).values()]
+    is_default = value in defaults
+    was_changed = earlier.restores or earlier.value != value
+    return Setting(value, layer.origin, restores=is_default and was_changed)
+
+
+def check_keys(layer: Layer) -> None:
+    """Raise ConfigError for a key that no table has, with the one that was probably meant."""
+    for key in layer.values:
+        if not declarations(key):
+            raise ConfigError(unknown_field(key) + where(layer.origin))
+
+
+def _check_layer(layer: Layer) -> None:
+    check_keys(layer)
+    for group in EXCLUSIVE:
+        given = []
+        for key in group:
+            if key in layer.values:
+                given.append(f"{key} = {show(layer.values[key])}")
+        if len(given) > 1:
+            choices = ", ".join(group)
+            raise ConfigError(
+                f"{' and '.join(given)} exclude each other: give one of {choices}"
+                f"{where(layer.origin)}"
+            )
+
+
+def _replaced(layer: Layer, settings: Mapping[str, Setting]) -> list[str]:
+    """Return the keys of earlier settings that a layer drops, whether they are set or not."""
+    dropped: list[str] = []
+    for group in EXCLUSIVE:
+        if any(key in layer.values for key in group):
+            dropped += group
+    for key, value in layer.values.items():
+        dropped += REPLACES.get(key, ())
+        # A tokenizer that is not trained has the size that it has.
+        if key == "data.tokenizer" and value not in TRAINED_TOKENIZERS:
+            dropped.append("data.vocab_size")
+        declared = extra(declaration(key))
+        if declared.get("selects"):
+            dropped += _set_for_another(key, Setting(value, layer.origin), settings)
+    return dropped
+
+
+def _set_for_another(selector: str, given: Setting, settings: Mapping[str, Setting]) -> list[str]:
+    """Return the keys that were set for the selector's earlier value, and not for the given one."""
+    table, _, name = selector.rpartition(".")
+    earlier = [key for key in settings if key.startswith(f"{table}.") and key != selector]
+    if is_union(table) and name == "kind":
+        old = chosen_kind(table, settings)
+        new = chosen_kind(table, {selector: given})
+        return [key for key in earlier if not _means_the_same(key, old, new)]
+    return [key for key in earlier if not _goes_with(key, name, given.value)]
+
+
+def _goes_with(key: str, selector: str, value: object) -> bool:
+    """Return whether a field has an effect beside a value of its table's selector."""
+    needs: Mapping[str, Sequence[object]] = extra(declaration(key)).get("needs") or {}
+    # A field that needs nothing of the selector goes with every value of it.
+    return selector not in needs or value in needs[selector]
+
+
+def _means_the_same(key: str, old: str, new: str) -> bool:
+    """Return whether tables of both kinds have the field, with the same default."""
+    if old == new:
+        return True
+    by_kind = declarations(key)
+    if old not in by_kind or new not in by_kind:
+        return False
+    return bool(by_kind[old].default == by_kind[new].default)

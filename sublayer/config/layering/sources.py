@@ -1,0 +1,179 @@
+"""Read layers from shipped recipes, recipe files and finished runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.fields.catalog import TABLES, declarations, default_kind, is_union
+from sublayer.config.fields.messages import show
+from sublayer.config.fields.renames import current_name, with_current_names
+from sublayer.config.layering.settings import Layer
+from sublayer.config.layering.unknown import unknown_table
+from sublayer.config.nearest import nearest
+from sublayer.errors import ConfigError
+from sublayer.files import parsing
+from sublayer.files.paths import resolved
+
+SHIPPED = Path(__file__).parents[2] / "recipes"
+RUN_RECIPE = "recipe.toml"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A recipe file, and what it is called."""
+
+    path: Path
+    name: str
+    """What a run of it is named after."""
+    origin: str
+    """What messages call it: ``recipe gpt``, ``recipe ./x.toml`` or ``run runs/a``."""
+
+
+def shipped_recipes() -> tuple[str, ...]:
+    """Return the names of the recipes that come with the package, sorted."""
+    names = [path.stem for path in SHIPPED.glob("*.toml")]
+    return tuple(sorted(names))
+
+
+def find_source(source: str, folder: Path = Path()) -> Source:
+    """Find a recipe by shipped name, path of a .toml file, or folder of a run.
+
+    Paths are relative to ``folder``. Raises ConfigError where there is none, with the nearest
+    shipped name.
+    """
+    if source in shipped_recipes():
+        return Source(SHIPPED / f"{source}.toml", source, f"recipe {source}")
+    path = folder / source
+    if path.is_dir():
+        if not (path / RUN_RECIPE).is_file():
+            raise ConfigError(
+                f"{source} is a folder without a {RUN_RECIPE}: name a run, a recipe file or a "
+                "recipe"
+            )
+        return Source(path / RUN_RECIPE, resolved(path).name, f"run {source}")
+    if path.is_file():
+        is_in_run = path.name == RUN_RECIPE
+        name = resolved(path).parent.name if is_in_run else path.stem
+        return Source(path, name, f"recipe {source}")
+    raise ConfigError(_not_found(source))
+
+
+def read_layers(source: Source) -> list[Layer]:
+    """Read a recipe and those that it extends, the base first.
+
+    Raises ConfigError for a file that is not TOML, and for recipes that extend each other in a
+    circle.
+    """
+    layers: list[Layer] = []
+    seen: list[Path] = []
+    next_source: Source | None = source
+    while next_source:
+        path = resolved(next_source.path)
+        if path in seen:
+            raise ConfigError(
+                f"extends = {show(next_source.name)} goes in a circle ({source.origin})"
+            )
+        seen.append(path)
+        table = read_toml(next_source.path)
+        layer = layer_of(table, next_source.origin)
+        if next_source is not source:
+            layer = _without_headings(layer)
+        layers.append(layer)
+        next_source = _extended(table, next_source)
+    layers.reverse()
+    return layers
+
+
+def _without_headings(layer: Layer) -> Layer:
+    # What a recipe is called, follows and costs is not true of those that extend it.
+    fields = {key: value for key, value in layer.values.items() if "." in key}
+    return Layer(layer.origin, fields)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; raise ConfigError, with the line, where it is not one or is missing."""
+    try:
+        return parsing.read_toml(path, ConfigError)
+    except FileNotFoundError:
+        raise ConfigError(f"{path} cannot be read: there is no such file") from None
+
+
+def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
+    """Flatten a recipe's tables into a layer.
+
+    Of a run's recipe, which lists what was ``derived``, the derived values and those equal to their
+    defaults are left out: they are derived anew. Fields that had other names when it was written
+    have their current ones. Raises ConfigError for what is no table of a recipe.
+    """
+    values = _flattened(table, origin)
+    if "derived" not in table:
+        return Layer(origin, values)
+    listed = table["derived"]
+    if not isinstance(listed, list):
+        raise ConfigError(f"derived = {show(listed)} is not a list of fields ({origin})")
+    derived = [current_name(key) for key in listed if isinstance(key, str)]
+    given = _without_derived(with_current_names(values), derived)
+    return Layer(origin, given)
+
+
+def _flattened(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, content in table.items():
+        is_table = isinstance(content, dict)
+        if name in TABLES:
+            if not is_table:
+                raise ConfigError(
+                    f"{name} = {show(content)} is not a table: write [{name}] ({origin})"
+                )
+            for key, value in content.items():
+                values[f"{name}.{key}"] = value
+        elif is_table:
+            raise ConfigError(f"{unknown_table(name)} ({origin})")
+        elif name not in ("extends", "derived"):
+            values[name] = content
+    return values
+
+
+def _extended(table: Mapping[str, Any], source: Source) -> Source | None:
+    if "extends" not in table:
+        return None
+    base = table["extends"]
+    if not isinstance(base, str):
+        raise ConfigError(f"extends = {show(base)} is not the name of a recipe ({source.origin})")
+    try:
+        return find_source(base, source.path.parent)
+    except ConfigError as error:
+        raise ConfigError(f"extends: {error} ({source.origin})") from None
+
+
+def _without_derived(values: Mapping[str, Any], derived: Sequence[str]) -> dict[str, Any]:
+    kept = {}
+    for key, written in values.items():
+        value = tuple(written) if isinstance(written, list) else written
+        if key not in derived and not _is_default(key, value, values):
+            kept[key] = value
+    return kept
+
+
+def _is_default(key: str, value: Any, values: Mapping[str, Any]) -> bool:
+    table, _, name = key.partition(".")
+    kind = ""
+    if table in TABLES and is_union(table):
+        if name == "kind":
+            # The default of a union's ``kind`` is each kind's own name.
+            return False
+        kind = str(values.get(f"{table}.kind", default_kind(table)))
+    info = declarations(key).get(kind)
+    return info is not None and bool(value == info.default)
+
+
+def _not_found(source: str) -> str:
+    if source.endswith(".toml"):
+        return f"there is no recipe file {source}"
+    if "=" in source:
+        return f"{show(source)} is a setting: name a recipe before it, such as gpt {source}"
+    recipes = shipped_recipes()
+    near = nearest(source, recipes)
+    hint = f"did you mean {near}?" if near else f"the recipes are {', '.join(recipes)}"
+    return f"{show(source)} is not a recipe, a .toml file or a run: {hint}"

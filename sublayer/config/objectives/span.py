@@ -1,0 +1,176 @@
+"""The table of span corruption: predict the parts of a text that were cut out of it."""
+
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+from sublayer.config.data import DataConfig
+from sublayer.config.limits import LARGEST_FACTOR, LONGEST_WINDOW
+from sublayer.config.objectives.base import Lengths, ModelKind, ObjectiveTable, OtherTables
+from sublayer.config.objectives.noise import NOISES, Noise
+from sublayer.config.table import field
+from sublayer.config.text.tokenizers import TRAINED_TOKENIZERS
+from sublayer.errors import ConfigError
+
+if TYPE_CHECKING:
+    NoiseName = str
+else:
+    NoiseName = Literal[tuple(NOISES)]
+
+MOST_USED = 100
+"""Sentinels that T5 has, the number to give where there are none."""
+_WITHOUT_END = ("bytes", "characters", "bpe")
+
+
+class SpanObjective(ObjectiveTable):
+    """Predict the parts of a text that were cut out of it, each behind its sentinel (T5)."""
+
+    model_kind: ClassVar[ModelKind] = "encoder-decoder"
+
+    kind: Literal["span"] = field(
+        "span",
+        "Predict the parts of a text that were cut out of it, each behind its sentinel (T5).",
+        selects=True,
+    )
+    noise: NoiseName = field(
+        "spans",
+        "What is cut out: spans, exactly so many of random lengths; iid: each token by chance; "
+        "prefix: all that follows a random prefix, without sentinels (prefix language model).",
+        selects=True,
+    )
+    noise_density: float = field(
+        0.15,
+        "Share of the tokens that are cut out.",
+        unit="share of tokens",
+        needs={"noise": ("spans", "iid")},
+        gt=0.0,
+        lt=1.0,
+    )
+    mean_span: float = field(
+        3.0,
+        "Mean length of a span.",
+        unit="tokens",
+        needs={"noise": ("spans",)},
+        ge=1.0,
+        le=LONGEST_WINDOW,
+    )
+    raw_length: int | None = field(
+        None,
+        "Length of a piece of text before its spans are cut out.",
+        unit="tokens",
+        derived="the longest whose input, sentinels and end included, fits data.context",
+        ge=2,
+        le=LONGEST_WINDOW,
+    )
+    target_length: int | None = field(
+        None,
+        "Length of the longest target, sentinels and end included; of iid noise, what is beyond "
+        "is cut off.",
+        unit="tokens",
+        derived="that of a piece's noise; for iid, four standard deviations above its mean",
+        ge=2,
+        le=LONGEST_WINDOW,
+    )
+    chunk_tokens: int = field(
+        65_536,
+        "A document that is longer gives an epoch one chunk of so many tokens, at a random "
+        "multiple of them, where data.windows = shuffled.",
+        unit="tokens",
+        ge=2,
+        le=LONGEST_WINDOW,
+    )
+    z_loss: float = field(
+        0.0,
+        "Weight of the squared log of the softmax's denominator, in training alone; T5: 1e-4.",
+        ge=0.0,
+        le=LARGEST_FACTOR,
+    )
+
+    def check(self, recipe: OtherTables) -> None:
+        """Raise ConfigError, naming both fields, where the objective contradicts the recipe."""
+        super().check(recipe)
+        data = recipe.data
+        longest = self.row.raw(self, data.context)
+        if data.sentences != "none":
+            raise ConfigError(
+                f"data.sentences = {data.sentences} contradicts objective.kind = span, which reads "
+                "the text as it is: leave it out"
+            )
+        if data.boundaries == "respect" and data.windows == "random":
+            raise ConfigError(
+                "data.boundaries = respect cuts each document from its start, which data.windows = "
+                "random does not: give shuffled"
+            )
+        if self.raw_length is not None and self.raw_length > longest:
+            raise ConfigError(
+                f"objective.raw_length = {self.raw_length} makes inputs longer than data.context = "
+                f"{data.context}: give at most {longest}"
+            )
+        raw = self.raw_length or longest
+        self._check_target(raw)
+        if recipe.train.compile and (self.noise != "spans" or data.boundaries == "respect"):
+            raise ConfigError(
+                "train.compile = true would compile anew for every pair of lengths, which only "
+                "objective.noise = spans with data.boundaries = ignore keeps the same: leave it out"
+            )
+        if recipe.init.run is not None:
+            # It brings its tokenizer.
+            return
+        if data.tokenizer in _WITHOUT_END:
+            raise ConfigError(
+                f"data.tokenizer = {data.tokenizer} has no end of a text or no padding, which "
+                "objective.kind = span needs: give unigram, or a file whose vocabulary has them"
+            )
+        self._check_sentinels(data, raw)
+
+    def _check_sentinels(self, data: DataConfig, raw: int) -> None:
+        """Raise ConfigError where a tokenizer that is trained has too few; a file may have some."""
+        needed = self.row.n_sentinels(self, raw)
+        if not needed or data.tokenizer not in TRAINED_TOKENIZERS:
+            return
+        enough = max(MOST_USED, needed)
+        if data.tokenizer != "unigram":
+            raise ConfigError(
+                f"data.tokenizer = {data.tokenizer} has no sentinels, which objective.noise = "
+                f"{self.noise} takes: give unigram, and data.sentinels = {enough}"
+            )
+        if data.sentinels < needed:
+            raise ConfigError(
+                f"data.sentinels = {data.sentinels} is fewer than objective.noise = {self.noise} "
+                f"takes in pieces of {raw} tokens, {needed}: give {enough}, or longer spans or a "
+                "smaller data.context"
+            )
+
+    def _check_target(self, raw: int) -> None:
+        needed = self.row.target(self, raw)
+        if self.target_length in (None, needed) or self.row.cuts_targets:
+            return
+        raise ConfigError(
+            f"objective.target_length = {self.target_length} is not what objective.noise = "
+            f"{self.noise} makes of {raw} tokens, {needed}: leave it out"
+        )
+
+    @property
+    def row(self) -> Noise:
+        """Return what is known of the kind of noise."""
+        return NOISES[self.noise]
+
+    def resolve(self, context: int) -> Self:
+        """Return the table with its lengths filled in; raise ConfigError where there is no room."""
+        raw = self.raw_length or self.row.raw(self, context)
+        target = self.target_length or self.row.target(self, raw)
+        return self.model_copy(update={"raw_length": raw, "target_length": target})
+
+    def lengths(self, context: int) -> Lengths:
+        """Return the greatest lengths of an input and of a target."""
+        target = self.resolve(context).target_length
+        assert target is not None, "it was resolved"
+        return Lengths(context, target)
+
+    def n_sentinels(self, context: int) -> int:
+        """Count the sentinels that a piece takes at most; none where what follows is cut out."""
+        raw = self.resolve(context).raw_length
+        assert raw is not None, "it was resolved"
+        return self.row.n_sentinels(self, raw)
+
+    def n_ids(self, context: int) -> int:
+        """Count the ids that a row of a batch is certain to have: what is left of a piece of 2."""
+        return 1

@@ -1,0 +1,199 @@
+"""Derive the length of a run, and what happens when, from the settings of a recipe."""
+
+import math
+from dataclasses import dataclass
+
+from sublayer.config.optimizers.kinds import OptimizerConfig
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolved import ResolvedTrain
+from sublayer.config.train import LENGTHS
+from sublayer.errors import ConfigError
+
+EVALUATIONS = 10
+"""Evaluations of a run that says nothing of them, and has the time."""
+_EVALUATION_SHARE = 0.2
+"""Of a run in minutes, at most."""
+_LOG_LINES = 200
+_CHECKPOINTS_AND_LOGS = 0.01
+"""Share of a run in minutes that is neither steps nor evaluation."""
+_WARMUP_SHARE = 0.05
+_EVALUATE_TOKENS = 32768
+_CACHE_TOKENS, _CACHE_TOKENS_NARROW = 1024, 4096
+"""Tokens of a micro-batch for each thread.
+
+Fewer leave threads waiting for each other, more leave the cache. Measured at a d_model
+of 256 and 512, and of 128, where what surrounds the small products costs most.
+"""
+_NARROW = 128
+
+
+def batch_sequences(recipe: Recipe) -> int:
+    """Return the windows per step: ``batch_sequences``, ``batch_tokens`` in windows, or 16."""
+    train = recipe.train
+    if train.batch_tokens is not None:
+        return max(1, round(train.batch_tokens / recipe.data.context))
+    return train.batch_sequences or 16
+
+
+def run_steps(recipe: Recipe, *, train_tokens: int | None) -> int | None:
+    """Return the optimizer steps of a run, or None where the recipe alone does not tell.
+
+    It does not where a measurement (minutes) or the data (epochs) must. ``train_tokens`` is the
+    size of the training split, None while unknown. Raises ConfigError where
+    no length is set.
+    """
+    train = recipe.train
+    if train.steps is not None:
+        return train.steps
+    tokens_per_step = batch_sequences(recipe) * recipe.data.context
+    if train.tokens is not None:
+        return max(1, math.ceil(train.tokens / tokens_per_step))
+    if train.epochs is not None:
+        if train_tokens is None:
+            return None
+        return max(1, math.ceil(train.epochs * train_tokens / tokens_per_step))
+    if train.minutes is not None:
+        return None
+    raise ConfigError(
+        f"the run has no length: give one of {', '.join(f'train.{name}' for name in LENGTHS)}"
+    )
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a run is, and how it is evaluated on the way."""
+
+    steps: int
+    n_evaluations: int = EVALUATIONS
+    evaluate_tokens: int | None = None
+    """Tokens that each evaluation scores; None for the default."""
+
+
+def length_in(
+    minutes: float,
+    step_s: float,
+    evaluation_s: float,
+    *,
+    evaluate_steps: int | None,
+    scored_tokens: int | None,
+) -> Length:
+    """Compute what fits into ``minutes`` of wall clock, of which evaluations take at most a fifth.
+
+    There are fewer evaluations where ten would take more, and where one would, it scores fewer than
+    the ``scored_tokens`` that ``evaluation_s`` was measured with, unless that is None: what a
+    recipe gives is kept, like its ``evaluate_steps``. Raises ConfigError if not one step fits.
+    """
+    seconds = 60.0 * minutes * (1.0 - _CHECKPOINTS_AND_LOGS)
+    n_evaluations = EVALUATIONS
+    tokens = None
+    if evaluate_steps is not None:
+        steps = seconds / (step_s + evaluation_s / evaluate_steps)
+    else:
+        limit = _EVALUATION_SHARE * seconds
+        n_that_fit = int(limit / max(evaluation_s, 1e-9))
+        n_evaluations = max(1, min(EVALUATIONS, n_that_fit))
+        each_s = evaluation_s
+        if evaluation_s > limit and scored_tokens is not None:
+            tokens = max(1, int(scored_tokens * limit / evaluation_s))
+            each_s = evaluation_s * tokens / scored_tokens
+        steps = (seconds - n_evaluations * each_s) / step_s
+    if steps < 1:
+        raise ConfigError(
+            f"train.minutes = {minutes:g} is too short: a step takes {format_step(step_s)} "
+            f"and an evaluation {format_step(evaluation_s)} here"
+        )
+    return Length(int(steps), n_evaluations, tokens)
+
+
+def format_step(seconds: float) -> str:
+    """Format the seconds of a step or an evaluation, with two figures below a hundred."""
+    if seconds >= 100:
+        return f"{seconds:,.0f} s"
+    return f"{seconds:.2g} s"
+
+
+def resolve_train(
+    recipe: Recipe,
+    *,
+    steps: int,
+    valid_tokens: int | None,
+    is_gpu: bool,
+    threads: int,
+    n_evaluations: int = EVALUATIONS,
+    evaluate_tokens: int | None = None,
+) -> ResolvedTrain:
+    """Resolve ``[train]`` for a run of ``steps`` optimizer steps, but for the precision.
+
+    ``valid_tokens`` is the size of the validation split, None while unknown: then an evaluation is
+    taken to find as many as it scores. On a GPU a batch is one micro-batch, unless the recipe says
+    otherwise; on a CPU a micro-batch fits the caches of ``threads`` threads.
+    """
+    train = recipe.train
+    sequences = batch_sequences(recipe)
+    threads = train.threads or threads
+    is_narrow = recipe.model.d_model <= _NARROW
+    tokens_per_thread = _CACHE_TOKENS_NARROW if is_narrow else _CACHE_TOKENS
+    cached_tokens = threads * tokens_per_thread
+    cached_sequences = max(1, cached_tokens // recipe.data.context)
+    default_micro = sequences if is_gpu else cached_sequences
+    micro = train.micro_batch_sequences or default_micro
+    evaluate_steps = train.evaluate_steps or max(1, math.ceil(steps / n_evaluations))
+    most_tokens = evaluate_tokens or _EVALUATE_TOKENS
+    scored_tokens = min(most_tokens, valid_tokens or most_tokens)
+    derived = {
+        "steps": steps,
+        "batch_sequences": sequences,
+        "micro_batch_sequences": min(micro, sequences),
+        "evaluate_steps": evaluate_steps,
+        "evaluate_tokens": train.evaluate_tokens or scored_tokens,
+        "checkpoint_steps": train.checkpoint_steps or evaluate_steps,
+        "log_steps": train.log_steps or max(1, steps // _LOG_LINES),
+        "threads": threads,
+    }
+    # What is derived may lie beyond the limits of what a recipe may say.
+    return ResolvedTrain.model_construct(**{**dict(train), **derived})
+
+
+def resolve_optimizer(optimizer: OptimizerConfig, *, steps: int) -> OptimizerConfig:
+    """Resolve the warm-up of a run of ``steps`` optimizer steps.
+
+    Raises ConfigError for inverse-sqrt and ALBERT's warm-up without one, and for a warm-up longer
+    than the run.
+    """
+    needing = _needs_warmup(optimizer)
+    warmup = optimizer.warmup_steps
+    if warmup is None:
+        share = _WARMUP_SHARE if optimizer.warmup_share is None else optimizer.warmup_share
+        fewest = 1 if needing and share > 0 else 0
+        warmup = max(round(share * steps), fewest)
+    if needing and warmup < 1:
+        raise ConfigError(f"{needing} needs optimizer.warmup_steps of at least 1")
+    # A warm-up at the peak may be longer than the run: its rate is constant then.
+    if warmup > steps and optimizer.warmup != "constant":
+        raise ConfigError(
+            f"optimizer.warmup_steps = {warmup} is longer than the run of {steps} steps: "
+            "give fewer, or a longer run"
+        )
+    return optimizer.model_copy(update={"warmup_steps": warmup})
+
+
+def _needs_warmup(optimizer: OptimizerConfig) -> str:
+    if optimizer.schedule == "inverse-sqrt":
+        return "optimizer.schedule = inverse-sqrt"
+    if optimizer.warmup == "albert":
+        return "optimizer.warmup = albert"
+    return ""
+
+
+def derived_fields(given: Recipe, resolved: Recipe) -> list[str]:
+    """Return each ``table.field`` that ``resolved`` derived: unset or ``auto`` in ``given``."""
+    before = given.model_dump()
+    after = resolved.model_dump()
+    derived = []
+    for table, values in after.items():
+        if not isinstance(values, dict):  # a heading
+            continue
+        for name, value in values.items():
+            if value != before[table].get(name):
+                derived.append(f"{table}.{name}")
+    return derived

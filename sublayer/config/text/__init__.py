@@ -1,0 +1,1 @@
+"""What ``[data]`` names: corpora, tokenizers and the shares of a split."""

@@ -1,0 +1,35 @@
+"""The notation of ``data.split``: the shares of train, validation and test."""
+
+import re
+from fractions import Fraction
+
+from sublayer.errors import ConfigError
+
+DEFAULT_SPLIT = "90/5/5"
+_N_SHARES = 3
+_SHARE = re.compile(r"[0-9]{1,3}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
+"""Plain decimals: the power of ten of a share such as 1e999999999 would be written out."""
+
+
+def parse_split(split: str) -> tuple[Fraction, Fraction, Fraction]:
+    """Read ``train/valid/test`` in percent as exact shares that sum to 1.
+
+    Raises ConfigError where they do not, and where a share is 0 or no plain decimal.
+    """
+    shares = _parse_shares(split)
+    is_whole = len(shares) == _N_SHARES and sum(shares) == 1
+    if not is_whole or min(shares) <= 0:
+        raise ConfigError(
+            f"data.split = {split[:80]!r} must be three shares above 0 that add up to 100, such as "
+            f"{DEFAULT_SPLIT}"
+        )
+    train, valid, test = shares
+    return train, valid, test
+
+
+def _parse_shares(split: str) -> list[Fraction]:
+    """Return the shares that a text lists; none where one of them is no plain decimal."""
+    parts = [part.strip() for part in split.split("/")]
+    if not all(_SHARE.fullmatch(part) for part in parts):
+        return []
+    return [Fraction(part) / 100 for part in parts]

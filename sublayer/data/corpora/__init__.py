@@ -1,0 +1,1 @@
+"""Corpora by name, fetched from their publishers and checked."""

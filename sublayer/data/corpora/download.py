@@ -1,0 +1,105 @@
+"""Published files: fetched once into the cache folder and verified, or asked for by an error."""
+
+import hashlib
+import http.client
+import sys
+import time
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from sublayer.data.cache import replacing
+from sublayer.errors import DataError
+
+_TIMEOUT_S = 30.0
+_BLOCK_BYTES = 1 << 20
+_REPORT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Download:
+    """A published file, as its publisher serves it."""
+
+    url: str
+    n_bytes: int
+    """Its size, for the display of progress; what is verified is the checksum."""
+    algorithm: str
+    """The hash function, by its name in hashlib."""
+    checksum: str
+    """In hexadecimal."""
+
+
+class _Readable(Protocol):
+    def read(self, n_bytes: int, /) -> bytes:
+        """Read up to so many bytes."""
+
+
+def fetch(download: Download, target: Path) -> Path:
+    """Download a file to ``target``, which appears once it is whole and verified; return it.
+
+    Progress goes to standard error every five seconds. Raises DataError where there is no network,
+    what came is not the published file, or ``target`` cannot be written.
+    """
+    name = download.url.rpartition("/")[2]
+    try:
+        with (
+            urllib.request.urlopen(download.url, timeout=_TIMEOUT_S) as response,
+            replacing(target) as file,
+        ):
+            hash_ = hashlib.new(download.algorithm)
+            digest = _copy(response, file, hash_, f"downloading {name}", download.n_bytes)
+            if digest != download.checksum:
+                raise DataError(f"the download of {download.url} is damaged ({digest}): try again")
+    except (
+        urllib.error.URLError,
+        http.client.HTTPException,
+        ConnectionError,
+        TimeoutError,
+    ) as error:
+        reason = getattr(error, "reason", error)
+        raise DataError(f"{name} cannot be downloaded from {download.url} ({reason})") from error
+    return target
+
+
+def unzip(archive: Path, member: str, target: Path, *, md5: str) -> Path:
+    """Extract one member of a zip file to ``target`` and verify it; return ``target``.
+
+    No other name of the archive is used. Raises DataError if it is not there or not what its
+    publishers published, or ``target`` cannot be written.
+    """
+    try:
+        with (
+            zipfile.ZipFile(archive) as opened,
+            opened.open(member) as source,
+            replacing(target) as file,
+        ):
+            hash_ = hashlib.md5(usedforsecurity=False)
+            digest = _copy(source, file, hash_, f"extracting {member}", None)
+            if digest != md5:
+                raise DataError(
+                    f"{member} in {archive} is not the published file (md5 {digest}): "
+                    "fetch it again"
+                )
+    except (zipfile.BadZipFile, EOFError, KeyError, zlib.error) as error:
+        raise DataError(f"{archive} is not a zip file with {member}: fetch it again") from error
+    return target
+
+
+def _copy(
+    source: _Readable, target: BinaryIO, digest: "hashlib._Hash", what: str, n_bytes: int | None
+) -> str:
+    done = 0
+    reported = time.monotonic()
+    while block := source.read(_BLOCK_BYTES):
+        target.write(block)
+        digest.update(block)
+        done += len(block)
+        if time.monotonic() - reported > _REPORT_S:
+            reported = time.monotonic()
+            total = f" of {n_bytes / 1e6:.0f}" if n_bytes else ""
+            sys.stderr.write(f"{what}: {done / 1e6:.0f}{total} MB\n")
+    return digest.hexdigest()

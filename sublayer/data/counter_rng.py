@@ -1,0 +1,127 @@
+"""Counter-based random numbers: stateless, and the same bits in every version of numpy.
+
+An item (a document, a sentence) has a seed of 64 random bits, which Philox makes of (seed, purpose,
+epoch, item). What is drawn for the item is forked from its seed alone, so that it does not depend
+on how many draws other items take.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sublayer.data.arrays import Floats, Ints
+
+Bits = NDArray[np.uint64]
+"""64 random bits for each item, ``[N]``."""
+
+_WORD = 1 << 64
+_MOST_DRAWS = 1 << 32
+"""Steps of the counter that an item's generator may take before it meets the next item's."""
+# The constants of SplitMix64.
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND_FACTOR = np.uint64(0x94D049BB133111EB)
+_FIRST_SHIFT = np.uint64(30)
+_SECOND_SHIFT = np.uint64(27)
+_LAST_SHIFT = np.uint64(31)
+
+_WORD_BITS = 64
+
+
+class Purpose(IntEnum):
+    """What a number is drawn for: purposes that share a seed and an epoch are independent."""
+
+    WINDOWS = 1
+    WINDOW_ORDER = 2
+    CHUNKS = 3
+    SENTENCES = 4
+    EXAMPLE_ORDER = 5
+    MASKS = 6
+    PAIR_ORDER = 7
+    BATCH_ORDER = 8
+    DOCUMENT_ORDER = 9
+    NOISE = 10
+
+
+def seeds(seed: int, purpose: Purpose, epoch: int, count: int) -> Bits:
+    """Draw a seed of 64 random bits for each of ``count`` items, ``[N]``.
+
+    The first items have the same seeds whatever ``count`` is.
+    """
+    philox = np.random.Philox(key=_key(seed, purpose), counter=epoch * _WORD)
+    drawn = philox.random_raw(count)
+    return np.asarray(drawn, dtype=np.uint64)
+
+
+def generator(seed: int, purpose: Purpose, epoch: int, number: int) -> np.random.Generator:
+    """Return a numpy generator for item ``number`` of an epoch, where an item takes many draws.
+
+    It is of (seed, purpose, epoch, number) alone, and shares no draw with another item's.
+    """
+    # Each item has a stretch of the counter to itself.
+    counter = epoch * _WORD + number * _MOST_DRAWS
+    philox = np.random.Philox(key=_key(seed, purpose), counter=counter)
+    return np.random.Generator(philox)
+
+
+def _key(seed: int, purpose: Purpose) -> int:
+    # Philox' key has two words.
+    low = seed % _WORD
+    return low + purpose * _WORD
+
+
+def fork(bits: Bits, numbers: Ints | int) -> Bits:
+    """Return output ``numbers`` (from 0) of a SplitMix64 generator seeded with each of ``bits``.
+
+    One number is of every generator; several, ``[N]``, are of a generator each.
+
+    Source: Steele, Lea and Flood 2014, fig. 17.
+    """
+    n_steps = np.atleast_1d(numbers).astype(np.uint64)
+    n_steps = n_steps + np.uint64(1)
+    # Products and sums wrap around: all is modulo 2**64.
+    state: Bits = bits + _STEP * n_steps
+    state ^= state >> _FIRST_SHIFT
+    state *= _FIRST_FACTOR
+    state ^= state >> _SECOND_SHIFT
+    state *= _SECOND_FACTOR
+    state ^= state >> _LAST_SHIFT
+    return state
+
+
+def uniform(bits: Bits) -> Floats:
+    """Convert bits into floats, uniform in [0, 1): multiples of 2**-53."""
+    # A double has 53 bits of precision: the upper ones, the best mixed.
+    mantissas = bits >> np.uint64(11)
+    return mantissas.astype(np.float64) * 2.0**-53
+
+
+def below(bits: Bits, limits: Ints | int) -> Ints:
+    """Convert bits into integers, uniform in [0, ``limits``); 0 where the limit is 0.
+
+    Limits are far below 2**53, up to which the product is even.
+    """
+    scaled = uniform(bits) * limits
+    return scaled.astype(np.int64)
+
+
+def binomial(bits: Bits, n_flips: Ints) -> Ints:
+    """Draw for each seed the number of heads among ``n_flips`` [N] flips of a fair coin."""
+    # A flip is a bit: words of 64 are forked for each seed, and their set bits counted.
+    n_items = len(bits)
+    # Rounded up: the last word may have more bits than flips.
+    n_words = (n_flips + _WORD_BITS - 1) // _WORD_BITS  # [N]
+    first_words = np.cumsum(n_words) - n_words  # [N]
+    owners = np.repeat(np.arange(n_items), n_words)  # [W], as all below: of each word
+    word_numbers = np.arange(len(owners))
+    word_numbers -= first_words[owners]
+    flips = fork(bits[owners], word_numbers)
+    # Of an item's last word only as many bits are flips as are left; the shift drops the others.
+    last_words = n_words[owners] - 1
+    n_beyond = -n_flips[owners] % _WORD_BITS
+    n_unused = np.where(word_numbers == last_words, n_beyond, 0)
+    used = flips >> n_unused.astype(np.uint64)
+    n_heads = np.bitwise_count(used).astype(np.int64)
+    totals = np.bincount(owners, weights=n_heads, minlength=n_items)  # [N]
+    return totals.astype(np.int64)

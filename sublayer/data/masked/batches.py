@@ -1,0 +1,108 @@
+"""Batches of masked examples: the global batch is a pure function of (seed, step)."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+
+from sublayer.data.masked.examples import ExampleSource, PairSettings
+from sublayer.data.masked.packing import Example, MaskedBatch, pack
+from sublayer.data.split import Split
+from sublayer.data.tokenizers.base import check_masking
+
+
+class PairBatches:
+    """Batches of ``batch_sequences`` examples, packed into rows of at most ``context`` tokens.
+
+    Every example of a pass is used once before the next pass begins. In a weighted mixture each
+    source has passes of its own, and its share of every stretch of examples.
+
+    Raises ConfigError where the vocabulary lacks what masked objectives need. That a source has no
+    example is seen when one is asked for: then methods raise DataError.
+    """
+
+    lengths_vary: ClassVar[bool] = False
+
+    def __init__(
+        self, split: Split, settings: PairSettings, *, context: int, batch_sequences: int, seed: int
+    ) -> None:
+        check_masking(split.tokenizer, f"the tokenizer of {' and '.join(split.sources)}")
+        pad_id = split.tokenizer.pad_id
+        assert pad_id is not None, "a checked vocabulary has padding"
+        self.split = split
+        self.context = context
+        self.batch_sequences = batch_sequences
+        self._pad_id = pad_id
+        starts = [0]
+        weights = np.ones(1)
+        if split.weights is not None:
+            starts = split.store.source_starts.tolist()
+            weights = np.array(split.weights)
+        # Of what the sources before each leave: the last takes all that is left.
+        remaining = np.cumsum(weights[::-1])[::-1]
+        self._shares = weights / remaining
+        self._sources = []
+        bounds = pairwise([*starts, len(split.ids)])
+        for number, (start, stop) in enumerate(bounds):
+            source = ExampleSource(split, start, stop, settings, seed=seed, number=number)
+            self._sources.append(source)
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> MaskedBatch:
+        """Return rows ``rank``, ``rank + world``, ... of the global batch of a step (0-based)."""
+        first = step * self.batch_sequences
+        stop = first + self.batch_sequences
+        positions = range(first + rank, stop, world)
+        return self.examples(positions)
+
+    def n_tokens(self, step: int) -> int:
+        """Count the tokens of the global batch, the special ones included, padding not."""
+        first = step * self.batch_sequences
+        stop = first + self.batch_sequences
+        positions = range(first, stop)
+        lengths = [source.length(position) for source, position in self._located(positions)]
+        return sum(lengths)
+
+    def notes(self) -> list[str]:
+        """Return what of the split is left out: nothing that a batch knows of."""
+        return []
+
+    def examples(self, positions: range) -> MaskedBatch:
+        """Return the examples at positions of the endless row of passes."""
+        return self.packed(self.make(positions))
+
+    def make(self, positions: range) -> list[Example]:
+        """Make the examples at positions of the endless row of passes, one by one."""
+        return [source.example(position) for source, position in self._located(positions)]
+
+    def packed(self, examples: Sequence[Example]) -> MaskedBatch:
+        """Put examples into rows of at most ``context`` tokens."""
+        return pack(examples, width=self.context, pad_id=self._pad_id)
+
+    def documents(self, positions: range) -> list[int]:
+        """Return the number of the document of the split that each example begins in."""
+        starts = [source.start(position) for source, position in self._located(positions)]
+        n_begun = np.searchsorted(self.split.document_starts, starts, side="right")
+        documents: list[int] = (n_begun - 1).tolist()
+        return documents
+
+    def n_in_passes(self, n_examples: int) -> int:
+        """Count the examples of as many whole passes over the first source as give so many."""
+        return self._sources[0].passes(n_examples)
+
+    def _located(self, positions: range) -> Iterator[tuple[ExampleSource, int]]:
+        return map(self._locate, positions)
+
+    def _locate(self, position: int) -> tuple[ExampleSource, int]:
+        """Return the source of a position, and the position among the source's own examples."""
+        # Each source takes its share of what those before it leave, as evenly as whole examples
+        # allow.
+        for source, share in zip(self._sources, self._shares, strict=True):
+            if share >= 1.0:
+                return source, position
+            n_before = int(position * share)
+            n_with_this = int((position + 1) * share)
+            if n_with_this > n_before:
+                return source, n_before
+            position -= n_before
+        raise AssertionError("the last source takes all that is left")

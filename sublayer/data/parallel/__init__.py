@@ -1,0 +1,1 @@
+"""Texts and their translations: sources, filters and batches."""

@@ -1,0 +1,297 @@
+"""Batches of translation pairs of similar length: a pure function of (seed, step)."""
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from sublayer.data.arrays import Ints
+from sublayer.data.batches import IGNORED, copy_to
+from sublayer.data.counter_rng import Purpose, seeds
+from sublayer.data.epochs import LastEpochs
+from sublayer.data.split import Split
+from sublayer.errors import DataError
+
+
+@dataclass(frozen=True)
+class Seq2SeqBatch:
+    """Sources, and targets as the decoder reads and predicts them; rows are padded at their ends.
+
+    A slice of rows is a batch; it is as wide as its longest source and target.
+    """
+
+    source: Int[Tensor, "B S"]
+    """A source's tokens and the end."""
+    source_mask: Bool[Tensor, "B S"] | None
+    """True at real tokens; None where no source is padded."""
+    target: Int[Tensor, "B T"]
+    """What a decoder reads first, and the target's tokens."""
+    labels: Int[Tensor, "B T"]
+    """The target's tokens and the end, -1 where there is none."""
+    n_targets: int
+    """Labels that count, of all rows."""
+
+    def __len__(self) -> int:
+        return self.source.shape[0]
+
+    def __getitem__(self, rows: slice) -> "Seq2SeqBatch":
+        labels = self.labels[rows]
+        target_lengths = (labels >= 0).sum(1)
+        target_width = max(1, int(target_lengths.max()))
+        source_width = self.source.shape[1]
+        mask = None
+        if self.source_mask is not None:
+            is_real = self.source_mask[rows]
+            source_lengths = is_real.sum(1)
+            source_width = int(source_lengths.max())
+            is_real = is_real[:, :source_width]
+            if not is_real.all():
+                mask = is_real
+        return Seq2SeqBatch(
+            source=self.source[rows, :source_width],
+            source_mask=mask,
+            target=self.target[rows, :target_width],
+            labels=labels[:, :target_width],
+            n_targets=int(target_lengths.sum()),
+        )
+
+    @property
+    def width(self) -> int:
+        """Tokens of the longer side, padding included."""
+        return max(self.source.shape[1], self.target.shape[1])
+
+    def micro_rows(self, n_sequences: int, context: int) -> int:
+        """Count the rows of a micro-batch: those with the tokens of ``n_sequences`` full ones."""
+        return max(1, n_sequences * context // self.width)
+
+    def to(self, device: torch.device) -> "Seq2SeqBatch":
+        """Copy to a device, without waiting for the copies."""
+        if device.type == "cpu":
+            return self
+        mask = self.source_mask
+        if mask is not None:
+            mask = copy_to(mask, device)
+        return Seq2SeqBatch(
+            source=copy_to(self.source, device),
+            source_mask=mask,
+            target=copy_to(self.target, device),
+            labels=copy_to(self.labels, device),
+            n_targets=self.n_targets,
+        )
+
+
+class TranslationBatches:
+    """Batches of at most ``batch_tokens`` tokens on either side, padding and ends included.
+
+    Where ``context`` is more, it is the limit: a pair is never cut. In every epoch each pair is
+    used once: they are sorted by their longer side and then by the difference of both, equal ones
+    in an order of the epoch, filled into batches, and the batches shuffled. Pairs with a side of
+    more than ``context`` tokens, its end included, are left out and counted in ``n_left_out``.
+    ``starts_with_pad``: a decoder reads padding first, not the end.
+
+    Raises DataError where no pair is left.
+    """
+
+    lengths_vary: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        split: Split,
+        *,
+        context: int,
+        batch_tokens: int,
+        seed: int,
+        starts_with_pad: bool = False,
+    ) -> None:
+        end_id = split.tokenizer.sep_id
+        pad_id = split.tokenizer.pad_id
+        assert end_id is not None and pad_id is not None, "the vocabulary was checked"
+        self.split = split
+        self._seed = seed
+        self._batch_tokens = max(batch_tokens, context)
+        self._end_id = end_id
+        self._pad_id = pad_id
+        self._first_id = pad_id if starts_with_pad else end_id
+        self._bounds = side_bounds(split)
+        lengths = side_lengths(split)  # [all pairs, 2]
+        longer = lengths.max(1)
+        self._indices = np.flatnonzero(longer <= context)  # [N]: in the split, of those that fit
+        self.n_left_out = len(lengths) - len(self._indices)
+        if not len(self._indices):
+            raise DataError(
+                f"every pair of the {split.name} split has a side of more than "
+                f"data.context = {context} tokens: give a longer data.context"
+            )
+        self._lengths = lengths[self._indices]  # [N, 2]
+        self._batches = LastEpochs[list[Ints]]()
+        self._ends = [0]
+        """The number of batches before each epoch, and after the last that was planned."""
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> Seq2SeqBatch:
+        """Return pairs ``rank``, ``rank + world``, ... of the global batch of a step (0-based).
+
+        Where there are more processes than pairs, those without one are given the first, of which
+        nothing counts.
+        """
+        pairs = self._pairs_of(step)
+        if rank < len(pairs):
+            return self.pairs(pairs[rank::world])
+        first = self.pairs(pairs[:1])
+        no_labels = torch.full_like(first.labels, IGNORED)
+        return replace(first, labels=no_labels, n_targets=0)
+
+    def n_tokens(self, step: int) -> int:
+        """Count the target's tokens of the global batch, ends included."""
+        pairs = self._pairs_of(step)
+        n_targets = self._lengths[pairs, 1]
+        return int(n_targets.sum())
+
+    def notes(self) -> list[str]:
+        """Return a line on how many pairs are left out, if any are."""
+        if not self.n_left_out:
+            return []
+        return [
+            f"{self.n_left_out:,} pair(s) of the {self.split.name} split are longer than "
+            "data.context and are left out"
+        ]
+
+    def n_batches(self, epoch: int) -> int:
+        """Count the batches of an epoch, 0-based: epochs may differ by a few."""
+        return len(self._epoch(epoch))
+
+    def steps(self, epochs: float) -> int:
+        """Count the batches of ``epochs``, the last of which may be a part of one."""
+        n_whole = int(epochs)
+        steps = sum(self.n_batches(epoch) for epoch in range(n_whole))
+        part = epochs - n_whole
+        if part > 0:
+            steps += round(part * self.n_batches(n_whole))
+        return steps
+
+    def pairs(self, numbers: Ints) -> Seq2SeqBatch:
+        """Return the batch of pairs ``numbers`` [B], among those that fit; at least one.
+
+        Rows are in the order of ``numbers``.
+        """
+        lengths = self._lengths[numbers]  # [B, 2]
+        n_source, n_target = lengths.max(0)
+        n_rows = len(numbers)
+        source = np.full((n_rows, n_source), self._pad_id, dtype=np.int64)
+        target = np.full((n_rows, n_target), self._pad_id, dtype=np.int64)
+        labels = np.full((n_rows, n_target), IGNORED, dtype=np.int64)
+        # A decoder reads the first id and then the labels, each one position later.
+        target[:, 0] = self._first_id
+        pairs = self._indices[numbers]
+        for row, pair in enumerate(pairs):
+            # A pair has two sides, and where it stops the next begins.
+            first_bound = 2 * pair
+            start, middle, stop = self._bounds[first_bound : first_bound + 3]
+            source_ids = self.split.ids[start:middle]
+            target_ids = self.split.ids[middle:stop]
+            n_source_ids = len(source_ids)
+            n_target_ids = len(target_ids)
+            source[row, :n_source_ids] = source_ids
+            source[row, n_source_ids] = self._end_id
+            target[row, 1 : n_target_ids + 1] = target_ids
+            labels[row, :n_target_ids] = target_ids
+            labels[row, n_target_ids] = self._end_id
+        mask = np.arange(n_source) < lengths[:, :1]  # [B, S]
+        return Seq2SeqBatch(
+            source=torch.from_numpy(source),
+            source_mask=None if mask.all() else torch.from_numpy(mask),
+            target=torch.from_numpy(target),
+            labels=torch.from_numpy(labels),
+            n_targets=int(lengths[:, 1].sum()),
+        )
+
+    def places(self, step: int) -> Ints:
+        """Return the numbers in the split, [B], of the pairs of a step's global batch, in order.
+
+        They count the pairs that are too long, too; those of ``pairs`` do not.
+        """
+        return self._indices[self._pairs_of(step)]
+
+    @property
+    def n_pairs(self) -> int:
+        """Count the pairs that fit."""
+        return len(self._indices)
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of both sides of each pair that fits, ends included: [N, 2]."""
+        return self._lengths
+
+    def _pairs_of(self, step: int) -> Ints:
+        ends = self._ends
+        while step >= ends[-1]:
+            epoch = len(ends) - 1
+            ends.append(ends[-1] + self.n_batches(epoch))
+        epoch = bisect_right(ends, step) - 1
+        return self._epoch(epoch)[step - ends[epoch]]
+
+    def _epoch(self, epoch: int) -> list[Ints]:
+        return self._batches.get(epoch, self._make_epoch)
+
+    def _make_epoch(self, epoch: int) -> list[Ints]:
+        """Return the numbers of the pairs of each batch of an epoch."""
+        order = self._sort_pairs(epoch)
+        lengths = self._lengths[order]  # [N, 2]
+        widths = lengths.max(1)
+        runs = fill(widths, self._batch_tokens)
+        sort_keys = seeds(self._seed, Purpose.BATCH_ORDER, epoch, len(runs))
+        batch_order = np.argsort(sort_keys, kind="stable")
+        batches = []
+        for index in batch_order:
+            start, stop = runs[index]
+            batches.append(order[start:stop])
+        return batches
+
+    def _sort_pairs(self, epoch: int) -> Ints:
+        ties = seeds(self._seed, Purpose.PAIR_ORDER, epoch, self.n_pairs)
+        n_source = self._lengths[:, 0]
+        n_target = self._lengths[:, 1]
+        longer = np.maximum(n_source, n_target)
+        difference = n_source - n_target
+        # Back and forth, so that pairs which meet where the longer side grows have about the
+        # same other side.
+        zigzag = np.where(longer % 2 == 0, difference, -difference)
+        # The last key is the first to sort by.
+        return np.lexsort((ties, zigzag, longer))
+
+
+def side_bounds(split: Split) -> Ints:
+    """Return where each side of each pair begins, source before target, and the end: [2 N + 1]."""
+    assert split.sentence_starts is not None, "the text was stored as pairs"
+    return np.append(split.sentence_starts, len(split.ids))
+
+
+def side_lengths(split: Split) -> Ints:
+    """Count the tokens of both sides of each pair of a split, ends included: [N, 2]."""
+    n_tokens = np.diff(side_bounds(split))  # [2 N]
+    lengths: Ints = n_tokens.reshape(-1, 2) + 1
+    return lengths
+
+
+def fill(widths: Ints, batch_tokens: int) -> list[tuple[int, int]]:
+    """Cut a sequence of pairs into runs whose size times the widest is at most ``batch_tokens``.
+
+    ``widths`` are tokens of the longer sides. Runs are given by their start and stop; one has one
+    pair at least, however wide. Widths of 3, 3, 4 and 9 fill runs of 8 tokens as (0, 2), (2, 3) and
+    (3, 4).
+    """
+    runs = []
+    start = 0
+    widest = 0
+    for index, width in enumerate(widths.tolist()):
+        widest = max(widest, width)
+        n_pairs = index + 1 - start
+        if widest * n_pairs > batch_tokens and index > start:
+            runs.append((start, index))
+            start = index
+            widest = width
+    runs.append((start, len(widths)))
+    return runs

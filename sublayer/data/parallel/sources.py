@@ -1,0 +1,237 @@
+"""The pairs of a recipe before encoding: where each split's are read, and how they are cleaned."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sublayer.config.data import DataConfig, pair_fields
+from sublayer.config.text.corpora import HUB
+from sublayer.data.cache import content_key, file_digest
+from sublayer.data.parallel.files import (
+    Fields,
+    Pair,
+    hub_pairs,
+    json_pairs,
+    line_pairs,
+    parquet_pairs,
+    tab_pairs,
+)
+from sublayer.data.parallel.filter import PairFilter
+from sublayer.data.parallel.named import find_corpus
+from sublayer.data.text.document_range import DocumentRange
+from sublayer.data.text.document_store import RawDocument, Records, open_pack
+from sublayer.data.text.files import Text
+from sublayer.data.text.hub import parse_hub
+from sublayer.data.text.splitting import SplitName
+from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.errors import ConfigError, DataError
+from sublayer.files.paths import expanded
+
+VERSION = 2
+"""Changes whenever equal files would give other pairs."""
+
+_READERS = {
+    ".tsv": "tab",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+}
+_PACKED_SUFFIXES = (".gz", ".zst")
+
+Limits = tuple[int | None, float | None]
+"""The words of a side at most, and how many times the shorter side's words the longer may have."""
+
+
+@dataclass(frozen=True)
+class PairSource:
+    """A source of pairs: its name in messages, its identity, and its reader."""
+
+    name: str
+    identity: tuple[Any, ...]
+    """JSON values that are equal only where the same pairs are read."""
+    read: Callable[[], Iterator[Pair]]
+    takes: Callable[[int], bool] = lambda number: True
+    """Whether a split has the pair of a number, from 1, of those that the filters leave."""
+    count: int | None = None
+    """The number of pairs that the split is known to have."""
+    is_filtered: bool = False
+    """Whether the filters of training are its own too, since it is a part of the same files."""
+
+
+def sides_of(data: DataConfig) -> tuple[LanguageRules, LanguageRules]:
+    """Return the rules of both languages, the source's first."""
+    source, target = _languages(data)
+    return _rules(source, data), _rules(target, data)
+
+
+def _rules(language: str, data: DataConfig) -> LanguageRules:
+    return LanguageRules(language, data.moses, data.moses_hyphens, data.lowercase)
+
+
+def _languages(data: DataConfig) -> tuple[str, str]:
+    assert data.source_language is not None, "the text is pairs"
+    assert data.target_language is not None, "the text is pairs"
+    return data.source_language, data.target_language
+
+
+def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | None:
+    """Find the pairs that a recipe names for a split.
+
+    Returns None where it names none, but shares of the training split.
+
+    Raises ConfigError where only one of two files is named, pairs are named in two ways, or by a
+    list; DataError where a file is not there or of a kind that holds no pairs.
+    """
+    if isinstance(data.corpus, str):
+        return _of_corpus(data.corpus, data, cache, split)
+    names = {
+        "train": (data.source_path, data.target_path, data.path),
+        "valid": (data.valid_source_path, data.valid_target_path, data.valid_path),
+        "test": (data.test_source_path, data.test_target_path, data.test_path),
+    }
+    source, target, path = names[split]
+    prefix = "" if split == "train" else f"{split}_"
+    if (source is None) != (target is None):
+        side = "source" if source is None else "target"
+        raise ConfigError(f"data.{prefix}{side}_path is missing: pairs in two files need both")
+    if source is not None and target is not None:
+        if path is not None:
+            raise ConfigError(
+                f"data.{prefix}path and data.{prefix}source_path both name pairs: leave one out"
+            )
+        return _of_files(expanded(source), expanded(target), cache)
+    if path is None:
+        return None
+    if not isinstance(path, str):
+        raise ConfigError(
+            f"data.{prefix}path = {path!r} is a list, of which pairs cannot be read: name one file"
+        )
+    return _of_records(path, Fields(*pair_fields(data)), cache)
+
+
+def pack_pairs(
+    source: PairSource,
+    sides: tuple[LanguageRules, LanguageRules],
+    cache: Path,
+    limits: Limits | None = None,
+) -> Records:
+    """Tokenize pairs into words, drop those beyond ``limits`` (longest, ratio), and cache them.
+
+    A document of the pack is four lines: the words of source and target, and both as they were read
+    (``read_pair``). Without ``limits`` pairs with an empty side stay, as what is scored is scored
+    whole. What is dropped is counted, and said on standard error.
+
+    Raises DataError where a file cannot be read, or no pair is left; ConfigError where the rules of
+    a language are not installed.
+    """
+    key = content_key(VERSION, source.identity, [side.content() for side in sides], limits)
+    path = cache / "pairs" / key
+    records = open_pack(
+        path, [(source.name, partial(_documents, source, sides, limits))], keeps_blank=True
+    )
+    if not records:
+        raise DataError(f"{source.name} has no pair of texts: name another file")
+    return records
+
+
+class PairText(NamedTuple):
+    """A pair: the words of both sides, divided by spaces, and both as they were read."""
+
+    source_words: str
+    target_words: str
+    source: str
+    target: str
+
+
+def read_pair(text: Text) -> PairText:
+    """Parse a document of the packed file."""
+    return PairText(*text[:].decode().split("\n"))
+
+
+def read_pairs(ranges: Sequence[Sequence[DocumentRange]]) -> list[PairText]:
+    """Read every pair of a split, in order; ``ranges`` are those of each of its sources."""
+    pairs = []
+    for of_source in ranges:
+        for part in of_source:
+            text = part.document.read()
+            pairs.append(read_pair(text))
+    return pairs
+
+
+def _documents(
+    source: PairSource, sides: tuple[LanguageRules, LanguageRules], limits: Limits | None
+) -> Iterator[RawDocument]:
+    source_rules, target_rules = sides
+    longest, ratio = limits or (None, None)
+    filter_ = PairFilter(longest, ratio)
+    n_left = 0
+    n_taken = 0
+    for line, source_text, target_text in source.read():
+        source_words = source_rules.words(source_text)
+        target_words = target_rules.words(target_text)
+        if limits is not None and not filter_.keeps(source_words, target_words):
+            continue
+        n_left += 1
+        if source.takes(n_left):
+            n_taken += 1
+            lines = (" ".join(source_words), " ".join(target_words), source_text, target_text)
+            yield line, "\n".join(lines).encode()
+    for reason, count in filter_.dropped.most_common():
+        sys.stderr.write(f"{source.name}: {count:,} pair(s) {reason} are left out\n")
+    if source.count not in (None, n_taken):
+        sys.stderr.write(
+            f"{source.name}: {n_taken:,} pairs, where its papers have {source.count:,}\n"
+        )
+
+
+def _of_corpus(name: str, data: DataConfig, cache: Path, split: SplitName) -> PairSource:
+    source, target = _languages(data)
+    corpus = find_corpus(name, split, source, target, cache)
+    return PairSource(
+        name=f"{name} {split}",
+        identity=corpus.identity,
+        read=corpus.read,
+        takes=corpus.files.takes,
+        count=corpus.count,
+        is_filtered=corpus.files.every is not None,
+    )
+
+
+def _of_files(source: Path, target: Path, cache: Path) -> PairSource:
+    for path in (source, target):
+        if not path.is_file():
+            raise DataError(f"{path} is not a file: name one with a text on each line")
+    identity = ("lines", file_digest(source, cache), file_digest(target, cache))
+    return PairSource(f"{source} and {target}", identity, partial(line_pairs, source, target))
+
+
+def _of_records(entry: str, fields: Fields, cache: Path) -> PairSource:
+    if entry.startswith(HUB):
+        data_set = parse_hub(entry)
+        of_hub = (str(data_set), fields.source, fields.target)
+        return PairSource(entry, of_hub, partial(hub_pairs, data_set, fields))
+    path = expanded(entry)
+    if not path.is_file():
+        raise DataError(
+            f"{path} is not a file of pairs; "
+            "two files are named by data.source_path and data.target_path"
+        )
+    suffixes = [suffix for suffix in path.suffixes if suffix not in _PACKED_SUFFIXES]
+    last = suffixes[-1].lower() if suffixes else ""
+    kind = _READERS.get(last)
+    if kind is None:
+        raise DataError(
+            f"{path}: pairs are read from {', '.join(_READERS)}; "
+            "two files of lines are named by data.source_path and data.target_path"
+        )
+    readers: dict[str, Callable[[], Iterator[Pair]]] = {
+        "tab": partial(tab_pairs, path),
+        "json": partial(json_pairs, path, fields),
+        "parquet": partial(parquet_pairs, path, fields),
+    }
+    identity = (kind, file_digest(path, cache), fields.source, fields.target)
+    return PairSource(entry, identity, readers[kind])

@@ -1,0 +1,1 @@
+"""SentencePiece models: read, trained as unigrams, applied, in pairs."""

@@ -1,0 +1,255 @@
+"""SentencePiece vocabularies, ALBERT's and T5's: trained here, or read from a model."""
+
+from collections.abc import Iterable
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sublayer.config.limits import MOST_SENTINELS
+from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
+from sublayer.data.sentencepiece.model_file import open_model, packed, parse_model, unpacked
+from sublayer.data.sentencepiece.sentinels_inside import mute_sentinels, sentinels_beside
+from sublayer.data.sentencepiece.unigram_training import train_pieces
+from sublayer.data.subwords.library_files import read_file
+from sublayer.data.tokenizers.base import (
+    FORMAT,
+    VERSION,
+    Tokenizer,
+    after_newline,
+    count_characters,
+    decode_utf8,
+    find_special,
+)
+from sublayer.data.tokenizers.normalization import AS_WRITTEN, Normalization
+from sublayer.data.tokenizers.sentinels import names_behind
+from sublayer.data.tokenizers.words import SPACE, Ragged, begins_word
+from sublayer.errors import DataError
+
+
+class UnigramTokenizer(Tokenizer):
+    """A SentencePiece model, and what is done to a text before and after it.
+
+    ``sentinels`` are added behind the model's ids, where it has none of its own. With sentinels and
+    without a mask it is T5's: it takes a text as it is written, unless ``normalization`` is given.
+
+    Each line is encoded on its own, as ALBERT's data have one sentence in each. A piece that ends
+    in a digit and a comma is divided, so that the comma stands alone. Names of special ids, where
+    they occur in a text, are text. Source: google-research/albert, ``tokenization.py``; words:
+    ``create_pretraining_data.py``.
+
+    Departure: what is left of a divided piece is looked up without the mark of a space that it did
+    not have, as in the release under Python 2; under Python 3 the release keeps the mark. No piece
+    of ALBERT's vocabulary shows it. Departure: what Python calls whitespace divides words, U+001C
+    to U+001F too, which T5's release leaves out.
+    """
+
+    kind = "unigram"
+    is_lossless = False
+    has_words = True
+
+    def __init__(
+        self, model: bytes, normalization: Normalization | None = None, *, sentinels: int = 0
+    ) -> None:
+        self._model = model
+        self._processor = open_model(model)
+        self._n_pieces = int(self._processor.get_piece_size())
+        ids = range(self._n_pieces)
+        self.names: list[str] = self._processor.id_to_piece(list(ids))
+        self._add_sentinels(sentinels)
+        self.vocab_size = len(self.names)
+        controls = [id_ for id_ in ids if self._is_control(id_)]
+        self.unk_id = int(self._processor.unk_id())
+        self.special_ids = tuple(sorted({*controls, self.unk_id, *self.sentinel_ids}))
+        special = find_special({self.names[id_]: id_ for id_ in controls})
+        self.pad_id, self.cls_id, self.sep_id, self.mask_id = special.values()
+        if normalization is None:
+            normalization = self._detected()
+        self.normalization = normalization
+        pieces = self._find_pieces()
+        self.token_bytes = np.array(list(map(len, pieces)), dtype=np.int64)
+        self.token_characters = count_characters(pieces)
+
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[bytes],
+        *,
+        vocab_size: int,
+        normalization: Normalization | None = None,
+        sentinels: int = 0,
+    ) -> "UnigramTokenizer":
+        """Train ALBERT's vocabulary, or T5's with its ``sentinels``; ``vocab_size`` counts all ids.
+
+        Short texts may hold fewer pieces. ``normalization`` replaces the rules for text: ALBERT's,
+        or with sentinels none.
+
+        Raises ConfigError where the characters of the text do not fit in; NotUtf8, a DataError,
+        where a text is not UTF-8; DataError where there is no text.
+        """
+        rules = normalization or (AS_WRITTEN if sentinels else Normalization())
+        lines = (line for text in texts for line in rules.lines(decode_utf8(text)))
+        model = train_pieces(lines, vocab_size=vocab_size, sentinels=sentinels)
+        return cls(model, rules, sentinels=sentinels)
+
+    @classmethod
+    def read(cls, path: Path, *, sentinels: int = 0) -> "UnigramTokenizer":
+        """Read a published model. Raises DataError where it is none.
+
+        A ``tokenizer_config.json`` beside it says how a text is normalised; without one its pieces
+        do: letters are lowered if none is a capital, accents are stripped if none has any. T5's has
+        no such rules, and says how many sentinels are added; ``sentinels`` are added otherwise.
+        """
+        model = read_file(path)
+        rules = Normalization.read(path.parent)
+        n_added = sentinels_beside(path.parent) or sentinels
+        try:
+            return cls(model, rules, sentinels=n_added)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
+
+    @classmethod
+    def from_content(cls, content: dict[str, Any]) -> "UnigramTokenizer":
+        """Build from ``content``; raise DataError, without a path, where it is damaged."""
+        sentinels = content.get("sentinels", 0)
+        # A truth is an int in Python, and no number.
+        if type(sentinels) is not int or not 0 <= sentinels <= MOST_SENTINELS:
+            raise DataError(f"sentinels = {str(sentinels)[:60]} must be 0 to {MOST_SENTINELS}")
+        return cls(unpacked(content), Normalization.from_content(content), sentinels=sentinels)
+
+    @property
+    def model(self) -> bytes:
+        """The file that SentencePiece reads, usually called ``spiece.model``."""
+        return self._model
+
+    @property
+    def charsmap(self) -> bytes:
+        """SentencePiece's own table of normalisation, compiled; empty where the model has none."""
+        return bytes(parse_model(self._model).normalizer_spec.precompiled_charsmap)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it segments as a unigram model of words after a space does, without bytes."""
+        model = parse_model(self._model)
+        trainer = model.trainer_spec
+        normalizer = model.normalizer_spec
+        # What readers of the pieces alone, such as the tokenizers library, take for granted.
+        requirements = (
+            normalizer.add_dummy_prefix,
+            normalizer.remove_extra_whitespaces,
+            normalizer.escape_whitespaces,
+            not trainer.byte_fallback,
+            not trainer.treat_whitespace_as_suffix,
+            trainer.model_type == trainer.UNIGRAM,
+        )
+        return all(requirements)
+
+    def scores(self) -> list[tuple[str, float]]:
+        """Return each piece with its log-probability, in order of the ids."""
+        scores = []
+        for id_, name in enumerate(self.names):
+            is_piece = id_ < self._n_pieces
+            score = float(self._processor.get_score(id_)) if is_piece else 0.0
+            scores.append((name, score))
+        return scores
+
+    def encode(self, text: bytes) -> TokenIds:
+        """Encode UTF-8; raise NotUtf8, a DataError, at the first byte that is not."""
+        lines = self.normalization.lines(decode_utf8(text))
+        rows = self._processor.encode(lines)
+        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32)
+        if not self.normalization.divide_digit_commas:
+            return ids
+        return self._divided.take(ids)
+
+    def _decode(self, ids: Ints) -> bytes:
+        # Text as it was normalised, without line ends; special ids have none, but for sentinels;
+        # the unknown has ``⁇``.
+        if (ids < self._n_pieces).all():
+            return str(self._processor.decode(ids.tolist())).encode()
+        # What is no piece of the model is written by its name.
+        names = [self.names[id_] for id_ in ids.tolist()]
+        return str(self._processor.decode_pieces(names)).encode()
+
+    def cut(self, text: bytes, near: int) -> int:
+        """Cut after a newline, since each line is encoded on its own."""
+        return after_newline(text, near)
+
+    def starts_word(self, ids: AnyInts) -> Bools:
+        """Return which ids begin a word: after a space, punctuation, and what is not all a to z."""
+        begins: Bools = self._begins_word[ids]
+        return begins
+
+    def content(self) -> dict[str, Any]:
+        """Return the normalisation, the number of added sentinels, and the model in base64."""
+        n_added = self.vocab_size - self._n_pieces
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "kind": self.kind,
+            **self.normalization.content(),
+            **({"sentinels": n_added} if n_added else {}),
+            **packed(self._model),
+        }
+
+    @cached_property
+    def _begins_word(self) -> Bools:
+        begins = np.array([begins_word(name) for name in self.names])
+        begins[list(self.special_ids)] = True
+        return begins
+
+    @cached_property
+    def _divided(self) -> Ragged:
+        """The ids that each id becomes: itself, or those of its parts."""
+        rows = [self._divide(id_, name) for id_, name in enumerate(self.names)]
+        return Ragged(rows)
+
+    def _divide(self, id_: int, name: str) -> list[int]:
+        before_comma = name[:-1]
+        ends_in_comma = name.endswith(",") and before_comma[-1:].isdigit()
+        if not ends_in_comma or id_ in self.special_ids:
+            return [id_]
+        text = before_comma.replace(SPACE, "")
+        pieces = self._processor.encode(text, out_type=str)
+        if not name.startswith(SPACE) and pieces[0].startswith(SPACE):
+            first, *others = pieces
+            pieces = [first.removeprefix(SPACE), *others]
+        pieces.append(",")
+        return [int(self._processor.piece_to_id(piece)) for piece in pieces if piece]
+
+    def _add_sentinels(self, sentinels: int) -> None:
+        muted, self.sentinel_ids = mute_sentinels(self._model, self.names)
+        if self.sentinel_ids:
+            self._processor = open_model(muted)
+            return
+        self.names += names_behind(sentinels)
+        last = len(self.names) - 1
+        self.sentinel_ids = tuple(last - number for number in range(sentinels))
+
+    def _detected(self) -> Normalization:
+        is_masked = self.mask_id is not None
+        if self.sentinel_ids and not is_masked:
+            return AS_WRITTEN
+        return Normalization.of(self._texts(), is_masked=is_masked)
+
+    def _is_control(self, id_: int) -> bool:
+        return bool(self._processor.is_control(id_) or self._processor.is_unused(id_))
+
+    def _texts(self) -> list[str]:
+        special = set(self.special_ids)
+        return [name for id_, name in enumerate(self.names) if id_ not in special]
+
+    def _find_pieces(self) -> list[bytes]:
+        special = set(self.special_ids)
+        pieces = []
+        for id_, name in enumerate(self.names):
+            if id_ in special:
+                pieces.append(b"")
+            elif self._processor.is_byte(id_):
+                value = int(name[3:-1], 16)  # of a name such as <0x0A>
+                pieces.append(bytes([value]))
+            else:
+                pieces.append(name.replace(SPACE, " ").encode())
+        return pieces

@@ -1,0 +1,1 @@
+"""Span corruption: pieces of a text, which of their tokens are cut out, inputs and targets."""

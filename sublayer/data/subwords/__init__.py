@@ -1,0 +1,1 @@
+"""Byte-pair encoding: trained, applied, read from files that are probed first."""

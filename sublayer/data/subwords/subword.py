@@ -1,0 +1,282 @@
+"""Subword tokenizers of the ``tokenizers`` library: byte-level BPE trained here, or any file."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
+from sublayer.data.subwords.library_content import (
+    BYTE_NAMES,
+    cuts_before_whitespace,
+    keeps_bytes,
+    special_ids,
+    text_content,
+    unknown_id,
+)
+from sublayer.data.subwords.library_files import (
+    call_library,
+    library_of,
+    read_file,
+    read_library,
+    read_merges,
+)
+from sublayer.data.subwords.whitespace_cuts import batches, before_whitespace
+from sublayer.data.tokenizers.base import (
+    NotUtf8,
+    Tokenizer,
+    count_characters,
+    find_special,
+)
+from sublayer.data.tokenizers.sentinels import find_sentinels
+from sublayer.data.tokenizers.words import (
+    divides_at_whitespace,
+    encode_words,
+    split_words,
+    word_starts,
+)
+from sublayer.errors import ConfigError
+
+END = "<|endoftext|>"
+_ENDS = (END, "<|end_of_text|>", "</s>", "<eos>")
+_NOT_UTF8 = re.compile("([\udc80-\udcff]+)")
+_ESCAPE = 0xDC00
+"""``surrogateescape`` stands the character of code 0xDC00 + b for byte b."""
+
+
+class SubwordTokenizer(Tokenizer):
+    """A tokenizer in the file format of the ``tokenizers`` library.
+
+    Byte-level BPE that keeps every byte (GPT-2's, and those trained here) is lossless on any bytes:
+    what is not UTF-8 becomes single-byte ids. Any other is marked as lossy; its ids count as the
+    bytes that each alone decodes to. The text of a special token, where it occurs, is encoded as
+    text. Special tokens by the names of T5's sentinels are that.
+    """
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        tokenizer.encode_special_tokens = True
+        if isinstance(tokenizer.model, models.BPE):
+            tokenizer.model.dropout = None
+        content: dict[str, Any] = json.loads(tokenizer.to_str())
+        self._content = content
+        added = tokenizer.get_added_tokens_decoder()
+        names = {token.content: id_ for id_, token in added.items() if token.special}
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        model = content["model"]
+        self.kind = str(model["type"]).lower()
+        self.vocab_size = max(vocabulary.values()) + 1
+        end_ids = (names[name] for name in _ENDS if name in names)
+        self.end_id = next(end_ids, None)
+        self.unk_id = unknown_id(model, vocabulary)
+        self.is_lossless = keeps_bytes(content, vocabulary)
+        self.special_ids = special_ids(vocabulary, names, self.unk_id)
+        special = find_special(names)
+        self.pad_id, self.cls_id, self.sep_id, self.mask_id = special.values()
+        self.sentinel_ids = find_sentinels(names)
+        if self.sentinel_ids:
+            # T5's end closes what is read or written, and stands between no documents.
+            self.end_id = None
+        self._encoder = tokenizer
+        if self.sentinel_ids and model["type"] == "Unigram":
+            # T5's has its special tokens among its pieces, where its model finds them in a text.
+            self._encoder = library_of(text_content(content), "the tokenizer without its sentinels")
+            self._encoder.encode_special_tokens = True
+        self._starts = word_starts(content)
+        self.has_words = self._starts is not None
+        self.names = [""] * self.vocab_size
+        self._byte_ids = {}
+        for name, id_ in vocabulary.items():
+            self.names[id_] = name
+            if name in BYTE_NAMES:
+                self._byte_ids[BYTE_NAMES[name]] = id_
+        self._pieces = self._find_pieces(vocabulary, set(self.special_ids))
+        n_bytes = [len(piece) for piece in self._pieces]
+        self.token_bytes = np.array(n_bytes, dtype=np.int64)
+        self.token_characters = count_characters(self._pieces)
+        for id_ in self.sentinel_ids:
+            self._pieces[id_] = self.names[id_].encode()
+        self._is_divided = divides_at_whitespace(content)
+        self._can_cut = self._is_divided or cuts_before_whitespace(content)
+
+    @classmethod
+    def train(cls, texts: Iterable[bytes], *, vocab_size: int) -> "SubwordTokenizer":
+        """Train byte-level BPE of GPT-2's kind.
+
+        ``vocab_size`` counts the 256 bytes and the end of a document. Short texts may hold fewer
+        merges. What is not UTF-8 is left out.
+
+        Raises ConfigError where ``vocab_size`` is below 257. Source: Radford et al. 2019, sec. 2.2;
+        the library's trainer.
+        """
+        if vocab_size < 257:
+            raise ConfigError(
+                f"data.vocab_size = {vocab_size} is too small for bpe: 257 are bytes and the end"
+            )
+        trained = _byte_level(models.BPE())
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=[END],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        trained.train_from_iterator(_training_spans(texts), trainer)
+        return cls(trained)
+
+    @classmethod
+    def read(cls, path: Path) -> "SubwordTokenizer":
+        """Read a file of the ``tokenizers`` library; raise DataError if it is not one."""
+        return cls.from_bytes(read_file(path), path)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: Path) -> "SubwordTokenizer":
+        """Build from the library's own bytes of a file; raise DataError if they are not that."""
+        return cls(read_library(data, str(path)))
+
+    @classmethod
+    def from_content(cls, content: dict[str, Any], path: Path) -> "SubwordTokenizer":
+        """Build from ``content`` of a file; raise DataError if it is not that."""
+        return cls(library_of(content, str(path)))
+
+    @classmethod
+    def read_merges(cls, vocabulary: Path, merges: Path) -> "SubwordTokenizer":
+        """Read GPT-2's original files. Raises DataError if they are not that."""
+        content = {"version": "1.0", "model": read_merges(vocabulary, merges)}
+        library = library_of(content, str(vocabulary))
+        return cls(_byte_level(library.model))
+
+    def encode(self, text: bytes) -> TokenIds:
+        """Encode bytes; raise NotUtf8, a DataError, if a lossy tokenizer gets other than UTF-8."""
+        parts = _parts(text)
+        if len(parts) > 1 and not self.is_lossless:
+            first_bad = len(parts[0].encode())
+            raise NotUtf8(text, first_bad)
+        ids = [np.empty(0, dtype=np.int32)]
+        for index, part in enumerate(parts):
+            is_text = index % 2 == 0
+            if is_text:
+                ids += self._encode_text(part)
+            else:
+                ids.append(self._encode_bytes(part))
+        return np.concatenate(ids)
+
+    def encode_many(self, texts: Sequence[bytes]) -> list[TokenIds]:
+        """Encode several texts, as ``encode`` does one; together, where all are UTF-8."""
+        try:
+            decoded = [text.decode("utf-8") for text in texts]
+        except UnicodeDecodeError:
+            return super().encode_many(texts)
+        return [np.array(ids, dtype=np.int32) for ids in self._encode_each(decoded)]
+
+    def cut(self, text: bytes, near: int) -> int:
+        """Cut before whitespace, where GPT-2's and BERT's patterns end a word; 0 for others."""
+        if not self._can_cut:
+            return 0
+        return before_whitespace(text, near)
+
+    def starts_word(self, ids: AnyInts) -> Bools:
+        """Return which ids begin a word. Raises ConfigError unless it is WordPiece or unigram."""
+        if self._starts is None:
+            return super().starts_word(ids)
+        return self._begins_word[ids]
+
+    def content(self) -> dict[str, Any]:
+        """Return the library's own description."""
+        return self._content
+
+    def serialize(self) -> bytes:
+        """Return the bytes of the file that the ``tokenizers`` library reads."""
+        return str(self._tokenizer.to_str(pretty=True)).encode()
+
+    @cached_property
+    def _begins_word(self) -> Bools:
+        assert self._starts is not None, "there are words"
+        begins = np.array([self._starts(name) for name in self.names])
+        begins[list(self.special_ids)] = True
+        return begins
+
+    def _encode_text(self, text: str) -> list[TokenIds]:
+        if self._is_divided:
+            return [encode_words(split_words(text), self._encode_each)]
+        spans = list(batches(text)) if self._can_cut else [text]
+        return [np.array(ids, dtype=np.int32) for ids in self._encode_each(spans)]
+
+    def _encode_each(self, words: list[str]) -> list[list[int]]:
+        encodings = call_library(
+            lambda: self._encoder.encode_batch_fast(words, add_special_tokens=False),
+            "the tokenizer cannot encode this text",
+        )
+        return [encoding.ids for encoding in encodings]
+
+    def _decode(self, ids: Ints) -> bytes:
+        # Special tokens have no text, but for sentinels.
+        if self.is_lossless:
+            pieces = map(self._pieces.__getitem__, ids.tolist())
+            return b"".join(pieces)
+        has_sentinels = bool(self.sentinel_ids) and np.isin(ids, self.sentinel_ids).any()
+        if not has_sentinels:
+            return self._decode_text(ids.tolist()).encode()
+        silent = set(self.special_ids).difference(self.sentinel_ids)
+        written = [id_ for id_ in ids.tolist() if id_ not in silent]
+        return self._decode_text(written, skips_special=False).encode()
+
+    def _decode_text(self, ids: list[int], *, skips_special: bool = True) -> str:
+        text = call_library(
+            lambda: self._tokenizer.decode(ids, skip_special_tokens=skips_special),
+            "the tokenizer cannot decode these ids",
+        )
+        return str(text)
+
+    def _encode_bytes(self, escaped: str) -> TokenIds:
+        ids = []
+        for character in escaped:
+            byte = ord(character) - _ESCAPE
+            ids.append(self._byte_ids[byte])
+        return np.array(ids, dtype=np.int32)
+
+    def _find_pieces(self, vocabulary: dict[str, int], special: set[int]) -> list[bytes]:
+        added = self._tokenizer.get_added_tokens_decoder()
+        mark = self._content["model"].get("continuing_subword_prefix")
+        pieces = [b""] * self.vocab_size  # those of special ids stay empty
+        for name, id_ in vocabulary.items():
+            if id_ in special:
+                continue
+            if id_ in added:
+                pieces[id_] = added[id_].content.encode()
+            elif self.is_lossless:
+                pieces[id_] = bytes(BYTE_NAMES[character] for character in name)
+            elif mark and name.startswith(mark):
+                pieces[id_] = name.removeprefix(mark).encode()
+            else:
+                pieces[id_] = self._decode_text([id_]).encode()
+        return pieces
+
+
+def _byte_level(model: models.Model) -> tokenizers.Tokenizer:
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    if tokenizer.token_to_id(END) is not None:
+        tokenizer.add_special_tokens([END])
+    return tokenizer
+
+
+def _training_spans(texts: Iterable[bytes]) -> Iterator[str]:
+    """Yield what is UTF-8 of texts, in spans of a bounded size."""
+    for text in texts:
+        for part in _parts(text)[::2]:
+            yield from batches(part)
+
+
+def _parts(text: bytes) -> list[str]:
+    # Text, then alternately bytes that are not UTF-8, escaped, and text.
+    escaped = text.decode("utf-8", "surrogateescape")
+    return _NOT_UTF8.split(escaped)

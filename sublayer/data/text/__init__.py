@@ -1,0 +1,1 @@
+"""Text as documents: files, records, sentences, and the division into splits."""

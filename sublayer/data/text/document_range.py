@@ -1,0 +1,76 @@
+"""A range of a document's bytes, read in chunks."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sublayer.data.text.files import Document, Text
+from sublayer.errors import DataError
+
+_CHUNK_BYTES = 4 << 20
+
+Cut = Callable[[bytes, int], int]
+"""``cut(text, near)`` returns the last position up to ``near`` to split a text; 0 without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRange:
+    """A range of a document, in bytes; up to its end where ``stop`` is None."""
+
+    document: Document
+    start: int = 0
+    stop: int | None = None
+
+    def chunks(self, cut: Cut) -> Iterator[tuple[int, bytes]]:
+        """Cut into chunks of a few megabytes, each with its position in the document.
+
+        ``cut(text, near)`` gives the last position up to ``near`` where a cut changes nothing, 0 if
+        there is none; a chunk grows until there is one.
+        """
+        text = self.document.read()
+        stop = len(text) if self.stop is None else self.stop
+        yield from chunks_of(text, self.start, stop, cut)
+
+    def not_utf8(self, position: int) -> DataError:
+        """Build the error that names the byte and line at which a document is not UTF-8."""
+        return not_utf8(
+            self.document.name,
+            self.document.read(),
+            position,
+            "which this tokenizer needs; mend the file or use data.tokenizer = bytes",
+        )
+
+
+def chunks_of(text: Text, start: int, stop: int, cut: Cut) -> Iterator[tuple[int, bytes]]:
+    """Cut a range of a text into chunks, as ``DocumentRange.chunks`` does.
+
+    What ``cut`` sees begins where the chunk does, and has a byte after ``near``.
+    """
+    while start < stop:
+        size = _CHUNK_BYTES
+        while start + size < stop:
+            # One byte more shows what follows the cut.
+            window = text[start : start + size + 1]
+            position = cut(window, size)
+            if position:
+                size = position
+                break
+            size *= 2
+        end = min(start + size, stop)
+        chunk = text[start:end]
+        yield start, chunk
+        start += len(chunk)
+
+
+def raw_chunks(part: DocumentRange) -> Iterator[bytes]:
+    """Yield the bytes of a range, a few megabytes at a time."""
+    return (chunk for _, chunk in part.chunks(lambda text, near: near))
+
+
+def not_utf8(name: str, text: Text, position: int, remedy: str) -> DataError:
+    """Build the error that names the byte and line of a text that is not UTF-8.
+
+    ``position`` is the byte's in the text; ``remedy`` ends the message.
+    """
+    line = text[:position].count(b"\n") + 1
+    byte = text[position]
+    return DataError(f"{name}, line {line}: byte 0x{byte:02x} is not UTF-8, {remedy}")

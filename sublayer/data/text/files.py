@@ -1,0 +1,189 @@
+"""Local text: files (plain, gzip, zstd), folders and globs, as documents of raw bytes."""
+
+import glob
+import hashlib
+import mmap
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from sublayer.data.cache import file_digest
+from sublayer.data.text.lines import unpacked
+from sublayer.errors import DataError
+from sublayer.files.paths import expanded
+
+Text = bytes | mmap.mmap
+"""Raw bytes, of a large file without a copy in memory."""
+
+PARQUET = ".parquet"
+
+_SNIFFED_BYTES = 8000
+_PACKED = (".gz", ".zst")
+_ARCHIVES = (".7z", ".bz2", ".docx", ".epub", ".odt", PARQUET, ".pdf", ".rar", ".xz", ".zip")
+_TARS = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
+
+
+class Document(Protocol):
+    """A piece of text that is never on both sides of a split unless it is the only one."""
+
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+
+    def read(self) -> Text:
+        """Return all of its bytes; raise DataError where they cannot be read."""
+
+    def digest(self) -> str:
+        """SHA-256 of the bytes that it is read from."""
+
+
+@dataclass(frozen=True)
+class FileDocument:
+    """A file, decompressed by its suffix; its bytes are the text, a byte-order mark included."""
+
+    path: Path
+    cache: Path
+    """The folder where the digests of large files are kept."""
+
+    @property
+    def name(self) -> str:
+        """The file's path."""
+        return str(self.path)
+
+    def read(self) -> Text:
+        """Return the file's text; raise DataError if it is empty, truncated or unreadable."""
+        try:
+            text = self._read()
+        except OSError as error:
+            raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
+        if len(text) == 0:
+            raise DataError(f"{self.path} is empty: name a file with text")
+        return text
+
+    def digest(self) -> str:
+        """SHA-256 of the file as it is stored."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        try:
+            return file_digest(self.path, self.cache)
+        except OSError as error:
+            raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
+
+    def _read(self) -> Text:
+        if self.path.suffix.lower() in _PACKED:
+            return unpacked(self.path)
+        with self.path.open("rb") as file:
+            if self.path.stat().st_size == 0:
+                return b""  # which cannot be mapped
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+@dataclass(frozen=True)
+class MemoryDocument:
+    """A text that is in memory already."""
+
+    name: str
+    text: bytes
+
+    def read(self) -> Text:
+        """Return the text."""
+        return self.text
+
+    def digest(self) -> str:
+        """SHA-256 of the text."""
+        return hashlib.sha256(self.text).hexdigest()
+
+
+def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[FileDocument, ...]:
+    """Find the documents of a path: a file, or those of a folder or a glob in order of paths.
+
+    Of a folder, every file below it that is text (no zero byte near its start, as git decides), is
+    not empty and is not hidden. ``~`` is the home folder; a relative path starts from the working
+    directory. ``has_parquet``: Parquet files are among what is found.
+
+    Raises DataError where there is no such file, or no text in it.
+    """
+    path = expanded(entry)
+    try:
+        if path.is_dir():
+            files = _text_files(path, cache, has_parquet=has_parquet)
+        elif path.is_file():
+            _refuse_archive(path, has_parquet=has_parquet)
+            return (FileDocument(path, cache),)
+        elif path.exists():
+            raise DataError(f"{entry} is no file and no folder: write what it gives into a file")
+        elif glob.has_magic(entry):
+            files = _matches(str(path), cache, has_parquet=has_parquet)
+        else:
+            where = "" if path.is_absolute() else f" in {Path.cwd()}"
+            raise DataError(f"no such file or folder: {entry}{where}")
+    except OSError as error:  # one that goes away meanwhile, or a name that no system takes
+        raise DataError(
+            f"cannot read {error.filename or entry}: {error.strerror or error}"
+        ) from error
+    if not files:
+        raise DataError(
+            f"{entry} has no text: name a folder or a glob with text files, plain, .gz or .zst"
+        )
+    return tuple(files)
+
+
+def is_tar(path: Path) -> bool:
+    """Return whether a file is a tar archive, compressed or not, by its name."""
+    return path.name.lower().endswith(_TARS)
+
+
+def is_parquet(path: Path) -> bool:
+    """Return whether a file is a Parquet file, by its name."""
+    return path.suffix.lower() == PARQUET
+
+
+def _matches(pattern: str, cache: Path, *, has_parquet: bool) -> list[FileDocument]:
+    files: dict[Path, FileDocument] = {}
+    for match in sorted(glob.glob(pattern, recursive=True)):
+        path = Path(match)
+        if path.is_file() and path.stat().st_size:
+            _refuse_archive(path, has_parquet=has_parquet)
+            files[path] = FileDocument(path, cache)
+    return list(files.values())
+
+
+def _text_files(folder: Path, cache: Path, *, has_parquet: bool) -> list[FileDocument]:
+    def relative(path: Path) -> str:
+        return path.relative_to(folder).as_posix()
+
+    files = []
+    for path in sorted(folder.rglob("*"), key=relative):
+        parts = path.relative_to(folder).parts
+        if any(part.startswith(".") for part in parts):
+            continue  # hidden, or in a hidden folder
+        if path.is_file() and path.stat().st_size and _is_text(path, has_parquet):
+            files.append(FileDocument(path, cache))
+    return files
+
+
+def _is_text(path: Path, has_parquet: bool) -> bool:
+    suffix = path.suffix.lower()
+    if suffix == PARQUET:
+        return has_parquet
+    if suffix in _ARCHIVES or is_tar(path):
+        return False
+    if suffix in _PACKED:
+        return True
+    try:
+        with path.open("rb") as file:
+            return b"\0" not in file.read(_SNIFFED_BYTES)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _refuse_archive(path: Path, *, has_parquet: bool) -> None:
+    if has_parquet and is_parquet(path):
+        return
+    if path.suffix.lower() in _ARCHIVES or is_tar(path):
+        raise DataError(
+            f"{path} is packed, not text: unpack it first (.gz and .zst are read as they are)"
+        )

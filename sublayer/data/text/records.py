@@ -1,0 +1,282 @@
+"""Files of many documents: JSON lines, Parquet, blank-line text, WikiExtractor's output."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from sublayer.data.text.document_store import RawDocument
+from sublayer.data.text.files import FileDocument
+from sublayer.data.text.gutenberg import body_range
+from sublayer.data.text.lines import decoded, read_lines
+from sublayer.errors import DataError
+
+ROWS_PER_DOCUMENT = 1000
+"""Sentences per document, of a corpus published as sentences without document boundaries."""
+
+_SHOWN_FIELDS = 8
+_SHOWN_REASON = 200
+PARQUET_ROWS = 1024
+"""Rows that are read at a time."""
+_START = re.compile(rb'<doc id="[^"]*"[^>]*?(?: title="([^"]*)")?>\s*')
+
+
+def json_lines(path: Path, field: str) -> Iterator[RawDocument]:
+    """Read one document per line of JSON: the text in ``field``, which may be null.
+
+    Blank lines are skipped. Raises DataError with file and line where a line is broken or has no
+    such text.
+    """
+    for line, record in json_objects(path):
+        text = _field(record, field, path, line)
+        yield line, encoded(text, path, line)
+
+
+def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read one JSON object per line; raise DataError with file and line where one is broken.
+
+    Blank lines are skipped.
+    """
+    for line, data in read_lines(path):
+        text = decoded(path, line, data)
+        if text.strip():
+            yield line, _object(text, path, line)
+
+
+def parquet_rows(path: Path, field: str) -> Iterator[RawDocument]:
+    """Read one document per row: the text in a column, which may be null or categorical.
+
+    Raises DataError where the file is damaged, with the row where its text is, or has no such
+    column of text.
+    """
+    with parquet_file(path) as file:
+        types = import_module("pyarrow").types
+        _check_column(file.schema_arrow, field, path, types)
+        row = 0
+        for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=[field]):
+            index = batch.schema.get_field_index(field)
+            for value in batch.column(index):
+                row += 1
+                text = python_value(value, path, row)
+                yield row, encoded(text, path, row)
+
+
+@contextmanager
+def parquet_file(path: Path) -> Iterator[Any]:
+    """Open a Parquet file.
+
+    Raises DataError where pyarrow is not installed, or the file is damaged, then or while it is
+    read.
+    """
+    parquet = extra_module("pyarrow.parquet", "Parquet files")
+    arrow = import_module("pyarrow")
+    try:
+        with parquet.ParquetFile(path) as file:
+            yield file
+    except (arrow.ArrowException, OSError, MemoryError, ValueError) as error:
+        # One of its own for each kind of damage; sizes that are damaged ask for more memory than
+        # there is.
+        text = str(error) or type(error).__name__
+        reason = text.splitlines()[0][:_SHOWN_REASON]
+        raise DataError(f"{path} is not a whole Parquet file ({reason}): fetch it again") from error
+
+
+def python_value(value: Any, path: Path, row: int) -> Any:
+    """Convert a Parquet value to Python's; raise DataError, with the row, if it is not UTF-8."""
+    try:
+        return value.as_py()
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise DataError(
+            f"{path}, row {row}: byte 0x{byte:02x} is not UTF-8: mend or convert it"
+        ) from None
+
+
+def blank_line_texts(file: FileDocument, *, is_clean: bool) -> Iterator[RawDocument]:
+    """Read documents separated by blank lines, as bytes; of ``is_clean`` files the body alone.
+
+    A document begins at its first line that is not blank, and has the ends of its lines.
+    """
+    text = file.read()
+    start = 0
+    stop = len(text)
+    if is_clean:
+        start, stop = body_range(text)
+    number = text[:start].count(b"\n") + 1
+    lines: list[bytes] = []
+    for line in text[start:stop].splitlines(keepends=True):
+        if line.strip():
+            lines.append(line)
+        elif lines:
+            yield number - len(lines), b"".join(lines)
+            lines = []
+        number += 1
+    if lines:
+        yield number - len(lines), b"".join(lines)
+
+
+def extracted_articles(path: Path) -> Iterator[RawDocument]:
+    """Read WikiExtractor's articles, ``<doc ...>`` to ``</doc>``, without their title lines.
+
+    The other forms in which Wikipedia is published have no title line. Raises DataError with file
+    and line where anything stands between the articles, or one does not end.
+    """
+    first = 0  # the line where the article begins; 0 between articles
+    title = b""
+    lines: list[bytes] = []
+    for number, line in read_lines(path):
+        if not first:
+            start = _START.fullmatch(line)
+            if start:
+                first = number
+                title = start[1] or b""
+                lines = []
+            elif line.strip():
+                raise DataError(
+                    f"{path}, line {number}: not within <doc ...> and </doc>, "
+                    "which WikiExtractor writes"
+                )
+        elif line.strip() == b"</doc>":
+            text = b"".join(lines)
+            decoded(path, first, text)
+            body = text.strip()
+            yield first, body + b"\n" if body else b""
+            first = 0
+        elif lines or line.strip() not in (title, b""):
+            lines.append(line)
+    if first:
+        raise DataError(
+            f"{path}, line {first}: an article begins that does not end: "
+            "fetch or extract the file again"
+        )
+
+
+def row_runs(rows: Iterable[RawDocument]) -> Iterator[RawDocument]:
+    """Join runs of 1,000 rows to documents of one row a line, of single spaces; the last is less.
+
+    A document is said to begin at its first row; empty rows count, and have no line.
+    """
+    first = 0
+    texts: list[bytes] = []
+    for number, text in rows:
+        if not texts:
+            first = number
+        on_one_line = b" ".join(text.split())
+        texts.append(on_one_line)
+        if len(texts) == ROWS_PER_DOCUMENT:
+            yield first, _joined(texts)
+            texts = []
+    if texts:
+        yield first, _joined(texts)
+
+
+def _joined(texts: list[bytes]) -> bytes:
+    return b"\n".join(filter(None, texts)) + b"\n"
+
+
+def whole_file(file: FileDocument) -> Iterator[RawDocument]:
+    """Read a file as one document."""
+    text = file.read()
+    yield 1, bytes(text[:])
+
+
+def plain_lines(path: Path) -> Iterator[RawDocument]:
+    """Read each line that is not blank as a row, by its number."""
+    return ((number, line) for number, line in read_lines(path) if line.strip())
+
+
+def extra_module(name: str, what: str, extra: str = "data") -> Any:
+    """Import an optional library; raise DataError where it is missing.
+
+    ``what`` needs it, and ``extra`` is what installs it.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise DataError(f"{what} need {error.name}: pip install 'sublayer[{extra}]'") from error
+
+
+def _object(text: str, path: Path, line: int) -> dict[str, Any]:
+    try:
+        record = json.loads(text)
+    except RecursionError as error:
+        raise DataError(
+            f"{path}, line {line}: JSON that is nested too deeply to be read"
+        ) from error
+    except ValueError as error:
+        reason = getattr(error, "msg", str(error)).removesuffix(" at")
+        message = f"{path}, line {line}: not JSON ({reason}); one JSON object a line is read"
+        raise DataError(message) from error
+    if not isinstance(record, dict):
+        raise DataError(f"{path}, line {line}: not a JSON object, of which one a line is read")
+    return record
+
+
+def _field(record: dict[str, Any], field: str, path: Path, line: int) -> str | None:
+    if field not in record:
+        names = shown_fields(record)
+        raise DataError(f"{path}, line {line}: no field {field!r}: set data.text_field to {names}")
+    text = record[field]
+    if text is not None and not isinstance(text, str):
+        raise DataError(f"{path}, line {line}: field {field!r} is {type(text).__name__}, not text")
+    return text
+
+
+def encoded(text: str | None, name: Path | str, line: int) -> bytes:
+    """Encode a text, empty for null; raise DataError, with file and line, at a lone surrogate."""
+    if text is None:
+        return b""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        half = f"{text[error.start]!a}"
+        raise DataError(
+            f"{name}, line {line}: {half} is half a surrogate pair, which is no character"
+        ) from error
+
+
+def _check_column(schema: Any, field: str, path: Path, types: Any) -> None:
+    if field not in schema.names:
+        names = shown_fields(schema.names)
+        raise DataError(f"{path} has no column {field!r}: set data.text_field to {names}")
+    check_single(schema, field, path)
+    kind = schema.field(field).type
+    text = kind.value_type if types.is_dictionary(kind) else kind
+    # A column that is null from end to end has no other type.
+    checks = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
+    if not any(is_text(text) for is_text in checks):
+        raise DataError(f"{path}: column {field!r} is {kind}, not text")
+
+
+def check_single(schema: Any, name: str, path: Path) -> None:
+    """Raise DataError where a Parquet file has several columns of one name."""
+    n_columns = len(schema.get_all_field_indices(name))
+    if n_columns > 1:
+        raise DataError(
+            f"{path} has {n_columns} columns {name!r}: rename all but one, or leave them out"
+        )
+
+
+def shown_fields(names: Iterable[str]) -> str:
+    """List field names for a message, the first few of them."""
+    fields = list(names)
+    if not fields:
+        return "a field; there are none"
+    rest = ", ..." if len(fields) > _SHOWN_FIELDS else ""
+    return ", ".join(fields[:_SHOWN_FIELDS]) + rest
+
+
+READERS: dict[str, Callable[[FileDocument, str, bool], Iterator[RawDocument]]] = {
+    "file": lambda file, field, is_clean: whole_file(file),
+    "blank-line": lambda file, field, is_clean: blank_line_texts(file, is_clean=is_clean),
+    "json": lambda file, field, is_clean: json_lines(file.path, field),
+    "parquet": lambda file, field, is_clean: parquet_rows(file.path, field),
+    "articles": lambda file, field, is_clean: extracted_articles(file.path),
+    "json runs": lambda file, field, is_clean: row_runs(json_lines(file.path, field)),
+    "parquet runs": lambda file, field, is_clean: row_runs(parquet_rows(file.path, field)),
+    "line runs": lambda file, field, is_clean: row_runs(plain_lines(file.path)),
+}
+"""The reader of each kind of file: from the file, its text's field, and whether to clean it."""

@@ -1,0 +1,196 @@
+"""Sentence splitting: by line, by rules, or by spaCy; sentences are single stripped lines."""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+
+from sublayer.config.data import SentenceRule
+from sublayer.data.text.document_range import DocumentRange, chunks_of, not_utf8
+from sublayer.data.text.files import Text
+from sublayer.data.text.gutenberg import body_range
+from sublayer.data.text.records import extra_module
+from sublayer.data.text.sentence_ends import split_sentences
+from sublayer.data.tokenizers.characters import character_start
+
+VERSION = 1
+"""Changes whenever equal text would be cut into other sentences."""
+
+_BLANK = re.compile(r"\n[^\S\n]*\n\s*")
+_NUMBER_WORDS = (
+    "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen"
+    "|sixteen|seventeen|eighteen|nineteen|twenty"
+    "|first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|last"
+)
+_PARTS = "chapter|letter|volume|book|part|act|scene|section|canto|stave|chap\\.?|vol\\.?"
+_NUMBERED = rf"(?:{_PARTS})\s+(?:[ivxlcdm]+|\d+|{_NUMBER_WORDS})"
+_HEADING_LINE = re.compile(rf"{_NUMBERED}[.:]?", re.IGNORECASE)
+_HEADING = re.compile(rf"{_NUMBERED}(?:\.|:| ?[—–-]|$)", re.IGNORECASE)
+_HEADING_CHARACTERS = 120
+
+
+TextUnit = SentenceRule | Literal["pair"]
+"""What a document is cut into: nothing, sentences by a rule, or the two lines of a pair."""
+
+
+def sentences_of(part: DocumentRange, rule: TextUnit) -> Iterator[list[str]]:
+    """Yield the sentences of a document range, a list for each few megabytes of it.
+
+    A byte-order mark is dropped, and a Project Gutenberg header and licence where both are marked.
+    Of a pair there is one list: the words of its two sides. The rule is not ``none``.
+
+    Raises DataError, with file and line, where the text is not UTF-8.
+    """
+    text = part.document.read()
+    if rule == "pair":
+        yield text[:].decode().split("\n")[:2]
+        return
+    first, last = body_range(text)
+    begin = max(part.start, first)
+    end = last if part.stop is None else min(part.stop, last)
+    split = RULES[rule]
+    cut = _after_line if rule == "lines" else _after_paragraph
+    for start, chunk in chunks_of(text, begin, end, cut):
+        try:
+            decoded = chunk.decode("utf-8")
+        except UnicodeDecodeError as error:
+            position = start + error.start
+            remedy = "which data.sentences needs; mend or convert the file"
+            raise not_utf8(part.document.name, text, position, remedy) from error
+        yield split(decoded)
+
+
+def sentence_cut(text: Text, near: int, least: int) -> int:
+    """Return the last position up to ``near`` where a document may be cut in two.
+
+    After a blank line, else after a line, else between characters, whichever there is after
+    ``least``. Positions are in bytes.
+    """
+    if near >= len(text):
+        return len(text)
+    for mark in (b"\n\n", b"\n\r\n", b"\n", b"\r"):
+        position = text.rfind(mark, least, near)
+        if position >= 0:
+            return position + len(mark)
+    return character_start(text, near)
+
+
+def rule_identity(rule: TextUnit) -> list[Any]:
+    """Return what identifies the rule that cuts sentences, as JSON."""
+    library = _spacy_version() if rule == "spacy" else None
+    return [rule, VERSION, library]
+
+
+def by_line(text: str) -> list[str]:
+    """Return each line that is not blank as a sentence."""
+    lines = map(str.strip, _unix(text).split("\n"))
+    return [line for line in lines if line]
+
+
+def by_prose(text: str) -> list[str]:
+    """Split each paragraph at its sentence ends, its lines joined by a space.
+
+    Paragraphs end at blank lines. A paragraph that begins as a chapter heading does, and has at
+    most 120 characters, is one sentence; so is a line that is nothing but ``Chapter 1``. Where
+    sentences end: ``sentence_ends``.
+    """
+    sentences: list[str] = []
+    for paragraph in _paragraphs(text):
+        sentences.extend(_whole_or_split(paragraph))
+    return sentences
+
+
+def by_spacy(text: str) -> list[str]:
+    """Split each paragraph, its lines joined by a space, with the rule-based sentencizer of spaCy.
+
+    Source: ``spacy.blank("en")`` with ``sentencizer``, which needs no model. Raises DataError where
+    it is missing.
+    """
+    pipeline = _pipeline()
+    sentences: list[str] = []
+    for paragraph in _paragraphs(text):
+        document = pipeline(paragraph)
+        sentences.extend(sentence.text.strip() for sentence in document.sents)
+    return [sentence for sentence in sentences if sentence]
+
+
+RULES: dict[SentenceRule, Callable[[str], list[str]]] = {
+    "lines": by_line,
+    "prose": by_prose,
+    "spacy": by_spacy,
+}
+"""The sentences of decoded text, by each value of ``data.sentences`` but none."""
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    for paragraph in _BLANK.split(_unix(text)):
+        yield from _unheaded(paragraph.split("\n"))
+
+
+def _unix(text: str) -> str:
+    if "\r" not in text:
+        return text
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _unheaded(lines: list[str]) -> Iterator[str]:
+    paragraph: list[str] = []
+    for line in lines:
+        words = line.split()
+        if _is_heading_line(words):
+            if paragraph:
+                yield " ".join(paragraph)
+            yield " ".join(words)
+            paragraph = []
+        else:
+            paragraph.extend(words)
+    if paragraph:
+        yield " ".join(paragraph)
+
+
+def _is_heading_line(words: list[str]) -> bool:
+    # The pattern is tried on few lines: most are longer than it can match.
+    if not 0 < len(words) <= 3:
+        return False
+    if not words[0][0].isupper():
+        return False
+    return _HEADING_LINE.fullmatch(" ".join(words)) is not None
+
+
+def _whole_or_split(paragraph: str) -> list[str]:
+    is_short = len(paragraph) <= _HEADING_CHARACTERS
+    if is_short and paragraph[0].isupper() and _HEADING.match(paragraph):
+        return [paragraph]
+    return split_sentences(paragraph)
+
+
+def _after_line(text: bytes, near: int) -> int:
+    newline = text.rfind(b"\n", 0, near)
+    # Not at its last byte: the newline of a carriage return may follow.
+    carriage_return = text.rfind(b"\r", 0, near - 1)
+    return max(newline, carriage_return) + 1
+
+
+def _after_paragraph(text: bytes, near: int) -> int:
+    latest = 0
+    for mark in (b"\n\n", b"\n\r\n"):
+        position = text.rfind(mark, 0, near)
+        if position >= 0:
+            latest = max(latest, position + len(mark))
+    return latest
+
+
+@cache
+def _pipeline() -> Any:
+    pipeline = extra_module("spacy", "data.sentences = spacy", "spacy").blank("en")
+    pipeline.add_pipe("sentencizer")
+    pipeline.max_length = 1 << 40
+    return pipeline
+
+
+def _spacy_version() -> str | None:
+    try:
+        return version("spacy")
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,1 @@
+"""Tokenizers: their interface, those without merges, and loading and training by name."""

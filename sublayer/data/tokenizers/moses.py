@@ -1,0 +1,79 @@
+"""Moses' rules for text, and Macaron BERT's vocabulary, which is made of what they give."""
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+from typing import ClassVar
+
+from sublayer.data.subwords.word_bpe import SplitWords, WordBpeTokenizer
+from sublayer.errors import ConfigError
+
+SPECIALS = ("<Lua heritage>", "<pad>", "</s>", "<unk>", "<mask>", "<cls>")
+"""The special ids, in order: fairseq's dictionary, whose first id is unused, and masking's."""
+
+
+class MosesTokenizer(WordBpeTokenizer):
+    """BPE with end-of-word pieces on Moses tokens, line by line; lower case alone.
+
+    Punctuation is normalised and divided from words by Moses' rules for English, without escapes.
+    Source: Lu et al. 2019, as released (zhuohan123/macaron-net, ``bert``).
+
+    Training and encoding raise ConfigError without sacremoses; decoding does not.
+    """
+
+    kind = "moses-bpe"
+    specials: ClassVar[tuple[str, ...]] = SPECIALS
+
+    @classmethod
+    def words_of(cls) -> SplitWords:
+        """Return what splits a text into the words of its lines."""
+        moses = Moses("en", normalizes=True, lowers=True)
+        return lambda text: [moses.tokens(line) for line in text.split("\n")]
+
+
+class Moses:
+    """Moses' rules for a language: tokenize a line, and undo it.
+
+    ``normalizes`` first makes punctuation plain; ``divides_hyphens`` takes ``a-b`` apart
+    (tokenizer.perl's ``-a``); ``lowers`` gives lower case. ASCII's control characters are dropped
+    in any case.
+
+    Departure: tokens are not escaped, as ``&amp;`` or ``&quot;``.
+
+    Raises ConfigError without sacremoses.
+    """
+
+    def __init__(
+        self,
+        language: str,
+        *,
+        normalizes: bool = False,
+        divides_hyphens: bool = False,
+        lowers: bool = False,
+    ) -> None:
+        if find_spec("sacremoses") is None:
+            raise ConfigError(
+                "Moses' rules for text need sacremoses: pip install 'sublayer[translation]'"
+            )
+        from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+
+        self._normalizer = MosesPunctNormalizer(lang=language) if normalizes else None
+        self._tokenizer = MosesTokenizer(lang=language)
+        self._detokenizer = MosesDetokenizer(lang=language)
+        self._divides_hyphens = divides_hyphens
+        self._lowers = lowers
+
+    def tokens(self, line: str) -> list[str]:
+        """Divide a line into tokens, none of them empty."""
+        if self._normalizer is not None:
+            line = self._normalizer.normalize(line)
+        divided: str = self._tokenizer.tokenize(
+            line, aggressive_dash_splits=self._divides_hyphens, escape=False, return_str=True
+        )
+        if self._lowers:
+            divided = divided.lower()
+        return divided.split()
+
+    def join(self, tokens: Iterable[str]) -> str:
+        """Detokenize: join tokens as they are written."""
+        joined: str = self._detokenizer.detokenize(list(tokens), unescape=False)
+        return joined

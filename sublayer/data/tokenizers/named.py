@@ -1,0 +1,264 @@
+"""Tokenizers by name and by file."""
+
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from sublayer.config.text.tokenizers import is_codes_file
+from sublayer.data.sentencepiece.marian import PairedModels, has_paired_models
+from sublayer.data.sentencepiece.unigram import UnigramTokenizer
+from sublayer.data.subwords.bpe_files import find_dictionary, read_codes
+from sublayer.data.subwords.library_files import read_file
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.subwords.word_bpe import WordBpeTokenizer
+from sublayer.data.tokenizers.base import FORMAT, VERSION, Tokenizer
+from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
+from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.tokenizers.moses import MosesTokenizer
+from sublayer.data.tokenizers.normalization import AS_WRITTEN
+from sublayer.data.tokenizers.wordpiece import read_wordpiece, train_wordpiece
+from sublayer.errors import ConfigError, DataError
+from sublayer.files.parsing import parse_json
+
+__all__ = ["Tokenizer", "load_tokenizer", "train_tokenizer"]
+
+DEFAULT_SIZES = {"bpe": 8192, "unigram": 30_000, "wordpiece": 30_000, "word-bpe": 10_000}
+"""Default vocabulary sizes of trained tokenizers, as GPT-2's, ALBERT's, BERT's and fairseq's."""
+
+DEFAULT_MERGES = 32_640
+"""Merges of moses-bpe where the recipe names no size: Macaron BERT as released."""
+
+_TRAINED = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe", "word-bpe")
+_FILES = ("tokenizer.json", "spiece.model", "vocab.txt")
+
+
+def train_tokenizer(
+    kind: str,
+    texts: Iterable[bytes],
+    *,
+    vocab_size: int | None = None,
+    keeps_text: bool = False,
+    sentinels: int = 0,
+) -> Tokenizer:
+    """Train or build a tokenizer of a kind from texts, which are of a training split.
+
+    Kinds: bytes, characters, bpe, unigram, wordpiece, moses-bpe, word-bpe. ``vocab_size`` counts
+    every id; unset, it is 8192 for bpe, 10,000 for word-bpe, 30,000 for unigram and wordpiece, what
+    32,640 merges make for moses-bpe, and every character for characters. ``keeps_text``: unigram
+    keeps capitals and accents, which what a model writes needs, and ALBERT's does not; with
+    ``sentinels``, which other kinds do not have, it does in any case.
+
+    Raises ConfigError for an unknown kind, a size that is too small or a library that is not
+    installed; DataError for texts that are not UTF-8 where the kind is neither bytes nor bpe, and
+    where unigram, wordpiece, moses-bpe or word-bpe find no text.
+    """
+    if sentinels and kind != "unigram":
+        raise ConfigError(
+            f"data.sentinels = {sentinels} needs data.tokenizer = unigram, it is {kind!r}"
+        )
+    size = vocab_size or DEFAULT_SIZES.get(kind, 0)
+    if kind == "bytes":
+        return ByteTokenizer()
+    if kind == "characters":
+        return CharacterTokenizer.train(texts, vocab_size=vocab_size)
+    if kind == "bpe":
+        return SubwordTokenizer.train(texts, vocab_size=size)
+    if kind == "unigram":
+        return UnigramTokenizer.train(
+            texts,
+            vocab_size=size,
+            normalization=AS_WRITTEN if keeps_text else None,
+            sentinels=sentinels,
+        )
+    if kind == "wordpiece":
+        return train_wordpiece(texts, vocab_size=size)
+    if kind == "word-bpe":
+        return WordBpeTokenizer.train(texts, vocab_size=size)
+    if kind == "moses-bpe":
+        return MosesTokenizer.train(texts, vocab_size=vocab_size, n_merges=DEFAULT_MERGES)
+    raise ConfigError(
+        f"data.tokenizer = {kind!r} cannot be trained; it is one of {', '.join(_TRAINED)}"
+    )
+
+
+def trainer_version(kind: str) -> str:
+    """Return the version of the library that trains a kind: others may train other ones."""
+    libraries = {"unigram": "sentencepiece", "moses-bpe": "sacremoses"}
+    versions = [tokenizers.__version__]
+    if kind in libraries and find_spec(libraries[kind]) is not None:
+        versions.append(version(libraries[kind]))
+    return " ".join(versions)
+
+
+def load_tokenizer(path: Path, *, sentinels: int = 0) -> Tokenizer:
+    """Read a tokenizer: a file, or a folder that has one.
+
+    A file is a ``tokenizer.json``, ours or the ``tokenizers`` library's, a SentencePiece
+    ``.model``, BERT's ``vocab.txt``, or subword-nmt's or fastBPE's codes, with the ids of fairseq's
+    dictionary where one is beside them (``dict.txt``, ``dict.LANGUAGE.txt``). A folder may have
+    GPT-2's original ``vocab.json`` and ``merges.txt`` instead; where it has ALBERT's
+    ``spiece.model`` and the library's copy of it, the original is read; and Marian's
+    ``source.spm``, ``target.spm`` and ``vocab.json`` before any other. ``sentinels`` are added to a
+    ``.model`` that has none.
+
+    Raises DataError where there is none, it is not what it should be, or a folder has several of
+    which none is known by its name; ConfigError where ``sentinels`` is not 0 and it has others.
+    """
+    tokenizer = _loaded(path, sentinels)
+    if sentinels:
+        _check_sentinels(tokenizer, path, sentinels)
+    return tokenizer
+
+
+def _check_sentinels(tokenizer: Tokenizer, path: Path, asked: int) -> None:
+    n_sentinels = len(tokenizer.sentinel_ids)
+    if not n_sentinels:
+        raise ConfigError(
+            f"data.sentinels = {asked} are added to a SentencePiece .model, and {path} is none, "
+            "nor has it sentinels: name the .model, or give data.sentinels = 0"
+        )
+    if n_sentinels != asked:
+        raise ConfigError(
+            f"data.sentinels = {asked} contradicts {path}, which has {n_sentinels}: "
+            "give 0, which keeps its own"
+        )
+
+
+def _loaded(path: Path, sentinels: int) -> Tokenizer:
+    if path.is_dir():
+        return _of_folder(path, sentinels)
+    if path.suffix == ".model":
+        return UnigramTokenizer.read(path, sentinels=sentinels)
+    if path.suffix == ".txt":
+        return read_wordpiece(path)
+    if is_codes_file(path.name):
+        return read_codes(path, find_dictionary(path.parent))
+    data = read_file(path)
+    if FORMAT.encode() in data:
+        content = _parsed(data, path)
+        if content.get("format") == FORMAT:
+            return _own(content, path)
+        return SubwordTokenizer.from_bytes(data, path)
+    try:
+        return SubwordTokenizer.from_bytes(data, path)
+    except DataError:
+        _parsed(data, path)  # of what is no JSON at all the library says less
+        raise
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Return whether a folder holds a tokenizer's published files and no model of ours."""
+    if not folder.is_dir() or (folder / "config.json").is_file():
+        return False
+    return has_paired_models(folder) or _tokenizer_file(folder) is not None
+
+
+def _tokenizer_file(folder: Path) -> Path | None:
+    named = [folder / name for name in _FILES if (folder / name).is_file()]
+    models = sorted(folder.glob("*.model"))
+    if not named and len(models) > 1:
+        raise DataError(
+            f"{folder} has {models[0].name} and {models[1].name}: name the file to read"
+        )
+    return next(iter([*named, *models]), None)
+
+
+def _of_folder(folder: Path, sentinels: int) -> Tokenizer:
+    if has_paired_models(folder):
+        return PairedModels.read(folder)
+    path = _tokenizer_file(folder)
+    if path is None:
+        return _original(folder)
+    tokenizer = _loaded(path, sentinels)
+    original = folder / "spiece.model"
+    is_copy = tokenizer.kind == "unigram" and isinstance(tokenizer, SubwordTokenizer)
+    if is_copy and original.is_file():
+        # The library's copy differs in few numbers; a model with ids of its own beyond the
+        # original's has no other.
+        published = UnigramTokenizer.read(original, sentinels=len(tokenizer.sentinel_ids))
+        has_same_ids = (
+            published.vocab_size == tokenizer.vocab_size
+            and published.sentinel_ids == tokenizer.sentinel_ids
+        )
+        if has_same_ids:
+            return published
+    return tokenizer
+
+
+def _original(folder: Path) -> Tokenizer:
+    vocabulary = folder / "vocab.json"
+    merges = folder / "merges.txt"
+    if not (vocabulary.is_file() and merges.is_file()):
+        raise DataError(
+            f"{folder} has no tokenizer.json, nor vocab.json with merges.txt, "
+            "nor a SentencePiece .model, nor vocab.txt"
+        )
+    return SubwordTokenizer.read_merges(vocabulary, merges)
+
+
+def _parsed(data: bytes, path: Path) -> dict[str, Any]:
+    content = parse_json(data, f"the tokenizer {path}", DataError)
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is not a tokenizer: it holds no JSON object")
+    return content
+
+
+def _own(content: dict[str, Any], path: Path) -> Tokenizer:
+    if content.get("version") != VERSION:
+        raise DataError(
+            f"{path} is of version {content.get('version')!r}, this program reads {VERSION}: "
+            "update it"
+        )
+    kind = content.get("kind")
+    if kind == "bytes":
+        return ByteTokenizer()
+    characters = content.get("characters")
+    if kind == "characters" and isinstance(characters, list) and _are_characters(characters):
+        return CharacterTokenizer("".join(characters))
+    readers: dict[str, Callable[[dict[str, Any]], Tokenizer]] = {
+        "unigram": UnigramTokenizer.from_content,
+        "moses-bpe": MosesTokenizer.from_content,
+        "word-bpe": WordBpeTokenizer.from_content,
+        "sentencepiece-pair": PairedModels.from_content,
+        "bilingual": lambda fields: _bilingual(fields, path),
+    }
+    read = readers.get(str(kind))
+    if read is None:
+        raise DataError(
+            f"{path} is not a tokenizer of bytes or characters: "
+            "it is damaged, or of a newer version"
+        )
+    try:
+        return read(content)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def _bilingual(content: dict[str, Any], path: Path) -> Tokenizer:
+    inner = content.get("vocabulary")
+    if not isinstance(inner, dict):
+        raise DataError("its vocabulary is missing: it is damaged")
+    vocabulary = _inner(inner, path)
+    source = LanguageRules.from_content(content.get("source"))
+    target = LanguageRules.from_content(content.get("target"))
+    return BilingualTokenizer(vocabulary, source, target)
+
+
+def _inner(content: dict[str, Any], path: Path) -> Tokenizer:
+    if content.get("format") == FORMAT:
+        return _own(content, path)
+    return SubwordTokenizer.from_content(content, path)
+
+
+def _are_characters(characters: list[Any]) -> bool:
+    for character in characters:
+        if not isinstance(character, str) or len(character) != 1:
+            return False
+        if "\ud800" <= character <= "\udfff":
+            return False
+    return len(set(characters)) == len(characters)

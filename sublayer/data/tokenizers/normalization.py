@@ -1,0 +1,121 @@
+"""Normalisation of text before SentencePiece encodes it."""
+
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sublayer.errors import DataError
+from sublayer.files.parsing import read_json_object
+
+CONFIG_NAME = "tokenizer_config.json"
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """ALBERT's rules; the names of the fields are those of its published settings.
+
+    Source: google-research/albert, ``tokenization.py``.
+    """
+
+    do_lower_case: bool = True
+    keep_accents: bool = False
+    """Where False, text is decomposed (NFKD) and combining marks are stripped."""
+    divide_digit_commas: bool = True
+    """Whether a piece that ends in a digit and a comma is divided before the comma."""
+
+    @classmethod
+    def of(cls, pieces: Iterable[str], *, is_masked: bool) -> "Normalization":
+        """Detect the rules of a vocabulary by its pieces.
+
+        Letters are lowered if none is a capital, accents stripped if none has any; only what has a
+        mask, as ALBERT's, divides before commas.
+        """
+        text = " ".join(pieces)
+        without_accents = _composed(strip_accents(text))
+        return cls(
+            do_lower_case=text.lower() == text,
+            keep_accents=without_accents != _composed(text),
+            divide_digit_commas=is_masked,
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> "Normalization | None":
+        """Read the rules of ``tokenizer_config.json``; raise DataError if it is damaged.
+
+        None where there is none, or it says nothing of capitals and accents.
+        """
+        settings = read_settings(folder)
+        if not {"do_lower_case", "keep_accents"} & settings.keys():
+            return None
+        return cls.from_content(
+            {
+                "do_lower_case": settings.get("do_lower_case", True),
+                "keep_accents": settings.get("keep_accents", False),
+                "divide_digit_commas": True,
+            }
+        )
+
+    @classmethod
+    def from_content(cls, content: dict[str, Any]) -> "Normalization":
+        """Build from ``content``; raise DataError, without a path, where it is damaged."""
+        fields: dict[str, bool] = {}
+        for name in ("do_lower_case", "keep_accents", "divide_digit_commas"):
+            value = content.get(name)
+            if not isinstance(value, bool):
+                raise DataError(f"{name} = {value!r} must be true or false")
+            fields[name] = value
+        return cls(**fields)
+
+    def content(self) -> dict[str, bool]:
+        """Return the rules, as JSON."""
+        return asdict(self)
+
+    def lines(self, text: str) -> list[str]:
+        """Return the non-empty lines of a text, normalised, with single spaces."""
+        lines: Iterable[str] = (" ".join(line.split()) for line in text.split("\n"))
+        if not self.keep_accents:
+            lines = map(strip_accents, lines)
+        if self.do_lower_case:
+            lines = map(str.lower, lines)
+        return [line for line in lines if line]
+
+
+AS_WRITTEN = Normalization(do_lower_case=False, keep_accents=True, divide_digit_commas=False)
+"""The rules that leave a text to SentencePiece's own alone."""
+
+
+def strip_accents(text: str) -> str:
+    """Decompose a text (NFKD) and leave out what combines with the character before it."""
+    if text.isascii():
+        return text
+    decomposed = unicodedata.normalize("NFKD", text)
+    return _combining().sub("", decomposed)
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Read a folder's ``tokenizer_config.json``, empty without; raise DataError if damaged."""
+    path = folder / CONFIG_NAME
+    if not path.is_file():
+        return {}
+    return read_json_object(path, DataError)
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
+
+
+@cache
+def combining_characters() -> str:
+    """List all characters that combine with the one before them, by Python's tables."""
+    characters = map(chr, range(sys.maxunicode + 1))
+    return "".join(filter(unicodedata.combining, characters))
+
+
+@cache
+def _combining() -> re.Pattern[str]:
+    return re.compile(f"[{combining_characters()}]+")

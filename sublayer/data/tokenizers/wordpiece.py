@@ -1,0 +1,144 @@
+"""BERT's WordPiece: trained here, or read from a published ``vocab.txt``."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from sublayer.data.subwords.bpe_training import Marks, alphabet_of, train_merges
+from sublayer.data.subwords.library_files import read_file
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tokenizers.base import NotUtf8, decode_utf8, is_unused
+from sublayer.data.tokenizers.normalization import CONFIG_NAME, read_settings
+from sublayer.errors import ConfigError, DataError
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+_CONTINUES = "##"
+_UNKNOWNS = ("[UNK]", "<unk>")
+_NAMES = (*SPECIALS, "<pad>", "<unk>", "<cls>", "<sep>", "<mask>", "<s>", "</s>")
+_RULES = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+
+
+def train_wordpiece(texts: Iterable[bytes], *, vocab_size: int) -> SubwordTokenizer:
+    """Train BERT's uncased vocabulary; ``vocab_size`` counts every id.
+
+    Short texts may hold fewer pieces. Ids: ``[PAD]``, ``[UNK]``, ``[CLS]``, ``[SEP]``, ``[MASK]``,
+    characters, those that continue a word, merges.
+
+    Raises ConfigError where the characters of the text do not fit in; NotUtf8, a DataError, where a
+    text is not UTF-8; DataError where there is no text.
+
+    Source: Devlin et al. 2019, sec. 3; the ``tokenizers`` library's normaliser, division into words
+    and merges.
+    """
+    library = _library({name: id_ for id_, name in enumerate(SPECIALS)}, {})
+    words = _count_words(texts, library)
+    alphabet = alphabet_of(words)
+    # Each character is a piece, and another where it continues a word.
+    least = len(SPECIALS) + 2 * len(alphabet)
+    if vocab_size < least:
+        raise ConfigError(
+            f"data.vocab_size = {vocab_size} is too small for wordpiece: "
+            f"{least} are the text's characters and the special ids"
+        )
+    if not alphabet:
+        raise DataError("there is no text to train a tokenizer on: give a longer one")
+    n_merges = vocab_size - least
+    trained = train_merges(words, alphabet, n_merges=n_merges, marks=Marks(inner=_CONTINUES))
+    pieces = (*SPECIALS, *trained.pieces)
+    vocabulary = {piece: id_ for id_, piece in enumerate(pieces)}
+    return SubwordTokenizer(_library(vocabulary, {}))
+
+
+def read_wordpiece(path: Path) -> SubwordTokenizer:
+    """Read a published ``vocab.txt``: one piece in each line, in order of the ids.
+
+    A ``tokenizer_config.json`` beside it says how a text is normalised; without one its pieces do:
+    letters are lowered and accents stripped if none is a capital. Raises DataError where the file
+    is damaged, with its line.
+    """
+    try:
+        text = decode_utf8(read_file(path))
+    except NotUtf8 as error:
+        raise DataError(f"{path}, {error}") from None
+    vocabulary = _numbered(text, path)
+    rules = _rules(path.parent, vocabulary)
+    return SubwordTokenizer(_library(vocabulary, rules))
+
+
+def _numbered(text: str, path: Path) -> dict[str, int]:
+    if not text:
+        raise DataError(f"{path} is empty: a vocabulary has one piece in each line")
+    lines = text.removesuffix("\n").split("\n")
+    pieces = [line.removesuffix("\r") for line in lines]
+    if not any(name in pieces for name in _UNKNOWNS):
+        raise DataError(
+            f"{path} is not a tokenizer: none of its lines is [UNK], as one of BERT's vocab.txt is"
+        )
+    vocabulary: dict[str, int] = {}
+    for number, piece in enumerate(pieces):
+        if piece in vocabulary:
+            first = vocabulary[piece] + 1
+            raise DataError(
+                f"{path}, line {number + 1}: "
+                f"{piece!r} is in line {first} too, and a piece has one id"
+            )
+        vocabulary[piece] = number
+    return vocabulary
+
+
+def _rules(folder: Path, vocabulary: dict[str, int]) -> dict[str, Any]:
+    settings = read_settings(folder)
+    # Special names may be in capitals where no piece is.
+    pieces = (name for name in vocabulary if name not in _NAMES and not is_unused(name))
+    has_no_capitals = all(name == name.lower() for name in pieces)
+    rules: dict[str, Any] = {"lowercase": has_no_capitals}
+    for name, rule in _RULES.items():
+        value = settings.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, bool):
+            raise DataError(f"{folder / CONFIG_NAME}: {name} = {value!r} must be true or false")
+        rules[rule] = value
+    return rules
+
+
+def _library(vocabulary: dict[str, int], rules: dict[str, Any]) -> tokenizers.Tokenizer:
+    unknown = next(name for name in _UNKNOWNS if name in vocabulary)
+    model = models.WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=100)
+    library = tokenizers.Tokenizer(model)
+    library.normalizer = normalizers.BertNormalizer(**rules)
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    library.decoder = decoders.WordPiece(prefix=_CONTINUES, cleanup=False)
+    special = [name for name in _NAMES if name in vocabulary]
+    library.add_special_tokens(special)
+    return library
+
+
+def _count_words(texts: Iterable[bytes], library: tokenizers.Tokenizer) -> Counter[str]:
+    # What spaces separate is divided further once, and not each time it occurs.
+    chunks: Counter[str] = Counter()
+    for text in texts:
+        decoded = decode_utf8(text)
+        chunks.update(decoded.split(" "))
+    words: Counter[str] = Counter()
+    for chunk, count in chunks.items():
+        for word in _words(chunk, library):
+            words[word] += count
+    return words
+
+
+def _words(text: str, library: tokenizers.Tokenizer) -> Iterator[str]:
+    assert library.normalizer is not None and library.pre_tokenizer is not None, (
+        "WordPiece divides text into words"
+    )
+    normal = library.normalizer.normalize_str(text)
+    return (word for word, _ in library.pre_tokenizer.pre_tokenize_str(normal))

@@ -1,0 +1,93 @@
+"""Continuations of the hypotheses of every sentence, the best or drawn, from a step's logits."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sublayer.decode.sample import Sampling
+from sublayer.decode.vocabulary_scores import top
+
+
+@dataclass(frozen=True)
+class Continuations:
+    """Continuations of each slot, the best first; ``[N, C]`` each."""
+
+    log_p: NDArray[np.floating]
+    """The natural log-probability of the whole hypothesis; minus infinity where there is none."""
+    origins: NDArray[np.int64]
+    """The hypothesis that each continues."""
+    tokens: NDArray[np.int64]
+
+    def take(self, order: NDArray[np.int64]) -> "Continuations":
+        """Select continuations of each slot by their indices ``[N, beam]``."""
+        return Continuations(
+            np.take_along_axis(self.log_p, order, 1),
+            np.take_along_axis(self.origins, order, 1),
+            np.take_along_axis(self.tokens, order, 1),
+        )
+
+
+def best_continuations(
+    logits: Float[Tensor, "R V"], partition: Float[Tensor, "R 1"], log_p: Float[Tensor, "N beam"]
+) -> Continuations:
+    """Select the best ``2 * beam`` continuations of each slot: of each row, then of all its rows.
+
+    ``partition`` is the log of the partition function of each row, ``log_p`` the log-probability of
+    each hypothesis so far, in nats. Rows are ``N * beam``, slot by slot; what must not follow has a
+    logit of minus infinity. C is ``2 * beam``, or ``beam * V`` where that is less.
+    """
+    n_slots, beam = log_p.shape
+    width = min(2 * beam, logits.shape[1])
+    values, token_ids = top(logits, width)  # [R, W] each
+    log_p_of_tokens = (values - partition).view(n_slots, beam, width)
+    continued = log_p_of_tokens + log_p[:, :, None]  # [N, beam, W]
+    n_best = min(2 * beam, beam * width)
+    best = continued.view(n_slots, -1).topk(n_best, -1)  # [N, C]
+    by_slot = token_ids.view(n_slots, -1)  # [N, beam W]
+    tokens = by_slot.gather(1, best.indices)
+    origins = best.indices // width
+    return Continuations(
+        log_p=best.values.cpu().numpy(),
+        origins=origins.cpu().numpy(),
+        tokens=tokens.cpu().numpy(),
+    )
+
+
+Continue = Callable[[Tensor, Tensor, Tensor], Continuations]
+"""Selects continuations from the arguments of ``best_continuations``."""
+
+
+class DrawnContinuations:
+    """Draw one continuation of the one hypothesis of each slot; a function of the calls before.
+
+    ``log_p`` is the model's own, whatever the temperature and the cuts of the sampling. It is
+    called as ``best_continuations`` is, with a beam of 1. Slots not in use draw nothing.
+    """
+
+    def __init__(self, sampling: Sampling, seed: int, device: torch.device) -> None:
+        self._sampling = sampling
+        self._generator = torch.Generator(device=device).manual_seed(seed)
+
+    def __call__(
+        self,
+        logits: Float[Tensor, "N V"],
+        partition: Float[Tensor, "N 1"],
+        log_p: Float[Tensor, "N 1"],
+    ) -> Continuations:
+        """Draw a token for each slot, ``[N, 1]``."""
+        assert log_p.shape[1] == 1, "only one hypothesis of each slot is drawn"
+        in_use = log_p[:, 0].isfinite()
+        tokens = torch.zeros_like(log_p, dtype=torch.long)  # [N, 1]
+        tokens[in_use, 0] = self._sampling.choose(logits[in_use], self._generator)
+        continued = log_p + logits.gather(1, tokens) - partition
+        continued = continued.masked_fill(~in_use[:, None], -torch.inf)
+        return Continuations(
+            log_p=continued.cpu().numpy(),
+            origins=np.zeros(tokens.shape, dtype=np.int64),
+            tokens=tokens.cpu().numpy(),
+        )

@@ -1,0 +1,1 @@
+"""The gaps of a text, filled by an encoder-decoder."""

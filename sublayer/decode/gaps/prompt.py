@@ -1,0 +1,97 @@
+"""A text with gaps, as an encoder reads it."""
+
+from dataclasses import dataclass
+
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.sentinels import sentinel_name, split_at_gaps
+from sublayer.errors import ConfigError
+
+_SHOWN = 32
+"""Characters of a sentinel's name that an error shows."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The texts around gaps, one more than there are gaps, and their ids."""
+
+    texts: list[str]
+    ids: list[list[int]]
+    sentinels: tuple[int, ...]
+    """What stands for each gap; none where the one gap is all that follows the text."""
+
+    @property
+    def source(self) -> list[int]:
+        """Return what an encoder reads, without its end."""
+        source = list(self.ids[0])
+        for sentinel, ids in zip(self.sentinels, self.ids[1:], strict=False):
+            source.append(sentinel)
+            source += ids
+        return source
+
+    @property
+    def begins_with_gap(self) -> bool:
+        """Return whether an encoder reads a sentinel first."""
+        return bool(self.sentinels) and not self.ids[0]
+
+
+def prompt_with_gaps(tokenizer: Tokenizer, text: str) -> Prompt:
+    """Read a text in which ``<extra_id_0>``, ``<extra_id_1>`` ... stand for its gaps.
+
+    Text is encoded as it was in training, where gaps were cut out of ids: a space before a gap was
+    part of what was cut out, and is not read; text that follows a gap without whitespace has no
+    piece for a space before it, as a tokenizer puts before a text.
+
+    Raises ConfigError where the gaps are not numbered in their order from 0, or there is none, or
+    the tokenizer has fewer sentinels; DataError as the tokenizer does.
+    """
+    parts, names = split_at_gaps(text.encode("utf-8", "surrogateescape"))
+    _check_gaps(names, len(tokenizer.sentinel_ids))
+    ids = [_encode_before_gap(tokenizer, parts[0])]
+    for part in parts[1:-1]:
+        ids.append(_without_space(tokenizer, part, _encode_before_gap(tokenizer, part)))
+    last = tokenizer.encode(parts[-1]).tolist()
+    ids.append(_without_space(tokenizer, parts[-1], last))
+    texts = [part.decode("utf-8", "surrogateescape") for part in parts]
+    return Prompt(texts, ids, tokenizer.sentinel_ids[: len(names)])
+
+
+def prompt_to_go_on(tokenizer: Tokenizer, text: str) -> Prompt:
+    """Read a text whose one gap is all that follows it. Raises DataError as the tokenizer does."""
+    ids = _encode_before_gap(tokenizer, text.encode("utf-8", "surrogateescape"))
+    return Prompt([text, ""], [ids, []], ())
+
+
+def _check_gaps(names: list[str], n_sentinels: int) -> None:
+    if not names:
+        raise ConfigError(
+            "the prompt has no gap, and the model fills gaps: write <extra_id_0> where text is "
+            "missing"
+        )
+    for number, name in enumerate(names):
+        if name != sentinel_name(number):
+            raise ConfigError(
+                f"the prompt's gap {number + 1} is {name:.{_SHOWN}}: number gaps in their order, "
+                f"this one {sentinel_name(number)}"
+            )
+    if len(names) > n_sentinels:
+        raise ConfigError(
+            f"the prompt has {len(names)} gaps, and the model's tokenizer has {n_sentinels} "
+            "sentinels: leave out gaps"
+        )
+
+
+def _encode_before_gap(tokenizer: Tokenizer, part: bytes) -> list[int]:
+    ids: list[int] = tokenizer.encode(part.rstrip(b" ")).tolist()
+    return ids
+
+
+def _without_space(tokenizer: Tokenizer, part: bytes, ids: list[int]) -> list[int]:
+    """Leave out the piece for a space with which the ids of a text begin that has none there."""
+    has_space = part[:1].isspace()
+    if not has_space and len(ids) > 1 and _is_space(tokenizer, ids[0]):
+        return ids[1:]
+    return ids
+
+
+def _is_space(tokenizer: Tokenizer, id_: int) -> bool:
+    return id_ not in tokenizer.special_ids and not tokenizer.decode([id_]).strip()

@@ -1,0 +1,80 @@
+"""Products of a few vectors with constant weights, stored in the layout that is read fastest.
+
+Generating is bound by reading weights. On a CPU a few vectors in float32 read a transposed matrix
+faster than ``F.linear`` reads it as it is; many vectors, and bfloat16, gain from weights that
+oneDNN has packed. Either holds a copy of the weights. What it gives as a whole:
+``benchmarks/generate_speed.py``.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+# So many rows take less time than with packed weights, with avx512 and without; of more, some do
+# and some do not: benchmarks/kernel_choices.py.
+_FEW_ROWS = 64
+
+PackedLinear = Callable[[Tensor], Tensor]
+
+
+def takes_vectors(weight: Tensor, n_rows: int) -> bool:
+    """Check whether a product takes one row as a vector ``[D]``, not as a matrix of one row.
+
+    So it does on a CPU in float32 and float64, where a product of matrix and vector is faster.
+    """
+    return (
+        n_rows == 1
+        and weight.device.type == "cpu"
+        and weight.dtype in (torch.float32, torch.float64)
+    )
+
+
+def pack_linear(
+    matrix: Float[Tensor, "N D"], bias: Float[Tensor, " N"] | None, n_rows: int
+) -> PackedLinear:
+    """Build the function ``x -> matrix x + bias`` of ``n_rows`` rows ``[B, D]``.
+
+    Where ``takes_vectors``, the one row is a vector ``[D]``; else another number of rows than
+    ``n_rows``, by which the layout is chosen, is right too. It holds a copy of the matrix or the
+    matrix itself, and gives neither a gradient.
+    """
+    matrix = matrix.detach()
+    bias = None if bias is None else bias.detach()
+    if takes_vectors(matrix, n_rows):
+        transposed = matrix.t().contiguous().t()
+        if bias is None:
+            return lambda x: torch.mv(transposed, x)
+        return lambda x: torch.addmv(bias, transposed, x)
+    if n_rows <= _FEW_ROWS and _has_blas(matrix):
+        columns = matrix.t().contiguous()
+        if bias is None:
+            return lambda x: torch.mm(x, columns)
+        return lambda x: torch.mm(x, columns).add_(bias)
+    if _packs(matrix):
+        packed = torch.ops.mkldnn._reorder_linear_weight(matrix.contiguous(), n_rows)
+        apply = torch.ops.mkldnn._linear_pointwise
+        return lambda x: apply(x, packed, bias, "none", [], "")
+    return lambda x: F.linear(x, matrix, bias)
+
+
+def _has_blas(matrix: Tensor) -> bool:
+    """Check whether MKL multiplies: what was measured of few rows is its."""
+    has_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    is_on_cpu = matrix.device.type == "cpu"
+    return has_mkl and is_on_cpu and matrix.dtype == torch.float32
+
+
+def _packs(matrix: Tensor) -> bool:
+    """Check whether oneDNN has packed products for a matrix."""
+    has_mkldnn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if matrix.device.type != "cpu" or not has_mkldnn:
+        return False
+    # PyTorch's compiler calls them by the same names.
+    names = ("_reorder_linear_weight", "_linear_pointwise")
+    has_operations = all(hasattr(torch.ops.mkldnn, name) for name in names)
+    if matrix.dtype == torch.bfloat16:
+        return has_operations and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return has_operations and matrix.dtype == torch.float32

@@ -1,0 +1,1 @@
+"""Estimates of parameters, operations and memory, from the config alone."""

@@ -1,0 +1,203 @@
+"""Parameters and floating-point operations of a model, computed from its config alone.
+
+Configs are resolved (``sublayer.config.resolve_model.resolve_model``): no derived field is None.
+The counts are tested to equal those of the built module.
+"""
+
+from dataclasses import dataclass
+
+from sublayer.config.architecture.block import Entry
+from sublayer.config.architecture.derived import (
+    embedding_width,
+    is_factorised,
+    linear_parameters,
+    norm_parameters,
+)
+from sublayer.config.architecture.heads import HeadRow, asked_heads
+from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.architecture.stacks import StackShape, shares, stacks
+from sublayer.config.objectives.base import ObjectiveTable
+from sublayer.config.objectives.kinds import NEXT_TOKEN
+from sublayer.config.resolved import ResolvedModel
+from sublayer.estimate.micro_batch import stack_length
+from sublayer.estimate.sublayers.table import estimate_of
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """How many parameters a model has, by what is counted.
+
+    Papers differ in what of an encoder they count: the last three are None for other kinds.
+    """
+
+    total: int
+    """Each one once, as saved."""
+    training: int
+    """``total`` with the heads that only training needs."""
+    non_embedding: int
+    """``total`` without tables of tokens, positions and segments; an untied output matrix stays."""
+    executed: int
+    """Weights that blocks share once per executed block; a tied token table counts once."""
+    encoder: int | None = None
+    """Without pooler and heads."""
+    with_pooler: int | None = None
+    """Without heads."""
+    with_heads: int | None = None
+    """All of it."""
+
+
+def count_parameters(config: ResolvedModel, objective: ObjectiveTable = NEXT_TOKEN) -> Parameters:
+    """Count the parameters of the built model, and those that an objective adds in training.
+
+    Learned slopes and every bias, gain and offset count.
+    """
+    tables = _token_table(config) + _position_tables(config) + _segment_table(config)
+    norms_of_stack = _embedding_norm(config) + _final_norm(config)
+    n_stacks = len(stacks(config))
+    around_blocks = _projection(config) + n_stacks * norms_of_stack
+    unique = 0
+    executed = 0
+    for stack in stacks(config):
+        for entry in stack.block:
+            size = entry_parameters(config, entry)
+            unique += n_copies(config, stack, entry) * size
+            executed += stack.n_layers * size
+    body = tables + around_blocks + unique
+    heads = {}
+    for name, row in asked_heads(config).items():
+        heads[name] = row.n_parameters(config)
+    pooler = heads.get("pooler", 0)
+    total = body + sum(heads.values())
+    n_classifiers = all_classifiers(config, objective)
+    classifiers = n_classifiers * _classifier(config)
+    is_encoder = config.kind == "encoder"
+    return Parameters(
+        total=total,
+        training=total + classifiers,
+        non_embedding=total - tables,
+        executed=total - unique + executed,
+        encoder=body if is_encoder else None,
+        with_pooler=body + pooler if is_encoder else None,
+        with_heads=total if is_encoder else None,
+    )
+
+
+def all_classifiers(config: ResolvedModel, objective: ObjectiveTable) -> int:
+    """Count the training-only classifiers of all executed blocks together."""
+    below, last = objective.n_classifiers()
+    return (config.n_layers - 1) * below + last
+
+
+def trained_heads(config: ResolvedModel, objective: ObjectiveTable) -> list[HeadRow]:
+    """Return the rows of the heads that have a loss, with the pooler where one of them reads it."""
+    asked = asked_heads(config)
+    pooler = asked.pop("pooler", None)
+    trained = [row for name, row in asked.items() if objective.trains(name)]
+    if pooler is not None and any(row.reads == "pooled" for row in trained):
+        trained.append(pooler)
+    return trained
+
+
+def trained_on_texts(config: ResolvedModel, objective: ObjectiveTable) -> list[HeadRow]:
+    """Return the rows of ``trained_heads`` that read one state of each text."""
+    return [row for row in trained_heads(config, objective) if row.reads != "positions"]
+
+
+def flops_per_token(
+    config: ResolvedModel, context: int, objective: ObjectiveTable = NEXT_TOKEN
+) -> int:
+    """Count the floating-point operations of training on one token: three forward passes.
+
+    A backward pass takes two. A multiply-add is two. Counted: every matrix product, at the width it
+    runs, once per executed block; attention over ``context`` tokens (of a decoder half of it, for a
+    query sees half the keys on average); the heads that have a loss where they predict, or once per
+    window where they read a text; losses that stop on the way, by their mean over the run. Not
+    counted: lookups, biases, norms, activations, softmax, rotations, biases of scores, dropout, the
+    optimizer.
+
+    An encoder-decoder's token is one of the target with one of the source. Where an objective's
+    examples read and write other lengths than ``context``, it is a share ``1 / context`` of one.
+    ``context`` is in tokens. What recomputation runs again is not counted.
+    """
+    d_model = config.d_model
+    d_embed = config.d_embed
+    lengths = objective.lengths(context)
+    blocks = n_entering = 0
+    for stack in stacks(config):
+        n_tokens = stack_length(stack, lengths)
+        n_entering += n_tokens
+        for entry in stack.block:
+            estimate = estimate_of(config, entry)
+            blocks += stack.n_layers * estimate.n_products(stack, n_tokens, lengths.read)
+    projection = d_model * d_embed if is_factorised(config) else 0
+    per_position = per_text = 0
+    for head in trained_heads(config, objective):
+        if head.reads == "positions":
+            per_position += head.n_products(config)
+        else:
+            per_text += head.n_products(config)
+    classifier = config.vocab_size * d_model
+    classifiers = objective.mean_classifiers(config.n_layers) * classifier
+    n_predictions = objective.n_predictions(lengths.written)
+    heads = n_predictions * (per_position + classifiers) + per_text
+    entering = n_entering * projection
+    products = blocks / context + entering / context + heads / context
+    # Forward and twice that backward; a product is a multiplication and an addition.
+    return round(3 * 2 * products)
+
+
+def entry_parameters(config: ResolvedModel, entry: Entry) -> int:
+    """Count the parameters of one copy of a sub-layer, its norm included."""
+    norm = norm_parameters(config, config.d_model) if config.norm_affine else 0
+    return norm + estimate_of(config, entry).n_parameters()
+
+
+def n_copies(config: ResolvedModel, stack: StackShape, entry: Entry) -> int:
+    """Count the sets of weights that the executed blocks of a stack hold of one entry.
+
+    Shared, one for each block of each group; else one for each executed block.
+    """
+    if shares(config, entry):
+        return config.share_groups * config.share_inner
+    return stack.n_layers
+
+
+def _classifier(config: ResolvedModel) -> int:
+    return config.vocab_size * (config.d_model + 1)
+
+
+def _final_norm(config: ResolvedModel) -> int:
+    if config.final_norm != "affine":
+        return 0
+    return norm_parameters(config, config.d_model)
+
+
+def _token_table(config: ResolvedModel) -> int:
+    return config.vocab_size * config.d_embed
+
+
+def _position_tables(config: ResolvedModel) -> int:
+    row = POSITIONS[config.positions]
+    width = embedding_width(config)
+    total = 0
+    for stack in stacks(config):
+        if row.in_attention == "nothing" or stack.attends_to_itself:
+            total += row.n_parameters(config, stack.n_layers, width)
+    return total
+
+
+def _segment_table(config: ResolvedModel) -> int:
+    n_rows = {"none": 0, "second": 1, "both": 2}[config.segments]
+    return n_rows * embedding_width(config)
+
+
+def _embedding_norm(config: ResolvedModel) -> int:
+    if not config.embedding_norm:
+        return 0
+    return norm_parameters(config, embedding_width(config))
+
+
+def _projection(config: ResolvedModel) -> int:
+    if not is_factorised(config):
+        return 0
+    return linear_parameters(config, config.d_embed, config.d_model)

@@ -1,0 +1,65 @@
+"""A micro-batch as far as its memory goes: lengths, precision, device."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sublayer.config.architecture.stacks import StackShape
+from sublayer.config.objectives.base import Lengths, ObjectiveTable
+from sublayer.config.objectives.kinds import NEXT_TOKEN
+from sublayer.config.resolved import ResolvedModel
+
+Precision = Literal["float32", "bfloat16"]
+DeviceKind = Literal["cpu", "cuda"]
+
+FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """One forward and backward pass: a micro-batch of ``sequences`` examples on a device.
+
+    An example is as long as the objective says for a ``context``: on the encoder's and on the
+    decoder's side, or of one length where there is one stack.
+    """
+
+    config: ResolvedModel
+    sequences: int
+    context: int
+    """In tokens, as ``data.context``."""
+    precision: Precision
+    """That of matrix products; weights and the residual stream are float32 under either."""
+    device: DeviceKind = "cpu"
+    objective: ObjectiveTable = NEXT_TOKEN
+    recomputes: bool = False
+    """Whether the backward pass runs each block again instead of keeping what it needs of it."""
+    keeps_documents_apart: bool = False
+    """Whether each row has positions of its own."""
+
+    @property
+    def narrow(self) -> int:
+        """Return the bytes of a number in matrix products."""
+        return FLOAT32_BYTES if self.precision == "float32" else 2
+
+    @property
+    def lengths(self) -> Lengths:
+        """Return the numbers of tokens that an example reads and writes."""
+        return self.objective.lengths(self.context)
+
+    @property
+    def n_read(self) -> int:
+        """Count the tokens that the micro-batch reads: those of the memory of cross entries."""
+        return self.sequences * self.lengths.read
+
+    @property
+    def n_written(self) -> int:
+        """Count the tokens of the micro-batch in the stack that predicts."""
+        return self.sequences * self.lengths.written
+
+    def n_tokens(self, stack: StackShape) -> int:
+        """Count the tokens of the micro-batch in a stack, in all of its examples."""
+        return self.sequences * stack_length(stack, self.lengths)
+
+
+def stack_length(stack: StackShape, lengths: Lengths) -> int:
+    """Return how many tokens of an example a stack has: those read, of one that feeds a memory."""
+    return lengths.read if stack.feeds_memory else lengths.written

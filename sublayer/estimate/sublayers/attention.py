@@ -1,0 +1,140 @@
+"""What attention takes, of a sequence to itself and of a decoder to what an encoder read."""
+
+from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.architecture.stacks import StackShape
+from sublayer.estimate.kernel_sizes import BLOCK_ROWS, GRAIN
+from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
+from sublayer.estimate.sublayers.base import SublayerEstimate
+
+
+class AttentionEstimate(SublayerEstimate):
+    """Queries, keys and values, the scores of their pairs, and the map of what they mix."""
+
+    n_inputs = 3
+    n_backward_maps = 3
+
+    @property
+    def d_head(self) -> int:
+        """Width of a head."""
+        return self.config.d_head
+
+    @property
+    def width(self) -> int:
+        """Features of all heads."""
+        return self.config.n_heads * self.d_head
+
+    def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
+        """Count the multiply-adds of an example: maps, scores and weighted values."""
+        maps = super().n_products(stack, n_tokens, n_memory)
+        n_pairs = n_tokens**2  # of a query and a key
+        scores_and_values = 2 * self.width * n_pairs
+        if stack.is_causal:
+            scores_and_values //= 2
+        return maps + scores_and_values
+
+    def saved(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the bytes of queries, keys, values, what the output map reads, and weights."""
+        n_projected = self.n_inputs + 1  # queries, keys, values, and the output map's input
+        features = step.narrow * n_projected * self.width
+        length = stack_length(stack, step.lengths)
+        n_seen = _n_causal(length) if stack.is_causal else length**2
+        weights = self.saved_weights(step, stack, n_seen)
+        return step.n_tokens(stack) * features + weights
+
+    def saved_weights(self, step: MicroBatch, stack: StackShape, n_seen: int) -> int:
+        """Sum the bytes of an example's ``n_seen`` attention weights; on a GPU of statistics.
+
+        The fused kernels there save the log of each query's partition function alone.
+        """
+        n_heads = self.config.n_heads
+        n_tokens = step.n_tokens(stack)
+        if step.device == "cuda":
+            return n_tokens * FLOAT32_BYTES * n_heads
+        length = stack_length(stack, step.lengths)
+        n_per_token = n_heads * n_seen // length
+        return n_tokens * step.narrow * n_per_token
+
+    def saved_per_layer(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the bytes of cosines and sines that rotate queries and keys.
+
+        In float32 all layers share them.
+        """
+        is_rotated = POSITIONS[step.config.positions].in_attention == "rotation"
+        if not is_rotated or step.precision == "float32":
+            return 0
+        n_casts = 4  # cosines and sines, of queries and of keys
+        n_angles = stack_length(stack, step.lengths) * self.d_head
+        return n_casts * step.narrow * n_angles
+
+    def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
+        """Count gradients of queries, keys, values and their mix, and of a block's scores."""
+        length = stack_length(stack, step.lengths)
+        features = 4 * self.width  # queries, keys, values, their mix
+        scores = self.scores_per_key(step, length, length)
+        return step.n_tokens(stack) * (features + scores)
+
+    def scores_per_key(self, step: MicroBatch, n_queries: int, n_keys: int) -> int:
+        """Count what a backward pass holds of a block's scores, for each key of a micro-batch.
+
+        It goes by ``BLOCK_ROWS`` queries at a time on a CPU; the fused kernels of a GPU hold none.
+        """
+        config = step.config
+        if step.device != "cpu":
+            return 0
+        # Gradients of weights and scores; under dropout, weights with zeros and without signs too.
+        n_arrays = 4 if config.dropout_attention else 2
+        n_rows = min(BLOCK_ROWS, n_queries)
+        scores = n_arrays * config.n_heads * n_rows
+        # As attend_blockwise chooses: sequences one at a time, or all together.
+        has_many = config.n_heads * n_queries * n_keys >= GRAIN
+        goes_by_sequence = step.precision == "float32" and has_many
+        return scores // step.sequences if goes_by_sequence else scores
+
+
+class CrossAttentionEstimate(AttentionEstimate):
+    """The same, with keys and values of the memory, all of which every query sees.
+
+    No position rotates them.
+    """
+
+    def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
+        """Count the multiply-adds of an example: maps on either side, scores, weighted values."""
+        query_and_output = 2 * self.n_matrix * n_tokens
+        key_and_value = 2 * self.n_matrix * n_memory
+        n_pairs = n_tokens * n_memory
+        scores_and_values = 2 * self.width * n_pairs
+        return query_and_output + key_and_value + scores_and_values
+
+    def saved(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the same bytes, and those of a cast of the memory.
+
+        In float32 all cross entries keep one memory.
+        """
+        # Queries and what the output map reads; keys and values.
+        n_projected = 2 * step.n_tokens(stack) + 2 * step.n_read
+        projected = step.narrow * n_projected * self.width
+        n_seen = step.lengths.written * step.lengths.read
+        weights = self.saved_weights(step, stack, n_seen)
+        if step.precision == "float32":
+            return projected + weights
+        memory_cast = step.n_read * step.narrow * step.config.d_model
+        return projected + weights + memory_cast
+
+    def saved_per_layer(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum nothing."""
+        return 0
+
+    def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
+        """Count the same gradients: of queries and their mix, of keys and values."""
+        n_projected = 2 * step.n_tokens(stack) + 2 * step.n_read
+        scores = self.scores_per_key(step, step.lengths.written, step.lengths.read)
+        return n_projected * self.width + step.n_read * scores
+
+
+def _n_causal(length: int) -> int:
+    """Count the pairs whose weights are kept: causal ones, in blocks below the diagonal."""
+    # Blocks begin at the last row: that of number i, from 0, sees all keys but its i * BLOCK_ROWS.
+    n_whole, rest = divmod(length, BLOCK_ROWS)
+    n_unseen = BLOCK_ROWS * n_whole * (n_whole - 1) // 2  # keys, summed over whole blocks
+    n_seen = n_whole * length - n_unseen
+    return BLOCK_ROWS * n_seen + rest**2

@@ -1,0 +1,67 @@
+"""Checks that this machine can hold the training of a recipe, before its model is built."""
+
+import math
+
+from sublayer.config.resolved import ResolvedRecipe
+from sublayer.estimate.capacity import check_memory
+from sublayer.estimate.cost import count_parameters
+from sublayer.estimate.memory import training_memory
+from sublayer.estimate.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch
+from sublayer.estimate.optimizer_states import n_states
+
+_ID_BYTES = 8
+_COPIES_OF_IDS = 4
+"""A batch's ids while it is made: their positions, what is read there, tokens and targets."""
+
+
+def check_training(
+    recipe: ResolvedRecipe, *, device: DeviceKind = "cpu", n_processes: int = 1
+) -> None:
+    """Raise ConfigError where the training of a recipe cannot fit into this machine's memory.
+
+    Counted is what is certain: weights, gradients and the optimizer's states, the ids of a batch
+    where they are as long as its windows, and what a pass keeps where every window is full. Of
+    training on a GPU only the weights count, which are made beside it first. A batch is divided
+    among ``n_processes``, each of which is taken to have all of the memory.
+    """
+    weights = FLOAT32_BYTES * count_parameters(recipe.model, recipe.objective).training
+    if device == "cuda":
+        # On the GPU are gradients, states and what a pass keeps; the model is built beside it.
+        check_memory(
+            weights, "the model", "make model.d_model, model.n_layers or the vocabulary smaller"
+        )
+        return
+    states = FLOAT32_BYTES * n_states(recipe.model, recipe.objective, recipe.optimizer)
+    state = 2 * weights + states
+    check_memory(
+        state,
+        "the model with its gradients and the optimizer's states",
+        "make model.d_model, model.n_layers or the vocabulary smaller",
+    )
+    sequences = math.ceil(recipe.train.batch_sequences / n_processes)
+    n_ids = sequences * recipe.objective.n_ids(recipe.data.context)
+    id_bytes = n_ids * _COPIES_OF_IDS * _ID_BYTES
+    check_memory(state + id_bytes, "a batch", "make train.batch_sequences smaller")
+    if recipe.objective.text == "windows":
+        _check_pass(recipe, sequences)
+
+
+def _check_pass(recipe: ResolvedRecipe, sequences: int) -> None:
+    micro = min(sequences, recipe.train.micro_batch_sequences)
+    step = MicroBatch(
+        recipe.model,
+        sequences=micro,
+        context=recipe.data.context,
+        precision="float32" if recipe.train.precision == "float32" else "bfloat16",
+        objective=recipe.objective,
+        recomputes=recipe.train.recompute == "blocks",
+        keeps_documents_apart=recipe.data.boundaries == "respect",
+    )
+    n_passes = math.ceil(sequences / micro)
+    memory = training_memory(step, recipe.optimizer, n_passes=n_passes)
+    # What is certain: the holes between tensors are not.
+    check_memory(
+        memory.tensors,
+        f"a training step of {micro:,} windows of {recipe.data.context:,} tokens at a time",
+        "make train.micro_batch_sequences, data.context or the model smaller",
+    )

@@ -1,1 +1,0 @@
-"""How good a trained model is: likelihood of text under it."""

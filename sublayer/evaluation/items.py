@@ -1,0 +1,105 @@
+"""What each item of a test scored, so that every metric follows from sums over items."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.integer] | NDArray[np.floating]
+Sums = Mapping[str, NDArray[np.float64]]
+"""The columns of a table added up over items: a number each, or ``[K]``."""
+
+_CHUNK = 1 << 20
+"""Integers that are digested at a time."""
+
+
+@dataclass(frozen=True)
+class ItemTable:
+    """Numbers of items, a row for each, in the order of the split."""
+
+    unit: str
+    """What an item is, for people."""
+    digest: str
+    """SHA-256 of what was scored, item for item: tests with one digest scored the same items."""
+    columns: Mapping[str, Numbers]
+    """``[N]`` or ``[N, K]`` by name, of which only sums over items mean something."""
+    documents: NDArray[np.integer] | None
+    """The documents that the items belong to, ``[N]``, by their places in the split; None where
+    items belong to none."""
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return min(len(column) for column in self.columns.values())
+
+    def sums(self, times: Numbers | None = None) -> Sums:
+        """Add the columns up, each item once, or as often as ``times`` says, ``[N]``."""
+        sums = {}
+        if times is None:
+            for name, column in self.columns.items():
+                sums[name] = column.sum(0, dtype=np.float64)
+            return sums
+        weights = times.astype(np.float64)
+        for name, column in self.columns.items():
+            numbers = column.astype(np.float64)
+            sums[name] = weights @ numbers
+        return sums
+
+
+@dataclass(frozen=True)
+class Items:
+    """The items of a test, by what of them was scored."""
+
+    split: str
+    """The name of the split."""
+    sha256: str
+    """The checksum of its text."""
+    tables: Mapping[str, ItemTable]
+
+
+@dataclass(frozen=True)
+class FromItems:
+    """How a metric follows from the items of a test: the table, and the value of its sums."""
+
+    table: str
+    """The name of a table in ``Items.tables``."""
+    value: Callable[[Sums], float]
+    """The metric of the table's sums, over whichever items they were taken."""
+
+    def of(self, items: Items) -> float | None:
+        """Compute the metric of all items; None where the test has no such table."""
+        table = items.tables.get(self.table)
+        if table is None:
+            return None
+        return self.value(table.sums())
+
+
+class Digest:
+    """The SHA-256 of a row of items, whatever integers they are stored as.
+
+    ``names`` are hashed first: what is scored in two ways has two digests.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self._sha256 = hashlib.sha256()
+        for name in names:
+            self._sha256.update(f"{name}\n".encode())
+
+    def add(self, ids: Iterable[int] | NDArray[np.integer]) -> None:
+        """Add the integers of one item, or of several, and their number."""
+        values = ids
+        if not isinstance(values, np.ndarray):
+            values = np.array(list(values), dtype=np.int64)
+        self._sha256.update(f"{values.size}\n".encode())
+        flat = values.reshape(-1)
+        # A text is larger than what is read of it at a time.
+        for start in range(0, flat.size, _CHUNK):
+            chunk = np.asarray(flat[start : start + _CHUNK])
+            numbers = chunk.astype("<i8")
+            self._sha256.update(numbers.tobytes())
+
+    def hexdigest(self) -> str:
+        """Return the digest of what was added so far, in hexadecimal."""
+        return self._sha256.hexdigest()

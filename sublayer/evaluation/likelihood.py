@@ -1,0 +1,280 @@
+"""The likelihood of a text under a model: every token but the first, scored exactly once."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sublayer.data.split import Split
+from sublayer.errors import ConfigError, DataError
+from sublayer.evaluation.counts import Counter, Counts
+from sublayer.evaluation.split_work import ALONE, Processes, add_up, compute_each
+from sublayer.model.context.layout import Layout
+from sublayer.model.eval_mode import evaluating
+from sublayer.model.kernels.cross_entropy import nats_of_targets
+from sublayer.model.transformer import Transformer
+
+_LARGEST_EXPONENT = 709
+"""Of e, beyond which a float is infinite."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Inputs ``ids[start:start + context]``, whose targets at ``ids[first:stop]`` are scored.
+
+    All three are positions in the text, with ``start < first < stop <= start + context + 1``.
+    """
+
+    start: int
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class WindowNats:
+    """Windows in the order of the text, and the nats of the tokens that each scores, ``[N]``.
+
+    Each is summed in float64.
+    """
+
+    windows: list[Window]
+    nats: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Negative log-likelihood of the scored tokens, and the amount of text that they stand for.
+
+    ``nats`` is the negative log-likelihood of ``tokens`` tokens, which stand for exactly ``bytes``
+    bytes of UTF-8, ``characters`` characters and ``words`` whitespace-separated words
+    (:class:`sublayer.evaluation.counts.Counter` says how cut words count). A ratio over nothing is
+    NaN; a perplexity too large for a float is infinite.
+    """
+
+    nats: float
+    tokens: int
+    bytes: int
+    characters: int
+    words: int
+    by_window: WindowNats | None = field(default=None, compare=False, repr=False)
+    """What ``nats`` is made of; None where only the sums are known."""
+
+    @property
+    def loss(self) -> float:
+        """Nats per token."""
+        return _ratio(self.nats, self.tokens)
+
+    @property
+    def bits_per_byte(self) -> float:
+        """Bits per byte of the raw UTF-8 text of the scored tokens."""
+        return _ratio(self.nats / math.log(2), self.bytes)
+
+    @property
+    def bits_per_character(self) -> float:
+        """Bits per Unicode character of the scored tokens."""
+        return _ratio(self.nats / math.log(2), self.characters)
+
+    @property
+    def perplexity(self) -> float:
+        """Exponential of the nats per token."""
+        return _exp(self.loss)
+
+    @property
+    def word_perplexity(self) -> float:
+        """Exponential of the nats per whitespace-separated word."""
+        return _exp(_ratio(self.nats, self.words))
+
+
+def windows(
+    n_tokens: int, *, context: int, stride: int, max_tokens: int | None = None
+) -> list[Window]:
+    """Cut a sequence into windows of ``context`` inputs, ``stride`` tokens apart.
+
+    The first scores all its targets, every later one its last ``stride``; so each token but the
+    first is scored once, in a window that depends on its position alone (a window at the end of the
+    text is cut short). With ``max_tokens``, as many evenly spread windows as score at most so many
+    tokens, and at least one.
+
+    Of 10 tokens, ``context`` 4 and ``stride`` 2 give windows that begin at 0, 2, 4 and 6, and score
+    tokens 1 to 4, 5 and 6, 7 and 8, and 9.
+
+    Raises ConfigError unless 1 <= stride <= context, DataError if there is nothing to score.
+    """
+    check_stride(stride, context)
+    if n_tokens < 2:
+        raise DataError(
+            f"scoring needs at least 2 tokens (the first is context only), the text has {n_tokens}"
+        )
+    all_windows = [Window(start=0, first=1, stop=min(context + 1, n_tokens))]
+    while all_windows[-1].stop < n_tokens:
+        last = all_windows[-1]
+        stop = min(last.stop + stride, n_tokens)
+        all_windows.append(Window(last.start + stride, first=last.stop, stop=stop))
+    if max_tokens is None or n_tokens - 1 <= max_tokens:
+        return all_windows
+    n_windows = len(all_windows)
+    # The first scores up to ``context`` tokens, and every other one ``stride``.
+    n_after_first = max(0, (max_tokens - context) // stride)
+    n_kept = min(1 + n_after_first, n_windows)
+    kept = [i * n_windows // n_kept for i in range(n_kept)]
+    return [all_windows[index] for index in kept]
+
+
+def check_stride(stride: int, context: int) -> None:
+    """Raise ConfigError unless 1 <= stride <= context."""
+    if not 1 <= stride <= context:
+        raise ConfigError(
+            f"stride = {stride} must be at least 1 and at most the context of {context} tokens"
+        )
+
+
+def score(
+    model: Transformer,
+    split: Split,
+    *,
+    context: int,
+    stride: int,
+    batch_sequences: int,
+    max_tokens: int | None = None,
+    respect_boundaries: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    processes: Processes = ALONE,
+) -> Likelihood:
+    """Score a split under a model.
+
+    The first token is context only; every other one is scored once, as :func:`windows` says
+    (``stride`` 1 gives each the full context; ``stride = context`` reads the text once). Ends of
+    documents are scored and have no bytes. ``respect_boundaries`` keeps attention and positions
+    inside documents. ``batch_sequences`` windows are computed at a time, which changes speed and
+    memory only. ``progress`` is told the tokens done and the tokens in all.
+
+    Where a lossy tokenizer made the ids, the bytes of a whole split are those that were read; of a
+    part of it, and for characters and words, they are those of the text that the ids stand for.
+
+    The arithmetic is that of the model's weights, or of the caller's autocast; sums over batches
+    are in float64, in order. ``processes`` share the batches, and all return the same. Raises
+    ConfigError and DataError as :func:`windows` does.
+    """
+    n_ids = len(split.ids)
+    plan = windows(n_ids, context=context, stride=stride, max_tokens=max_tokens)
+    n_tokens = _n_scored(plan)
+    starts = np.asarray(split.document_starts) if respect_boundaries else None
+    batches = list(_batches(plan, batch_sequences))
+    tokens_done = list(accumulate(map(_n_scored, batches)))
+
+    def score_one(index: int) -> list[float]:
+        total, window_nats = _score_batch(model, split.ids, batches[index], context, starts)
+        if progress is not None:
+            progress(tokens_done[index], n_tokens)
+        return [total, *window_nats.tolist()]
+
+    with evaluating(model):
+        rows = compute_each(score_one, len(batches), processes)
+    nats = add_up(rows)
+    window_nats = np.concatenate([row[1:] for row in rows])
+    counts = _count(Counter(split), plan)
+    n_bytes = counts.bytes
+    is_whole = counts.tokens == n_ids - 1
+    if is_whole and not split.store.is_lossless:
+        # What the ids of a lossy tokenizer stand for is not what was read, whose length is known
+        # for the whole.
+        first_id = split.ids[0]
+        n_first_bytes = int(split.tokenizer.token_bytes[first_id])
+        n_bytes = split.store.n_bytes - n_first_bytes
+    by_window = WindowNats(plan, window_nats)
+    return Likelihood(nats, counts.tokens, n_bytes, counts.characters, counts.words, by_window)
+
+
+def _batches(plan: list[Window], size: int) -> Iterator[list[Window]]:
+    # The first window may score more than the others, and would make all of its batch compute as
+    # many logits.
+    n_scored = {window.stop - window.first for window in plan[:2]}
+    n_alone = 0
+    if len(n_scored) != 1:
+        n_alone = 1
+        yield plan[:n_alone]
+    for low in range(n_alone, len(plan), size):
+        yield plan[low : low + size]
+
+
+@torch.inference_mode()
+def _score_batch(
+    model: Transformer,
+    ids: NDArray[np.integer],
+    batch: list[Window],
+    context: int,
+    document_starts: NDArray[np.integer] | None,
+) -> tuple[float, NDArray[np.float64]]:
+    """Compute the nats of a batch of windows, in all and ``[B]``."""
+    device = next(model.parameters()).device
+    # Of each window: its inputs, and those before the first whose target is scored.
+    input_counts = [window.stop - 1 - window.start for window in batch]
+    unscored_counts = [window.first - 1 - window.start for window in batch]
+    n_inputs = min(context, max(input_counts))
+    # No logits are needed of inputs that no window of the batch scores.
+    n_unscored = min(unscored_counts)
+    starts = np.array([window.start for window in batch])
+    positions = starts[:, None] + np.arange(n_inputs + 1)  # [B, T + 1]
+    # A window at the end of the text is filled with its last token, which is not scored again.
+    within_text = np.minimum(positions, len(ids) - 1)
+    rows = np.asarray(ids[within_text], dtype=np.int64)
+    tokens = torch.from_numpy(rows[:, :-1]).to(device)
+    document_ids = None
+    if document_starts is not None:
+        input_positions = positions[:, :-1]  # [B, T]
+        documents = np.searchsorted(document_starts, input_positions, side="right")
+        document_ids = torch.from_numpy(documents.astype(np.int64)).to(device)
+    following = slice(1 + n_unscored, None)
+    is_scored = _scored_mask(batch, positions[:, following])
+    targets = np.where(is_scored, rows[:, following], -1)
+    layout = Layout.causal(tokens, document_ids=document_ids)
+    hidden = model.hidden(tokens, layout).final[:, n_unscored:]
+    matrix, bias = model.output_projection()
+    embedded = model.to_embedding(hidden).flatten(0, 1)
+    labels = torch.from_numpy(targets.reshape(-1)).to(device)
+    nats = nats_of_targets(embedded, matrix, bias, labels)
+    by_window = nats.each.view(len(batch), -1)
+    window_nats = by_window.sum(1, dtype=torch.float64)
+    return float(nats.total), window_nats.cpu().numpy()
+
+
+def _n_scored(batch: list[Window]) -> int:
+    return sum(window.stop - window.first for window in batch)
+
+
+def _scored_mask(batch: list[Window], positions: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Mark the targets that each window scores, ``[B, P]``, of those at ``positions``."""
+    rows = []
+    for window, of_window in zip(batch, positions, strict=True):
+        is_after_first = of_window >= window.first
+        is_before_stop = of_window < window.stop
+        rows.append(is_after_first & is_before_stop)
+    return np.stack(rows)
+
+
+def _count(counter: Counter, plan: list[Window]) -> Counts:
+    """Count the tokens that windows score, adjacent windows at once."""
+    counts = Counts(0, 0, 0, 0)
+    first, stop = plan[0].first, plan[0].stop
+    for window in plan[1:]:
+        if window.first != stop:
+            counts += counter.count(first, stop)
+            first = window.first
+        stop = window.stop
+    return counts + counter.count(first, stop)
+
+
+def _ratio(total: float, count: int) -> float:
+    if not count:
+        return math.nan
+    return total / count
+
+
+def _exp(value: float) -> float:
+    if math.isnan(value) or value < _LARGEST_EXPONENT:
+        return math.exp(value)
+    return math.inf

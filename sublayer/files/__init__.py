@@ -1,0 +1,1 @@
+"""Files as the program writes and reads them: atomic, limited and checked; checkpoints."""

@@ -1,0 +1,94 @@
+"""Arrays of numbers with a JSON header, as the bytes of a small safetensors file."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from sublayer.errors import SublayerError
+from sublayer.files.parsing import MAX_BYTES, parse_json
+
+Arrays = Mapping[str, NDArray[np.number[Any]]]
+
+_HEADER = "header"
+_DTYPES = ("F32", "F64", "U8", "U16", "U32", "U64", "I8", "I16", "I32", "I64")
+_SMALLEST = ("uint8", "int8", "uint16", "int16", "uint32", "int32")
+"""The types that whole numbers are stored in, in the order in which they are tried."""
+_LENGTH_BYTES = 8
+"""Of the number that a safetensors file begins with: the length of its JSON header."""
+
+
+def dump_arrays(arrays: Arrays, header: Mapping[str, Any]) -> bytes:
+    """Format arrays as a file; whole numbers take as few bytes as the largest of them needs.
+
+    Arrays keep their shapes; reading them back, whole numbers keep the narrow type. ``header`` is
+    any JSON. Raises ValueError for a number in it that is not finite.
+    """
+    packed = {}
+    for name, array in arrays.items():
+        narrow = _narrow(array)
+        packed[name] = np.ascontiguousarray(narrow)
+    text = json.dumps(header, allow_nan=False)
+    return save(packed, metadata={_HEADER: text})
+
+
+def load_arrays(
+    data: bytes, name: str, error: type[SublayerError]
+) -> tuple[dict[str, NDArray[np.number[Any]]], Any]:
+    """Read arrays and header back; ``name`` says in errors whose they are.
+
+    Raises ``error`` where the bytes are damaged, and for arrays of anything but finite numbers.
+    """
+    entries = _entries(data, name, error)
+    metadata = entries.pop("__metadata__", None)
+    header = None
+    if isinstance(metadata, dict):
+        header = metadata.get(_HEADER)
+    if not isinstance(header, str):
+        raise error(f"{name} has no header of what its arrays are")
+    for key, entry in entries.items():
+        dtype = None
+        if isinstance(entry, dict):
+            dtype = entry.get("dtype")
+        if dtype not in _DTYPES:
+            raise error(f"{name}: {key[:60]!r} is no array of numbers")
+    try:
+        arrays = load(data)
+    except (SafetensorError, ValueError, TypeError, KeyError) as problem:
+        raise error(f"{name} is damaged: {problem}") from None
+    for key, array in arrays.items():
+        is_finite = np.isfinite(array)
+        if not is_finite.all():
+            raise error(f"{name}: {key[:60]!r} has numbers that are not finite")
+    content = parse_json(header, f"the header of {name}", error)
+    return arrays, content
+
+
+def _entries(data: bytes, name: str, error: type[SublayerError]) -> dict[str, Any]:
+    """Parse what a safetensors file begins with: the length of a JSON object, and that."""
+    length = int.from_bytes(data[:_LENGTH_BYTES], "little")
+    n_following = len(data) - _LENGTH_BYTES
+    if n_following < 0 or length > min(MAX_BYTES, n_following):
+        raise error(f"{name} is damaged: it is no safetensors file")
+    end = _LENGTH_BYTES + length
+    entries = parse_json(data[_LENGTH_BYTES:end], name, error)
+    if not isinstance(entries, dict):
+        raise error(f"{name} is damaged: it is no safetensors file")
+    return entries
+
+
+def _narrow(array: NDArray[np.number[Any]]) -> NDArray[np.number[Any]]:
+    is_whole = np.issubdtype(array.dtype, np.integer)
+    if not is_whole or not array.size:
+        return array
+    low = int(array.min())
+    high = int(array.max())
+    for dtype in _SMALLEST:
+        limits = np.iinfo(dtype)
+        if limits.min <= low and high <= limits.max:
+            return array.astype(dtype)
+    return array

@@ -1,0 +1,217 @@
+"""Checkpoints on disk: written atomically, verified when read, never replaced by something worse.
+
+A checkpoint is a folder ``checkpoints/step-<n>``: ``model/`` (config, weights, tokenizer),
+``training.safetensors`` (optimizer state, training-only heads), ``state.json`` and, written last,
+``manifest.json`` with every file's size and SHA-256. It is filled under another name and renamed
+once it is complete and on disk.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+from pydantic import Field
+
+from sublayer.errors import CheckpointError
+from sublayer.files.saved_record import Evaluation
+from sublayer.files.storage import new_folder, open_file, remove_abandoned, temporary_path
+from sublayer.files.typed import Count, Number, Typed, read_typed
+
+MANIFEST = "manifest.json"
+STATE = "state.json"
+_NAME = re.compile(r"step-([0-9]{8,18})")
+_CHUNK_BYTES = 1 << 20
+
+
+class _File(Typed):
+    bytes: Count
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class SavedState(Typed):
+    """The state of the loop at a checkpoint, in ``state.json``."""
+
+    step: Count
+    """Optimizer steps taken."""
+    tokens: Count
+    """Tokens trained on."""
+    seconds: Annotated[Number, Field(ge=0)]
+    """Wall clock of the run, evaluations and checkpoints included."""
+    step_seconds: Annotated[Number, Field(gt=0)]
+    """Wall clock of the optimizer steps alone."""
+    best: Evaluation | None
+    """The best evaluation so far; None before the first."""
+    pending_losses: list[Number]
+    """Losses of the steps that no line of the metrics has averaged yet."""
+
+
+def checkpoint_path(root: Path, step: int) -> Path:
+    """Return the folder of the checkpoint taken after ``step`` optimizer steps."""
+    return root / f"step-{step:08d}"
+
+
+def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None]) -> Path:
+    """Write the checkpoint of ``step`` by letting ``fill`` put files into an empty folder.
+
+    A kill at any moment leaves either no checkpoint of that step or a complete one. What stands
+    there already was refused, and is set aside. Raises OSError, and whatever ``fill`` raises.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(root)
+    target = checkpoint_path(root, step)
+    if os.path.lexists(target):
+        # Only a refused checkpoint can stand here: its step is being computed again.
+        set_aside(target)
+    with new_folder(target) as partial:
+        fill(partial)
+        manifest = {}
+        for name, path in _files(partial):
+            size = path.stat().st_size
+            manifest[name] = {"bytes": size, "sha256": _sha256(path)}
+        text = json.dumps(manifest, indent=1)
+        (partial / MANIFEST).write_text(text)
+    return target
+
+
+def verify_checkpoint(path: Path) -> None:
+    """Raise CheckpointError, naming the file, unless every file is there as it was written.
+
+    Every file is read whole, and its SHA-256 compared with the manifest's. Files that the manifest
+    does not list are an error only if they are of JSON or tensors.
+    """
+    try:
+        manifest = read_typed(path / MANIFEST, dict[str, _File], CheckpointError)
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path} is not a complete checkpoint: it has no {MANIFEST}"
+        ) from None
+    for name, _ in _files(path):
+        # Without its line nothing could be said of the file.
+        if name not in manifest and name.endswith((".json", ".safetensors")):
+            raise CheckpointError(f"{path / MANIFEST} is damaged: it does not list {name}")
+    for name, expected in manifest.items():
+        if not _is_inside(name):
+            raise CheckpointError(
+                f"{path / MANIFEST} is damaged: {name[:60]!r} is no file of the checkpoint"
+            )
+        _verify_file(path / name, expected)
+
+
+def _is_inside(name: str) -> bool:
+    """Return whether a name in a manifest is a plain path within the checkpoint."""
+    path = PurePosixPath(name)
+    is_plain = name == path.as_posix()
+    return is_plain and not path.is_absolute() and ".." not in path.parts
+
+
+def _verify_file(file: Path, expected: _File) -> None:
+    if file.is_symlink() or not file.is_file():
+        raise CheckpointError(f"{file} is missing")
+    size = file.stat().st_size
+    if size != expected.bytes:
+        raise CheckpointError(f"{file} has {size} bytes where {expected.bytes} were written")
+    if _sha256(file) != expected.sha256:
+        raise CheckpointError(f"{file} is not what was written: its checksum differs")
+
+
+def saved_steps(root: Path) -> list[int]:
+    """List the steps that have a checkpoint under ``root``, oldest first, verified or not."""
+    if not root.is_dir():
+        return []
+    steps = []
+    for path in root.iterdir():
+        match = _NAME.fullmatch(path.name)
+        if match is None or not path.is_dir():
+            continue
+        step = int(match[1])
+        # A number may be written with more zeros than a checkpoint's name has.
+        if checkpoint_path(root, step).is_dir():
+            steps.append(step)
+    return sorted(steps)
+
+
+def read_state(path: Path) -> SavedState:
+    """Read a checkpoint's ``state.json``; raise CheckpointError where it is damaged."""
+    try:
+        return read_typed(path / STATE, SavedState, CheckpointError)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path / STATE} is missing") from None
+
+
+def newest_checkpoint(
+    root: Path,
+    report: Callable[[str], None],
+    check: Callable[[Path, SavedState], None] = lambda path, state: None,
+) -> Path | None:
+    """Find the newest checkpoint that can be gone on from, or None.
+
+    It is complete and unaltered, and so is the best checkpoint that it refers to (the run's result
+    would otherwise differ from an unbroken run's); and ``check`` raises no CheckpointError for it.
+    Those refused on the way are named through ``report``.
+    """
+    for step in reversed(saved_steps(root)):
+        path = checkpoint_path(root, step)
+        try:
+            verify_checkpoint(path)
+            state = read_state(path)
+            if state.step != step:
+                raise CheckpointError(f"{path / STATE} is of step {state.step}")
+            if state.best is not None and state.best.step != step:
+                verify_checkpoint(checkpoint_path(root, state.best.step))
+            check(path, state)
+        except (CheckpointError, OSError) as error:
+            report(f"checkpoint {path.name} is refused: {error}")
+            continue
+        return path
+    return None
+
+
+def set_aside(path: Path) -> None:
+    """Rename what was refused so that its like can be written again; nothing is deleted."""
+    os.replace(path, aside(path))
+
+
+def aside(path: Path) -> Path:
+    """Return an unused path beside ``path`` at which to keep what was refused there."""
+    number = 1
+    while os.path.lexists(target := path.with_name(f"refused-{path.name}-{number}")):
+        number += 1
+    return target
+
+
+def prune_checkpoints(root: Path, keep: Iterable[int]) -> None:
+    """Delete the checkpoints whose step is not in ``keep``; what has no manifest is none.
+
+    A link to a folder is left alone. Raises OSError.
+    """
+    surplus = set(saved_steps(root)) - set(keep)
+    for step in surplus:
+        path = checkpoint_path(root, step)
+        if (path / MANIFEST).is_file() and not path.is_symlink():
+            # Under its own name, what a kill leaves of it would be taken for a damaged checkpoint.
+            discarded = temporary_path(path)
+            path.rename(discarded)
+            shutil.rmtree(discarded)
+
+
+def _files(folder: Path) -> list[tuple[str, Path]]:
+    """List the files below a folder, the manifest not, with their names in it."""
+    files = []
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and name != MANIFEST:
+            files.append((name, path))
+    return files
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open_file(path) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,236 @@
+"""Untrusted JSON and TOML, limited in size, depth and digits.
+
+What is read has no key twice, no text that is not Unicode (a lone surrogate), no number that is not
+finite and none of more digits than any field takes. The error is the caller's, in one line that
+names the file and, within it, the place.
+"""
+
+import json
+import math
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sublayer.errors import DataError, SublayerError
+from sublayer.files.storage import open_file
+
+MAX_BYTES = 16 << 20
+"""Of a file, unless its reader says otherwise: 16 MiB."""
+MAX_DEPTH = 64
+"""Objects and lists within each other."""
+MAX_DIGITS = 40
+"""Digits of a whole number; a double has 17."""
+
+_MAX_BITS = (10**MAX_DIGITS).bit_length()
+_MAX_KEY_PARTS = 32
+# tomllib takes time that grows as the square of the parts of one dotted key.
+_LONG_KEY = re.compile(rf"""(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{_MAX_KEY_PARTS}}}""")
+_SHOWN = 60
+
+
+def read_json(path: Path, error: type[SublayerError], *, max_bytes: int = MAX_BYTES) -> Any:
+    """Read a JSON file within the limits of this module.
+
+    Raises FileNotFoundError without a file; ``error``, with its name, where it cannot be read, is
+    larger than ``max_bytes`` or is not such JSON.
+    """
+    data = read_bytes(path, error, max_bytes=max_bytes)
+    return parse_json(data, str(path), error)
+
+
+def read_json_object(
+    path: Path, error: type[SublayerError], *, max_bytes: int = MAX_BYTES
+) -> dict[str, Any]:
+    """Read a JSON file that holds an object.
+
+    Raises as ``read_json`` does, and ``error`` where it holds anything else.
+    """
+    content = read_json(path, error, max_bytes=max_bytes)
+    if not isinstance(content, dict):
+        raise error(f"{path} holds no JSON object")
+    return content
+
+
+def read_toml(
+    path: Path, error: type[SublayerError], *, max_bytes: int = MAX_BYTES
+) -> dict[str, Any]:
+    """Read a TOML file within the limits of this module.
+
+    Raises FileNotFoundError without a file; ``error``, with its name, where it cannot be read, is
+    larger than ``max_bytes`` or is not such TOML.
+    """
+    data = read_bytes(path, error, max_bytes=max_bytes)
+    return parse_toml(data, str(path), error)
+
+
+def read_bytes(path: Path, error: type[SublayerError], *, max_bytes: int) -> bytes:
+    """Read a whole file of at most ``max_bytes``.
+
+    Raises FileNotFoundError without a file; ``error``, with its name, where it is larger, cannot be
+    read, or is a pipe or a device.
+    """
+    try:
+        with open_file(path) as file:
+            data = file.read(max_bytes + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        raise error(f"{path} cannot be read: {problem.strerror or problem}") from None
+    if len(data) > max_bytes:
+        raise error(f"{path} is larger than {max_bytes:,} bytes, too large for such a file")
+    return data
+
+
+def parse_json(data: bytes | str, name: str, error: type[SublayerError]) -> Any:
+    """Parse JSON within the limits of this module; ``name`` says in errors whose it is.
+
+    Raises ``error`` where it is no such JSON: the departures from JSON are in this module's
+    docstring.
+    """
+    text = _decode(data, name, error)
+
+    def refuse(why: str) -> NoReturn:
+        raise error(f"{name} {why}")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            counts = Counter(key for key, _ in pairs)
+            repeated, _ = counts.most_common(1)[0]
+            refuse(f"has the key {_shorten(repeated)} twice in one object")
+        return content
+
+    try:
+        content = json.loads(
+            text,
+            object_pairs_hook=unique,
+            parse_int=lambda digits: _whole(digits, refuse),
+            parse_constant=lambda word: refuse(f"holds {word}, which is not a number of JSON"),
+        )
+    except json.JSONDecodeError as problem:
+        refuse(f"is not JSON: {problem}")
+    except RecursionError:
+        refuse(f"is nested more than {MAX_DEPTH} deep")
+    _check(content, name, error)
+    return content
+
+
+def parse_toml(data: bytes | str, name: str, error: type[SublayerError]) -> dict[str, Any]:
+    """Parse TOML within the limits of this module; ``name`` says in errors whose it is.
+
+    Raises ``error`` where it is no such TOML, with the line where it cannot be parsed at all.
+    """
+    text = _decode(data, name, error)
+    try:
+        return _load_toml(text, name, error)
+    except tomllib.TOMLDecodeError as problem:
+        raise error(f"{name} is not TOML: {problem}") from None
+
+
+def parse_toml_value(text: str) -> Any:
+    """Parse the value of one setting; a text that is not valid TOML stands for itself.
+
+    So does one beyond the limits of this module. Numbers that are not finite are returned, too, for
+    the field to refuse.
+    """
+    try:
+        content = _load_toml(f"value = {text}", "", DataError)
+    except (tomllib.TOMLDecodeError, DataError):
+        # What is no text and no finite number is a value all the same, and it can be said what is
+        # wrong with it.
+        if text in ("inf", "+inf", "-inf", "nan", "+nan", "-nan"):
+            return float(text)
+        return text
+    if len(content) > 1:  # the text has a line break, behind which stands another key
+        return text
+    return content["value"]
+
+
+def _load_toml(text: str, name: str, error: type[SublayerError]) -> dict[str, Any]:
+    if _LONG_KEY.search(text):
+        raise error(f"{name} has a key of more than {_MAX_KEY_PARTS} parts")
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise error(f"{name} is nested more than {MAX_DEPTH} deep") from None
+    except ValueError:  # Python refuses to read thousands of digits, and dates that no calendar has
+        raise error(
+            f"{name} holds a number of more than {MAX_DIGITS} digits, or an impossible date"
+        ) from None
+    _check(content, name, error)
+    return content
+
+
+def _decode(data: bytes | str, name: str, error: type[SublayerError]) -> str:
+    if isinstance(data, str):
+        return data
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise error(f"{name} is not UTF-8 text (byte {problem.start})") from None
+
+
+def _whole(digits: str, refuse: Callable[[str], NoReturn]) -> int:
+    if len(digits.lstrip("-")) > MAX_DIGITS:
+        refuse(f"holds a number of {len(digits):,} digits, {_shorten(digits)}")
+    return int(digits)
+
+
+def _check(content: Any, name: str, error: type[SublayerError]) -> None:
+    """Raise ``error`` where values are nested too deep, not finite, too long or not Unicode."""
+    # Level by level, with the keys that lead to each value: recursion would be as deep as a hostile
+    # file asks for.
+    level: list[tuple[str, Any]] = [("", content)]
+    for _ in range(MAX_DEPTH + 1):
+        next_level: list[tuple[str, Any]] = []
+        for keys, value in level:
+            if isinstance(value, dict):
+                for key, inner in value.items():
+                    _check_value(keys, key, name, error)
+                    # Cut, so that long keys cannot fill the memory.
+                    next_level.append((f"{keys}.{key}"[:_SHOWN], inner))
+            elif isinstance(value, list):
+                next_level.extend((keys, inner) for inner in value)
+            else:
+                _check_value(keys, value, name, error)
+        if not next_level:
+            return
+        level = next_level
+    raise error(f"{name} is nested more than {MAX_DEPTH} deep")
+
+
+def _check_value(keys: str, value: Any, name: str, error: type[SublayerError]) -> None:
+    why = None
+    if isinstance(value, str):
+        if not _is_unicode(value):
+            why = "is not Unicode text (a lone surrogate)"
+    elif isinstance(value, float) and not math.isfinite(value):
+        why = f"is {value}, which is not finite"
+    elif isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        why = f"is a number of more than {MAX_DIGITS} digits"
+    if why is not None:
+        where = keys.lstrip(".") or "a value"
+        raise error(f"{name}: {_shorten(where)} {why}")
+
+
+def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shorten(text: str) -> str:
+    if not text.isprintable():
+        text = text.encode("ascii", "backslashreplace").decode()
+    if len(text) <= _SHOWN:
+        return text
+    return f"{text[: _SHOWN - 4]} ..."

@@ -1,0 +1,142 @@
+"""Atomic files and folders, written under temporary names that collide with no other."""
+
+import errno
+import os
+import re
+import shutil
+import stat
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO
+
+from sublayer.errors import SublayerError
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
+_ABANDONED_S = 24 * 3600.0
+
+
+def check_name(path: Path, error: type[SublayerError]) -> None:
+    """Raise ``error`` for a path that is not UTF-8: neither libraries nor records can name it."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        shown = str(path.absolute()).encode("utf-8", "backslashreplace").decode()
+        raise error(f"{shown} is not UTF-8: give another name") from None
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a file for reading bytes, without waiting for anybody to write it.
+
+    Raises OSError, also for pipes and devices, which may never end.
+    """
+    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115, the caller closes it
+    mode = os.fstat(file.fileno()).st_mode
+    if not stat.S_ISREG(mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no file that stays", str(path))
+    return file
+
+
+def check_file(path: Path) -> None:
+    """Raise OSError where a library could not open ``path``, or would block: see ``open_file``."""
+    open_file(path).close()
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # Not waiting: of a pipe that nobody writes into, opening would never end.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def temporary_path(path: Path) -> Path:
+    """Return a new hidden path beside ``path`` that no user or other process has."""
+    # The name is cut, so that what can be written under its own name can be written under this one.
+    return path.with_name(f".{path.name[:64]}.{uuid.uuid4().hex}.partial")
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing that replaces ``path`` once it is on disk, or leaves no trace.
+
+    The temporary file is created exclusively and so follows no link; a link at ``path`` is itself
+    replaced. Raises OSError.
+    """
+    partial = temporary_path(path)
+    try:
+        with partial.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        sync(path.parent)
+    finally:
+        with suppress(OSError):
+            partial.unlink()
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file, whole or not at all; text as UTF-8.
+
+    What stood at ``path`` is replaced. Raises OSError, also where the folder is missing.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    with new_file(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Create a folder that becomes ``path`` once it is on disk, or leaves no trace.
+
+    Missing folders above it are created, and removed again where the caller fails. Raises
+    FileExistsError where there is something at ``path``, before or after, and OSError.
+    """
+    if os.path.lexists(path):
+        raise FileExistsError(f"{path} exists")
+    partial = temporary_path(path)
+    # Only folders that were not there are made, so that a failure can take them back.
+    made = [folder for folder in partial.parents if not folder.exists()]
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        for inner in [*partial.rglob("*"), partial]:
+            sync(inner)
+        if os.path.lexists(path):
+            raise FileExistsError(f"{path} exists")
+        partial.rename(path)
+        sync(path.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        for folder in made:
+            with suppress(OSError):  # somebody else has put something there
+                folder.rmdir()
+        raise
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove temporary files and folders that killed processes left more than a day ago."""
+    for path in folder.glob(".*.partial"):
+        if not _TEMPORARY.fullmatch(path.name):
+            continue
+        with suppress(OSError):  # somebody else has removed it, or it is not ours to remove
+            age_s = time.time() - path.lstat().st_mtime
+            if age_s <= _ABANDONED_S:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
+
+
+def sync(path: Path) -> None:
+    """Flush a file or a folder's entries to disk, where the system can. Raises OSError."""
+    if os.name == "nt" and path.is_dir():
+        return  # Windows opens no folders
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,133 @@
+"""The distance and the angle between each block's input and output."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from sublayer.data.arrays import Floats
+from sublayer.inspection.sample import Sample
+from sublayer.model.context.layout import Layout
+from sublayer.model.eval_mode import evaluating
+from sublayer.model.transformer import Transformer
+
+_LAYOUTS = {"decoder": Layout.causal, "encoder": Layout.bidirectional}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A quantity over tokens: its mean, and its lower quartile, median and upper quartile."""
+
+    mean: float
+    quartiles: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class LayerChange:
+    """How an executed block, from 1, changes tokens, and their L2 norms before and after."""
+
+    layer: int
+    distance: Spread
+    """L2, between a token's state before the block and after it."""
+    cosine: Spread
+    """From -1 to 1, of the angle between the two states."""
+    angle_degrees: Spread
+    """From 0 to 180."""
+    norm_in: Spread
+    norm_out: Spread
+
+
+def measure_layers(
+    model: Transformer,
+    sample: Sample,
+    *,
+    batch_sequences: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[LayerChange]:
+    """Compare the input and the output of every executed block, over the real tokens of a sample.
+
+    A block's input is what enters it: vectors of positions that are added before it belong to it.
+    Its output is what leaves it: after the norm of a post-norm block, before the model's final
+    norm. Blocks that share weights all count. An encoder reads its rows as first segments.
+    ``batch_sequences`` rows are computed at a time, which changes speed and memory only;
+    ``progress`` is called with the tokens done and the tokens in all.
+
+    The blocks compute in the type of the model's weights, the comparison is in float64; a token of
+    which a state is 0 has no angle, and makes the block's NaN. Source: Lan et al. 2020
+    (1909.11942), sec. 3.1 and Fig. 1, which do not name the text; the angle is averaged over
+    tokens, and not that of the mean cosine.
+    """
+    device = next(model.parameters()).device
+    batches: list[list[Floats]] = []  # of each batch, each block's quantities [5, N]
+    n_done = 0
+    with evaluating(model):
+        for low in range(0, len(sample), batch_sequences):
+            high = low + batch_sequences
+            rows = sample[low:high].to(device)
+            compared = _compare_blocks(model, rows)
+            batches.append([values.cpu().numpy() for values in compared])
+            n_done += rows.n_tokens
+            if progress is not None:
+                progress(n_done, sample.n_tokens)
+    changes = []
+    layers = zip(*batches, strict=True)
+    for layer, of_batches in enumerate(layers, start=1):
+        values = np.concatenate(of_batches, axis=1)  # [5, all tokens]
+        changes.append(_change(layer, values))
+    return changes
+
+
+def compare_states(
+    before: Float[Tensor, "N D"], after: Float[Tensor, "N D"]
+) -> Float[Tensor, "5 N"]:
+    """Compute a ``LayerChange``'s quantities, in its order, of each token's state, in float64.
+
+    A state of 0 has no direction: its cosine and its angle are NaN.
+    """
+    before = before.double()
+    after = after.double()
+    norm_in = before.norm(dim=1)  # [N], as all quantities
+    norm_out = after.norm(dim=1)
+    unit_in = before / norm_in[:, None]
+    unit_out = after / norm_out[:, None]
+    distance = (after - before).norm(dim=1)
+    product = (unit_in * unit_out).sum(1)
+    cosine = product.clamp(-1.0, 1.0)
+    # The arc cosine would lose small angles to rounding.
+    half_sine = (unit_in - unit_out).norm(dim=1)
+    half_cosine = (unit_in + unit_out).norm(dim=1)
+    angle = 2.0 * torch.atan2(half_sine, half_cosine)
+    return torch.stack([distance, cosine, angle.rad2deg(), norm_in, norm_out])
+
+
+@torch.inference_mode()
+def _compare_blocks(model: Transformer, rows: Sample) -> list[Tensor]:
+    """Compare the real tokens' states before and after each block, ``[5, N]`` each."""
+    layout = _LAYOUTS[model.config.kind](rows.tokens, rows.mask, rows.document_ids)
+    n_layers = model.config.n_layers
+    states = model.hidden(rows.tokens, layout, capture=range(n_layers + 1)).captured
+    real = rows.is_real
+    compared = []
+    for layer in range(n_layers):
+        before = states[layer]
+        after = states[layer + 1]
+        # What enters the first block was captured with its positions.
+        if layer > 0:
+            before = model.positions.add(before, layer, layout.positions)
+        quantities = compare_states(before[real], after[real])
+        compared.append(quantities)
+    return compared
+
+
+def _change(layer: int, values: Floats) -> LayerChange:
+    spreads = map(_spread, values)
+    return LayerChange(layer, *spreads)
+
+
+def _spread(values: Floats) -> Spread:
+    quartiles = np.quantile(values, (0.25, 0.5, 0.75))
+    lower, median, upper = quartiles.tolist()
+    return Spread(float(values.mean()), (lower, median, upper))

@@ -1,0 +1,144 @@
+"""A sample of a text for what is measured inside a model: whole windows or lines, evenly spread."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from sublayer.data.arrays import AnyInts, Ints
+from sublayer.data.batches import IGNORED
+from sublayer.data.parallel.batches import TranslationBatches
+from sublayer.data.split import Split
+from sublayer.errors import DataError
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows of tokens that a model reads side by side; padding, if any, is at their ends."""
+
+    tokens: Int[Tensor, "B T"]
+    mask: Bool[Tensor, "B T"] | None = None
+    """True at real tokens; None where all are."""
+    document_ids: Int[Tensor, "B T"] | None = None
+    """Numbers of the documents that attention and positions must not cross; None: they may."""
+
+    def __len__(self) -> int:
+        return self.tokens.shape[0]
+
+    def __getitem__(self, rows: slice) -> "Sample":
+        """Return rows, without columns that are padding in all of them."""
+        width = self.tokens.shape[1]
+        mask = self.mask
+        if mask is not None:
+            used_columns = mask[rows].any(0).nonzero()
+            width = int(used_columns.max()) + 1
+            mask = mask[rows, :width]
+        document_ids = self.document_ids
+        if document_ids is not None:
+            document_ids = document_ids[rows, :width]
+        return Sample(self.tokens[rows, :width], mask, document_ids)
+
+    def to(self, device: torch.device) -> "Sample":
+        """Copy to a device."""
+        mask = self.mask
+        if mask is not None:
+            mask = mask.to(device)
+        document_ids = self.document_ids
+        if document_ids is not None:
+            document_ids = document_ids.to(device)
+        return Sample(self.tokens.to(device), mask, document_ids)
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of real tokens, of all rows."""
+        if self.mask is None:
+            return self.tokens.numel()
+        return int(self.mask.sum())
+
+    @property
+    def is_real(self) -> Bool[Tensor, "B T"]:
+        """True at real tokens, also where none is padding."""
+        if self.mask is None:
+            return torch.ones_like(self.tokens, dtype=torch.bool)
+        return self.mask
+
+
+def spread_windows(
+    split: Split, *, context: int, max_tokens: int, respect_boundaries: bool = False
+) -> Sample:
+    """Take evenly spread windows of ``context`` tokens, without overlap, in the order of the text.
+
+    There is one at least; beyond that they hold ``max_tokens`` at most. They hold the text alone,
+    without the tokens that some encoders expect around it. ``respect_boundaries`` keeps attention
+    and positions inside documents.
+
+    Raises DataError where the text is shorter than a window.
+    """
+    n_whole = len(split.ids) // context
+    if n_whole == 0:
+        raise DataError(
+            f"{' and '.join(split.sources)} gives {len(split.ids):,} tokens, "
+            f"fewer than a window of {context:,}: "
+            "give a longer text"
+        )
+    n_windows = min(n_whole, max(1, max_tokens // context))
+    starts = _spread(n_whole, n_windows) * context  # [B]
+    positions = starts[:, None] + np.arange(context)  # [B, T]
+    ids = np.asarray(split.ids[positions], dtype=np.int64)
+    tokens = torch.from_numpy(ids)
+    if not respect_boundaries:
+        return Sample(tokens)
+    numbers = np.searchsorted(split.document_starts, positions, side="right")
+    document_ids = torch.from_numpy(numbers.astype(np.int64))
+    return Sample(tokens, document_ids=document_ids)
+
+
+def spread_pairs(batches: TranslationBatches, *, max_tokens: int) -> tuple[Sample, Sample]:
+    """Take evenly spread pairs, at least one, that hold about ``max_tokens`` on both sides.
+
+    Returned are the sources, with their ends, and what a decoder reads beside each: what it reads
+    first, and the target without its end. The shortest pairs come first, so that rows which are
+    computed together have little padding.
+    """
+    lengths = batches.lengths.sum(1)  # [N], of both sides
+    chosen = _spread_by_length(lengths, max_tokens)
+    pairs = batches.pairs(chosen)
+    sources = Sample(pairs.source, pairs.source_mask)
+    # A decoder reads a token wherever it predicts one.
+    is_read = pairs.labels != IGNORED
+    targets_mask = None if is_read.all() else is_read
+    targets = Sample(pairs.target, targets_mask)
+    return sources, targets
+
+
+def spread_rows(rows: Sequence[AnyInts], *, pad_id: int, max_tokens: int) -> Sample:
+    """Take evenly spread rows, at least one, of about ``max_tokens``, the shortest first.
+
+    They are padded with ``pad_id`` at their ends, to the length of the longest that is taken.
+    """
+    all_lengths = np.array([len(row) for row in rows])
+    indices = _spread_by_length(all_lengths, max_tokens)  # [B]
+    lengths = all_lengths[indices]
+    width = lengths.max()
+    tokens = np.full((len(indices), width), pad_id, dtype=np.int64)  # [B, T]
+    for row_number, index in enumerate(indices.tolist()):
+        tokens[row_number, : lengths[row_number]] = rows[index]
+    is_real = np.arange(width) < lengths[:, None]  # [B, T]
+    mask = None if is_real.all() else torch.from_numpy(is_real)
+    return Sample(torch.from_numpy(tokens), mask)
+
+
+def _spread_by_length(lengths: Ints, max_tokens: int) -> Ints:
+    """Choose evenly spread items of about ``max_tokens`` in all, the shortest first."""
+    n_wanted = int(max_tokens / lengths.mean())
+    n_chosen = min(len(lengths), max(1, n_wanted))
+    chosen = _spread(len(lengths), n_chosen)
+    by_length = np.argsort(lengths[chosen], kind="stable")
+    return chosen[by_length]
+
+
+def _spread(n_items: int, n_chosen: int) -> Ints:
+    return np.arange(n_chosen) * n_items // n_chosen

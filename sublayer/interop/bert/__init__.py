@@ -1,0 +1,1 @@
+"""BERT's and ALBERT's configs and weights."""

@@ -1,0 +1,1 @@
+"""fairseq's checkpoints of translators."""

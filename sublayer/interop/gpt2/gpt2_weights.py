@@ -1,0 +1,52 @@
+"""GPT-2's tensors, as transformers names and lays them out, to and from a model's."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from torch import Tensor
+
+from sublayer.config.resolved import ResolvedModel
+from sublayer.interop.config_reader import Content
+from sublayer.interop.weight_map import Pair, check_tied, pair_linear
+
+HEAD = "lm_head.weight"
+_TABLE = "wte.weight"
+# Its maps are [d_in, d_out].
+_pair_map = partial(pair_linear, is_transposed=True)
+# Causal masks that older versions of transformers saved with the weights.
+_IGNORED = (".attn.bias", ".attn.masked_bias")
+
+
+def is_mask(name: str) -> bool:
+    """Return whether a tensor holds no weights."""
+    return name.endswith(_IGNORED)
+
+
+def prepare(gpt2: Content, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Leave out an output matrix that is the token table.
+
+    Raises CheckpointError where config.json ties the two and they differ.
+    """
+    weights = dict(tensors)
+    if gpt2.flag("tie_word_embeddings"):
+        check_tied(weights, HEAD, _TABLE)
+        weights.pop(HEAD, None)
+    return weights
+
+
+def pairs(config: ResolvedModel) -> Iterator[Pair]:
+    """Pair GPT-2's tensors, without the prefix ``transformer.``, with an expanded model's."""
+    yield Pair((_TABLE,), "embedding.weight")
+    yield Pair(("wpe.weight",), "positions.tables.0.weight")
+    for layer in range(config.n_layers):
+        attention = f"decoder.sublayers.0.{layer}"
+        ffn = f"decoder.sublayers.1.{layer}"
+        yield from pair_linear(f"h.{layer}.ln_1", f"{attention}.norm")
+        yield from _pair_map(f"h.{layer}.attn.c_attn", f"{attention}.function.projection")
+        yield from _pair_map(f"h.{layer}.attn.c_proj", f"{attention}.function.output")
+        yield from pair_linear(f"h.{layer}.ln_2", f"{ffn}.norm")
+        yield from _pair_map(f"h.{layer}.mlp.c_fc", f"{ffn}.function.input")
+        yield from _pair_map(f"h.{layer}.mlp.c_proj", f"{ffn}.function.output")
+    yield from pair_linear("ln_f", "final_norm")
+    if not config.tie_embeddings:
+        yield Pair((HEAD,), "head.weight")

@@ -1,0 +1,278 @@
+"""The families of models of HuggingFace folders: how each is read, written and checked."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from sublayer.config.architecture.derived import is_factorised
+from sublayer.config.resolved import ResolvedModel
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop.bert import albert_config, encoder_config, encoder_weights
+from sublayer.interop.bert.encoder_fields import ALBERT_FIELDS, BERT_FIELDS
+from sublayer.interop.bert.encoder_names import ALBERT, BERT
+from sublayer.interop.config_reader import Content
+from sublayer.interop.gpt2 import gpt2_config, gpt2_weights
+from sublayer.interop.gpt2.gpt2_fields import GPT2_FIELDS
+from sublayer.interop.huggingface import class_tables
+from sublayer.interop.huggingface.class_fields import ClassConfig, ClassFields
+from sublayer.interop.huggingface.folder_tokenizer import (
+    decoder_files,
+    encoder_files,
+    read_tokenizer,
+)
+from sublayer.interop.huggingface.representable import Table, refused_fields
+from sublayer.interop.seq2seq import translator_config, translator_weights
+from sublayer.interop.seq2seq.translator_fields import M2M100_FIELDS, MARIAN_FIELDS
+from sublayer.interop.seq2seq.translator_tokenizer import (
+    describe_unread,
+    read_translators,
+    translator_files,
+)
+from sublayer.interop.t5 import t5_config, t5_tokenizer, t5_weights
+from sublayer.interop.t5.t5_fields import T5_FIELDS
+from sublayer.interop.values import format_value
+from sublayer.interop.weight_map import Pair
+
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A class of transformers, and which of our outputs each of its outputs should equal."""
+
+    name: str
+    outputs: Mapping[str, str]
+    """Ours by the names of theirs."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family: a class of transformers, what it can represent, and how it is read and written.
+
+    Names of tensors that its functions take and return are without the prefix.
+    """
+
+    title: str
+    table: Table
+    """What a model may be to be written as it."""
+    fields: ClassFields
+    """What its config.json may say."""
+    prefix: str
+    """What names of tensors begin with in a file, except those of heads."""
+    heads: tuple[str, ...]
+    """What names of heads begin with."""
+    is_ignored: Callable[[str], bool]
+    """Tells the tensors that hold no weights."""
+    prepare: Callable[[Content, Tensors], dict[str, Tensor]]
+    """Settles what a file may say in several ways: ties, old names, copies."""
+    read_config: Callable[[ClassConfig, Tensors], ResolvedModel]
+    """Takes the tensors that ``prepare`` left, which say what a config does not."""
+    required_fields: Callable[[ResolvedModel], dict[str, Any]]
+    """What the class always has; ``write_config`` and ``pairs`` take a config with all of it."""
+    write_config: Callable[[ResolvedModel, Tokenizer | None], dict[str, Any]]
+    tokenizer_files: Callable[..., dict[str, bytes]]
+    """Takes a tokenizer and ``max_len``."""
+    pairs: Callable[[ResolvedModel], Iterable[Pair]]
+    oracle: Callable[[ResolvedModel], Oracle]
+    """The class with which logits are compared."""
+    copies: Callable[[ResolvedModel], Mapping[str, str]] = lambda config: {}
+    """Tensors that a file holds beside those of ``pairs``, and what each is a copy of."""
+    read_tokenizer: Callable[..., Tokenizer | None] = read_tokenizer
+    """Takes a folder and the model's ``vocab_size``."""
+    describe_unread: Callable[[Path], str | None] = lambda folder: None
+    """Tells why the tokenizer of a folder is not read."""
+
+
+def family_of(content: Content) -> Family:
+    """Find a config.json's family by its ``model_type``.
+
+    Raises CheckpointError where it is none of ``FAMILIES``.
+    """
+    name = content.fields.get("model_type")
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise CheckpointError(
+            f"{content.file} has model_type = {format_value(name)}; "
+            f"only {', '.join(map(repr, FAMILIES))} can be imported"
+        )
+    return FAMILIES[name]
+
+
+def family_for(config: ResolvedModel) -> Family:
+    """Choose the family that a resolved config's model is exported as.
+
+    Raises ConfigError that names every field which no class of the model's kind can represent.
+    """
+    name, whose = _class_for(config)
+    if refused := refused_fields(config, FAMILIES[name].table):
+        raise ConfigError(f"{whose} represent {', '.join(refused)}: the model cannot be exported")
+    return FAMILIES[name]
+
+
+def _class_for(config: ResolvedModel) -> tuple[str, str]:
+    """Return the one class that might represent a model, and the words for all of its kind."""
+    match config.kind:
+        case "decoder":
+            return "gpt2", "GPT-2's class cannot"
+        case "encoder":
+            is_albert = config.share == "all" or is_factorised(config)
+            return "albert" if is_albert else "bert", "neither BERT's class nor ALBERT's can"
+        case "encoder-decoder" if config.positions == "relative":
+            return "t5", "T5's class cannot"
+        case "encoder-decoder":
+            is_marian = config.norm_order == "post"
+            name = "marian" if is_marian else "m2m_100"
+            return name, "neither M2M100's class nor Marian's can"
+    raise ConfigError(f"no class can represent model.kind = {config.kind}: it cannot be exported")
+
+
+def _prepare_albert(content: Content, tensors: Tensors) -> dict[str, Tensor]:
+    weights = encoder_weights.prepare(content, tensors, ALBERT)
+    projection = ALBERT.projection + ALBERT.linear[0]
+    if projection not in weights:
+        raise CheckpointError(f"the weights lack {projection}")
+    encoder_weights.leave_out_identity(weights, ALBERT)
+    return weights
+
+
+def _read_bert(content: ClassConfig, weights: Tensors) -> ResolvedModel:
+    heads = encoder_weights.find_heads(weights, BERT)
+    return encoder_config.read_bert(content, heads)
+
+
+def _read_albert(content: ClassConfig, weights: Tensors) -> ResolvedModel:
+    heads = encoder_weights.find_heads(weights, ALBERT)
+    has_projection = ALBERT.projection + ALBERT.linear[0] in weights
+    group = albert_config.group_in_transformers
+    return albert_config.read_albert(content, heads, has_projection=has_projection, group=group)
+
+
+def _encoder_oracle(config: ResolvedModel, prefix: str, sentence: str) -> Oracle:
+    if config.sentence_classes:
+        return Oracle(
+            f"{prefix}ForPreTraining", {"prediction_logits": "logits", sentence: "sentence_logits"}
+        )
+    return Oracle(f"{prefix}ForMaskedLM", {"logits": "logits"})
+
+
+_bert_oracle = partial(_encoder_oracle, prefix="Bert", sentence="seq_relationship_logits")
+_albert_oracle = partial(_encoder_oracle, prefix="Albert", sentence="sop_logits")
+
+
+def _translator(
+    title: str,
+    oracle: str,
+    table: Table,
+    fields: ClassFields,
+    read: Callable[[ClassConfig], ResolvedModel],
+) -> Family:
+    return Family(
+        title=title,
+        table=table,
+        fields=fields,
+        prefix="model.",
+        heads=translator_weights.HEADS,
+        is_ignored=translator_weights.is_sinusoids,
+        prepare=translator_weights.prepare,
+        read_config=lambda content, weights: read(content),
+        required_fields=translator_config.required_fields,
+        write_config=translator_config.write_config,
+        tokenizer_files=translator_files,
+        pairs=translator_weights.pairs,
+        oracle=lambda config: Oracle(oracle, {"logits": "logits"}),
+        copies=translator_weights.copies,
+        read_tokenizer=read_translators,
+        describe_unread=describe_unread,
+    )
+
+
+FAMILIES: dict[str, Family] = {
+    "gpt2": Family(
+        title="GPT-2's language model",
+        table=class_tables.GPT2,
+        fields=GPT2_FIELDS,
+        prefix="transformer.",
+        heads=(gpt2_weights.HEAD,),
+        is_ignored=gpt2_weights.is_mask,
+        prepare=gpt2_weights.prepare,
+        read_config=lambda content, weights: gpt2_config.read_config(content),
+        required_fields=gpt2_config.required_fields,
+        write_config=gpt2_config.write_config,
+        tokenizer_files=decoder_files,
+        pairs=gpt2_weights.pairs,
+        oracle=lambda config: Oracle("GPT2LMHeadModel", {"logits": "logits"}),
+    ),
+    "bert": Family(
+        title="BERT for pre-training",
+        table=class_tables.BERT,
+        fields=BERT_FIELDS,
+        prefix="bert.",
+        heads=("cls.",),
+        is_ignored=encoder_weights.is_constant,
+        prepare=partial(encoder_weights.prepare, names=BERT),
+        read_config=_read_bert,
+        required_fields=encoder_config.required_fields,
+        write_config=lambda config, tokenizer: encoder_config.write_bert(
+            config, tokenizer, architecture=_bert_oracle(config).name
+        ),
+        tokenizer_files=encoder_files,
+        pairs=partial(encoder_weights.pairs, names=BERT),
+        oracle=_bert_oracle,
+    ),
+    "albert": Family(
+        title="ALBERT for pre-training",
+        table=class_tables.ALBERT,
+        fields=ALBERT_FIELDS,
+        prefix="albert.",
+        heads=("predictions.", "sop_classifier."),
+        is_ignored=encoder_weights.is_constant,
+        prepare=_prepare_albert,
+        read_config=_read_albert,
+        required_fields=albert_config.required_fields,
+        write_config=lambda config, tokenizer: albert_config.write_albert(
+            config, tokenizer, architecture=_albert_oracle(config).name
+        ),
+        tokenizer_files=encoder_files,
+        pairs=partial(encoder_weights.pairs, names=ALBERT),
+        oracle=_albert_oracle,
+    ),
+    "m2m_100": _translator(
+        "M2M100",
+        "M2M100ForConditionalGeneration",
+        class_tables.M2M100,
+        M2M100_FIELDS,
+        translator_config.read_m2m100,
+    ),
+    "marian": replace(
+        _translator(
+            "Marian",
+            "MarianMTModel",
+            class_tables.MARIAN,
+            MARIAN_FIELDS,
+            translator_config.read_marian,
+        ),
+        is_ignored=lambda name: False,
+        prepare=translator_weights.prepare_marian,
+    ),
+    "t5": Family(
+        title="T5",
+        table=class_tables.T5,
+        fields=T5_FIELDS,
+        prefix="",
+        heads=(t5_weights.OUTPUT,),
+        is_ignored=t5_weights.is_unused,
+        prepare=t5_weights.prepare,
+        read_config=t5_config.read_config,
+        required_fields=t5_config.required_fields,
+        write_config=t5_config.write_config,
+        tokenizer_files=t5_tokenizer.write_files,
+        pairs=t5_weights.pairs,
+        oracle=lambda config: Oracle("T5ForConditionalGeneration", {"logits": "logits"}),
+        read_tokenizer=t5_tokenizer.read_tokenizer,
+        describe_unread=t5_tokenizer.describe_unread,
+    ),
+}

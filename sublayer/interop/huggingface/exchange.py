@@ -1,0 +1,181 @@
+"""Models in and out of HuggingFace folders, with a certificate of how far logits differ."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from sublayer.config.resolved import ResolvedModel
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.files.storage import new_folder
+from sublayer.interop.certificate import CERTIFICATE, certify
+from sublayer.interop.config_reader import Content
+from sublayer.interop.expand import expand
+from sublayer.interop.huggingface.class_fields import ClassConfig
+from sublayer.interop.huggingface.classes import Family, family_for, family_of
+from sublayer.interop.huggingface.folder import (
+    CONFIG,
+    check_new,
+    check_path,
+    read_content,
+    read_json,
+    read_tensors,
+    write_folder,
+    write_json,
+)
+from sublayer.interop.seq2seq.translator_tokenizer import describe_text
+from sublayer.interop.values import format_value
+from sublayer.interop.weight_map import assemble, strip_prefix, write_pairs
+from sublayer.model.model_folder import save_model
+from sublayer.model.transformer import Transformer
+from sublayer.model.weights import describe_conversion
+
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A model, the config that it was read by, and the folder's own tensors that hold weights."""
+
+    model: Transformer
+    family: Family
+    config: ClassConfig
+    tensors: Mapping[str, Tensor]
+
+
+def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
+    """Convert a HuggingFace folder to a new model folder and return its certificate.
+
+    The tokenizer comes along where the folder has one. Weights become float32, which of float16 and
+    bfloat16 is exact; those that are all float64 stay so. What config.json says beyond the class's
+    fields is named in the certificate, which stands in ``out`` too.
+
+    Raises CheckpointError where the folder is damaged, cannot be represented, or gives other logits
+    than transformers' class; DataError where its tokenizer is damaged; ConfigError where ``out``
+    exists, or memory is too small. Nothing is written then.
+    """
+    check_path(folder)
+    if not folder.is_dir():
+        raise CheckpointError(
+            f"{folder} is not a folder: name one with {CONFIG} and model.safetensors"
+        )
+    check_new(out)
+    read = _read(folder)
+    model = read.model
+    oracle = read.family.oracle(model.config)
+    certificate = certify(model, read.config.given, read.tensors, oracle)
+    conversion = describe_conversion(read.tensors, model.embedding.weight.dtype)
+    unknown = _describe_unknown(read.config, read.family)
+    unread = read.family.describe_unread(folder)
+    certificate |= _noted("weights", conversion)
+    certificate |= _noted("ignored", unknown)
+    certificate |= _noted("tokenizer", unread)
+    save_imported(model, out, certificate)
+    return certificate
+
+
+def read_huggingface(folder: Path) -> Transformer:
+    """Read the model of a HuggingFace folder, in evaluation mode, with its tokenizer if any.
+
+    Its logits are compared with none. Raises as ``import_huggingface`` does in reading.
+    """
+    return _read(folder).model
+
+
+def _read(folder: Path) -> _Read:
+    content = read_content(folder / CONFIG)
+    family = family_of(content)
+    settings = family.fields.read(content)
+    tensors = {}
+    for name, tensor in read_tensors(folder).items():
+        if not family.is_ignored(name.removeprefix(family.prefix)):
+            tensors[name] = tensor
+    unprefixed = strip_prefix(tensors, family.prefix)
+    weights = family.prepare(settings, unprefixed)
+    config = family.read_config(settings, weights)
+    pairs = family.pairs(config)
+    model = assemble(weights, pairs, config, title=family.title)
+    model.tokenizer = family.read_tokenizer(folder, vocab_size=config.vocab_size)
+    return _Read(model, family, settings, tensors)
+
+
+def save_imported(model: Transformer, out: Path, certificate: dict[str, Any]) -> None:
+    """Write a model folder with its tokenizer, if the model has one, and its certificate.
+
+    Raises CheckpointError where ``out`` exists or cannot be written.
+    """
+    files = {} if model.tokenizer is None else {"tokenizer.json": model.tokenizer.serialize()}
+    files[CERTIFICATE] = json.dumps(certificate, indent=2).encode() + b"\n"
+    save_model(out, model, files)
+
+
+def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
+    """Write a model as a new folder that transformers loads, and return its certificate.
+
+    Decoders become GPT-2, encoders BERT or ALBERT, encoder-decoders with relative positions T5,
+    others M2M100 or Marian. A tokenizer that
+    transformers has no equal of is left out, and the certificate says of a translator's why.
+
+    Raises ConfigError, naming every field that those classes cannot represent, and where ``out``
+    exists or cannot be written; CheckpointError where the written model gives other logits. Nothing
+    is written then.
+    """
+    check_new(out)
+    tokenizer = model.tokenizer
+    family = family_for(model.config)
+    required = family.required_fields(model.config)
+    full, weights = expand(model.state_dict(), model.config, required)
+    tensors = _foreign_tensors(family, full, weights)
+    described = family.write_config(full, tokenizer)
+    try:
+        with new_folder(out) as partial:
+            write_folder(partial, described, tensors)
+            files = family.tokenizer_files(tokenizer, max_len=full.max_len)
+            for name, file in files.items():
+                (partial / name).write_bytes(file)
+            # What was written is what is compared.
+            content = Content(CONFIG, read_json(partial / CONFIG))
+            given = family.fields.read(content).given
+            oracle = family.oracle(full)
+            certificate = certify(model, given, read_tensors(partial), oracle)
+            certificate |= _noted("tokenizer", describe_text(tokenizer))
+            write_json(partial / CERTIFICATE, certificate)
+    except OSError as error:
+        raise ConfigError(f"cannot write {out}: {error.strerror or error}") from None
+    return certificate
+
+
+def _foreign_tensors(
+    family: Family, config: ResolvedModel, weights: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Convert an expanded model's weights to all tensors that a family's file holds."""
+    unprefixed = write_pairs(weights, family.pairs(config))
+    for copy, source in family.copies(config).items():
+        unprefixed[copy] = unprefixed[source].clone()
+    tensors = {}
+    for name, tensor in unprefixed.items():
+        prefix = "" if name.startswith(family.heads) else family.prefix
+        tensors[prefix + name] = tensor
+    return tensors
+
+
+def _noted(name: str, note: str | None) -> dict[str, Any]:
+    return {} if note is None else {name: note}
+
+
+def _describe_unknown(config: ClassConfig, family: Family) -> str | None:
+    """Format in a line what of a config.json has no meaning to its class; None: nothing."""
+    if not config.unknown:
+        return None
+    first = sorted(config.unknown)[:_MOST_NAMED]
+    named = []
+    for name in first:
+        # A name may be any text at all: what is none of a field is quoted and cut.
+        named.append(name if name.isidentifier() else format_value(name))
+    n_others = len(config.unknown) - len(first)
+    others = f" and {n_others} other(s)" if n_others else ""
+    title = family.fields.title
+    return f"{', '.join(named)}{others} of {config.file}, which transformers' {title} has not"

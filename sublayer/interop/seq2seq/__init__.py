@@ -1,0 +1,1 @@
+"""M2M100's and Marian's configs, weights and tokenizers."""

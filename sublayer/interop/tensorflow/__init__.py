@@ -1,0 +1,1 @@
+"""TensorFlow's checkpoints, read without TensorFlow."""

@@ -1,0 +1,201 @@
+"""Tensors by another system's names and ours, read and written with names and shapes checked."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sublayer.config.architecture.stacks import stacks
+from sublayer.config.resolved import ResolvedModel
+from sublayer.errors import CheckpointError
+from sublayer.estimate.cost import n_copies
+from sublayer.model.build import compose
+from sublayer.model.transformer import Transformer
+from sublayer.model.weights import check_float, computed_dtype, usable
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One of our tensors, and theirs of which it is made."""
+
+    theirs: tuple[str, ...]
+    """Several stand one after another in our first axis; in a single one, stacked maps in a row."""
+    ours: str
+    is_transposed: bool = False
+    """Whether theirs is ``[d_in, d_out]``, where ours is ``[d_out, d_in]``."""
+    is_row: bool = False
+    """Whether their vector is a matrix of one row."""
+
+    def shape(self, ours: torch.Size) -> list[int]:
+        """Return the shape that each of theirs has where ours has shape ``ours``."""
+        part = ours if len(self.theirs) == 1 else ours[1:]
+        if self.ours.endswith(".bias"):
+            width = part.numel()
+            return [1, width] if self.is_row else [width]
+        if self.is_transposed:
+            d_in = part[-1]
+            return [d_in, part.numel() // d_in]
+        return list(part)
+
+    def read(self, parts: list[Tensor], ours: torch.Size) -> Tensor:
+        """Convert their tensors, in the order of ``theirs``, to ours of shape ``ours``."""
+        if self.is_transposed:
+            parts = [part.T for part in parts]
+        # One of theirs holds all of ours already; several are its first axis.
+        joined = parts[0] if len(parts) == 1 else torch.stack(parts)
+        return joined.reshape(ours).contiguous()
+
+    def write(self, tensor: Tensor) -> dict[str, Tensor]:
+        """Convert our tensor to theirs, by name; each is a contiguous copy, without a gradient."""
+        parts = [tensor] if len(self.theirs) == 1 else list(tensor.unbind())
+        written = {}
+        for name, part in zip(self.theirs, parts, strict=True):
+            written[name] = self._write_part(part)
+        return written
+
+    def _write_part(self, part: Tensor) -> Tensor:
+        if self.ours.endswith(".bias"):
+            part = part.flatten()
+            part = part[None] if self.is_row else part
+        elif self.is_transposed:
+            part = part.reshape(-1, part.shape[-1]).T
+        return part.detach().clone(memory_format=torch.contiguous_format)
+
+
+def pair_linear(theirs: str, ours: str, *, is_transposed: bool = False) -> Iterator[Pair]:
+    """Pair the weight and the bias of a linear map or a norm, called so by both."""
+    yield Pair((f"{theirs}.weight",), f"{ours}.weight", is_transposed=is_transposed)
+    yield Pair((f"{theirs}.bias",), f"{ours}.bias")
+
+
+def shapes_of(config: ResolvedModel) -> dict[str, torch.Size]:
+    """Return the shape of each tensor of a resolved config's model, which takes no memory."""
+    with torch.device("meta"):
+        model = compose(config)
+    state = model.state_dict()
+    return {name: tensor.shape for name, tensor in state.items()}
+
+
+def read_pairs(
+    tensors: Mapping[str, Tensor],
+    pairs: Iterable[Pair],
+    config: ResolvedModel,
+    *,
+    title: str,
+    file: str = "config.json",
+) -> dict[str, Tensor]:
+    """Convert another system's tensors, which ``title`` names and ``file`` describes, to ours.
+
+    They become float32, but where all are float64. Raises CheckpointError, naming the tensor, where
+    one is missing, has another shape, is unknown, or holds anything but finite floating-point
+    numbers.
+    """
+    _check_depth(config, len(tensors), file)
+    pairs = list(pairs)
+    shapes = shapes_of(config)
+    names: list[str] = []
+    for pair in pairs:
+        names.extend(pair.theirs)
+    missing = [name for name in names if name not in tensors]
+    if missing:
+        raise CheckpointError(f"the weights lack {missing[0]}{_others(missing)}")
+    unknown = sorted(tensors.keys() - set(names))
+    if unknown:
+        raise CheckpointError(
+            f"the weights hold {unknown[0]}{_others(unknown)}, which {title} has not"
+        )
+    # All shapes are checked before the first tensor is copied.
+    for pair in pairs:
+        expected = pair.shape(shapes[pair.ours])
+        for name in pair.theirs:
+            _check(name, tensors[name], expected, file)
+    dtype = computed_dtype(tensors.values())
+    weights = {}
+    for pair in pairs:
+        parts = [usable(name, tensors[name], dtype) for name in pair.theirs]
+        weights[pair.ours] = pair.read(parts, shapes[pair.ours])
+    return weights
+
+
+def assemble(
+    tensors: Mapping[str, Tensor],
+    pairs: Iterable[Pair],
+    config: ResolvedModel,
+    *,
+    title: str,
+    file: str = "config.json",
+) -> Transformer:
+    """Build a model, in evaluation mode, of another system's tensors; without a tokenizer.
+
+    Raises CheckpointError as ``read_pairs`` does.
+    """
+    weights = read_pairs(tensors, pairs, config, title=title, file=file)
+    with torch.device("meta"):
+        model = compose(config)
+    model.load_state_dict(weights, assign=True)
+    return model.eval()
+
+
+def write_pairs(weights: Mapping[str, Tensor], pairs: Iterable[Pair]) -> dict[str, Tensor]:
+    """Convert a model's tensors to another system's, by name; each is a copy."""
+    tensors: dict[str, Tensor] = {}
+    for pair in pairs:
+        tensors |= pair.write(weights[pair.ours])
+    return tensors
+
+
+def strip_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Strip a prefix off the names that have it; others stay, and all where it is empty.
+
+    Raises CheckpointError where that makes two names one.
+    """
+    if not prefix:
+        return dict(tensors)
+    prefixed = sorted(name for name in tensors if name.startswith(prefix))
+    for name in prefixed:
+        short = name.removeprefix(prefix)
+        if short in tensors:
+            raise CheckpointError(f"the weights hold {name} and {short}: leave one of them out")
+    stripped = {}
+    for name, tensor in tensors.items():
+        stripped[name.removeprefix(prefix)] = tensor
+    return stripped
+
+
+def check_tied(tensors: Mapping[str, Tensor], copy: str, source: str) -> None:
+    """Raise CheckpointError where both tensors are present and differ, though they are tied.
+
+    ``copy`` and ``source`` are their names. Equal is equal in every number.
+    """
+    if copy not in tensors or source not in tensors:
+        return
+    if not torch.equal(tensors[copy], tensors[source]):
+        raise CheckpointError(
+            f"the weights hold {copy} that differs from {source}, but config.json ties them: "
+            "set tie_word_embeddings to false there"
+        )
+
+
+def _check_depth(config: ResolvedModel, n_tensors: int, file: str) -> None:
+    """Raise CheckpointError where there are more blocks than tensors, before any is built."""
+    n_blocks = 0
+    for stack in stacks(config):
+        n_blocks += max(n_copies(config, stack, entry) for entry in stack.block)
+    if n_blocks > n_tensors:
+        raise CheckpointError(
+            f"{file} says {n_blocks:,} blocks of weights, "
+            f"and the weights hold {n_tensors:,} tensors"
+        )
+
+
+def _check(name: str, tensor: Tensor, expected: list[int], file: str) -> None:
+    shape = list(tensor.shape)
+    if shape != expected:
+        raise CheckpointError(f"{name} has shape {shape}, {file} says {expected}")
+    check_float(name, tensor)
+
+
+def _others(names: list[str]) -> str:
+    n_others = len(names) - 1
+    return f" and {n_others} other(s)" if n_others else ""

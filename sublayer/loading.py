@@ -1,0 +1,209 @@
+"""Load a trained model from a run, a checkpoint or a model folder."""
+
+import logging
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.config.resolved import ResolvedModel
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.named import load_tokenizer
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.files.checkpoints import (
+    MANIFEST,
+    checkpoint_path,
+    newest_checkpoint,
+    read_state,
+    saved_steps,
+    verify_checkpoint,
+)
+from sublayer.files.parsing import read_json_object
+from sublayer.files.paths import resolved
+from sublayer.model.build import compose
+from sublayer.model.model_folder import CONFIG_NAME, FORMAT, load_weights, read_config
+from sublayer.model.transformer import Transformer
+from sublayer.system.machine import check_device
+
+RECIPE_NAME, MODEL_NAME, CHECKPOINTS_NAME, TOKENIZER_NAME = (
+    "recipe.toml",
+    "model",
+    "checkpoints",
+    "tokenizer.json",
+)
+
+_log = logging.getLogger(__name__)
+
+
+def load(
+    path: str | Path,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+    *,
+    average: int | None = None,
+) -> Transformer:
+    """Load a model in evaluation mode, with its ``.config`` and ``.tokenizer``.
+
+    ``path`` is a run, a checkpoint, or a model folder (as training saves it and ``sublayer import``
+    writes it). Of a run it is the final model, or, before there is one, the checkpoint of the best
+    evaluation, or else the newest whole one. ``average`` gives the mean of a run's newest
+    checkpoints, so many, instead (Vaswani et al. 2017, sec. 6.1). ``dtype`` converts the weights;
+    None makes them float32, but where all were saved as float64. ``.tokenizer`` is None where the
+    folder has none.
+
+    Raises CheckpointError where there is no such model, or it is damaged, or of another format;
+    ConfigError for a device that is not there, or fewer checkpoints than are asked for.
+    """
+    if average is None:
+        folder = find_model(Path(path))
+        model = load_untokenized(folder, device)
+    else:
+        folder, config, tensors = _averaged(Path(path), average, str(check_device(device)))
+        model = _with_weights(config, tensors)
+    if dtype is not None:
+        model = model.to(dtype)
+    model.tokenizer = _tokenizer_in(folder, model.config)
+    return model.eval()
+
+
+def load_untokenized(folder: Path, device: str | torch.device = "cpu") -> Transformer:
+    """Load the model of a model folder, in evaluation mode, without its tokenizer.
+
+    Raises CheckpointError where it is damaged or of another format, ConfigError for a device that
+    is not there.
+    """
+    config, tensors = load_weights(folder, device=str(check_device(device)))
+    return _with_weights(config, tensors).eval()
+
+
+def load_model_tokenizer(folder: Path) -> Tokenizer | None:
+    """Load the tokenizer of a model folder, without the weights; None where it has none.
+
+    Raises CheckpointError where it or the header of the weights does not fit the model's config.
+    """
+    return _tokenizer_in(folder, read_config(folder))
+
+
+def find_model(path: Path) -> Path:
+    """Return the model folder of a path: itself, a run's final model, or one of its checkpoints.
+
+    Of a run without a final model it is the checkpoint of the best evaluation, or else the newest
+    whole one. Only checkpoints are verified; other folders are looked at when they are loaded.
+    Raises CheckpointError where there is none, or it is a damaged checkpoint or of another format.
+    """
+    if not path.is_dir():
+        what = "is a file, not a folder" if path.exists() else "does not exist"
+        raise CheckpointError(f"{path} {what}: name a run, a checkpoint or a model folder")
+    if (path / MANIFEST).is_file():
+        verify_checkpoint(path)
+        return path / MODEL_NAME
+    if (path / RECIPE_NAME).is_file():
+        final = path / MODEL_NAME
+        return final if final.is_dir() else _best_checkpoint(path)
+    if not (path / CONFIG_NAME).is_file():
+        raise CheckpointError(
+            f"{path} is not a run, a checkpoint or a model folder: "
+            f"it has no {RECIPE_NAME} and no {CONFIG_NAME}"
+        )
+    _check_format(path)
+    return path
+
+
+def find_recipe(path: Path) -> Path | None:
+    """Return the recipe of the run that a folder, checkpoint or model is of; None for others."""
+    folder = resolved(path)
+    if folder.name == MODEL_NAME:
+        folder = folder.parent
+    if folder.parent.name == CHECKPOINTS_NAME:
+        folder = folder.parent.parent
+    recipe = folder / RECIPE_NAME
+    return recipe if recipe.is_file() else None
+
+
+def _with_weights(config: ResolvedModel, tensors: dict[str, Tensor]) -> Transformer:
+    with torch.device("meta"):
+        model = compose(config)
+    model.load_state_dict(tensors, assign=True)
+    return model
+
+
+def _tokenizer_in(folder: Path, config: ResolvedModel) -> Tokenizer | None:
+    path = folder / TOKENIZER_NAME
+    if not path.is_file():
+        return None
+    tokenizer = load_tokenizer(path)
+    _check_sizes(tokenizer.vocab_size, config.vocab_size, folder)
+    return tokenizer
+
+
+def _averaged(run: Path, n: int, device: str) -> tuple[Path, ResolvedModel, dict[str, Tensor]]:
+    """Average the weights of a run's newest checkpoints in float64.
+
+    Returns the folder of one of them, its config and the mean.
+    """
+    root = run / CHECKPOINTS_NAME
+    steps = _newest_steps(run)
+    if n < 1 or len(steps) < n:
+        raise ConfigError(
+            f"{run} has {len(steps)} newest checkpoint(s), of which {n} cannot be averaged: "
+            "ask for fewer, or keep "
+            "more in training (train.keep_checkpoints)"
+        )
+    sums: dict[str, Tensor] = {}
+    for step in steps[-n:]:
+        checkpoint = checkpoint_path(root, step)
+        verify_checkpoint(checkpoint)
+        folder = checkpoint / MODEL_NAME
+        config, tensors = load_weights(folder, device=device)
+        for name, value in tensors.items():
+            if name in sums:
+                sums[name] = sums[name] + value.double()
+            else:
+                sums[name] = value.double()
+    means = {}
+    for name, total in sums.items():
+        dtype = tensors[name].dtype  # as the checkpoints have it
+        means[name] = (total / n).to(dtype)
+    return folder, config, means
+
+
+def _newest_steps(run: Path) -> list[int]:
+    """Return the steps of a run's newest checkpoints, without an older one kept as the best."""
+    steps = saved_steps(run / CHECKPOINTS_NAME)
+    recipe = run / RECIPE_NAME
+    if not recipe.is_file():
+        return steps
+    n_kept = read_run_recipe(recipe).train.keep_checkpoints
+    return steps[-n_kept:]
+
+
+def _best_checkpoint(run: Path) -> Path:
+    root = run / CHECKPOINTS_NAME
+    newest = newest_checkpoint(root, _log.warning)
+    if newest is None:
+        raise CheckpointError(
+            f"{run} has no model and no whole checkpoint: train it (with --resume) first"
+        )
+    best = read_state(newest).best
+    chosen = newest if best is None else checkpoint_path(root, best.step)
+    return chosen / MODEL_NAME
+
+
+def _check_sizes(n_ids: int, vocab_size: int | None, folder: Path) -> None:
+    # A model may have more than its tokenizer, as where a vocabulary is padded to a round number.
+    if vocab_size is not None and n_ids > vocab_size:
+        raise CheckpointError(
+            f"the tokenizer in {folder} has {n_ids:,} ids, "
+            f"the model's vocab_size is {vocab_size:,}: "
+            "they do not belong together"
+        )
+
+
+def _check_format(folder: Path) -> None:
+    described = read_json_object(folder / CONFIG_NAME, CheckpointError)
+    if described.get("format") != FORMAT and "model_type" in described:
+        raise CheckpointError(
+            f"{folder} is a HuggingFace folder: `sublayer import huggingface {folder} --out OUT` "
+            "makes one of ours"
+        )

@@ -1,0 +1,139 @@
+"""The body of a model: positions, segments, norms and blocks, from embeddings to hidden states."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from sublayer.config.architecture.derived import embedding_width
+from sublayer.config.architecture.stacks import StackShape
+from sublayer.config.resolved import ResolvedModel
+from sublayer.model.context.cache import Cache
+from sublayer.model.context.context import Context, Memory
+from sublayer.model.context.keys import Keys
+from sublayer.model.context.layout import Layout
+from sublayer.model.kernels.attention import hide
+from sublayer.model.kernels.choice import is_eager_cpu
+from sublayer.model.kernels.dropout import dropout
+from sublayer.model.layers.embedding import SegmentTable, TokenEmbedding
+from sublayer.model.layers.norm import build_norm
+from sublayer.model.layers.stack import Stack
+from sublayer.model.positions.build import build_positions
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Hidden states: after the final norm (dropped in training), and after the blocks asked for."""
+
+    final: Float[Tensor, "B T D"]
+    captured: dict[int, Tensor]
+    """``[B, T, D]`` each, by the number of blocks that were executed before."""
+
+
+class Body(nn.Module):
+    """What stands between token vectors and hidden states.
+
+    These are positions, segments, a norm, the stack and the final norm.
+    The stack is named as its shape is, ``decoder`` or ``encoder``.
+    """
+
+    def __init__(self, config: ResolvedModel, shape: StackShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.segment_table = None if config.segments == "none" else SegmentTable(config)
+        self.positions = build_positions(config, shape)
+        self.embedding_norm = build_norm(
+            config.norm if config.embedding_norm else "none",
+            embedding_width(config),
+            eps=config.norm_eps,
+            affine=True,
+        )
+        # Saved weights are named after the shape: a decoder's begin with ``decoder.``.
+        self.add_module(shape.name, Stack(config, shape))
+        self.final_norm = build_norm(
+            "none" if config.final_norm == "none" else config.norm,
+            config.d_model,
+            eps=config.norm_eps,
+            affine=config.final_norm == "affine",
+        )
+        self.p_embedding = config.dropout_embedding
+        self.p_final = config.dropout_final
+
+    @property
+    def stack(self) -> Stack:
+        """The blocks."""
+        stack = getattr(self, self.shape.name)
+        assert isinstance(stack, Stack), "every body has its stack"
+        return stack
+
+    def enter(
+        self,
+        embedding: TokenEmbedding,
+        tokens: Int[Tensor, "B T"],
+        positions: Int[Tensor, "*B T"],
+        segments: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Compute what enters the first block.
+
+        That is the sum of the embeddings of tokens, positions and segments, normed, dropped and
+        projected as the config says. ``positions`` have one axis where they are those of all rows.
+        Without ``segments``, 0 and 1, every token is of a pair's first text.
+        """
+        x = self.positions.add(embedding(tokens), 0, positions)
+        if self.segment_table is not None:
+            if segments is None:
+                segments = tokens.new_zeros(tokens.shape)
+            x = x + self.segment_table(segments)
+        x = self.embedding_norm(x)
+        x = dropout(x, self.p_embedding, self.training)
+        return embedding.project_sum(x)
+
+    def context(self, layout: Layout, dtype: torch.dtype, memory: Memory | None = None) -> Context:
+        """Compute what the positions of a batch give to the attentions of all blocks.
+
+        ``dtype`` is that of the residual stream. ``memory`` is passed on as it is. For the fused
+        kernels a bias of scores contains the layout's mask, which is then no longer in the layout.
+        """
+        rotation = self.positions.rotation(layout.positions, dtype)
+        if not self.positions.biases_scores:
+            return Context(layout, rotation, memory=memory)
+        bias = self.positions.score_bias(layout.positions, layout.key_positions, dtype)
+        assert bias is not None, "a scheme biases scores where its row says so"
+        if bias.shape[2] > 1 and is_eager_cpu(bias):
+            return Context(layout, rotation, bias, memory=memory)
+        # The fused kernels save a bias as they read it: with what it hides and in their type, it
+        # is one tensor for all blocks.
+        device = bias.device.type
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+        bias = hide(bias, layout.keys).to(dtype)
+        layout = replace(layout, keys=Keys(False, None))
+        return Context(layout, rotation, bias, memory=memory)
+
+    def states(
+        self,
+        embedding: TokenEmbedding,
+        tokens: Int[Tensor, "B T"],
+        layout: Layout,
+        *,
+        segments: Int[Tensor, "B T"] | None = None,
+        memory: Memory | None = None,
+        cache: Cache | None = None,
+        capture: Sequence[int] = (),
+    ) -> Hidden:
+        """Compute hidden states.
+
+        ``capture`` asks for the residual stream after so many blocks (0: before all).
+        ``memory`` is what cross entries read; a ``cache`` holds the keys and values of earlier
+        calls, to which these are added, and its length is the caller's to advance.
+
+        Raises ConfigError where the input is longer than the positions.
+        """
+        self.positions.check(layout)
+        x = self.enter(embedding, tokens, layout.positions, segments)
+        context = self.context(layout, x.dtype, memory)
+        x, captured = self.stack(x, context, self.positions, cache, capture)
+        final = dropout(self.final_norm(x), self.p_final, self.training)
+        return Hidden(final, captured)

@@ -1,0 +1,1 @@
+"""What blocks compute with beside their input: layout, visible keys, cache, encoder output."""

@@ -1,0 +1,174 @@
+"""The cache of keys and values, preallocated and passed in: never kept on a module."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from sublayer.config.architecture.stacks import stacks
+from sublayer.config.resolved import ResolvedModel
+from sublayer.errors import ConfigError
+from sublayer.estimate.capacity import check_memory
+
+KeyValuePair = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
+
+
+class KeyValues:
+    """The keys and values of one executed attention; the first ``cache.length`` are filled.
+
+    Keys lie feature by feature, so that a query's product with all of them reads memory in order.
+    """
+
+    def __init__(
+        self,
+        cache: "Cache",
+        shape: tuple[int, int, int, int],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self._cache = cache
+        n_rows, n_heads, max_len, d_head = shape
+        by_feature = (n_rows, n_heads, d_head, max_len)
+        self._keys = torch.zeros(by_feature, dtype=dtype, device=device)
+        self._values = torch.zeros(shape, dtype=dtype, device=device)
+        # Views with rows and heads as one axis, made once: a step has no time for them.
+        self._folded_keys = self._keys.flatten(0, 1).transpose(1, 2)  # [B H, S, K]
+        self._folded_values = self._values.flatten(0, 1)  # [B H, S, K]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Return the type in which keys and values are kept."""
+        return self._keys.dtype
+
+    def append(
+        self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]
+    ) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]:
+        """Write the new keys and values behind the old ones, and return all of them.
+
+        They are views, cast to the cache's type; what they hold lasts until the cache is written
+        to at the same positions. The length grows by ``Cache.advance`` alone.
+        """
+        end = self._write(k, v)
+        keys = self._keys.narrow(3, 0, end).transpose(2, 3)  # [B, H, S, K]
+        return keys, self._values.narrow(2, 0, end)
+
+    def append_folded(
+        self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]
+    ) -> tuple[Float[Tensor, "BH S K"], Float[Tensor, "BH S K"]]:
+        """Append likewise, and return all of them with rows and heads as one axis.
+
+        So a decoding step takes them: its products have one axis of batches.
+        """
+        end = self._write(k, v)
+        keys = self._folded_keys.narrow(1, 0, end)  # [B H, S, K]
+        return keys, self._folded_values.narrow(1, 0, end)
+
+    def _write(self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]) -> int:
+        start = self._cache.length
+        n_new = k.shape[2]
+        self._keys.narrow(3, start, n_new).copy_(k.transpose(2, 3))
+        self._values.narrow(2, start, n_new).copy_(v)
+        return start + n_new
+
+
+class MemoryKeyValues:
+    """The keys and values of the encoder's output in one cross entry, which no step changes."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self._pair: KeyValuePair | None = None
+
+    def get(self, compute: Callable[[], KeyValuePair]) -> KeyValuePair:
+        """Return the keys and values, computed at the first call; later ones ignore ``compute``."""
+        if self._pair is None:
+            k, v = compute()
+            # Keys lie feature by feature, as those of a sequence's own tokens do.
+            keys = k.to(self._dtype).transpose(2, 3).contiguous().transpose(2, 3)
+            self._pair = keys, v.to(self._dtype).contiguous()
+        return self._pair
+
+
+def cache_bytes(config: ResolvedModel, n_rows: int, max_len: int, dtype: torch.dtype) -> int:
+    """Count the bytes of the keys and values that a decoder keeps of its own tokens.
+
+    Those of an encoder's output are not counted.
+    """
+    decoder = stacks(config)[-1]
+    n_in_block = sum(entry.kind.attends_to == "itself" for entry in decoder.block)
+    n_attentions = decoder.n_layers * n_in_block
+    n_features = 2 * config.n_heads * config.d_head  # of a key and a value
+    token_bytes = n_attentions * n_features * dtype.itemsize
+    return n_rows * max_len * token_bytes
+
+
+class Cache:
+    """The keys and values of a decoder, for ``batch_size`` rows of at most ``max_len`` tokens.
+
+    Each executed attention has its own, also where weights are shared. Every forward pass appends
+    its tokens. ``length`` counts the tokens so far, padding included.
+
+    Raises ConfigError where this machine cannot hold it.
+    """
+
+    def __init__(
+        self,
+        config: ResolvedModel,
+        batch_size: int,
+        max_len: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        shape = (batch_size, config.n_heads, max_len, config.d_head)
+        check_memory(
+            cache_bytes(config, batch_size, max_len, dtype),
+            f"the cache of {batch_size:,} rows of {max_len:,} tokens",
+            "take fewer rows at a time (--batch), or a shorter context",
+        )
+        self.max_len = max_len
+        self.dtype = dtype
+        self.length = 0
+        self.mask = torch.zeros(batch_size, max_len, dtype=torch.bool, device=device)
+        self.is_padded = False
+        decoder = stacks(config)[-1]
+        self._key_values: dict[tuple[int, int], KeyValues | MemoryKeyValues] = {}
+        for layer in range(decoder.n_layers):
+            for index, entry in enumerate(decoder.block):
+                match entry.kind.attends_to:
+                    case "itself":
+                        own = KeyValues(self, shape, dtype, torch.device(device))
+                        self._key_values[layer, index] = own
+                    case "memory":
+                        self._key_values[layer, index] = MemoryKeyValues(dtype)
+                    case "nothing":
+                        pass
+
+    def key_values(self, layer: int, index: int) -> KeyValues | MemoryKeyValues | None:
+        """Return what entry ``index`` of block ``layer`` keeps; None where it keeps nothing.
+
+        Both count from 0; a feed-forward network keeps nothing.
+        """
+        return self._key_values.get((layer, index))
+
+    @property
+    def past_mask(self) -> Bool[Tensor, "B P"] | None:
+        """Return which of the tokens seen are real; None where all are."""
+        return self.mask[:, : self.length] if self.is_padded else None
+
+    def check(self, n_tokens: int) -> None:
+        """Raise ConfigError where ``n_tokens`` more do not fit."""
+        if self.length + n_tokens > self.max_len:
+            raise ConfigError(
+                f"{self.length} + {n_tokens} tokens do not fit a cache of "
+                f"max_len = {self.max_len}; make a longer one"
+            )
+
+    def advance(self, n_tokens: int, mask: Bool[Tensor, "B T"] | None) -> None:
+        """Count tokens as seen; ``mask`` is True at the real ones, None where all are.
+
+        Called once a forward pass, after every block has appended its keys and values.
+        """
+        end = self.length + n_tokens
+        self.mask[:, self.length : end] = True if mask is None else mask
+        self.is_padded = self.is_padded or mask is not None
+        self.length = end

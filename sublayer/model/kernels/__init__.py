@@ -1,0 +1,1 @@
+"""Kernels written by hand where that is faster, and the choice of them."""

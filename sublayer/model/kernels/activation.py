@@ -1,0 +1,96 @@
+"""The activations of feed-forward networks."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sublayer.estimate.kernel_sizes import GELU_PART
+from sublayer.model.kernels.choice import is_eager_cpu
+
+Activation = Callable[[Tensor], Tensor]
+
+# gelu(x) = x * sigmoid(LINEAR * x + CUBIC * x**3), which is the tanh form: (1 + tanh(u)) / 2 =
+# sigmoid(2 u).
+LINEAR = 2 * math.sqrt(2 / math.pi)
+CUBIC = 0.044715 * LINEAR
+
+# Numbers from which four simple passes take no more time than the native kernel, whose tanh is
+# slow, with avx512 and without: benchmarks/kernel_choices.py.
+_MANY = 1 << 13
+
+
+FUNCTIONS: dict[str, Activation] = {
+    "relu": F.relu,
+    "swish": F.silu,  # a slope of 1
+    "sigmoid": F.sigmoid,
+    "identity": lambda x: x,
+}
+"""The function of each activation, but for GELU's two forms and swish of another slope than 1."""
+
+
+def tanh_gelu(x: Tensor) -> Tensor:
+    """Compute GELU in its tanh form, ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x**3)))``.
+
+    Source: Hendrycks & Gimpel 2016, sec. 2. On a CPU it may be computed as ``x * sigmoid(2 u)``,
+    with ``u`` what the tanh is of: the same but for rounding. There it is differentiable once.
+    """
+    if is_eager_cpu(x) and x.requires_grad:
+        activated: Tensor = _TanhGelu.apply(x)  # type: ignore[no-untyped-call]
+        return activated
+    if is_eager_cpu(x) and x.dtype == torch.float32 and x.numel() >= _MANY:
+        exponent = torch.addcmul(torch.tensor(LINEAR), x, x, value=CUBIC).mul_(x)
+        return exponent.sigmoid_().mul_(x)
+    return F.gelu(x, approximate="tanh")
+
+
+class _TanhGelu(torch.autograd.Function):
+    """Compute the slope beside the value and save it instead of the input.
+
+    It takes half the time of the native pair.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        value = torch.empty(x.shape, dtype=x.dtype)
+        slope = torch.empty(x.shape, dtype=x.dtype)
+        flat = x.reshape(-1), value.view(-1), slope.view(-1)
+        size = GELU_PART * torch.get_num_threads()
+        work_dtype = torch.promote_types(x.dtype, torch.float32)
+        work = torch.empty(2, min(size, x.numel()), dtype=work_dtype)
+        for start in range(0, x.numel(), size):
+            x_part, value_part, slope_part = (t[start : start + size] for t in flat)
+            if x.dtype == work.dtype:
+                _value_and_slope(x_part, value_part, slope_part, work)
+                continue
+            wide = x_part.to(work.dtype)
+            wide_value = torch.empty_like(wide)
+            wide_slope = torch.empty_like(wide)
+            _value_and_slope(wide, wide_value, wide_slope, work)
+            value_part.copy_(wide_value)
+            slope_part.copy_(wide_slope)
+        ctx.save_for_backward(slope)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        slope: Tensor = ctx.saved_tensors[0]
+        return grad * slope
+
+
+def _value_and_slope(x: Tensor, value: Tensor, slope: Tensor, work: Tensor) -> None:
+    """Write ``value`` and ``slope``; ``work`` is room for two arrays.
+
+    Seven passes: the time goes with their number.
+    """
+    gate, rise = work[:, : x.numel()]
+    linear = torch.tensor(LINEAR, dtype=x.dtype)
+    torch.addcmul(linear, x, x, value=CUBIC, out=gate).mul_(x).sigmoid_()
+    torch.addcmul(linear, x, x, value=3 * CUBIC, out=rise)
+    torch.mul(x, gate, out=value)
+    # (x s)' = s + x s (1 - s) (LINEAR + 3 CUBIC x**2)
+    torch.addcmul(value, value, gate, value=-1, out=slope)
+    torch.addcmul(gate, slope, rise, out=slope)

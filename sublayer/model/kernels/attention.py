@@ -1,0 +1,96 @@
+"""Attention from queries, keys and values, and the choice of its kernel."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from sublayer.model.context.keys import Keys, StepKeys
+from sublayer.model.kernels.attention_cpu import attend_blockwise
+from sublayer.model.kernels.choice import is_eager_cpu
+
+
+def attend(
+    q: Float[Tensor, "*B T K"],
+    k: Float[Tensor, "*B S K"],
+    v: Float[Tensor, "*B S K"],
+    keys: Keys | StepKeys,
+    bias: Float[Tensor, "... #T S"] | None = None,
+    *,
+    scale: float,
+    p_dropout: float = 0.0,
+) -> Float[Tensor, "*B T K"]:
+    """Average values by ``softmax(scale * q k + bias)`` over the keys that a query sees.
+
+    ``bias`` is ``[1 or B, H, T, S]`` and has a gradient; a step's may have one row for all queries.
+    Weights are dropped with probability ``p_dropout``, and those kept scaled by
+    ``1 / (1 - p_dropout)``; a step drops none. Every query sees a key at least.
+
+    On a CPU several queries take our own kernel (faster than SDPA's at every length measured, two
+    to four times in training, and SDPA has no fast dropout there); one query, a GPU and the
+    compiler take SDPA. A decoding step takes plain matrix products, which on few rows are faster
+    than either.
+    """
+    if isinstance(keys, StepKeys):
+        return _attend_by_softmax(q, k, v, keys.hidden, bias, scale)
+    if q.shape[2] > 1 and is_eager_cpu(q):
+        return attend_blockwise(
+            q,
+            k,
+            v,
+            is_causal=keys.is_causal,
+            mask=keys.mask,
+            scale=scale,
+            p_dropout=p_dropout,
+            bias=bias,
+        )
+    if bias is not None:
+        added = hide(bias, keys).to(q.dtype)
+        return F.scaled_dot_product_attention(q, k, v, added, p_dropout, scale=scale)
+    return _attend_fused(q, k, v, keys, scale, p_dropout)
+
+
+def hide(bias: Float[Tensor, "N H T S"], keys: Keys) -> Float[Tensor, "B H T S"]:
+    """Return a bias with minus infinity where a query does not see a key.
+
+    Where every key is seen it is the bias itself, not a copy.
+    """
+    mask = keys.mask
+    n_queries, n_keys = bias.shape[2:]
+    if mask is None and keys.is_causal and n_queries > 1:
+        is_seen = torch.ones(n_queries, n_keys, dtype=torch.bool, device=bias.device)
+        mask = is_seen.tril(n_keys - n_queries)[None, None]
+    if mask is None:
+        return bias
+    return bias.masked_fill(~mask, -torch.inf)
+
+
+def _attend_fused(
+    q: Tensor, k: Tensor, v: Tensor, keys: Keys, scale: float, p_dropout: float
+) -> Tensor:
+    n_queries = q.shape[2]
+    n_keys = k.shape[2]
+    mask = keys.mask
+    is_causal = keys.is_causal and n_queries > 1
+    if mask is None and is_causal and n_queries < n_keys:
+        # SDPA aligns its causal mask with the first key; queries behind a past end with the last.
+        n_past = n_keys - n_queries
+        mask = q.new_ones(n_queries, n_keys, dtype=torch.bool).tril(n_past)
+    # SDPA takes a mask or its own causality, not both.
+    is_causal = is_causal and mask is None
+    return F.scaled_dot_product_attention(q, k, v, mask, p_dropout, is_causal, scale=scale)
+
+
+def _attend_by_softmax(
+    q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, bias: Tensor | None, scale: float
+) -> Tensor:
+    # matmul's look at shapes takes as long as a small product.
+    multiply = torch.bmm if q.dim() == 3 else torch.matmul
+    if scale != 1.0:
+        q = q * scale
+    scores = multiply(q, k.mT)
+    if hidden is not None:
+        scores.add_(hidden)
+    if bias is not None:
+        scores.add_(bias)
+    return multiply(scores.softmax(-1), v)

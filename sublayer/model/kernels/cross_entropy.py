@@ -1,0 +1,267 @@
+"""Cross-entropy over a vocabulary, never holding all logits at once."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from sublayer.estimate.kernel_sizes import CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS
+
+
+def linear_cross_entropy(
+    hidden: Float[Tensor, "N E"],
+    matrix: Float[Tensor, "V E"],
+    bias: Float[Tensor, " V"] | None,
+    targets: Int[Tensor, " N"],
+) -> Float[Tensor, ""]:
+    """Sum the nats of the targets under ``softmax(hidden matrix^T + bias)``.
+
+    A target of -1 does not count.
+
+    Works in chunks of rows and computes gradients along with the loss, so that only a chunk of
+    logits exists at a time. Under autocast the matrix products are in its type; softmax and sums in
+    float32 at least. Differentiable once, by all but the targets.
+    """
+    if not torch.is_grad_enabled():
+        return nats_of_targets(hidden, matrix, bias, targets).total
+    return smoothed_cross_entropy(hidden, matrix, bias, targets, NO_SMOOTHING)[0]
+
+
+class Nats(NamedTuple):
+    """Nats of targets: of each, 0 where it does not count, and of all together."""
+
+    total: Float[Tensor, ""]
+    each: Float[Tensor, " N"]
+
+
+@torch.no_grad()
+def nats_of_targets(
+    hidden: Float[Tensor, "N E"],
+    matrix: Float[Tensor, "V E"],
+    bias: Float[Tensor, " V"] | None,
+    targets: Int[Tensor, " N"],
+) -> Nats:
+    """Compute ``linear_cross_entropy`` without gradients: nats of each target, and summed.
+
+    In float32 at least. Only a chunk of logits exists at a time.
+    """
+    dtype = _wide(hidden.dtype)
+    total = torch.zeros((), dtype=dtype, device=hidden.device)
+    each = torch.empty(hidden.shape[0], dtype=dtype, device=hidden.device)
+    for chunk in _chunks(hidden, matrix, bias):
+        nats, _, _ = _cross_entropy(chunk.logits, targets[chunk.where], NO_SMOOTHING)
+        each[chunk.where] = nats
+        total += nats.sum()
+    return Nats(total, each)
+
+
+class Smoothing(NamedTuple):
+    """What is trained of a row, where it is not its nats alone.
+
+    ``target * nll + each * sum over the vocabulary of -log p + z * (log Z)^2``, where Z is the sum
+    of ``exp(logit)`` over the vocabulary. The weights of all tokens, ``target + V * each``, sum
+    to 1.
+
+    Source of the last term, the z-loss: Raffel et al. 2020 (1910.10683), as trained by Mesh
+    TensorFlow, with z = 1e-4.
+    """
+
+    target: float
+    """The weight of the target, beside what it has as one of all tokens."""
+    each: float
+    """The weight of every token of the vocabulary."""
+    z: float = 0.0
+    """The weight of the square of the log of the partition function."""
+
+
+NO_SMOOTHING = Smoothing(1.0, 0.0)
+
+
+def smoothed_cross_entropy(
+    hidden: Float[Tensor, "N E"],
+    matrix: Float[Tensor, "V E"],
+    bias: Float[Tensor, " V"] | None,
+    targets: Int[Tensor, " N"],
+    smoothing: Smoothing,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Sum the smoothed loss of the targets, z-loss included, and, without gradients, their nats.
+
+    All else is as in ``linear_cross_entropy``, but that gradients are computed in any case: where
+    none is wanted, take ``nats_of_targets``. That the loss is spread over the whole vocabulary
+    costs no pass over the logits: their sum is one product with the sum of the matrix's rows, and
+    the gradient of that has rank one.
+    """
+    losses: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden, matrix, bias, targets, smoothing
+    )
+    return losses
+
+
+class _Gradients(NamedTuple):
+    hidden: Tensor
+    matrix: Tensor
+    bias: Tensor | None
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        matrix: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: Smoothing,
+    ) -> tuple[Tensor, Tensor]:
+        is_counted = (targets >= 0)[:, None]
+        grad_hidden = torch.empty_like(hidden)
+        grad_matrix: Tensor | None = None
+        grad_bias = None if bias is None else torch.zeros_like(bias)
+        total = torch.zeros((), dtype=_wide(hidden.dtype), device=hidden.device)
+        partition = torch.zeros_like(total)
+        squares = torch.zeros_like(total)
+        for chunk, rows, columns, logits, narrow in _chunks(hidden, matrix, bias):
+            nats, log_partition, errors = _cross_entropy(logits, targets[chunk], smoothing)
+            total += nats.sum()
+            partition += log_partition.sum()
+            if smoothing.z:
+                squares += log_partition.square().sum()
+            if grad_bias is not None:
+                with torch.autocast(hidden.device.type, enabled=False):
+                    counted = is_counted[chunk, 0].to(errors.dtype)
+                    grad_bias += counted @ errors
+            if narrow is not None:
+                errors = narrow.copy_(errors)
+            grad_hidden[chunk] = (errors @ columns) * is_counted[chunk]
+            part = errors.t() @ (rows * is_counted[chunk])
+            # As large as the matrix: each pass over it that is saved shows.
+            if grad_matrix is None:
+                grad_matrix = part.to(matrix.dtype)
+            else:
+                grad_matrix.add_(part)
+        if grad_matrix is None:
+            grad_matrix = torch.zeros_like(matrix)
+        gradients = _Gradients(grad_hidden, grad_matrix, grad_bias)
+        loss = total
+        # The loss may be the very sum of nats, which is returned beside it.
+        all_nats = total.clone()
+        if smoothing.each:
+            with torch.autocast(hidden.device.type, enabled=False):
+                loss = _smooth(
+                    total, partition, hidden, matrix, bias, is_counted, smoothing, gradients
+                )
+        if smoothing.z:
+            loss = loss + smoothing.z * squares
+        ctx.save_for_backward(*gradients)
+        ctx.mark_non_differentiable(all_nats)
+        return loss, all_nats
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = [
+            None if saved is None else saved * grad.to(saved.dtype) for saved in ctx.saved_tensors
+        ]
+        return *gradients, None, None
+
+
+def _smooth(
+    total: Tensor,
+    partition: Tensor,
+    hidden: Tensor,
+    matrix: Tensor,
+    bias: Tensor | None,
+    is_counted: Tensor,
+    smoothing: Smoothing,
+    gradients: _Gradients,
+) -> Tensor:
+    """Spread the loss over the vocabulary, and add what that changes to its gradients.
+
+    ``total`` and ``partition`` are the sums of nats and of log partition functions.
+    """
+    column = matrix.sum(0, dtype=total.dtype)  # [E]
+    row = torch.where(is_counted, hidden, 0.0).sum(0, dtype=total.dtype)  # [E]
+    n_counted = is_counted.sum(dtype=total.dtype)
+    sum_of_biases = 0.0 if bias is None else n_counted * bias.sum()
+    sum_of_logits = (row * column).sum() + sum_of_biases
+    spread = matrix.shape[0] * partition - sum_of_logits
+
+    grad_hidden, grad_matrix, grad_bias = gradients
+    grad_hidden -= (smoothing.each * column).to(grad_hidden.dtype) * is_counted
+    grad_matrix -= (smoothing.each * row).to(grad_matrix.dtype)
+    if grad_bias is not None:
+        grad_bias -= smoothing.each * n_counted
+    return smoothing.target * total + smoothing.each * spread
+
+
+class _Chunk(NamedTuple):
+    """Some rows and their logits."""
+
+    where: slice
+    rows: Tensor
+    """Their hidden states, as multiplied."""
+    columns: Tensor
+    """The matrix, as multiplied."""
+    logits: Tensor
+    narrow: Tensor | None
+    """Room for logits in the type of the product, where that is not the logits' own."""
+
+
+def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[_Chunk]:
+    """Yield the rows in chunks, one after another in the same memory.
+
+    To allocate that for each chunk can cost more than to compute what is in it: see
+    sublayer/system/allocator.py.
+    """
+    device = hidden.device.type
+    is_cast = torch.is_autocast_enabled(device)
+    dtype = torch.get_autocast_dtype(device) if is_cast else matrix.dtype
+    columns = matrix.to(dtype)
+    n_logits = CPU_CHUNK_LOGITS if device == "cpu" else GPU_CHUNK_LOGITS
+    n_rows = max(1, n_logits // matrix.shape[0])
+    size = min(n_rows, hidden.shape[0]), matrix.shape[0]
+    wide = hidden.new_empty(size, dtype=_wide(dtype))
+    narrow = None if dtype == wide.dtype else hidden.new_empty(size, dtype=dtype)
+    for start in range(0, hidden.shape[0], n_rows):
+        where = slice(start, start + n_rows)
+        rows = hidden[where].to(dtype)
+        part = slice(0, rows.shape[0])
+        logits = wide[part]
+        products = None if narrow is None else narrow[part]
+        if products is None:
+            torch.mm(rows, columns.t(), out=logits)
+        else:
+            logits.copy_(torch.mm(rows, columns.t(), out=products))
+        if bias is not None:
+            logits.add_(bias)
+        yield _Chunk(where, rows, columns, logits, products)
+
+
+def _cross_entropy(
+    logits: Tensor, targets: Tensor, smoothing: Smoothing
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute each row's nats and log of the partition function, 0 where it does not count.
+
+    Also returns the gradient of each row's logits, but for what ``_smooth`` takes off all of them.
+    The gradient is softmax, times ``1 + 2 z log Z``, less the target's own weight at the target; it
+    takes the place of the logits.
+    """
+    chosen = targets.clamp_min(0)[:, None]
+    largest = logits.amax(-1)
+    at_target = logits.gather(1, chosen)[:, 0]
+    shares = torch.softmax(logits, -1, out=logits)
+    # The largest share is 1 / sum(exp(logit - largest logit)): the log of the partition function
+    # without an exp.
+    log_partition = largest - shares.amax(-1).log()
+    if smoothing.z:
+        shares.mul_((1.0 + 2.0 * smoothing.z * log_partition)[:, None])
+    at_chosen = shares.new_full((1, 1), -smoothing.target).expand_as(chosen)
+    shares.scatter_add_(1, chosen, at_chosen)
+    is_counted = targets >= 0
+    nats = torch.where(is_counted, log_partition - at_target, 0.0)
+    return nats, torch.where(is_counted, log_partition, 0.0), shares
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)

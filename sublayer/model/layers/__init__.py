@@ -1,0 +1,1 @@
+"""The modules that models are composed of."""

@@ -1,0 +1,135 @@
+"""Multi-head attention: of a sequence to itself, and of a decoder to an encoder's output."""
+
+from typing import TypeVar
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sublayer.config.architecture.block import Entry
+from sublayer.config.resolved import ResolvedModel
+from sublayer.model.context.cache import KeyValues, MemoryKeyValues
+from sublayer.model.context.context import Context
+from sublayer.model.context.keys import Keys
+from sublayer.model.kernels.attention import attend
+from sublayer.model.kernels.split_heads import split_heads
+from sublayer.model.layers.linear import Linear, StackedLinear
+
+_A = TypeVar("_A", bound="_Attention")
+
+
+class _Attention(nn.Module):
+    """The maps of every attention: to queries, keys and values, stored together, and of the output.
+
+    ``p_weights`` drops attention weights; scores are divided by the root of ``d_head`` if
+    ``is_scaled``.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_head: int,
+        *,
+        bias: bool,
+        is_scaled: bool,
+        p_weights: float,
+    ) -> None:
+        super().__init__()
+        self.projection = StackedLinear(3, d_model, n_heads * d_head, bias=bias, fans_together=True)
+        self.output = Linear(n_heads * d_head, d_model, bias=bias, ends_branch=True)
+        self.n_heads = n_heads
+        self.d_head = d_head
+        self.scale = d_head**-0.5 if is_scaled else 1.0
+        self.p_weights = p_weights
+
+    @classmethod
+    def from_config(cls: type[_A], config: ResolvedModel, entry: Entry) -> _A:
+        """Build the attention of an entry of a resolved config."""
+        return cls(
+            config.d_model,
+            config.n_heads,
+            config.d_head,
+            bias=config.bias,
+            is_scaled=config.attention_scale == "sqrt",
+            p_weights=config.dropout_attention,
+        )
+
+    def _mix(
+        self, q: Tensor, k: Tensor, v: Tensor, keys: Keys, bias: Tensor | None = None
+    ) -> Float[Tensor, "B H T K"]:
+        p_dropout = self.p_weights if self.training else 0.0
+        return attend(q, k, v, keys, bias, scale=self.scale, p_dropout=p_dropout)
+
+
+class Attention(_Attention):
+    """Multi-head attention of a sequence to itself. Source: Vaswani et al. 2017, sec. 3.2."""
+
+    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
+        """Let each token attend to those that the layout shows it.
+
+        With the context's keys and values of earlier calls, to which its own are added, in their
+        type.
+        """
+        projected = self.projection(x)  # [B, T, 3 H K]
+        q, k, v = split_heads(projected, self.n_heads)  # [B, H, T, K] each
+        if context.rotation is not None:
+            q = context.rotation(q)
+            k = context.rotation(k)
+        if context.key_values is not None:
+            assert isinstance(context.key_values, KeyValues), "an attention to itself keeps its own"
+            k, v = context.key_values.append(k, v)
+            q = q.to(k.dtype)
+        mixed = self._mix(q, k, v, context.layout.keys, context.bias)
+        by_token = mixed.to(projected.dtype).transpose(1, 2).flatten(2)  # [B, T, H K]
+        output: Tensor = self.output(by_token)  # [B, T, D]
+        return output
+
+
+class CrossAttention(_Attention):
+    """Multi-head attention of a decoder to an encoder's output. Source: the same, sec. 3.2.3.
+
+    No position rotates queries or keys, or biases scores: those are of a sequence's own tokens.
+    """
+
+    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
+        """Let each token attend to the real tokens of the memory.
+
+        There may be several rows of tokens, one after another, for each row of the memory. With a
+        cache its keys and values are those of the first call, whatever the memory is later.
+        """
+        memory = context.memory
+        assert memory is not None, "there is a memory where a decoder has cross entries"
+        if context.key_values is None:
+            k, v = self.key_value(memory.states)
+        else:
+            assert isinstance(context.key_values, MemoryKeyValues), (
+                "a cross entry keeps what it made of the memory"
+            )
+            k, v = context.key_values.get(lambda: self.key_value(memory.states))
+        q = self.query(x)  # [B, T, H, K]
+        # Rows that read the same row of the memory are queries of one sequence.
+        n_sequences = k.shape[0]
+        by_sequence = q.reshape(n_sequences, -1, self.n_heads, self.d_head)  # [B', n T, H, K]
+        together = by_sequence.transpose(1, 2)  # [B', H, n T, K]
+        mixed = self._mix(together.to(k.dtype), k, v, memory.layout.keys)  # [B', H, n T, K]
+        n_rows, n_tokens, _ = x.shape
+        by_token = mixed.to(q.dtype).transpose(1, 2).reshape(n_rows, n_tokens, -1)  # [B, T, H K]
+        output: Tensor = self.output(by_token)  # [B, T, D]
+        return output
+
+    def query(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T H K"]:
+        """Compute the queries of tokens, by the first of the three maps."""
+        weight, bias = self.projection.part(0, 1)
+        by_head = (*x.shape[:-1], self.n_heads, self.d_head)
+        return F.linear(x, weight, bias).view(by_head)
+
+    def key_value(
+        self, states: Float[Tensor, "B S D"]
+    ) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]:
+        """Compute the keys and values of a memory: views of one product, not contiguous."""
+        weight, bias = self.projection.part(1, 3)
+        by_head = (*states.shape[:-1], 2, self.n_heads, self.d_head)
+        projected = F.linear(states, weight, bias).view(by_head)  # [B, S, 2, H, K]
+        k, v = projected.permute(2, 0, 3, 1, 4).unbind()  # [B, H, S, K] each
+        return k, v

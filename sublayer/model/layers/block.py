@@ -1,0 +1,49 @@
+"""A residual sub-layer with a step size: the unit of which blocks are lists."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sublayer.config.architecture.block import Entry
+from sublayer.config.resolved import ResolvedModel
+from sublayer.model.context.context import Context
+from sublayer.model.kernels.dropout import add_branch
+from sublayer.model.layers.attention import Attention, CrossAttention
+from sublayer.model.layers.feedforward import FeedForward
+from sublayer.model.layers.norm import build_norm
+
+Function = Attention | CrossAttention | FeedForward
+FUNCTIONS: dict[str, type[Function]] = {
+    "attention": Attention,
+    "cross": CrossAttention,
+    "ffn": FeedForward,
+}
+"""The class of each kind of sub-layer, by its name in a block."""
+
+
+class Sublayer(nn.Module):
+    """Compute ``x + step * f(norm(x))`` (pre-norm) or ``norm(x + step * f(x))`` (post-norm).
+
+    Dropout acts on the output of f, before the step (Macaron Net, as released). Its step size is
+    the entry's: a half for each of Macaron's two feed-forward networks.
+    """
+
+    def __init__(self, config: ResolvedModel, entry: Entry) -> None:
+        super().__init__()
+        self.norm = build_norm(
+            config.norm, config.d_model, eps=config.norm_eps, affine=config.norm_affine
+        )
+        self.function = FUNCTIONS[entry.name].from_config(config, entry)
+        self.step_size = entry.step
+        self.p_output = config.dropout
+        self.is_pre_norm = config.norm_order == "pre"
+
+    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
+        """Add the function of the input to it, with the norm before or behind."""
+        if self.is_pre_norm:
+            return self._add(x, self.function(self.norm(x), context))
+        total = self._add(x, self.function(x, context))
+        normed: Tensor = self.norm(total)
+        return normed
+
+    def _add(self, x: Tensor, branch: Tensor) -> Tensor:
+        return add_branch(x, branch, step=self.step_size, p=self.p_output, training=self.training)

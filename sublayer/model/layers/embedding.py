@@ -1,0 +1,76 @@
+"""The embedding stage: tokens, positions and segments to the residual stream."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from sublayer.config.architecture.derived import embedding_width, is_factorised
+from sublayer.config.resolved import ResolvedModel
+from sublayer.model.layers.linear import Linear
+from sublayer.model.roles import Role
+
+
+class TokenEmbedding(nn.Module):
+    """Look up ``scale * table[token]``, and project it where the table is factorised.
+
+    What is projected is the token's vector, or the sum of embeddings that it is part of. Source of
+    the factorisation: Lan et al. 2020 (ALBERT), sec. 3.1; projecting the sum is as released.
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "embedding"}
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(config.vocab_size, config.d_embed))
+        self.scale = config.d_embed**0.5 if config.embedding_scale == "sqrt" else 1.0
+        self.projects_sum = config.embedding_projection == "sum"
+        self.projection = None
+        if is_factorised(config):
+            self.projection = Linear(config.d_embed, config.d_model, bias=config.bias)
+
+    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T W"]:
+        """Embed each token, at the width at which positions are added.
+
+        That is ``d_model``, but ``d_embed`` where the sum of embeddings is projected.
+        """
+        x = F.embedding(tokens, self.weight)  # [B, T, E]
+        if self.scale != 1.0:
+            x = x * self.scale
+        return x if self.projects_sum else self._project(x)
+
+    def project_sum(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T D"]:
+        """Project the sum of all embeddings, where that and not each token is projected."""
+        return self._project(x) if self.projects_sum else x
+
+    def _project(self, x: Tensor) -> Tensor:
+        if self.projection is None:
+            return x
+        projected: Tensor = self.projection(x)  # [B, T, D]
+        # Autocast must not narrow the residual stream.
+        return projected.to(self.weight.dtype)
+
+
+class SegmentTable(nn.Module):
+    """A vector for each segment of a pair, or for its second alone.
+
+    Of the second alone, the first's is zero (Macaron BERT, as released).
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "embedding"}
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__()
+        n_rows = 2 if config.segments == "both" else 1
+        self.weight = nn.Parameter(torch.empty(n_rows, embedding_width(config)))
+
+    def forward(self, segments: Int[Tensor, "B T"]) -> Float[Tensor, "B T W"]:
+        """Look up each token's segment, 0 or 1."""
+        n_rows = self.weight.shape[0]
+        if n_rows == 2:
+            return F.embedding(segments, self.weight)
+        is_second = segments[..., None].to(self.weight.dtype)  # [B, T, 1]
+        return is_second * self.weight[0]

@@ -1,0 +1,70 @@
+"""Feed-forward networks, gated or not, as their rows of the table say."""
+
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sublayer.config.architecture.block import Entry
+from sublayer.config.architecture.feedforward import Ffn
+from sublayer.config.resolved import ResolvedModel
+from sublayer.model.context.context import Context
+from sublayer.model.kernels.dropout import dropout
+from sublayer.model.layers.activation import build_activation
+from sublayer.model.layers.linear import Linear, StackedLinear
+
+
+class FeedForward(nn.Module):
+    """Compute ``W2 (activation(W x))``, or ``W2 (activation(W x) * V x)`` where gated.
+
+    Each map has a bias if ``bias``. ``p_hidden`` drops hidden units after the product, before
+    ``W2`` (Mesh-TensorFlow, as released).
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        ffn: Ffn,
+        *,
+        gelu: Literal["exact", "tanh"],
+        swish_beta: float | Literal["learned"],
+        bias: bool,
+        p_hidden: float,
+    ) -> None:
+        super().__init__()
+        self.is_gated = ffn.is_gated
+        self.activation = build_activation(ffn.activation, gelu, swish_beta)
+        self.input: StackedLinear | Linear
+        if ffn.is_gated:
+            self.input = StackedLinear(2, d_model, d_ff, bias=bias)
+        else:
+            self.input = Linear(d_model, d_ff, bias=bias)
+        self.output = Linear(d_ff, d_model, bias=bias, ends_branch=True)
+        self.p_hidden = p_hidden
+
+    @classmethod
+    def from_config(cls, config: ResolvedModel, entry: Entry) -> "FeedForward":
+        """Build the network of an entry of a resolved config."""
+        assert entry.ffn is not None, "an ffn entry has a variant"
+        return cls(
+            config.d_model,
+            config.d_ff,
+            entry.ffn,
+            gelu=config.gelu,
+            swish_beta=config.swish_beta,
+            bias=config.bias,
+            p_hidden=config.dropout_ffn,
+        )
+
+    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
+        """Transform each token by itself; nothing of the context is read."""
+        hidden = self.input(x)  # [B, T, F], or [B, T, 2 F]
+        if self.is_gated:
+            gate, value = hidden.chunk(2, dim=-1)
+            hidden = self.activation(gate) * value
+        else:
+            hidden = self.activation(hidden)
+        hidden = dropout(hidden, self.p_hidden, self.training)
+        output: Tensor = self.output(hidden)  # [B, T, D]
+        return output

@@ -1,0 +1,143 @@
+"""Heads on the last hidden states: logits over the vocabulary, the judgement of a pair of texts."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import ClassVar, Protocol, cast, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sublayer.config.architecture.derived import head_activation
+from sublayer.config.architecture.heads import HeadRow, has_head_projection
+from sublayer.config.resolved import ResolvedModel
+from sublayer.model.layers.activation import build_activation
+from sublayer.model.layers.linear import Linear
+from sublayer.model.layers.norm import NormKind, build_norm
+from sublayer.model.roles import Role
+
+
+@runtime_checkable
+class Head(Protocol):
+    """A module on the final hidden states of a model. Its row is in ``HEADS`` of the config."""
+
+    def __call__(self, states: Tensor, table: Tensor) -> Tensor:
+        """Compute the output from the states that its row reads, and the table of tokens."""
+
+
+def build_head(row: HeadRow, config: ResolvedModel) -> nn.Module:
+    """Build the head of a row; its weights are unset.
+
+    The row names the class as ``module:class``, so that the table of the config needs no PyTorch.
+    """
+    module, _, name = row.implementation.partition(":")
+    head_class = getattr(import_module(module), name)
+    return cast(nn.Module, head_class(config))
+
+
+class VocabularyHead(nn.Module):
+    """Map hidden states to logits over the vocabulary.
+
+    A factorised model goes through ``d_embed`` first, a transform head through a linear map to that
+    width, an activation and a norm with parameters (Devlin et al. 2019, as released). A tied head
+    has no matrix: it is given the token table. ``output_scale`` is that of Raffel et al. 2020
+    (1910.10683), as released: what the output matrix reads is divided by the root of ``d_model``.
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "matrix", "bias": "vector"}
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__()
+        d_embed = config.d_embed
+        vocab_size = config.vocab_size
+        self.projection = None
+        if has_head_projection(config):
+            self.projection = Linear(config.d_model, d_embed, bias=config.bias)
+        self.activation = None
+        norm_kind: NormKind = "none"
+        if config.head == "transform":
+            name = head_activation(config)
+            self.activation = build_activation(name, config.gelu, config.swish_beta)
+            norm_kind = config.norm
+        self.norm = build_norm(norm_kind, d_embed, eps=config.norm_eps, affine=True)
+        self.weight = None
+        if not config.tie_embeddings:
+            self.weight = nn.Parameter(torch.empty(vocab_size, d_embed))
+        self.bias = nn.Parameter(torch.empty(vocab_size)) if config.head_bias else None
+        self.scale = config.d_model**-0.5 if config.output_scale == "sqrt" else 1.0
+
+    def to_embedding(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows E"]:
+        """Map hidden states to what the output matrix reads; D and E are one without a map."""
+        if self.projection is not None:
+            hidden = self.projection(hidden)
+        return self.finish(hidden)
+
+    def finish(self, projected: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows E"]:
+        """Do what stands between the linear map, if there is one, and the output matrix.
+
+        That is what a transform head does after its map, and the scale of what the output matrix
+        reads. Apart from the map, so that a decoding step can do that by packed weights.
+        """
+        if self.activation is not None:
+            projected = self.norm(self.activation(projected))
+        if self.scale != 1.0:
+            projected = projected * self.scale
+        return projected
+
+    def matrix(self, table: Float[Tensor, "V E"]) -> Float[Tensor, "V E"]:
+        """Return the output matrix: the head's own, or the token table where they are tied."""
+        return table if self.weight is None else self.weight
+
+    def forward(
+        self, hidden: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"]
+    ) -> Float[Tensor, "*rows V"]:
+        """Compute logits; ``table`` is the model's token table, which an untied head ignores."""
+        return F.linear(self.to_embedding(hidden), self.matrix(table), self.bias)
+
+
+class Pooler(nn.Module):
+    """Compute a vector of a text from one of its states: ``tanh(W h + b)``.
+
+    Source: Devlin et al. 2019, as released.
+    """
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__()
+        self.linear = Linear(config.d_model, config.d_model, bias=True)
+
+    def forward(
+        self, text: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
+    ) -> Float[Tensor, "*rows D"]:
+        """Pool texts by the states that stand for them; the token table is not read."""
+        return torch.tanh(self.linear(text))
+
+
+class SentenceHead(Linear):
+    """Judge pairs of texts: class 1, or one positive logit, says that B does not follow A.
+
+    It has one or two classes, ``config.sentence_classes``.
+    """
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__(config.d_model, config.sentence_classes, bias=True)
+
+    def forward(
+        self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
+    ) -> Float[Tensor, "*rows C"]:
+        """Compute the logits of texts from their vectors; the token table is not read."""
+        return super().forward(x)
+
+
+class Classifier(nn.Module):
+    """An untied map from hidden states to the vocabulary, with a bias.
+
+    It predicts beside the model's own head.
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "matrix", "bias": "vector"}
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
+        self.bias = nn.Parameter(torch.empty(config.vocab_size))

@@ -1,0 +1,68 @@
+"""Linear maps: one, or several of one shape that are stored and multiplied together."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sublayer.model.roles import Role
+
+
+class Linear(nn.Module):
+    """Multiply by a matrix ``[d_out, d_in]`` and add a bias, if there is one.
+
+    Weights start unset: see init.py. ``ends_branch`` marks the map that writes a sub-layer's output
+    into the residual stream.
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "matrix", "bias": "vector"}
+
+    def __init__(self, d_in: int, d_out: int, *, bias: bool, ends_branch: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(d_out, d_in))
+        self.bias = nn.Parameter(torch.empty(d_out)) if bias else None
+        self.ends_branch = ends_branch
+
+    def forward(self, x: Float[Tensor, "*rows d_in"]) -> Float[Tensor, "*rows d_out"]:
+        """Map the last axis."""
+        return F.linear(x, self.weight, self.bias)
+
+
+class StackedLinear(nn.Module):
+    """Apply several maps of one shape to the same input in one matrix product.
+
+    The weight is ``[n, d_out, d_in]``, so that the maps stay separate for whatever goes by matrix.
+    ``fans_together`` says that Xavier initialisation sees the stack as one matrix ``[n * d_out,
+    d_in]``.
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "stacked", "bias": "vector"}
+
+    def __init__(
+        self, n: int, d_in: int, d_out: int, *, bias: bool, fans_together: bool = False
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n, d_out, d_in))
+        self.bias = nn.Parameter(torch.empty(n, d_out)) if bias else None
+        self.fans_together = fans_together
+
+    def forward(self, x: Float[Tensor, "*rows d_in"]) -> Float[Tensor, "*rows n_d_out"]:
+        """Map the last axis; the maps' outputs stand one after another in it."""
+        matrix = self.weight.flatten(0, 1)  # [n d_out, d_in]
+        bias = None if self.bias is None else self.bias.flatten()
+        return F.linear(x, matrix, bias)
+
+    def part(
+        self, start: int, stop: int
+    ) -> tuple[Float[Tensor, "d_outs d_in"], Float[Tensor, " d_outs"] | None]:
+        """Return the matrix and the bias of some of the maps, for inputs of their own.
+
+        Those from ``start`` up to ``stop``, one below another; views, through which gradients go.
+        """
+        matrix = self.weight[start:stop].flatten(0, 1)
+        if self.bias is None:
+            return matrix, None
+        return matrix, self.bias[start:stop].flatten()

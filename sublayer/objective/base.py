@@ -1,0 +1,55 @@
+"""What every objective gives the training loop."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from sublayer.model.transformer import Transformer
+
+
+class Objective(nn.Module, ABC):
+    """A model and the terms of its loss.
+
+    The loss of an optimizer step is the sum over terms of ``weights[term] * total / count``, where
+    totals (nats) and counts are summed over all micro-batches and processes. ``counts`` needs only
+    the batch, so the loop knows every denominator before the first forward pass, and accumulating
+    over ragged micro-batches equals the large batch.
+    """
+
+    weights: Mapping[str, float]
+    """The terms of the next forward pass, and the factor of each; 0: computed, but not trained."""
+    reported: ClassVar[str]
+    """The term whose mean is shown and recorded as the loss of training, in nats."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def begin(self, step: int, steps: int) -> None:
+        """Set the terms and weights of step ``step`` (0-based) of ``steps``; most do not change.
+
+        Called before ``counts`` and ``forward`` of the step.
+        """
+
+    @property
+    def has_unused_parameters(self) -> bool:
+        """Whether some terms end before the run does, and leave parameters without gradients."""
+        return False
+
+    @abstractmethod
+    def counts(self, batch: Any) -> dict[str, int]:
+        """Count what each term of ``weights`` averages over: tokens, or pairs of texts."""
+
+    @abstractmethod
+    def forward(self, batch: Any) -> dict[str, Tensor]:
+        """Compute each term's total in nats, a scalar each, of the terms of ``weights``."""
+
+    def training_only(self) -> dict[str, nn.Parameter]:
+        """Return by name the parameters that training needs and the saved model does not."""
+        parameters = {}
+        for name, value in self.named_parameters():
+            if not name.startswith("model."):
+                parameters[name] = value
+        return parameters

@@ -1,0 +1,1 @@
+"""The objective causal: its loss, its batches and its scores."""

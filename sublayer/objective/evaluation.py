@@ -1,0 +1,116 @@
+"""A request of ``sublayer evaluate``, and what all kinds of objective share in answering it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sublayer.config.data import SentenceRule
+from sublayer.config.text.corpora import INTRINSIC
+from sublayer.errors import ConfigError
+from sublayer.objective.metric import Metric
+from sublayer.tables import table
+
+if TYPE_CHECKING:
+    from sublayer.config.recipe import Recipe
+    from sublayer.data.split import Split
+    from sublayer.model.transformer import Transformer
+
+Progress = Callable[[int, int], None]
+"""Hears how many are done, and of how many."""
+_CPU_BATCH_TOKENS = 4096
+_GPU_BATCH_TOKENS = 32768
+"""Tokens of a batch that is scored: enough to fill the device, and little of its memory."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A request: a model, the recipe of its run, a text, and the options given."""
+
+    run: Path
+    """The folder of the run, of a checkpoint or of a model."""
+    model: "Transformer"
+    recipe: "Recipe | None"
+    """The recipe of the run that the model belongs to; None outside a run."""
+    split: Literal["valid", "test"]
+    options: Mapping[str, Any]
+    """The options that were given, by their names; the others are not there."""
+    batch: int | None
+    """Rows that are computed at a time; None: what the device is quick with."""
+    average: int | None
+    """Number of checkpoints whose mean the model is."""
+    read_text: Callable[[SentenceRule], "Split"]
+    """Reads the text that was asked for, cut into sentences by a rule."""
+    own_text: Callable[[], "Split"]
+    """Reads the split of the run's own text that is named ``split``."""
+    progress: Callable[[str, str], Progress]
+    """Makes a display from what is done, such as ``scored``, and its unit."""
+
+    def describe_text(self, text: "Split") -> dict[str, Any]:
+        """Return the fields of a result that tell which text was scored."""
+        return {
+            "split": None if "path" in self.options else text.name,
+            "sources": list(text.sources),
+            "sha256": text.store.sha256,
+            "run": str(self.run),
+        }
+
+    def sentence_rule(self) -> SentenceRule:
+        """Return how another text is cut into sentences: as in training, else as prose."""
+        if self.recipe is None:
+            return "prose"
+        rule = self.recipe.data.sentences
+        is_passages = self.options.get("corpus") == INTRINSIC
+        if is_passages and rule == "lines":
+            # Passages are prose, whose lines are no sentences.
+            return "prose"
+        return rule
+
+
+def context_of(model: "Transformer", recipe: "Recipe | None") -> int:
+    """Return the tokens of a window: those of the run's training, or else the longest input."""
+    if recipe is None:
+        return model.config.max_len
+    return recipe.data.context
+
+
+def batch_sequences(model: "Transformer", context: int) -> int:
+    """Choose how many windows are computed at a time: what a device is quick with."""
+    is_cpu = model.embedding.weight.device.type == "cpu"
+    n_tokens = _CPU_BATCH_TOKENS if is_cpu else _GPU_BATCH_TOKENS
+    return max(1, n_tokens // context)
+
+
+def describe_sources(result: Mapping[str, Any]) -> str:
+    """Format the sources of a result's text, and the split that it is of.
+
+    The result has the fields of ``Evaluation.describe_text``.
+    """
+    sources = ", ".join(result["sources"])
+    split = result["split"]
+    if split is None:
+        return sources
+    return f"the {split} split of {sources}"
+
+
+def render_metrics(metrics: tuple[Metric, ...], result: Mapping[str, Any]) -> str:
+    """Format the scores of a text for the terminal, a metric a line.
+
+    Metrics that the result does not have are left out.
+    """
+    rows = []
+    for metric in metrics:
+        if metric.name in result:
+            value = metric.factor * result[metric.name]
+            rows.append((metric.label, f"{value:.{metric.decimals}f}"))
+    scores = table(["measure", "value"], rows, right=[1])
+    return f"scored {describe_sources(result)}\n{scores}"
+
+
+def need_recipe(asked: Evaluation) -> "Recipe":
+    """Return the recipe of the model's run. Raises ConfigError where the model belongs to none."""
+    if asked.recipe is None:
+        raise ConfigError(
+            f"{asked.run} does not belong to a run, whose recipe says how it is scored"
+        )
+    return asked.recipe

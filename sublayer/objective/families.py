@@ -1,0 +1,38 @@
+"""The kinds of objectives that there are."""
+
+from sublayer.config.objectives.base import ObjectiveTable
+from sublayer.config.objectives.kinds import OBJECTIVES
+from sublayer.config.recipe import Recipe
+from sublayer.model.transformer import Transformer
+from sublayer.objective.causal.family import CAUSAL
+from sublayer.objective.family import Family
+from sublayer.objective.masked.family import MASKED
+from sublayer.objective.span.family import SPAN
+from sublayer.objective.translation.family import TRANSLATION
+
+FAMILIES: dict[str, Family] = {
+    "causal": CAUSAL,
+    "masked": MASKED,
+    "translation": TRANSLATION,
+    "span": SPAN,
+}
+"""The row of each kind of objective, by its name in a recipe."""
+
+
+def family_of_model(model: Transformer, recipe: Recipe | None) -> tuple[str, Family]:
+    """Return the kind of objective that a model was trained by, and its row.
+
+    Outside a run, that is the first kind which claims it, or else which trains models of its kind.
+    """
+    if recipe is not None:
+        kind = recipe.objective.kind
+        return kind, FAMILIES[kind]
+    kinds = [kind for kind, table in OBJECTIVES.items() if table.model_kind == model.config.kind]
+    claiming = [kind for kind in kinds if FAMILIES[kind].claims(model)]
+    kind = (claiming or kinds)[0]
+    return kind, FAMILIES[kind]
+
+
+def family_of(objective: ObjectiveTable) -> Family:
+    """Return the row of an objective's kind."""
+    return FAMILIES[objective.kind]

@@ -1,0 +1,126 @@
+"""A kind of objective: all that the program needs to know of it, in one row."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sublayer.config.recipe import Recipe
+from sublayer.data.batches import Batches
+from sublayer.data.split import Split
+from sublayer.evaluation.items import Items
+from sublayer.evaluation.split_work import ALONE, Processes
+from sublayer.model.transformer import Transformer
+from sublayer.objective.base import Objective
+from sublayer.objective.evaluation import Evaluation, need_recipe, render_metrics
+from sublayer.objective.metric import Metric
+
+Scores = Mapping[str, Any]
+"""Metrics by name, ``loss`` among them, and what they count."""
+Effort = Literal["training", "test"]
+"""How much is scored: part of a split, the same at every evaluation of a run, or all of it."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a split was scored, and in a test what each item of it was."""
+
+    scores: Scores
+    items: Items | None
+    """What the metrics of a test follow from (``Metric.from_items``). None: none are kept, which in
+    a test says that nothing can be judged later but the scores themselves."""
+
+
+TEXT_OPTIONS = ("path", "corpus", "documents")
+"""Options of ``sublayer evaluate`` that name another text than the run's own, or how to read it."""
+
+
+def check_nothing(recipe: Recipe) -> None:
+    """Ask for nothing beyond what is installed anyway."""
+
+
+def take_any_text(recipe: Recipe, split: Split) -> None:
+    """Take a training split of any length: what it lacks its batches say."""
+
+
+def claim_nothing(model: Transformer) -> bool:
+    """Leave every model outside a run to the first row for its kind."""
+    return False
+
+
+@dataclass(frozen=True)
+class Family:
+    """A row: how the objective is built, what it trains on, and how its models are scored."""
+
+    build: Callable[[Transformer, Any, int], Objective]
+    """Puts a model into the objective of a config; the last argument is the seed of heads that
+    training alone needs."""
+    batches: Callable[[Recipe, Split], Batches]
+    """Makes a recipe's batches of a split."""
+    synthetic: Callable[[Recipe, int], Batches]
+    """Makes batches of random tokens of a vocabulary of a size, on which a step takes as long."""
+    epoch_tokens: Callable[[Recipe, Split], int]
+    """Counts the tokens of an epoch of a split."""
+    score: Callable[[Transformer, Split, Recipe, Effort, Processes], Scored]
+    """Scores a model on a split, the work divided among processes, of which all return the same.
+
+    In training the scores are ``training_metrics``; in a test the items are scored one by one too.
+    """
+    metrics: tuple[Metric, ...]
+    """What models are compared by on the test split; the first decides."""
+    training_metrics: tuple[str, ...]
+    """Names of what ``score`` gives in training, where it can; the first is the loss."""
+    check_text: Callable[[Recipe, Split], None] = take_any_text
+    """Raises DataError where the training split is too short for a batch, before a run is begun."""
+    check_scoring: Callable[[Recipe], None] = check_nothing
+    """Raises ConfigError where what scoring needs is not installed."""
+    claims: Callable[[Transformer], bool] = claim_nothing
+    """Tells whether a model that belongs to no run is scored as this objective's, and not as that
+    of the first row for its kind of model."""
+    options: tuple[str, ...] = TEXT_OPTIONS
+    """Those of ``sublayer evaluate`` that mean something."""
+    evaluation: Callable[[Evaluation], dict[str, Any]] | None = None
+    """What ``sublayer evaluate`` does; None: no more than a test."""
+    rendering: Callable[[Mapping[str, Any]], str] | None = None
+    """Lays out for the terminal what ``evaluate`` returned; None: a metric a line."""
+    description: Callable[[Scores], str] | None = None
+    """Says the scores of training in a line; None: the loss alone."""
+
+    def evaluate(self, asked: Evaluation) -> dict[str, Any]:
+        """Do what ``sublayer evaluate`` asks: score a text as in a test, unless the row says more.
+
+        Returns a result's fields, which are JSON: scores by name, and what was scored.
+
+        Raises ConfigError where the recipe must say how, and the model belongs to no run; and
+        whatever the row's own evaluation raises.
+        """
+        if self.evaluation is not None:
+            return self.evaluation(asked)
+        recipe = need_recipe(asked)
+        text = asked.read_text(asked.sentence_rule())
+        scores = self.score(asked.model, text, recipe, "test", ALONE).scores
+        return {**scores, **asked.describe_text(text)}
+
+    def tables(self) -> dict[str, str]:
+        """Return the table of each metric that follows from the items of a test."""
+        tables = {}
+        for metric in self.metrics:
+            if metric.from_items is not None:
+                tables[metric.name] = metric.from_items.table
+        return tables
+
+    def describe(self, scores: Scores) -> str:
+        """Format the scores of training as one line."""
+        if self.description is not None:
+            return self.description(scores)
+        return f"loss {scores['loss']:.4f} nats"
+
+    def render(self, result: Mapping[str, Any]) -> str:
+        """Format for the terminal what ``evaluate`` returned."""
+        if self.rendering is not None:
+            return self.rendering(result)
+        return render_metrics(self.metrics, result)
+
+
+def stored_tokens(recipe: Recipe, split: Split) -> int:
+    """Count the tokens of a split as they are stored."""
+    return len(split.ids)

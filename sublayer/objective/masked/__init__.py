@@ -1,0 +1,1 @@
+"""The objective masked: its loss, its batches and its scores."""

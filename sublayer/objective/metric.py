@@ -1,0 +1,58 @@
+"""A measure of a model, and what it takes to be measured."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from sublayer.evaluation.items import FromItems
+
+if TYPE_CHECKING:
+    from sublayer.config.recipe import Recipe
+    from sublayer.data.split import Split
+
+
+def _always(_: object) -> bool:
+    return True
+
+
+Basis = Literal["bytes", "items", "scores"]
+"""``bytes``: the text, where tokenizers keep every byte of it; ``items``: the very items that were
+scored; ``scores``: nothing that is known here."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What models are compared by, and which direction is good.
+
+    A metric is made in the ``family.py`` of its objective. Files keep values as they are;
+    ``label``, ``unit``, ``factor`` and ``decimals`` are for people.
+    """
+
+    name: str
+    """Its key in scores and results."""
+    label: str
+    is_lower_better: bool
+    from_items: FromItems | None = field(kw_only=True)
+    """Computes it from the items that a test keeps; None, which has to be said: follows from
+    none."""
+    basis: Basis = "scores"
+    """What values of two models must share to be compared."""
+    unit: str = ""
+    """Of differences; empty: the label."""
+    factor: float = 1.0
+    """Values are shown times it: 100 makes a share a percentage."""
+    decimals: int = 3
+    """Of a shown value, at least; a study shows those that its differences ask for."""
+    has_head: Callable[["Recipe"], bool] = _always
+    """Whether a recipe's model can be measured at all."""
+    has_items: Callable[["Split"], bool] = _always
+    """Whether a split can."""
+    head: str = ""
+    """What is missing where ``has_head`` is False."""
+    items: str = ""
+    """What is missing where ``has_items`` is False."""
+
+    @property
+    def difference(self) -> str:
+        """The unit of differences."""
+        return self.unit or self.label

@@ -1,0 +1,1 @@
+"""The objective span corruption: its loss, its batches and its scores."""

@@ -1,0 +1,70 @@
+"""Predict a target token by token, from what an encoder read and what was written so far."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from sublayer.data.parallel.batches import Seq2SeqBatch
+from sublayer.model.context.layout import Layout
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.kernels.cross_entropy import (
+    Smoothing,
+    linear_cross_entropy,
+    nats_of_targets,
+    smoothed_cross_entropy,
+)
+from sublayer.model.transformer import Transformer
+from sublayer.objective.base import Objective
+
+
+class TargetLoss(Objective):
+    """Cross-entropy of the target's tokens, its end included, averaged over the global batch.
+
+    With label smoothing or z-loss what is trained is the term ``trained``; ``nll``, without weight
+    then, is what is reported. ``smoothing`` is None where nothing but nats is trained.
+    """
+
+    reported = "nll"
+
+    def __init__(self, model: Transformer, smoothing: Smoothing | None = None) -> None:
+        super().__init__(model)
+        assert isinstance(model, EncoderDecoder), "only an encoder-decoder writes targets"
+        self._model = model
+        self._smoothing = smoothing
+        if smoothing is None:
+            self.weights = {"nll": 1.0}
+        else:
+            self.weights = {"trained": 1.0, "nll": 0.0}
+
+    def counts(self, batch: Seq2SeqBatch) -> dict[str, int]:
+        """Count the target's tokens, its end included."""
+        return dict.fromkeys(self.weights, batch.n_targets)
+
+    def forward(self, batch: Seq2SeqBatch) -> dict[str, Tensor]:
+        """Sum the nats of the target's tokens, each given the reference before it."""
+        matrix, bias = self._model.output_projection()
+        embedded = embedded_targets(self._model, batch)
+        labels = batch.labels.flatten()
+        if self._smoothing is None:
+            return {"nll": linear_cross_entropy(embedded, matrix, bias, labels)}
+        trained, nats = smoothed_cross_entropy(embedded, matrix, bias, labels, self._smoothing)
+        return {"trained": trained, "nll": nats}
+
+
+def embedded_targets(model: EncoderDecoder, batch: Seq2SeqBatch) -> Float[Tensor, "N E"]:
+    """Compute the states that the tokens of a batch's targets are predicted from, row after row."""
+    memory = model.encode(batch.source, batch.source_mask)
+    # What stands behind a target's end is seen by nothing that counts.
+    states = model.hidden(batch.target, Layout.causal(batch.target), memory=memory).final
+    return model.to_embedding(states).flatten(0, 1)
+
+
+def nats_of_rows(model: EncoderDecoder, batch: Seq2SeqBatch) -> list[float]:
+    """Compute the nats of each row's target, its end included, and then the tokens of each."""
+    matrix, bias = model.output_projection()
+    embedded = embedded_targets(model, batch)
+    by_token = nats_of_targets(embedded, matrix, bias, batch.labels.flatten()).each
+    nats = by_token.view(len(batch), -1).sum(1, dtype=torch.float64)
+    is_counted = batch.labels >= 0
+    n_tokens = is_counted.sum(1).double()
+    return [*nats.tolist(), *n_tokens.tolist()]

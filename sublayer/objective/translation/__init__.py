@@ -1,0 +1,1 @@
+"""The objective translation: its loss, its batches and its scores."""

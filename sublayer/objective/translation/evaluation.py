@@ -1,0 +1,279 @@
+"""Evaluation of a translator by ``sublayer evaluate``: translate a text and score the result."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.objectives.translation import TranslationObjective
+from sublayer.config.recipe import Recipe
+from sublayer.data.parallel.sources import PairText
+from sublayer.data.text.lines import decoded, read_lines
+from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.decode.beam_settings import BeamSettings
+from sublayer.decode.translate import Translation
+from sublayer.errors import ConfigError, DataError
+from sublayer.evaluation.bleu import (
+    Lines,
+    compound_split_bleu,
+    reference_lines,
+    score_translations,
+    translated_lines,
+)
+from sublayer.evaluation.significance import compare_translations
+from sublayer.loading import CHECKPOINTS_NAME, load
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.objective.evaluation import Evaluation
+from sublayer.objective.translation.scores import translate_pairs
+from sublayer.system.allocator import keep_freed_memory
+from sublayer.tables import table
+
+BEAM_OPTIONS = {
+    "beam": "beam",
+    "length_rule": "rule",
+    "length_penalty": "penalty",
+    "max_length_ratio": "max_length_ratio",
+    "max_length_offset": "max_length_offset",
+}
+"""Options of commands that translate, and the settings of the beam that they give."""
+_DEFAULT_SENTENCES = 32
+_LABELS = {
+    "bleu": "BLEU of words",
+    "sacrebleu": "BLEU of text",
+    "chrf": "chrF of text",
+    "bleu_compounds": "BLEU, compounds split",
+}
+
+
+def beam_settings(recipe: Recipe | None, options: Mapping[str, Any]) -> BeamSettings:
+    """Return the beam that options ask for, and else the run's own.
+
+    ``options`` are by the names of ``BEAM_OPTIONS``. Outside a run of translation, what is not
+    asked for is the default.
+
+    Raises ConfigError for values without meaning.
+    """
+    objective = None if recipe is None else recipe.objective
+    own = BeamSettings()
+    if isinstance(objective, TranslationObjective):
+        own = BeamSettings.of(objective)
+    given = {}
+    for option, name in BEAM_OPTIONS.items():
+        if option in options:
+            given[name] = options[option]
+    return replace(own, **given)
+
+
+def evaluate_translator(asked: Evaluation) -> dict[str, Any]:
+    """Translate a split of the run's own text, every pair of it, and score the translations.
+
+    With the option ``lowercase`` capitals do not count; of a model that knows none they never do.
+    ``against`` is another translator, or a file with a translation on each line, to compare with;
+    ``compounds`` adds BLEU with compounds split, and those of ``BEAM_OPTIONS`` change the beam.
+
+    Raises ConfigError where the model belongs to no run, an option has no meaning, or ``against``
+    is a model that translates nothing; DataError where its file has another number of lines.
+    """
+    model = asked.model
+    recipe = asked.recipe
+    options = asked.options
+    assert isinstance(model, EncoderDecoder), "translation trains encoder-decoders"
+    if recipe is None:
+        raise ConfigError(
+            f"{asked.run} does not belong to a run, so it has no text of its own: "
+            "use `sublayer translate`"
+        )
+    keep_freed_memory()
+    pairs = asked.own_text().pairs
+    settings = beam_settings(recipe, options)
+    against = options.get("against")
+    other = None if against is None else _other(against, asked, pairs, settings)
+    translations = _translate(model, asked, pairs, settings, "translated")
+    ours = translated_lines([each.ids for each in translations], model.tokenizer)
+    references = reference_lines(pairs, model.tokenizer)
+    lowercase = "lowercase" in options or recipe.data.lowercase
+    scores = score_translations(ours, references, lowercase=lowercase)
+    if "compounds" in options:
+        scores["bleu_compounds"] = compound_split_bleu(
+            ours.words, references.words, lowercase=lowercase
+        )
+    values = {name: score.value for name, score in scores.items()}
+    signatures = {name: score.signature for name, score in scores.items()}
+    result: dict[str, Any] = {
+        **values,
+        "signature": signatures,
+        "lines": len(pairs),
+        "too_long": sum(each.is_too_long for each in translations),
+        "unknown_tokens": sum(each.n_unknown for each in translations),
+        "empty_sources": sum(not pair.source_words for pair in pairs),
+        "empty_references": sum(not pair.target_words for pair in pairs),
+        "beam": settings.beam,
+        "length_rule": settings.rule,
+        "length_penalty": settings.penalty,
+        "split": asked.split,
+        "run": str(asked.run),
+    }
+    if other is not None:
+        compared = _compare(ours, *other, references, lowercase=lowercase)
+        result["against"] = {"system": str(against), "measures": compared}
+    return {**result, "translations": list(ours.texts)}
+
+
+def _translate(
+    model: EncoderDecoder,
+    asked: Evaluation,
+    pairs: Sequence[PairText],
+    settings: BeamSettings,
+    label: str,
+) -> list[Translation]:
+    shown = asked.progress(label, "lines")
+    sentences = asked.batch or _DEFAULT_SENTENCES
+
+    def progress(n_done: int) -> None:
+        shown(n_done, len(pairs))
+
+    return translate_pairs(model, pairs, settings, sentences=sentences, progress=progress)
+
+
+def _other(
+    against: Path, asked: Evaluation, pairs: Sequence[PairText], settings: BeamSettings
+) -> tuple[Sequence[str], Sequence[str] | None]:
+    """Return another's translations as texts and, where it divides words as ours does, as words."""
+    if against.is_file():
+        return _read_translations(against, len(pairs)), None
+    # A single checkpoint and an imported folder have none to take the mean of.
+    average = asked.average if (against / CHECKPOINTS_NAME).is_dir() else None
+    other = load(against, device=asked.model.embedding.weight.device, average=average)
+    if not isinstance(other, EncoderDecoder):
+        raise ConfigError(
+            f"{against} is a {other.config.kind}, which translates nothing: "
+            "name a translator, or a file"
+        )
+    theirs = other.tokenizer
+    mine = asked.model.tokenizer
+    if theirs.source.content() != mine.source.content():
+        # What the run's rules divided the other was not trained on.
+        pairs = [_with_source_words(pair, theirs.source) for pair in pairs]
+    translations = _translate(other, asked, pairs, settings, f"translated by {against}")
+    lines = translated_lines([each.ids for each in translations], theirs)
+    divides_alike = theirs.target.content() == mine.target.content()
+    return lines.texts, lines.words if divides_alike else None
+
+
+def _with_source_words(pair: PairText, rules: LanguageRules) -> PairText:
+    words = rules.words(pair.source)
+    return pair._replace(source_words=" ".join(words))
+
+
+def _read_translations(path: Path, n_lines: int) -> list[str]:
+    texts = []
+    for number, line in read_lines(path):
+        text = decoded(path, number, line)
+        texts.append(text.rstrip("\r\n"))
+    if len(texts) != n_lines:
+        raise DataError(
+            f"{path} has {len(texts):,} lines, the split has {n_lines:,}: "
+            "give a translation of each line"
+        )
+    return texts
+
+
+def _compare(
+    ours: Lines,
+    texts: Sequence[str],
+    words: Sequence[str] | None,
+    references: Lines,
+    *,
+    lowercase: bool,
+) -> dict[str, dict[str, Any]]:
+    compared = {}
+    if words is not None:
+        compared["bleu"] = compare_translations(
+            "bleu", ours.words, words, references.words, lowercase=lowercase
+        )
+    for name in ("sacrebleu", "chrf"):
+        compared[name] = compare_translations(
+            name, ours.texts, texts, references.texts, lowercase=lowercase
+        )
+    return {name: asdict(paired) for name, paired in compared.items()}
+
+
+def describe_translator(scores: Mapping[str, Any]) -> str:
+    """Format the scores of training as one line."""
+    return f"loss {scores['loss']:.4f} nats per token, perplexity {scores['perplexity']:.2f}"
+
+
+def render_translator(result: Mapping[str, Any]) -> str:
+    """Format the scores for the terminal."""
+    labels = dict(_LABELS)
+    if _is_between_spaces(result):
+        labels["bleu"] = "BLEU of words between spaces"
+    rows = []
+    signatures = result["signature"]
+    for name, label in labels.items():
+        if name in result:
+            value = f"{result[name]:.2f}"
+            rows.append((label, value, signatures[name]))
+    lines = [
+        f"translated {result['lines']:,} lines of the {result['split']} split "
+        f"with a beam of {result['beam']}",
+        table(["measure", "value", "signature"], rows, right=[1]),
+        *_caveats(result),
+    ]
+    if "against" in result:
+        lines += _render_compared(result["against"], labels)
+    return "\n".join(lines)
+
+
+def _caveats(result: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if "bleu_compounds" in result:
+        lines.append(
+            "with compounds split BLEU is inflated: "
+            "comparable only with what is scored in the same way"
+        )
+    if result["too_long"]:
+        lines.append(
+            f"{result['too_long']:,} line(s) longer than the model reads were scored as empty"
+        )
+    for side in ("sources", "references"):
+        n_empty = result[f"empty_{side}"]
+        if n_empty:
+            lines.append(f"{n_empty:,} of the {side} are empty")
+    if result["unknown_tokens"]:
+        lines.append(
+            f"{result['unknown_tokens']:,} tokens of what was translated "
+            "are unknown to the vocabulary"
+        )
+    return lines
+
+
+def _render_compared(against: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
+    rows = [
+        (
+            labels[name],
+            f"{each['value']:.2f}",
+            f"{each['other']:.2f}",
+            f"{each['difference']:+.2f}",
+            "{:+.2f} to {:+.2f}".format(*each["interval"]),
+            f"{each['p_bootstrap']:.4f}",
+            f"{each['p_randomisation']:.4f}",
+        )
+        for name, each in against["measures"].items()
+    ]
+    heads = [
+        "measure",
+        "this",
+        "other",
+        "difference",
+        "95 % interval",
+        "p, bootstrap",
+        "p, randomisation",
+    ]
+    numbers = range(1, len(heads))
+    measures = table(heads, rows, right=list(numbers))
+    return ["", f"against {against['system']}:", measures]
+
+
+def _is_between_spaces(result: Mapping[str, Any]) -> bool:
+    return str(result["signature"]["bleu"]).endswith("|words:spaces")

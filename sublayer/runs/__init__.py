@@ -1,0 +1,1 @@
+"""A run: its folder, its record, its session, from beginning to end."""

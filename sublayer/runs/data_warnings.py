@@ -1,0 +1,76 @@
+"""Warn of what is left out of a text, and of a vocabulary that does not fit it."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from sublayer.config.recipe import Recipe
+from sublayer.data.batches import Batches
+from sublayer.data.parallel.batches import side_lengths
+from sublayer.data.prepare import Data
+
+_UNKNOWN_SHARE = 1e-3
+"""Of the train split's tokens: more than these are not rare characters alone."""
+_CHUNK = 1 << 24
+
+
+def list_data_warnings(recipe: Recipe, data: Data, batches: Batches) -> list[str]:
+    """Return the warnings, a line each; ``batches`` are those of the train split."""
+    return [
+        *_unfilled(recipe, data.tokenizer.vocab_size),
+        *_left_out(recipe, data),
+        *_unknown(recipe, data),
+        *_too_long(recipe, data, batches),
+    ]
+
+
+def _unfilled(recipe: Recipe, n_ids: int) -> Iterator[str]:
+    asked = recipe.data.vocab_size
+    if recipe.init.run is None and asked is not None and n_ids < asked:
+        yield (
+            f"data.vocab_size = {asked}, of which the training text fills {n_ids:,}: the model has "
+            "those"
+        )
+
+
+def _left_out(recipe: Recipe, data: Data) -> Iterator[str]:
+    for name, sizes in data.sizes().items():
+        n = sizes.get("empty_documents")
+        if n and recipe.data.is_parallel:
+            yield (
+                f"the {name} split has {n:,} pair(s) with an empty side, which its loss leaves out"
+            )
+        elif n:
+            yield f"the {name} split leaves out {n:,} document{'s' if n > 1 else ''} without text"
+
+
+def _unknown(recipe: Recipe, data: Data) -> Iterator[str]:
+    """Warn where a vocabulary from elsewhere lacks more of a text than rare characters."""
+    if not recipe.data.is_parallel or data.tokenizer.unk_id is None:
+        return
+    ids = data.train.ids
+    n_unknown = 0
+    # The comparison takes a byte for each id: in chunks it stays small.
+    for start in range(0, len(ids), _CHUNK):
+        chunk = ids[start : start + _CHUNK]
+        is_unknown = chunk == data.tokenizer.unk_id
+        n_unknown += int(np.count_nonzero(is_unknown))
+    if n_unknown > _UNKNOWN_SHARE * len(ids):
+        yield (
+            f"{n_unknown:,} of {len(ids):,} tokens of the train split are unknown to data.tokenizer"
+        )
+
+
+def _too_long(recipe: Recipe, data: Data, batches: Batches) -> Iterator[str]:
+    yield from batches.notes()
+    if not recipe.data.is_parallel:
+        return
+    for split in (data.valid, data.test):
+        longer_sides = side_lengths(split).max(1)
+        is_long = longer_sides > recipe.data.context
+        n_long = int(is_long.sum())
+        if n_long:
+            yield (
+                f"{n_long:,} pair(s) of the {split.name} split are longer than data.context: its "
+                "loss leaves them out"
+            )

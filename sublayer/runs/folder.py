@@ -1,0 +1,187 @@
+"""The folder of one run: who may write it, what recipe it holds, its record and its model."""
+
+import filecmp
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.layering.run_recipe import dump_recipe, read_run_recipe
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolved import ResolvedRecipe
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.files.checkpoints import checkpoint_path, set_aside
+from sublayer.files.saved_record import RECORD, read_record
+from sublayer.files.storage import check_name, new_folder, write_file
+from sublayer.system.launch import n_launched
+from sublayer.system.lock import held
+
+RECIPE, MODEL = "recipe.toml", "model"
+
+
+def free_folder(name: str) -> Path:
+    """Return the first of ``runs/name``, ``runs/name-2`` and so on that does not exist yet."""
+    runs = Path("runs")
+    folder = runs / name
+    number = 2
+    while os.path.lexists(folder):
+        folder = runs / f"{name}-{number}"
+        number += 1
+    return folder
+
+
+def default_folder(name: str, *, resume: bool) -> Path:
+    """Return the folder of a run that names none: a free one; to resume, the last one taken.
+
+    Raises ConfigError for several processes, which would not agree.
+    """
+    if n_launched() > 1:
+        raise ConfigError("several processes train in one folder: name it with --out")
+    if not resume:
+        return free_folder(name)
+    runs = Path("runs")
+    folder = runs / name
+    number = 2
+    while (later := runs / f"{name}-{number}").exists():
+        folder = later
+        number += 1
+    return folder
+
+
+class RunFolder:
+    """The files of a run beside its checkpoints: ``recipe.toml``, ``record.json``, ``model/``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder against every other process that would train in it.
+
+        A folder that was made for a run that then wrote nothing is taken away again. Raises
+        ConfigError if another process holds it, and if the path is not a folder or has a name that
+        is not text.
+        """
+        check_name(self.path, ConfigError)
+        with held(self.path):
+            yield
+
+    def check_free(self) -> None:
+        """Raise ConfigError if the folder holds anything that a new run could overwrite."""
+        if self.has_recipe():
+            raise ConfigError(
+                f"{self.path} already holds a run: go on with it by --resume, or give another --out"
+            )
+        if self._is_occupied():
+            raise ConfigError(f"{self.path} already holds other files: give another --out")
+
+    def check_recipe(self, given: Recipe) -> None:
+        """Raise ConfigError, naming field and values, if the run was started from another recipe.
+
+        Raises CheckpointError if the folder holds something that is not a run.
+        """
+        if not self.has_recipe():
+            if self._is_occupied():
+                raise CheckpointError(
+                    f"{self.path} is not a run, it has no recipe.toml: give another --out"
+                )
+            return
+        # As the base of another run, a run's recipe is what was given: the derived values are left
+        # out.
+        before = load_recipe(self.path).recipe.model_dump()
+        now = given.model_dump()
+        for table, values in now.items():
+            if isinstance(values, dict):
+                self._compare(table, before[table], values)
+
+    def check_model(self) -> None:
+        """Raise ConfigError if what stands at ``model/`` is not the model of a checkpoint.
+
+        One of a checkpoint may stand there: a run that was killed while it ended has put it there.
+        """
+        target = self.path / MODEL
+        if not os.path.lexists(target):
+            return
+        saved = (self.path / "checkpoints").glob(f"step-*/{MODEL}")
+        originals = [each for each in saved if each.is_dir()]
+        if not any(_is_copy(target, each) for each in originals):
+            raise ConfigError(
+                f"{target} is in the way, it is not of this run: move it, or give another --out"
+            )
+
+    def has_recipe(self) -> bool:
+        """Return whether a run was started here."""
+        return os.path.lexists(self.path / RECIPE)
+
+    def recipe(self) -> ResolvedRecipe:
+        """Read the resolved recipe.
+
+        Raises ConfigError where the file is missing, is not a recipe or leaves something open.
+        """
+        return read_run_recipe(self.path / RECIPE)
+
+    def write_recipe(self, recipe: Recipe, derived: Sequence[str]) -> None:
+        """Write the resolved recipe, whole or not at all; ``derived`` names what was not given.
+
+        From then on the folder holds a run. Raises OSError.
+        """
+        text = dump_recipe(recipe, derived)
+        write_file(self.path / RECIPE, text)
+
+    def record(self) -> dict[str, Any] | None:
+        """Read the record; None if the run has not ended.
+
+        Raises CheckpointError where it is damaged.
+        """
+        return read_record(self.path)
+
+    def finish(self, record: Mapping[str, Any]) -> None:
+        """Copy the best checkpoint's model to ``model/`` and write the record, which ends the run.
+
+        What came to stand at ``model/`` meanwhile, and is not that model, is set aside. Raises
+        OSError.
+        """
+        step = int(record["valid"]["step"])
+        best = checkpoint_path(self.path / "checkpoints", step) / MODEL
+        target = self.path / MODEL
+        if not _is_copy(target, best):
+            if os.path.lexists(target):
+                set_aside(target)
+            with new_folder(target) as partial:
+                shutil.copytree(best, partial, dirs_exist_ok=True)
+        text = json.dumps(record, indent=1)
+        write_file(self.path / RECORD, f"{text}\n")
+
+    def _is_occupied(self) -> bool:
+        if not self.path.is_dir():
+            return False
+        return any(not path.name.startswith(".") for path in self.path.iterdir())
+
+    def _compare(self, table: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        for name in sorted(before.keys() | now.keys()):
+            started_with = before.get(name)
+            given = now.get(name)
+            if started_with != given:
+                raise ConfigError(
+                    f"{self.path} was started with {table}.{name} = {started_with}, not "
+                    f"{given}: resume it with the same settings, or give another --out"
+                )
+
+
+def _is_copy(folder: Path, original: Path) -> bool:
+    """Return whether two folders hold files of the same names and bytes."""
+    names = _names_in(original)
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    if _names_in(folder) != names:
+        return False
+    equal, _, _ = filecmp.cmpfiles(folder, original, names, shallow=False)
+    return equal == names
+
+
+def _names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())

@@ -1,0 +1,143 @@
+"""The items of a run's test in its folder: ``items.safetensors``, what each scored."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from sublayer.errors import CheckpointError
+from sublayer.evaluation.items import Items, ItemTable
+from sublayer.files.arrays import dump_arrays, load_arrays
+from sublayer.files.parsing import read_bytes
+from sublayer.files.storage import write_file
+from sublayer.files.typed import Count, Typed, check_typed
+
+ITEMS = "items.safetensors"
+
+_VERSION = 1
+_MAX_BYTES = 1 << 30
+DOCUMENTS = "documents"
+"""The array that is no column: which document each item is of."""
+_MOST_COLUMNS = 64
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class TableHeader(Typed):
+    """The header of a table: its unit, the digest of what was scored, items and columns."""
+
+    unit: str
+    digest: Sha256
+    n_items: Count
+    columns: Annotated[list[str], Field(min_length=1, max_length=_MOST_COLUMNS)]
+    has_documents: bool
+    """Whether a further array says which document each item is of."""
+
+
+class _Header(Typed):
+    version: int
+    split: str
+    sha256: str
+    metrics: dict[str, str]
+    tables: dict[str, TableHeader]
+
+
+def write_items(run: Path, items: Items, metrics: Mapping[str, str]) -> None:
+    """Write the items of a run's test, whole or not at all.
+
+    ``metrics`` are the names of those that follow from the items, and of the table of each; what
+    follows from a table that these items have not is left out. Raises OSError.
+    """
+    following = {name: table for name, table in metrics.items() if table in items.tables}
+    described = {name: _describe(table) for name, table in items.tables.items()}
+    header = {
+        "version": _VERSION,
+        "split": items.split,
+        "sha256": items.sha256,
+        "metrics": following,
+        "tables": described,
+    }
+    arrays = {}
+    for name, table in items.tables.items():
+        for column, values in _arrays_of(table).items():
+            arrays[f"{name}/{column}"] = values
+    data = dump_arrays(arrays, header)
+    write_file(run / ITEMS, data)
+
+
+def read_items(run: Path) -> Items | None:
+    """Read the items of a run's test; None where it keeps none, as runs did before there were any.
+
+    Raises CheckpointError where they are damaged, or of a version that is not known.
+    """
+    path = run / ITEMS
+    try:
+        data = read_bytes(path, CheckpointError, max_bytes=_MAX_BYTES)
+    except FileNotFoundError:
+        return None
+    arrays, content = load_arrays(data, str(path), CheckpointError)
+    check_typed(content, _Header, f"the header of {path}", CheckpointError)
+    header = _Header.model_validate(content)
+    if header.version != _VERSION:
+        raise CheckpointError(
+            f"{path} is of version {header.version}, which is not known: this is {_VERSION}"
+        )
+    tables = {}
+    for name, about in header.tables.items():
+        tables[name] = _table(name, about, arrays, path)
+    if arrays:
+        raise CheckpointError(f"{path} is damaged: {min(arrays)[:60]!r} is of no table")
+    return Items(header.split, header.sha256, tables)
+
+
+def _describe(table: ItemTable) -> dict[str, Any]:
+    return {
+        "unit": table.unit,
+        "digest": table.digest,
+        "n_items": table.n_items,
+        "columns": list(table.columns),
+        "has_documents": table.documents is not None,
+    }
+
+
+def _arrays_of(table: ItemTable) -> dict[str, NDArray[Any]]:
+    assert DOCUMENTS not in table.columns, "that is no column of sums"
+    if table.documents is None:
+        return dict(table.columns)
+    return {**table.columns, DOCUMENTS: table.documents}
+
+
+def _table(
+    name: str, header: TableHeader, arrays: dict[str, NDArray[np.number[Any]]], path: Path
+) -> ItemTable:
+    """Build a table from its arrays, which are checked and taken out of those of the file."""
+
+    def take(column: str) -> NDArray[Any]:
+        array = arrays.pop(f"{name}/{column}", None)
+        shown = repr(f"{name[:60]}/{column[:60]}")
+        if array is None:
+            raise CheckpointError(f"{path} is damaged: it has no {shown}")
+        if array.ndim not in (1, 2) or len(array) != header.n_items:
+            raise CheckpointError(
+                f"{path} is damaged: {shown} has the shape {array.shape}, "
+                f"and there are {header.n_items:,} items"
+            )
+        return array
+
+    columns = {column: take(column) for column in header.columns}
+    documents = take(DOCUMENTS) if header.has_documents else None
+    if documents is not None and not _are_indices(documents):
+        raise CheckpointError(f"{path} is damaged: the {DOCUMENTS} of {name[:60]!r} are no places")
+    return ItemTable(header.unit, header.digest, columns, documents)
+
+
+def _are_indices(documents: NDArray[Any]) -> bool:
+    is_whole = np.issubdtype(documents.dtype, np.integer)
+    if documents.ndim != 1 or not is_whole:
+        return False
+    if not documents.size:
+        return True
+    return int(documents.min()) >= 0

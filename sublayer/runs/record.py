@@ -1,0 +1,85 @@
+"""The record of a run: what was run, on what, and what came of it."""
+
+import subprocess
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sublayer.estimate.cost import count_parameters, flops_per_token
+from sublayer.runs.session import Session
+from sublayer.system.machine import describe_machine
+from sublayer.training.snapshot import LoopState
+from sublayer.training.step_time import describe_use
+
+_LIBRARIES = ("numpy", "safetensors", "sentencepiece", "tokenizers")
+
+
+def describe_run(
+    run: Path, session: Session, state: LoopState, peak_memory_bytes: int | None
+) -> dict[str, Any]:
+    """Build the record of a finished run, as ``record.json`` keeps it.
+
+    ``valid`` is the best evaluation during training, whose weights are the run's model;
+    ``tokens_per_s`` counts the optimizer steps alone, ``seconds`` the evaluations and checkpoints
+    too. Memory is in bytes, beyond what the process held before. ``minutes`` says what the run used
+    of those that its recipe asks for, if it does.
+    """
+    recipe, data = session.recipe, session.data
+    parameters = count_parameters(recipe.model, recipe.objective)
+    splits = {"train": data.train, "valid": data.valid, "test": data.test}
+    return {
+        "run": str(run.absolute()),
+        "title": recipe.title,
+        "step": state.step,
+        "tokens": state.tokens,
+        "tokens_per_s": round(state.tokens / state.step_seconds, 1),
+        "valid": state.best,
+        "seconds": round(state.seconds, 3),
+        "minutes": _minutes(recipe.train.minutes, state.seconds),
+        "peak_memory_bytes": peak_memory_bytes,
+        "parameters": asdict(parameters),
+        "flops_per_token": flops_per_token(recipe.model, recipe.data.context, recipe.objective),
+        "precision": recipe.train.precision,
+        "threads": recipe.train.threads,
+        "processes": session.place.world.size,
+        "machine": describe_machine(session.place.device),
+        "versions": {
+            "sublayer": version("sublayer"),
+            **{name: version(name) for name in _LIBRARIES},
+        },
+        "commit": commit(),
+        "data": {
+            "tokenizer": data.tokenizer.kind,
+            "vocab_size": data.tokenizer.vocab_size,
+            "checksums": dict(data.checksums),
+            **{name: split.sizes() for name, split in splits.items()},
+        },
+    }
+
+
+def _minutes(asked: float | None, seconds: float) -> dict[str, Any] | None:
+    if asked is None:
+        return None
+    used = round(seconds / 60, 4)
+    return {"asked": asked, "used": used, "note": describe_use(asked, seconds)}
+
+
+def commit() -> str | None:
+    """Return the commit of the source that runs; None outside a checkout of it.
+
+    As ``git describe`` writes it, with ``-dirty`` where tracked files were changed since.
+    """
+    own = Path(__file__)
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(own.parent), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=5)
+        return done.stdout.strip()
+
+    try:
+        # Installed into somebody's environment, the package may stand inside another checkout.
+        git("ls-files", "--error-unmatch", own.name)
+        return git("describe", "--always", "--dirty", "--abbrev=12") or None
+    except (OSError, subprocess.SubprocessError):
+        return None

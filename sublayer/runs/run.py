@@ -1,0 +1,207 @@
+"""A run: recipe -> model, data, objective -> loop -> evaluation -> record. Read this file first."""
+
+import logging
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sublayer.config.layering.layers import LoadedRecipe, load_recipe
+from sublayer.config.layering.paths import absolute_paths
+from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve_train import derived_fields
+from sublayer.data.prepare import Data
+from sublayer.model.build import build
+from sublayer.model.model_folder import save_model
+from sublayer.model.transformer import Transformer
+from sublayer.runs.folder import RunFolder, default_folder
+from sublayer.runs.pace import PACE_LIVES_S
+from sublayer.runs.record import describe_run
+from sublayer.runs.resolution import resolve, resolve_run
+from sublayer.runs.session import Place, Session, assemble, prepare_data
+from sublayer.system.announce import announced, say_nothing
+from sublayer.system.machine import choose_device
+from sublayer.system.peak_memory import PeakMemory
+from sublayer.training.loop import Evaluate, Loop
+from sublayer.training.parallel import World, join_world
+from sublayer.training.progress import Progress, SilentProgress, default_progress
+from sublayer.training.snapshot import LoopState, Snapshots
+from sublayer.training.step_time import Pace, PaceChanged, median_step
+from sublayer.training.warm_start import Pretrained, start_from
+
+_log = logging.getLogger(__name__)
+
+
+def train(
+    source: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+) -> dict[str, Any]:
+    """Train a recipe (a shipped name, a file, or a run), and return its record.
+
+    ``overrides`` maps fields to values, such as ``{"model.d_ff": 512}``. ``out`` is the run's
+    folder; None: a free one below ``runs``, or, to ``resume``, the last one taken there. Resuming a
+    run that has ended returns its record. Raises the errors of :mod:`sublayer.errors`.
+    """
+    loaded = load_recipe(source, overrides or {})
+    folder = Path(out) if out is not None else default_folder(loaded.name, resume=resume)
+    return train_run(loaded, folder, resume=resume)
+
+
+def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Transformer:
+    """Build the untrained model of a recipe, in evaluation mode, with ``.tokenizer``.
+
+    Prepares the recipe's data, for the tokenizer. With ``init.run`` the model has the weights that
+    training would start from. Raises ConfigError, DataError and CheckpointError.
+    """
+    recipe = load_recipe(source, overrides or {}).recipe
+    pretrained = Pretrained(recipe.init)
+    tokenizer = prepare_data(recipe, pretrained=pretrained).tokenizer
+    config = resolve_model(
+        recipe.model, vocab_size=tokenizer.vocab_size, context=recipe.data.context
+    )
+    model = build(config, seed=recipe.train.seed)
+    for note in start_from(model, pretrained):
+        _log.warning(note)
+    model.tokenizer = tokenizer
+    return model.eval()
+
+
+def train_run(
+    loaded: LoadedRecipe,
+    out: Path,
+    *,
+    resume: bool = False,
+    device: str | None = None,
+    progress: Progress | None = None,
+    data: Data | None = None,
+) -> dict[str, Any]:
+    """Train in the folder ``out`` and return the record; ``resume`` goes on from where it stands.
+
+    A finished run is left as it is. ``data`` are the recipe's, where the caller has prepared them;
+    None: they are prepared here. Raises ConfigError, DataError and CheckpointError before
+    training, Interrupted and TrainingError in it.
+    """
+    chosen = choose_device(device)
+    place = Place(chosen, join_world(chosen))
+    folder = RunFolder(out)
+    shown = progress or (default_progress() if place.world.is_main else SilentProgress())
+    with folder.held() if place.world.is_main else nullcontext():
+        if not resume:
+            folder.check_free()
+        place.world.wait()
+        record = folder.record()
+        if record is not None:
+            folder.check_recipe(absolute_paths(loaded.recipe))
+            return record
+        with PeakMemory(chosen) as memory:
+            session, state = _set_up_and_train(folder, loaded, place, shown, data)
+        record = describe_run(out, session, state, memory.bytes)
+        place.world.by_first(lambda: folder.finish(record))
+    return record
+
+
+def measure_step(
+    loaded: LoadedRecipe, data: Data, budget_s: float, device: str | None = None
+) -> float:
+    """Measure the median seconds of an optimizer step of a recipe, within ``budget_s``.
+
+    The recipe's own length does not count. Raises ConfigError as ``resolve_run`` does,
+    and where a step does not fit into memory.
+    """
+    chosen = choose_device(device)
+    place = Place(chosen, World(rank=0, size=1))
+    pretrained = Pretrained(loaded.recipe.init)
+    recipe = resolve(loaded.recipe, data, place, steps=1000)
+    session = assemble(recipe, data, place, pretrained)
+    return median_step(session.train_step, budget_s=budget_s, device=chosen)
+
+
+def _set_up_and_train(
+    folder: RunFolder, loaded: LoadedRecipe, place: Place, shown: Progress, data: Data | None
+) -> tuple[Session, LoopState]:
+    session, pace = _open_session(folder, loaded, place, shown, data)
+    state = _train(session, folder, shown, pace)
+    if state is None:
+        # Nothing has been kept: the run begins again, once, with the length that the pace of now
+        # gives it.
+        data = session.data
+        del session
+        session, _ = _open_session(folder, loaded, place, shown, data, is_again=True)
+        state = _train(session, folder, shown, None)
+        assert state is not None, "a pace is checked where one is expected"
+    return session, state
+
+
+def _open_session(
+    folder: RunFolder,
+    loaded: LoadedRecipe,
+    place: Place,
+    shown: Progress,
+    data: Data | None,
+    *,
+    is_again: bool = False,
+) -> tuple[Session, Pace | None]:
+    given = absolute_paths(loaded.recipe)
+    pace = None
+    pretrained = Pretrained(given.init)
+    say = shown.note if place.world.is_main else say_nothing
+    # Asked before the first process can write it, so that all answer alike.
+    is_new = is_again or not folder.has_recipe()
+
+    def prepare_first() -> None:
+        nonlocal data
+        if not is_again:
+            folder.check_recipe(given)
+            folder.check_model()
+        data = prepare_data(given, say, pretrained) if data is None else data
+
+    place.world.by_first(prepare_first)
+    # The other processes open what the first has stored.
+    data = prepare_data(given, pretrained=pretrained) if data is None else data
+    if is_new:
+        oldest_s = -1.0 if is_again else PACE_LIVES_S
+        found = resolve_run(given, data, place, oldest_s=oldest_s, say=say, pretrained=pretrained)
+        pace = found.pace
+        derived = derived_fields(given, found.recipe)
+        place.world.by_first(lambda: folder.write_recipe(found.recipe, derived))
+    recipe = folder.recipe()
+    torch.set_num_threads(recipe.train.threads)
+    with announced("building the model", say):
+        return assemble(recipe, data, place, pretrained), pace
+
+
+def _train(
+    session: Session, folder: RunFolder, progress: Progress, pace: Pace | None
+) -> LoopState | None:
+    """Train to the end; None where the first steps show another pace, and nothing has been kept."""
+
+    def write_model(target: Path, weights: Mapping[str, Tensor]) -> None:
+        tokenizer = {"tokenizer.json": session.data.tokenizer.serialize()}
+        save_model(target, session.train_step.objective.model, tokenizer, weights)
+
+    snapshots = Snapshots(folder.path, session.train_step, write_model)
+    with progress:
+        checkpoint = snapshots.newest(progress.note)
+        # A checkpoint replaces the weights that a run starts from.
+        start_notes = session.start_notes if checkpoint is None else ()
+        for note in (*start_notes, *session.notes()):
+            progress.note(note)
+        session.place.world.wait()
+        state = LoopState() if checkpoint is None else snapshots.restore(checkpoint)
+        evaluate = Evaluate(session.evaluate, session.metrics)
+        expected_s = None if pace is None else pace.step_s
+        loop = Loop(
+            session.recipe.train, session.train_step, evaluate, snapshots, state, pace_s=expected_s
+        )
+        try:
+            return loop.run(progress)
+        except PaceChanged as change:
+            if session.place.world.is_main:
+                progress.note(str(change))
+            return None

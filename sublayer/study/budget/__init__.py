@@ -1,0 +1,1 @@
+"""The costs of arms, and how their budgets are matched."""

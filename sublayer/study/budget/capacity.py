@@ -1,0 +1,172 @@
+"""Whether a run fits into memory and disk, and the smallest change that would make it fit."""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from sublayer.config.layering.layers import LoadedRecipe, vary
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve_train import resolve_train
+from sublayer.config.resolved import ResolvedTrain
+from sublayer.errors import ConfigError
+from sublayer.estimate.cost import count_parameters
+from sublayer.estimate.memory import MemoryEstimate, training_memory
+from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch
+from sublayer.estimate.optimizer_states import n_states
+from sublayer.study.budget.resources import PROGRAM_BYTES, Resources
+
+_PASSED_OVER = 8
+"""Neighbouring widths of which one, at least, is what the other settings take."""
+_BESIDES_NEWEST = 3
+"""Checkpoints beside the newest: the best, one being written, and the model, counted whole."""
+
+
+def batches(recipe: Recipe, resources: Resources) -> ResolvedTrain:
+    """Fill what ``[train]`` leaves open about batches.
+
+    Only fields of batches count in what is returned: its length and evaluations are made up.
+    """
+    is_gpu = resources.device == "cuda"
+    # Only the batches are wanted, so any length and any split will do.
+    return resolve_train(recipe, steps=1, valid_tokens=1, is_gpu=is_gpu, threads=resources.cores)
+
+
+def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> MemoryEstimate:
+    """Estimate the peak memory of an optimizer step of a recipe on this machine, in bytes by part.
+
+    The program itself is not counted: see ``fits_memory``.
+    """
+    context = recipe.data.context
+    train = batches(recipe, resources)
+    model = resolve_model(recipe.model, vocab_size=vocab_size, context=context)
+    step = MicroBatch(
+        model,
+        sequences=train.micro_batch_sequences,
+        context=context,
+        precision=resources.precision(recipe),
+        device=resources.device,
+        objective=recipe.objective,
+        recomputes=recipe.train.recompute == "blocks",
+        keeps_documents_apart=recipe.data.boundaries == "respect",
+    )
+    n_passes = math.ceil(train.batch_sequences / train.micro_batch_sequences)
+    return training_memory(step, recipe.optimizer, n_passes=n_passes)
+
+
+def fits_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> bool | None:
+    """Return whether a step and the program fit into free memory; None where that is unknown."""
+    if resources.memory_bytes is None:
+        return None
+    step = step_memory(recipe, vocab_size, resources)
+    # On a GPU the program stands in the machine's memory and not in the step's.
+    program_bytes = PROGRAM_BYTES if resources.device == "cpu" else 0
+    return step.total + program_bytes <= resources.memory_bytes
+
+
+def fits_disk(recipe: Recipe, vocab_size: int, resources: Resources) -> bool | None:
+    """Return whether a run fits on the disk that is free; None where that is unknown."""
+    if resources.disk_bytes is None:
+        return None
+    return run_disk(recipe, vocab_size) <= resources.disk_bytes
+
+
+def run_disk(recipe: Recipe, vocab_size: int) -> int:
+    """Estimate the peak bytes of a run's folder: checkpoints, optimizer states, and the model."""
+    model = resolve_model(recipe.model, vocab_size=vocab_size, context=recipe.data.context)
+    n_parameters = count_parameters(model, recipe.objective).training
+    n_saved = n_parameters + n_states(model, recipe.objective, recipe.optimizer)
+    n_checkpoints = recipe.train.keep_checkpoints + _BESIDES_NEWEST
+    return FLOAT32_BYTES * n_saved * n_checkpoints
+
+
+def smallest_change(
+    loaded: LoadedRecipe, sequences: int, fits: Callable[[Recipe], bool | None]
+) -> tuple[str, ...] | None:
+    """Find the settings that change least and make a recipe fit; None where none of these does.
+
+    Tried in order: micro-batches smaller than ``sequences``, and then activations computed again,
+    which change nothing that is learned; fewer blocks; a narrower model; each with the largest
+    value that fits.
+    """
+
+    def is_enough(change: tuple[str, ...]) -> bool | None:
+        try:
+            return bool(fits(vary(loaded, change).recipe))
+        except ConfigError:  # a width that the recipe's other settings do not take
+            return None
+
+    for values, change in _changes(loaded.recipe, sequences):
+        is_enough_at = partial(_is_enough_at, change, is_enough)
+        value = _first(values, is_enough_at)
+        if value is None:
+            continue
+        settings = change(value)
+        of_model = tuple(setting for setting in settings if setting.startswith("model."))
+        # What saves memory alone may not be what is needed.
+        if of_model and is_enough(of_model):
+            return of_model
+        return settings
+    return None
+
+
+def _is_enough_at(
+    change: Callable[[int], tuple[str, ...]],
+    is_enough: Callable[[tuple[str, ...]], bool | None],
+    value: int,
+) -> bool | None:
+    return is_enough(change(value))
+
+
+def _first(values: range, is_enough: Callable[[int], bool | None]) -> int | None:
+    """Return the first of falling values that is enough, by bisection.
+
+    Of what is enough, so is all that is less. Values that other settings do not take (None) are
+    passed over.
+    """
+    low, high = 0, len(values)  # the first is at low or behind it, and before high if anywhere
+    while low < high:
+        middle = (low + high) // 2
+        last = min(high, middle + _PASSED_OVER) - 1
+        tried = middle
+        answer = is_enough(values[tried])
+        while answer is None and tried < last:
+            tried += 1
+            answer = is_enough(values[tried])
+        if answer:
+            high = middle
+        else:
+            low = tried + 1
+    # The one at low may be passed over too.
+    candidates = values[low : low + _PASSED_OVER]
+    for value in candidates:
+        if is_enough(value):
+            return value
+    return None
+
+
+def _changes(
+    recipe: Recipe, sequences: int
+) -> Iterator[tuple[range, Callable[[int], tuple[str, ...]]]]:
+    """Generate ranges of falling values, with the settings that a value of each stands for."""
+
+    def smaller(n: int) -> tuple[str, ...]:
+        if n >= sequences:  # as it is
+            return ()
+        return (f"train.micro_batch_sequences={n}",)
+
+    yield range(sequences - 1, 0, -1), smaller
+    recompute: tuple[str, ...] = ()
+    if recipe.train.recompute == "none":
+        recompute = ("train.recompute=blocks",)
+        yield range(sequences, 0, -1), lambda n: (*recompute, *smaller(n))
+    # Fewer and narrower blocks come with the micro-batches that take least.
+    model = recipe.model
+    one = (*recompute, *smaller(1))
+    fewest = model.share_inner * model.share_groups
+    one_less = model.n_layers - model.share_inner
+    n_layers = range(one_less, fewest - 1, -model.share_inner)
+    yield n_layers, lambda n: (*one, f"model.n_layers={n}")
+    # Heads divide the width.
+    widths = range(model.d_model - model.n_heads, 0, -model.n_heads)
+    yield widths, lambda n: (*one, f"model.d_model={n}")

@@ -1,0 +1,132 @@
+"""The expected length of an arm's run, in steps and in hours, before its text is read."""
+
+import math
+from dataclasses import replace
+
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_train import (
+    Length,
+    batch_sequences,
+    length_in,
+    resolve_train,
+    run_steps,
+)
+from sublayer.config.train import LENGTHS
+from sublayer.errors import ConfigError
+from sublayer.study.budget.match import Match
+from sublayer.study.budget.sized_arm import Sized, StepTime
+
+
+def expected_length(recipe: Recipe, time: StepTime | None) -> Length | None:
+    """Return the length of a run; None where it is unknown, or its minutes hold no step.
+
+    Epochs are unknown until the text is read, minutes where ``time``, of a step, is.
+    """
+    train = recipe.train
+    if all(getattr(train, name) is None for name in LENGTHS):
+        return None
+    if train.minutes is None:
+        steps = run_steps(recipe, train_tokens=None)
+        return None if steps is None else Length(steps)
+    if time is None:
+        return None
+    try:
+        return _length_in(train.minutes, recipe, time)
+    except ConfigError:
+        return None
+
+
+def _length_in(minutes: float, recipe: Recipe, time: StepTime) -> Length:
+    is_fixed = recipe.train.evaluate_tokens is not None or recipe.objective.scores_whole_split
+    tokens = _scored_tokens(recipe, None)
+    evaluation_s = _evaluation_s(recipe, time, tokens)
+    return length_in(
+        minutes,
+        time.seconds,
+        evaluation_s,
+        evaluate_steps=recipe.train.evaluate_steps,
+        scored_tokens=None if is_fixed else tokens,
+    )
+
+
+def too_short(sized: Sized, time: StepTime | None) -> list[str]:
+    """Return a note where an arm's minutes hold no step; nothing where that is unknown."""
+    minutes = sized.recipe.train.minutes
+    if time is None or minutes is None:
+        return []
+    try:
+        _length_in(minutes, sized.recipe, time)
+    except ConfigError as error:
+        return [f"{sized.arm.name}: {error}"]
+    return []
+
+
+def _scored_tokens(recipe: Recipe, length: Length | None) -> int:
+    evaluate_tokens = None if length is None else length.evaluate_tokens
+    train = resolve_train(
+        recipe, steps=1, valid_tokens=None, is_gpu=False, threads=1, evaluate_tokens=evaluate_tokens
+    )
+    return train.evaluate_tokens
+
+
+def _evaluation_s(recipe: Recipe, time: StepTime, tokens: int) -> float:
+    # Scoring takes a forward pass, a third of what training on the same tokens does.
+    return time.seconds * tokens / (3 * tokens_per_step(recipe))
+
+
+def arm_length(
+    sized: Sized,
+    match: Match | None,
+    time: StepTime | None,
+    *,
+    baseline: Recipe,
+    length: Length | None,
+) -> Length | None:
+    """Return the length of an arm's run beside that of the baseline; None where it is unknown.
+
+    It is what matching solved, else as many tokens as the baseline's where the two have the same
+    minutes, else the arm's own.
+    """
+    overrides = match.overrides if match else ()
+    for text in overrides:
+        if text.startswith("train.steps="):
+            steps = int(text.removeprefix("train.steps="))
+            return replace(length or Length(1), steps=steps)
+    minutes = sized.recipe.train.minutes
+    has_same_minutes = minutes is not None and minutes == baseline.train.minutes
+    if has_same_minutes and length is not None:
+        # Minutes are turned into steps once, for the baseline; an arm with other batches gets as
+        # many tokens.
+        tokens = length.steps * tokens_per_step(baseline)
+        steps = round(tokens / tokens_per_step(sized.recipe))
+        return replace(length, steps=max(1, steps))
+    return expected_length(sized.recipe, time)
+
+
+def expected_hours(
+    recipe: Recipe, length: Length | None, time: StepTime | None, minutes: float | None
+) -> float | None:
+    """Return the expected hours of a run, ``minutes`` where they decide; None where unknown."""
+    if length is None or time is None:
+        # Where a step is known to take longer than the minutes, they are not what a run takes.
+        if minutes is None or time is not None:
+            return None
+        return minutes / 60
+    train = resolve_train(
+        recipe,
+        steps=length.steps,
+        valid_tokens=None,
+        is_gpu=False,
+        threads=1,
+        n_evaluations=length.n_evaluations,
+    )
+    n_evaluations = math.ceil(length.steps / train.evaluate_steps)
+    scored = _scored_tokens(recipe, length)
+    evaluation_s = _evaluation_s(recipe, time, scored)
+    seconds = length.steps * time.seconds + n_evaluations * evaluation_s
+    return seconds / 3600
+
+
+def tokens_per_step(recipe: Recipe) -> int:
+    """Return the tokens that an optimizer step of a recipe trains on."""
+    return batch_sequences(recipe) * recipe.data.context

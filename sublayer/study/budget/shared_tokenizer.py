@@ -1,0 +1,63 @@
+"""One tokenizer for arms that differ in their text, where each would train its own."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sublayer.config.layering.layers import vary
+from sublayer.config.recipe import Recipe
+from sublayer.config.text.tokenizers import TOKENIZERS
+from sublayer.data.prepare import Data
+from sublayer.files.storage import write_file
+from sublayer.study.arms import Arm
+from sublayer.study.budget.budget import ORIGIN
+
+TOKENIZER = ".tokenizer.json"
+
+
+def share_tokenizer(
+    arms: Sequence[Arm], data: Callable[[Recipe], Data], folder: Path
+) -> tuple[Arm, ...]:
+    """Share the baseline's tokenizer with arms of the same kind and size on another text.
+
+    It is kept in the study's folder. Arms that ask for another tokenizer, or start from a run, keep
+    theirs.
+    """
+    baseline = arms[0].loaded.recipe
+    tokenizer = data(baseline).tokenizer
+    asked = _asked(baseline)
+    shared = []
+    for arm in arms:
+        recipe = arm.loaded.recipe
+        own = data(recipe).tokenizer
+        is_another = own.fingerprint != tokenizer.fingerprint
+        if is_another and asked is not None and _asked(recipe) == asked:
+            path = _kept(folder.absolute(), tokenizer.serialize())
+            loaded = vary(arm.loaded, {"data.tokenizer": str(path)}, origin=ORIGIN)
+            arm = replace(arm, loaded=loaded)
+        shared.append(arm)
+    return tuple(shared)
+
+
+def _asked(recipe: Recipe) -> tuple[str, int | None, int] | None:
+    """Return what a recipe asks of the tokenizer that it trains; None where it trains none."""
+    is_trained = recipe.init.run is None and recipe.data.tokenizer in TOKENIZERS
+    if not is_trained:
+        return None
+    data = recipe.data
+    return data.tokenizer, data.vocab_size, data.sentinels
+
+
+def _kept(folder: Path, content: bytes) -> Path:
+    """Save a tokenizer in a folder, under the first name that is free or already holds it."""
+    number = 1
+    while True:
+        name = TOKENIZER if number == 1 else f".tokenizer-{number}.json"
+        path = folder / name
+        if path.is_file() and path.read_bytes() == content:
+            return path
+        if not os.path.lexists(path):
+            write_file(path, content)
+            return path
+        number += 1

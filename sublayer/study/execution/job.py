@@ -1,0 +1,112 @@
+"""What the process of a run is told, and what it tells: one JSON object a line, each way."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.recipe import Recipe
+from sublayer.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    Interrupted,
+    SublayerError,
+    TrainingError,
+)
+from sublayer.estimate.capacity import lacks_memory
+from sublayer.training.progress import Status
+
+_ERRORS = {
+    kind.__name__: kind
+    for kind in (ConfigError, DataError, CheckpointError, TrainingError, Interrupted)
+}
+_NO_MEMORY = "memory"
+_SYSTEM = "system"
+DONE: dict[str, Any] = {"end": "done"}
+STOPPED: dict[str, Any] = {"end": Interrupted.__name__, "text": "interrupted"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run for a process of its own; what it reads, it reads again."""
+
+    label: str
+    path: Path
+    recipe: Recipe
+    scored: Recipe
+    """The recipe by whose objective the test split is scored."""
+    checksums: Mapping[str, str]
+    """Of the text that it must find."""
+    device: str | None
+
+
+def write_job(job: Job) -> bytes:
+    """Write a job as one line."""
+    content = {
+        "label": job.label,
+        "path": str(job.path),
+        "recipe": job.recipe.model_dump_json(),
+        "scored": job.scored.model_dump_json(),
+        "checksums": dict(job.checksums),
+        "device": job.device,
+    }
+    return f"{json.dumps(content)}\n".encode()
+
+
+def read_job(line: bytes) -> Job:
+    """Read what ``write_job`` wrote."""
+    content = json.loads(line)
+    return Job(
+        content["label"],
+        Path(content["path"]),
+        Recipe.model_validate_json(content["recipe"]),
+        Recipe.model_validate_json(content["scored"]),
+        content["checksums"],
+        content["device"],
+    )
+
+
+def status_message(status: Status) -> dict[str, Any]:
+    """Write where a training stands."""
+    return {"status": asdict(status)}
+
+
+def read_status(message: Mapping[str, Any]) -> Status | None:
+    """Read what ``status_message`` wrote; None for another message."""
+    fields = message.get("status")
+    return None if fields is None else Status(**fields)
+
+
+def end_message(error: BaseException) -> dict[str, Any] | None:
+    """Write an error that ends a run; None for one that no user can mend."""
+    for name, kind in _ERRORS.items():
+        if isinstance(error, kind):
+            return {"end": name, "text": str(error)}
+    if lacks_memory(error):
+        return {"end": _NO_MEMORY, "text": str(error)}
+    if isinstance(error, OSError):
+        return {
+            "end": _SYSTEM,
+            "errno": error.errno,
+            "text": error.strerror,
+            "file": error.filename,
+        }
+    return None
+
+
+def read_end(message: Mapping[str, Any], label: str) -> Exception | None:
+    """Read the error that ended the run called ``label``; None where it is done."""
+    end = message["end"]
+    if end == DONE["end"]:
+        return None
+    if end == _SYSTEM:
+        return OSError(message["errno"], message["text"], message["file"])
+    if end == _NO_MEMORY:
+        return ConfigError(
+            f"{label} found too little memory beside the others: the same command goes on with "
+            "fewer --jobs"
+        )
+    kind: type[SublayerError] = _ERRORS[end]
+    return kind(f"{label}: {message['text']}")

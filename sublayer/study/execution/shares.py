@@ -1,0 +1,78 @@
+"""What runs side by side take together, and whether the machine holds them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sublayer.config.recipe import Recipe
+from sublayer.data.prepare import Data
+from sublayer.errors import ConfigError
+from sublayer.estimate.capacity import format_bytes
+from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.budget.capacity import step_memory
+from sublayer.study.budget.resources import PROGRAM_BYTES, Resources, find_resources
+from sublayer.system.cores import cores
+from sublayer.system.machine import choose_device
+from sublayer.system.memory import total_memory
+
+
+def describe_share(
+    arms: Sequence[MatchedArm],
+    data: Mapping[str, Data],
+    *,
+    n_runs: int,
+    jobs: int,
+    device: str | None,
+    folder: Path,
+) -> str:
+    """Format what runs take that are made ``jobs`` at a time, before they are.
+
+    ``data`` is each arm's, ``device`` as on the command line; ``folder`` is where they are kept.
+    Raises ConfigError where the memory of the machine does not hold so many of the largest.
+    """
+    at_once = min(jobs, n_runs)
+    # What Apple's GPU has is the memory of the machine.
+    chosen = choose_device(device)
+    resources = find_resources(str(chosen) if chosen.type == "cuda" else "cpu", folder)
+    largest = 0
+    threads = 1
+    for arm in arms:
+        recipe = arm.loaded.recipe
+        vocab_size = data[arm.arm.name].tokenizer.vocab_size
+        largest = max(largest, _run_memory(recipe, vocab_size, resources))
+        threads = max(threads, recipe.train.threads or 1)
+    _check_memory(at_once, largest, resources)
+    words = [f"{n_runs} runs, {at_once} at a time with {_threads(threads)} each"]
+    needed = at_once * largest
+    free = resources.memory_bytes
+    if free is None:
+        words.append(f"about {format_bytes(needed)} of memory together")
+    else:
+        words.append(f"about {format_bytes(needed)} of memory together, {format_bytes(free)} free")
+    if at_once * threads > cores():
+        words.append(
+            f"{at_once} x {_threads(threads)} are more than {cores()} cores and wait for each other"
+        )
+    return "; ".join(words)
+
+
+def _run_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> int:
+    """Estimate the peak memory of the process of a run, in bytes, as ``fits_memory`` counts it."""
+    program_bytes = PROGRAM_BYTES if resources.device == "cpu" else 0
+    return step_memory(recipe, vocab_size, resources).total + program_bytes
+
+
+def _check_memory(at_once: int, each: int, resources: Resources) -> None:
+    here = total_memory() if resources.device == "cpu" else resources.memory_bytes
+    needed = at_once * each
+    if here is None or needed <= here or at_once == 1:
+        return
+    n_fitting = here // each
+    remedy = f"give --jobs {n_fitting}" if n_fitting > 1 else "leave it out"
+    raise ConfigError(
+        f"--jobs {at_once} needs {format_bytes(needed)} of memory, {format_bytes(here)} here: "
+        f"{remedy}"
+    )
+
+
+def _threads(number: int) -> str:
+    return "1 thread" if number == 1 else f"{number} threads"

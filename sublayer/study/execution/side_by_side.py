@@ -1,0 +1,161 @@
+"""Make several of a study's runs at a time, each in a process of its own."""
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
+
+from sublayer.errors import Interrupted, SublayerError
+from sublayer.objective.families import family_of
+from sublayer.study.execution.board import Board, Tally, default_board
+from sublayer.study.execution.child import Child
+from sublayer.study.execution.job import Job, read_status
+from sublayer.study.execution.one_run import Outcome, Task, finish_run, is_finished
+from sublayer.training.graceful_stop import GracefulStop
+from sublayer.training.progress import SilentProgress, format_seconds
+
+_PATIENCE_S = 0.2
+"""After so long without a message the clock and the signals are looked at."""
+_Event = tuple[Child, Mapping[str, Any] | None]
+
+
+class SideBySide:
+    """Makes runs ``at_once`` at a time, ``total`` in all."""
+
+    def __init__(self, total: int, at_once: int, device: str | None) -> None:
+        self._at_once = at_once
+        self._device = device
+        self._tally = Tally(total, at_once)
+
+    def __call__(self, tasks: Sequence[Task]) -> dict[Path, Outcome]:
+        """Make the runs, or what is missing of them, and return their outcomes by their folders.
+
+        A signal, or a run that cannot be made, stops the others, which save. Raises what that run's
+        process raised, TrainingError where that died, and Interrupted.
+        """
+        outcomes = {}
+        missing = []
+        for task in tasks:
+            if is_finished(task.path):
+                outcomes[task.path] = finish_run(task, SilentProgress(), device=self._device)
+                self._tally.done += 1
+            else:
+                missing.append(task)
+        if missing:
+            crew = _Crew(missing, self._at_once, self._device, default_board(self._tally))
+            outcomes |= crew.work()
+        return outcomes
+
+
+class _Crew:
+    """The processes that make some runs, and the runs that wait for one."""
+
+    def __init__(
+        self, tasks: Sequence[Task], at_once: int, device: str | None, board: Board
+    ) -> None:
+        self._waiting = deque(tasks)
+        self._at_once = at_once
+        self._device = device
+        self._board = board
+        self._running: dict[Child, tuple[Task, float]] = {}
+        self._events: Queue[_Event] = Queue()
+        self._outcomes: dict[Path, Outcome] = {}
+        self._is_stopping = False
+        self._error: Exception | None = None
+
+    def work(self) -> dict[Path, Outcome]:
+        """Make all runs; return their outcomes by their folders."""
+        try:
+            with GracefulStop() as watch, self._board:
+                while self._running or (self._waiting and not self._is_stopping):
+                    if watch.requested:
+                        self._stop()
+                    self._start()
+                    self._hear()
+                    self._board.refresh()
+        finally:
+            # None is left but after an error of our own, or a second Ctrl-C.
+            for child in self._running:
+                child.kill()
+        if self._error is not None:
+            raise self._error
+        if self._is_stopping:
+            tally = self._board.tally
+            raise Interrupted(
+                f"interrupted with {tally.done} of {tally.total} runs done, and the others saved; "
+                "the same command goes on"
+            )
+        return self._outcomes
+
+    def _start(self) -> None:
+        while self._waiting and len(self._running) < self._at_once and not self._is_stopping:
+            task = self._waiting.popleft()
+            recipe, checksums = task.loaded.recipe, task.data.checksums
+            job = Job(task.label, task.path, recipe, task.scored, checksums, self._device)
+            try:
+                child = Child(job, self._put)
+            except OSError as error:
+                self._fail(error)
+                return
+            self._running[child] = task, time.monotonic()
+            self._board.begin(task.label)
+
+    def _put(self, child: Child, message: Mapping[str, Any] | None) -> None:
+        self._events.put((child, message))
+
+    def _hear(self) -> None:
+        with suppress(Empty):
+            child, message = self._events.get(timeout=_PATIENCE_S)
+            label = child.job.label
+            if message is None:
+                self._end(child)
+                return
+            status = read_status(message)
+            if status is not None:
+                self._board.update(label, status)
+            if "note" in message:
+                self._board.note(f"{label}: {message['note']}")
+
+    def _end(self, child: Child) -> None:
+        task, begun = self._running.pop(child)
+        self._board.end(task.label)
+        error = child.wait()
+        if error is not None:
+            self._fail(error)
+            return
+        try:
+            outcome = finish_run(task, SilentProgress(), device=self._device)
+        except (SublayerError, OSError) as damage:
+            self._fail(damage)
+            return
+        self._outcomes[task.path] = outcome
+        tally = self._board.tally
+        tally.done += 1
+        seconds = time.monotonic() - begun
+        tally.seconds.append(seconds)
+        text = _describe(task, outcome)
+        took = format_seconds(seconds)
+        self._board.note(f"[{tally.describe()}] {task.label}: {text}, after {took}")
+
+    def _fail(self, error: Exception) -> None:
+        # What ends once all are asked to stop ends for that, whatever it says.
+        if not self._is_stopping and not isinstance(error, Interrupted):
+            self._error = error
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        for child in self._running:
+            child.stop()
+
+
+def _describe(task: Task, outcome: Outcome) -> str:
+    if outcome.record is None:
+        return f"failed: {outcome.failure}"
+    family = family_of(task.loaded.recipe.objective)
+    return f"valid {family.describe(outcome.record['valid'])}"

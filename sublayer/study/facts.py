@@ -1,0 +1,78 @@
+"""The facts of a study's arms: texts, vocabularies, lengths and seconds, each taken once."""
+
+import math
+
+from sublayer.config.layering.layers import LoadedRecipe
+from sublayer.config.layering.paths import absolute_paths
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolved import ResolvedRecipe
+from sublayer.data.prepare import Data
+from sublayer.objective.families import family_of
+from sublayer.runs.resolution import resolve_run
+from sublayer.runs.run import measure_step
+from sublayer.runs.session import Place, prepare_data
+from sublayer.study.budget.budget import Measures
+from sublayer.system.machine import choose_device
+from sublayer.training.parallel import World
+from sublayer.training.progress import SilentProgress
+
+_MEASURE_SECONDS = 30.0
+"""For the steps of all arms together, where they are matched by time."""
+_OLDEST_PACE_S = 600.0
+"""Of a pace that a new study takes over from what was measured before."""
+
+
+class StudyFacts:
+    """The texts and measurements of a study, each read or taken once."""
+
+    def __init__(self, device: str | None) -> None:
+        self._device = device
+        self._data: dict[str, Data] = {}
+        self._resolved: dict[str, ResolvedRecipe] = {}
+
+    def data(self, recipe: Recipe) -> Data:
+        """Prepare the data of a recipe, or return those that were prepared before.
+
+        Raises ConfigError and DataError as ``prepare_data`` does.
+        """
+        # However a path is written, the text is the same.
+        absolute = absolute_paths(recipe)
+        key = f"{absolute.data.model_dump_json()} {absolute.init.run}"
+        if key not in self._data:
+            self._data[key] = prepare_data(absolute)
+        return self._data[key]
+
+    def measures(self, n_arms: int, *, is_new: bool = False) -> Measures:
+        """Return how the budgets of ``n_arms`` arms are measured.
+
+        A study that ``is_new`` takes over no pace of more than ten minutes ago. Nothing is measured
+        before it is asked for. Raises ConfigError for what is no device.
+        """
+        chosen = choose_device(self._device)
+        place = Place(chosen, World(rank=0, size=1))
+
+        def step_s(loaded: LoadedRecipe) -> float:
+            data = self.data(loaded.recipe)
+            budget_s = _MEASURE_SECONDS / n_arms
+            return measure_step(loaded, data, budget_s, self._device)
+
+        def vocab_size(recipe: Recipe) -> int:
+            return self.data(recipe).tokenizer.vocab_size
+
+        def train_tokens(recipe: Recipe) -> int:
+            family = family_of(recipe.objective)
+            return family.epoch_tokens(recipe, self.data(recipe).train)
+
+        def resolve_once(recipe: Recipe) -> ResolvedRecipe:
+            key = recipe.model_dump_json()
+            if key in self._resolved:
+                return self._resolved[key]
+            # Nothing checks a study's length later, so no pace of another day will do.
+            oldest_s = _OLDEST_PACE_S if is_new else math.inf
+            data = self.data(recipe)
+            say = SilentProgress().note
+            resolved = resolve_run(recipe, data, place, oldest_s=oldest_s, say=say)
+            self._resolved[key] = resolved.recipe
+            return resolved.recipe
+
+        return Measures(vocab_size, train_tokens, resolve_once, step_s)

@@ -1,0 +1,128 @@
+"""The caveats of a report: what its numbers do not show."""
+
+from collections.abc import Mapping, Sequence
+
+from sublayer.data.prepare import Data
+from sublayer.objective.metric import Metric
+from sublayer.study.report.number_format import format_duration
+from sublayer.study.results import Results
+from sublayer.study.statistics import critical_t
+
+FEW_SEEDS = 5
+"""Fewer seeds than these, the default, are called few."""
+
+
+def list_caveats(
+    looks: Sequence[int],
+    data: Mapping[str, Data],
+    *,
+    n_seeds: int,
+    n_comparisons: int,
+    metric: Metric,
+    elsewhere: Sequence[str] = (),
+    jobs: Sequence[int] = (),
+) -> tuple[str, ...]:
+    """Return what weakens a comparison, a sentence or two each.
+
+    ``looks`` are the numbers of seeds of its reports, in order; ``data`` is each arm's by name, the
+    baseline's first; ``n_comparisons`` is what intervals are corrected for; ``metric`` decides, and
+    ``elsewhere`` are arms that it scored on other items than the baseline; ``jobs`` are numbers of
+    runs that were made at a time, other than one. Of one seed, which gives no interval, intervals
+    have no caveats: see ``explain_one_seed``.
+    """
+    notes = []
+    if n_seeds > 1:
+        notes += _of_intervals(looks, n_seeds, n_comparisons)
+    notes += _of_texts(data, metric)
+    if elsewhere and metric.basis == "items":
+        notes.append(
+            f"{', '.join(elsewhere)}: scored on other targets than the baseline, so that "
+            f"{metric.label} do not compare, and no verdict on them means anything."
+        )
+    if jobs:
+        notes.append(
+            f"Up to {max(jobs)} runs were trained at a time: seconds and tokens/s are those of "
+            "runs that share the machine, and do not compare with those of a run alone."
+        )
+    return tuple(notes)
+
+
+def _of_intervals(looks: Sequence[int], n_seeds: int, n_comparisons: int) -> list[str]:
+    notes = []
+    if n_seeds < FEW_SEEDS:
+        notes.append(_few_seeds(n_seeds, n_comparisons))
+    if len(looks) > 1:
+        notes.append(
+            f"This study was reported with {', '.join(map(str, looks))} seeds in turn. The "
+            "intervals assume that the number of seeds was chosen beforehand: a verdict that came "
+            "with added seeds is less sure than it says."
+        )
+    return notes
+
+
+def _of_texts(data: Mapping[str, Data], metric: Metric) -> list[str]:
+    """Note what other texts, other vocabularies and lossy ones do to values."""
+    notes = []
+    other_text = _others(data, "test")
+    if other_text:
+        notes.append(
+            f"{other_text}: scored on another text than the baseline. data.test_path gives all "
+            "arms one."
+        )
+    foreign = _others(data, "tokenizer")
+    is_masked = any(each.test.sentence_starts is not None for each in data.values())
+    if foreign and is_masked:
+        notes.append(
+            f"{foreign}: another vocabulary than the baseline's. Its hidden tokens are other ones, "
+            "so that accuracies and nats of hidden tokens do not compare."
+        )
+    lossy = [name for name, each in data.items() if not each.test.store.is_lossless]
+    if lossy and metric.basis == "bytes":
+        notes.append(
+            f"The tokenizer of {', '.join(lossy)} does not keep every byte of the text: bits per "
+            "byte leave out what it loses."
+        )
+    return notes
+
+
+def explain_one_seed(results: Results, looks: Sequence[int] = ()) -> str:
+    """Return why one seed gives no verdict, and what a second costs, in a few sentences.
+
+    ``looks`` are the numbers of seeds of all reports so far: what was trained for them is there.
+    """
+    text = (
+        "One seed gives values and no verdict: how much another seed would change them is not "
+        f"known. {_remedy(results, max(looks, default=1))}"
+    )
+    if any(arm.tuned for arm in results.arms):
+        text += " What was tuned was chosen on the validation split by the runs that are reported."
+    return text
+
+
+def _remedy(results: Results, n_trained: int) -> str:
+    if n_trained > 1:
+        return f"{n_trained} seeds were trained: --seeds {n_trained} gives an interval."
+    n_arms = len(results.arms)
+    seconds = [arm.costs.seconds for arm in results.arms if arm.costs.seconds is not None]
+    cost = f"{n_arms} runs"
+    if len(seconds) == n_arms:
+        cost += f" of {format_duration(sum(seconds))} together"
+    return f"A second gives an interval: --seeds 2 goes on from these runs with {cost}."
+
+
+def _few_seeds(n_seeds: int, n_comparisons: int) -> str:
+    compared = "one comparison" if n_comparisons == 1 else f"{n_comparisons} comparisons"
+    return (
+        f"{n_seeds} seeds are few: with {compared} an interval reaches "
+        f"{critical_t(n_seeds, n_comparisons):.1f} "
+        'standard errors to either side. "cannot tell" does not say that arms are equal: '
+        "a difference below the "
+        "detectable one was likely to be missed."
+    )
+
+
+def _others(data: Mapping[str, Data], what: str) -> str:
+    baseline, *_ = data.values()
+    expected = baseline.checksums[what]
+    names = [name for name, each in data.items() if each.checksums[what] != expected]
+    return ", ".join(names)

@@ -1,0 +1,65 @@
+"""Display units of results: shares in percent; files keep the metric's own unit."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sublayer.objective.metric import Metric
+from sublayer.study.results import ArmResult, Curve, Further, Results
+from sublayer.study.statistics import Difference
+
+
+def in_display_units(results: Results) -> Results:
+    """Multiply scores by the display factor of their metric; displayed results stay as they are."""
+    further = []
+    for each in results.further:
+        differences = _differences(each.differences, each.metric)
+        further.append(Further(_as_shown(each.metric), differences))
+    return replace(
+        results,
+        metric=_as_shown(results.metric),
+        arms=tuple(_arm(arm, results) for arm in results.arms),
+        differences=_differences(results.differences, results.metric),
+        further=tuple(further),
+    )
+
+
+def _as_shown(metric: Metric) -> Metric:
+    # So that displayed results are not multiplied once more.
+    return replace(metric, factor=1.0)
+
+
+def _arm(arm: ArmResult, results: Results) -> ArmResult:
+    factor = results.metric.factor
+    factors = {each.metric.name: each.metric.factor for each in results.further}
+    further = {}
+    for name, values in arm.further.items():
+        own_factor = factors.get(name, 1.0)
+        further[name] = {seed: own_factor * value for seed, value in values.items()}
+    return replace(
+        arm,
+        values=tuple(factor * value for value in arm.values),
+        curves=tuple(_curve(curve, factor) for curve in arm.curves),
+        further=further,
+    )
+
+
+def _curve(curve: Curve, factor: float) -> Curve:
+    return replace(curve, values=tuple(factor * value for value in curve.values))
+
+
+def _differences(differences: Sequence[Difference], metric: Metric) -> tuple[Difference, ...]:
+    def scaled(value: float | None) -> float | None:
+        return None if value is None else metric.factor * value
+
+    shown = []
+    for each in differences:
+        in_units = replace(
+            each,
+            mean=scaled(each.mean),
+            sd=scaled(each.sd),
+            low=scaled(each.low),
+            high=scaled(each.high),
+            detectable=scaled(each.detectable),
+        )
+        shown.append(in_units)
+    return tuple(shown)

@@ -1,0 +1,112 @@
+"""Numbers of a report as people read them: decimals, signs, intervals, prefixes, durations."""
+
+import math
+from collections.abc import Sequence
+
+from sublayer.objective.metric import Metric
+from sublayer.study.results import ArmResult, Results
+from sublayer.study.statistics import Difference
+
+MINUS = "\N{MINUS SIGN}"
+NO_BREAK = "\N{NO-BREAK SPACE}"
+DASH = "\N{EN DASH}"
+
+_PREFIXES = ("", "k", "M", "G", "T", "P")
+
+
+def n_decimals(results: Results) -> int:
+    """Choose the decimals of a study's differences."""
+    return decimals_for(results.differences, results.metric)
+
+
+def format_signed(value: float | None, decimals: int) -> str:
+    """Write a difference with its sign and a true minus; a dash for None."""
+    if value is None:
+        return DASH
+    return f"{value:+.{decimals}f}".replace("-", MINUS)
+
+
+def format_interval(low: float | None, high: float | None, decimals: int) -> str:
+    """Write an interval of differences; a dash where either end is None."""
+    if low is None or high is None:
+        return DASH
+    begin = format_signed(low, decimals)
+    end = format_signed(high, decimals)
+    return f"{begin} to {end}"
+
+
+def format_p(p: float | None) -> str:
+    """Write a p value with two figures, or as below 0.0001; a dash for None."""
+    if p is None:
+        return DASH
+    if p < 0.0001:
+        return "< 0.0001"
+    return f"{p:.2g}"
+
+
+def format_quantity(value: float | None, unit: str = "") -> str:
+    """Write a large number with three figures and an SI prefix; a dash for None.
+
+    Whole numbers below 1000 stay as they are. ``unit`` follows the prefix.
+    """
+    if value is None:
+        return DASH
+    power = 0
+    if value:
+        # The margin keeps 1000 from becoming 1000 of the smaller prefix by rounding.
+        thousands = math.floor(math.log10(abs(value)) / 3 + 1e-9)
+        power = min(len(_PREFIXES) - 1, max(0, thousands))
+    scaled = value / 1000**power
+    decimals = 0
+    is_count = power == 0 and float(value).is_integer()
+    if 0 < scaled < 1000 and not is_count:
+        decimals = max(0, 2 - math.floor(math.log10(scaled)))
+    number = f"{scaled:.{decimals}f}"
+    prefixed_unit = f"{_PREFIXES[power]}{unit}"
+    if not prefixed_unit:
+        return number
+    return f"{number}{NO_BREAK}{prefixed_unit}"
+
+
+def format_duration(seconds: float | None) -> str:
+    """Write a duration in seconds below two minutes, in minutes below two hours, else in hours.
+
+    A dash for None.
+    """
+    if seconds is None:
+        return DASH
+    minutes = seconds / 60
+    if seconds < 10:
+        return f"{seconds:.1f}{NO_BREAK}s"
+    if seconds < 120:
+        return f"{seconds:.0f}{NO_BREAK}s"
+    if minutes < 120:
+        return f"{minutes:.1f}{NO_BREAK}min"
+    return f"{minutes / 60:.1f}{NO_BREAK}h"
+
+
+def format_residual(arm: ArmResult) -> str:
+    """Write how far an arm's budget is from that of the arm it is matched to, in percent."""
+    if arm.residual == 0.0:
+        return f"0{NO_BREAK}%"
+    decimals = 2 if abs(arm.residual) >= 0.00005 else 4
+    percent = format_signed(100 * arm.residual, decimals)
+    return f"{percent}{NO_BREAK}%"
+
+
+def decimals_for(differences: Sequence[Difference], metric: Metric) -> int:
+    """Choose the decimals that show the narrowest of some intervals with two digits.
+
+    They are 5 at most, and never fewer than the metric's own.
+    """
+    widths = []
+    for difference in differences:
+        if difference.low is None or difference.high is None:
+            continue
+        width = difference.high - difference.low
+        if width > 0:
+            widths.append(width)
+    if not widths:
+        return metric.decimals
+    needed = 1 - math.floor(math.log10(min(widths)))
+    return min(5, max(metric.decimals, needed))

@@ -1,0 +1,1 @@
+"""The machine and its operating system: memory, threads, signals, streams, locks."""

@@ -1,0 +1,15 @@
+"""How many processes were started to train together, by what ``torchrun`` set."""
+
+import os
+
+
+def n_launched() -> int:
+    """Count the processes that were started together; 1 without ``torchrun``."""
+    n_processes = os.environ.get("WORLD_SIZE", "1")
+    return int(n_processes)
+
+
+def is_first_launched() -> bool:
+    """Return whether this process is the one that talks, before or after it joins the others."""
+    rank = os.environ.get("RANK", "0")
+    return rank == "0"

@@ -1,0 +1,121 @@
+"""A lock on a folder against other processes, by a file in it that replaces no user's file."""
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sublayer.errors import ConfigError
+
+LOCK = ".sublayer-lock"
+_CONTENT = b"sublayer is writing in this folder\n"
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Lock a folder, created where it is missing, against other processes that lock it.
+
+    At the end the lock is taken away, and so are folders that were made and have nothing in them. A
+    file of the user's under the lock's name is locked but never changed. Raises ConfigError where
+    another process holds the folder, and where there can be none; OSError.
+    """
+    missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ConfigError(f"{folder} is not a folder: give another --out") from None
+    try:
+        descriptor = _acquire(folder)
+        try:
+            yield
+        finally:
+            _release(descriptor, folder / LOCK)
+    finally:
+        for path in missing:
+            with suppress(OSError):  # there is something in it
+                path.rmdir()
+
+
+def _acquire(folder: Path) -> int:
+    path = folder / LOCK
+    while True:
+        descriptor = _open(path)
+        try:
+            if not _lock(descriptor):
+                raise ConfigError(
+                    f"another process is training in {folder}: wait for it, or give another --out"
+                )
+            # Who held it may have taken it away in between: then others can lock a new one.
+            if _is_at(descriptor, path):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def _open(path: Path) -> int:
+    """Open the lock, new or existing: follow no link, do not block, change nothing."""
+    flags = (
+        os.O_RDWR
+        | getattr(os, "O_NOFOLLOW", 0)
+        | getattr(os, "O_NONBLOCK", 0)
+        | getattr(os, "O_CLOEXEC", 0)
+    )
+    while True:
+        with suppress(FileExistsError):
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+            os.write(descriptor, _CONTENT)
+            return descriptor
+        if path.is_symlink() or not path.is_file():
+            if not os.path.lexists(path):
+                continue  # it was taken away in between
+            raise ConfigError(
+                f"{path} is in the way, it is not a file: move it, or give another --out"
+            )
+        with suppress(FileNotFoundError):
+            return os.open(path, flags)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock an open file; return whether nobody else has."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+    else:
+        import fcntl
+
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        there = path.lstat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(descriptor), there)
+
+
+def _release(descriptor: int, path: Path) -> None:
+    """Remove the lock, unless it is a user's file."""
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    content = os.read(descriptor, len(_CONTENT) + 1)  # one more, to tell a longer file
+    is_ours = content == _CONTENT
+    if sys.platform == "win32":
+        os.close(descriptor)  # what is open cannot be removed there
+    with suppress(OSError):
+        if is_ours and stat.S_ISREG(path.lstat().st_mode):
+            path.unlink()
+    if sys.platform != "win32":
+        os.close(descriptor)

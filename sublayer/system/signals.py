@@ -1,0 +1,74 @@
+"""SIGINT and SIGTERM: the first one ends the program, those right after it change nothing.
+
+Of several signals in a row the first decides what the program ends with. A later one interrupts
+again, for what the first left hanging.
+"""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_IN_A_ROW_S = 2.0
+
+
+class _Interruption:
+    """Raise KeyboardInterrupt for a signal, unless it follows another or the work is done."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.was_raised = False
+        self._last = -float("inf")
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.is_over or now - self._last < _IN_A_ROW_S:
+            return
+        self._last = now
+        self.was_raised = True
+        raise KeyboardInterrupt
+
+    def note(self) -> None:
+        """Mark a signal as handled: those right after it do nothing."""
+        self._last = time.monotonic()
+
+
+interruption = _Interruption()
+"""That of this process, whose signals they are."""
+
+
+def take_over() -> dict[signal.Signals, Any]:
+    """Make both signals raise KeyboardInterrupt in the main thread; return the former handlers.
+
+    Nothing is returned where they are taken over already.
+    """
+    if signal.getsignal(signal.SIGINT) is interruption:
+        return {}
+    interruption.__init__()  # type: ignore[misc]
+    try:
+        return {number: signal.signal(number, interruption) for number in SIGNALS}
+    except ValueError:  # not the main thread: whoever owns it decides
+        return {}
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Make both signals raise KeyboardInterrupt within this context."""
+    previous = take_over()
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        if previous:
+            interruption.is_over = False
+
+
+def ignore_from_now_on() -> None:
+    """Ignore signals from here on: the exit code is decided."""
+    interruption.is_over = True
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

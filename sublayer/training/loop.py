@@ -1,0 +1,252 @@
+"""The one training loop: steps, and between them evaluation, checkpoints and the record."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from sublayer.config.resolved import ResolvedTrain
+from sublayer.errors import Interrupted, TrainingError
+from sublayer.system.allocator import release_freed_memory
+from sublayer.system.announce import Say, announced, say_nothing
+from sublayer.system.machine import wait_for
+from sublayer.training.graceful_stop import GracefulStop
+from sublayer.training.metrics import MetricsLog
+from sublayer.training.progress import Progress, Status
+from sublayer.training.snapshot import LoopState, Snapshots
+from sublayer.training.step import TrainStep
+from sublayer.training.step_time import N_CHECKED, Clock, PaceChanged, has_changed
+
+_LONG_S = 10.0
+"""After so long a note tells of an evaluation: progress has a line every ten seconds."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """An evaluation and the names of its metrics.
+
+    The loss is one of them, and so is the metric that chooses the best checkpoint.
+    """
+
+    score: Callable[[], Mapping[str, Any]]
+    """Metrics by name, of which some may be left out, but not the loss; every process calls it."""
+    names: tuple[str, ...]
+    """The metrics that are written, in the same order in every process."""
+
+
+class Loop:
+    """Training of a run from the step where it stands to its last.
+
+    Every process has its own; the first alone writes files and notes. What is logged, evaluated and
+    saved is so after every so many steps, as ``[train]`` says, and after the last.
+    """
+
+    def __init__(
+        self,
+        config: ResolvedTrain,
+        train_step: TrainStep,
+        evaluate: Evaluate,
+        snapshots: Snapshots,
+        state: LoopState,
+        *,
+        pace_s: float | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """Keep what a run is made of.
+
+        ``state`` is changed in place. ``pace_s`` are the seconds of a step that the run's length
+        was derived from, if it was. ``clock`` counts seconds from anywhere.
+        """
+        self.state = state
+        # What was interrupted among the first steps has been saved, and goes on as it began.
+        self._pace_s = pace_s if state.step == 0 else None
+        self._clock = clock
+        self._first_seconds: list[float] = []
+        self._say: Say = say_nothing
+        self._config = config
+        self._train_step = train_step
+        self._evaluate = evaluate
+        self._snapshots = snapshots
+        self._world = train_step.world
+        self._steps = config.steps
+        self._unchecked: list[tuple[int, Tensor, Tensor]] = []
+        self._gradient_norm = math.nan
+        self._loss = math.nan
+        self._valid_loss: float | None = None
+        self._saved_step = state.step
+        self._began = 0.0
+
+    def run(self, progress: Progress) -> LoopState:
+        """Train to the end, and return the state there.
+
+        Raises Interrupted after a signal, saved; TrainingError where the loss or the gradient is
+        not finite, before anything that followed from it is saved; before anything at all is saved,
+        PaceChanged where the first steps show another pace than the expected one. All processes
+        raise each of them together.
+        """
+        self._say = progress.note if self._world.is_main else say_nothing
+        with GracefulStop() as watch, self._open_log() as log:
+            self._began = self._clock() - self.state.seconds
+            while self.state.step < self._steps:
+                begun = self._clock()
+                self._take_step()
+                seconds = self._clock() - begun
+                self.state.step_seconds += seconds
+                self._check_pace(seconds)
+                self._between_steps(log)
+                progress.update(self._status())
+                if self._must_stop(watch):
+                    self._stop(log)
+        return self.state
+
+    def _open_log(self) -> AbstractContextManager[MetricsLog | None]:
+        if not self._world.is_main:
+            return nullcontext()
+        self._snapshots.set_aside_after(self.state.step)
+        return MetricsLog(self._snapshots.folder, self.state.step)
+
+    def _take_step(self) -> None:
+        result = self._train_step(self.state.step)
+        if self._pace_s is not None:
+            wait_for(self._train_step.device)
+        self.state.tokens += self._train_step.n_tokens(self.state.step)
+        self.state.step += 1
+        # Looked at only where it is needed: reading a number back waits for the device.
+        self._unchecked.append((self.state.step, result.loss, result.gradient_norm))
+
+    def _check_pace(self, seconds: float) -> None:
+        if self._pace_s is None:
+            return
+        self._first_seconds.append(seconds)
+        # What is evaluated or saved is not taken back, so the comparison comes before.
+        n_checked = min(N_CHECKED, self._steps, *self._kept_steps())
+        if self.state.step == n_checked:
+            first = self._world.share(self._first_seconds)
+            if has_changed(first, self._pace_s):
+                raise PaceChanged(first, self._pace_s)
+            self._pace_s = None
+
+    def _kept_steps(self) -> tuple[int, int]:
+        return self._config.evaluate_steps, self._config.checkpoint_steps
+
+    def _between_steps(self, log: MetricsLog | None) -> None:
+        config = self._config
+        is_logged = self._is_due(config.log_steps)
+        is_evaluated = self._is_due(config.evaluate_steps)
+        is_saved = self._is_due(config.checkpoint_steps)
+        is_reported = is_logged or is_evaluated or is_saved
+        # On a CPU there is nothing to wait for.
+        has_loss = self._train_step.device.type == "cpu"
+        if is_reported or has_loss:
+            self._check_finite()
+        if is_logged:
+            self._log_training(log)
+            if self._train_step.batches.lengths_vary:
+                # What blocks of one shape left does not fit those of the next: without end, holes
+                # grow to gigabytes.
+                release_freed_memory()
+        if is_evaluated:
+            # The best weights must outlive the run, so a new best is always saved.
+            is_saved = self._log_evaluation(log) or is_saved
+        if is_saved:
+            self._save(log)
+
+    def _is_due(self, every: int) -> bool:
+        """Return whether what comes every so many steps, and at the end, comes after this one."""
+        step = self.state.step
+        return step == self._steps or step % every == 0
+
+    def _check_finite(self) -> None:
+        # The only place of the loop that waits for the device.
+        for step, loss, norm in self._unchecked:
+            self._loss = float(loss)
+            self._gradient_norm = float(norm)
+            self._require_finite("loss", self._loss, step)
+            self._require_finite("gradient", self._gradient_norm, step)
+            self.state.pending_losses.append(self._loss)
+        self._unchecked.clear()
+
+    def _require_finite(self, what: str, value: float, step: int) -> None:
+        if not math.isfinite(value):
+            raise TrainingError(
+                f"the {what} is not finite at step {step} of {self._steps}; "
+                f"{self._snapshots.describe_last()}; a lower optimizer.lr or a longer warm-up may "
+                "help"
+            )
+
+    def _log_training(self, log: MetricsLog | None) -> None:
+        losses = self.state.pending_losses
+        self.state.pending_losses = []
+        values = {
+            "loss": math.fsum(losses) / len(losses),
+            "lr": self._train_step.lr,
+            "gradient_norm": self._gradient_norm,
+        }
+        self._write(log, "train", values)
+
+    def _log_evaluation(self, log: MetricsLog | None) -> bool:
+        values = self._evaluate_once()
+        self._require_finite("validation loss", values["loss"], self.state.step)
+        self._valid_loss = values["loss"]
+        best = self.state.best
+        is_best = best is None or self._is_better(values, best)
+        if is_best:
+            self.state.best = {"step": self.state.step, **values}
+        self._write(log, "valid", values)
+        return is_best
+
+    def _is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
+        name = self._config.best_by
+        if name == "loss":
+            return values[name] < best[name]
+        return values[name] > best[name]
+
+    def _evaluate_once(self) -> dict[str, float]:
+        # All evaluate and learn the first one's figures, so that all agree on what is best.
+        names = self._evaluate.names
+        with announced("evaluating", self._say, _LONG_S):
+            scores = self._evaluate.score()
+        own = [scores.get(name, math.nan) for name in names]
+        shared = self._world.share(own)
+        values = {}
+        for name, value in zip(names, shared, strict=True):
+            # What a text is too short for is left out, but for the loss, without which there is
+            # no best.
+            if name == "loss" or math.isfinite(value):
+                values[name] = value
+        return values
+
+    def _write(self, log: MetricsLog | None, kind: str, values: Mapping[str, float]) -> None:
+        if log is None:
+            return
+        seconds = self._clock() - self._began
+        where = {"tokens": self.state.tokens, "seconds": round(seconds, 3)}
+        log.write(kind, self.state.step, {**values, **where})
+
+    def _save(self, log: MetricsLog | None) -> None:
+        if self._saved_step == self.state.step:
+            return
+        self._saved_step = self.state.step
+        if log is not None:
+            log.sync()
+        self.state.seconds = self._clock() - self._began
+        self._snapshots.save(self.state, keep=self._config.keep_checkpoints)
+
+    def _must_stop(self, watch: GracefulStop) -> bool:
+        return self._world.any(watch.requested)
+
+    def _stop(self, log: MetricsLog | None) -> None:
+        self._check_finite()
+        self._save(log)
+        raise Interrupted(
+            f"interrupted and saved at step {self.state.step} of {self._steps} in "
+            f"{self._snapshots.folder}; the same command with --resume goes on"
+        )
+
+    def _status(self) -> Status:
+        tokens_per_s = self.state.tokens / self.state.step_seconds
+        return Status(self.state.step, self._steps, self._loss, tokens_per_s, self._valid_loss)

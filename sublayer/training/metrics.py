@@ -1,0 +1,148 @@
+"""Write and read a run's measurements: ``metrics.jsonl``, and TensorBoard events beside it."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from pydantic import ConfigDict, Field
+
+from sublayer.errors import DataError
+from sublayer.files.checkpoints import aside
+from sublayer.files.parsing import parse_json
+from sublayer.files.storage import open_file, write_file
+from sublayer.files.typed import Count, Number, Typed, check_typed
+
+METRICS = "metrics.jsonl"
+EVENTS = "tensorboard"
+_EVENT_FILES = "events.out.tfevents.*"
+_MAX_LINE_BYTES = 1 << 16
+
+
+class _Line(Typed):
+    """A measurement after ``step`` steps and ``seconds`` since the start; metrics by name."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Number] = Field(init=False)
+    kind: Literal["train", "valid"]
+    step: Count
+    tokens: Count = 0
+    seconds: Number = 0.0
+
+
+def cut_back(path: Path, step: int) -> None:
+    """Drop the lines of ``metrics.jsonl`` that lie after ``step`` or that a kill left half written.
+
+    The file is replaced whole or not at all; where there is none, nothing is done. Where other
+    lines than the last are damaged, they go too, and a copy of the file as it was is kept.
+    """
+    if not os.path.lexists(path):
+        return
+    lines = list(_lines(path))
+    if any(content is None for _, content in lines[:-1]):
+        shutil.copyfile(path, aside(path))
+    kept = bytearray()
+    for line, content in lines:
+        if content is not None and content["step"] <= step:
+            kept += line + b"\n"
+    write_file(path, bytes(kept))
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read the lines of a ``metrics.jsonl``, but for damaged ones; none where there is no file.
+
+    Each has its ``kind``, train or valid, the ``step`` after which it was measured, and its metrics
+    by name.
+    """
+    if not path.exists():
+        return []
+    return [content for _, content in _lines(path) if content is not None]
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+    """Read line by line; the content of a damaged line is None, a too long one comes in parts."""
+    with open_file(path) as file:
+        while line := file.readline(_MAX_LINE_BYTES):
+            is_whole = line.endswith(b"\n")
+            content = _content(line) if is_whole else None
+            yield line.rstrip(b"\n"), content
+
+
+def _content(line: bytes) -> dict[str, Any] | None:
+    try:
+        content: dict[str, Any] = parse_json(line, METRICS, DataError)
+        check_typed(content, _Line, METRICS, DataError)
+    except DataError:
+        return None
+    return content
+
+
+class MetricsLog:
+    """A log with a line per measurement, opened at the step that training goes on from.
+
+    To open it drops what a resumed run takes back, as ``cut_back`` does, and writes the events of
+    TensorBoard anew.
+    """
+
+    def __init__(self, folder: Path, step: int) -> None:
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        cut_back(folder / METRICS, step)
+        lines = read_metrics(folder / METRICS)
+        # The events say what the lines say: written anew, they hold nothing that a resumed run
+        # takes back.
+        for events in (folder / EVENTS).glob(_EVENT_FILES):
+            events.unlink()
+        self._events = EventFileWriter(str(folder / EVENTS))
+        for line in lines:
+            self._add_event(line)
+        self._lines = (folder / METRICS).open("a", encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close both files."""
+        self._lines.close()
+        self._events.close()
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        """Write ``values``, measured after ``step`` optimizer steps; ``kind`` is train or valid.
+
+        Others see the line at once; that it outlives a power cut, ``sync`` ensures.
+        """
+        line = {"kind": kind, "step": step, **values}
+        self._lines.write(json.dumps(line) + "\n")
+        self._lines.flush()
+        self._add_event(line)
+
+    def sync(self) -> None:
+        """Flush what was written, before a checkpoint refers to it.
+
+        Lines are on the disk afterwards; events, which are made anew from them, are handed over.
+        """
+        os.fsync(self._lines.fileno())
+        self._events.flush()
+
+    def _add_event(self, line: Mapping[str, Any]) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = []
+        for name, value in line.items():
+            if name not in ("kind", "step"):
+                tag = f"{line['kind']}/{name}"
+                values.append(Summary.Value(tag=tag, simple_value=value))
+        summary = Summary(value=values)
+        event = Event(wall_time=time.time(), step=line["step"], summary=summary)
+        self._events.add_event(event)

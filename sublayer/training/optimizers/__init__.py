@@ -1,0 +1,1 @@
+"""The optimizers of the papers."""

@@ -1,0 +1,217 @@
+"""The optimizers of the papers, their parameters grouped by role, their state as named tensors."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sublayer.config.optimizers.adafactor import AdafactorConfig
+from sublayer.config.optimizers.adam import AdamConfig, AdamWConfig
+from sublayer.config.optimizers.kinds import OptimizerConfig
+from sublayer.config.optimizers.lamb import LambConfig
+from sublayer.config.optimizers.sgd import SgdConfig
+from sublayer.errors import CheckpointError
+from sublayer.files.tensor_headers import Header, header_of
+from sublayer.model.roles import Role
+from sublayer.training.optimizers.adafactor import Adafactor
+from sublayer.training.optimizers.lamb import Adapted, Lamb
+from sublayer.training.optimizers.moments import MomentOptimizer
+from sublayer.training.optimizers.scaled_adamw import ScaledAdamW
+
+DECAYED: frozenset[Role] = frozenset({"matrix", "stacked", "embedding"})
+"""The roles on which weight decay always acts."""
+ADAPTED: dict[Role, Adapted] = {
+    "matrix": "tensor",
+    "embedding": "tensor",
+    "stacked": "map",
+    "vector": "none",
+}
+"""What has a trust ratio of its own in LAMB."""
+VARIABLE_AXES: dict[Role, int] = {"matrix": 2, "embedding": 2, "stacked": 2, "vector": 1}
+"""The last axes that are one variable where updates go by variable: axes before are a stack."""
+
+
+Groups = list[dict[str, Any]]
+"""Parameters with the options that they share, as PyTorch's optimizers take them."""
+
+
+def build_optimizer(
+    config: OptimizerConfig, parameters: Mapping[str, nn.Parameter], roles: Mapping[str, Role]
+) -> torch.optim.Optimizer:
+    """Build the optimizer, its parameters in groups by what their role is decayed and adapted by.
+
+    Weight decay acts on matrices and embeddings, on vectors with ``decay_vectors``. ``roles`` has
+    every name of ``parameters``. The rate is the config's until ``set_learning_rate``.
+    """
+    return BUILDERS[config.kind](config, _groups(config, parameters, roles))
+
+
+def _sgd(config: SgdConfig, groups: Groups) -> torch.optim.Optimizer:
+    return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, foreach=True)
+
+
+def _adam(config: AdamConfig, groups: Groups) -> torch.optim.Optimizer:
+    return torch.optim.Adam(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+
+
+def _adamw(config: AdamWConfig, groups: Groups) -> torch.optim.Optimizer:
+    settings: dict[str, Any] = {"lr": config.lr, "betas": config.betas, "eps": config.eps}
+    if config.bias_correction and not config.parameter_scale:
+        return torch.optim.AdamW(groups, **settings, fused=True)
+    settings["is_corrected"] = config.bias_correction
+    if config.parameter_scale:
+        return ScaledAdamW(groups, **settings)
+    # As BERT and ALBERT have it, as released: without correction.
+    return MomentOptimizer(groups, **settings)
+
+
+def _lamb(config: LambConfig, groups: Groups) -> torch.optim.Optimizer:
+    is_corrected = config.form == "published"
+    return Lamb(groups, lr=config.lr, betas=config.betas, eps=config.eps, is_corrected=is_corrected)
+
+
+def _adafactor(config: AdafactorConfig, groups: Groups) -> torch.optim.Optimizer:
+    return Adafactor(groups, config)
+
+
+BUILDERS: dict[str, Callable[[Any, Groups], torch.optim.Optimizer]] = {
+    "sgd": _sgd,
+    "adam": _adam,
+    "adamw": _adamw,
+    "lamb": _lamb,
+    "adafactor": _adafactor,
+}
+"""What builds an optimizer of each kind from its table and the parameters in groups."""
+
+
+def _groups(
+    config: OptimizerConfig, parameters: Mapping[str, nn.Parameter], roles: Mapping[str, Role]
+) -> Groups:
+    groups: Groups = []
+    for name, parameter in parameters.items():
+        options = _options(config, roles[name])
+        alike = [group for group in groups if group["options"] == options]
+        if alike:
+            alike[0]["params"].append(parameter)
+        else:
+            groups.append({"params": [parameter], "options": options})
+    return [{"params": group["params"], **group["options"]} for group in groups]
+
+
+def _options(config: OptimizerConfig, role: Role) -> dict[str, Any]:
+    is_decayed = role in DECAYED or getattr(config, "decay_vectors", False)
+    # An optimizer may have no decay at all.
+    weight_decay = getattr(config, "weight_decay", 0.0) if is_decayed else 0.0
+    options: dict[str, Any] = {"weight_decay": weight_decay}
+    if isinstance(config, LambConfig):
+        options["adapted"] = ADAPTED[role]
+    is_scaled = isinstance(config, AdamWConfig) and config.parameter_scale
+    if is_scaled or isinstance(config, AdafactorConfig):
+        options["n_axes"] = VARIABLE_AXES[role]
+    return options
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Set the learning rate of every parameter group."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+def optimizer_tensors(
+    optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]
+) -> dict[str, Tensor]:
+    """Return the optimizer's state: ``<state>/<parameter>`` -> tensor, of any shape.
+
+    Tensors are the optimizer's own, not copies. A parameter that had no gradient yet has none.
+    """
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in parameters.items():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            assert isinstance(value, Tensor), f"{key} is no tensor, and would not be saved"
+            tensors[f"{key}/{name}"] = value
+    return tensors
+
+
+def check_state(
+    config: OptimizerConfig,
+    parameters: Mapping[str, nn.Parameter],
+    headers: Mapping[str, Header],
+    where: Path,
+) -> None:
+    """Raise CheckpointError, naming tensor and file, unless a file has the state of this optimizer.
+
+    A parameter that had no gradient yet has none; any other has all that the optimizer keeps of it.
+    """
+    for full_name, header in headers.items():
+        key, _, name = full_name.partition("/")
+        expected: dict[str, Header] = {}
+        if name in parameters:
+            expected = _state_headers(config, parameters[name])
+        if key not in expected:
+            raise CheckpointError(
+                f"{where}: the optimizer's state {full_name} belongs to no parameter of this model"
+            )
+        if header != expected[key]:
+            raise CheckpointError(
+                f"{where}: the optimizer's state {full_name} is {header.dtype} of shape "
+                f"{header.shape}, optimizer.kind = {config.kind} asks for {expected[key].dtype} of "
+                f"shape {expected[key].shape}"
+            )
+        names = [f"{other}/{name}" for other in expected]
+        lacking = [each for each in names if each not in headers]
+        if lacking:
+            raise CheckpointError(f"{where}: the optimizer's state has no {lacking[0]}")
+    has_state = any(_state_headers(config, each) for each in parameters.values())
+    if has_state and not headers:
+        raise CheckpointError(f"{where}: the optimizer's state is missing")
+
+
+def _state_headers(config: OptimizerConfig, parameter: Tensor) -> dict[str, Header]:
+    """Return the headers of one parameter's state, as a file has them."""
+    own_dtype = header_of(parameter).dtype
+    shapes = config.state_shapes(tuple(parameter.shape))
+    headers = {}
+    for key, shape in shapes.items():
+        dtype = "F32" if key == "step" else own_dtype
+        headers[key] = Header(list(shape), dtype)
+    return headers
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, nn.Parameter],
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Restore the state that ``optimizer_tensors`` returned and ``check_state`` has checked.
+
+    It takes the place of all that the optimizer had; tensors are kept, not copied, where they are
+    on the device of their parameter.
+    """
+    optimizer.state.clear()
+    for full_name, tensor in tensors.items():
+        key, _, name = full_name.partition("/")
+        parameter = parameters[name]
+        # Adam's step counters live where the fused kernel wants them; moments beside their
+        # parameter.
+        optimizer.state[parameter][key] = tensor.to(parameter.device)
+
+
+def clip_gradient(
+    parameters: Iterable[nn.Parameter],
+    clip_norm: float,
+    norm_of: Callable[[list[Tensor]], Tensor] = torch.nn.utils.get_total_norm,
+) -> Tensor:
+    """Scale the gradient to a global L2 norm of at most ``clip_norm``; return the norm before.
+
+    With a ``clip_norm`` of 0 it stays as it is. ``norm_of`` computes that of all gradients,
+    wherever parts of them lie. Gradients change in place; parameters without one do not count, and
+    nothing waits for the device.
+    """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = norm_of(gradients)
+    if clip_norm > 0:
+        scale = torch.clamp(clip_norm / (norm + 1e-6), max=1.0)
+        torch._foreach_mul_(gradients, scale)
+    return norm

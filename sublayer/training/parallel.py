@@ -1,0 +1,209 @@
+"""Processes that train together: sums and agreement between them, and the model they share.
+
+Sharded training, where a process holds a part of each tensor, is one more subclass of ``Alone``:
+all processes enter what saves, loads, scores and measures gradients.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from sublayer.errors import TrainingError
+from sublayer.evaluation.split_work import Row
+from sublayer.objective.base import Objective
+from sublayer.system.launch import n_launched
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among those that train together.
+
+    But for ``own`` and ``is_main``, all processes enter its methods, in the same order: each waits
+    for the others. Alone, nothing waits.
+    """
+
+    rank: int
+    """From 0; the first, which writes."""
+    size: int
+    device: torch.device = _CPU
+    """Where what they exchange lies."""
+
+    @property
+    def is_main(self) -> bool:
+        """Return whether this process writes files and messages."""
+        return self.rank == 0
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Add ``values``, on the world's device, over all processes, in place; return them."""
+        if self.size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def share(self, values: Sequence[float]) -> list[float]:
+        """Broadcast rank 0's numbers to every process, as float64; all give equally many."""
+        if self.size == 1:
+            return list(values)
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.broadcast(tensor, src=0)
+        shared: list[float] = tensor.tolist()
+        return shared
+
+    def any(self, flag: bool) -> bool:
+        """Return in every process whether ``flag`` is set in one of them."""
+        if self.size == 1:
+            return flag
+        n_set = torch.tensor([float(flag)], device=self.device)
+        return bool(self.sum(n_set) > 0)
+
+    def own(self, n: int) -> range:
+        """Return the indices of this process's parts of ``n``, which are dealt like cards."""
+        return range(self.rank, n, self.size)
+
+    def gather(self, rows: Sequence[Row], n: int) -> list[Row]:
+        """Gather the rows of all ``n`` parts, in order, from each process's rows of any lengths.
+
+        A process gives a row for each of its ``own(n)``, in their order; all of them get all.
+        """
+        if self.size == 1 or n == 0:
+            return list(rows)
+        most_parts = math.ceil(n / self.size)
+        lengths = np.zeros(most_parts)
+        lengths[: len(rows)] = [len(row) for row in rows]
+        all_lengths = [each.astype(np.int64) for each in self._gather(lengths)]
+        # Processes exchange tensors of one shape.
+        largest = max(int(each.sum()) for each in all_lengths)
+        flat = np.zeros(max(1, largest))
+        own = np.concatenate([*rows, np.zeros(0)])
+        flat[: len(own)] = own
+        gathered: list[Row] = [np.zeros(0)] * n
+        for rank, numbers in enumerate(self._gather(flat)):
+            stops = np.cumsum(all_lengths[rank])
+            of_rank = numbers[: stops[-1]]
+            parts = np.split(of_rank, stops[:-1])
+            indices = range(rank, n, self.size)
+            for index, part in zip(indices, parts, strict=False):
+                gathered[index] = part
+        return gathered
+
+    def _gather(self, numbers: Row) -> list[Row]:
+        """Gather every process's numbers, of one length."""
+        tensor = torch.from_numpy(numbers).to(self.device)
+        gathered = [torch.empty_like(tensor) for _ in range(self.size)]
+        dist.all_gather(gathered, tensor)
+        return [each.cpu().numpy() for each in gathered]
+
+    def wait(self) -> None:
+        """Wait until every process is here."""
+        if self.size > 1:
+            dist.barrier()
+
+    def by_first(self, work: Callable[[], object]) -> None:
+        """Run in the first process what must be done once, such as writing, while the others wait.
+
+        Where it fails, so do the others: they would wait for it at the next sum for ever. Raises
+        TrainingError in them.
+        """
+        is_done = False
+        try:
+            if self.is_main:
+                work()
+            is_done = True
+        finally:
+            (is_done_by_first,) = self.share([float(is_done)])
+        if not is_done_by_first:
+            raise TrainingError("the first process failed, and says why")
+
+
+def join_world(device: torch.device) -> World:
+    """Join the processes that ``torchrun`` started, with gloo on CPU and NCCL on GPU, if any.
+
+    It waits for all of them, the first time; ``leave_world`` ends what it began.
+    """
+    if n_launched() == 1:
+        return World(rank=0, size=1, device=device)
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return World(rank=dist.get_rank(), size=dist.get_world_size(), device=device)
+
+
+def leave_world() -> None:
+    """Leave the process group, if one was joined."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+class Alone:
+    """An objective that one process trains; subclasses change what several do otherwise."""
+
+    def __init__(self, objective: Objective) -> None:
+        self._forward: nn.Module = objective
+
+    def totals(self, batch: object) -> dict[str, Tensor]:
+        """Compute each term's total, in nats, of this process's micro-batch."""
+        totals: dict[str, Tensor] = self._forward(batch)
+        return totals
+
+    def accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
+        """Enter a micro-batch of a step; after the last, gradients are those of all processes.
+
+        Both passes are within; processes exchange gradients in the backward pass of the last.
+        """
+        return nullcontext()
+
+    def backward(self, share: Tensor) -> None:
+        """Add the gradients of this process's share of the loss, which is a sum over processes."""
+        share.backward()  # type: ignore[no-untyped-call]
+
+    def gradient_norm(self, gradients: Iterable[Tensor]) -> Tensor:
+        """Compute the L2 norm of the whole gradient, the same in every process."""
+        return torch.nn.utils.get_total_norm(gradients)
+
+    def full(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return whole tensors of weights or optimizer state, as files hold them.
+
+        All processes enter.
+        """
+        return dict(tensors)
+
+    def own(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return this process's part of whole tensors, as files hold them."""
+        return dict(tensors)
+
+
+class Replicated(Alone):
+    """An objective of which every process holds all, and computes its part of each batch."""
+
+    def __init__(self, objective: Objective, world: World) -> None:
+        super().__init__(objective)
+        self._size = world.size
+        self._replicas = DistributedDataParallel(
+            objective,
+            gradient_as_bucket_view=True,
+            find_unused_parameters=objective.has_unused_parameters,
+        )
+        self._forward = self._replicas
+
+    def accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
+        """Enter a micro-batch; gradients are summed over processes with the last one's."""
+        return nullcontext() if is_last else self._replicas.no_sync()
+
+    def backward(self, share: Tensor) -> None:
+        """Add the gradients of this process's share of the loss."""
+        # Data parallelism averages gradients over processes; the loss is a sum.
+        (share * self._size).backward()  # type: ignore[no-untyped-call]
+
+
+def parallelise(objective: Objective, world: World) -> Alone:
+    """Wrap an objective for the processes that train it; the weights of all become the first's."""
+    if world.size == 1:
+        return Alone(objective)
+    return Replicated(objective, world)

@@ -1,0 +1,193 @@
+"""Choose the faster precision of matrix products: ask the processor, then measure briefly."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, linear
+
+from sublayer.files.measurements import keep, recall
+from sublayer.system.machine import wait_for
+
+_GAIN = 1.1
+"""How much faster bfloat16 must be to be chosen."""
+_HOPELESS = 0.2
+"""Between the gain of a small product in bfloat16 where it is emulated (0.05) and not (0.4)."""
+_LIMIT_S = 0.15
+"""Seconds within which measurements end, but for a first round of each."""
+_SIZES = (16, 32, 64, 128)
+"""Widths of the square products that compare precisions; each has eight times the last's work."""
+_LARGER_SIZES = (256, 512, 1024)
+"""Further widths where only one precision's speed is asked for."""
+_REPEATS = 3
+_QUICK_S = 0.01
+"""What takes longer is not repeated."""
+_NARROWEST, _WIDEST = 32, 512
+"""Widths of the layer that is measured: the model's, as a power of two, within these."""
+_OUTPUTS = 1 << 16
+"""Rows times width of a layer's input: the smaller, the sooner a slow processor is done."""
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The clock that measures and the one that limits; both count seconds from anywhere."""
+
+    used: Callable[[], float]
+    """What this thread has used, where there is such a clock: other programs do not count."""
+    passed: Callable[[], float] = time.perf_counter
+    """What has passed on the wall."""
+
+
+def own_clocks() -> Clocks:
+    """Return this thread's clock where the system's is fine enough, else the wall clock.
+
+    Fine enough is less than a tenth of a millisecond.
+    """
+    if not hasattr(time, "thread_time"):
+        return Clocks(time.perf_counter)
+    is_fine = time.get_clock_info("thread_time").resolution < 1e-4
+    return Clocks(time.thread_time if is_fine else time.perf_counter)
+
+
+def fastest_precision(
+    device: torch.device, d_model: int, clocks: Clocks | None = None
+) -> Literal["float32", "bfloat16"]:
+    """Return the precision that multiplies faster at about this width, the casts included.
+
+    On a CPU it is measured once, briefly, and kept for later runs on the machine;
+    bfloat16 is chosen where it gains a tenth. A GPU is asked, not measured.
+    """
+    if device.type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
+    if device.type != "cpu":
+        return "float32"
+    power_of_two = 1 << (d_model - 1).bit_length()
+    width = min(_WIDEST, max(_NARROWEST, power_of_two))
+    key = f"what bfloat16 gains at width {width}"
+    kept = recall(key, 1)
+    if kept is None:
+        gain = bfloat16_gain(width, clocks or own_clocks())
+        kept = keep(key, [gain])
+    return "bfloat16" if kept.values[0] >= _GAIN else "float32"
+
+
+def bfloat16_gain(width: int, clocks: Clocks) -> float:
+    """Measure the speed of a layer of this width in bfloat16 over that in float32.
+
+    More than 1 where bfloat16 is faster, with two decimals; 0 where small products are hopelessly
+    slow. One thread measures: what it gains the others do, and it waits for none of them beside
+    other programs. PyTorch's number of threads is as before afterwards.
+    """
+    ends = clocks.passed() + _LIMIT_S
+    with _one_thread():
+        product = _product_gain(clocks, ends)
+        least = _HOPELESS if has_bfloat16_units() else 1.0
+        if product < least:
+            return 0.0
+        gain = _layer_gain(width, clocks, ends)
+        return round(gain, 2)
+
+
+def has_bfloat16_units() -> bool:
+    """Return whether oneDNN has products in bfloat16 on this processor, within its set limits."""
+    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return bool(is_supported is not None and is_supported())
+
+
+def product_speed(
+    device: torch.device, precision: str, threads: int, clocks: Clocks | None = None
+) -> float:
+    """Measure the operations a second of matrix products in a precision, of all threads together.
+
+    A multiply-add is two. The products grow while they are quick, and the fastest counts. On a CPU
+    one thread is measured, and the others taken to be as fast; elsewhere ``threads`` says nothing.
+    """
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    if device.type == "cpu":
+        with _one_thread():
+            return threads * _product_speed(device, dtype, clocks or own_clocks())
+    return _product_speed(device, dtype, clocks or Clocks(time.perf_counter))
+
+
+def _product_speed(device: torch.device, dtype: torch.dtype, clocks: Clocks) -> float:
+    ends = clocks.passed() + _LIMIT_S
+    speed = 0.0
+    for width in (*_SIZES, *_LARGER_SIZES):
+        a = torch.ones(width, width, device=device, dtype=dtype)
+        b = torch.ones_like(a)
+        seconds = _fastest(partial(_multiply, a, b), clocks.used)
+        n_operations = 2 * width**3
+        speed = max(speed, n_operations / seconds)
+        next_s = 8 * _REPEATS * seconds
+        if clocks.passed() + next_s > ends:
+            break
+    return speed
+
+
+def _product_gain(clocks: Clocks, ends: float) -> float:
+    generator = torch.Generator().manual_seed(0)
+    gain = 1.0
+    for width in _SIZES:
+        a = torch.randn(width, width, generator=generator)
+        b = torch.randn(width, width, generator=generator)
+        multiply = partial(torch.mm, a, b)
+        multiply_low = partial(torch.mm, a.bfloat16(), b.bfloat16())
+        slow = _fastest(multiply, clocks.used)
+        fast = _fastest(multiply_low, clocks.used)
+        gain = slow / fast
+        next_s = 8 * _REPEATS * (slow + fast)
+        if clocks.passed() + next_s > ends:
+            break
+    return gain
+
+
+def _layer_gain(width: int, clocks: Clocks, ends: float) -> float:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(_OUTPUTS // width, width, generator=generator)
+    weight = torch.randn(4 * width, width, generator=generator, requires_grad=True)
+
+    def forward_and_backward(*, is_low: bool) -> float:
+        begun = clocks.used()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_low):
+            gelu(linear(x, weight)).float().sum().backward()  # type: ignore[no-untyped-call]
+        return max(clocks.used() - begun, 1e-9)
+
+    slow: list[float] = []
+    fast: list[float] = []
+    # The first round also allocates; the fastest is taken, of at least two where there is time.
+    while not slow or clocks.passed() + slow[-1] + fast[-1] < ends:
+        slow.append(forward_and_backward(is_low=False))
+        fast.append(forward_and_backward(is_low=True))
+    return min(slow) / min(fast)
+
+
+def _multiply(a: Tensor, b: Tensor) -> None:
+    torch.mm(a, b)
+    wait_for(a.device)
+
+
+def _fastest(work: Callable[[], object], clock: Callable[[], float]) -> float:
+    fastest = float("inf")
+    for _ in range(_REPEATS):
+        begun = clock()
+        work()
+        seconds = max(clock() - begun, 1e-9)
+        fastest = min(fastest, seconds)
+        if fastest > _QUICK_S:
+            break
+    return fastest
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,264 @@
+"""Everything that a run needs to go on as if it had never stopped, to and from checkpoints."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from sublayer.errors import CheckpointError
+from sublayer.files.checkpoints import (
+    STATE,
+    SavedState,
+    checkpoint_path,
+    newest_checkpoint,
+    prune_checkpoints,
+    read_state,
+    saved_steps,
+    set_aside,
+    write_checkpoint,
+)
+from sublayer.files.storage import check_file
+from sublayer.files.tensor_headers import (
+    Header,
+    check_headers,
+    check_names_and_shapes,
+    read_headers,
+)
+from sublayer.training.optimizers.build import check_state, optimizer_tensors, restore_optimizer
+from sublayer.training.step import TrainStep
+
+CHECKPOINTS = "checkpoints"
+"""The folder of checkpoints in a run's."""
+TRAINING = "training.safetensors"
+"""What training needs beside the model, in a checkpoint: the optimizer's state and heads."""
+WEIGHTS = "model/model.safetensors"
+"""The model's weights in a checkpoint, in a folder that is a model by itself."""
+_HEAD = "head/"
+"""What the names of heads begin with there, unlike those of the optimizer's state."""
+
+Saved = TypeVar("Saved", Tensor, Header)
+
+
+@dataclass
+class LoopState:
+    """What a run carries from step to step beside weights and optimizer."""
+
+    step: int = 0
+    """Optimizer steps so far."""
+    tokens: int = 0
+    """Tokens that they read, without padding, of all processes."""
+    seconds: float = 0.0
+    """Wall clock so far, evaluation and checkpoints included."""
+    step_seconds: float = 0.0
+    """Wall clock of the optimizer steps alone."""
+    best: dict[str, Any] | None = None
+    """Step and figures of the best evaluation so far."""
+    pending_losses: list[float] = field(default_factory=list)
+    """Losses since the last line of metrics.jsonl."""
+
+
+class Snapshots:
+    """The checkpoints of one run, each a folder in ``checkpoints`` of the run's.
+
+    A checkpoint is there whole or not at all.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        train_step: TrainStep,
+        write_model: Callable[[Path, Mapping[str, Tensor]], None],
+    ) -> None:
+        """Keep what a run is made of; ``write_model`` writes a model folder with given weights."""
+        self.folder = folder
+        self._train_step = train_step
+        self._write_model = write_model
+
+    @property
+    def root(self) -> Path:
+        """The folder of checkpoints."""
+        return self.folder / CHECKPOINTS
+
+    def save(self, state: LoopState, *, keep: int) -> None:
+        """Write a checkpoint of ``state``, and delete all but the ``keep`` newest and the best.
+
+        All processes enter, for each may hold a part; the first writes.
+
+        Where the first cannot write, it raises why, such as CheckpointError, and the others raise
+        TrainingError.
+        """
+        parallel = self._train_step.parallel
+        weights = parallel.full(self._train_step.objective.model.state_dict())
+        training = parallel.full(self._training_tensors())
+
+        def write() -> None:
+            self._write(state, weights, training)
+            self._prune(state, keep)
+
+        self._train_step.world.by_first(write)
+
+    def _write(
+        self, state: LoopState, weights: Mapping[str, Tensor], training: dict[str, Tensor]
+    ) -> None:
+        def fill(folder: Path) -> None:
+            self._write_model(folder / "model", weights)
+            try:
+                save_file(training, folder / TRAINING)
+            except SafetensorError as error:
+                raise CheckpointError(
+                    f"cannot write {folder / TRAINING}: {error}; free some space, then --resume"
+                ) from None
+            (folder / STATE).write_text(json.dumps(asdict(state)))
+
+        write_checkpoint(self.root, state.step, fill)
+
+    def _prune(self, state: LoopState, keep: int) -> None:
+        steps = [step for step in saved_steps(self.root) if step <= state.step]
+        kept = steps[-keep:]
+        if state.best is not None:
+            kept.append(int(state.best["step"]))
+        prune_checkpoints(self.root, kept)
+
+    def set_aside_after(self, step: int) -> None:
+        """Move the refused checkpoints beyond ``step`` out of the way; nothing is deleted."""
+        for later in saved_steps(self.root):
+            if later > step:
+                set_aside(checkpoint_path(self.root, later))
+
+    def describe_last(self) -> str:
+        """Format in words where the last checkpoint is, as part of a sentence."""
+        steps = saved_steps(self.root)
+        if not steps:
+            return "there is no checkpoint before it"
+        return f"the last good checkpoint is {checkpoint_path(self.root, steps[-1])}"
+
+    def newest(self, report: Callable[[str], None]) -> Path | None:
+        """Find the newest checkpoint that this run can go on from; ``report`` names those refused.
+
+        None where there is none, and the run begins at its start. Raises CheckpointError where
+        there are whole ones, all of another model: to begin anew would be no going on.
+        """
+        foreign: list[CheckpointError] = []
+
+        def check(checkpoint: Path, state: SavedState) -> None:
+            try:
+                self.check(checkpoint, state)
+            except CheckpointError as error:
+                foreign.append(error)
+                raise
+
+        found = newest_checkpoint(self.root, report, check)
+        if found is None and foreign:
+            raise CheckpointError(f"{foreign[0]}: give another --out")
+        return found
+
+    def check(self, checkpoint: Path, state: SavedState) -> None:
+        """Raise CheckpointError unless a checkpoint holds what this run restores.
+
+        That is a step of this run, with the evaluation that it must have had by then, and tensors
+        of the right names, shapes and types. Headers are read, and no tensor: all of it is known
+        before anything is restored.
+        """
+        train_step = self._train_step
+        self._check_progress(checkpoint / STATE, state)
+        check_headers(
+            train_step.objective.model.state_dict(),
+            read_headers(checkpoint / WEIGHTS),
+            checkpoint / WEIGHTS,
+        )
+        path = checkpoint / TRAINING
+        heads, optimizer_state = _split_heads(read_headers(path))
+        expected = self._saved_heads()
+        check_headers(expected, heads, path)
+        config = train_step.recipe.optimizer
+        check_state(config, train_step.parameters, optimizer_state, path)
+
+    def restore(self, checkpoint: Path) -> LoopState:
+        """Restore weights, heads and optimizer from a checkpoint; return the loop's state.
+
+        Raises CheckpointError where the checkpoint belongs to another model, or cannot be read.
+        """
+        train_step = self._train_step
+        state = read_state(checkpoint)
+        self.check(checkpoint, state)
+        own = train_step.parallel.own
+        training = own(_read_tensors(checkpoint / TRAINING))
+        weights = own(_read_tensors(checkpoint / WEIGHTS))
+        load_into(train_step.objective.model.state_dict(), weights, checkpoint)
+        heads, optimizer_state = _split_heads(training)
+        own_heads = {}
+        for name, value in heads.items():
+            own_heads[name.removeprefix(_HEAD)] = value
+        load_into(train_step.objective.training_only(), own_heads, checkpoint)
+        restore_optimizer(train_step.optimizer, train_step.parameters, optimizer_state)
+        fields = dict(state)
+        fields["best"] = None if state.best is None else state.best.model_dump()
+        return LoopState(**fields)
+
+    def _check_progress(self, path: Path, state: SavedState) -> None:
+        train = self._train_step.recipe.train
+        steps = train.steps
+        if not 0 < state.step <= steps:
+            raise CheckpointError(f"{path} is of step {state.step}, of a run of {steps}")
+        is_evaluated = state.step >= min(steps, train.evaluate_steps)
+        if is_evaluated != (state.best is not None):
+            raise CheckpointError(
+                f"{path} has {'no best' if is_evaluated else 'a'} evaluation at step {state.step}"
+            )
+        if state.best is not None and train.best_by not in state.best.model_dump():
+            raise CheckpointError(f"{path} has a best evaluation without {train.best_by}")
+
+    def _training_tensors(self) -> dict[str, Tensor]:
+        train_step = self._train_step
+        state = optimizer_tensors(train_step.optimizer, train_step.parameters)
+        return {**self._saved_heads(), **state}
+
+    def _saved_heads(self) -> dict[str, Tensor]:
+        heads = {}
+        for name, value in self._train_step.objective.training_only().items():
+            heads[f"{_HEAD}{name}"] = value.detach()
+        return heads
+
+
+def load_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: Path) -> None:
+    """Copy ``tensors`` into ``targets`` in place, in the targets' types and on their devices.
+
+    ``where`` is what errors name. Nothing is copied where anything is refused.
+
+    Raises CheckpointError, naming the tensor and both shapes, unless names and shapes are the same.
+    """
+    check_names_and_shapes(_shapes(targets), _shapes(tensors), where)
+    for name, target in targets.items():
+        target.detach().copy_(tensors[name])
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[int]]:
+    shapes = {}
+    for name, tensor in tensors.items():
+        shapes[name] = list(tensor.shape)
+    return shapes
+
+
+def _split_heads(saved: Mapping[str, Saved]) -> tuple[dict[str, Saved], dict[str, Saved]]:
+    """Split what training saves beside the model into heads and the optimizer's state."""
+    heads = {}
+    state = {}
+    for name, value in saved.items():
+        if name.startswith(_HEAD):
+            heads[name] = value
+        else:
+            state[name] = value
+    return heads, state
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        check_file(path)
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None

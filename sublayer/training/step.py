@@ -1,0 +1,167 @@
+"""One optimizer step: micro-batches that add up to exactly the global batch."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sublayer.config.resolved import ResolvedRecipe
+from sublayer.data.batches import AnyBatch, Batches
+from sublayer.model.roles import parameter_roles
+from sublayer.objective.base import Objective
+from sublayer.training.dropout_seed import seed_dropout
+from sublayer.training.optimizers.build import build_optimizer, clip_gradient, set_learning_rate
+from sublayer.training.parallel import World, parallelise
+from sublayer.training.schedule import learning_rate
+
+_OTHER_GRAPHS = 8
+"""Graphs of an objective beside one for each block whose loss stops: PyTorch's default."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What an optimizer step returns to be logged, still on the device."""
+
+    loss: Tensor
+    """The objective's reported term, averaged over what it counts in the global batch."""
+    gradient_norm: Tensor
+    """The L2 norm of the whole gradient, before it is clipped."""
+
+
+class TrainStep:
+    """An optimizer step, as a pure function of weights, optimizer state, seed and step number.
+
+    So that a run that is resumed repeats what it would have done: batches and dropout are drawn by
+    the step's number, and PyTorch's global generators are as before after each step. Micro-batches
+    and processes change how the work is divided, not, but for rounding and dropout, what comes out.
+    """
+
+    def __init__(
+        self,
+        recipe: ResolvedRecipe,
+        objective: Objective,
+        batches: Batches,
+        *,
+        device: torch.device,
+        world: World,
+    ) -> None:
+        self.objective = objective
+        self.batches = batches
+        self.device = device
+        self.world = world
+        self.parameters: dict[str, nn.Parameter] = dict(objective.named_parameters())
+        self.optimizer = build_optimizer(
+            recipe.optimizer, self.parameters, parameter_roles(objective)
+        )
+        self.lr = 0.0
+        self._recipe = recipe
+        for stack in objective.model.stacks:
+            stack.recomputes = recipe.train.recompute == "blocks"
+        if recipe.train.compile:
+            allow_graphs(recipe.model.n_layers + _OTHER_GRAPHS)
+            objective.compile()
+        self.parallel = parallelise(objective, world)
+
+    @property
+    def recipe(self) -> ResolvedRecipe:
+        """Return the resolved recipe."""
+        return self._recipe
+
+    def n_tokens(self, step: int) -> int:
+        """Count the tokens of the global batch of a step, without padding, of all processes."""
+        return self.batches.n_tokens(step)
+
+    def __call__(self, step: int) -> StepResult:
+        """Run optimizer step ``step`` (0-based); the loss is the one before the update.
+
+        All processes enter, and all learn the same loss and norm. The objective is left in training
+        mode, without gradients.
+        """
+        recipe = self._recipe
+        self.objective.train()
+        self.objective.begin(step, recipe.train.steps)
+        self.lr = learning_rate(recipe.optimizer, step, recipe.train.steps)
+        set_learning_rate(self.optimizer, self.lr)
+        loss = self._accumulate(step)
+        norm = clip_gradient(
+            self.parameters.values(), recipe.optimizer.clip_norm, self.parallel.gradient_norm
+        )
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return StepResult(self.world.sum(loss), norm)
+
+    def _accumulate(self, step: int) -> Tensor:
+        micro_batches = list(self._micro_batches(step))
+        # Counted before they are copied: reading a count back from a device would wait for it.
+        counts = self._global_counts(micro_batches)
+        loss = torch.zeros((), device=self.device)
+        # Casts of the weights to bfloat16 live as long as the outermost autocast: once per step,
+        # not per micro-batch.
+        with torch.random.fork_rng(), self._autocast(enabled=True):
+            last = len(micro_batches) - 1
+            for index, micro_batch in enumerate(micro_batches):
+                seed_dropout(self._recipe.train.seed, step, index, self.world.rank)
+                batch = micro_batch.to(self.device)
+                with self.parallel.accumulating(is_last=index == last):
+                    loss += self._pass(batch, counts)
+        return loss
+
+    def _pass(self, batch: AnyBatch, counts: dict[str, float]) -> Tensor:
+        """Add a micro-batch's share to the gradients, and return its share of the reported loss.
+
+        Nothing of its graph outlives the call: its nodes, small as they are, would stand between
+        the large blocks that the next pass needs.
+        """
+        totals = self.parallel.totals(batch)
+        weights = self.objective.weights
+        shares = []
+        for term, total in totals.items():
+            weight = weights[term] / counts[term]
+            shares.append(weight * total)
+        share = sum(shares)
+        assert isinstance(share, Tensor), "an objective has at least one term"
+        with self._autocast(enabled=False):
+            self.parallel.backward(share)
+        reported = self.objective.reported
+        loss: Tensor = totals[reported].detach()
+        return loss / counts[reported]
+
+    def _micro_batches(self, step: int) -> Iterator[AnyBatch]:
+        world = self.world
+        recipe = self._recipe
+        batch = self.batches.batch(step, rank=world.rank, world=world.size)
+        n_sequences = recipe.train.micro_batch_sequences
+        size = batch.micro_rows(n_sequences, recipe.data.context)
+        for start in range(0, len(batch), size):
+            yield batch[start : start + size]
+
+    def _global_counts(self, batches: list[AnyBatch]) -> dict[str, float]:
+        totals: dict[str, int] = {}
+        for batch in batches:
+            for term, count in self.objective.counts(batch).items():
+                totals[term] = totals.get(term, 0) + count
+        numbers = list(totals.values())
+        if self.world.size > 1:
+            values = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+            numbers = self.world.sum(values).tolist()
+        counts = {}
+        for term, number in zip(totals, numbers, strict=True):
+            # A term that nothing counts towards adds nothing: by what it is divided is no matter.
+            counts[term] = float(max(number, 1))
+        return counts
+
+    def _autocast(self, *, enabled: bool) -> torch.autocast:
+        is_low = self._recipe.train.precision == "bfloat16"
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled and is_low)
+
+
+def allow_graphs(number: int) -> None:
+    """Raise the limit of graphs of a compiled function, beyond which PyTorch does not compile.
+
+    It is the process's, and is never lowered.
+    """
+    import torch._dynamo
+
+    config = torch._dynamo.config
+    config.recompile_limit = max(config.recompile_limit, number)

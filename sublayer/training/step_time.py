@@ -1,0 +1,143 @@
+"""Measure how long steps and evaluations take, and check that a run keeps to it."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from sublayer.config.resolve_train import format_step
+from sublayer.system.machine import wait_for
+
+N_CHECKED = 20
+"""Steps at the start of a run that are compared with the pace that its length is derived from."""
+
+_N_WARM_UP = 3
+_N_TIMED = 20
+_LARGEST_CHANGE = 0.5
+"""The share of the expected time by which the first steps may miss it."""
+_LEAST_USED, _MOST_USED = 0.6, 1.5
+"""Shares of the time asked for, between which a run has kept to it."""
+_NOW_S = 1.0
+"""An age of less than so many seconds is none."""
+_UNITS = {"day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0}
+"""Their seconds, the longest first."""
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a run's steps and evaluations take."""
+
+    step_s: float
+    """The median of a few steps."""
+    evaluation_s: float
+    age_s: float = 0.0
+    """Seconds since it was measured."""
+
+
+class PaceChanged(Exception):
+    """The first steps of a run do not take the time that its length was derived from.
+
+    It is raised before anything of the run is kept.
+    """
+
+    def __init__(self, seconds: Sequence[float], expected_s: float) -> None:
+        n_steps = len(seconds)
+        first = "the first step" if n_steps == 1 else f"the first {n_steps} steps"
+        took = format_step(_first_median(seconds))
+        super().__init__(
+            f"{first} took {took} each, not {format_step(expected_s)}: measuring the pace again"
+        )
+
+
+def median_step(
+    take_step: Callable[[int], object],
+    *,
+    budget_s: float,
+    device: torch.device,
+    clock: Clock = time.perf_counter,
+    most: int = _N_WARM_UP + _N_TIMED,
+    agree: Callable[[bool], bool] = bool,
+) -> float:
+    """Measure the median seconds of a step, of at most ``most`` steps.
+
+    None is taken that would not end within ``budget_s``. The first steps allocate what the others
+    reuse, so they count only where there are few. One is always taken.
+
+    ``take_step`` is called with the step's number, from 0. ``agree`` makes processes that take
+    steps together stop together: it is told whether this one has time, and says whether all go on.
+    """
+    seconds: list[float] = []
+    ends = clock() + budget_s
+    while not seconds or (len(seconds) < most and agree(clock() + seconds[-1] <= ends)):
+        work = partial(take_step, len(seconds))
+        seconds.append(timed(work, device=device, clock=clock))
+    n_warm_up = min(_N_WARM_UP, len(seconds) // 2)
+    return statistics.median(seconds[n_warm_up:])
+
+
+def timed(
+    work: Callable[[], object], *, device: torch.device, clock: Clock = time.perf_counter
+) -> float:
+    """Measure the seconds that a piece of work takes, until ``device`` has done it."""
+    begun = clock()
+    work()
+    wait_for(device)
+    return clock() - begun
+
+
+def has_changed(seconds: Sequence[float], expected_s: float) -> bool:
+    """Return whether a run's first steps differ from what was expected by more than half of it.
+
+    The first step is slower than the others, so that alone it can only be too fast.
+    """
+    if len(seconds) == 1:
+        return seconds[0] < (1 - _LARGEST_CHANGE) * expected_s
+    change_s = abs(_first_median(seconds) - expected_s)
+    return change_s > _LARGEST_CHANGE * expected_s
+
+
+def _first_median(seconds: Sequence[float]) -> float:
+    return statistics.median(seconds[1:] or seconds)
+
+
+def describe_length(minutes: float, steps: int, pace: Pace) -> str:
+    """Format what minutes were turned into, and by what measurement.
+
+    As in ``10 minutes: 1,200 steps of`` with the time of a step, and how long ago it was measured.
+    """
+    plural = "" if minutes == 1 else "s"
+    asked = f"{minutes:g} minute{plural}"
+    plural = "" if steps == 1 else "s"
+    taken = f"{steps:,} step{plural} of {format_step(pace.step_s)}"
+    return f"{asked}: {taken}, measured {describe_age(pace.age_s)}"
+
+
+def describe_age(seconds: float) -> str:
+    """Format how long ago something was, in one unit, rounded down: ``3 hours ago``, ``now``."""
+    if seconds < _NOW_S:
+        return "now"
+    fitting = [unit for unit, length in _UNITS.items() if seconds >= length]
+    unit = fitting[0]
+    n = int(seconds / _UNITS[unit])
+    plural = "" if n == 1 else "s"
+    return f"{n} {unit}{plural} ago"
+
+
+def describe_use(minutes: float, seconds: float) -> str | None:
+    """Format by how much a run missed the minutes asked for; None where it took about as long.
+
+    ``seconds`` is what it took. About as long is from 0.6 to 1.5 times the minutes.
+    """
+    share = seconds / (60.0 * minutes)
+    if _LEAST_USED <= share <= _MOST_USED:
+        return None
+    how = "faster" if share < 1 else "slower"
+    return (
+        f"it took {seconds / 60:.2g} of the {minutes:g} minutes asked for ({share:.0%}): steps "
+        f"were {how} than when their pace was measured"
+    )

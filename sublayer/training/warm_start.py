@@ -1,0 +1,175 @@
+"""Start training from another model's weights, part by part: all of them or the first blocks."""
+
+from collections.abc import Collection
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sublayer.config.architecture.heads import HEADS
+from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.train import InitConfig
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.loading import find_model, load_model_tokenizer, load_untokenized
+from sublayer.model.transformer import Transformer
+from sublayer.objective.base import Objective
+from sublayer.training.snapshot import load_into
+
+
+class Pretrained:
+    """The model that ``[init]`` names; its tokenizer and its weights are each read once.
+
+    Each is read when it is first asked for: to prepare data takes the tokenizer alone. What is
+    asked for first raises the errors of reading it, CheckpointError among them.
+    """
+
+    def __init__(self, init: InitConfig) -> None:
+        self.init = init
+
+    @cached_property
+    def model(self) -> Transformer | None:
+        """The model with its weights, not its tokenizer; None where training starts from none."""
+        return None if self._folder is None else load_untokenized(self._folder)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer | None:
+        """Its tokenizer; None where it has none."""
+        return None if self._folder is None else load_model_tokenizer(self._folder)
+
+    @cached_property
+    def _folder(self) -> Path | None:
+        if self.init.run is None:
+            return None
+        return find_model(Path(self.init.run))
+
+
+@torch.no_grad()
+def start_from(model: Transformer, pretrained: Pretrained) -> list[str]:
+    """Copy the parts that ``[init]`` names into a model; return in lines which start fresh and why.
+
+    A head that only one of the models has is no obstacle: it keeps its initial weights, or is left
+    out. With ``init.layers`` = n the first n blocks are taken, with everything that stands outside
+    the blocks; the other blocks keep their initial weights. Without a model to start from nothing
+    is done, and no line returned.
+
+    Raises ConfigError if either model has fewer blocks than asked for, or first blocks are asked of
+    one with two stacks, CheckpointError where names or shapes within a part differ.
+    """
+    source = pretrained.model
+    init = pretrained.init
+    if source is None or init.run is None:
+        return []
+    fresh = [name for name in model.heads if name not in source.heads]
+    left_out = [name for name in source.heads if name not in model.heads]
+    targets = _without(model, fresh)
+    tensors = _without(source, left_out)
+    reasons = []
+    for name in fresh:
+        reasons.append(f"{HEADS[name].title} ({init.run} has none)")
+    if init.layers is None:
+        load_into(targets, tensors, Path(init.run))
+    else:
+        _check_blocks(model, source, init)
+        load_into(
+            _outside_blocks(model, targets, init.layers),
+            _outside_blocks(source, tensors, init.layers),
+            Path(init.run),
+        )
+        _copy_first_blocks(model, source, init)
+        reasons += _fresh_blocks(model, init.layers)
+    notes = []
+    if reasons:
+        notes.append(f"starts fresh: {', '.join(reasons)}")
+    if left_out:
+        titles = ", ".join(HEADS[name].title for name in left_out)
+        notes.append(f"left out of {init.run}: {titles} (the recipe asks for none)")
+    return notes
+
+
+def note_training_only(objective: Objective, pretrained: Pretrained) -> list[str]:
+    """Format that what training alone needs starts fresh, where all else does not.
+
+    A line at most; none where training starts from no model, or needs nothing of its own.
+    """
+    values = objective.training_only().values()
+    if pretrained.init.run is None or not values:
+        return []
+    n_parameters = sum(value.numel() for value in values)
+    return [
+        f"starts fresh: {n_parameters:,} parameters that training alone needs "
+        "(no saved model has them)"
+    ]
+
+
+def _without(model: Transformer, heads: Collection[str]) -> dict[str, Tensor]:
+    """Collect a model's tensors by name, but for those of some heads."""
+    prefixes = tuple(f"{HEADS[name].attribute}." for name in heads)
+    tensors = {}
+    for name, value in model.state_dict().items():
+        if not name.startswith(prefixes):
+            tensors[name] = value
+    return tensors
+
+
+def _check_blocks(model: Transformer, source: Transformer, init: InitConfig) -> None:
+    assert init.layers is not None, "the first blocks are asked for"
+    if len(model.stacks) > 1:
+        raise ConfigError(
+            f"init.layers = {init.layers} takes the first blocks of a stack, "
+            f"and model.kind = {model.config.kind} has "
+            "two: leave it out, which takes all of the model"
+        )
+    for name, blocks in (
+        (f"the model of {init.run}", source.config.n_layers),
+        ("the recipe", model.config.n_layers),
+    ):
+        if init.layers > blocks:
+            raise ConfigError(
+                f"init.layers = {init.layers} is more than the {blocks} blocks of {name}"
+            )
+
+
+def _outside_blocks(
+    model: Transformer, tensors: dict[str, Tensor], n_blocks: int
+) -> dict[str, Tensor]:
+    """Leave out the stack's tensors, and the position tables of the blocks that are not taken."""
+    config = model.config
+    outside = {}
+    for name, value in tensors.items():
+        if not name.startswith(f"{config.kind}."):
+            outside[name] = value
+    if POSITIONS[config.positions].adds_before == "every":
+        # Each block's position table goes with its block.
+        for layer in range(n_blocks, config.n_layers):
+            outside.pop(f"positions.tables.{layer}.weight", None)
+    return outside
+
+
+def _copy_first_blocks(model: Transformer, source: Transformer, init: InitConfig) -> None:
+    assert init.run is not None and init.layers is not None, "there is a model to start from"
+    for layer in range(init.layers):
+        ours = model.stack.block(layer)
+        theirs = source.stack.block(layer)
+        if len(ours) != len(theirs):
+            raise CheckpointError(
+                f"the blocks of {init.run} have {len(theirs)} sub-layers, the recipe's {len(ours)}"
+            )
+        for target, sublayer in zip(ours, theirs, strict=True):
+            load_into(target.state_dict(), sublayer.state_dict(), Path(init.run))
+
+
+def _fresh_blocks(model: Transformer, n_blocks: int) -> list[str]:
+    """Count, in words, the blocks whose weights none of the first shares with them."""
+    taken: set[int] = set()
+    for layer in range(n_blocks):
+        taken.update(map(id, model.stack.block(layer)))
+    n_layers = model.config.n_layers
+    n_fresh = 0
+    for layer in range(n_blocks, n_layers):
+        own = set(map(id, model.stack.block(layer)))
+        n_fresh += not own <= taken
+    if not n_fresh:
+        return []
+    return [f"{n_fresh} of {n_layers} blocks (init.layers = {n_blocks})"]

@@ -1,0 +1,182 @@
+"""``sublayer generate`` fills the gaps of a prompt, or says in one line what it cannot fill."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sublayer.config.layering.layers import load_recipe
+from sublayer.runs.run import train_run
+from sublayer.training.progress import SilentProgress
+from tests.commands.results import Sublayer
+
+PROMPT = "The <extra_id_0> sat on the <extra_id_1>."
+DRAWN = ("--batch", 40, "--temperature", 100)
+"""So many that some of a model that learned nothing have text in a gap."""
+TEXT = (
+    "The cat sat on the mat. Another dog ran over the green fields while it rained.\n"
+    "Then a man came to the door, and he said that the weather was fine again.\n"
+)
+
+
+def span_run(folder: Path, **settings: Any) -> Path:
+    """Train a model on a small text for a step or two, with 12 sentinels."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "text.txt").write_text(TEXT * 200)
+    small = {
+        "model.n_layers": 1,
+        "model.d_model": 16,
+        "model.n_heads": 2,
+        "model.d_ff": 32,
+        "data.path": str(folder / "text.txt"),
+        "data.vocab_size": 90,
+        "data.sentinels": 12,
+        "data.context": 32,
+        "train.steps": 2,
+        "train.batch_sequences": 2,
+        "train.precision": "float32",
+        "train.threads": 1,
+    }
+    recipe = load_recipe("t5-mini", {**small, **settings})
+    train_run(recipe, folder / "run", progress=SilentProgress())
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def spans(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
+    """A run of span corruption."""
+    return span_run(tmp_path_factory.mktemp("spans"))
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
+    """A run of a prefix language model."""
+    return span_run(tmp_path_factory.mktemp("prefix"), **{"objective.noise": "prefix"})
+
+
+def test_json_has_the_text_and_the_score_of_every_gap(sublayer: Sublayer, spans: Path) -> None:
+    found = sublayer("generate", spans, "--prompt", PROMPT, "--beam", 3, "--json").found()
+    assert found["prompt"] == PROMPT
+    assert found["seconds"] > 0
+    assert len(found["completions"]) == 3
+    scores = [each["score"] for each in found["completions"]]
+    assert scores == sorted(scores, reverse=True)
+    for each in found["completions"]:
+        assert each.keys() == {"text", "score", "tokens", "gaps"}
+        assert len(each["gaps"]) == 2
+        for gap in each["gaps"]:
+            assert gap.keys() == {"text", "score", "tokens"}
+            assert gap["text"] in each["text"]
+            assert (gap["score"] or 0.0) <= 0.0
+
+
+def test_the_best_of_a_beam_is_printed(sublayer: Sublayer, spans: Path) -> None:
+    words = ("generate", spans, "--prompt", PROMPT, "--beam", 3)
+    found = sublayer(*words, "--json").found()
+    code, out, said = sublayer(*words)
+    assert (code, out) == (0, f"{found['completions'][0]['text']}\n")
+    assert f"{found['completions'][0]['tokens']} tokens" in said
+
+
+def test_gaps_are_filled_greedily_unless_they_are_drawn(sublayer: Sublayer, spans: Path) -> None:
+    words = ("generate", spans, "--prompt", PROMPT)
+    greedy = sublayer(*words).out
+    for same in (("--beam", 1), ("--temperature", 0), ("--top-k", 1)):
+        assert sublayer(*words, *same).out == greedy
+    drawn = sublayer(*words, *DRAWN, "--seed", 3)
+    lines = drawn.out.splitlines()
+    assert lines[::2] == [f"--- {number}" for number in range(1, 41)]
+    assert len(set(lines[1::2])) > 5
+    assert sublayer(*words, *DRAWN, "--seed", 3).out == drawn.out
+    assert sublayer(*words, *DRAWN, "--seed", 4).out != drawn.out
+
+
+def test_tokens_are_those_of_a_target_in_training_unless_given(
+    sublayer: Sublayer, spans: Path
+) -> None:
+    drawn = ("generate", spans, "--prompt", PROMPT, "--json", "--batch", 30)
+    counts = [each["tokens"] for each in sublayer(*drawn).found()["completions"]]
+    # Of 34 tokens, 5 are cut out in 2 spans: with their sentinels 7, and the end.
+    assert max(counts) == 7
+    given = sublayer(*drawn, "--tokens", 3).found()["completions"]
+    assert max(each["tokens"] for each in given) == 3
+
+
+def test_a_folder_without_a_recipe_fills_gaps_by_its_tokenizer(
+    sublayer: Sublayer, spans: Path, tmp_path: Path
+) -> None:
+    alone = shutil.copytree(spans / "model", tmp_path / "alone")
+    words = ("--prompt", PROMPT, "--tokens", 7, "--json")
+    here = sublayer("generate", alone, *words).found()["completions"]
+    assert here == sublayer("generate", spans, *words).found()["completions"]
+
+
+def test_a_prefix_model_goes_on_with_its_prompt(sublayer: Sublayer, prefix: Path) -> None:
+    words = ("generate", prefix, "--prompt", "The cat ", "--tokens", 6)
+    (found,) = sublayer(*words, "--json").found()["completions"]
+    (gap,) = found["gaps"]
+    assert found["text"].startswith("The cat")
+    assert found["text"].endswith(gap["text"])
+    assert gap["tokens"] == found["tokens"] <= 6
+    assert gap["score"] >= found["score"]  # without the end
+    assert sublayer(*words).out == f"{found['text']}\n"
+
+
+def test_on_a_terminal_what_was_filled_in_is_underlined(
+    sublayer: Sublayer, spans: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("generate", spans, "--prompt", PROMPT, *DRAWN)
+    plain = sublayer(*words).out
+    monkeypatch.setattr("sublayer.commands.generate.gaps.is_terminal", lambda: True)
+    shown = sublayer(*words).out
+    found = sublayer(*words, "--json").found()["completions"]
+    n_filled = sum(bool(gap["text"]) for each in found for gap in each["gaps"])
+    assert shown.count("\x1b[4m") == shown.count("\x1b[24m") == n_filled > 0
+    assert shown.replace("\x1b[4m", "").replace("\x1b[24m", "") == plain
+
+
+GAPS = " a ".join(f"<extra_id_{k}>" for k in range(13))
+REFUSED = [
+    (["--prompt", "The cat"], "has no gap"),
+    (["--prompt", "A <extra_id_1>"], "number gaps in their order"),
+    (["--prompt", GAPS], "13 gaps, and the model's tokenizer has 12"),
+    (["--prompt", "The <extra_id_0> \N{CJK UNIFIED IDEOGRAPH-6F22}"], "does not know"),
+    (["--prompt", "the " * 40 + PROMPT], "more than the 32 that the model reads: shorten"),
+    (["--prompt", PROMPT, "--tokens", "5000"], "--tokens 5000 is more than the model writes"),
+    (["--prompt", PROMPT, "--window", "exact"], "--window exact is of decoders"),
+    (["--prompt", PROMPT, "--stop", "x"], "--stop 'x' is of decoders"),
+    (
+        ["--prompt", PROMPT, "--beam", "2", "--top-p", "0.5"],
+        "--beam 2 finds the most probable, and",
+    ),
+    (["--prompt", PROMPT, "--beam", "2", "--batch", "3"], "--batch 3 is of what is drawn"),
+    (["--prompt", PROMPT, "--batch", "3", "--temperature", "0"], "the same text 3 times"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_what_cannot_be_filled_is_said_in_one_line(
+    sublayer: Sublayer, spans: Path, options: list[str], message: str
+) -> None:
+    assert message in sublayer("generate", spans, *options).refusal()
+
+
+def test_the_layers_of_a_model_that_fills_gaps_are_not_inspected(
+    sublayer: Sublayer, spans: Path
+) -> None:
+    refusal = sublayer("inspect", "splitting", spans).refusal()
+    assert "is an encoder-decoder that fills gaps, which is not inspected: name a" in refusal
+
+
+def test_gaps_are_not_asked_of_models_that_know_none(
+    sublayer: Sublayer, trained: Path, prefix: Path
+) -> None:
+    for run in (trained, prefix):
+        refusal = sublayer("generate", run, "--prompt", PROMPT).refusal()
+        assert "has the gap <extra_id_0>" in refusal
+        assert "objective.kind = span" in refusal
+    assert (
+        "--beam 3 is of filling"
+        in sublayer("generate", trained, "--prompt", "The cat", "--beam", 3).refusal()
+    )

@@ -1,0 +1,139 @@
+"""``sublayer translate`` writes a line for each line, and refuses what it cannot do in a line."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sublayer.loading import load
+from tests.commands.results import Sublayer
+from tests.commands.translate.conftest import Translate
+
+
+def test_lines_are_translated_in_order(translate: Translate, translator: Path) -> None:
+    lines = ["the cat sees a dog", "", "a dog runs", "the dog and the cat", "cat"]
+    text = "\n".join(lines).encode()
+    out = translate(translator, text).shown()
+    translated = out.splitlines()
+    assert out.endswith("\n")
+    assert len(translated) == 5
+    assert translated[1] == ""
+    for line, translation in zip(lines, translated, strict=True):
+        alone = translate(translator, f"{line}\n".encode(), "--batch", 1)
+        assert alone.out == f"{translation}\n"
+    assert translate(translator, text, "--window", 2, "--batch", 2).out == out
+
+
+def test_several_translations_come_with_scores(translate: Translate, translator: Path) -> None:
+    several = translate(translator, b"the cat\n\na dog\n", "--n-best", 3, "--beam", 4)
+    rows = [line.split("\t") for line in several.out.splitlines()]
+    assert several.code == 0
+    numbers = [row[0] for row in rows]
+    assert numbers == ["1", "1", "1", "3", "3", "3"]
+    scores = [float(row[1]) for row in rows]
+    assert scores[0] >= scores[1] >= scores[2]
+    best = translate(translator, b"the cat\n", "--beam", 4)
+    assert rows[0][2] == best.out.strip()
+
+
+def test_json_holds_what_is_printed(translate: Translate, translator: Path) -> None:
+    text = b"the cat\n\na dog\n"
+    found = translate(translator, text, "--json").found()
+    assert (found["lines"], found["too_long"]) == (3, 0)
+    held = []
+    for line in found["translations"]:
+        translations = line["translations"]
+        held.append(translations[0]["text"] if translations else "")
+    assert held == translate(translator, text).out.splitlines()
+
+
+def test_a_line_that_is_too_long_is_empty_and_said(translate: Translate, translator: Path) -> None:
+    long = b"a cat and " * 40
+    code, out, err = translate(translator, b"a cat\n" + long + b"\na dog\n")
+    assert code == 0
+    first, second, third, end = out.split("\n")
+    assert first
+    assert third
+    assert (second, end) == ("", "")
+    assert "line 2: 121 tokens are more than the 32 that the model reads" in err
+    assert "1 of 3 lines were too long and are empty" in err
+
+
+def test_what_the_vocabulary_does_not_know_is_counted(
+    translate: Translate, translator: Path
+) -> None:
+    code, out, err = translate(translator, "a cat\na Ж dog ЖЖ\n".encode())
+    assert code == 0
+    assert len(out.splitlines()) == 2
+    # Two ends, and of words what the vocabulary makes of them: the three letters are none of its
+    # pieces.
+    ids = load(translator).tokenizer.encode_source(["a cat", "a Ж dog ЖЖ"])
+    n_tokens = 2 + sum(map(len, ids))
+    assert err.strip() == f"3 of {n_tokens} tokens of the input are unknown to the vocabulary"
+    assert translate(translator, "Ж\n".encode(), "--json").found()["unknown_tokens"] == 1
+
+
+def test_bytes_that_are_no_text_are_named_and_what_is_before_them_translated(
+    translate: Translate, translator: Path
+) -> None:
+    whole = translate(translator, b"a cat\nthe dog\n").out
+    code, out, err = translate(translator, b"\xef\xbb\xbfa cat\nthe dog\n\xff\na dog\n")
+    assert (code, out) == (2, whole)
+    assert err.strip() == (
+        "error: standard input, line 3: byte 0xff is not UTF-8: mend or convert it; "
+        "the 2 lines before it are translated"
+    )
+
+
+def interrupted_lines() -> Iterator[bytes]:
+    yield b"a cat\n"
+    yield b"the dog\n"
+    yield "a Ж\n".encode()
+    yield b"cat\n"
+    raise KeyboardInterrupt
+
+
+def test_an_interruption_leaves_what_was_translated_and_says_what_is_left(
+    translate: Translate, translator: Path
+) -> None:
+    code, out, err = translate(translator, interrupted_lines(), "--window", 3)
+    assert (code, len(out.splitlines())) == (130, 3)
+    assert "interrupted after 3 lines: the input from line 4 on is left" in err
+    assert "tokens of the input are unknown to the vocabulary" in err
+
+
+def test_an_interruption_leaves_json_of_what_was_translated(
+    translate: Translate, translator: Path
+) -> None:
+    code, out, err = translate(translator, interrupted_lines(), "--window", 3, "--json")
+    assert code == 130
+    assert "interrupted after 3 lines: the input from line 4 on is left" in err
+    assert "tokens of the input are unknown to the vocabulary" in err
+    found = json.loads(out)
+    assert (found["lines"], len(found["translations"])) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--n-best", 3, "--beam", 2), "--n-best 3 is more than the 2 hypotheses of --beam"),
+        (("--max-length-offset", "nan"), "--max-length-offset"),
+        (("--longest-more", "nan"), "--max-length-offset"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    sublayer: Sublayer, translator: Path, words: tuple[object, ...], message: str
+) -> None:
+    code, _, err = sublayer("translate", translator, *words)
+    assert code == 2
+    assert message in err
+
+
+def test_what_is_no_translator_is_refused(sublayer: Sublayer, trained: Path) -> None:
+    assert "translates nothing" in sublayer("translate", trained).err
+
+
+def test_a_translator_is_not_asked_to_complete_a_text(sublayer: Sublayer, translator: Path) -> None:
+    refusal = sublayer("generate", translator, "--prompt", "ba <extra_id_0>").refusal()
+    assert f"use `sublayer translate {translator}`" in refusal

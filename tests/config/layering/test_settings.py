@@ -1,0 +1,172 @@
+import pytest
+
+from sublayer.config.layering.settings import Layer, merge
+from sublayer.config.optimizers.kinds import OPTIMIZERS
+from sublayer.errors import ConfigError
+
+
+def merged(*layers: dict[str, object]) -> dict[str, object]:
+    return {
+        key: setting.value
+        for key, setting in merge([Layer("layer", values) for values in layers]).items()
+    }
+
+
+def test_a_later_layer_replaces_a_value_and_is_its_origin():
+    settings = merge(
+        [
+            Layer("recipe gpt", {"model.d_ff": 3, "model.bias": True}),
+            Layer("command line", {"model.d_ff": 5}),
+        ]
+    )
+    assert settings["model.d_ff"].value == 5
+    assert settings["model.d_ff"].origin == "command line"
+    assert settings["model.bias"].origin == "recipe gpt"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("train.minutes", "train.steps"),
+        ("train.steps", "train.tokens"),
+        ("train.tokens", "train.epochs"),
+        ("train.epochs", "train.minutes"),
+        ("train.batch_tokens", "train.batch_sequences"),
+        ("train.batch_sequences", "train.batch_tokens"),
+        ("optimizer.warmup_steps", "optimizer.warmup_share"),
+        ("optimizer.warmup_share", "optimizer.warmup_steps"),
+    ],
+)
+def test_a_later_exclusive_field_drops_the_earlier_one(earlier: str, later: str):
+    assert merged({earlier: 1, "train.seed": 2}, {later: 1}) == {"train.seed": 2, later: 1}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("train.steps", "train.minutes"),
+        ("train.batch_tokens", "train.batch_sequences"),
+        ("optimizer.warmup_steps", "optimizer.warmup_share"),
+    ],
+)
+def test_two_exclusive_fields_in_one_layer_are_an_error_that_names_both(one: str, other: str):
+    with pytest.raises(ConfigError, match="exclude each other") as error:
+        merged({one: 1, other: 2})
+    assert one in str(error.value)
+    assert other in str(error.value)
+
+
+@pytest.mark.parametrize("later", ["data.path", "data.corpus"])
+def test_a_later_text_replaces_both_path_and_corpus(later: str):
+    assert merged({"data.path": "a", "data.corpus": "b"}, {later: "c"}) == {later: "c"}
+
+
+def test_path_and_corpus_of_one_layer_stand_together():
+    both = {"data.path": "a", "data.corpus": "b"}
+    assert merged({"data.path": "c"}, both) == both
+
+
+def test_a_run_to_start_from_brings_its_tokenizer():
+    earlier = {"data.tokenizer": "bpe", "data.vocab_size": 512, "data.context": 64}
+    assert merged(earlier, {"init.run": "runs/a"}) == {"data.context": 64, "init.run": "runs/a"}
+
+
+def test_a_new_optimizer_drops_what_was_set_for_the_old_one_and_keeps_what_both_share():
+    adamw = {
+        "optimizer.lr": 1e-3,
+        "optimizer.betas": [0.9, 0.99],
+        "optimizer.weight_decay": 0.2,
+        "optimizer.clip_norm": 2,
+    }
+    assert merged(adamw, {"optimizer.kind": "sgd"}) == {
+        "optimizer.clip_norm": 2,
+        "optimizer.kind": "sgd",
+    }
+
+
+def test_an_optimizer_with_the_same_default_keeps_the_learning_rate():
+    assert merged(
+        {"optimizer.lr": 1e-3, "optimizer.betas": [0.9, 0.99]}, {"optimizer.kind": "adam"}
+    ) == {
+        "optimizer.lr": 1e-3,
+        "optimizer.kind": "adam",
+    }
+
+
+def test_the_same_kind_named_again_drops_nothing():
+    named = {"optimizer.kind": "adamw", "optimizer.betas": [0.9, 0.99]}
+    assert merged(named, {"optimizer.kind": "adamw"}) == named
+    assert merged({"optimizer.betas": [0.9, 0.99]}, {"optimizer.kind": "adamw"}) == named
+
+
+def test_values_of_the_layer_that_changes_the_kind_are_kept():
+    later = {"optimizer.kind": "sgd", "optimizer.lr": 0.5, "optimizer.momentum": 0.8}
+    assert merged({"optimizer.lr": 1e-3}, later) == later
+
+
+def test_other_positions_drop_what_was_set_for_the_old_ones():
+    earlier = {"model.positions": "rotary", "model.rotary_base": 500.0, "model.d_ff": 3}
+    assert merged(earlier, {"model.positions": "learned"}) == {
+        "model.positions": "learned",
+        "model.d_ff": 3,
+    }
+    assert merged(earlier, {"model.positions": "rotary"}) == earlier
+
+
+def test_an_unknown_kind_names_the_choices_and_the_nearest():
+    with pytest.raises(ConfigError) as error:
+        merged({"optimizer.kind": "admw"})
+    choices = ", ".join(OPTIMIZERS)
+    expected = f"optimizer.kind = 'admw' is not one of {choices}: did you mean adamw?"
+    assert str(error.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("model.n_layer", "model.n_layers"),
+        ("modle.n_layers", "model.n_layers"),
+        ("n_layers", "model.n_layers"),
+        ("n_layer", "model.n_layers"),
+        ("model.lr", "optimizer.lr"),
+        ("titel", "title"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(key: str, meant: str):
+    with pytest.raises(ConfigError) as error:
+        merged({key: 1})
+    assert str(error.value) == f"{key} is not a field: did you mean {meant}?"
+
+
+def test_an_unknown_key_that_is_near_nothing_says_where_to_look():
+    with pytest.raises(ConfigError, match="`sublayer fields model` lists"):
+        merged({"model.zzzzz": 1})
+    with pytest.raises(
+        ConfigError, match="the tables are model, data, objective, optimizer, train, init"
+    ):
+        merged({"zzzzz.yyyyy": 1})
+
+
+def test_an_error_in_a_recipe_names_the_recipe():
+    with pytest.raises(ConfigError, match=r"\(recipe \./x\.toml\)$"):
+        merge([Layer("recipe ./x.toml", {"model.zzzzz": 1})])
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "mine/tokenizer.json"])
+def test_a_tokenizer_that_is_not_trained_drops_the_size_of_the_one_that_was(tokenizer: str):
+    sized = Layer("recipe a", {"data.tokenizer": "bpe", "data.vocab_size": 500})
+    assert "data.vocab_size" not in merge([sized, Layer("vary", {"data.tokenizer": tokenizer})])
+    assert (
+        merge([sized, Layer("vary", {"data.tokenizer": "unigram"})])["data.vocab_size"].value == 500
+    )
+
+
+def test_a_layer_restores_a_default_that_an_earlier_one_changed():
+    changed, restored = (
+        Layer("recipe a", {"model.share_groups": 2}),
+        Layer("vary", {"model.share_groups": 1}),
+    )
+    assert merge([changed, restored])["model.share_groups"].restores
+    assert merge([changed, restored, restored])["model.share_groups"].restores
+    assert not merge([restored])["model.share_groups"].restores
+    assert not merge([changed])["model.share_groups"].restores

@@ -1,0 +1,102 @@
+"""Contradictions of model, objective and text are found when a recipe is loaded, by both fields."""
+
+import pytest
+
+from sublayer.config.layering.layers import load_recipe
+from sublayer.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        (
+            "gpt",
+            {"objective.kind": "masked"},
+            "objective.kind = masked trains a model.kind = encoder, not decoder",
+        ),
+        (
+            "albert-small",
+            {"model.kind": "decoder", "model.pooler": "none", "model.sentence_classes": 0},
+            "objective.kind = masked trains a model.kind = encoder, not decoder",
+        ),
+        (
+            "gpt",
+            {"model.kind": "encoder"},
+            "objective.kind = causal trains a model.kind = decoder, not encoder",
+        ),
+        (
+            "gpt",
+            {"data.sentences": "lines"},
+            "data.sentences = lines contradicts objective.kind = causal, which reads the text as "
+            "it is: leave it out",
+        ),
+        (
+            "albert-small",
+            {"data.sentences": "none"},
+            "objective.kind = masked reads sentences, and data.sentences = none: give lines, prose "
+            "or spacy",
+        ),
+        (
+            "albert-small",
+            {"data.context": 4},
+            "data.context = 4 has no room for a pair of texts, which objective.kind = masked "
+            "reads: give 5 or more",
+        ),
+        (
+            "albert-small",
+            {"model.sentence_classes": 0},
+            "objective.sentence = sop needs a head: model.sentence_classes = 0 has none, give 2",
+        ),
+        (
+            "albert-small",
+            {"objective.sentence": "none", "objective.single_sentence": "negative"},
+            "objective.single_sentence = negative makes labels, which objective.sentence = none "
+            "has no use for",
+        ),
+        (
+            "albert-small",
+            {"objective.pairs": "sentences"},
+            "objective.pairs = sentences pairs what follows and what does not, not "
+            "objective.sentence = sop",
+        ),
+        (
+            "albert-small",
+            {"objective.p_mask": 0.95},
+            "objective.p_mask = 0.95 and objective.p_random = 0.1 exceed 1 together",
+        ),
+        *(
+            (
+                "albert-small",
+                {"data.tokenizer": tokenizer},
+                f"data.tokenizer = {tokenizer} has no [MASK], which objective.kind = masked needs: "
+                "give unigram, wordpiece or moses-bpe, or a file whose vocabulary has it",
+            )
+            for tokenizer in ("bpe", "characters")
+        ),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_contradiction_is_one_line(name, settings, message):
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(name, settings)
+    assert str(caught.value).split(" (from ")[0].startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"data.context": 5},
+        {"model.sentence_classes": 1},
+        {"data.tokenizer": "wordpiece"},
+        {"data.tokenizer": "moses-bpe"},
+        {"objective.p_mask": 0.9},
+        {"objective.sentence": "none", "model.sentence_classes": 0, "model.pooler": "none"},
+        {"objective.sentence": "none"},
+        {"objective.single_sentence": "negative"},
+        {"objective.pairs": "sentences", "objective.sentence": "nsp"},
+    ],
+    ids=str,
+)
+def test_what_goes_together_loads(settings):
+    load_recipe("albert-small", settings)

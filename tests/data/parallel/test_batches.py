@@ -1,0 +1,161 @@
+"""Batches of pairs: each pair once an epoch, none cut, within the tokens, and little padding."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sublayer.data.parallel.batches import Seq2SeqBatch, TranslationBatches, fill
+from sublayer.data.split import Split
+from sublayer.data.store import TokenStore
+from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.errors import DataError
+
+END, PAD, VOCAB_SIZE = 2, 1, 60
+
+
+class Vocabulary(ByteTokenizer):
+    sep_id, pad_id = END, PAD
+
+
+def split_of(lengths: list[tuple[int, int]], seed: int = 0) -> Split:
+    rng = np.random.default_rng(seed)
+    flat = [length for pair in lengths for length in pair]
+    ids = rng.integers(3, VOCAB_SIZE, sum(flat)).astype("<u2")
+    starts = np.cumsum([0, *flat])[:-1].astype(np.int64)
+    store = TokenStore(ids, starts[::2], np.zeros(1, dtype=np.int64), 0, "", False, starts)
+    return Split("train", store, Vocabulary(), ("pairs",))
+
+
+def random_split(n: int, longest: int = 30) -> Split:
+    rng = np.random.default_rng(3)
+    return split_of([tuple(rng.integers(1, longest, 2).tolist()) for _ in range(n)])
+
+
+def rows(batch: Seq2SeqBatch) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Take a batch apart, checking what stands around the tokens."""
+    found = []
+    mask = (
+        torch.ones_like(batch.source, dtype=torch.bool)
+        if batch.source_mask is None
+        else batch.source_mask
+    )
+    for source, real, target, labels in zip(
+        batch.source, mask, batch.target, batch.labels, strict=True
+    ):
+        n_source, n_target = int(real.sum()), int((labels >= 0).sum())
+        assert (
+            real[:n_source].all()
+            and (source[n_source:] == PAD).all()
+            and source[n_source - 1] == END
+        )
+        assert target[0] == END and labels[n_target - 1] == END
+        assert (target[1:n_target] == labels[: n_target - 1]).all() and (
+            target[n_target:] == PAD
+        ).all()
+        found.append(
+            (tuple(source[: n_source - 1].tolist()), tuple(labels[: n_target - 1].tolist()))
+        )
+    assert batch.n_targets == int((batch.labels >= 0).sum())
+    return found
+
+
+def pairs_of(split: Split) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    starts = [*split.store.sentence_starts.tolist(), len(split.ids)]
+    texts = [tuple(split.ids[low:high].tolist()) for low, high in pairwise(starts)]
+    return list(zip(texts[::2], texts[1::2], strict=True))
+
+
+def test_every_pair_is_used_once_an_epoch_in_batches_of_the_epoch() -> None:
+    split = random_split(400)
+    batches = TranslationBatches(split, context=32, batch_tokens=256, seed=1)
+    step, seen = 0, []
+    for epoch in range(3):
+        found = []
+        for _ in range(batches.n_batches(epoch)):
+            batch = batches.batch(step)
+            assert len(batch) * batch.width <= 256
+            assert batches.n_tokens(step) == batch.n_targets
+            found.append(rows(batch))
+            step += 1
+        assert sorted(pair for batch in found for pair in batch) == sorted(pairs_of(split))
+        seen.append({frozenset(batch) for batch in found})
+    assert seen[0] != seen[1] != seen[2]
+    assert batches.steps(2) == batches.n_batches(0) + batches.n_batches(1)
+
+
+def test_padding_is_little() -> None:
+    batches = TranslationBatches(random_split(4000), context=32, batch_tokens=1024, seed=1)
+    computed = real = 0
+    for step in range(batches.n_batches(0)):
+        batch = batches.batch(step)
+        computed += batch.source.numel() + batch.target.numel()
+        real += batch.n_targets + (batch.source != PAD).sum().item()
+    assert 1 - real / computed < 0.15  # sides of these pairs have nothing to do with each other
+
+
+def test_a_step_is_a_function_of_seed_and_step() -> None:
+    split = random_split(100)
+    one, other = (TranslationBatches(split, context=32, batch_tokens=128, seed=4) for _ in range(2))
+    for step in (40, 3, 0, 41):
+        assert rows(one.batch(step)) == rows(other.batch(step))
+    another = TranslationBatches(split, context=32, batch_tokens=128, seed=5)
+    assert [rows(one.batch(step)) for step in range(5)] != [
+        rows(another.batch(step)) for step in range(5)
+    ]
+
+
+def test_processes_share_a_batch() -> None:
+    batches = TranslationBatches(random_split(100), context=32, batch_tokens=512, seed=4)
+    whole = rows(batches.batch(1))
+    shares = [rows(batches.batch(1, rank=rank, world=3)) for rank in range(3)]
+    assert sorted(pair for share in shares for pair in share) == sorted(whole)
+
+
+def test_a_process_without_a_pair_is_given_one_that_does_not_count() -> None:
+    split = split_of([(9, 9), (8, 7), (9, 8)])
+    batches = TranslationBatches(split, context=12, batch_tokens=12, seed=0)
+    for step in range(3):
+        whole, own, other = (
+            batches.batch(step),
+            batches.batch(step, 0, 2),
+            batches.batch(step, 1, 2),
+        )
+        assert rows(own) == rows(whole) and len(own) == 1
+        assert other.n_targets == 0 and not (other.labels >= 0).any()
+        assert len(other[0:1]) == 1 and other[0:1].target.shape[1] >= 1
+
+
+def test_slices_are_as_wide_as_they_must() -> None:
+    batch = TranslationBatches(random_split(60), context=32, batch_tokens=900, seed=4).batch(0)
+    parts = [batch[start : start + 4] for start in range(0, len(batch), 4)]
+    assert [pair for part in parts for pair in rows(part)] == rows(batch)
+    assert sum(part.n_targets for part in parts) == batch.n_targets
+    for part in parts:
+        assert part.source.shape[1] == max(len(source) + 1 for source, _ in rows(part))
+        assert part.target.shape[1] == max(len(target) + 1 for _, target in rows(part))
+
+
+def test_long_pairs_are_left_out_and_counted() -> None:
+    batches = TranslationBatches(
+        split_of([(3, 9), (4, 4), (10, 1), (9, 9)]), context=10, batch_tokens=40, seed=0
+    )
+    assert batches.n_left_out == 1
+    assert sum(len(batches.batch(step)) for step in range(batches.n_batches(0))) == 3
+    with pytest.raises(
+        DataError, match="every pair of the train split has a side of more than data.context = 4"
+    ):
+        TranslationBatches(split_of([(4, 1), (1, 5)]), context=4, batch_tokens=40, seed=0)
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=50), st.integers(1, 60))
+def test_runs_fill_without_overflow(widths: list[int], most: int) -> None:
+    runs = fill(np.array(widths), most)
+    assert [place for start, stop in runs for place in range(start, stop)] == list(
+        range(len(widths))
+    )
+    for start, stop in runs:
+        assert (stop - start) * max(widths[start:stop]) <= most or stop - start == 1

@@ -1,0 +1,245 @@
+"""Merges that subword-nmt or fastBPE wrote, with and without fairseq's dictionary."""
+
+import gzip
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from sublayer.config.data import DataConfig
+from sublayer.data.subwords.bpe_files import find_dictionary, read_codes
+from sublayer.data.subwords.bpe_training import (
+    Marks,
+    Merges,
+    alphabet_of,
+    count_words,
+    train_merges,
+)
+from sublayer.data.subwords.word_bpe import WordBpeTokenizer
+from sublayer.data.tokenizers.named import load_tokenizer
+from sublayer.errors import ConfigError, DataError
+
+CODES = "#version: 0.2\nl o\nlo w</w>\ne r</w>\n"
+# Special ids, e l o r w, the same with an end of word, and what the merges make.
+IDS = {"low": [15], "lower": [14, 8, 16], "lo": [5, 11], "w": [13], "low!": [14, 8, 3], "é": [3]}
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def to_file(content: str | bytes, name: str = "codes") -> Path:
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return to_file
+
+
+@pytest.fixture(scope="module")
+def captions(real_data: Path) -> list[str]:
+    texts = [
+        gzip.decompress((real_data / "multi30k" / f"train.{each}.gz").read_bytes())
+        for each in ("en", "de")
+    ]
+    return [line for text in texts for line in text.decode().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def learned(captions: list[str]) -> Merges:
+    words = count_words(line.split() for line in captions[::3])
+    return train_merges(words, alphabet_of(words), n_merges=4000, marks=Marks(end="</w>"))
+
+
+def applied(
+    word: str, ranks: Mapping[tuple[str, str], int], *, is_apart: bool = False
+) -> list[str]:
+    """Divide a word by subword-nmt's rule: the pair of the earliest merge until there is none."""
+    symbols = [*word, "</w>"] if is_apart else [*word[:-1], f"{word[-1]}</w>"]
+    while pairs := [pair for pair in pairwise(symbols) if pair in ranks]:
+        best = min(pairs, key=ranks.__getitem__)
+        merged, place = [], 0
+        while place < len(symbols):
+            is_pair = tuple(symbols[place : place + 2]) == best
+            merged.append("".join(symbols[place : place + 1 + is_pair]))
+            place += 1 + is_pair
+        symbols = merged
+    return [*symbols[:-2], f"{symbols[-2]}</w>"] if symbols[-1] == "</w>" else symbols
+
+
+def ranks_of(found: Merges) -> dict[tuple[str, str], int]:
+    return {pair: rank for rank, pair in enumerate(found.merges)}
+
+
+def names_of(tokenizer: WordBpeTokenizer) -> list[str]:
+    return [*tokenizer.specials, *tokenizer.content()["pieces"]]
+
+
+@pytest.mark.parametrize(("word", "ids"), IDS.items())
+def test_merges_are_applied_in_their_order(write: Write, word: str, ids: list[int]) -> None:
+    tokenizer = read_codes(write(CODES))
+    assert tokenizer.encode(word.encode()).tolist() == ids
+    assert tokenizer.vocab_size == 17 and tokenizer.kind == "word-bpe"
+    assert (tokenizer.cls_id, tokenizer.pad_id, tokenizer.sep_id, tokenizer.unk_id) == (0, 1, 2, 3)
+
+
+def test_fastbpe_counts_its_merges(write: Write) -> None:
+    plain = read_codes(write(CODES))
+    counted = read_codes(write("l o 70\nlo w</w> 9\ne r</w> 3\n", "fast.codes"))
+    assert counted.fingerprint == plain.fingerprint
+
+
+def test_before_0_2_the_end_of_a_word_is_a_symbol_of_its_own(write: Write) -> None:
+    tokenizer = read_codes(write("l o\nlo w\nw </w>\n"))
+    names = names_of(tokenizer)
+    # w is joined before the end is, so that "low" ends without the merge of w and the end.
+    for word, pieces in (
+        ("low", ["low</w>"]),
+        ("lot", ["lo", "<unk>"]),
+        ("ww", ["w", "w</w>"]),
+        ("o", ["o</w>"]),
+    ):
+        assert [names[id_] for id_ in tokenizer.encode(word.encode())] == pieces
+    assert tokenizer.decode(tokenizer.encode(b"low ww")) == b"low ww "
+
+
+@pytest.mark.parametrize("version", ["0.1", "0.2"])
+def test_every_word_is_divided_as_subword_nmt_says(
+    write: Write, learned: Merges, captions: list[str], version: str
+) -> None:
+    lines = [" ".join(merge) for merge in learned.merges]
+    tokenizer = read_codes(write("\n".join([f"#version: {version}", *lines]) + "\n"))
+    names, known = names_of(tokenizer), {*names_of(tokenizer)}
+    ranks = ranks_of(learned)
+    words = sorted({word for line in captions[1::7] for word in line.split()})
+    ids = tokenizer.encode_many([word.encode() for word in words])
+    assert len(words) > 8000
+    for word, found in zip(words, ids, strict=True):
+        pieces = applied(word, ranks, is_apart=version == "0.1")
+        assert [names[id_] for id_ in found] == [
+            piece if piece in known else "<unk>" for piece in pieces
+        ], word
+
+
+def test_a_dictionary_gives_the_ids(write: Write) -> None:
+    codes = write(CODES)
+    write("er 90\nlow 9\nw@@ 7\ne@@ 5\n@@ 2\nmadeupword0000 0\n", "dict.de.txt")
+    write("er 90\nlow 9\nw@@ 7\ne@@ 5\n@@ 2\nmadeupword0000 0\n", "dict.en.txt")
+    tokenizer = load_tokenizer(codes)
+    assert isinstance(tokenizer, WordBpeTokenizer)
+    assert names_of(tokenizer)[4:] == [
+        "er</w>",
+        "low</w>",
+        "w",
+        "e",
+        "@@</w>",
+        "madeupword0000</w>",
+    ]
+    # "lo" is made on the way and no piece: unknown where it stays, as one.
+    assert tokenizer.encode(b"low lower @ wer").tolist() == [5, 3, 6, 4, 3, 6, 4]
+    assert tokenizer.decode([6, 4, 5, 3, 9]) == b"wer low madeupword0000 "
+    assert tokenizer.vocab_size == 10
+
+
+def test_a_dictionary_of_the_pieces_of_a_text_knows_all_of_it(
+    write: Write, learned: Merges, captions: list[str]
+) -> None:
+    words, ranks = count_words(line.split() for line in captions[:600]), ranks_of(learned)
+    pieces = {
+        piece.removesuffix("</w>") if piece.endswith("</w>") else f"{piece}@@"
+        for word in words
+        for piece in applied(word, ranks)
+    }
+    codes = write(
+        "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in learned.merges)
+    )
+    tokenizer = read_codes(
+        codes, write("".join(f"{piece} 1\n" for piece in sorted(pieces)), "dict.txt")
+    )
+    text = "\n".join(captions[:600])
+    ids = tokenizer.encode(text.encode())
+    assert tokenizer.unk_id not in ids
+    assert tokenizer.decode(ids).decode().split() == text.split()
+    assert tokenizer.vocab_size == len(pieces) + 4 < len(learned.pieces)
+
+
+@pytest.mark.parametrize("version", ["0.1", "0.2"])
+@pytest.mark.parametrize("has_dictionary", [False, True])
+def test_saving_and_loading_changes_nothing(
+    write: Write, tmp_path: Path, version: str, *, has_dictionary: bool
+) -> None:
+    codes = write(CODES.replace("0.2", version))
+    dictionary = write("er 90\nw@@ 7\n", "dict.txt") if has_dictionary else None
+    tokenizer = read_codes(codes, dictionary)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = load_tokenizer(tmp_path / "tokenizer.json")
+    text = b"lower low wer l\nw"
+    assert again.fingerprint == tokenizer.fingerprint
+    assert again.encode(text).tolist() == tokenizer.encode(text).tolist()
+
+
+def test_a_piece_with_the_name_of_a_special_id_is_text(tmp_path: Path) -> None:
+    trained = WordBpeTokenizer.train([b"<pad>x <pad>y <pad>x\n" * 5], vocab_size=60)
+    assert trained.pad_id == 1 and 1 not in trained.encode(b"<pad>x <pad>")
+    trained.save(tmp_path / "tokenizer.json")
+    assert load_tokenizer(tmp_path).encode(b"<pad>y").tolist() == trained.encode(b"<pad>y").tolist()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "codes has no merge with an end of word"),
+        ("#version: 0.2\nĠ t\nh e\n", "codes has no merge with an end of word"),
+        ("#version: 0.3\na b</w>\n", "codes, line 1: codes of version '0.3'"),
+        ("#version: 0.2\na b</w>\na\n", "codes, line 3: 'a' is not a merge"),
+        ("a b</w>\na b c\n", "codes, line 2: 'a b c' is not a merge"),
+        (
+            "a b</w> 9\na b x\n",
+            "codes, line 2: 'a b x' is not a merge, which is two pieces and a count",
+        ),
+        (b"a b</w>\n\xff b\n", "codes, line 2: byte 0xff is not UTF-8"),
+    ],
+)
+def test_damaged_codes_are_named_with_their_line(
+    write: Write, content: str | bytes, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        read_codes(write(content))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("er 9\nlow\n", "dict.txt, line 2: 'low' is not a piece and its count"),
+        ("er 9\nw@@ 3\ner 1\n", "dict.txt, line 3: 'er' is there already"),
+        ("</s> 9\n", "dict.txt, line 1: '</s>' is there already"),
+    ],
+)
+def test_damaged_dictionaries_are_named_with_their_line(
+    write: Write, content: str, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        read_codes(write(CODES), write(content, "dict.txt"))
+
+
+def test_two_dictionaries_that_differ_are_refused(write: Write, tmp_path: Path) -> None:
+    assert find_dictionary(tmp_path) is None
+    write("er 9\n", "dict.en.txt")
+    write("er 8\n", "dict.de.txt")
+    with pytest.raises(DataError, match=r"dict.de.txt and dict.en.txt differ"):
+        find_dictionary(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b.codes", "codes", "x/code", "bpecodes", "ende.code", "joint.bpe"]
+)
+def test_the_names_of_codes_are_known(name: str) -> None:
+    assert DataConfig(tokenizer=name).tokenizer == name
+
+
+def test_other_names_are_not() -> None:
+    with pytest.raises(
+        ConfigError, match=r"nor a file \(tokenizer.json, .model, vocab.txt, .codes\)"
+    ):
+        DataConfig(tokenizer="x/decode")

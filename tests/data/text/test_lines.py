@@ -1,0 +1,60 @@
+import gzip
+import os
+
+import pytest
+import zstandard
+
+from sublayer.data.text.lines import decoded, read_lines
+from sublayer.errors import DataError
+
+TEXT = b"one\n\ntwo \xff\r\nthree"
+
+
+def test_lines_are_numbered_and_whole_in_every_form(tmp_path):
+    (tmp_path / "a").write_bytes(TEXT)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(TEXT[:5]) + gzip.compress(TEXT[5:]))
+    (tmp_path / "a.ZST").write_bytes(zstandard.compress(TEXT[:5]) + zstandard.compress(TEXT[5:]))
+    for name in ("a", "a.gz", "a.ZST"):
+        assert list(read_lines(tmp_path / name)) == [
+            (1, b"one\n"),
+            (2, b"\n"),
+            (3, b"two \xff\r\n"),
+            (4, b"three"),
+        ]
+
+
+def test_a_large_zstd_file_is_its_bytes(tmp_path):
+    text = os.urandom(1 << 20)
+    (tmp_path / "a.zst").write_bytes(zstandard.compress(text) + zstandard.compress(text))
+    assert b"".join(line for _, line in read_lines(tmp_path / "a.zst")) == text + text
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("cut.gz", gzip.compress(os.urandom(5000))[:-20]),
+        ("not.gz", b"plain text"),
+        ("cut.zst", zstandard.compress(os.urandom(5000))[:-20]),
+        ("not.zst", b"plain text"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(
+        DataError, match=rf"{name} is damaged (gzip|zstd) \(.*\): fetch or compress it again"
+    ) as raised:
+        list(read_lines(tmp_path / name))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"cannot read .*gone: No such file"):
+        list(read_lines(tmp_path / "gone"))
+
+
+def test_a_byte_order_mark_is_no_text_of_the_first_line():
+    mark = b"\xef\xbb\xbf"
+    assert decoded("a", 1, mark + b"one\n") == "one\n"
+    assert decoded("a", 2, mark + b"two") == "\ufefftwo"
+    with pytest.raises(DataError, match=r"a, line 1: byte 0xff is not UTF-8"):
+        decoded("a", 1, mark + b"\xff")

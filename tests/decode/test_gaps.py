@@ -1,0 +1,313 @@
+"""Gaps are filled with what a decoder wrote for them, and score what the model says of that."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+from tokenizers import decoders, models, pre_tokenizers
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve_model import resolve_model
+from sublayer.data.sentencepiece.unigram import UnigramTokenizer
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tokenizers.named import train_tokenizer
+from sublayer.data.tokenizers.sentinels import sentinel_name
+from sublayer.decode.gaps.completion import FillSettings
+from sublayer.decode.gaps.fill import fill_gaps, go_on
+from sublayer.decode.gaps.prompt import Prompt, prompt_to_go_on, prompt_with_gaps
+from sublayer.decode.gaps.token_scores import TokenScores
+from sublayer.decode.gaps.written import complete, find_fills
+from sublayer.decode.sample import GREEDY, Sampling
+from sublayer.errors import ConfigError
+from sublayer.model.build import build
+from sublayer.model.encoder_decoder import EncoderDecoder
+
+TEXT = (
+    "The cat sat on the mat, and the dog ran over the field. A man and a woman saw it all.\n"
+    "It rained on the town; the cat, the dog and the man were wet and unable to run.\n"
+) * 20
+TOKENIZER = train_tokenizer("unigram", [TEXT.encode()], vocab_size=80, sentinels=4)
+A, B, C, D = TOKENIZER.sentinel_ids
+PAD, END = 0, 1
+PROMPT = "The <extra_id_0> sat on the <extra_id_1>."
+WORD = "cat"
+"""One token, with the space before it."""
+
+
+def make_model(**fields: Any) -> EncoderDecoder:
+    config = ModelConfig(
+        kind="encoder-decoder",
+        n_layers=1,
+        d_model=12,
+        n_heads=2,
+        init="normal",
+        init_std=0.4,
+        **{"decoder_start": "pad", **fields},
+    )
+    resolved = resolve_model(config, vocab_size=TOKENIZER.vocab_size, context=24)
+    model = build(resolved, seed=3).double().eval()
+    assert isinstance(model, EncoderDecoder)
+    model.tokenizer = TOKENIZER
+    return model
+
+
+def pieces(ids: Sequence[int]) -> list[str]:
+    assert isinstance(TOKENIZER, UnigramTokenizer)
+    return [TOKENIZER.names[id_] for id_ in ids]
+
+
+def ids_of(text: str) -> list[int]:
+    return TOKENIZER.encode(text.encode()).tolist()
+
+
+def prompt_of(text: str) -> Prompt:
+    return prompt_with_gaps(TOKENIZER, text)
+
+
+def test_an_encoder_reads_a_sentinel_for_each_gap_and_no_space_that_is_not_there() -> None:
+    prompt = prompt_of(PROMPT)
+    assert prompt.texts == ["The ", " sat on the ", "."]
+    assert prompt.source == [*ids_of("The"), A, *ids_of("sat on the"), B, *ids_of("x.")[-1:]]
+    assert pieces(prompt.source)[-2:] == ["<extra_id_1>", "."]
+    with_space = prompt_of("The <extra_id_0> .").source
+    assert pieces(with_space)[-3:] == ["<extra_id_0>", "▁", "."]
+
+
+def library_tokenizer() -> SubwordTokenizer:
+    """The same pieces as the library of transformers' tokenizers applies them."""
+    assert isinstance(TOKENIZER, UnigramTokenizer)
+    pieces = TOKENIZER.scores()[: -len(TOKENIZER.sentinel_ids)]
+    library = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=2))
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    library.decoder = decoders.Metaspace()
+    sentinels = [sentinel_name(number) for number in reversed(range(4))]
+    library.add_special_tokens(["<pad>", "</s>", "<unk>", *sentinels])
+    return SubwordTokenizer(library)
+
+
+def test_the_librarys_tokenizers_read_a_prompt_alike() -> None:
+    tokenizer = library_tokenizer()
+    assert tokenizer.sentinel_ids == TOKENIZER.sentinel_ids
+    assert prompt_with_gaps(tokenizer, PROMPT).source == prompt_of(PROMPT).source
+    assert prompt_to_go_on(tokenizer, "The cat ").source == ids_of("The cat")
+    fills = [tokenizer.encode(fill).tolist() for fill in (b"cat", b"mat")]
+    filled = complete(tokenizer, prompt_with_gaps(tokenizer, PROMPT), fills)
+    assert filled.text == "The cat sat on the mat."
+
+
+WRITTEN = [
+    # written, what fills the first gap and the second
+    ([A, 20, 21, B, 22], [[20, 21], [22]]),
+    ([A, 20, B], [[20], []]),
+    ([A, 20], [[20], None]),
+    ([B, 20, A, 21], [[21], [20]]),
+    ([A, 20, B, 21, A, 22], [[20], [21]]),
+    ([30, A, 20, B, 21], [[20], [21]]),
+    ([30], [None, None]),
+]
+
+
+@pytest.mark.parametrize(("written", "fills"), WRITTEN)
+def test_what_stands_behind_a_sentinel_fills_its_gap(
+    written: list[int], fills: list[list[int] | None]
+) -> None:
+    found = find_fills(written, prompt_of(PROMPT))
+    assert [None if place is None else written[place] for place in found] == fills
+
+
+INVERTED = [
+    ([30, A, 20], [[30], [20]]),
+    ([30, 31, A, 20, B, 21], [[30, 31], [20]]),
+    ([30, 31], [[30, 31], None]),
+    # As spans have it, which never begin a text in training.
+    ([A, 20, B, 21], [[20], [21]]),
+]
+
+
+@pytest.mark.parametrize(("written", "fills"), INVERTED)
+def test_a_gap_that_begins_a_text_may_be_filled_before_the_first_sentinel(
+    written: list[int], fills: list[list[int] | None]
+) -> None:
+    found = find_fills(written, prompt_of("<extra_id_0> sat on the <extra_id_1>."))
+    assert [None if place is None else written[place] for place in found] == fills
+
+
+COMPLETED = [
+    (PROMPT, ["cat", "mat"], "The cat sat on the mat."),
+    ("The<extra_id_0> sat", ["cat"], "The cat sat"),
+    ("The \n <extra_id_0>\n\tsat", ["cat"], "The \n cat\n\tsat"),
+    ("<extra_id_0> sat<extra_id_1>", ["The cat", "on"], "The cat sat on"),
+    ("The <extra_id_0> sat on the <extra_id_1>.", ["", "mat"], "The sat on the mat."),
+    ("<extra_id_0> sat", [""], "sat"),
+    ("It £1 \N{POUND SIGN} <extra_id_0>", ["cat"], "It £1 £ cat"),
+]
+
+
+@pytest.mark.parametrize(("text", "fills", "completed"), COMPLETED)
+def test_a_completed_text_keeps_the_prompt_as_it_is(
+    text: str, fills: list[str], completed: str
+) -> None:
+    filled = complete(TOKENIZER, prompt_of(text), [ids_of(fill) for fill in fills])
+    assert filled.text == completed
+    assert [filled.text[place] for place in filled.places] == fills
+
+
+def test_tokens_that_begin_no_word_follow_without_a_space() -> None:
+    comma = ids_of("cat,")[-1:]
+    assert pieces(comma) == [","]
+    filled = complete(TOKENIZER, prompt_of("The cat <extra_id_0> the dog"), [comma])
+    assert filled.text == "The cat, the dog"
+    able = complete(TOKENIZER, prompt_of("The<extra_id_0>at sat"), [ids_of("c")])
+    assert able.text == "The cat sat"
+
+
+def test_a_prompt_to_go_on_with_has_its_gap_at_the_end() -> None:
+    prompt = prompt_to_go_on(TOKENIZER, "The cat ")
+    assert (prompt.source, prompt.sentinels) == (ids_of("The cat"), ())
+    assert find_fills([5, 6], prompt) == [slice(0, 2)]
+    assert complete(TOKENIZER, prompt, [ids_of("sat on")]).text == "The cat sat on"
+
+
+REFUSED = [
+    ("The cat", "has no gap"),
+    (
+        "The <extra_id_1>",
+        "gap 1 is <extra_id_1>: number gaps in their order, this one <extra_id_0>",
+    ),
+    ("<extra_id_0> a <extra_id_0>", "gap 2 is <extra_id_0>: number"),
+    ("<extra_id_0> a <extra_id_2>", "gap 2 is <extra_id_2>: number .* this one <extra_id_1>"),
+    (" a ".join(f"<extra_id_{k}>" for k in range(5)), "5 gaps, and .* tokenizer has 4 sentinels"),
+    (f"<extra_id_{'9' * 5000}>", "gap 1 is <extra_id_9{1,30}: number"),
+    ("the " * 30 + PROMPT, "the prompt has 105 tokens, .* more than the 24 that"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED)
+def test_a_prompt_that_cannot_be_filled_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        fill_gaps(make_model(), text)
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ConfigError, match="leave out one"):
+        FillSettings(beam=2, sampling=Sampling())
+    with pytest.raises(ConfigError, match="all be the same"):
+        FillSettings(n_drawn=2)
+
+
+def test_a_tokenizer_without_sentinels_fills_no_gap() -> None:
+    model = make_model()
+    model.tokenizer = train_tokenizer("unigram", [TEXT.encode()], vocab_size=70)
+    with pytest.raises(ConfigError, match="has no sentinels"):
+        fill_gaps(model, PROMPT)
+
+
+def test_greedy_filling_is_the_most_probable_token_each_time() -> None:
+    model = make_model(decoder_start="end")
+    (best,) = fill_gaps(model, PROMPT, FillSettings(most_tokens=6))
+    source = torch.tensor([[*prompt_of(PROMPT).source, END]])
+    ends = [END, C, D]
+    written: list[int] = []
+    total = 0.0
+    for n_left in range(6, -1, -1):
+        with torch.no_grad():
+            logits = model(source, target=torch.tensor([[END, *written]])).logits
+        log_p = logits[0, -1].log_softmax(-1)
+        p_end = log_p[ends].logsumexp(-1).item()
+        log_p[[PAD, *ends]] = -torch.inf
+        chosen = int(log_p.argmax())
+        if n_left == 0 or (written and p_end > log_p[chosen]):
+            total += p_end
+            break
+        written.append(chosen)
+        total += log_p[chosen].item()
+    assert best.n_tokens == len(written)
+    assert best.score == pytest.approx(total, abs=1e-10)
+    assert best.text == complete(TOKENIZER, prompt_of(PROMPT), fills_of(written)).text
+
+
+def test_tokens_score_what_a_whole_forward_pass_says_of_them() -> None:
+    model = make_model()
+    source, written = [*prompt_of(PROMPT).source, END], [A, 20, 21, B, 22]
+    with torch.no_grad():
+        logits = model(torch.tensor([source]), target=torch.tensor([[PAD, *written]])).logits
+        found = TokenScores(model, source, PAD).log_p(written)
+    known = logits[0].log_softmax(-1)[range(5), written]
+    assert found == pytest.approx(known.tolist(), abs=1e-10)
+
+
+def fills_of(written: list[int]) -> list[list[int]]:
+    found = find_fills(written, prompt_of(PROMPT))
+    return [[] if place is None else written[place] for place in found]
+
+
+@torch.no_grad()
+def constant_model(shares: dict[int, float]) -> EncoderDecoder:
+    """A model that predicts the same shares of tokens whatever it reads."""
+    model = make_model(head_bias=True)
+    matrix, bias = model.output_projection()
+    assert bias is not None
+    matrix.zero_()
+    bias.fill_(-200.0)
+    for id_, share in shares.items():
+        bias[id_] = np.log(share)
+    return model
+
+
+def test_a_gap_scores_the_nats_of_its_own_tokens() -> None:
+    (word,) = ids_of(WORD)
+    shares = {A: 0.2, B: 0.3, word: 0.4, END: 0.04, C: 0.06}
+    model = constant_model(shares)
+    settings = FillSettings(sampling=Sampling(), n_drawn=40, most_tokens=9)
+    found = fill_gaps(model, PROMPT, settings)
+    assert {gap.n_tokens for each in found for gap in each.gaps} >= {0, 1, 2}
+    assert any(gap.score is None for each in found for gap in each.gaps)
+    for gap in (gap for each in found for gap in each.gaps):
+        assert gap.text == " ".join([WORD] * gap.n_tokens)
+        if gap.score is None:
+            assert gap.n_tokens == 0
+        else:
+            assert gap.score == pytest.approx(gap.n_tokens * np.log(0.4), abs=1e-10)
+
+
+def test_the_best_of_a_beam_comes_first_by_its_probability() -> None:
+    (word,) = ids_of(WORD)
+    model = constant_model({A: 0.5, B: 0.1, word: 0.1, END: 0.2, C: 0.1})
+    found = fill_gaps(model, PROMPT, FillSettings(beam=3, most_tokens=4))
+    # A, then the end, 0.2 or 0.1; A twice; B and the word alone are as probable as each other.
+    assert [each.score for each in found] == pytest.approx(
+        np.log([0.5 * 0.3, 0.5 * 0.5 * 0.3, 0.5 * 0.5 * 0.5 * 0.3]), abs=1e-10
+    )
+    assert [each.n_tokens for each in found] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(top_k=1)])
+def test_what_is_drawn_of_the_most_probable_alone_is_greedy(sampling: Sampling) -> None:
+    model = make_model()
+    (greedy,) = fill_gaps(model, PROMPT, FillSettings(most_tokens=8))
+    found = fill_gaps(model, PROMPT, FillSettings(sampling=sampling, n_drawn=2, most_tokens=8))
+    assert [each.text for each in found] == [greedy.text] * 2
+    assert [each.score for each in found] == pytest.approx([greedy.score] * 2, abs=1e-10)
+
+
+def test_what_is_drawn_is_a_function_of_the_seed() -> None:
+    model = make_model()
+    first, again, other = (
+        fill_gaps(model, PROMPT, FillSettings(sampling=Sampling(), seed=seed)) for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_a_text_is_gone_on_with_until_any_end() -> None:
+    (word,) = ids_of(WORD)
+    model = constant_model({word: 0.5, END: 0.1, A: 0.4})
+    (found,) = go_on(model, "The cat ", FillSettings(most_tokens=3))
+    # The end has all that sentinels have, 0.5 in all: as much as the word, which may be chosen.
+    assert found.text in ("The cat cat", "The cat cat cat", "The cat cat cat cat")
+    (gap,) = found.gaps
+    assert found.text[gap.place] == gap.text
+    assert gap.score == pytest.approx(gap.n_tokens * np.log(0.5), abs=1e-10)
+    assert found.score == pytest.approx((gap.n_tokens + 1) * np.log(0.5), abs=1e-10)

@@ -1,0 +1,141 @@
+"""What autograd saves of a micro-batch, and what an optimizer step allocates, as measured."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.objectives.causal import CausalObjective
+from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.config.optimizers.kinds import OptimizerConfig
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_train import resolve_optimizer, resolve_train
+from sublayer.data.batches import Batch, Windows
+from sublayer.data.masked.packing import MaskedBatch
+from sublayer.data.parallel.batches import Seq2SeqBatch
+from sublayer.data.split import Split
+from sublayer.data.store import TokenStore
+from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.estimate.micro_batch import MicroBatch
+from sublayer.estimate.saved_by_pass import saved_activations, saved_casts
+from sublayer.model.build import build
+from sublayer.objective.base import Objective
+from sublayer.objective.families import family_of
+from sublayer.objective.masked.synthetic import SyntheticPairs
+from sublayer.objective.targets.synthetic import SyntheticTargets
+from sublayer.training.parallel import World
+from sublayer.training.step import TrainStep
+
+from .configurations import CONTEXT, SEQUENCES, VOCAB_SIZE
+
+
+def build_objective(step: MicroBatch) -> Objective:
+    return family_of(step.objective).build(build(step.config, seed=0), step.objective, 0)
+
+
+def make_batch(step: MicroBatch) -> Batch | MaskedBatch | Seq2SeqBatch:
+    if not isinstance(step.objective, CausalObjective):
+        return make_pairs(step, SEQUENCES).batch(0)
+    n_ahead = step.objective.targets
+    ids = torch.randint(VOCAB_SIZE, (SEQUENCES, CONTEXT + n_ahead))
+    targets = [ids[:, ahead : ahead + CONTEXT].contiguous() for ahead in range(1, n_ahead + 1)]
+    further = torch.stack(targets[1:]) if targets[1:] else None
+    return Batch(ids[:, :CONTEXT].contiguous(), targets[0], None, further=further)
+
+
+def make_pairs(step: MicroBatch, n_sequences: int) -> SyntheticPairs | SyntheticTargets:
+    if step.config.kind == "encoder-decoder":
+        return SyntheticTargets(VOCAB_SIZE, step.lengths, n_sequences)
+    assert isinstance(step.objective, MaskedObjective)
+    n_predictions = step.objective.n_predictions(step.context)
+    return SyntheticPairs(VOCAB_SIZE, step.context, n_sequences, n_predictions)
+
+
+@contextmanager
+def saved_storages(sizes: dict[int, int]) -> Iterator[None]:
+    """Collect the storages that autograd saves while entered, by address; views count once."""
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield
+
+
+def check_saved(step: MicroBatch) -> None:
+    said = saved_activations(step) + saved_casts(step)
+    assert said == pytest.approx(saved_bytes(step), rel=0.03)
+
+
+def saved_bytes(step: MicroBatch) -> int:
+    """Measure what autograd saves of a micro-batch beside the parameters."""
+    objective, batch = build_objective(step).train(), make_batch(step)
+    sizes: dict[int, int] = {}
+    with (
+        saved_storages(sizes),
+        torch.autocast("cpu", dtype=torch.bfloat16, enabled=step.precision == "bfloat16"),
+    ):
+        total = sum(objective(batch).values(), torch.zeros(()))
+    for parameter in objective.parameters():
+        sizes.pop(parameter.untyped_storage().data_ptr(), None)
+    assert total.requires_grad
+    return sum(sizes.values())
+
+
+def make_step(step: MicroBatch, optimizer: OptimizerConfig, n_passes: int) -> TrainStep:
+    batch = step.sequences * n_passes
+    settings = {"data.context": step.context, "train.batch_sequences": batch, "train.threads": 1}
+    settings |= {"train.micro_batch_sequences": step.sequences, "train.precision": step.precision}
+    settings |= {"train.recompute": "blocks" if step.recomputes else "none"}
+    recipe: Recipe = load_recipe("gpt", settings).recipe
+    train = resolve_train(recipe, steps=9, valid_tokens=step.context, is_gpu=False, threads=1)
+    filled = {
+        "model": step.config,
+        "train": train,
+        "optimizer": resolve_optimizer(optimizer, steps=9),
+    }
+    objective = build_objective(step)
+    resolved, device, world = (
+        recipe.model_copy(update=filled),
+        torch.device("cpu"),
+        World(rank=0, size=1),
+    )
+    if not isinstance(step.objective, CausalObjective):
+        return TrainStep(resolved, objective, make_pairs(step, batch), device=device, world=world)
+    ids, starts = np.zeros(2000, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    split = Split(
+        "train",
+        TokenStore(ids, starts, starts, len(ids), "", is_lossless=True),
+        ByteTokenizer(),
+        ("",),
+    )
+    n_ahead = step.objective.targets
+    windows = Windows(
+        split,
+        context=step.context,
+        batch_sequences=batch,
+        seed=0,
+        boundaries="ignore",
+        n_ahead=n_ahead,
+    )
+    return TrainStep(resolved, objective, windows, device=device, world=world)
+
+
+def allocated_peak(take_step: TrainStep) -> int:
+    """Measure the most bytes that a step holds beyond those before it."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        take_step(1)
+    assert profiler.profiler is not None and profiler.profiler.kineto_results is not None
+    events = [
+        event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"
+    ]
+    held = np.cumsum(
+        [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    )
+    return int(held.max())

@@ -1,0 +1,265 @@
+"""Every token but the first is scored once, in the context that the stride promises."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve_model import resolve_model
+from sublayer.data.split import Split
+from sublayer.data.store import TokenStore
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.data.tokenizers.named import train_tokenizer
+from sublayer.errors import ConfigError, DataError
+from sublayer.evaluation.likelihood import Likelihood, score, windows
+from sublayer.model.build import build
+from sublayer.model.transformer import Transformer
+
+TEXT = "Zwölf Boxkämpfer jagen Viktor quer über den Sylter Deich.\n Emus  füttern!".encode()
+
+
+def split_of(
+    ids: Any, tokenizer: Tokenizer | None = None, document_starts: tuple[int, ...] = (0,)
+) -> Split:
+    starts = np.array(document_starts, dtype=np.int64)
+    store = TokenStore(
+        np.asarray(ids, dtype=np.uint16), starts, np.array([0]), len(ids), "", is_lossless=True
+    )
+    return Split("test", store, tokenizer or ByteTokenizer(), ("text",))
+
+
+def model_of(**fields: Any) -> Transformer:
+    settings = {
+        "n_layers": 2,
+        "d_model": 14,
+        "n_heads": 2,
+        "init_std": 0.4,
+        "positions": "rotary",
+        "d_head": 6,
+        **fields,
+    }
+    config = resolve_model(ModelConfig.model_validate(settings), vocab_size=256, context=64)
+    return build(config, seed=3).double().eval()
+
+
+@torch.no_grad()
+def naive_nats(model: Transformer, ids: np.ndarray, target: int, start: int) -> float:
+    tokens = torch.from_numpy(ids[start:target].astype(np.int64))[None]
+    return -float(model(tokens).logits[0, -1].log_softmax(-1)[int(ids[target])])
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    return model_of()
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    return split_of(np.frombuffer(TEXT, dtype=np.uint8))
+
+
+def test_a_uniform_model_costs_the_logarithm_of_the_vocabulary(split: Split) -> None:
+    uniform = model_of()
+    with torch.no_grad():
+        uniform.embedding.weight.zero_()
+    found = score(uniform, split, context=16, stride=4, batch_sequences=3)
+    n_characters = len(TEXT.decode()) - 1
+    assert found.tokens == found.bytes == len(TEXT) - 1
+    assert found.bits_per_byte == pytest.approx(8.0, abs=1e-13)
+    assert found.perplexity == pytest.approx(256.0, rel=1e-13)
+    assert found.bits_per_character == pytest.approx(8.0 * found.bytes / n_characters, rel=1e-13)
+    # "Zwölf" begins in the first token, which is context only.
+    assert found.words == 10
+    assert math.log(found.word_perplexity) == pytest.approx(
+        found.bytes * math.log(256) / 10, rel=1e-13
+    )
+
+
+def test_sub_words_and_bytes_are_divided_by_the_same_text(split: Split) -> None:
+    tokenizer = train_tokenizer("bpe", [TEXT * 3], vocab_size=300)
+    ids = tokenizer.encode(TEXT)
+    end = tokenizer.end_id
+    assert end is not None
+    first = int(tokenizer.token_bytes[ids[0]])
+    uniform = model_of(vocab_size=300)
+    with torch.no_grad():
+        uniform.embedding.weight.zero_()
+    plain = score(uniform, split_of(ids, tokenizer), context=16, stride=4, batch_sequences=3)
+    ended = score(
+        uniform, split_of([*ids, end], tokenizer), context=16, stride=4, batch_sequences=3
+    )
+    raw = TEXT[first:]
+    for found in (plain, ended):
+        assert (found.bytes, found.characters) == (len(raw), len(raw.decode()))
+        assert found.bits_per_byte == pytest.approx(
+            math.log2(300) * found.tokens / len(raw), rel=1e-13
+        )
+    # The end of a document is scored, and has no bytes.
+    assert (plain.tokens, ended.tokens) == (len(ids) - 1, len(ids))
+    assert plain.words == ended.words == len(raw.split()) - (not raw[:1].isspace())
+
+
+@given(n_tokens=st.integers(2, 90), context=st.integers(1, 20), data=st.data())
+def test_each_token_but_the_first_is_scored_once_in_order(
+    n_tokens: int, context: int, data: st.DataObject
+) -> None:
+    stride = data.draw(st.integers(1, context))
+    found = windows(n_tokens, context=context, stride=stride)
+    scored = [place for window in found for place in range(window.first, window.stop)]
+    assert scored == list(range(1, n_tokens))
+    for window in found:
+        assert window.start <= window.first - 1
+        assert window.stop - 1 - window.start <= context
+        assert window.start == 0 or window.first - window.start == context - stride + 1
+
+
+@given(
+    n_tokens=st.integers(2, 300),
+    context=st.integers(1, 20),
+    max_tokens=st.integers(1, 300),
+    data=st.data(),
+)
+def test_a_limit_keeps_windows_of_the_whole_and_never_exceeds_it(
+    n_tokens: int, context: int, max_tokens: int, data: st.DataObject
+) -> None:
+    stride = data.draw(st.integers(1, context))
+    everything = windows(n_tokens, context=context, stride=stride)
+    kept = windows(n_tokens, context=context, stride=stride, max_tokens=max_tokens)
+    scored = sum(window.stop - window.first for window in kept)
+    assert set(kept) <= set(everything)
+    assert len(set(kept)) == len(kept)
+    assert scored <= max(max_tokens, min(context, n_tokens - 1))
+    assert scored == n_tokens - 1 or scored > max_tokens - 2 * context
+
+
+def test_a_limit_spreads_windows_over_the_text() -> None:
+    starts = [window.start for window in windows(1001, context=10, stride=10, max_tokens=50)]
+    assert starts == [0, 200, 400, 600, 800]
+
+
+@pytest.mark.parametrize("stride", [1, 5, 8, 16])
+def test_scores_equal_a_loop_over_single_tokens(
+    model: Transformer, split: Split, stride: int
+) -> None:
+    ids, context = np.asarray(split.ids), 16
+    expected = 0.0
+    for target in range(1, len(ids)):
+        later = max(0, math.ceil((target - context) / stride))
+        expected += naive_nats(model, ids, target, later * stride)
+    found = score(model, split, context=context, stride=stride, batch_sequences=4)
+    assert found.tokens == len(ids) - 1
+    assert found.nats == pytest.approx(expected, rel=1e-12)
+
+
+def test_stride_one_gives_every_token_the_full_context(model: Transformer, split: Split) -> None:
+    ids, context = np.asarray(split.ids), 7
+    expected = sum(
+        naive_nats(model, ids, target, max(0, target - context)) for target in range(1, len(ids))
+    )
+    found = score(model, split, context=context, stride=1, batch_sequences=64)
+    assert found.nats == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("max_tokens", [None, 30])
+def test_the_batch_changes_nothing(
+    model: Transformer, split: Split, max_tokens: int | None
+) -> None:
+    found = [
+        score(model, split, context=12, stride=5, batch_sequences=size, max_tokens=max_tokens)
+        for size in (1, 2, 3, 50)
+    ]
+    assert {each.tokens for each in found} == {found[0].tokens}
+    assert [each.nats for each in found] == pytest.approx([found[0].nats] * 4, rel=1e-12)
+
+
+def test_a_text_shorter_than_the_context_is_scored_whole(model: Transformer) -> None:
+    ids = np.frombuffer(b"short", dtype=np.uint8)
+    found = score(model, split_of(ids), context=64, stride=32, batch_sequences=8)
+    assert found.tokens == 4
+    assert found.nats == pytest.approx(
+        sum(naive_nats(model, ids, target, 0) for target in range(1, 5)), rel=1e-12
+    )
+
+
+def test_what_follows_changes_no_score(model: Transformer, split: Split) -> None:
+    def nats(length: int) -> float:
+        return score(
+            model, split_of(split.ids[:length]), context=8, stride=3, batch_sequences=5
+        ).nats
+
+    whole, cut = nats(40), nats(39)
+    ids = np.asarray(split.ids)
+    start = 3 * math.ceil((39 - 8) / 3)
+    assert whole - cut == pytest.approx(naive_nats(model, ids, 39, start), rel=1e-9)
+
+
+def test_respected_boundaries_hide_the_document_before(model: Transformer) -> None:
+    def nats(first: bytes) -> tuple[float, float]:
+        ids = np.frombuffer(first + b"x" + b"second document", dtype=np.uint8)
+        both = split_of(ids, document_starts=(0, 7))
+        settings = {"context": 30, "stride": 30, "batch_sequences": 2}
+        first_nats = score(model, split_of(ids[:8]), **settings).nats
+        kept = score(model, both, **settings, respect_boundaries=True).nats
+        seen = score(model, both, **settings, respect_boundaries=False).nats
+        return kept - first_nats, seen - first_nats
+
+    (kept, seen), (other_kept, other_seen) = nats(b"abcdef"), nats(b"ghijkl")
+    assert kept == pytest.approx(other_kept, rel=1e-12)
+    assert seen != pytest.approx(other_seen, rel=1e-4)
+    second = split_of(np.frombuffer(b"second document", dtype=np.uint8))
+    alone = score(model, second, context=30, stride=30, batch_sequences=1)
+    assert kept == pytest.approx(alone.nats, rel=1e-12)
+
+
+def test_scoring_leaves_a_model_in_training_as_it_was(split: Split) -> None:
+    model = model_of(dropout=0.5, positions="sinusoidal").train()
+    first, second = (
+        score(model, split, context=16, stride=16, batch_sequences=2).nats for _ in range(2)
+    )
+    assert first == second
+    assert model.training
+    model(torch.tensor([[1, 2, 3]])).logits.sum().backward()
+    assert model.embedding.weight.grad is not None
+
+
+def test_progress_counts_up_to_all_scored_tokens(model: Transformer, split: Split) -> None:
+    told: list[tuple[int, int]] = []
+    score(
+        model,
+        split,
+        context=16,
+        stride=4,
+        batch_sequences=2,
+        progress=lambda *counts: told.append(counts),
+    )
+    assert told[-1] == (len(TEXT) - 1, len(TEXT) - 1)
+    assert told == sorted(set(told))
+
+
+def test_nothing_to_divide_by_is_not_a_number() -> None:
+    nothing = Likelihood(nats=3.0, tokens=1, bytes=0, characters=0, words=0)
+    assert nothing.loss == 3.0
+    assert math.isnan(nothing.bits_per_byte)
+    assert math.isnan(nothing.word_perplexity)
+    assert Likelihood(nats=1e6, tokens=1, bytes=1, characters=1, words=1).perplexity == math.inf
+
+
+@pytest.mark.parametrize("stride", [0, -1, 17])
+def test_a_stride_outside_the_context_is_refused(
+    model: Transformer, split: Split, stride: int
+) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"stride = {stride} must be at least 1 and at most the context of 16"
+    ):
+        score(model, split, context=16, stride=stride, batch_sequences=1)
+
+
+def test_a_single_token_is_refused(model: Transformer) -> None:
+    with pytest.raises(DataError, match="at least 2 tokens"):
+        score(model, split_of([65]), context=16, stride=8, batch_sequences=1)

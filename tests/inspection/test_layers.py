@@ -1,0 +1,236 @@
+"""What a block does is measured between its input and its output, of every real token, once."""
+
+import math
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve_model import resolve_model
+from sublayer.inspection.layers import LayerChange, compare_states, measure_layers
+from sublayer.inspection.sample import Sample
+from sublayer.model.build import build
+from sublayer.model.transformer import Transformer
+
+QUANTITIES = [field.name for field in fields(LayerChange) if field.name != "layer"]
+TOKENS = torch.arange(35).view(5, 7) % 17
+
+
+def model_of(**fields: Any) -> Transformer:
+    settings = {"n_layers": 3, "d_model": 6, "n_heads": 3, "d_ff": 11, "init_std": 0.4, **fields}
+    config = resolve_model(ModelConfig.model_validate(settings), vocab_size=17, context=13)
+    return build(config, seed=3).double().eval()
+
+
+def idle(model: Transformer) -> Transformer:
+    """Make every branch of every block add nothing."""
+    with torch.no_grad():
+        for parameter in model.stack.parameters():
+            parameter.zero_()
+    return model
+
+
+def numbers(changes: list[LayerChange]) -> np.ndarray:
+    """Give means and quartiles, [layers, quantities, 4]."""
+    spreads = [[getattr(change, name) for name in QUANTITIES] for change in changes]
+    return np.array([[[spread.mean, *spread.quartiles] for spread in row] for row in spreads])
+
+
+def by_hooks(model: Transformer, tokens: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Watch what enters and leaves every executed block."""
+    calls: list[tuple[Tensor, Tensor]] = []
+    sublayers = {
+        sublayer for layer in range(model.config.n_layers) for sublayer in model.stack.block(layer)
+    }
+    handles = [
+        each.register_forward_hook(lambda _, given, result: calls.append((given[0], result)))
+        for each in sublayers
+    ]
+    with torch.no_grad():
+        model(tokens)
+    for handle in handles:
+        handle.remove()
+    n = len(model.stack.block(0))
+    return [(calls[first][0], calls[first + n - 1][1]) for first in range(0, len(calls), n)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "distance", "angle"),
+    [
+        ((3.0, 4.0), (3.0, 4.0), 0.0, 0.0),
+        ((3.0, 4.0), (6.0, 8.0), 5.0, 0.0),
+        ((1.0, 0.0), (0.0, 2.0), math.sqrt(5.0), 90.0),
+        ((1.0, 0.0), (1.0, 1.0), 1.0, 45.0),
+        ((2.0, 0.0), (-1.0, 0.0), 3.0, 180.0),
+        ((1.0, 0.0), (math.cos(1e-9), math.sin(1e-9)), 1e-9, math.degrees(1e-9)),
+    ],
+)
+def test_distances_and_angles_by_hand(
+    before: tuple[float, float], after: tuple[float, float], distance: float, angle: float
+) -> None:
+    one, other = (
+        torch.tensor([before], dtype=torch.float64),
+        torch.tensor([after], dtype=torch.float64),
+    )
+    found = dict(zip(QUANTITIES, compare_states(one, other)[:, 0].tolist(), strict=True))
+    assert found["distance"] == pytest.approx(distance, rel=1e-14)
+    assert found["angle_degrees"] == pytest.approx(angle, rel=1e-14)
+    assert found["cosine"] == pytest.approx(math.cos(math.radians(angle)), abs=1e-15)
+    assert (found["norm_in"], found["norm_out"]) == pytest.approx(
+        (math.hypot(*before), math.hypot(*after)), rel=1e-14
+    )
+
+
+def test_states_of_half_the_width_of_a_float_are_compared_in_float64() -> None:
+    before = torch.tensor([[300.0, 400.0]], dtype=torch.float16)
+    found = compare_states(before, before)
+    assert found.dtype == torch.float64
+    assert found[:, 0].tolist() == [0.0, pytest.approx(1.0, abs=1e-15), 0.0, 500.0, 500.0]
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+@pytest.mark.parametrize("positions", ["learned", "learned-per-layer", "rotary"])
+def test_blocks_that_do_nothing_move_nothing(kind: str, positions: str) -> None:
+    model = idle(model_of(kind=kind, positions=positions))
+    found = numbers(measure_layers(model, Sample(TOKENS), batch_sequences=2))
+    np.testing.assert_array_equal(found[:, QUANTITIES.index("distance")], 0.0)
+    np.testing.assert_array_equal(found[:, QUANTITIES.index("angle_degrees")], 0.0)
+    np.testing.assert_allclose(found[:, QUANTITIES.index("cosine")], 1.0, rtol=0, atol=1e-15)
+
+
+def test_positions_added_before_a_block_are_part_of_its_input() -> None:
+    model = idle(model_of(positions="learned-per-layer"))
+    found = measure_layers(model, Sample(TOKENS), batch_sequences=5)
+    stream = model.embedding(TOKENS)
+    for change, table in zip(found, model.positions.tables, strict=True):
+        stream = stream + table.weight[:7]
+        assert change.norm_in.mean == pytest.approx(
+            float(stream.norm(dim=2).mean().detach()), rel=1e-13
+        )
+        assert change.norm_out.mean == change.norm_in.mean
+
+
+def test_a_block_that_doubles_moves_by_the_norm_of_its_input() -> None:
+    model = model_of(
+        norm="none", ffn="relu", block=["ffn"], d_ff=12, final_norm="none", positions="none"
+    )
+    eye = torch.eye(6, dtype=torch.float64)
+    # relu(x) - relu(-x) = x, which is added to x.
+    weights = {"in": torch.cat([eye, -eye]), "out": torch.cat([eye, -eye], dim=1)}
+    with torch.no_grad():
+        for parameter in model.stack.parameters():
+            fitting = [weight for weight in weights.values() if weight.shape == parameter.shape]
+            parameter.copy_(fitting[0]) if fitting else parameter.zero_()
+        norm = float(model.embedding(TOKENS).norm(dim=2).mean())
+    for change in measure_layers(model, Sample(TOKENS), batch_sequences=3):
+        grown = norm * 2 ** (change.layer - 1)
+        assert change.distance.mean == pytest.approx(grown, rel=1e-13)
+        assert (change.norm_in.mean, change.norm_out.mean) == pytest.approx(
+            (grown, 2 * grown), rel=1e-13
+        )
+        assert change.angle_degrees.mean == 0.0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"norm_order": "post", "block": "macaron"},
+        {"share": "all", "n_layers": 4, "positions": "learned-per-layer"},
+        {"share": "ffn", "share_groups": 3, "norm": "rms", "positions": "sinusoidal"},
+        {"kind": "encoder", "norm_order": "post", "share": "all", "d_embed": 4, "segments": "both"},
+        {"kind": "encoder", "positions": "rotary", "embedding_norm": True},
+    ],
+)
+def test_the_numbers_are_those_of_hooks_on_every_executed_block(fields: dict[str, Any]) -> None:
+    model = model_of(**fields)
+    found = numbers(measure_layers(model, Sample(TOKENS), batch_sequences=2))
+    watched = by_hooks(model, TOKENS)
+    assert len(found) == len(watched) == model.config.n_layers
+    for row, (before, after) in zip(found, watched, strict=True):
+        cosine = torch.cosine_similarity(before, after, dim=2)
+        expected = [
+            torch.dist(*pair)
+            for pair in zip(before.flatten(0, 1), after.flatten(0, 1), strict=True)
+        ]
+        values = [
+            torch.stack(expected),
+            cosine,
+            cosine.arccos().rad2deg(),
+            before.norm(dim=2),
+            after.norm(dim=2),
+        ]
+        for spread, value in zip(row, values, strict=True):
+            flat = value.flatten().numpy()
+            np.testing.assert_allclose(
+                spread, [flat.mean(), *np.quantile(flat, [0.25, 0.5, 0.75])], rtol=1e-9
+            )
+
+
+def test_how_many_rows_are_computed_at_a_time_changes_nothing() -> None:
+    model = model_of()
+    whole, done = measure_layers(model, Sample(TOKENS), batch_sequences=5), []
+    for size in (1, 2, 7):
+        parts = measure_layers(
+            model,
+            Sample(TOKENS),
+            batch_sequences=size,
+            progress=lambda *counts: done.append(counts),
+        )
+        np.testing.assert_allclose(numbers(parts), numbers(whole), rtol=1e-12)
+    assert done[:5] == [(7, 35), (14, 35), (21, 35), (28, 35), (35, 35)]
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_is_not_counted_and_changes_nothing(kind: str, side: str) -> None:
+    model, short = model_of(kind=kind), TOKENS[:, :4]
+    padding, real = torch.full((5, 3), 16), torch.ones(5, 4, dtype=torch.bool)
+    order = slice(None) if side == "right" else slice(None, None, -1)
+    tokens = torch.cat([short, padding][order], dim=1)
+    mask = torch.cat([real, torch.zeros(5, 3, dtype=torch.bool)][order], dim=1)
+    padded = Sample(tokens, mask=mask)
+    assert padded.n_tokens == 20
+    np.testing.assert_allclose(
+        numbers(measure_layers(model, padded, batch_sequences=2)),
+        numbers(measure_layers(model, Sample(short), batch_sequences=2)),
+        rtol=1e-10,
+    )
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+def test_documents_side_by_side_are_measured_as_if_apart(kind: str) -> None:
+    model = model_of(kind=kind, positions="learned")
+    apart = TOKENS[:4, :6]
+    together = Sample(
+        apart.reshape(2, 12), document_ids=torch.tensor([1] * 6 + [2] * 6).repeat(2, 1)
+    )
+    np.testing.assert_allclose(
+        numbers(measure_layers(model, together, batch_sequences=2)),
+        numbers(measure_layers(model, Sample(apart), batch_sequences=2)),
+        rtol=1e-10,
+    )
+
+
+def test_a_state_of_zero_has_no_angle() -> None:
+    model = idle(model_of(positions="none"))
+    with torch.no_grad():
+        model.embedding.weight.zero_()
+    (first, *_) = measure_layers(model, Sample(TOKENS), batch_sequences=5)
+    assert math.isnan(first.angle_degrees.mean)
+    assert math.isnan(first.cosine.mean)
+    assert first.distance.mean == 0.0
+
+
+def test_dropout_is_off_and_the_mode_of_the_model_is_kept() -> None:
+    model = model_of(dropout=0.5)
+    expected = numbers(measure_layers(model, Sample(TOKENS), batch_sequences=5))
+    model.train()
+    np.testing.assert_array_equal(
+        numbers(measure_layers(model, Sample(TOKENS), batch_sequences=5)), expected
+    )
+    assert model.training

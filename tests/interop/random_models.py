@@ -1,0 +1,234 @@
+"""Random tiny models of every kind: those that are exported as each class, and any."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import reject
+
+from sublayer.config.architecture.feedforward import FFNS
+from sublayer.config.fields.messages import choices_of
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolved import ResolvedModel
+from sublayer.errors import ConfigError
+
+VOCAB_SIZE, CONTEXT = 23, 8
+Values = Mapping[str, tuple[Any, ...]]
+
+_EITHER = (True, False)
+# What means nothing to a kind of model, or is written as what has no effect, may be anything.
+_EVERYWHERE: Values = {
+    "n_layers": (1, 2, 4),
+    "d_model": (6, 12),
+    "n_heads": (1, 3),
+    "d_ff": (None, 5),
+    "embedding_projection": ("tokens", "sum"),
+    "block": ("transformer", ("attention", "ffn")),
+    "ffn": ("relu", "gelu", "swish"),
+    "gelu": ("exact", "tanh"),
+    "norm_affine": _EITHER,
+    "norm_eps": (None, 1e-12, 1e-2),
+    "sinusoids": ("tensor2tensor", "fairseq", "marian"),
+    "first_position": (0, 3),
+    "rotary_base": (10000.0, 500.0),
+    "share": ("none", "all", "attention", "ffn"),
+    "share_groups": (1,),
+    "share_inner": (1,),
+    "head_activation": ("ffn", "relu", "gelu", "swish"),
+    "decoder_start": ("end", "pad"),
+    "pooler": ("none", "tanh"),
+    "sentence_classes": (0, 1, 2),
+    "tie_embeddings": _EITHER,
+    "embedding_scale": ("none", "sqrt"),
+    "bias": _EITHER,
+    "dropout": (0.0, 0.1),
+    "dropout_attention": (None, 0.0, 0.2),
+    "dropout_ffn": (None, 0.3),
+    "dropout_embedding": (None, 0.4),
+    "dropout_final": (0.0, 0.4),
+    "init": ("normal", "scaled", "truncated", "xavier", "kaiming", "t5"),
+    "init_std": (0.02, 0.3),
+    "vocab_size": (None, 29),
+    "vocab_multiple": (1,),
+    "max_len": (None, 11),
+}
+_ENCODER: Values = {
+    **_EVERYWHERE,
+    "kind": ("encoder",),
+    "norm_order": ("post",),
+    "embedding_norm": (True,),
+    "segments": ("none", "both", "second"),
+    "positions": ("learned", "sinusoidal", "none"),
+    "head": ("transform",),
+    "head_activation": ("ffn",),
+    "head_bias": _EITHER,
+}
+_SENTENCES: Values = {"pooler": ("tanh",), "sentence_classes": (2,)}
+_TRANSLATOR: Values = {
+    **_EVERYWHERE,
+    "kind": ("encoder-decoder",),
+    "n_decoder_layers": (None, 1, 3),
+    "decoder_block": (None, ("attention", "cross", "ffn")),
+    "norm_eps": (None, 1e-5),
+    "segments": ("none", "second"),
+    "positions": ("sinusoidal",),
+}
+EXPORTED: dict[str, tuple[str, Values]] = {
+    "gpt2": (
+        "gpt2",
+        {
+            **_EVERYWHERE,
+            "block": ("transformer", ("attention", "ffn"), ("attention", "ffn:swish")),
+            "segments": ("none", "second"),
+            "final_norm": (None, "affine", "plain"),
+            "positions": ("learned", "sinusoidal", "none"),
+            "attention_scale": ("sqrt", "none"),
+        },
+    ),
+    "bert": (
+        "bert",
+        {**_ENCODER, "share": ("none", "attention", "ffn"), "sentence_classes": (0,)},
+    ),
+    "bert that judges pairs": (
+        "bert",
+        {**_ENCODER, "share": ("none", "attention", "ffn"), **_SENTENCES},
+    ),
+    "albert": (
+        "albert",
+        {
+            **_ENCODER,
+            "n_layers": (4,),
+            "share": ("all",),
+            "share_groups": (1, 2),
+            "share_inner": (1, 2),
+            "sentence_classes": (0,),
+        },
+    ),
+    "albert with another width of the table": (
+        "albert",
+        {
+            **_ENCODER,
+            **_SENTENCES,
+            "d_embed": (4, 14),
+            "embedding_projection": ("sum",),
+            "project_embeddings": ("as-needed", "always"),
+        },
+    ),
+    "m2m_100": (
+        "m2m_100",
+        {
+            **_TRANSLATOR,
+            "sinusoids": ("fairseq",),
+            "first_position": (1, 2, 4),
+            "decoder_start": ("end",),
+        },
+    ),
+    "t5": (
+        "t5",
+        {
+            **_EVERYWHERE,
+            "kind": ("encoder-decoder",),
+            "n_decoder_layers": (None, 1, 3),
+            "decoder_block": (None, ("attention", "cross", "ffn")),
+            "d_head": (None, 5),
+            "segments": ("none", "second"),
+            "ffn": tuple(FFNS),
+            "norm": ("rms",),
+            "final_norm": (None, "affine", "plain"),
+            "positions": ("relative",),
+            "relative_buckets": (32, 4),
+            "relative_distance": (128, 17),
+            "attention_scale": ("none",),
+            "output_scale": ("none", "sqrt"),
+            "bias": (False,),
+        },
+    ),
+    "marian": (
+        "marian",
+        {
+            **_TRANSLATOR,
+            "norm_order": ("post",),
+            "sinusoids": ("marian",),
+            "first_position": (0,),
+            "head_bias": _EITHER,
+        },
+    ),
+}
+"""Models that are exported, by any combination of these values, and the class that they become."""
+
+_BLOCKS = (
+    *("transformer", "macaron", ("attention", "ffn*0.5"), ("attention*2", "ffn")),
+    *(("ffn", "attention"), ("attention", "ffn:relu"), ("attention", "ffn:swiglu"), ("ffn",)),
+    *(("attention", "ffn", "ffn:swish"), ("attention",), ("attention", "cross", "ffn")),
+)
+_DECODER_BLOCKS = (
+    *(None, "macaron", ("attention", "cross", "ffn:gelu"), ("cross", "attention", "ffn")),
+    *(("cross", "ffn"), ("attention", "cross*0.5", "ffn"), ("attention", "ffn")),
+)
+_ODD: Values = {
+    "swish_beta": (1.0, 0.5, "learned"),
+    "n_layers": (1, 2, 3),
+    "n_decoder_layers": (None, 2),
+    "d_model": (2, 4, 9, 12),
+    "n_heads": (1, 2, 3, 5),
+    "d_head": (None, 2, 4),
+    "d_ff": (None, 1, 7),
+    "d_embed": (None, 1, 6, 12),
+    "block": _BLOCKS,
+    "decoder_block": _DECODER_BLOCKS,
+    "norm_eps": (None, 1e-30, 1.0),
+    "first_position": (0, 2, 23, 24, 1_000_000),
+    "rotary_base": (100.0,),
+    "relative_buckets": (4, 6),
+    "relative_distance": (7, 20),
+    "share_groups": (1, 2, 3),
+    "share_inner": (1, 2, 3),
+    "dropout": (0.9,),
+    "dropout_attention": (0.9,),
+    "dropout_ffn": (0.9,),
+    "dropout_embedding": (0.9,),
+    "dropout_final": (0.9,),
+    "init_std": (1.0, 1e6),
+    "vocab_size": (1, 2, 3, 24),
+    "vocab_multiple": (1, 4),
+    "max_len": (1, 9),
+}
+"""Numbers and blocks beside those; choices are drawn from all that a field has."""
+
+
+def values_of(name: str) -> tuple[Any, ...]:
+    """Return values to draw of a field; a number without a row is an error, so that it is drawn."""
+    annotation = ModelConfig.model_fields[name].annotation
+    choices = _EITHER if annotation is bool else choices_of(annotation)
+    if name in _ODD:
+        return _ODD[name]
+    assert choices, f"{name} has no values to draw"
+    return choices
+
+
+def resolved(fields: Mapping[str, Any], vocab_size: int = VOCAB_SIZE) -> ResolvedModel:
+    """Build a resolved config of the fields."""
+    config = ModelConfig.model_validate(fields)
+    context = config.max_len or CONTEXT
+    return resolve_model(config, vocab_size=config.vocab_size or vocab_size, context=context)
+
+
+@st.composite
+def exported_fields(draw: st.DrawFn, name: str) -> dict[str, Any]:
+    """Draw the fields of a model that has always been exported."""
+    values = EXPORTED[name][1]
+    return {field: draw(st.sampled_from(choices)) for field, choices in values.items()}
+
+
+@st.composite
+def any_model(draw: st.DrawFn, most_changes: int) -> ResolvedModel:
+    """Draw a model of any kind, at most ``most_changes`` fields away from one that is exported."""
+    fields = draw(st.sampled_from(sorted(EXPORTED)).flatmap(exported_fields))
+    names = st.sampled_from(sorted(ModelConfig.model_fields))
+    for name in draw(st.lists(names, max_size=most_changes, unique=True)):
+        fields[name] = draw(st.sampled_from(values_of(name)))
+    try:
+        return resolved(fields)
+    except ConfigError:
+        reject()

@@ -1,0 +1,84 @@
+"""Any model is exported with its certificate, or refused by the name of one of its fields."""
+
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolved import ResolvedModel
+from sublayer.errors import ConfigError
+from sublayer.interop.huggingface.classes import family_for
+from sublayer.interop.huggingface.exchange import export_huggingface
+from sublayer.model.build import build
+from sublayer.model.transformer import Transformer
+from tests.in_time import some_in_time
+from tests.interop.random_models import EXPORTED, any_model, exported_fields, resolved
+
+
+def random_model(config: ResolvedModel) -> Transformer:
+    """Build a model whose biases and norms are random too."""
+    model = build(config, seed=1).eval()
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def assert_exported(config: ResolvedModel) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        certificate = export_huggingface(random_model(config), Path(folder) / "exported")
+    assert certificate["checked"]
+    # Sinusoids and scaled tables are rounded to float32, and norms enlarge what is rounded.
+    assert certificate["largest_difference"]["float64"] <= 1e-4 * certificate["largest_logit"]
+
+
+def assert_names_a_field(problem: ConfigError) -> None:
+    named = re.findall(r"model\.(\w+) = ", str(problem))
+    assert named and set(named) <= ModelConfig.model_fields.keys()
+
+
+def assert_exported_or_refused(config: ResolvedModel) -> None:
+    try:
+        assert_exported(config)
+    except ConfigError as problem:
+        assert_names_a_field(problem)
+
+
+@pytest.mark.parametrize("name", some_in_time(EXPORTED, 3))
+@settings(max_examples=3)
+@given(st.data())
+def test_what_was_exported_is_exported_with_the_same_logits(name: str, data: st.DataObject) -> None:
+    assert_exported(resolved(data.draw(exported_fields(name))))
+
+
+@settings(max_examples=12)
+@given(any_model(most_changes=3))
+def test_a_model_is_exported_with_the_same_logits_or_refused_by_field(
+    config: ResolvedModel,
+) -> None:
+    assert_exported_or_refused(config)
+
+
+@pytest.mark.slow
+@settings(max_examples=150)
+@given(any_model(most_changes=2))
+def test_any_model_is_exported_with_the_same_logits_or_refused_by_field(
+    config: ResolvedModel,
+) -> None:
+    assert_exported_or_refused(config)
+
+
+@settings(max_examples=100)
+@given(any_model(most_changes=len(ModelConfig.model_fields)))
+def test_a_model_far_from_every_class_is_refused_by_field(config: ResolvedModel) -> None:
+    try:
+        family_for(config)
+    except ConfigError as problem:
+        assert_names_a_field(problem)

@@ -1,0 +1,115 @@
+"""A run is scored by its objective's measures, each time on the same part of the text."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_model import resolve_model
+from sublayer.data.split import Split
+from sublayer.evaluation.likelihood import score
+from sublayer.evaluation.split_work import ALONE
+from sublayer.model.build import build, compose
+from sublayer.model.model_folder import save_model
+from sublayer.model.transformer import Transformer
+from sublayer.objective.families import FAMILIES, family_of
+from sublayer.objective.family import Scores
+from sublayer.objective.masked.scored_batches import Scoring
+from sublayer.objective.masked.scores import encoder_scores
+from tests.stories import numbered
+
+SPLIT = numbered([[3, 5, 2, 6, 4, 4] * 9, [5, 2, 7] * 12, [4, 4, 1] * 10])
+
+
+def recipe_of(name: str, **settings: Any) -> Recipe:
+    tiny = {"model.n_layers": 1, "model.d_model": 8, "model.n_heads": 2, "data.context": 16}
+    return load_recipe(
+        name, {**tiny, "train.steps": 3, "train.evaluate_tokens": 160, **settings}
+    ).recipe
+
+
+def model_of(recipe: Recipe, split: Split) -> Transformer:
+    config = resolve_model(
+        recipe.model, vocab_size=split.tokenizer.vocab_size, context=recipe.data.context
+    )
+    return build(config, seed=0)
+
+
+def evaluate_along(model: Transformer, split: Split, recipe: Recipe) -> Scores:
+    return family_of(recipe.objective).score(model, split, recipe, "training", ALONE).scores
+
+
+def test_an_encoder_is_scored_on_as_many_examples_as_the_tokens_make() -> None:
+    recipe = recipe_of("albert-small", **{"model.d_embed": 4})
+    model = model_of(recipe, SPLIT)
+    found = evaluate_along(model, SPLIT, recipe)
+    # 160 tokens are ten contexts of 16.
+    scoring = Scoring(16, 256, 10)
+    objective = recipe.objective
+    assert found == encoder_scores(model, SPLIT, objective, scoring)  # type: ignore[arg-type]
+    assert found == evaluate_along(model, SPLIT, recipe)
+    assert found["sop_pairs"] <= 10
+
+
+def test_a_decoder_is_scored_as_before() -> None:
+    recipe = recipe_of("gpt")
+    model = model_of(recipe, SPLIT)
+    likelihood = score(model, SPLIT, context=16, stride=16, batch_sequences=256, max_tokens=160)
+    found = evaluate_along(model, SPLIT, recipe)
+    assert found == {"loss": likelihood.loss, "bits_per_byte": likelihood.bits_per_byte}
+
+
+def test_less_than_a_context_of_tokens_is_an_example() -> None:
+    recipe = recipe_of("albert-small", **{"model.d_embed": 4, "train.evaluate_tokens": 3})
+    model = model_of(recipe, SPLIT)
+    assert evaluate_along(model, SPLIT, recipe)["mlm_tokens"] in (1, 2)
+
+
+@pytest.mark.parametrize("name", ["gpt", "albert-small"])
+def test_every_measure_is_given_and_the_loss_comes_first(name: str) -> None:
+    recipe = recipe_of(name, **({"model.d_embed": 4} if name == "albert-small" else {}))
+    measures = family_of(recipe.objective).training_metrics
+    assert measures[0] == "loss"
+    assert set(measures) <= evaluate_along(model_of(recipe, SPLIT), SPLIT, recipe).keys()
+
+
+def test_what_a_study_compares_is_what_a_run_is_scored_by() -> None:
+    for kind, family in FAMILIES.items():
+        if (
+            kind == "translation"
+        ):  # a study translates the test split, which is too long a work to do on the way
+            continue
+        assert {metric.name for metric in family.metrics} <= set(family.training_metrics)
+
+
+TRAINED = {
+    "causal": ("gpt", {"objective.auxiliary": "layers", "objective.targets": 2}),
+    "masked": ("albert-small", {"model.d_embed": 4, "objective.sentence": "none"}),
+    "translation": ("multi30k-tiny", {"optimizer.warmup_steps": 1}),
+    "span": ("t5-mini", {}),
+}
+"""A recipe of each kind of objective, with all that training alone may need."""
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_saved_model_holds_what_its_config_asks_for_and_nothing_that_training_alone_needs(
+    kind: str, tmp_path: Path
+) -> None:
+    name, settings = TRAINED[kind]
+    recipe = recipe_of(name, **{**settings, "model.n_layers": 2})
+    objective = FAMILIES[kind].build(model_of(recipe, SPLIT), recipe.objective, 0)
+    save_model(tmp_path / "model", objective.model, {})
+    saved = load_file(tmp_path / "model" / "model.safetensors")
+    with torch.device("meta"):
+        asked = compose(objective.model.config).state_dict()
+    assert {name: value.shape for name, value in saved.items()} == {
+        name: value.shape for name, value in asked.items()
+    }
+    owned = {f"model.{name}" for name in saved}
+    alone = objective.training_only()
+    assert owned | alone.keys() == dict(objective.named_parameters()).keys()
+    assert (len(alone) > 0) == (kind == "causal")

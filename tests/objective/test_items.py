@@ -1,0 +1,222 @@
+"""Every row's test says what each item scored, and its metrics follow from sums over the items."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sublayer.config.layering.layers import load_recipe
+from sublayer.data.parallel.batches import TranslationBatches, side_lengths
+from sublayer.data.split import Split
+from sublayer.evaluation.items import Items
+from sublayer.evaluation.likelihood import score
+from sublayer.evaluation.split_work import ALONE
+from sublayer.model.encoder import Encoder
+from sublayer.model.transformer import Transformer
+from sublayer.objective.causal.items import window_items
+from sublayer.objective.families import FAMILIES, family_of
+from sublayer.objective.masked.items import HIDDEN, EncoderItems
+from sublayer.objective.masked.scored_batches import Scoring
+from sublayer.objective.masked.scores import MaskedScore, encoder_scores, score_masked
+from sublayer.objective.translation.scores import nats_of_pairs, translation_nats
+from sublayer.runs.run import from_recipe
+from sublayer.runs.session import prepare_data
+from tests.data.parallel.test_batches import random_split
+from tests.evaluation.test_likelihood import model_of, split_of
+from tests.objective.test_masked_scores import (
+    ALL,
+    CONTEXT,
+    SPLIT,
+    encoder_for,
+    objective_of,
+    settings_of,
+)
+from tests.objective.test_translation import make_objective
+
+SMALL = {"model.n_layers": 1, "model.d_model": 8, "model.n_heads": 2, "data.context": 16}
+RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "causal": ("gpt", SMALL),
+    "masked": (
+        "albert-small",
+        {
+            **SMALL,
+            "model.d_embed": 4,
+            "data.vocab_size": 60,
+            "data.context": 64,
+            "data.split": "60/10/30",
+            "data.sentences": "lines",
+            "data.documents": "blank-line",
+        },
+    ),
+    "translation": ("multi30k-tiny", {**SMALL, "data.moses": "none", "model.d_ff": 8}),
+    "span": ("t5-mini", {**SMALL, "data.vocab_size": 150, "data.split": "60/10/30"}),
+}
+
+
+def write_texts(folder: Path) -> dict[str, dict[str, Any]]:
+    """Write what each kind of objective is tested on, and return the settings that name it."""
+    lines = [f"the {i % 7} cats sat on {i % 5} mats." for i in range(300)]
+    documents = ["\n".join(lines[start : start + 6]) for start in range(0, 300, 6)]
+    (folder / "text.txt").write_text("\n\n".join(documents))
+    (folder / "a.en").write_text("\n".join(lines))
+    (folder / "a.de").write_text("\n".join(line.replace("the", "die") for line in lines))
+    text = {"data.path": str(folder / "text.txt")}
+    pairs = {"data.source_path": str(folder / "a.en"), "data.target_path": str(folder / "a.de")}
+    return {"causal": text, "masked": text, "translation": pairs, "span": text}
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    return write_texts(tmp_path_factory.mktemp("texts"))
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_the_metrics_of_a_test_follow_from_its_items(
+    kind: str,
+    texts: dict[str, dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path))
+    name, settings = RECIPES[kind]
+    given = {**settings, **texts[kind], "train.steps": 3000}
+    recipe = load_recipe(name, given).recipe
+    model, family = from_recipe(name, given), family_of(recipe.objective)
+    found = family.score(model, prepare_data(recipe).test, recipe, "test", ALONE)
+    assert found.items is not None
+    n_followed = 0
+    for metric in family.metrics:
+        assert metric.from_items is not None, f"{metric.name} follows from no items"
+        if metric.name in found.scores:
+            value = metric.from_items.of(found.items)
+            assert value == pytest.approx(found.scores[metric.name], rel=1e-9), metric.name
+            n_followed += 1
+    assert n_followed == len(family.metrics)
+    for table in found.items.tables.values():
+        assert table.n_items > 4
+        assert len(table.digest) == 64
+
+
+def nats_of(items: Items, table: str) -> np.ndarray:
+    return np.asarray(items.tables[table].columns["nats"])
+
+
+def test_windows_have_the_nats_the_text_and_the_document_of_what_they_score() -> None:
+    ids = np.arange(40) % 251
+    split = split_of(ids, document_starts=(0, 7, 29))
+    uniform = model_of()
+    with torch.no_grad():
+        uniform.embedding.weight.zero_()
+    likelihood = score(uniform, split, context=8, stride=4, batch_sequences=3)
+    table = window_items(split, likelihood).tables["windows"]
+    # The first window scores 8 tokens, 1 to 8, each later one 4, the last the 3 that are left.
+    tokens = [8, *[4] * 7, 3]
+    assert table.columns["tokens"].tolist() == tokens
+    assert table.columns["nats"] == pytest.approx(np.array(tokens) * math.log(256), rel=1e-12)
+    # They score from 1, 9, 13, 17, ... on; documents begin at 7 and 29.
+    assert table.documents is not None
+    assert table.documents.tolist() == [0, *[1] * 5, 2, 2, 2]
+    for name in ("bytes", "characters", "words", "tokens"):
+        assert int(table.columns[name].sum()) == getattr(likelihood, name)
+
+
+@pytest.mark.parametrize("batch_sequences", [1, 3, 64])
+def test_the_items_of_a_text_are_its_likelihood_however_it_is_batched(batch_sequences: int) -> None:
+    split, model = split_of(np.random.default_rng(0).integers(0, 256, 90)), model_of()
+    likelihood = score(model, split, context=8, stride=4, batch_sequences=batch_sequences)
+    items = window_items(split, likelihood)
+    alone = window_items(split, score(model, split, context=8, stride=4, batch_sequences=2))
+    assert nats_of(items, "windows").sum() == pytest.approx(likelihood.nats, rel=1e-12)
+    assert nats_of(items, "windows") == pytest.approx(nats_of(alone, "windows"), rel=1e-9)
+    assert items.tables["windows"].digest == alone.tables["windows"].digest
+
+
+def test_bytes_that_a_lossy_tokenizer_read_are_spread_over_the_windows() -> None:
+    from sublayer.objective.causal.items import _spread
+
+    assert _spread(np.array([4, 0, 4]), 8, np.array([1, 1, 1])).tolist() == [4, 0, 4]
+    assert _spread(np.array([4, 0, 4]), 12, np.array([1, 1, 1])).tolist() == [6, 0, 6]
+    assert _spread(np.array([0, 0]), 9, np.array([2, 1])).tolist() == [6, 3]
+    assert _spread(np.array([3, 3, 3]), 10, np.array([1, 1, 1])).sum() == 10
+
+
+def scored(encoder: Transformer, size: int) -> tuple[dict[str, Any], Items]:
+    gathered = EncoderItems(SPLIT)
+    scoring, objective = Scoring(CONTEXT, size), objective_of()
+    assert isinstance(encoder, Encoder)
+    found = encoder_scores(encoder, SPLIT, objective, scoring, items=gathered)
+    return found, gathered.items()
+
+
+def test_an_example_scores_the_same_alone_and_among_others() -> None:
+    encoder = encoder_for()
+    scores, alone = scored(encoder, 1)
+    for size in (7, 500):
+        _, items = scored(encoder, size)
+        assert nats_of(items, HIDDEN) == pytest.approx(nats_of(alone, HIDDEN), rel=1e-9)
+        for name, table in items.tables.items():
+            before = alone.tables[name]
+            assert table.digest == before.digest
+            assert table.documents is not None and before.documents is not None
+            assert table.documents.tolist() == before.documents.tolist()
+            for column in set(table.columns) - {"nats"}:
+                assert table.columns[column].tolist() == before.columns[column].tolist()
+    hidden = alone.tables[HIDDEN].columns
+    assert int(hidden["tokens"].sum()) == scores["mlm_tokens"]
+    assert hidden["correct"].sum() / hidden["tokens"].sum() == scores["mlm_accuracy"]
+    for task in ("nsp", "sop"):
+        judged = alone.tables[f"{task}_pairs"].columns
+        assert int(judged["pairs"].sum()) == scores[f"{task}_pairs"]
+        assert judged["correct"].sum() / judged["pairs"].sum() == scores[f"{task}_accuracy"]
+        assert set(judged["correct"].tolist()) == {0, 1}
+
+
+def test_keeping_items_changes_no_score_of_an_encoder() -> None:
+    encoder = encoder_for()
+    kept: MaskedScore = score_masked(
+        encoder, SPLIT, settings_of(), ALL, items=EncoderItems(SPLIT).hidden
+    )
+    assert kept == score_masked(encoder, SPLIT, settings_of(), ALL)
+
+
+def test_a_pair_costs_what_its_target_costs_alone() -> None:
+    objective, split = make_objective(), random_split(30)
+    model: Any = objective.model
+    batches = TranslationBatches(split, context=24, batch_tokens=120, seed=1)
+    found = nats_of_pairs(model, batches)
+    assert found.nats.sum() / found.tokens.sum() == pytest.approx(
+        translation_nats(model, batches), rel=1e-12
+    )
+    lengths = side_lengths(split)
+    is_kept = lengths.max(1) <= 24
+    assert batches.n_left_out > 0
+    assert found.tokens.tolist() == np.where(is_kept, lengths[:, 1], 0).tolist()
+    n_scored = 0
+    for pair in range(30):
+        if found.tokens[pair] == 0:
+            assert found.nats[pair] == 0
+            continue
+        number = int(np.searchsorted(np.flatnonzero(is_kept), pair))
+        alone = batches.pairs(np.array([number]))
+        with torch.no_grad():
+            nats = float(objective(alone)["nll"])
+        assert found.nats[pair] == pytest.approx(nats, rel=1e-9)
+        assert found.tokens[pair] == alone.n_targets
+        n_scored += 1
+    assert n_scored == 30 - batches.n_left_out
+    again = nats_of_pairs(model, TranslationBatches(split, context=24, batch_tokens=60, seed=2))
+    assert again.nats == pytest.approx(found.nats, rel=1e-9)
+
+
+def test_another_text_has_another_digest() -> None:
+    model = model_of()
+    digests = set()
+    for seed in range(3):
+        split: Split = split_of(np.random.default_rng(seed).integers(0, 256, 40))
+        for stride in (4, 8):
+            likelihood = score(model, split, context=8, stride=stride, batch_sequences=4)
+            digests.add(window_items(split, likelihood).tables["windows"].digest)
+    assert len(digests) == 6

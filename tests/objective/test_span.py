@@ -1,0 +1,281 @@
+"""Span corruption: its loss by hand, and scores that are the same for every arm, seed and step."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sublayer import cli
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.config.model import ModelConfig
+from sublayer.config.objectives.span import SpanObjective
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_model import resolve_model
+from sublayer.data.parallel.batches import Seq2SeqBatch
+from sublayer.data.span.batches import ScoredPieces
+from sublayer.data.split import Split
+from sublayer.data.store import TokenStore
+from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.errors import ConfigError, DataError
+from sublayer.evaluation.split_work import ALONE
+from sublayer.model.build import build
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.objective.families import FAMILIES, family_of, family_of_model
+from sublayer.objective.span.batches import (
+    corruption_rule,
+    span_batches,
+    span_epoch,
+    synthetic_spans,
+)
+from sublayer.objective.span.evaluation import frequency_loss
+from sublayer.objective.span.loss import SpanCorruption
+from sublayer.runs.run import train_run
+from sublayer.runs.session import prepare_data
+from sublayer.training.progress import SilentProgress
+
+VOCAB_SIZE = 60
+
+
+class Numbers(ByteTokenizer):
+    """Ids up to 59, of which the last twenty are sentinels; nothing is encoded."""
+
+    vocab_size = VOCAB_SIZE
+    pad_id = 0
+    sep_id = 1
+    sentinel_ids = tuple(range(59, 39, -1))
+
+
+def a_split(n_tokens: int = 900) -> Split:
+    ids = np.random.default_rng(3).integers(3, 40, size=n_tokens)
+    store = TokenStore(
+        ids.astype(np.uint16),
+        document_starts=np.array([0, 400, 410]),
+        source_starts=np.zeros(1, dtype=np.int64),
+        n_bytes=n_tokens,
+        sha256="0" * 64,
+        is_lossless=True,
+    )
+    return Split("train", store, Numbers(), ("text",))
+
+
+def a_recipe(**settings: Any) -> Recipe:
+    tiny = {"model.n_layers": 1, "model.d_model": 8, "model.n_heads": 2, "model.d_ff": 16}
+    tiny |= {"data.context": 32, "data.sentinels": 20, "data.vocab_size": 400, "train.steps": 3}
+    return load_recipe("t5-mini", {**tiny, **settings}).recipe
+
+
+def a_model(recipe: Recipe) -> EncoderDecoder:
+    model = build(resolve_model(recipe.model, vocab_size=VOCAB_SIZE, context=32), seed=1)
+    assert isinstance(model, EncoderDecoder)
+    return model
+
+
+def an_objective(**fields: Any) -> SpanCorruption:
+    config = ModelConfig(kind="encoder-decoder", n_layers=2, d_model=16, n_heads=2, init_std=0.4)
+    model = build(resolve_model(config, vocab_size=VOCAB_SIZE, context=32), seed=1).double()
+    return SpanCorruption(model, SpanObjective(**fields))
+
+
+def a_batch(**settings: Any) -> Seq2SeqBatch:
+    return span_batches(a_recipe(**settings), a_split()).batch(0)
+
+
+@pytest.mark.parametrize("z", [0.0, 0.3])
+@pytest.mark.parametrize("noise", ["spans", "iid", "prefix"])
+def test_the_loss_is_that_of_the_targets_and_z_loss_is_not_reported(z: float, noise: str) -> None:
+    batch = a_batch(**{"objective.noise": noise})
+    objective = an_objective(z_loss=z)
+    logits = objective.model(batch.source, batch.source_mask, target=batch.target).logits
+    counted = batch.labels >= 0
+    nats = -logits.log_softmax(-1)[counted].gather(1, batch.labels[counted][:, None]).sum()
+    totals = objective(batch)
+    assert totals["nll"].item() == pytest.approx(nats.item(), rel=1e-10)
+    assert objective.counts(batch) == dict.fromkeys(totals, int(counted.sum()))
+    if z:
+        log_z = logits.logsumexp(-1)[counted]
+        expected = nats + z * log_z.square().sum()
+        assert totals["trained"].item() == pytest.approx(expected.item(), rel=1e-10)
+        assert objective.weights == {"trained": 1.0, "nll": 0.0}
+
+
+def test_ragged_micro_batches_add_up_to_the_large_batch() -> None:
+    batch = a_batch(**{"data.boundaries": "respect"})
+    assert batch.source_mask is not None
+    objective = an_objective(z_loss=0.1)
+    whole = objective(batch)
+    parts = [batch[:5], batch[5:6], batch[6:]]
+    for term, total in whole.items():
+        added = sum(objective(part)[term] for part in parts)
+        assert added.item() == pytest.approx(total.item(), rel=1e-10)  # type: ignore[union-attr]
+        assert sum(objective.counts(part)[term] for part in parts) == objective.counts(batch)[term]
+
+
+def test_padding_changes_no_loss() -> None:
+    objective = an_objective()
+    batch = a_batch(**{"data.boundaries": "respect"})
+    alone = sum(objective(batch[row : row + 1])["nll"].item() for row in range(len(batch)))
+    assert alone == pytest.approx(objective(batch)["nll"].item(), rel=1e-10)
+
+
+def test_every_arm_seed_and_step_is_scored_on_one_corruption() -> None:
+    split = a_split()
+    plain = a_recipe()
+    model = a_model(plain)
+    found = FAMILIES["span"].score(model, split, plain, "test", ALONE)
+    others: list[dict[str, Any]] = [
+        {"train.seed": 5},
+        {"train.batch_sequences": 3, "train.steps": 7},
+        {"model.ffn": "geglu", "objective.z_loss": 0.5},
+        {"optimizer.lr": 0.1},
+    ]
+    for settings in others:
+        other = FAMILIES["span"].score(model, split, a_recipe(**settings), "test", ALONE)
+        assert other.scores == found.scores
+        assert other.items is not None and found.items is not None
+        assert other.items.tables["pieces"].digest == found.items.tables["pieces"].digest
+    corrupted = a_recipe(**{"objective.noise_density": 0.3})
+    other = FAMILIES["span"].score(model, split, corrupted, "test", ALONE)
+    assert other.items is not None and found.items is not None
+    assert other.items.tables["pieces"].digest != found.items.tables["pieces"].digest
+
+
+def test_a_test_scores_every_token_that_was_cut_out_of_the_whole_text() -> None:
+    recipe = a_recipe()
+    found = FAMILIES["span"].score(a_model(recipe), a_split(), recipe, "test", ALONE)
+    # 900 tokens are 26 pieces of 34, of which 5 are noise in 2 spans, and one of 16 (2 in 1).
+    assert found.scores["tokens"] == 26 * (5 + 2 + 1) + 2 + 1 + 1
+    assert found.items is not None
+    table = found.items.tables["pieces"]
+    assert table.n_items == 27
+    assert found.scores["loss"] == pytest.approx(table.columns["nats"].sum() / 212, rel=1e-12)
+    along = a_recipe(**{"train.evaluate_tokens": 3 * 34 + 5})
+    sample = FAMILIES["span"].score(a_model(along), a_split(), along, "training", ALONE)
+    pieces = table.columns["nats"][[0, 13, 26]].sum() / table.columns["tokens"][[0, 13, 26]].sum()
+    assert sample.scores["loss"] == pytest.approx(pieces, rel=1e-6)
+
+
+def test_a_constant_prediction_costs_the_entropy_of_the_targets() -> None:
+    rule = corruption_rule(SpanObjective(), Numbers(), context=32, starts_with_pad=True)
+    pieces = ScoredPieces(a_split(), rule, batch_sequences=4, boundaries="ignore")
+    labels = [pieces.batch(number).labels.flatten() for number in range(pieces.n_batches)]
+    targets = torch.cat(labels)
+    targets = targets[targets >= 0]
+    shares = targets.bincount().double() / len(targets)
+    expected = torch.special.entr(shares).sum().item()
+    assert frequency_loss(pieces) == pytest.approx(expected, rel=1e-12)
+    # Of 8 tokens one is the first sentinel, one the second, one the end.
+    assert shares[[59, 58, 1]].tolist() == pytest.approx([27 / 212, 26 / 212, 27 / 212])
+
+
+def test_an_epoch_is_counted_by_its_pieces_and_random_batches_are_as_long_as_real_ones() -> None:
+    recipe = a_recipe()
+    assert span_epoch(recipe, a_split()) == 26 * 32
+    synthetic = synthetic_spans(recipe, VOCAB_SIZE).batch(0)
+    real = span_batches(recipe, a_split()).batch(0)
+    assert synthetic.source.shape == real.source.shape
+    assert synthetic.labels.shape == real.labels.shape
+
+
+def test_a_model_outside_a_run_is_scored_by_its_sentinels() -> None:
+    model = a_model(a_recipe())
+    assert family_of_model(model, None)[0] == "translation"
+    model.tokenizer = Numbers()
+    assert family_of_model(model, None)[0] == "span"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"data.sentinels": 1}, "data.sentinels = 1 is fewer than objective.noise = spans takes"),
+        ({"data.sentinels": 0}, "give 100"),
+        ({"data.tokenizer": "bytes"}, "data.tokenizer = bytes"),
+        ({"data.tokenizer": "wordpiece", "data.sentinels": 0}, "wordpiece has no sentinels, which"),
+        ({"data.context": 4}, "data.context = 4 has no room for a span"),
+        ({"objective.mean_span": 40.0}, "objective.mean_span = 40"),
+        ({"objective.raw_length": 40}, "objective.raw_length = 40 .* give at most 34"),
+        ({"objective.target_length": 5}, "objective.target_length = 5 .* makes of 34 tokens, 8"),
+        ({"data.windows": "random", "data.boundaries": "respect"}, "give shuffled"),
+        ({"data.windows": "random", "objective.chunk_tokens": 9}, "objective.chunk_tokens = 9"),
+        ({"objective.noise": "prefix", "objective.noise_density": 0.2}, "has no effect"),
+        ({"objective.noise": "iid", "objective.mean_span": 2.0}, "has no effect"),
+        ({"data.sentences": "prose"}, "data.sentences = prose contradicts objective.kind = span"),
+        ({"model.kind": "decoder"}, "objective.kind = span trains a model.kind"),
+        ({"objective.noise": "iid", "train.compile": True}, "train.compile = true"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line(settings: dict[str, Any], words: str) -> None:
+    small = {"data.tokenizer": "unigram"}
+    for name in ("data.vocab_size", "data.sentinels"):
+        if settings.get("data.tokenizer") == "bytes":
+            break
+        small[name] = {"data.vocab_size": 400, "data.sentinels": 20}[name]
+    with pytest.raises(ConfigError, match=words) as found:
+        load_recipe("t5-mini", {"data.context": 32, "train.steps": 3, **small, **settings})
+    assert "\n" not in str(found.value)
+
+
+def test_a_tokenizer_with_too_few_sentinels_is_refused_by_how_many_it_takes() -> None:
+    split = a_split()
+    split.tokenizer.sentinel_ids = (59,)
+    with pytest.raises(
+        ConfigError,
+        match="takes up to 2 sentinels in pieces of 34 tokens, and the "
+        "tokenizer has 1: take one that has more",
+    ):
+        span_batches(a_recipe(), split)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, r"has \d+ tokens, fewer than objective.raw_length = 568: give a longer text"),
+        ({"data.windows": "random"}, "fewer than objective.raw_length = 568"),
+        ({"objective.noise": "prefix"}, "fewer than objective.raw_length = 512"),
+        ({"data.boundaries": "respect"}, None),
+    ],
+)
+def test_a_text_shorter_than_a_piece_is_refused_before_a_run_is_begun(
+    settings: dict[str, Any],
+    message: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "text.txt").write_text(
+        "".join(f"the {i % 7} cats sat on {i % 5} mats.\n" for i in range(22))
+    )
+    given = {"data.path": str(tmp_path / "text.txt"), "data.context": 512, **settings}
+    recipe = load_recipe("t5-mini", {"data.vocab_size": 140, "train.steps": 1, **given}).recipe
+    if message is None:
+        assert len(prepare_data(recipe).train.ids) < 568
+        return
+    with pytest.raises(DataError, match=message):
+        prepare_data(recipe)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", ["spans", "iid", "prefix"])
+def test_it_trains_and_is_evaluated_as_it_was_tested(
+    noise: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    lines = [f"the {i % 7} cats sat on {i % 5} mats." for i in range(900)]
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    tiny = {"model.n_layers": 1, "model.d_model": 8, "model.n_heads": 2, "model.d_ff": 16}
+    given = {**tiny, "data.path": str(tmp_path / "text.txt"), "data.vocab_size": 60}
+    given |= {"data.sentinels": 25, "data.context": 32, "train.steps": 3, "objective.noise": noise}
+    loaded = load_recipe(
+        "t5-mini", {**given, "train.batch_sequences": 4, "train.precision": "float32"}
+    )
+    record = train_run(loaded, tmp_path / "run", progress=SilentProgress())
+    resolved = read_run_recipe(tmp_path / "run" / "recipe.toml").objective
+    assert isinstance(resolved, SpanObjective)
+    assert resolved.raw_length == {"spans": 34, "iid": 31, "prefix": 32}[noise]
+    assert cli.main(["evaluate", str(tmp_path / "run"), "--split", "valid", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert family_of(loaded.recipe.objective) is FAMILIES["span"]
+    assert result["loss"] == pytest.approx(record["valid"]["loss"], rel=1e-6)

@@ -1,0 +1,45 @@
+import pytest
+
+from sublayer.errors import ConfigError
+from sublayer.runs.folder import RunFolder, default_folder, free_folder
+
+
+def test_a_run_without_a_folder_gets_the_first_free_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for expected in ("gpt", "gpt-2", "gpt-3"):
+        folder = free_folder("gpt")
+        assert folder.as_posix() == f"runs/{expected}"
+        folder.mkdir(parents=True)
+
+
+def test_resuming_without_a_folder_goes_on_with_the_last_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert default_folder("gpt", resume=True).as_posix() == "runs/gpt"
+    for expected in ("gpt", "gpt-2", "gpt-3"):
+        folder = default_folder("gpt", resume=False)
+        folder.mkdir(parents=True)
+        assert default_folder("gpt", resume=True) == folder
+        assert folder.as_posix() == f"runs/{expected}"
+
+
+def test_several_processes_must_be_given_their_folder(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="name it with --out"):
+        default_folder("gpt", resume=False)
+
+
+def test_a_folder_is_held_by_one_process_at_a_time(tmp_path):
+    with RunFolder(tmp_path / "run").held():
+        with pytest.raises(ConfigError, match="another process is training in"):
+            with RunFolder(tmp_path / "run").held():
+                pass
+
+
+def test_a_run_that_wrote_nothing_leaves_no_folder(tmp_path):
+    with pytest.raises(KeyError):
+        with RunFolder(tmp_path / "run").held():
+            raise KeyError
+    assert not (tmp_path / "run").exists()
+    with RunFolder(tmp_path / "run").held():
+        (tmp_path / "run" / "recipe.toml").write_text("")
+    assert (tmp_path / "run" / "recipe.toml").exists()

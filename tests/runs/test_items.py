@@ -1,0 +1,152 @@
+"""A run keeps its items as they are, and a file that is none of its is refused in a line."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from sublayer.errors import CheckpointError
+from sublayer.evaluation.items import Items, ItemTable
+from sublayer.files.arrays import dump_arrays
+from sublayer.runs.items import ITEMS, read_items, write_items
+
+DIGEST = "ab" * 32
+
+
+def some_items() -> Items:
+    windows = ItemTable(
+        unit="a window",
+        digest=DIGEST,
+        columns={"nats": np.array([1.25, 1 / 3, 7.0]), "tokens": np.array([3, 70_000, 5])},
+        documents=np.array([0, 0, 2]),
+    )
+    counts = np.arange(20, dtype=np.int64).reshape(2, 10)
+    lines = ItemTable("a line", DIGEST, {"bleu": counts}, None)
+    return Items("test", "cd" * 32, {"windows": windows, "lines": lines})
+
+
+def header_of(**changed: Any) -> dict[str, Any]:
+    table = {
+        "unit": "a window",
+        "digest": DIGEST,
+        "n_items": 2,
+        "columns": ["nats"],
+        "has_documents": True,
+    }
+    header = {"version": 1, "split": "test", "sha256": "", "metrics": {}, "tables": {"w": table}}
+    table.update({name: value for name, value in changed.items() if name in table})
+    header.update({name: value for name, value in changed.items() if name in header})
+    return header
+
+
+def file_of(arrays: dict[str, Any] | None = None, **changed: Any) -> bytes:
+    own = {"w/nats": np.array([1.0, 2.0]), "w/documents": np.array([0, 1])}
+    return dump_arrays({**own, **(arrays or {})}, header_of(**changed))
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    items = some_items()
+    write_items(tmp_path, items, {"loss": "windows", "sop_accuracy": "sop_pairs"})
+    found = read_items(tmp_path)
+    assert found is not None
+    assert (found.split, found.sha256) == (items.split, items.sha256)
+    assert list(found.tables) == list(items.tables)
+    for name, table in items.tables.items():
+        read = found.tables[name]
+        assert (read.unit, read.digest, read.n_items) == (table.unit, table.digest, table.n_items)
+        for column, values in table.columns.items():
+            assert np.array_equal(read.columns[column], values)
+    documents = found.tables["windows"].documents
+    assert documents is not None and documents.tolist() == [0, 0, 2]
+    assert found.tables["lines"].documents is None
+
+
+def test_the_file_names_its_metrics_and_whole_numbers_are_small(tmp_path: Path) -> None:
+    write_items(tmp_path, some_items(), {"loss": "windows", "sop_accuracy": "sop_pairs"})
+    data = (tmp_path / ITEMS).read_bytes()
+    entries = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    header = json.loads(entries["__metadata__"]["header"])
+    # What was not scored is not named.
+    assert header["metrics"] == {"loss": "windows"}
+    assert header["tables"]["windows"]["unit"] == "a window"
+    dtypes = {name: entry["dtype"] for name, entry in entries.items() if name != "__metadata__"}
+    assert dtypes == {
+        "windows/nats": "F64",
+        "windows/tokens": "U32",
+        "windows/documents": "U8",
+        "lines/bleu": "U8",
+    }
+
+
+def test_a_run_of_before_keeps_none(tmp_path: Path) -> None:
+    assert read_items(tmp_path) is None
+
+
+def test_the_file_that_is_altered_below_is_read_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / ITEMS).write_bytes(file_of())
+    found = read_items(tmp_path)
+    assert found is not None and found.tables["w"].columns["nats"].tolist() == [1.0, 2.0]
+
+
+_LONG = (1 << 60).to_bytes(8, "little")
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "no safetensors file"),
+    "a header that is longer than the file": (_LONG + b"{}", "no safetensors file"),
+    "a header that is a list": ((2).to_bytes(8, "little") + b"[]", "no safetensors file"),
+    "a header that is no JSON": ((2).to_bytes(8, "little") + b"{x", "is not JSON"),
+    "a file cut short": (file_of()[:-1], "is damaged"),
+    "no header": (save({"w/nats": np.ones(2)}), "has no header"),
+    "text for a number": (file_of(n_items="2"), "n_items"),
+    "another version": (file_of(version=2), "version 2"),
+    "no digest": (file_of(digest="x"), "digest"),
+    "numbers that are not finite": (file_of({"w/nats": np.array([1.0, np.nan])}), "not finite"),
+    "other lengths": (file_of({"w/nats": np.ones(3)}), "shape (3,)"),
+    "a table of tables": (file_of({"w/nats": np.ones((2, 1, 1))}), "shape (2, 1, 1)"),
+    "a name of two lines": (file_of({"x\ny": np.ones(2)}), "of no table"),
+    "a column's name of two lines": (file_of(columns=["x\ny"]), "it has no"),
+    "a missing column": (file_of(columns=["nats", "tokens"]), "it has no 'w/tokens'"),
+    "an array of no table": (file_of({"x/nats": np.ones(2)}), "'x/nats' is of no table"),
+    "documents before the first": (file_of({"w/documents": np.array([-1, 0])}), "no places"),
+    "documents that are no numbers of any": (file_of({"w/documents": np.ones(2)}), "no places"),
+    "columns of truth": (
+        save({"w/nats": np.array([True, False])}, metadata={"header": json.dumps(header_of())}),
+        "no array of numbers",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_are_refused_in_a_line(tmp_path: Path, name: str) -> None:
+    data, said = HOSTILE[name]
+    (tmp_path / ITEMS).write_bytes(data)
+    with pytest.raises(CheckpointError) as error:
+        read_items(tmp_path)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value) and ITEMS in str(error.value)
+
+
+def refusal(run: Path) -> str | None:
+    try:
+        read_items(run)
+    except CheckpointError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("place", range(0, len(file_of()), 7))
+def test_a_flipped_byte_is_refused_or_changes_a_number(tmp_path: Path, place: int) -> None:
+    data = bytearray(file_of())
+    data[place] ^= 0x15
+    (tmp_path / ITEMS).write_bytes(bytes(data))
+    said = refusal(tmp_path)
+    assert said is None or (ITEMS in said and "\n" not in said)
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ITEMS)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_items(tmp_path)

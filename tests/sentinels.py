@@ -1,0 +1,21 @@
+"""Ids of a text with gaps, as transformers' T5 tokenizers make them."""
+
+import numpy as np
+
+from sublayer.data.arrays import TokenIds
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.sentinels import split_at_gaps
+
+
+def encode_with_sentinels(tokenizer: Tokenizer, text: bytes) -> TokenIds:
+    """Encode a text in which ``<extra_id_k>`` is the k-th sentinel, each part as a text of its own.
+
+    Source: transformers, ``T5Tokenizer``.
+    """
+    parts, names = split_at_gaps(text)
+    ids = [tokenizer.encode(parts[0])]
+    for name, part in zip(names, parts[1:], strict=True):
+        number = int(name.removeprefix("<extra_id_").removesuffix(">"))
+        ids.append(np.array([tokenizer.sentinel_ids[number]], dtype=np.int32))
+        ids.append(tokenizer.encode(part))
+    return np.concatenate(ids)

@@ -1,0 +1,141 @@
+"""Runs of a comparison in processes of their own: the same results, stopped and gone on with."""
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sublayer.cli import INTERRUPTED
+from sublayer.config.layering.sources import read_toml
+from sublayer.errors import CheckpointError
+from sublayer.runs.items import ITEMS
+from sublayer.study.runner import compare
+from tests.stopping import stopped_at
+from tests.study.test_runner import TINY, write_text
+
+FIXED = ["train.precision=float32", "train.threads=1"]
+THIRD_PROCESS = [("subprocess.Popen", "")] * 3
+"""Where the parent has seen one of two runs end, and starts the next beside the other."""
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_text(tmp_path_factory.mktemp("side_by_side") / "river.txt")
+
+
+@pytest.fixture
+def settings(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setenv("SUBLAYER_CACHE", str(text.parent / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return [*TINY, *FIXED, f"data.path={text}"]
+
+
+def values(result: dict[str, Any]) -> list[list[float]]:
+    return [arm["values"] for arm in result["arms"]]
+
+
+def same_files(name: str, folder: str, other: str) -> bool:
+    own = {path.relative_to(folder): path.read_bytes() for path in Path(folder).rglob(name)}
+    its = {path.relative_to(other): path.read_bytes() for path in Path(other).rglob(name)}
+    return bool(own) and own == its
+
+
+@pytest.mark.slow
+def test_runs_at_a_time_give_what_runs_in_turn_give_and_failures_stop_nothing(
+    settings: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked: dict[str, Any] = {
+        "overrides": [*settings, "train.steps=5"],
+        "vary": ["optimizer.lr=1e-3,1e-2,1e6"],
+        "seeds": 2,
+    }
+    in_turn = compare("gpt", **asked, out="in-turn")
+    capfd.readouterr()
+    found = compare("gpt", **asked, out="at-a-time", jobs=3)
+    said = capfd.readouterr().err.splitlines()
+    assert values(found) == values(in_turn)
+    assert found["failures"] == in_turn["failures"]
+    assert [failure["seed"] for failure in found["failures"]] == [0, 1]
+    for name in ("model.safetensors", "test.json", ITEMS):
+        assert same_files(name, "in-turn", "at-a-time"), name
+    assert said[0].startswith("6 runs, 3 at a time with 1 thread each; about ")
+    assert [line[:4] for line in said if line.startswith("[")] == [f"[{n}/6" for n in range(1, 7)]
+    assert any("Up to 3 runs were trained at a time" in note for note in found["notes"])
+    assert not any("at a time" in note for note in in_turn["notes"])
+    assert "--jobs 3" in found["reproduction"]["command"]
+    assert compare("gpt", **asked, out="at-a-time")["notes"] == found["notes"]
+
+
+@pytest.mark.slow
+def test_trials_are_made_at_a_time_and_each_run_has_its_share_of_the_threads(
+    settings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sublayer.study.execution.jobs.cores", lambda: 5)
+    found = compare(
+        "gpt",
+        [*(each for each in settings if "threads" not in each), "train.steps=5"],
+        vary=["model.ffn=gelu,swiglu"],
+        tune=["optimizer.lr=1e-7,1e-2"],
+        seeds=2,
+        jobs=2,
+    )
+    assert [arm["tuned"] for arm in found["arms"]] == [["optimizer.lr=0.01"]] * 2
+    records = sorted(Path("runs/gpt/arms").rglob("record.json"))
+    assert len(records) == 6
+    assert {json.loads(path.read_text())["threads"] for path in records} == {2}
+    assert found["reproduction"]["environment"]["threads"] == "2"
+    settled = read_toml(Path("runs/gpt/study.toml"))["settled"]
+    assert {each["settings"]["train.threads"] for each in settled} == {2}
+
+
+def stopped(number: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """Compare in a process that signals itself; return once its children, too, are gone.
+
+    They have its standard error, so that this has no end before they have theirs.
+    """
+    command = stopped_at(THIRD_PROCESS, number, "compare", "gpt", *words, "--jobs", "2")
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_interrupted_runs_save_and_end_as_if_they_never_had_been(settings: list[str]) -> None:
+    varied = "train.steps=3,200"
+    settings = [*settings, "train.evaluate_steps=200"]
+    words = [*settings, "--vary", varied, "--match", "none", "--seeds", "2"]
+    ended = stopped(signal.SIGTERM, *words, "--out", "stopped", "--json")
+    assert ended.returncode == INTERRUPTED, ended.stderr
+    last = ended.stderr.splitlines()[-1]
+    # The other of the first two may have ended meanwhile.
+    assert re.match(r"interrupted with [12] of 4 runs done, and the others saved", last)
+    assert "Traceback" not in ended.stderr
+    asked: dict[str, Any] = {"vary": [varied], "match": "none", "seeds": 2}
+    resumed = compare("gpt", settings, **asked, out="stopped", jobs=2)
+    assert values(resumed) == values(compare("gpt", settings, **asked, out="unbroken"))
+
+
+@pytest.mark.slow
+def test_no_run_outlasts_its_parent_nor_one_that_cannot_be_made(settings: list[str]) -> None:
+    words = [*settings, "--vary", "train.steps=3,1000000", "--match", "none", "--seeds", "2"]
+    ended = stopped(signal.SIGKILL, *words, "--out", "killed")
+    assert ended.returncode == -signal.SIGKILL
+    assert "Traceback" not in ended.stderr
+    done = Path("killed/arms/0-steps=3/seed-0/record.json")
+    assert list(Path("killed").rglob("record.json")) == [done]
+    damaged = Path("killed/arms/0-steps=3/seed-1")
+    damaged.mkdir()
+    (damaged / "record.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"steps=3, seed 1: .*record.json is not JSON"):
+        compare(
+            "gpt",
+            settings,
+            vary=["train.steps=3,1000000"],
+            match="none",
+            seeds=2,
+            out="killed",
+            jobs=2,
+        )
+    assert sorted(Path("killed").rglob("record.json")) == [done, damaged / "record.json"]

@@ -1,0 +1,165 @@
+"""Whatever becomes of standard streams, work is finished, and a lost result is told."""
+
+import errno
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sublayer.system.streams import OutputLost, Stream, lasting_streams
+
+PROJECT = Path(__file__).parents[2]
+TINY = [
+    *("model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16", "train.steps=3"),
+    *("train.batch_sequences=2", "train.precision=float32", "train.threads=1", "train.log_steps=1"),
+]
+FULL = pytest.param(
+    "full", marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+)
+# What the shell makes of each: standard output alone, standard error alone, both.
+REDIRECTIONS = {
+    "closed": {"out": ">&-", "error": "2>&-", "both": ">&- 2>&-"},
+    "full": {"out": ">/dev/full", "error": "2>/dev/full", "both": ">/dev/full 2>&1"},
+}
+
+
+PROBE = """
+import os
+from pathlib import Path
+from sublayer.system.streams import lasting_streams
+with lasting_streams():
+    number = os.open("file", os.O_CREAT | os.O_WRONLY)
+    Path("number").write_text(str(number))
+"""
+
+
+class Broken(io.StringIO):
+    """A stream whose reader has left."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def shell(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    words = ["bash", "-c", line.replace("sublayer ", f"{sys.executable} -m sublayer ")]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    return subprocess.run(
+        words, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a text and a run."""
+    folder = tmp_path_factory.mktemp("streams")
+    (folder / "text.txt").write_text(
+        "The cat sat on the mat. Another dog ran over the green fields.\n" * 60
+    )
+    done = shell(train("run"), folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def train(out: str) -> str:
+    return f"sublayer train gpt data.path=text.txt {' '.join(TINY)} --out {out}"
+
+
+def test_a_stream_that_fails_loses_what_is_written_and_remembers_why() -> None:
+    for behind in (Broken(), None):
+        stream = Stream(behind, "standard output")
+        assert stream.write("text") == 4 and not stream.isatty()
+        stream.flush()
+        assert stream.failure is not None and stream.is_gone == (behind is not None)
+        with pytest.raises(OutputLost):
+            stream.require()
+    whole = io.StringIO()
+    stream = Stream(whole, "standard output")
+    stream.write("text")
+    stream.require()
+    assert whole.getvalue() == "text" and stream.failure is None
+    with pytest.raises(TypeError):
+        stream.write(b"text")  # type: ignore[arg-type]
+
+
+def test_streams_are_put_back(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    before = sys.stdin, sys.stdout, sys.stderr
+    with lasting_streams():
+        with sys.stdin as given:
+            assert given.read() == ""
+        print("said")
+    assert (sys.stdin, sys.stdout, sys.stderr) == before
+    assert capsys.readouterr().out == "said\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["out", "error", "both"])
+@pytest.mark.parametrize("state", ["closed", FULL])
+def test_training_goes_on_to_its_end(place: Path, state: str, which: str) -> None:
+    out = f"{state}-{which}"
+    done = shell(f"{train(out)} {REDIRECTIONS[state][which]}", place)
+    assert json.loads((place / out / "record.json").read_text())["step"] == 3
+    if which == "error":
+        assert done.returncode == 0 and done.stdout.startswith("trained 3 steps")
+        return
+    assert done.returncode == 1
+    assert done.stdout == ""
+    if which == "out":
+        assert (
+            done.stderr.splitlines()[-1]
+            == f"error: the result cannot be printed: standard output is {state}"
+        )
+
+
+@pytest.mark.slow
+def test_training_whose_reader_leaves_goes_on_to_its_end(place: Path) -> None:
+    done = shell(f"set -o pipefail; {train('head')} 2>&1 | head -c 1", place)
+    assert json.loads((place / "head" / "record.json").read_text())["step"] == 3
+    assert done.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sublayer evaluate run --split test",
+        "sublayer generate run --prompt 'The ' --tokens 5",
+        "sublayer generate run --prompt 'The ' --tokens 5 --json",
+        "sublayer plan gpt",
+        "sublayer --version",
+        "sublayer tokenize run --text cat",
+    ],
+)
+@pytest.mark.parametrize("state", ["closed", FULL])
+def test_a_result_that_cannot_be_printed_is_one_line_and_exit_1(
+    place: Path, state: str, line: str
+) -> None:
+    lost = shell(f"{line} {REDIRECTIONS[state]['out']}", place)
+    assert (lost.returncode, lost.stdout) == (1, "")
+    assert (
+        lost.stderr.splitlines()[-1]
+        == f"error: the result cannot be printed: standard output is {state}"
+    )
+    unheard = shell(f"{line} {REDIRECTIONS[state]['error']}", place)
+    assert unheard.returncode == 0 and unheard.stdout.strip() and unheard.stderr == ""
+
+
+@pytest.mark.parametrize("state", ["closed", FULL])
+def test_an_error_is_told_where_it_can_be_read(tmp_path: Path, state: str) -> None:
+    line = "error: 'gtp' is not a recipe, a .toml file or a run: did you mean gpt?\n"
+    for which, expected in {"out": ("", line), "error": (line, ""), "both": ("", "")}.items():
+        done = shell(f"sublayer train gtp {REDIRECTIONS[state][which]}", tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (2, *expected)
+
+
+def test_files_never_take_the_place_of_closed_streams(tmp_path: Path) -> None:
+    (tmp_path / "probe.py").write_text(PROBE)
+    done = shell(f"{sys.executable} probe.py <&- >&- 2>&-", tmp_path)
+    assert done.returncode == 0
+    assert int((tmp_path / "number").read_text()) > 2

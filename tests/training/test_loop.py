@@ -1,0 +1,207 @@
+import json
+import re
+
+import pytest
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve_model import resolve_model
+from sublayer.config.train import InitConfig
+from sublayer.errors import ConfigError, TrainingError
+from sublayer.loading import load
+from sublayer.model.build import build
+from sublayer.model.model_folder import save_model
+from sublayer.training.metrics import METRICS, read_metrics
+from sublayer.training.warm_start import Pretrained, start_from
+from tests.training.conftest import MASKED, TRANSLATION, Notes
+
+
+def test_a_run_learns_and_leaves_its_record(run, tmp_path):
+    record = run("run", {"train.steps": 40, "model.dropout": 0.0})
+    lines = read_metrics(tmp_path / "run" / METRICS)
+    valid = [line for line in lines if line["kind"] == "valid"]
+    assert valid[-1]["loss"] < valid[0]["loss"]
+    assert record["valid"]["loss"] == min(line["loss"] for line in valid)
+    assert record["step"] == 40
+    assert record["tokens"] == 40 * 6 * 32
+    assert record == json.loads((tmp_path / "run" / "record.json").read_text())
+    assert [line["step"] for line in lines if line["kind"] == "train"] == [*range(3, 40, 3), 40]
+
+
+def test_a_bits_per_byte_is_nats_over_ln_2_for_bytes(run):
+    valid = run("run")["valid"]
+    assert valid["bits_per_byte"] == pytest.approx(valid["loss"] / 0.6931471805599453)
+
+
+def test_the_newest_checkpoints_and_the_best_are_kept(run, tmp_path):
+    # A learning rate that ruins the model makes the first evaluation the best.
+    record = run(
+        "run", {"optimizer.schedule": "constant", "optimizer.lr": 0.5, "optimizer.warmup_steps": 5}
+    )
+    best = record["valid"]["step"]
+    kept = sorted(int(path.name[5:]) for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
+    assert kept == sorted({best, 20, 24})
+    assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == (
+        tmp_path / "run" / "checkpoints" / f"step-{best:08d}" / "model" / "model.safetensors"
+    ).read_bytes()
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_checkpoint(run, tmp_path):
+    ruinous = {"optimizer.lr": 1e6, "optimizer.weight_decay": 0.1, "optimizer.warmup_steps": 0}
+    with pytest.raises(
+        TrainingError, match=r"not finite at step \d+ of 24; there is no checkpoint before it"
+    ) as caught:
+        run("run", ruinous)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_validation_loss_that_is_not_finite_is_never_the_best(tiny, tmp_path):
+    from sublayer.training.loop import Evaluate, Loop
+    from sublayer.training.progress import SilentProgress
+    from sublayer.training.snapshot import LoopState, Snapshots
+    from tests.training.test_step import open_session
+
+    session = open_session(tiny())
+    snapshots = Snapshots(tmp_path, session.train_step, lambda folder, weights: folder.mkdir())
+    ruined = {"loss": float("nan"), "bits_per_byte": float("nan")}
+    evaluate = Evaluate(lambda: ruined, ("loss", "bits_per_byte"))
+    loop = Loop(session.recipe.train, session.train_step, evaluate, snapshots, LoopState())
+    with pytest.raises(TrainingError, match="the validation loss is not finite at step 6 of 24"):
+        loop.run(SilentProgress())
+    assert loop.state.best is None
+
+
+def test_only_translations_are_chosen_by_bleu(run):
+    with pytest.raises(
+        ConfigError, match="train.best_by = 'bleu' has no effect with objective.kind = 'causal'"
+    ):
+        run("run", {"train.best_by": "bleu"})
+
+
+def test_a_run_goes_on_from_another(run, tmp_path):
+    first = run("first")
+    second = run("second", {"init.run": str(tmp_path / "first"), "optimizer.lr": 1e-3})
+    valid = [
+        line for line in read_metrics(tmp_path / "second" / METRICS) if line["kind"] == "valid"
+    ]
+    assert valid[0]["loss"] < first["valid"]["loss"] + 0.1
+    assert second["valid"]["loss"] <= first["valid"]["loss"] + 0.05
+
+
+def test_the_first_blocks_of_another_run_can_be_taken(run, tmp_path, tiny):
+    import torch
+
+    from sublayer.runs.run import from_recipe
+    from tests.training.conftest import TINY
+
+    run("first", {"model.positions": "learned-per-layer"})
+    settings = {
+        **TINY,
+        "model.n_layers": 3,
+        "model.positions": "learned-per-layer",
+        "init.run": str(tmp_path / "first"),
+    }
+    source = load(tmp_path / "first")
+    model = from_recipe("gpt", {**settings, "init.layers": 1, "data.path": tiny().recipe.data.path})
+    fresh = from_recipe("gpt", {**settings, "init.layers": 0, "data.path": tiny().recipe.data.path})
+    for name, value in model.state_dict().items():
+        if name.startswith("decoder.sublayers."):
+            taken = name.split(".")[3] == "0"
+            expected = source.state_dict()[name] if taken else fresh.state_dict()[name]
+        elif name.startswith("positions.tables."):
+            expected = (
+                source.state_dict()[name] if name.split(".")[2] == "0" else fresh.state_dict()[name]
+            )
+        else:
+            expected = source.state_dict()[name]
+        assert torch.equal(value, expected), name
+    with pytest.raises(ConfigError, match="init.layers = 3 is more than the 2 blocks of the model"):
+        from_recipe("gpt", {**settings, "init.layers": 3, "data.path": tiny().recipe.data.path})
+
+
+def test_compilation_on_a_cpu_is_refused_with_the_reason(run):
+    with pytest.raises(ConfigError, match="train.compile = true gains nothing on a CPU"):
+        run("run", {"train.compile": True})
+
+
+@pytest.mark.parametrize(("share", "layers"), [("all", None), ("all", 2), ("none", 2)])
+def test_a_deeper_encoder_starts_from_a_shallower_one(run, tiny, tmp_path, share, layers):
+    from tests.training.test_step import open_session
+
+    settings = {**MASKED, "model.share": share, "train.steps": 2, "train.evaluate_steps": 2}
+    run("shallow", settings)
+    deeper = {"model.n_layers": 4, "init.run": str(tmp_path / "shallow")} | (
+        {} if layers is None else {"init.layers": layers}
+    )
+    kept = {
+        key: value
+        for key, value in settings.items()
+        if key not in ("data.tokenizer", "data.vocab_size")
+    }
+    model = open_session(tiny({**kept, **deeper})).train_step.objective.model
+    given, found = load(tmp_path / "shallow").state_dict(), model.state_dict()
+    assert given.keys() <= found.keys()
+    assert all(value.equal(found[name]) for name, value in given.items())
+    assert (len(found) > len(given)) == (share == "none")
+
+
+def test_what_the_text_does_not_fill_is_said_before_training(run, tmp_path):
+    for number in range(40):
+        (tmp_path / f"{number:02}.txt").write_text(
+            f"the cat sat {number}.\nthe dog ran {number}.\n" if number % 4 else " "
+        )
+    notes = Notes()
+    settings = {
+        "data.path": str(tmp_path / "*.txt"),
+        "data.documents": "file",
+        "train.batch_sequences": 2,
+    }
+    run("short", {**MASKED, **settings, "train.steps": 1, "data.vocab_size": 5000}, progress=notes)
+    (unfilled,) = [
+        text
+        for text in notes.texts
+        if text.startswith("data.vocab_size = 5000, of which the training")
+    ]
+    left_out = [text.split() for text in notes.texts[notes.texts.index(unfilled) + 1 :]]
+    assert sum(int(words[5]) for words in left_out) == 10
+
+
+def test_what_a_vocabulary_of_translations_lacks_is_said_before_training(run, tmp_path):
+    (tmp_path / "few.codes").write_text("#version: 0.2\no n</w>\nt h\nth e</w>\n")
+    settings = {key: value for key, value in TRANSLATION.items() if key != "data.vocab_size"}
+    notes = Notes()
+    run(
+        "few",
+        {**settings, "data.tokenizer": str(tmp_path / "few.codes"), "train.steps": 1},
+        progress=notes,
+    )
+    (note,) = [text for text in notes.texts if "unknown" in text]
+    assert re.fullmatch(
+        r"[\d,]+ of [\d,]+ tokens of the train split are unknown to data.tokenizer", note
+    )
+    notes = Notes()
+    run("all", {**TRANSLATION, "train.steps": 1}, progress=notes)
+    assert not any("unknown" in text for text in notes.texts)
+
+
+def test_the_first_blocks_of_two_stacks_are_not_taken(tmp_path):
+    config = ModelConfig(kind="encoder-decoder", n_layers=2, d_model=16, n_heads=2)
+    model = build(resolve_model(config, vocab_size=9, context=8), seed=0)
+    save_model(tmp_path / "model", model, {})
+    with pytest.raises(
+        ConfigError, match="init.layers = 1 takes the first blocks of a stack, .* has two"
+    ):
+        start_from(model, Pretrained(InitConfig(run=str(tmp_path / "model"), layers=1)))
+    assert start_from(model, Pretrained(InitConfig(run=str(tmp_path / "model")))) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"), [({}, 0), (TRANSLATION, 3)], ids=["windows", "pairs"]
+)
+def test_what_blocks_of_many_shapes_leave_is_released_at_each_line_of_the_log(
+    run, monkeypatch, settings, expected
+):
+    released = []
+    monkeypatch.setattr("sublayer.training.loop.release_freed_memory", lambda: released.append(1))
+    run("run", {**settings, "train.steps": 6, "train.log_steps": 2})
+    assert len(released) == expected

@@ -1,0 +1,141 @@
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+from sublayer.files.checkpoints import saved_steps
+from sublayer.training.metrics import METRICS, read_metrics
+from tests.training.conftest import MASKED, SPAN, TINY, TRANSLATION
+
+pytestmark = pytest.mark.slow
+
+
+def command(folder, text_path, settings=(), *, resume=False):
+    values = {**TINY, "data.path": str(text_path), "model.dropout": 0.0, **dict(settings)}
+    return [
+        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"),
+        *("-m", "sublayer", "train", "gpt", *(f"{key}={value}" for key, value in values.items())),
+        *("--out", str(folder), *(["--resume"] if resume else [])),
+    ]
+
+
+def kill_all_that_name(folder):
+    """Kill the launcher and, as it can no longer do that, its workers."""
+    while found := [
+        path for path in Path("/proc").glob("[0-9]*/cmdline") if str(folder) in read(path)
+    ]:
+        for path in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(path.parent.name), signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def read(path):
+    with contextlib.suppress(OSError):
+        return path.read_text()
+    return ""
+
+
+def figures(folder, kind):
+    return [line["loss"] for line in read_metrics(folder / METRICS) if line["kind"] == kind]
+
+
+AUXILIARY = {"model.n_layers": 3, "objective.auxiliary": "layers", "objective.targets": 2}
+"""Losses of which some stop on the way, and leave parameters without gradients."""
+
+LAMB = {"model.share": "all", "model.ffn": "swiglu", "optimizer.kind": "lamb", "optimizer.lr": 1e-2}
+LAMB |= {"optimizer.schedule": "polynomial", "optimizer.warmup": "albert"}
+"""Ratios of norms, of weights that all layers share."""
+
+ADAFACTOR = {"model.ffn": "swiglu", "optimizer.kind": "adafactor", "optimizer.min_factored": 8}
+"""Means of rows and columns, of matrices that are stored together."""
+
+UNJUDGED = {**MASKED, "objective.sentence": "none", "optimizer.kind": "lamb", "optimizer.lr": 1e-2}
+"""A sentence head that is not trained, and an optimizer that leaves it alone."""
+
+LONELY = {**TRANSLATION, "data.context": 13, "train.batch_sequences": 2}
+"""Batches of few pairs, of which the fourth has one alone: less than there are processes."""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        AUXILIARY,
+        {**AUXILIARY, "train.recompute": "blocks"},
+        LAMB,
+        ADAFACTOR,
+        MASKED,
+        UNJUDGED,
+        TRANSLATION,
+        LONELY,
+        SPAN,
+    ],
+    ids=[
+        "plain",
+        "auxiliary",
+        "recomputed",
+        "lamb",
+        "adafactor",
+        "masked",
+        "unjudged",
+        "translation",
+        "lonely",
+        "span",
+    ],
+)
+def test_two_processes_give_the_losses_and_weights_of_one(
+    run, tmp_path, text_path, stories_path, pairs_path, settings
+):
+    run("one", {"model.dropout": 0.0, **settings})
+    path = {"masked": stories_path, "translation": pairs_path}.get(
+        settings.get("objective.kind"), text_path
+    )
+    result = subprocess.run(
+        command(tmp_path / "two", path, settings), capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("trained 24 steps") == 1
+    for kind in ("train", "valid"):
+        assert figures(tmp_path / "two", kind) == pytest.approx(
+            figures(tmp_path / "one", kind), rel=1e-4
+        )
+    ours, theirs = (
+        load_file(tmp_path / name / "model" / "model.safetensors") for name in ("one", "two")
+    )
+    for name, value in ours.items():
+        assert_close(theirs[name], value, rtol=1e-2, atol=2e-3)
+
+
+def test_two_processes_stopped_and_resumed_equal_two_unbroken(tmp_path, text_path):
+    settings = {"model.dropout": 0.1, "train.steps": 60}
+    subprocess.run(
+        command(tmp_path / "whole", text_path, settings), check=True, capture_output=True
+    )
+    begun = subprocess.Popen(
+        command(tmp_path / "broken", text_path, settings),
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    while not saved_steps(tmp_path / "broken" / "checkpoints"):
+        assert begun.poll() is None
+        time.sleep(0.05)
+    kill_all_that_name(tmp_path / "broken")
+    begun.wait()
+    subprocess.run(
+        command(tmp_path / "broken", text_path, settings, resume=True),
+        check=True,
+        capture_output=True,
+    )
+    whole, broken = (
+        (tmp_path / name / "model" / "model.safetensors").read_bytes()
+        for name in ("whole", "broken")
+    )
+    assert whole == broken

@@ -1,0 +1,137 @@
+"""What each of two processes finds, as JSON; torchrun gives a folder, what to do, and texts."""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.errors import SublayerError
+from sublayer.evaluation.split_work import ALONE
+from sublayer.model.transformer import Transformer
+from sublayer.objective.families import family_of
+from sublayer.runs.resolution import resolve
+from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.training.parallel import World, join_world, leave_world
+from tests.training.conftest import MASKED, SPAN, TINY, TRANSLATION
+
+CPU = torch.device("cpu")
+SETTINGS = {
+    "causal": {"data.boundaries": "respect", "data.context": 16, "train.evaluate_tokens": 20000},
+    "masked": {**MASKED, "data.context": 128, "train.evaluate_tokens": 20000},
+    "translation": {
+        **TRANSLATION,
+        "train.best_by": "bleu",
+        "data.context": 16,
+        "objective.beam": 2,
+    },
+    "span": {
+        **SPAN,
+        "data.boundaries": "respect",
+        "data.split": "40/30/30",
+        "train.evaluate_tokens": 20000,
+    },
+}
+CALLS = Counter()
+_states = Transformer.states
+
+
+def count_calls(self, *args, **kwargs):
+    CALLS["states"] += 1
+    return _states(self, *args, **kwargs)
+
+
+Transformer.states = count_calls
+
+
+def scored(session, effort, processes):
+    """Score a split, and count how often the model was asked for hidden states."""
+    CALLS.clear()
+    family = family_of(session.recipe.objective)
+    model = session.train_step.objective.model.eval()
+    split = session.data.valid if effort == "training" else session.data.test
+    found = family.score(model, split, session.recipe, effort, processes)
+    tables = {} if found.items is None else found.items.tables
+    items = {
+        f"{name}.{column}": values.tolist()
+        for name, table in tables.items()
+        for column, values in table.columns.items()
+    }
+    return {"scores": dict(found.scores), "items": items, "calls": CALLS["states"]}
+
+
+def scores(world, paths):
+    found = {}
+    for kind, settings in SETTINGS.items():
+        loaded = vary(load_recipe("gpt", {**TINY, "data.path": paths[kind]}), settings)
+        place = Place(CPU, World(rank=0, size=1))
+        data = prepare_data(loaded.recipe)
+        session = assemble(resolve(loaded.recipe, data, place), data, place)
+        for step in range(2):
+            session.train_step(step)
+        for dtype in (torch.float32, torch.float64):
+            session.train_step.objective.to(dtype)
+            for effort in ("training", "test"):
+                alone = scored(session, effort, ALONE)
+                together = scored(session, effort, world)
+                found[f"{kind} {effort} {dtype}"] = {"alone": alone, "together": together}
+    return found
+
+
+def agreement(world, paths):
+    def gathered(rows):
+        own = [np.array(rows[index], dtype=np.float64) for index in world.own(len(rows))]
+        return [row.tolist() for row in world.gather(own, len(rows))]
+
+    def fail():
+        raise ValueError("the disk is full")
+
+    found = {
+        "ragged": gathered([[1.5], [], [3.0, float(2**40)], [4.0], [5.0, 6.0, 7.0]]),
+        "fewer": gathered([[8.0]]),
+        "empty": gathered([[], [], []]),
+        "none": gathered([]),
+        "sum": world.sum(torch.tensor([world.rank + 1.0])).tolist(),
+        "share": world.share([float(world.rank), 7.0]),
+        "any": [world.any(world.rank == rank) for rank in range(3)],
+    }
+    written = []
+    world.by_first(lambda: written.append(world.rank))
+    found["written"] = written
+    try:
+        world.by_first(fail)
+    except (ValueError, SublayerError) as error:
+        found["failure"] = [type(error).__name__, str(error)]
+    return found
+
+
+def lose_one(world, paths):
+    """The second process fails where the first one waits for it."""
+
+    class Failing(World):
+        def own(self, n):
+            if self.rank == 1:
+                raise ValueError("lost")
+            return super().own(n)
+
+    failing = Failing(world.rank, world.size)
+    failing.gather([np.zeros(1) for _ in failing.own(2)], 2)
+    return {}
+
+
+def main(folder, what, *texts):
+    torch.set_num_threads(1)
+    world = join_world(CPU)
+    try:
+        paths = dict(zip(SETTINGS, texts, strict=False))
+        found = {"scores": scores, "agreement": agreement, "lose_one": lose_one}[what](world, paths)
+        (Path(folder) / f"{world.rank}.json").write_text(json.dumps(found))
+    finally:
+        leave_world()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
