@@ -33,7 +33,7 @@ CORPORA = {
     "lm1b": Corpus(has_split=True),
     "wikipedia": Corpus(has_records=True),
     "bookcorpus": Corpus(has_records=True),
-    "c4": Corpus(has_records=True),
+    "c4": Corpus(has_split=True, has_records=True),
     INTRINSIC: Corpus(),
 }
 """By name; how each is read is in ``CORPORA`` of ``sublayer/data/corpora/named.py``."""

@@ -170,25 +170,71 @@ class PublishedRecords:
     sentence_files: tuple[str, ...] = ()
     """Files, by what is before the first dot of their names, each line of which is a sentence."""
 
+    held_out: str | None = None
+    """The split of the data set that is held out, which its files have in their names, between
+    the corpus and a dot: ``c4-validation.00000-of-00008.json.gz``; None: it has none."""
+
     def __call__(self, cache: Path, reading: Reading = AS_FILES) -> Source:
         """Find the folder in SUBLAYER_DATA or the cache, or fetch the data set.
 
-        Raises DataError where neither is possible.
+        What is held out validates with its first half and tests with its second. Raises DataError
+        where there is neither folder nor network, or the folder lacks one of the two.
         """
         folders = [folder / self.name for folder in _folders(cache)]
         for folder in folders:
             if folder.is_dir():
-                name = str(folder)
-                files = read_path(name, cache, has_parquet=reading.rule in (None, "json"))
-                kinds = [reading.rule or self._kind(file.path) for file in files]
-                return Source(self.name, read_files(name, files, kinds, cache, reading))
+                return self._of_folder(folder, cache, reading)
         try:
-            rows = read_hub(self.hub, cache, reading, in_runs=self.are_sentences)
+            return self._of_hub(cache, reading)
         except DataError as error:
             raise DataError(
                 f"data.corpus = {self.name}: {error}; or put the published files into {folders[0]}"
             ) from error
-        return Source(self.name, rows)
+
+    def _of_folder(self, folder: Path, cache: Path, reading: Reading) -> Source:
+        name = str(folder)
+        files = read_path(name, cache, has_parquet=reading.rule in (None, "json"))
+        if self.held_out is None:
+            return Source(self.name, self._read(name, files, cache, reading))
+        marked = f"{self.name}-{self.held_out}."
+        held_out = [file for file in files if file.path.name.startswith(marked)]
+        training = [file for file in files if not file.path.name.startswith(marked)]
+        for part, pattern in ((held_out, f"{marked}*"), (training, f"{self.name}-train.*")):
+            if not part:
+                raise DataError(
+                    f"{folder} has no {pattern}, and {self.name} is scored on its own split: "
+                    "put its files there too, or name the folder in data.path"
+                )
+        return self._divided(
+            self._read(name, training, cache, reading),
+            self._read(f"{marked}* of {folder}", held_out, cache, reading),
+        )
+
+    def _of_hub(self, cache: Path, reading: Reading) -> Source:
+        training = read_hub(self.hub, cache, reading, in_runs=self.are_sentences)
+        if self.held_out is None:
+            return Source(self.name, training)
+        return self._divided(
+            training, read_hub(replace(self.hub, split=self.held_out), cache, reading)
+        )
+
+    def _read(
+        self, name: str, files: Sequence[FileDocument], cache: Path, reading: Reading
+    ) -> Sequence[Document]:
+        kinds = [reading.rule or self._kind(file.path) for file in files]
+        return read_files(name, files, kinds, cache, reading)
+
+    def _divided(self, training: Sequence[Document], held_out: Sequence[Document]) -> Source:
+        if len(held_out) < 2:
+            raise DataError(
+                f"the {self.held_out} split of {self.name} has one document: "
+                "validation and test need one each"
+            )
+        half = len(held_out) // 2
+        return Source(
+            self.name,
+            published={"train": training, "valid": held_out[:half], "test": held_out[half:]},
+        )
 
     def _kind(self, path: Path) -> str:
         kind = sniffed_kind(path)
@@ -255,7 +301,7 @@ CORPORA: dict[str, Callable[[Path, Reading], Source]] = {
         are_sentences=True,
         sentence_files=("books_large_p1", "books_large_p2"),
     ),
-    "c4": PublishedRecords("c4", HubSet("allenai/c4", "en")),
+    "c4": PublishedRecords("c4", HubSet("allenai/c4", "en"), held_out="validation"),
     INTRINSIC: _without_path,
 }
 """The reader of each corpus of ``sublayer.config.text.corpora.CORPORA``."""

@@ -1,10 +1,14 @@
 import gzip
 import hashlib
+import json
+import re
+from pathlib import Path
 
 import pytest
 
 from sublayer.config.data import DataConfig
 from sublayer.config.text.corpora import CORPORA as NAMES
+from sublayer.data.corpora import named
 from sublayer.data.corpora.download import Download
 from sublayer.data.corpora.lm1b import RELEASE
 from sublayer.data.corpora.named import (
@@ -16,6 +20,7 @@ from sublayer.data.corpora.named import (
 )
 from sublayer.data.prepare import prepare
 from sublayer.data.text.documents import AS_FILES, Reading
+from sublayer.data.text.files import FileDocument
 from sublayer.data.text.hub import HubSet
 from sublayer.errors import ConfigError, DataError
 from tests.data.corpora.releases import FILES, write_archive, write_release, write_zip
@@ -197,15 +202,51 @@ def test_wikipedia_is_read_in_each_published_form(data_folder, cache):
     assert texts_of("wikipedia", cache, Reading("blank-line"))[-2:] == [b"Three\n", b"came."]
 
 
-def test_c4_is_its_shards(data_folder, cache):
-    (data_folder / "c4" / "en").mkdir(parents=True)
-    for shard in range(2):
-        lines = "".join(
-            f'{{"text": "Page {shard}{row}.", "timestamp": "", "url": ""}}\n' for row in range(3)
-        )
-        path = data_folder / "c4" / "en" / f"c4-train.{shard:05}-of-01024.json.gz"
-        path.write_bytes(gzip.compress(lines.encode()))
-    assert texts_of("c4", cache) == [b"Page %02d." % number for number in (0, 1, 2, 10, 11, 12)]
+def write_shard(folder: Path, name: str, pages: range) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"text": f"Page {page:02}.", "timestamp": "", "url": ""}) for page in pages]
+    (folder / name).write_bytes(gzip.compress("\n".join(lines).encode()))
+
+
+def test_c4_is_its_shards_and_its_own_validation_is_held_out(data_folder, cache):
+    folder = data_folder / "c4" / "en"
+    write_shard(folder, "c4-train.00000-of-01024.json.gz", range(3))
+    write_shard(folder, "c4-train.00001-of-01024.json.gz", range(10, 13))
+    write_shard(folder, "c4-validation.00000-of-00008.json.gz", range(20, 25))
+    data = prepare(DataConfig(corpus="c4", context=2), cache=cache)
+    texts = {}
+    for split in (data.train, data.valid, data.test):
+        texts[split.name] = data.tokenizer.decode(split.ids)
+    assert texts["train"] == "".join(f"Page {page:02}." for page in (0, 1, 2, 10, 11, 12))
+    assert texts["valid"] == "Page 20.Page 21."
+    assert texts["test"] == "Page 22.Page 23.Page 24."
+
+
+@pytest.mark.parametrize(
+    ("there", "missing"), [("train", "c4-validation.*"), ("validation", "c4-train.*")]
+)
+def test_c4_without_one_of_its_splits_is_refused(data_folder, cache, there, missing):
+    write_shard(data_folder / "c4", f"c4-{there}.00000-of-00008.json.gz", range(3))
+    with pytest.raises(DataError, match=rf"c4 has no {re.escape(missing)}, .*put its files there"):
+        find_sources(None, "c4", cache)
+
+
+def test_c4_of_the_hub_is_held_out_by_its_own_split(cache, monkeypatch):
+    asked = []
+
+    def read_hub(data_set: HubSet, cache, reading, *, in_runs=False):
+        asked.append(str(data_set))
+        return [FileDocument(Path(f"{data_set.split}-{row}"), cache) for row in range(4)]
+
+    monkeypatch.setattr(named, "read_hub", read_hub)
+    (source,) = find_sources(None, "c4", cache)
+    assert asked == ["hub:allenai/c4:en@train", "hub:allenai/c4:en@validation"]
+    names = {
+        split: [document.name for document in part] for split, part in source.published.items()
+    }
+    assert names["valid"] == ["validation-0", "validation-1"]
+    assert names["test"] == ["validation-2", "validation-3"]
+    assert len(names["train"]) == 4
 
 
 def test_the_sentences_of_bookcorpus_are_joined_to_documents(data_folder, cache):
