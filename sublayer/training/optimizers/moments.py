@@ -108,15 +108,18 @@ class MomentOptimizer(torch.optim.Optimizer):
         """Update every parameter that has a gradient; there is no closure."""
         for group in self.param_groups:
             parameters = [each for each in group["params"] if each.grad is not None]
-            if not parameters:
-                continue
-            updates = self._directions(parameters, group["betas"], group["eps"])
-            self.scale_directions(updates, parameters, group)
-            weight_decay = group["weight_decay"]
-            if weight_decay > 0:
-                torch._foreach_add_(updates, parameters, alpha=weight_decay)
-            self.scale_updates(updates, parameters, group)
-            torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+            if parameters:
+                self._update(parameters, group)
+
+    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        # A function of its own, so that a group's updates are gone before the next one's are made.
+        updates = self._directions(parameters, group["betas"], group["eps"])
+        self.scale_directions(updates, parameters, group)
+        weight_decay = group["weight_decay"]
+        if weight_decay > 0:
+            torch._foreach_add_(updates, parameters, alpha=weight_decay)
+        self.scale_updates(updates, parameters, group)
+        torch._foreach_add_(parameters, updates, alpha=-group["lr"])
 
     def scale_directions(
         self, directions: list[Tensor], parameters: list[Tensor], group: dict[str, Any]

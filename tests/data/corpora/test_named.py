@@ -216,7 +216,7 @@ def test_c4_is_its_shards_and_its_own_validation_is_held_out(data_folder, cache)
     data = prepare(DataConfig(corpus="c4", context=2), cache=cache)
     texts = {}
     for split in (data.train, data.valid, data.test):
-        texts[split.name] = data.tokenizer.decode(split.ids)
+        texts[split.name] = data.tokenizer.decode(split.ids).decode()
     assert texts["train"] == "".join(f"Page {page:02}." for page in (0, 1, 2, 10, 11, 12))
     assert texts["valid"] == "Page 20.Page 21."
     assert texts["test"] == "Page 22.Page 23.Page 24."
