@@ -127,9 +127,27 @@ def make_step(step: MicroBatch, optimizer: OptimizerConfig, n_passes: int) -> Tr
     return TrainStep(resolved, objective, windows, device=device, world=world)
 
 
+@contextmanager
+def without_onednn() -> Iterator[None]:
+    """Leave products to others than oneDNN while entered."""
+    was_enabled = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = was_enabled
+
+
 def allocated_peak(take_step: TrainStep) -> int:
-    """Measure the most bytes that a step holds beyond those before it."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    """Measure the most bytes that a step holds beyond those before it.
+
+    Without what oneDNN copies for its products, which differs from processor to processor and which
+    no estimate of tensors counts.
+    """
+    with (
+        without_onednn(),
+        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler,
+    ):
         take_step(1)
     assert profiler.profiler is not None and profiler.profiler.kineto_results is not None
     events = [

@@ -59,7 +59,9 @@ OBJECTIVES = [CausalObjective(auxiliary="layers", targets=2), CausalObjective(po
 @pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=["auxiliary", "last"])
 @pytest.mark.parametrize(
-    "fields", [MODELS[0], pytest.param(MODELS[4], marks=pytest.mark.slow), MODELS[5]], ids=str
+    "fields",
+    [MODELS[0], *(pytest.param(fields, marks=pytest.mark.slow) for fields in MODELS[4:6])],
+    ids=str,
 )
 def test_other_losses_keep_and_allocate_what_is_said(
     fields: dict[str, Any], objective: CausalObjective, precision: str
