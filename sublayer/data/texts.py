@@ -9,7 +9,8 @@ import numpy as np
 
 from sublayer.config.data import DataConfig, SentenceRule
 from sublayer.config.text.split import DEFAULT_SPLIT, parse_split
-from sublayer.data.corpora.named import Source, find_sources
+from sublayer.data.corpora.named import find_sources
+from sublayer.data.corpora.source import Source
 from sublayer.data.parallel.sources import find_pairs, pack_pairs, sides_of
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.document_store import Records, digests_of, identity_of

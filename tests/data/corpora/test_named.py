@@ -8,16 +8,11 @@ import pytest
 
 from sublayer.config.data import DataConfig
 from sublayer.config.text.corpora import CORPORA as NAMES
-from sublayer.data.corpora import named
+from sublayer.data.corpora import published
 from sublayer.data.corpora.download import Download
 from sublayer.data.corpora.lm1b import RELEASE
-from sublayer.data.corpora.named import (
-    CORPORA,
-    PublishedFile,
-    PublishedRecords,
-    PublishedRelease,
-    find_sources,
-)
+from sublayer.data.corpora.named import CORPORA, find_sources
+from sublayer.data.corpora.published import PublishedFile, PublishedRecords, PublishedRelease
 from sublayer.data.prepare import prepare
 from sublayer.data.text.documents import AS_FILES, Reading
 from sublayer.data.text.files import FileDocument
@@ -238,7 +233,7 @@ def test_c4_of_the_hub_is_held_out_by_its_own_split(cache, monkeypatch):
         asked.append(str(data_set))
         return [FileDocument(Path(f"{data_set.split}-{row}"), cache) for row in range(4)]
 
-    monkeypatch.setattr(named, "read_hub", read_hub)
+    monkeypatch.setattr(published, "read_hub", read_hub)
     (source,) = find_sources(None, "c4", cache)
     assert asked == ["hub:allenai/c4:en@train", "hub:allenai/c4:en@validation"]
     names = {
