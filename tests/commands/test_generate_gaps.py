@@ -63,7 +63,7 @@ def test_json_has_the_text_and_the_score_of_every_gap(sublayer: Sublayer, spans:
     scores = [each["score"] for each in found["completions"]]
     assert scores == sorted(scores, reverse=True)
     for each in found["completions"]:
-        assert each.keys() == {"text", "score", "tokens", "gaps"}
+        assert each.keys() == {"text", "score", "tokens", "gaps", "unplaced"}
         assert len(each["gaps"]) == 2
         for gap in each["gaps"]:
             assert gap.keys() == {"text", "score", "tokens"}
@@ -90,6 +90,15 @@ def test_gaps_are_filled_greedily_unless_they_are_drawn(sublayer: Sublayer, span
     assert len(set(lines[1::2])) > 5
     assert sublayer(*words, *DRAWN, "--seed", 3).out == drawn.out
     assert sublayer(*words, *DRAWN, "--seed", 4).out != drawn.out
+
+
+def test_what_was_written_for_no_gap_is_said(sublayer: Sublayer, spans: Path) -> None:
+    words = ("generate", spans, "--prompt", PROMPT, *DRAWN)
+    found = sublayer(*words, "--json").found()["completions"]
+    unplaced = [each["unplaced"] for each in found if each["unplaced"]]
+    said = [line for line in sublayer(*words).err.splitlines() if "for no gap" in line]
+    assert said == [f"written for no gap, and left out: {text!r}" for text in unplaced]
+    assert said  # so little is learned that some draws begin without a sentinel
 
 
 def test_tokens_are_those_of_a_target_in_training_unless_given(

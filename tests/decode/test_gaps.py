@@ -19,7 +19,7 @@ from sublayer.decode.gaps.completion import FillSettings
 from sublayer.decode.gaps.fill import fill_gaps, go_on
 from sublayer.decode.gaps.prompt import Prompt, prompt_to_go_on, prompt_with_gaps
 from sublayer.decode.gaps.token_scores import TokenScores
-from sublayer.decode.gaps.written import complete, find_fills
+from sublayer.decode.gaps.written import complete, find_fills, find_unplaced
 from sublayer.decode.sample import GREEDY, Sampling
 from sublayer.errors import ConfigError
 from sublayer.model.build import build
@@ -99,23 +99,25 @@ def test_the_librarys_tokenizers_read_a_prompt_alike() -> None:
 
 
 WRITTEN = [
-    # written, what fills the first gap and the second
-    ([A, 20, 21, B, 22], [[20, 21], [22]]),
-    ([A, 20, B], [[20], []]),
-    ([A, 20], [[20], None]),
-    ([B, 20, A, 21], [[21], [20]]),
-    ([A, 20, B, 21, A, 22], [[20], [21]]),
-    ([30, A, 20, B, 21], [[20], [21]]),
-    ([30], [None, None]),
+    # written, what fills the first gap and the second, and what fills neither
+    ([A, 20, 21, B, 22], [[20, 21], [22]], []),
+    ([A, 20, B], [[20], []], []),
+    ([A, 20], [[20], None], []),
+    ([B, 20, A, 21], [[21], [20]], []),
+    ([A, 20, B, 21, A, 22], [[20], [21]], [22]),
+    ([30, A, 20, B, 21], [[20], [21]], [30]),
+    ([30], [None, None], [30]),
 ]
 
 
-@pytest.mark.parametrize(("written", "fills"), WRITTEN)
+@pytest.mark.parametrize(("written", "fills", "unplaced"), WRITTEN)
 def test_what_stands_behind_a_sentinel_fills_its_gap(
-    written: list[int], fills: list[list[int] | None]
+    written: list[int], fills: list[list[int] | None], unplaced: list[int]
 ) -> None:
-    found = find_fills(written, prompt_of(PROMPT))
+    prompt = prompt_of(PROMPT)
+    found = find_fills(written, prompt)
     assert [None if place is None else written[place] for place in found] == fills
+    assert find_unplaced(written, prompt, found) == unplaced
 
 
 INVERTED = [
@@ -133,6 +135,12 @@ def test_a_gap_that_begins_a_text_may_be_filled_before_the_first_sentinel(
 ) -> None:
     found = find_fills(written, prompt_of("<extra_id_0> sat on the <extra_id_1>."))
     assert [None if place is None else written[place] for place in found] == fills
+
+
+def test_where_a_gap_begins_a_text_what_follows_the_last_sentinel_is_for_no_gap() -> None:
+    prompt = prompt_of("<extra_id_0> sat on the <extra_id_1>.")
+    written = [30, A, 20, B, 21]
+    assert find_unplaced(written, prompt, find_fills(written, prompt)) == [21]
 
 
 COMPLETED = [

@@ -125,6 +125,7 @@ def _described(completion: "Completion") -> JsonObject:
         "score": completion.score,
         "tokens": completion.n_tokens,
         "gaps": gaps,
+        "unplaced": completion.unplaced,
     }
 
 
@@ -132,10 +133,17 @@ def _print(completions: list["Completion"], n_drawn: int, seconds: float) -> Non
     best = completions[0]
     if n_drawn == 1:
         write_result(f"{_shown(best)}\n")
+        _say_unplaced(best)
         say(f"{best.n_tokens} tokens, {best.n_tokens / seconds:,.0f} a second")
         return
     for number, each in enumerate(completions, start=1):
         write_result(f"--- {number}\n{_shown(each)}\n")
+        _say_unplaced(each)
+
+
+def _say_unplaced(completion: "Completion") -> None:
+    if completion.unplaced:
+        say(f"written for no gap, and left out: {completion.unplaced!r}")
 
 
 def _shown(completion: "Completion") -> str:

@@ -56,3 +56,6 @@ class Completion:
     """Log-probability of all that was written, sentinels and the end included, in nats."""
     n_tokens: int
     """Tokens written, sentinels included, without the end."""
+    unplaced: str = ""
+    """What was written for no gap, and is not in the text: a model that has learned little writes
+    before the first sentinel, or one sentinel twice."""

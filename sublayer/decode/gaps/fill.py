@@ -17,7 +17,7 @@ from sublayer.decode.continuations import Continue, DrawnContinuations, best_con
 from sublayer.decode.gaps.completion import Completion, FillSettings, Gap
 from sublayer.decode.gaps.prompt import Prompt, prompt_to_go_on, prompt_with_gaps
 from sublayer.decode.gaps.token_scores import TokenScores
-from sublayer.decode.gaps.written import complete, find_fills
+from sublayer.decode.gaps.written import complete, find_fills, find_unplaced
 from sublayer.errors import ConfigError
 from sublayer.model.encoder_decoder import EncoderDecoder
 
@@ -127,4 +127,5 @@ def _completion(
     for tokens, fill, place in zip(found, fills, filled.places, strict=True):
         score = None if tokens is None else math.fsum(log_p[tokens])
         gaps.append(Gap(filled.text[place], score, len(fill), place))
-    return Completion(filled.text, gaps, hypothesis.log_p, len(written))
+    unplaced = tokenizer.decode(find_unplaced(written, prompt, found)).decode("utf-8", "replace")
+    return Completion(filled.text, gaps, hypothesis.log_p, len(written), unplaced.strip())

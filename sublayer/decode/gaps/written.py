@@ -37,6 +37,21 @@ def find_fills(written: Sequence[int], prompt: Prompt) -> list[slice | None]:
     return found
 
 
+def find_unplaced(
+    written: Sequence[int], prompt: Prompt, fills: Sequence[slice | None]
+) -> list[int]:
+    """Return the ids that fill no gap, sentinels aside.
+
+    They stand before the first sentinel, or behind one that was written before.
+    """
+    placed: set[int] = set()
+    for fill in fills:
+        if fill is not None:
+            placed.update(range(fill.start, fill.stop))
+    names = set(prompt.sentinels)
+    return [id_ for place, id_ in enumerate(written) if place not in placed and id_ not in names]
+
+
 def complete(tokenizer: Tokenizer, prompt: Prompt, fills: Sequence[Sequence[int]]) -> Filled:
     """Put the ids that fill each gap into a text.
 
