@@ -1,4 +1,4 @@
-"""Attention in blocks of query rows, as matrix products and a softmax, differentiated by hand.
+"""Attention of a CPU, dropout included, in blocks of query rows, differentiated by hand.
 
 A causal block multiplies little more than the half of the keys that it sees.
 """
