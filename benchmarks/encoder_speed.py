@@ -11,7 +11,6 @@ python benchmarks/encoder_speed.py --families albert --sizes d256 --dropout 0.1 
 import argparse
 import itertools
 import json
-import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +29,7 @@ from encoders import (
     encoder_setups,
     peer,
 )
+from options import add_shared_options, note
 from padded import padding_shares
 from products import Products
 from report import RESULTS, best_setups, compare, describe_conditions, keep, markdown, result_name
@@ -69,7 +69,7 @@ def _measure(
     family: Family, size: str, dropout: float, rounds: int, peak_steps: int, ends: float
 ) -> dict[str, Any]:
     description = f"{FAMILIES[family]}, {SIZES[size]}, dropout {dropout:g}"
-    _note(f"== {description}")
+    note(f"== {description}")
     candidates = [
         setup
         for name in (OURS, peer(family))
@@ -82,7 +82,7 @@ def _measure(
         peak_steps=peak_steps,
         ends=ends,
         products=lambda setup: Products(encoder_recipe(as_encoder(setup)), setup.precision),
-        note=_note,
+        note=note,
     )
     ours = best_setups(found.timings)[OURS]
     our_share, their_share = padding_shares(encoder_recipe(candidates[0]))
@@ -117,23 +117,8 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--dropout", nargs="+", type=float, default=[0.1, 0.0])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument(
-        "--minutes", type=float, default=19.0, help="for all cases; each has three rounds at least"
-    )
-    parser.add_argument("--threads", type=int, help="as many as there are cores unless given")
-    parser.add_argument(
-        "--quick", action="store_true", help="two rounds, memory over few steps; nothing is kept"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("--out", type=Path, help="where results are kept, without the suffix")
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    add_shared_options(parser, quick_rounds=2)
     return parser.parse_args()
-
-
-def _note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

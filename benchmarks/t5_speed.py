@@ -11,7 +11,6 @@ python benchmarks/t5_speed.py --sizes d256 --dropout 0 --only training --out /tm
 import argparse
 import itertools
 import json
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 import torch
 from contestants import OURS, Setup
+from options import add_shared_options, note
 from products import Products
 from report import RESULTS, describe_conditions, keep, result_name
 from rounds import Budget, Rounds, run_rounds
@@ -73,7 +73,7 @@ def _train(options: argparse.Namespace, rounds: int) -> list[dict[str, Any]]:
     cases = []
     for size, dropout in chosen:
         description = f"{SIZES[size]}, dropout {dropout:g}"
-        _note(f"== {description}")
+        note(f"== {description}")
         setups = span_setups(size, dropout)
         found = _interleave(setups, rounds, peak_steps, budget.next_case())
         recipe = span_recipe(setups[0])
@@ -91,7 +91,7 @@ def _interleave(setups: list[Setup], rounds: int, peak_steps: int, ends: float) 
         peak_steps=peak_steps,
         ends=ends,
         products=lambda setup: Products(span_recipe(setup), setup.precision),
-        note=_note,
+        note=note,
     )
 
 
@@ -102,9 +102,9 @@ def _decode(size: str, n_rows: int, rounds: int, threads: int) -> dict[str, Any]
         f"d {recipe.model.d_model}, {recipe.model.n_layers} layers, V {recipe.model.vocab_size:,}, "
         f"{lengths.read} tokens read, {lengths.written} written, batch {n_rows}"
     )
-    _note(f"== decoding: {description}")
+    note(f"== decoding: {description}")
     taking_part = decoders(SIZES[size], n_rows, lengths.written, threads)
-    best = take_turns(taking_part, rounds, pieces=2, turn_s=TURN_S, note=_note)
+    best = take_turns(taking_part, rounds, pieces=2, turn_s=TURN_S, note=note)
     return {"description": description, "size": size, "rows": n_rows, **describe_decoding(best)}
 
 
@@ -129,24 +129,9 @@ def _options() -> argparse.Namespace:
         epilog="example: python benchmarks/t5_speed.py --sizes d256 --dropout 0",
     )
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--dropout", nargs="+", type=float, default=[0.1, 0.0])
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument(
-        "--minutes", type=float, default=19.0, help="for training; a case has three rounds at least"
-    )
-    parser.add_argument("--threads", type=int, help="as many as there are cores unless given")
-    parser.add_argument(
-        "--quick", action="store_true", help="three rounds, memory over few steps; nothing is kept"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("--out", type=Path, help="where results are kept, without the suffix")
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    add_shared_options(parser, quick_rounds=3)
     return parser.parse_args()
-
-
-def _note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ python benchmarks/train_speed.py --sizes char-t12 --dropout 0.2
 
 import argparse
 import json
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 from contestants import SIZES, Setup, build_step, contestants, resolved_recipe, setups
+from options import add_shared_options, note
 from products import Products
 from report import RESULTS, describe_case, describe_conditions, keep, markdown, result_name, verdict
 from rounds import Budget, run_rounds
@@ -55,7 +55,7 @@ def main() -> None:
 def _measure(
     size: str, dropout: float, device: str, rounds: int, peak_steps: int, ends: float
 ) -> dict[str, Any]:
-    _note(f"== {SIZES[size]}, dropout {dropout:g}")
+    note(f"== {SIZES[size]}, dropout {dropout:g}")
     candidates = [
         setup for name in contestants(size) for setup in setups(name, size, dropout, device)
     ]
@@ -66,7 +66,7 @@ def _measure(
         peak_steps=peak_steps,
         ends=ends,
         products=lambda setup: Products(resolved_recipe(setup), setup.precision, setup.device),
-        note=_note,
+        note=note,
     )
     return describe_case(found)
 
@@ -77,26 +77,9 @@ def _options() -> argparse.Namespace:
         description="Measure training speed and memory against the peers."
     )
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=SIZES_BY_DEVICE[device])
-    parser.add_argument("--dropout", nargs="+", type=float, default=[0.1, 0.0])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument(
-        "--minutes", type=float, default=19.0, help="for all cases; each has three rounds at least"
-    )
-    parser.add_argument(
-        "--threads", type=int, help="CPU threads; as many as there are cores unless given"
-    )
     parser.add_argument("--device", choices=["cpu", "cuda"], default=device)
-    parser.add_argument(
-        "--quick", action="store_true", help="two rounds, memory over few steps; nothing is kept"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("--out", type=Path, help="where results are kept, without the suffix")
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    add_shared_options(parser, quick_rounds=2)
     return parser.parse_args()
-
-
-def _note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
