@@ -35,7 +35,7 @@ def command(
         typer.Option(
             "--resume",
             help="Go on with the run in --out (default: "
-            "the last), from its newest whole checkpoint.",
+            "RECIPE where it is a run, else the last), from its newest whole checkpoint.",
         ),
     ] = False,
     device: DeviceOption = None,
@@ -56,7 +56,7 @@ def command(
         from sublayer.training.parallel import leave_world
 
     try:
-        folder = out or default_folder(loaded.name, resume=resume)
+        folder = out or default_folder(loaded, resume=resume)
         record = train_run(loaded, folder, resume=resume, device=device)
     finally:
         leave_world()

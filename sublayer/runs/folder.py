@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.layering.layers import LoadedRecipe, load_recipe
 from sublayer.config.layering.run_recipe import dump_recipe, read_run_recipe
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe
@@ -34,13 +34,17 @@ def free_folder(name: str) -> Path:
     return folder
 
 
-def default_folder(name: str, *, resume: bool) -> Path:
-    """Return the folder of a run that names none: a free one; to resume, the last one taken.
+def default_folder(loaded: LoadedRecipe, *, resume: bool) -> Path:
+    """Return the folder of a run that names none.
 
-    Raises ConfigError for several processes, which would not agree.
+    That is a free one; to resume, the run that the recipe was read from, or else the last one taken
+    for a recipe of its name. Raises ConfigError for several processes, which would not agree.
     """
+    if resume and loaded.run is not None:
+        return loaded.run
     if n_launched() > 1:
         raise ConfigError("several processes train in one folder: name it with --out")
+    name = loaded.name
     if not resume:
         return free_folder(name)
     runs = Path("runs")

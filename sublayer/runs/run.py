@@ -45,11 +45,12 @@ def train(
     """Train a recipe (a shipped name, a file, or a run), and return its record.
 
     ``overrides`` maps fields to values, such as ``{"model.d_ff": 512}``. ``out`` is the run's
-    folder; None: a free one below ``runs``, or, to ``resume``, the last one taken there. Resuming a
-    run that has ended returns its record. Raises the errors of :mod:`sublayer.errors`.
+    folder; None: a free one below ``runs``, or, to ``resume``, ``source`` where that is a run, else
+    the last one taken there. Resuming a run that has ended returns its record. Raises the errors of
+    :mod:`sublayer.errors`.
     """
     loaded = load_recipe(source, overrides or {})
-    folder = Path(out) if out is not None else default_folder(loaded.name, resume=resume)
+    folder = Path(out) if out is not None else default_folder(loaded, resume=resume)
     return train_run(loaded, folder, resume=resume)
 
 

@@ -1,5 +1,6 @@
 import pytest
 
+from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.runs.folder import RunFolder, default_folder, free_folder
 
@@ -14,18 +15,31 @@ def test_a_run_without_a_folder_gets_the_first_free_one(tmp_path, monkeypatch):
 
 def test_resuming_without_a_folder_goes_on_with_the_last_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert default_folder("gpt", resume=True).as_posix() == "runs/gpt"
+    assert default_folder(load_recipe("gpt"), resume=True).as_posix() == "runs/gpt"
     for expected in ("gpt", "gpt-2", "gpt-3"):
-        folder = default_folder("gpt", resume=False)
+        folder = default_folder(load_recipe("gpt"), resume=False)
         folder.mkdir(parents=True)
-        assert default_folder("gpt", resume=True) == folder
+        assert default_folder(load_recipe("gpt"), resume=True) == folder
         assert folder.as_posix() == f"runs/{expected}"
+
+
+def test_resuming_a_run_goes_on_with_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "elsewhere" / "book"
+    run.mkdir(parents=True)
+    (run / "recipe.toml").write_text("[data]\ncorpus = 'python'\n")
+    loaded = load_recipe("elsewhere/book")
+    assert default_folder(loaded, resume=True).as_posix() == "elsewhere/book"
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert default_folder(loaded, resume=True).as_posix() == "elsewhere/book"
+    monkeypatch.delenv("WORLD_SIZE")
+    assert default_folder(loaded, resume=False).as_posix() == "runs/book"
 
 
 def test_several_processes_must_be_given_their_folder(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="name it with --out"):
-        default_folder("gpt", resume=False)
+        default_folder(load_recipe("gpt"), resume=False)
 
 
 def test_a_folder_is_held_by_one_process_at_a_time(tmp_path):

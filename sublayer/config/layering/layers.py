@@ -1,8 +1,9 @@
 """Load a recipe: merge its layers, check them, and keep the origin of each value."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any
 
 from sublayer.config.fields.applicability import check_idle
@@ -30,6 +31,8 @@ class LoadedRecipe:
     """The recipe's, for naming a run after it."""
     layers: tuple[Layer, ...]
     """What was merged, the base first."""
+    run: Path | None = None
+    """The folder of the run that it is the recipe of; None: it was not read from a run's folder."""
 
 
 def load_recipe(
@@ -48,7 +51,7 @@ def load_recipe(
     layers = read_layers(found)
     if overrides:
         layers.append(override_layer(overrides, origin))
-    return _load(layers, found.name)
+    return replace(_load(layers, found.name), run=found.run)
 
 
 def vary(

@@ -28,6 +28,8 @@ class Source:
     """What a run of it is named after."""
     origin: str
     """What messages call it: ``recipe gpt``, ``recipe ./x.toml`` or ``run runs/a``."""
+    run: Path | None = None
+    """The folder that was named, where one was."""
 
 
 def shipped_recipes() -> tuple[str, ...]:
@@ -51,7 +53,7 @@ def find_source(source: str, folder: Path = Path()) -> Source:
                 f"{source} is a folder without a {RUN_RECIPE}: name a run, a recipe file or a "
                 "recipe"
             )
-        return Source(path / RUN_RECIPE, resolved(path).name, f"run {source}")
+        return Source(path / RUN_RECIPE, resolved(path).name, f"run {source}", run=path)
     if path.is_file():
         is_in_run = path.name == RUN_RECIPE
         name = resolved(path).parent.name if is_in_run else path.stem
