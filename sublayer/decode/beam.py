@@ -177,7 +177,7 @@ class _Search:
 
     def step(self) -> list[tuple[int, list[Hypothesis]]]:
         """Extend every hypothesis by a token; return the sentences that are done."""
-        n_written = self._cache.lengths.tolist()
+        n_written = list(self._cache.lengths)
         rows = self._tokens.flatten()  # [R]
         logits = self._stepper(rows, self._cache).to(self._log_p.dtype)  # [R, V]
         # Before the mask, so that what is masked keeps its part of the probability.
@@ -257,10 +257,7 @@ class _Search:
         is_masked = self._tensor(~goes_on)
         log_p = self._tensor(chosen.log_p).to(self._log_p)
         self._log_p = log_p.masked_fill_(is_masked, -torch.inf)
-        in_use = [sentence is not None for sentence in self._slots]
-        is_live = torch.tensor(in_use, device=self._device)
-        origins = self._tensor(chosen.origins)
-        self._cache.advance(origins, is_live)
+        self._cache.advance(self._tensor(chosen.origins))
 
     def _finish(self, done: list[int]) -> list[tuple[int, list[Hypothesis]]]:
         """Empty slots, and return what their sentences closed, the best first."""

@@ -38,12 +38,18 @@ class BeamCache:
     Slot n has filled ``lengths[n]`` positions. At each all its hypotheses have written; when one of
     them goes on as two, nothing is copied: ``ancestors[n, j, l]`` is whose keys, values and token
     of position l hypothesis j reads. A sentence that is done leaves its slot to the next.
+
+    While all sentences are equally long, as those that began together are, a step writes to one
+    position of all slots, and with one hypothesis nothing is hidden from it.
     """
 
     def __init__(self, beam: int, device: torch.device) -> None:
         self.beam = beam
         self.device = device
-        self.lengths = torch.zeros(0, dtype=torch.long, device=device)
+        self.lengths: list[int] = []
+        """Positions that each slot has filled; 0 where it is not in use."""
+        self._is_live: list[bool] = []
+        """Which slots are in use."""
         self.ancestors = torch.zeros(0, beam, FIRST_LENGTH, dtype=torch.long, device=device)
         self.inputs = torch.zeros(0, FIRST_LENGTH, beam, dtype=torch.long, device=device)
         """The token that each hypothesis read at each position."""
@@ -53,6 +59,10 @@ class BeamCache:
         self.cross: dict[SublayerIndex, CrossKeyValues] = {}
         self.window = 0
         """Positions that any hypothesis of this step sees."""
+        self.common: int | None = None
+        """The length of all slots in use at this step; None where they differ."""
+        self._memory: tuple[int, Bool[Tensor, "N S"] | None] | None = None
+        """What ``memory`` returns, until slots change."""
 
     @property
     def n_slots(self) -> int:
@@ -64,7 +74,8 @@ class BeamCache:
 
         Rows are ``n_slots * beam``, slot by slot.
         """
-        return self.lengths.repeat_interleave(self.beam)
+        lengths = torch.tensor(self.lengths, device=self.device)
+        return lengths.repeat_interleave(self.beam)
 
     def key_positions(self) -> Int[Tensor, " LB"]:
         """Return the position of each key of this step's window: one of every hypothesis.
@@ -74,24 +85,37 @@ class BeamCache:
         positions = torch.arange(self.window, device=self.device)
         return positions.repeat_interleave(self.beam)
 
-    def begin(self, tokens: Int[Tensor, " R"]) -> Bool[Tensor, "N beam L beam"]:
+    def begin(self, tokens: Int[Tensor, " R"]) -> Bool[Tensor, "N beam L beam"] | None:
         """Take the next tokens; return which keys of its slot are hidden from each hypothesis.
 
-        Hidden is what others than its ancestors wrote, and what lies behind a slot's own length.
-        The axes are slot, hypothesis that reads, position, hypothesis that wrote; ``L`` is the
-        window of this step, which is set here: the step's ``append`` and ``key_positions`` go by
-        it. One value is read back from the device.
+        Hidden is what others than its ancestors wrote, and what lies behind a slot's own length;
+        None hides nothing. The axes are slot, hypothesis that reads, position, hypothesis that
+        wrote; ``L`` is the window of this step, which is set here: the step's ``append`` and
+        ``key_positions`` go by it.
         """
-        self.window = int(self.lengths.max()) + 1
+        self.window = max(self.lengths) + 1
         room = self.inputs.shape[1]
         if self.window > room:
             # Twice, so that what is copied in all stays within a few times the final size.
             self._lengthen(2 * self.window)
-        slots = torch.arange(self.n_slots, device=self.device)
+        of_live = zip(self.lengths, self._is_live, strict=True)
+        in_use = {length for length, is_live in of_live if is_live}
+        self.common = in_use.pop() if len(in_use) == 1 else None
+        where = self._where()
         beams = torch.arange(self.beam, device=self.device)
-        self.ancestors[slots, :, self.lengths] = beams
-        self.inputs[slots, self.lengths] = tokens.view(-1, self.beam)
+        self.inputs.transpose(1, 2)[where] = tokens.view(-1, self.beam)
+        self.ancestors[where] = beams
+        if self.beam == 1 and self.common is not None:
+            return None
         return self.ancestors[:, :, : self.window, None] != beams
+
+    def _where(self) -> tuple[Tensor | slice, slice, Tensor | int]:
+        """Return the index of this step's position in ``[slots, any, positions, ...]``."""
+        every = slice(None)
+        if self.common is not None:
+            return every, every, self.common
+        slots = torch.arange(self.n_slots, device=self.device)
+        return slots, every, torch.tensor(self.lengths, device=self.device)
 
     def append(
         self,
@@ -113,9 +137,9 @@ class BeamCache:
             values = v.new_zeros(shape)
             self.own[index] = SelfKeyValues(keys, values)
         own = self.own[index]
-        slots = torch.arange(self.n_slots, device=self.device)
-        own.keys[slots, :, self.lengths] = k
-        own.values[slots, :, self.lengths] = v
+        where = self._where()
+        own.keys[where] = k
+        own.values[where] = v
         keys = own.keys[:, :, : self.window].flatten(2, 3)  # [N, H, L beam, K]
         values = own.values[:, :, : self.window].flatten(2, 3)
         return keys, values
@@ -126,30 +150,31 @@ class BeamCache:
         Called after ``begin`` and before ``advance``: the token at ``lengths[slot]``, which this
         step has read, is the last of them.
         """
-        length = int(self.lengths[slot])
-        positions = torch.arange(1, length + 1, device=self.device)
+        positions = torch.arange(1, self.lengths[slot] + 1, device=self.device)
         ancestors = self.ancestors[slot, hypothesis, positions]
         return self.inputs[slot, positions, ancestors]
 
-    def advance(self, origins: Int[Tensor, "N beam"], is_live: Bool[Tensor, " N"]) -> None:
+    def advance(self, origins: Int[Tensor, "N beam"]) -> None:
         """Count the token that was written; hypothesis j goes on from ``origins[:, j]``.
 
-        Origins are hypotheses of the same slot, 0 to ``beam - 1``. Slots where ``is_live`` is
-        False, which are not in use, stay at their length.
+        Origins are hypotheses of the same slot, 0 to ``beam - 1``. Slots that are not in use stay
+        at their length.
         """
-        seen = self.ancestors[:, :, : self.window]
-        index = origins[:, :, None].expand_as(seen)
-        self.ancestors[:, :, : self.window] = seen.gather(1, index)
-        self.lengths = self.lengths + is_live
+        if self.beam > 1:
+            seen = self.ancestors[:, :, : self.window]
+            index = origins[:, :, None].expand_as(seen)
+            self.ancestors[:, :, : self.window] = seen.gather(1, index)
+        for slot, is_live in enumerate(self._is_live):
+            self.lengths[slot] += is_live
 
     def free(self, slots: Sequence[int]) -> None:
         """Empty slots for other sentences.
 
         Their keys and values stay in memory, hidden, until others are written over them.
         """
-        chosen = torch.tensor(slots, device=self.device)
-        self.lengths[chosen] = 0
-        self.ancestors[chosen] = _NOBODY
+        for slot in slots:
+            self.lengths[slot] = 0
+            self._is_live[slot] = False
 
     def admit(
         self,
@@ -163,13 +188,17 @@ class BeamCache:
         the padding of a memory. Where there are no slots yet, as many are made as are named, and
         ``cross`` and ``hidden`` are kept, not copied; later a wider memory widens that of all.
         """
+        self._memory = None
         if not self.n_slots:
             self._start(len(slots), cross, hidden)
             return
+        for slot in slots:
+            self._is_live[slot] = True
         width = hidden.shape[1]
         if width > self.hidden.shape[1]:
             self._widen_memory(width)
         chosen = torch.tensor(slots, device=self.device)
+        self.ancestors[chosen] = _NOBODY
         # What is behind a memory that is shorter than others is hidden.
         self.hidden[chosen] = True
         self.hidden[chosen, :width] = hidden
@@ -180,7 +209,8 @@ class BeamCache:
     def _start(
         self, n: int, cross: dict[SublayerIndex, CrossKeyValues], hidden: Bool[Tensor, "n S"]
     ) -> None:
-        self.lengths = self.lengths.new_zeros(n)
+        self.lengths = [0] * n
+        self._is_live = [True] * n
         self.ancestors = self.ancestors.new_full((n, self.beam, FIRST_LENGTH), _NOBODY)
         self.inputs = self.inputs.new_zeros(n, FIRST_LENGTH, self.beam)
         self.hidden = hidden
@@ -192,15 +222,24 @@ class BeamCache:
             cross.keys = _widened(cross.keys, width, dim=2)
             cross.values = _widened(cross.values, width, dim=2)
 
-    def memory_width(self) -> int:
-        """Count the tokens of the longest memory; what is wider is padding of every slot."""
-        n_real = (~self.hidden).sum(1)
-        return int(n_real.max())
+    def memory(self) -> tuple[int, Bool[Tensor, "N S"] | None]:
+        """Return the tokens of the longest memory, S, and which of each slot's are padding.
+
+        What is wider is padding of every slot. None: there is no padding.
+        """
+        if self._memory is None:
+            n_real = (~self.hidden).sum(1)
+            width = int(n_real.max())
+            hidden = self.hidden[:, :width]
+            self._memory = width, hidden if bool(hidden.any()) else None
+        return self._memory
 
     def keep(self, slots: Sequence[int]) -> None:
         """Keep some slots alone, in the order given; slot ``slots[i]`` becomes slot i."""
         chosen = torch.tensor(slots, dtype=torch.long, device=self.device)
-        self.lengths = self.lengths[chosen]
+        self._memory = None
+        self.lengths = [self.lengths[slot] for slot in slots]
+        self._is_live = [self._is_live[slot] for slot in slots]
         self.hidden = self.hidden[chosen]
         self.ancestors = self.ancestors[chosen]
         self.inputs = self.inputs[chosen]

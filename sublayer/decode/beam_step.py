@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sublayer.decode.beam_cache import BeamCache, CrossKeyValues, SublayerIndex
 from sublayer.decode.packed_linear import pack_linear, takes_vectors
+from sublayer.decode.step_bias import StepBias
 from sublayer.decode.unroll import Branch, feed_forward, linear, residual
 from sublayer.model.context.keys import StepKeys
 from sublayer.model.encoder_decoder import EncoderDecoder
@@ -20,6 +21,9 @@ from sublayer.model.kernels.attention import attend
 from sublayer.model.layers.attention import Attention, CrossAttention
 from sublayer.model.layers.block import Sublayer
 from sublayer.model.positions.rotation import Rotation
+
+
+_ALL = StepKeys()
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class BeamStepper:
         self._n_rows = n_rows
         self._is_vector = takes_vectors(model.embedding.weight, n_rows)
         unrolled = model.stack.map_slots(self._sublayer)
+        self._step_bias: StepBias | None = None
         self._layers = [
             [((layer, index), branch) for index, branch in enumerate(block)]
             for layer, block in enumerate(unrolled)
@@ -95,11 +100,10 @@ class BeamStepper:
         positions = cache.positions()[:, None]  # [R, 1]
         x = model.embed(tokens[:, None], positions)[:, 0]  # [R, D]
         rotation = model.positions.rotation(positions, x.dtype)
-        hidden = cache.begin(tokens).flatten(2)  # [N, beam, L beam]
-        own = StepKeys.hiding(hidden, x.dtype)
-        width = cache.memory_width()
-        padding = cache.hidden[:, None, :width]  # [N, 1, S]
-        memory = StepKeys.hiding(padding, x.dtype)
+        hidden = cache.begin(tokens)  # [N, beam, L, beam]
+        own = _ALL if hidden is None else StepKeys.hiding(hidden.flatten(2), x.dtype)
+        width, padding = cache.memory()
+        memory = _ALL if padding is None else StepKeys.hiding(padding[:, None], x.dtype)
         bias = self._bias(cache, x.dtype)
         step = _Step(cache, rotation, bias, own, memory, width)
         if self._is_vector:
@@ -121,7 +125,12 @@ class BeamStepper:
         scheme = self._model.positions
         if not scheme.biases_scores:
             return None
-        return scheme.score_bias(cache.lengths[:, None], cache.key_positions(), dtype)
+        if cache.common is not None:
+            if self._step_bias is None:
+                self._step_bias = StepBias(scheme, cache.beam)
+            return self._step_bias.of(cache.window, dtype, cache.device)
+        lengths = torch.tensor(cache.lengths, device=cache.device)
+        return scheme.score_bias(lengths[:, None], cache.key_positions(), dtype)
 
     def _sublayer(self, sublayer: Sublayer) -> Branch:
         function = sublayer.function

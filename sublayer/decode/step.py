@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from sublayer.decode.packed_linear import pack_linear, takes_vectors
+from sublayer.decode.step_bias import StepBias
 from sublayer.decode.unroll import Branch, feed_forward, linear, residual
 from sublayer.model.context.cache import Cache, KeyValues, MemoryKeyValues
 from sublayer.model.context.keys import StepKeys
@@ -32,6 +33,7 @@ class Stepper:
         self._model = model
         self._n_rows = n_rows
         self._is_vector = takes_vectors(model.embedding.weight, n_rows)
+        self._step_bias = StepBias(model.positions)
         self._layers = model.stack.map_slots(self._sublayer)
         matrix, bias = model.output_projection()
         self._output = pack_linear(matrix, bias, n_rows)
@@ -49,7 +51,9 @@ class Stepper:
         positions = torch.tensor([position], device=tokens.device)
         x = model.embed(tokens[:, None], positions)[:, 0]  # [B, D]
         rotation = model.positions.rotation(positions, x.dtype)
-        bias = self._bias(position + 1, positions, cache)
+        bias = self._step_bias.of(position + 1, cache.dtype, tokens.device)
+        if bias is not None:
+            bias = bias.expand(self._n_rows, -1, -1, -1).flatten(0, 1)  # [B H, 1, S]
         if self._is_vector:
             x = x[0]
         for layer, sublayers in enumerate(self._layers):
@@ -64,16 +68,6 @@ class Stepper:
             x = self._head(x)
         logits = self._output(model.head.finish(x))
         return logits[None] if self._is_vector else logits
-
-    def _bias(self, n_keys: int, positions: Tensor, cache: Cache) -> Float[Tensor, "BH 1 S"] | None:
-        """Compute what the positions add to the scores of every row and head."""
-        scheme = self._model.positions
-        if not scheme.biases_scores:
-            return None
-        key_positions = torch.arange(n_keys, device=positions.device)
-        bias = scheme.score_bias(positions, key_positions, cache.dtype)  # [1, H, 1, S]
-        assert bias is not None, "a scheme biases scores where its row says so"
-        return bias.expand(self._n_rows, -1, -1, -1).flatten(0, 1)
 
     def _sublayer(self, sublayer: Sublayer) -> Branch:
         function = sublayer.function

@@ -109,14 +109,19 @@ def test_a_wide_beam_finds_the_best_of_all_hypotheses(
         assert tuple(found[0].ids) == max(known, key=lambda ids: known[ids])
 
 
-@pytest.mark.parametrize("fields", some_in_time(MODELS, 3), ids=str)
+BIASED = ({"positions": "relative"}, {"positions": "alibi"})
+BESIDE_OTHERS = some_in_time([(each, beam) for each in BIASED for beam in (1, 3)], 4)
+BESIDE_OTHERS += some_in_time([(each, 3) for each in MODELS], 3)
+
+
+@pytest.mark.parametrize(("fields", "beam"), BESIDE_OTHERS, ids=str)
 def test_a_translation_does_not_depend_on_what_is_translated_beside_it(
-    fields: dict[str, Any],
+    fields: dict[str, Any], beam: int
 ) -> None:
     model = make_model(30, **fields)
     rng = np.random.default_rng(1)
     sources = [rng.integers(3, 30, rng.integers(1, 12)).tolist() for _ in range(10)]
-    settings = BeamSettings(beam=3, max_length_ratio=1.5, max_length_offset=2)
+    settings = BeamSettings(beam=beam, max_length_ratio=1.5, max_length_offset=2)
     alone = [translated(model, [source], settings)[0] for source in sources]
     for sentences in (3, 64):
         together = translated(model, sources, settings, sentences=sentences)

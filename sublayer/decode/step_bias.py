@@ -1,0 +1,44 @@
+"""What positions add to the scores of a decoding step, looked up once for many steps."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from sublayer.model.positions.base import Positions
+
+_FIRST_ROOM = 64
+"""Keys for which it is looked up at first."""
+
+
+class StepBias:
+    """The bias of the newest query of a stack and of all keys up to its own.
+
+    It depends on how far a key stands from its query alone: that of a query at the end of many keys
+    ends with that of a query at the end of fewer.
+    """
+
+    def __init__(self, scheme: Positions, n_writers: int = 1) -> None:
+        """Prepare for ``n_writers`` keys at each position, one behind another."""
+        self._scheme = scheme
+        self._n_writers = n_writers
+        self._room = 0
+        self._bias: Tensor | None = None  # [1, H, 1, room * writers]
+
+    def of(
+        self, n_positions: int, dtype: torch.dtype, device: torch.device
+    ) -> Float[Tensor, "1 H 1 S"] | None:
+        """Return the bias of the query at the last of ``n_positions``; None for none.
+
+        S are the keys of all positions, ``n_positions * n_writers``.
+        """
+        if not self._scheme.biases_scores:
+            return None
+        if n_positions > self._room:
+            self._room = max(_FIRST_ROOM, 2 * n_positions)
+            keys = torch.arange(self._room, device=device)
+            bias = self._scheme.score_bias(keys[-1:], keys, dtype)
+            assert bias is not None, "a scheme biases scores where its row says so"
+            self._bias = bias.repeat_interleave(self._n_writers, -1)
+        assert self._bias is not None, "there is room for a position at least"
+        n_keys = n_positions * self._n_writers
+        return self._bias[..., -n_keys:]
