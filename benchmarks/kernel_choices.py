@@ -5,6 +5,7 @@ python benchmarks/kernel_choices.py --threads 2
 """
 
 import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,9 @@ from sublayer.system.machine import processor
 
 TURN_S = 0.02
 """Seconds of a turn, at least."""
+
+OUT_OF_CACHE = 64 << 20
+"""Bytes of matrices that no cache of a core holds, read one after another as a model's are."""
 
 Work = Callable[[], object]
 
@@ -70,14 +74,25 @@ def gelus(n: int) -> dict[str, Work]:
     return {"passes": passes, "native": lambda: F.gelu(x, approximate="tanh")}
 
 
-def products(width: int, n_rows: int) -> dict[str, Work]:
-    """Products of a few rows with a square matrix: transposed for MKL, and packed by oneDNN."""
-    matrix, x = torch.randn(width, width), torch.randn(n_rows, width)
-    with having(packed_linear, "_FEW_ROWS", n_rows):
-        transposed = packed_linear.pack_linear(matrix, None, n_rows)
-    with having(packed_linear, "_FEW_ROWS", 0):
-        packed = packed_linear.pack_linear(matrix, None, n_rows)
-    return {"transposed": lambda: transposed(x), "packed": lambda: packed(x)}
+def products(shape: tuple[int, int], n_rows: int, n_bytes: int) -> dict[str, Work]:
+    """Products of a few rows with matrices of one shape, one after another, ``n_bytes`` in all.
+
+    Transposed for MKL, and packed by oneDNN; of one row, also as a vector, as one row is taken.
+    """
+    matrices = [torch.randn(shape) for _ in range(max(1, n_bytes // (4 * shape[0] * shape[1])))]
+    x = torch.randn(n_rows, shape[1])
+    works: dict[str, Work] = {}
+    if n_rows == 1:
+        vectors = [packed_linear.pack_linear(matrix, None, 1) for matrix in matrices]
+        works["vector"] = _in_turn(vectors, x[0])
+    transposed = [packed_linear.transposed(matrix, None) for matrix in matrices]
+    packed = [packed_linear.packed(matrix, None, n_rows) for matrix in matrices]
+    return {**works, "transposed": _in_turn(transposed, x), "packed": _in_turn(packed, x)}
+
+
+def _in_turn(maps: list[packed_linear.PackedLinear], x: Tensor) -> Work:
+    every = itertools.cycle(maps)
+    return lambda: next(every)(x)
 
 
 def attentions(n_tokens: int) -> dict[str, Work]:
@@ -120,9 +135,14 @@ def main() -> None:
     cases = [
         *((f"GELU of {n:,} numbers", gelus(n)) for n in (1 << 10, 1 << 12, 1 << 14, 1 << 17)),
         *(
-            (f"{rows} rows, width {width}", products(width, rows))
+            (f"{rows} rows, width {width}", products((width, width), rows, 0))
             for width in (192, 512)
             for rows in (2, 16, 64, 160)
+        ),
+        *(
+            (f"{rows} rows, {n} x {d}, out of cache", products((n, d), rows, OUT_OF_CACHE))
+            for n, d in ((256, 256), (1024, 256), (256, 1024), (2048, 512), (8000, 256))
+            for rows in (1, 4, 16, 64)
         ),
         *((f"attention, T {n}", attentions(n)) for n in (64, 128, 256, 512, 1024)),
     ]

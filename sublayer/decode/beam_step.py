@@ -22,7 +22,6 @@ from sublayer.model.layers.attention import Attention, CrossAttention
 from sublayer.model.layers.block import Sublayer
 from sublayer.model.positions.rotation import Rotation
 
-
 _ALL = StepKeys()
 
 

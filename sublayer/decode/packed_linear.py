@@ -1,9 +1,9 @@
 """Products of a few vectors with constant weights, stored in the layout that is read fastest.
 
-Generating is bound by reading weights. On a CPU a few vectors in float32 read a transposed matrix
-faster than ``F.linear`` reads it as it is; many vectors, and bfloat16, gain from weights that
-oneDNN has packed. Either holds a copy of the weights. What it gives as a whole:
-``benchmarks/generate_speed.py``.
+Generating is bound by reading weights. On a CPU one vector in float32 reads a transposed matrix
+faster than ``F.linear`` reads it as it is, and so do a few on Intel's processors; elsewhere these,
+and everywhere many vectors and bfloat16, gain from weights that oneDNN has packed. Either holds a
+copy of the weights. What it gives as a whole: ``benchmarks/generate_speed.py``.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-# So many rows take less time than with packed weights, with avx512 and without; of more, some do
-# and some do not: benchmarks/kernel_choices.py.
+from sublayer.system.machine import processor
+
+# On Intel's processors so many rows take less time than with packed weights, with avx512 and
+# without; of more, some do and some do not: benchmarks/kernel_choices.py.
 _FEW_ROWS = 64
 
 PackedLinear = Callable[[Tensor], Tensor]
@@ -44,27 +46,46 @@ def pack_linear(
     matrix = matrix.detach()
     bias = None if bias is None else bias.detach()
     if takes_vectors(matrix, n_rows):
-        transposed = matrix.t().contiguous().t()
-        if bias is None:
-            return lambda x: torch.mv(transposed, x)
-        return lambda x: torch.addmv(bias, transposed, x)
-    if n_rows <= _FEW_ROWS and _has_blas(matrix):
-        columns = matrix.t().contiguous()
-        if bias is None:
-            return lambda x: torch.mm(x, columns)
-        return lambda x: torch.mm(x, columns).add_(bias)
+        return _by_vector(matrix, bias)
+    if n_rows <= _FEW_ROWS and _has_fast_blas(matrix):
+        return transposed(matrix, bias)
     if _packs(matrix):
-        packed = torch.ops.mkldnn._reorder_linear_weight(matrix.contiguous(), n_rows)
-        apply = torch.ops.mkldnn._linear_pointwise
-        return lambda x: apply(x, packed, bias, "none", [], "")
+        return packed(matrix, bias, n_rows)
     return lambda x: F.linear(x, matrix, bias)
 
 
-def _has_blas(matrix: Tensor) -> bool:
-    """Check whether MKL multiplies: what was measured of few rows is its."""
+def transposed(matrix: Float[Tensor, "N D"], bias: Float[Tensor, " N"] | None) -> PackedLinear:
+    """Build the map of rows from a transposed copy, which MKL multiplies with."""
+    columns = matrix.t().contiguous()
+    if bias is None:
+        return lambda x: torch.mm(x, columns)
+    return lambda x: torch.mm(x, columns).add_(bias)
+
+
+def packed(
+    matrix: Float[Tensor, "N D"], bias: Float[Tensor, " N"] | None, n_rows: int
+) -> PackedLinear:
+    """Build the map of rows from a copy as oneDNN packs it for ``n_rows``."""
+    ordered = torch.ops.mkldnn._reorder_linear_weight(matrix.contiguous(), n_rows)
+    apply = torch.ops.mkldnn._linear_pointwise
+    return lambda x: apply(x, ordered, bias, "none", [], "")
+
+
+def _by_vector(matrix: Tensor, bias: Tensor | None) -> PackedLinear:
+    columns = matrix.t().contiguous().t()
+    if bias is None:
+        return lambda x: torch.mv(columns, x)
+    return lambda x: torch.addmv(bias, columns, x)
+
+
+def _has_fast_blas(matrix: Tensor) -> bool:
+    """Check whether MKL multiplies, on a processor that it is made for.
+
+    On others oneDNN is faster: benchmarks/kernel_choices.py.
+    """
     has_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
     is_on_cpu = matrix.device.type == "cpu"
-    return has_mkl and is_on_cpu and matrix.dtype == torch.float32
+    return has_mkl and is_on_cpu and matrix.dtype == torch.float32 and "Intel" in processor()
 
 
 def _packs(matrix: Tensor) -> bool:

@@ -10,6 +10,7 @@ from sublayer.decode.packed_linear import pack_linear, takes_vectors
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2}
 
 
+@pytest.mark.parametrize("maker", ["Intel", "AMD", ""])
 @pytest.mark.parametrize("has_packing", [True, False])
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("n_rows", [1, 2, 16, 67])
@@ -20,7 +21,9 @@ def test_products_are_those_of_a_linear_map(
     n_rows: int,
     has_bias: bool,
     has_packing: bool,
+    maker: str,
 ) -> None:
+    monkeypatch.setattr(packed_linear, "processor", lambda: maker)
     if not has_packing:
         monkeypatch.setattr(packed_linear, "_packs", lambda matrix: False)
     generator = torch.Generator().manual_seed(4)

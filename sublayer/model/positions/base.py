@@ -59,8 +59,9 @@ class Positions(nn.Module):
         """Compute the bias of scores from the positions of queries and keys; None for none.
 
         N is 1 where the positions are those of all rows, else their number. Positions of one axis
-        are consecutive. A bias depends on how far a key stands from its query alone. What a query does not see is hidden elsewhere: the bias need only be finite
-        there. Not called where ``biases_scores`` is False.
+        are consecutive. A bias depends on how far a key stands from its query alone. What a query
+        does not see is hidden elsewhere: the bias need only be finite there. Not called where
+        ``biases_scores`` is False.
         """
         return None
 
