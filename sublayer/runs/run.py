@@ -191,8 +191,10 @@ def _train(
         checkpoint = snapshots.newest(progress.note)
         # A checkpoint replaces the weights that a run starts from.
         start_notes = session.start_notes if checkpoint is None else ()
-        for note in (*start_notes, *session.notes()):
+        for note in start_notes:
             progress.note(note)
+        for warning in session.notes():
+            progress.warn(warning)
         session.place.world.wait()
         state = LoopState() if checkpoint is None else snapshots.restore(checkpoint)
         evaluate = Evaluate(session.evaluate, session.metrics)

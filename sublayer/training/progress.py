@@ -45,6 +45,9 @@ class Display:
 class Progress(Display, ABC):
     """Something that shows the progress of one run."""
 
+    warned: set[str] | None = None
+    """What ``warn`` has printed, of all runs of a comparison; None: it prints all."""
+
     @abstractmethod
     def update(self, status: Status) -> None:
         """Show a new status; called after every step, cheap."""
@@ -52,6 +55,14 @@ class Progress(Display, ABC):
     @abstractmethod
     def note(self, text: str) -> None:
         """Print a note that stays."""
+
+    def warn(self, text: str) -> None:
+        """Print a note on the text; of several runs' that are the same, the first."""
+        if self.warned is not None:
+            if text in self.warned:
+                return
+            self.warned.add(text)
+        self.note(text)
 
 
 def describe(status: Status, remaining_s: float | None) -> str:

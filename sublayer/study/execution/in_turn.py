@@ -17,6 +17,7 @@ class InTurn:
     device: str | None
     _started: int = 0
     _seconds: list[float] = field(default_factory=list)
+    _warned: set[str] = field(default_factory=set)
 
     def __call__(self, tasks: Sequence[Task]) -> dict[Path, Outcome]:
         """Make the runs, or what is missing of them, and return their outcomes by their folders."""
@@ -24,6 +25,7 @@ class InTurn:
 
     def _make(self, task: Task) -> Outcome:
         progress = default_progress(self._prefix(task.label))
+        progress.warned = self._warned
         begun = time.monotonic()
         outcome = finish_run(task, progress, device=self.device)
         seconds = time.monotonic() - begun

@@ -29,6 +29,7 @@ class SideBySide:
         self._at_once = at_once
         self._device = device
         self._tally = Tally(total, at_once)
+        self._warned: set[str] = set()
 
     def __call__(self, tasks: Sequence[Task]) -> dict[Path, Outcome]:
         """Make the runs, or what is missing of them, and return their outcomes by their folders.
@@ -45,7 +46,8 @@ class SideBySide:
             else:
                 missing.append(task)
         if missing:
-            crew = _Crew(missing, self._at_once, self._device, default_board(self._tally))
+            board = default_board(self._tally)
+            crew = _Crew(missing, self._at_once, self._device, board, self._warned)
             outcomes |= crew.work()
         return outcomes
 
@@ -54,12 +56,18 @@ class _Crew:
     """The processes that make some runs, and the runs that wait for one."""
 
     def __init__(
-        self, tasks: Sequence[Task], at_once: int, device: str | None, board: Board
+        self,
+        tasks: Sequence[Task],
+        at_once: int,
+        device: str | None,
+        board: Board,
+        warned: set[str],
     ) -> None:
         self._waiting = deque(tasks)
         self._at_once = at_once
         self._device = device
         self._board = board
+        self._warned = warned
         self._running: dict[Child, tuple[Task, float]] = {}
         self._events: Queue[_Event] = Queue()
         self._outcomes: dict[Path, Outcome] = {}
@@ -118,6 +126,10 @@ class _Crew:
                 self._board.update(label, status)
             if "note" in message:
                 self._board.note(f"{label}: {message['note']}")
+            warning = message.get("warning")
+            if warning is not None and warning not in self._warned:
+                self._warned.add(warning)
+                self._board.note(f"{label}: {warning}")
 
     def _end(self, child: Child) -> None:
         task, begun = self._running.pop(child)

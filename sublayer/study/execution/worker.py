@@ -56,6 +56,9 @@ class _SentProgress(Progress):
     def note(self, text: str) -> None:
         self._channel.send({"note": text})
 
+    def warn(self, text: str) -> None:
+        self._channel.send({"warning": text})
+
 
 def main() -> int:
     """Make the run that standard input names, and return the exit code: 0, whatever came of it.

@@ -48,15 +48,17 @@ def same_files(name: str, folder: str, other: str) -> bool:
 def test_runs_at_a_time_give_what_runs_in_turn_give_and_failures_stop_nothing(
     settings: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
+    unfilled = ["data.tokenizer=bpe", "data.vocab_size=9999"]
     asked: dict[str, Any] = {
-        "overrides": [*settings, "train.steps=5"],
+        "overrides": [*settings, *unfilled, "train.steps=5"],
         "vary": ["optimizer.lr=1e-3,1e-2,1e6"],
         "seeds": 2,
     }
     in_turn = compare("gpt", **asked, out="in-turn")
-    capfd.readouterr()
+    assert capfd.readouterr().err.count("data.vocab_size = 9999") == 1
     found = compare("gpt", **asked, out="at-a-time", jobs=3)
     said = capfd.readouterr().err.splitlines()
+    assert sum("data.vocab_size = 9999" in line for line in said) == 1
     assert values(found) == values(in_turn)
     assert found["failures"] == in_turn["failures"]
     assert [failure["seed"] for failure in found["failures"]] == [0, 1]
