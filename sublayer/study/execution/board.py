@@ -18,7 +18,7 @@ _STARTING = "starting"
 
 @dataclass
 class Tally:
-    """How many of all runs are done, and how long they took; those found done have no time."""
+    """How many of all runs are done, and how long they took; those found begun have no time."""
 
     total: int
     at_once: int

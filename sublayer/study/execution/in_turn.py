@@ -11,7 +11,7 @@ from sublayer.training.progress import default_progress, format_seconds
 
 @dataclass
 class InTurn:
-    """Makes runs one by one, ``total`` in all; those found finished do not count in their pace."""
+    """Makes runs one by one, ``total`` in all; those found begun do not count in their pace."""
 
     total: int
     device: str | None
@@ -26,12 +26,11 @@ class InTurn:
     def _make(self, task: Task) -> Outcome:
         progress = default_progress(self._prefix(task.label))
         progress.warned = self._warned
+        is_whole = not task.path.exists()
         begun = time.monotonic()
         outcome = finish_run(task, progress, device=self.device)
-        seconds = time.monotonic() - begun
-        # A run that was found finished takes no time.
-        if seconds > 1.0:
-            self._seconds.append(seconds)
+        if is_whole:
+            self._seconds.append(time.monotonic() - begun)
         return outcome
 
     def _prefix(self, label: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
-from typing import Any
+from typing import Any, NamedTuple
 
 from sublayer.errors import Interrupted, SublayerError
 from sublayer.objective.families import family_of
@@ -52,6 +52,15 @@ class SideBySide:
         return outcomes
 
 
+class _Started(NamedTuple):
+    """A run that a process makes."""
+
+    task: Task
+    at: float
+    is_whole: bool
+    """Whether all of it is made now, and nothing before: others say little of the pace."""
+
+
 class _Crew:
     """The processes that make some runs, and the runs that wait for one."""
 
@@ -68,7 +77,7 @@ class _Crew:
         self._device = device
         self._board = board
         self._warned = warned
-        self._running: dict[Child, tuple[Task, float]] = {}
+        self._running: dict[Child, _Started] = {}
         self._events: Queue[_Event] = Queue()
         self._outcomes: dict[Path, Outcome] = {}
         self._is_stopping = False
@@ -103,12 +112,13 @@ class _Crew:
             task = self._waiting.popleft()
             recipe, checksums = task.loaded.recipe, task.data.checksums
             job = Job(task.label, task.path, recipe, task.scored, checksums, self._device)
+            is_whole = not task.path.exists()
             try:
                 child = Child(job, self._put)
             except OSError as error:
                 self._fail(error)
                 return
-            self._running[child] = task, time.monotonic()
+            self._running[child] = _Started(task, time.monotonic(), is_whole=is_whole)
             self._board.begin(task.label)
 
     def _put(self, child: Child, message: Mapping[str, Any] | None) -> None:
@@ -132,7 +142,8 @@ class _Crew:
                 self._board.note(f"{label}: {warning}")
 
     def _end(self, child: Child) -> None:
-        task, begun = self._running.pop(child)
+        started = self._running.pop(child)
+        task = started.task
         self._board.end(task.label)
         error = child.wait()
         if error is not None:
@@ -146,8 +157,9 @@ class _Crew:
         self._outcomes[task.path] = outcome
         tally = self._board.tally
         tally.done += 1
-        seconds = time.monotonic() - begun
-        tally.seconds.append(seconds)
+        seconds = time.monotonic() - started.at
+        if started.is_whole:
+            tally.seconds.append(seconds)
         text = _describe(task, outcome)
         took = format_seconds(seconds)
         self._board.note(f"[{tally.describe()}] {task.label}: {text}, after {took}")
