@@ -84,13 +84,14 @@ def _attend_fused(
 def _attend_by_softmax(
     q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, bias: Tensor | None, scale: float
 ) -> Tensor:
-    # matmul's look at shapes takes as long as a small product.
-    multiply = torch.bmm if q.dim() == 3 else torch.matmul
     if scale != 1.0:
         q = q * scale
-    scores = multiply(q, k.mT)
+    # Leading axes in one: matmul's look at shapes takes as long as a small product.
+    queries, keys, values = (x.flatten(0, -3) for x in (q, k, v))
+    scores = torch.bmm(queries, keys.mT).view(*q.shape[:-1], -1)
     if hidden is not None:
         scores.add_(hidden)
     if bias is not None:
         scores.add_(bias)
-    return multiply(scores.softmax(-1), v)
+    weights = scores.softmax(-1).flatten(0, -3)
+    return torch.bmm(weights, values).view(q.shape)
