@@ -72,10 +72,12 @@ def packed(
 
 
 def _by_vector(matrix: Tensor, bias: Tensor | None) -> PackedLinear:
-    columns = matrix.t().contiguous().t()
+    n_outputs, n_inputs = matrix.shape
+    # The longer runs of memory are read faster, be they rows or columns.
+    ordered = matrix.contiguous() if n_inputs > n_outputs else matrix.t().contiguous().t()
     if bias is None:
-        return lambda x: torch.mv(columns, x)
-    return lambda x: torch.addmv(bias, columns, x)
+        return lambda x: torch.mv(ordered, x)
+    return lambda x: torch.addmv(bias, ordered, x)
 
 
 def _has_fast_blas(matrix: Tensor) -> bool:
