@@ -147,16 +147,11 @@ class BeamStepper:
         scale = attention.scale
 
         def branch(x: Tensor, index: SublayerIndex, step: _Step) -> Tensor:
-            n_slots = step.cache.n_slots
-            projected = project(x).view(-1, 3, n_heads, 1, d_head)
-            q, k, v = projected.unbind(1)  # [R, H, 1, K] each
+            projected = project(x).view(step.cache.n_slots, -1, 3, n_heads, d_head)
+            q, k, v = projected.permute(2, 0, 3, 1, 4).unbind(0)  # [N, H, beam, K] each
             if step.rotation is not None:
-                q = step.rotation(q)
-                k = step.rotation(k)
-            by_slot = (n_slots, -1, n_heads, d_head)
-            q = q.view(by_slot).transpose(1, 2)  # [N, H, beam, K]
-            k = k.view(by_slot).transpose(1, 2)
-            v = v.view(by_slot).transpose(1, 2)
+                q = _rotated(q, step.rotation)
+                k = _rotated(k, step.rotation)
             keys, values = step.cache.append(index, k, v)  # [N, H, L beam, K] each
             mixed = attend(q, keys, values, step.own, step.bias, scale=scale)  # [N, H, beam, K]
             by_row = mixed.transpose(1, 2).reshape(*x.shape[:-1], n_heads * d_head)
@@ -174,8 +169,11 @@ class BeamStepper:
 
         def branch(x: Tensor, index: SublayerIndex, step: _Step) -> Tensor:
             cross = step.cache.cross[index]
-            keys = cross.keys[:, :, : step.memory_width]  # [N, H, S, K]
-            values = cross.values[:, :, : step.memory_width]
+            keys = cross.keys  # [N, H, S, K]
+            values = cross.values
+            if step.memory_width < keys.shape[2]:
+                keys = keys[:, :, : step.memory_width]
+                values = values[:, :, : step.memory_width]
             by_slot = query(x).view(step.cache.n_slots, -1, n_heads, d_head)
             q = by_slot.transpose(1, 2)  # [N, H, beam, K]
             mixed = attend(q, keys, values, step.memory, scale=scale)  # [N, H, beam, K]
@@ -183,3 +181,10 @@ class BeamStepper:
             return output(by_row)
 
         return branch
+
+
+def _rotated(x: Float[Tensor, "N H beam K"], rotation: Rotation) -> Float[Tensor, "N H beam K"]:
+    """Rotate each row by its own position, for which rows stand one behind another."""
+    by_row = x.transpose(1, 2).flatten(0, 1)[:, :, None]  # [R, H, 1, K]
+    n_slots = x.shape[0]
+    return rotation(by_row).view(n_slots, -1, *by_row.shape[1::2]).transpose(1, 2)

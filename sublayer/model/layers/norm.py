@@ -54,7 +54,10 @@ class RMSNorm(nn.Module):
         if not is_eager_cpu(x):
             return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
         if not torch.is_grad_enabled():
-            # Of a few rows a function of autograd takes as long as what it computes.
+            # Of a few rows a function of autograd takes as long as what it computes, and of one
+            # even an operation on one number.
+            if x.dim() == 1:
+                return _normalise_vector(x, self.weight, self.eps)
             return _normalise(x, self.weight, self.eps)[0]
         normed: Tensor = _RmsNorm.apply(x, self.weight, self.eps)  # type: ignore[no-untyped-call]
         return normed
@@ -70,6 +73,12 @@ def _normalise(x: Tensor, gain: Tensor | None, eps: float) -> tuple[Tensor, Tens
     if gain is not None:
         normed.mul_(gain)
     return normed, inverse
+
+
+def _normalise_vector(x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
+    mean_square = float(x.dot(x)) / x.shape[0]
+    normed = x * (mean_square + eps) ** -0.5
+    return normed if gain is None else normed.mul_(gain)
 
 
 class _RmsNorm(torch.autograd.Function):
