@@ -185,6 +185,7 @@ class BeamStepper:
 
 def _rotated(x: Float[Tensor, "N H beam K"], rotation: Rotation) -> Float[Tensor, "N H beam K"]:
     """Rotate each row by its own position, for which rows stand one behind another."""
-    by_row = x.transpose(1, 2).flatten(0, 1)[:, :, None]  # [R, H, 1, K]
-    n_slots = x.shape[0]
-    return rotation(by_row).view(n_slots, -1, *by_row.shape[1::2]).transpose(1, 2)
+    n_slots, n_heads, beam, d_head = x.shape
+    by_row = x.transpose(1, 2).reshape(-1, n_heads, 1, d_head)
+    by_slot = rotation(by_row).view(n_slots, beam, n_heads, d_head)
+    return by_slot.transpose(1, 2)

@@ -26,6 +26,8 @@ def describe_share(
 ) -> str:
     """Format what runs take that are made ``jobs`` at a time, before they are.
 
+    Their memory is that of their processes and of this one.
+
     ``data`` is each arm's, ``device`` as on the command line; ``folder`` is where they are kept.
     Raises ConfigError where the memory of the machine does not hold so many of the largest.
     """
@@ -40,9 +42,10 @@ def describe_share(
         vocab_size = data[arm.arm.name].tokenizer.vocab_size
         largest = max(largest, _run_memory(recipe, vocab_size, resources))
         threads = max(threads, recipe.train.threads or 1)
+    # The process that starts them is one more.
+    needed = at_once * largest + _program_bytes(resources)
     _check_memory(at_once, largest, resources)
     words = [f"{n_runs} runs, {at_once} at a time with {_threads(threads)} each"]
-    needed = at_once * largest
     free = resources.memory_bytes
     if free is None:
         words.append(f"about {format_bytes(needed)} of memory together")
@@ -57,16 +60,20 @@ def describe_share(
 
 def _run_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> int:
     """Estimate the peak memory of the process of a run, in bytes, as ``fits_memory`` counts it."""
-    program_bytes = PROGRAM_BYTES if resources.device == "cpu" else 0
-    return step_memory(recipe, vocab_size, resources).total + program_bytes
+    return step_memory(recipe, vocab_size, resources).total + _program_bytes(resources)
+
+
+def _program_bytes(resources: Resources) -> int:
+    return PROGRAM_BYTES if resources.device == "cpu" else 0
 
 
 def _check_memory(at_once: int, each: int, resources: Resources) -> None:
     here = total_memory() if resources.device == "cpu" else resources.memory_bytes
-    needed = at_once * each
+    own = _program_bytes(resources)
+    needed = at_once * each + own
     if here is None or needed <= here or at_once == 1:
         return
-    n_fitting = here // each
+    n_fitting = (here - own) // each
     remedy = f"give --jobs {n_fitting}" if n_fitting > 1 else "leave it out"
     raise ConfigError(
         f"--jobs {at_once} needs {format_bytes(needed)} of memory, {format_bytes(here)} here: "
