@@ -172,7 +172,10 @@ def test_an_export_that_comes_back_translates_the_same(
     for one, other in zip(
         *(translate_lines(each, given[:6], settings) for each in (model, back)), strict=True
     ):
-        assert ours.write(one.ids) == back.tokenizer.write(other.ids)
+        assert one.ids.tolist() == other.ids.tolist()
+        # An untrained model may write the unknown, of which a tokenizer.json has no text.
+        known = one.ids[one.ids != ours.unk_id]
+        assert ours.write(known) == back.tokenizer.write(other.ids)
 
 
 def test_a_model_without_padding_goes_along(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Normalisation over the features of a token."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -77,7 +78,7 @@ def _normalise(x: Tensor, gain: Tensor | None, eps: float) -> tuple[Tensor, Tens
 
 def _normalise_vector(x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
     mean_square = float(x.dot(x)) / x.shape[0]
-    normed = x * (mean_square + eps) ** -0.5
+    normed = x * math.sqrt(1.0 / (mean_square + eps))
     return normed if gain is None else normed.mul_(gain)
 
 
