@@ -110,18 +110,24 @@ class _Attend(torch.autograd.Function):
         grad_bias = None
         if ctx.bias_like is not None:
             shape, dtype = ctx.bias_like
-            grad_bias = torch.zeros(shape, dtype=dtype)
+            # What no block sees is never written.
+            make = torch.zeros if ctx.is_causal else torch.empty
+            grad_bias = make(shape, dtype=dtype)
         all_grad_bias = _bias_by_sequence(grad_bias, n_sequences)
         blocks = list(_blocks(q.shape[2], k.shape[2], ctx.is_causal))
         weights = iter(saved)
-        for one_grad_bias, *tensors in zip(all_grad_bias, q, k, v, grad, *grads, strict=True):
+        for turn, (one_grad_bias, *tensors) in enumerate(
+            zip(all_grad_bias, q, k, v, grad, *grads, strict=True)
+        ):
             one = _Sequence(*tensors)
+            # A bias that all sequences share is written to in every turn.
+            adds = turn > 0 and one_grad_bias is grad_bias
             for rows, keys in blocks:
                 grad_scores = _back_through_block(
                     one, rows, keys, next(weights), scale=ctx.scale, is_dropped=ctx.is_dropped
                 )
                 if one_grad_bias is not None:
-                    _add_by_head(one_grad_bias[..., rows, keys], grad_scores)
+                    _put_by_head(one_grad_bias[..., rows, keys], grad_scores, adds=adds)
                 # Freed before the next block's are made.
                 del grad_scores
         return *grads, grad_bias, None, None, None, None
@@ -152,13 +158,23 @@ def _bias_by_sequence(bias: Tensor | None, n: int) -> list[Tensor | None]:
     return [bias[row : row + 1] for row in range(n)]
 
 
-def _add_by_head(total: Tensor, grad_scores: Tensor) -> None:
-    """Add the gradient of scores ``[B H, t, s]`` to that of a bias ``[1 or B, H, t, s]``."""
+def _put_by_head(total: Tensor, grad_scores: Tensor, *, adds: bool) -> None:
+    """Write the gradient of scores ``[B H, t, s]`` as that of a bias ``[1 or B, H, t, s]``.
+
+    Or add it to what stands there.
+    """
     n_heads = total.shape[1]
     by_head = grad_scores.view(-1, n_heads, *grad_scores.shape[1:])  # [B, H, t, s]
-    if total.shape[0] < by_head.shape[0]:
+    is_summed = total.shape[0] < by_head.shape[0]
+    if is_summed and not adds:
+        torch.sum(by_head, 0, keepdim=True, dtype=total.dtype, out=total)
+        return
+    if is_summed:
         by_head = by_head.sum(0, keepdim=True, dtype=total.dtype)
-    total.add_(by_head)
+    if adds:
+        total.add_(by_head)
+    else:
+        total.copy_(by_head)
 
 
 def _empty_gradients(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
