@@ -224,6 +224,7 @@ def test_the_reference_has_every_field_and_every_command():
     assert [name for name in cli.COMMANDS if f"## {name}\n" not in shown] == []
 
 
+@pytest.mark.slow
 def test_the_site_asks_nothing_of_other_servers(tmp_path: Path):
     shutil.copytree(PROJECT / "docs", tmp_path / "docs")
     shutil.copy(PROJECT / "zensical.toml", tmp_path)

@@ -16,6 +16,7 @@ from sublayer.errors import ConfigError
 from sublayer.runs.run import train_run
 from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.progress import SilentProgress, Status
+from tests.in_time import some_in_time
 
 OLD = Path(__file__).parent / "old_runs"
 MADE_IN = "/tmp/old/"
@@ -139,7 +140,7 @@ def test_an_old_run_that_ended_is_left_as_it_is(kind: str, old_run: Callable[[st
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_in_time(KINDS, 3))
 def test_an_old_model_loads_and_is_evaluated_as_then(
     kind: str, old_run: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

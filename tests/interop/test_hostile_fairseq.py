@@ -163,6 +163,7 @@ def test_altered_tensors_are_refused_in_a_line_or_read(tmp_path: Path, data: st.
 
 @quiet
 @given(st.data(), st.booleans())
+@pytest.mark.slow
 def test_damaged_checkpoints_are_refused_in_a_line(
     tmp_path: Path, data: st.DataObject, is_old: bool
 ) -> None:

@@ -365,6 +365,7 @@ def test_minutes_become_the_same_steps_for_every_arm(settings: list[str]):
     assert compare("gpt", timed, vary=[FFN], seeds=2) == result
 
 
+@pytest.mark.slow
 def test_every_arm_gets_the_same_trials_and_keeps_the_best_on_validation(settings: list[str]):
     result = compare("gpt", settings, vary=[FFN], seeds=2, tune=["optimizer.lr=1e-7,1e-2"])
     assert [arm["tuned"] for arm in result["arms"]] == [["optimizer.lr=0.01"]] * 2

@@ -112,6 +112,7 @@ def test_a_device_without_a_measurement_has_float32():
     assert fastest_precision(torch.device("mps"), 128) == "float32"
 
 
+@pytest.mark.slow
 def test_a_limit_of_onednn_reaches_its_answer():
     if not has_bfloat16_units():
         pytest.skip("this processor has no bfloat16 units to be limited")

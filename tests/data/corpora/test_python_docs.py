@@ -78,6 +78,7 @@ def test_a_python_without_sources_is_refused(cache, tmp_path):
         python_prose(cache, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_prose_of_this_python_is_two_megabytes_of_clean_text(prose_cache):
     documents = {document.name: document.text.decode() for document in python_prose(prose_cache)}
     text = "".join(documents.values())
