@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-fast test-avx2 test-explore check docs bench clean
+.PHONY: demo test test-fast test-avx2 test-explore test-pages check docs bench clean
 
 # Two processes of one thread each: what tests compute is too small for more threads.
 TESTS := $(BIN)/python -m pytest -n 2
@@ -15,15 +15,19 @@ demo: $(VENV)/.run
 	$(BIN)/sublayer demo
 
 test: $(VENV)/.dev
-	$(TESTS) -m "not slow" --durations 5
+	$(TESTS) -m "not slow and not pages" --durations 5
 	$(TESTS) -m slow --dist worksteal --durations 10
 	$(MAKE) check
 
 test-fast: $(VENV)/.dev
-	$(TESTS) -m "not slow" --durations 10
+	$(TESTS) -m "not slow and not pages" --durations 10
 
 test-avx2: $(VENV)/.dev
-	$(AS_AVX2) $(TESTS) -m "not slow" --durations 10 $(COMPUTING)
+	$(AS_AVX2) $(TESTS) -m "not slow and not pages" --durations 10 $(COMPUTING)
+
+# Every page's commands in the order in which they stand, with small models.
+test-pages: $(VENV)/.dev
+	$(TESTS) -m pages --dist worksteal --durations 10
 
 # The tests that draw what they try, with other draws each time: what they find, the others keep.
 test-explore: $(VENV)/.dev

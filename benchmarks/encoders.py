@@ -34,7 +34,7 @@ SIZES = {
     "d512": Size(512, 12, 8, context=512, sequences=8, vocab_size=30_000),
 }
 D_EMBED = 128
-"""Width of ALBERT's token table; that of the recipe, too."""
+"""Width of ALBERT's embedding matrix; that of the recipe, too."""
 ALONE = World(rank=0, size=1)
 _AS_BERT = {"share": "none", "d_embed": None, "embedding_projection": "tokens"}
 _AS_BERT_IS_TRAINED = {"masking": "token", "sentence": "nsp"}

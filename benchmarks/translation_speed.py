@@ -48,6 +48,7 @@ def main() -> None:
     )
     translating, equal = [], {}
     if options.run is not None:
+        assert data.test is not None, "translations are scored on a test split"
         lines = [pair.source_words for pair in data.test.pairs]
         translators = Translators(options.run, lines, options.threads)
         translating = take_turns(

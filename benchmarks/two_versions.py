@@ -23,7 +23,7 @@ import scipy.stats
 import torch
 
 FLOOR = 0.97
-"""A case is slower where the whole 95 % interval of its ratio lies below."""
+"""A case is slower where the whole 95% CI of its ratio lies below."""
 TURN_S = 1.0
 STEPS = {
     "gpt": ("gpt", 0.1),
@@ -253,7 +253,7 @@ def _table(result: dict[str, Any]) -> str:
     lines = [
         f"{heading(result)}; against {result['before']}, {n_rounds} rounds",
         "",
-        "| case | times as fast, of medians | mean of rounds, 95 % interval | slower |",
+        "| case | times as fast, of medians | mean of rounds, 95% CI | slower |",
         "| --- | ---: | ---: | --- |",
     ]
     for row in result["cases"]:

@@ -1,18 +1,37 @@
-"""Write the reference pages that follow from the program: every field, every command's help.
+"""Write the pages that follow from the program: fields, commands' help, what was recorded.
 
 They are generated before each build of the documentation and not kept: ``python docs/generate.py``.
 """
 
 import contextlib
 import io
+import json
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from sublayer import cli
 from sublayer.config.fields.catalog import TABLES
 from sublayer.config.fields.listing import FieldRow, field_rows
 
 REFERENCE = Path(__file__).parent / "reference"
+RECORDS = Path(__file__).parent.parent / "records"
+
+_SCORES = {
+    "bits_per_byte": "bits per byte",
+    "loss": "nats per token",
+    "frequency_loss": "by frequency",
+    "mlm_accuracy": "masked tokens",
+    "sop_accuracy": "sentence order",
+    "nsp_accuracy": "next sentence",
+    "bleu": "BLEU of words",
+    "sacrebleu": "BLEU of text",
+    "chrf": "chrF",
+}
+_VERDICTS = {"cannot tell": "undecided"}
+"""What verdicts of earlier versions are called today."""
 
 _TABLES = {
     "": "The head of a recipe file",
@@ -26,10 +45,14 @@ _TABLES = {
 
 
 def write_reference(folder: Path = REFERENCE) -> None:
-    """Write ``fields.md`` and ``commands.md``."""
+    """Write ``fields.md``, ``commands.md``, ``records.md`` and the reports that it links."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "fields.md").write_text(fields_page(), encoding="utf-8")
     (folder / "commands.md").write_text(commands_page(), encoding="utf-8")
+    (folder / "records.md").write_text(records_page(), encoding="utf-8")
+    for report in RECORDS.glob("*/report.html"):
+        (folder / "records" / report.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(report, folder / "records" / report.parent.name / report.name)
 
 
 def fields_page() -> str:
@@ -58,6 +81,76 @@ def commands_page() -> str:
     for name in cli.COMMANDS:
         lines += [f"## {name}", "", "```text", _help(name), "```", ""]
     return "\n".join(lines)
+
+
+def records_page() -> str:
+    """Lay out what ``records`` holds: how each was made, what came out, what does not follow."""
+    lines = [
+        "# Records",
+        "",
+        "Runs and comparisons that were made whole: the command, what came out, and what does not",
+        "follow. The folder `records` of the source has each with its recipe and every number.",
+        "",
+    ]
+    for note in sorted(RECORDS.glob("*/NOTE.md")):
+        folder = note.parent
+        study, run = folder / "results.json", folder / "result.json"
+        made = study if study.exists() else run
+        record = json.loads(made.read_text(encoding="utf-8"))
+        lines += [f"## {folder.name}", ""]
+        lines += _study(folder.name, record) if made == study else _run(record)
+        lines += [note.read_text(encoding="utf-8").replace("# ", "### ", 1).strip(), ""]
+    return "\n".join(lines)
+
+
+def _study(name: str, record: dict[str, Any]) -> list[str]:
+    """Lay out a recorded comparison: its command and its verdicts."""
+    made = record["reproduction"]["environment"]
+    lines = [
+        f"{record['title']}. {made['processor']}, {made['precision']}; `{record['metric']}` of the",
+        f"{record['split']} split, {record['planned_seeds']} seeds.",
+        f"[The report](records/{name}/report.html).",
+        "",
+        *("```sh", record["reproduction"]["command"], "```", ""),
+        "| arm | against | difference | 95% CI | verdict |",
+        "| --- | --- | ---: | --- | --- |",
+    ]
+    for each in record["differences"]:
+        mean, low, high = (f"{each[key]:+.4f}" for key in ("mean", "low", "high"))
+        verdict = _VERDICTS.get(each["verdict"], each["verdict"])
+        row = (each["arm"], each["baseline"], mean, f"{low} to {high}", verdict)
+        lines.append(f"| {' | '.join(row)} |")
+    return [*lines, ""]
+
+
+def _run(record: dict[str, Any]) -> list[str]:
+    """Lay out a recorded run: its commands and its scores."""
+    train = record["train"]
+    lines = [
+        f"{train['title']}. {train['machine']['processor']}, {train['precision']};",
+        f"{train['step']:,} steps, {train['seconds'] / 60:.0f} minutes. Text: {record['text']}.",
+        "",
+        *("```text", *record["commands"], "```", ""),
+    ]
+    scored = dict(_scored(record))
+    shown = [key for key in _SCORES if any(key in scores for scores in scored.values())]
+    lines += [f"| scored | {' | '.join(_SCORES[key] for key in shown)} |"]
+    lines += [f"| --- |{' ---: |' * len(shown)}"]
+    for text, scores in scored.items():
+        cells = (f"{scores[key]:.4g}" if key in scores else "" for key in shown)
+        lines.append(f"| {text} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _scored(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Find the scores in a record of a run, by what was scored."""
+    evaluated = record.get("evaluate", {})
+    groups = (
+        {**evaluated, **record} if "split" not in evaluated else {evaluated["split"]: evaluated}
+    )
+    for text, scores in groups.items():
+        if text in ("valid", "test", "intrinsic"):
+            yield text, scores
 
 
 def _title(table: str) -> str:

@@ -14,9 +14,19 @@ from sublayer.errors import (
 )
 
 if TYPE_CHECKING:
+    from sublayer.api.models import (
+        evaluate,
+        fill,
+        generate,
+        inspect_layers,
+        inspect_splitting,
+        translate,
+    )
+    from sublayer.api.recipes import draw, list_recipes, list_runs, plan, recipe, report
+    from sublayer.api.run import Run, open_run
+    from sublayer.api.training import compare, train
     from sublayer.loading import load
-    from sublayer.runs.run import from_recipe, train
-    from sublayer.study.runner import compare
+    from sublayer.runs.run import from_recipe
 
 __version__ = "0.1.0"
 __all__ = [
@@ -27,10 +37,24 @@ __all__ = [
     "SublayerError",
     "TrainingError",
     "__version__",
+    "Run",
     "compare",
+    "draw",
+    "evaluate",
+    "fill",
     "from_recipe",
+    "generate",
+    "inspect_layers",
+    "inspect_splitting",
+    "list_recipes",
+    "list_runs",
     "load",
+    "open_run",
+    "plan",
+    "recipe",
+    "report",
     "train",
+    "translate",
 ]
 
 if "OMP_WAIT_POLICY" not in os.environ:
@@ -42,8 +66,22 @@ if "OMP_WAIT_POLICY" not in os.environ:
 _LAZY = {
     "load": "sublayer.loading",
     "from_recipe": "sublayer.runs.run",
-    "train": "sublayer.runs.run",
-    "compare": "sublayer.study.runner",
+    "Run": "sublayer.api.run",
+    "open_run": "sublayer.api.run",
+    "train": "sublayer.api.training",
+    "compare": "sublayer.api.training",
+    "evaluate": "sublayer.api.models",
+    "fill": "sublayer.api.models",
+    "generate": "sublayer.api.models",
+    "inspect_layers": "sublayer.api.models",
+    "inspect_splitting": "sublayer.api.models",
+    "translate": "sublayer.api.models",
+    "draw": "sublayer.api.recipes",
+    "list_recipes": "sublayer.api.recipes",
+    "list_runs": "sublayer.api.recipes",
+    "plan": "sublayer.api.recipes",
+    "recipe": "sublayer.api.recipes",
+    "report": "sublayer.api.recipes",
 }
 """Modules of public functions, imported when one is used: importing torch takes seconds."""
 

@@ -2,6 +2,8 @@
 
 import errno
 import functools
+import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -9,12 +11,15 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
 from sublayer import __version__
+from sublayer.commands.completion.scripts import VARIABLE
 from sublayer.commands.shared.arguments import check_arguments
 from sublayer.commands.shared.base import only_results_on_stdout
+from sublayer.commands.shared.usage import show_words, wrong_value
 from sublayer.errors import Interrupted, SublayerError, TrainingError, one_line
 from sublayer.estimate.capacity import lacks_memory
 from sublayer.system.signals import interruptible, interruption
@@ -28,18 +33,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "recipes": ("recipes", "List the recipes, or show one with the origin of each value."),
     "fields": ("fields", "List every field of a recipe: unit, default, when it counts."),
     "plan": ("plan.command", "Say what a run or a comparison will cost, without starting it."),
-    "train": ("train", "Train a recipe, or go on with a run."),
+    "train": ("train", "Train a recipe, or resume a run."),
     "compare": ("compare", "Say which variants are better at an equal budget, and how surely."),
+    "report": ("report", "Write the HTML report of a run or a comparison again."),
+    "runs": ("runs.command", "List runs and comparisons: what, when, how good, how to resume."),
     "evaluate": ("evaluate.command", "Score how well a model predicts a text."),
     "inspect": (
         "inspect.command",
         "Measure what the blocks of models do to the embeddings of a text.",
     ),
-    "generate": ("generate.command", "Go on with a text, or fill its gaps."),
+    "generate": ("generate.command", "Continue a prompt, or fill the gaps of a text."),
     "translate": ("translate.command", "Translate a text line by line."),
     "tokenize": ("tokenize", "Train a tokenizer, or show the tokens of a text."),
-    "import": ("import_", "Make another system's model one of ours."),
+    "import": ("import_", "Import a model from transformers, fairseq or ALBERT's release."),
     "export": ("export", "Write a model in another system's format."),
+    "completion": ("completion.command", "Complete commands, runs and fields in the shell."),
 }
 """Each command's module in ``sublayer.commands`` and its line of help.
 
@@ -119,8 +127,14 @@ def _outcome(words: list[str]) -> tuple[int, str]:
 
 
 def _run(words: list[str]) -> int:
+    shell = os.environ.get(VARIABLE)
+    if shell:
+        return _complete(shell, words)
     wanted = next((word for word in words if not word.startswith("-")), "")
     group = get_command(_app(wanted))
+    command = getattr(group, "commands", {}).get(wanted)
+    if isinstance(command, TyperCommand):
+        show_words(command)
     code = DONE
     try:
         with group.make_context("sublayer", words) as context:
@@ -128,6 +142,20 @@ def _run(words: list[str]) -> int:
     except typer.Exit as stop:
         code = stop.exit_code
     return code
+
+
+def _complete(shell: str, words: list[str]) -> int:
+    from sublayer.commands.completion.protocol import answer
+
+    def load(wanted: str) -> TyperGroup:
+        group = get_command(_app(wanted))
+        assert isinstance(group, TyperGroup)
+        return group
+
+    replies = answer(shell, words, load)
+    if replies:
+        typer.echo(replies)
+    return DONE
 
 
 def _app(wanted: str) -> typer.Typer:
@@ -190,12 +218,34 @@ def _usage(error: TyperException) -> str:
     if option and "." in option:
         key = option.lstrip("-").partition("=")[0]
         return f"there is no option {option}: settings are written {key}=VALUE"
+    if option:
+        key = _key_meant(option, near, context)
+        if key:
+            return f"there is no option {option}: settings are written {key}=VALUE"
     if option and near:
         return f"there is no option {option}: did you mean {near[0]}?"
     message = error.format_message().rstrip(".")
+    wrong = re.fullmatch(r"Invalid value for '([^']+)'.*?: (.*)", message, re.DOTALL)
+    if wrong:
+        message = wrong_value(wrong[1], wrong[2])
     if message.endswith("?"):  # it says already what was probably meant
         return message
     return f"{message}; see `{path} --help`"
+
+
+def _key_meant(option: str, options: Sequence[str] | None, context: Any) -> str | None:
+    """Return the field that was written as an option, such as --steps, where it is the nearest."""
+    from sublayer.config.fields.catalog import nearest_key
+    from sublayer.config.nearest import nearest
+
+    parameters = context.command.params if context else []
+    if not any(parameter.name == "settings" for parameter in parameters):
+        return None
+    name = option.lstrip("-").replace("-", "_")
+    key = nearest_key(name)
+    field = (key or "").rpartition(".")[2]
+    near = [each.lstrip("-").replace("-", "_") for each in options or ()]
+    return key if field and nearest(name, [field, *near]) == field else None
 
 
 def _system_error(error: OSError) -> str:

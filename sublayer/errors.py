@@ -25,9 +25,9 @@ class CheckpointError(SublayerError):
 
 
 class TrainingError(SublayerError):
-    """Training cannot go on, as where the loss is not finite.
+    """Training cannot continue, as where the loss is not finite.
 
-    Change the recipe, or go on from the last good checkpoint.
+    Change the recipe, or continue from the last good checkpoint.
     """
 
 

@@ -25,6 +25,7 @@ from sublayer.model.build import compose
 from sublayer.model.model_folder import CONFIG_NAME, FORMAT, load_weights, read_config
 from sublayer.model.transformer import Transformer
 from sublayer.system.machine import check_device
+from sublayer.system.stages import stage
 
 RECIPE_NAME, MODEL_NAME, CHECKPOINTS_NAME, TOKENIZER_NAME = (
     "recipe.toml",
@@ -55,15 +56,16 @@ def load(
     Raises CheckpointError where there is no such model, or it is damaged, or of another format;
     ConfigError for a device that is not there, or fewer checkpoints than are asked for.
     """
-    if average is None:
-        folder = find_model(Path(path))
-        model = load_untokenized(folder, device)
-    else:
-        folder, config, tensors = _averaged(Path(path), average, str(check_device(device)))
-        model = _with_weights(config, tensors)
-    if dtype is not None:
-        model = model.to(dtype)
-    model.tokenizer = _tokenizer_in(folder, model.config)
+    with stage(f"loading {path}"):
+        if average is None:
+            folder = find_model(Path(path))
+            model = load_untokenized(folder, device)
+        else:
+            folder, config, tensors = _averaged(Path(path), average, str(check_device(device)))
+            model = _with_weights(config, tensors)
+        if dtype is not None:
+            model = model.to(dtype)
+        model.tokenizer = _tokenizer_in(folder, model.config)
     return model.eval()
 
 

@@ -1,6 +1,7 @@
 """Shared by every test: shapes checked at run time, one thread, no network, and the real data."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -16,6 +17,8 @@ import torch
 
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
+from sublayer.system import stages
+from sublayer.system.stage_displays import HeardStages, say_nothing
 from tests.stories import write_stories
 
 torch.set_num_threads(1)
@@ -34,6 +37,14 @@ hypothesis.settings.load_profile("patient")
 @pytest.fixture(autouse=True)
 def _checked_shapes() -> None:
     check_again()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _untimed_stages() -> Iterator[None]:
+    """Leave out the lines of stages, which are there or not as the machine is slow or quick."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stages, "_choose", lambda: HeardStages(say_nothing, stages._print))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -118,7 +118,19 @@ def test_every_command_has_help_with_an_example_that_it_accepts(name: str, run: 
             ["recipes", "gpt", "model.n_layer=3"],
             "model.n_layer is not a field: did you mean model.n_layers?",
         ),
-        (["fields", "modle"], "TABLE = 'modle' is not one of"),
+        (
+            ["train", "gpt", "--setps", "3"],
+            "there is no option --setps: settings are written train.steps=VALUE",
+        ),
+        (["train", "gpt", "--resme"], "there is no option --resme: did you mean --resume?"),
+        (
+            ["fields", "d_mdoel"],
+            "no field is called 'd_mdoel', and no description has it: did you mean model.d_model?",
+        ),
+        (
+            ["fields", "modle"],
+            "no field is called 'modle', and no description has it: did you mean model?",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_on_stderr_and_exit_2(words: list[str], says: str, run: Run):
@@ -136,7 +148,7 @@ def test_a_missing_argument_is_a_mistake(register: Callable[[Callable[..., None]
     register(probe)
     assert one_line(run("probe")[2]) == "Missing argument 'RECIPE'; see `sublayer probe --help`"
     assert one_line(run("probe", "gpt", "--count", "x")[2]).startswith(
-        "Invalid value for '--count'"
+        "--count must be a whole number; see `sublayer probe --help`"
     )
     assert run("probe", "gpt", "--count")[0] == 2
 

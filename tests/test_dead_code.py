@@ -11,10 +11,15 @@ PYDANTIC = {"field_validator", "model_validator"}
 CALLED_BY_OTHERS = {
     "__getattr__": "Python, for the public names of `sublayer`",
     "__dir__": "Python, for the public names of `sublayer`",
+    "_repr_html_": "notebooks, which show what a cell ends with",
+    "curve": "who reads a run in Python",
     "encode_target": "who scores translations of their own; the twin of `encode_source`",
     "read_huggingface": "who reads a foreign folder without keeping a copy of it",
     "read_study_items": "who judges a kept study by what each test item scored",
     "sacre_bleu": "who scores translations of their own; the twin of `tokenized_bleu`",
+    "list_recipes": "Python, as `sublayer.list_recipes`",
+    "texts": "who reads what was generated or translated in Python",
+    "verdicts": "who reads a comparison in Python",
     "readable": "io.BufferedReader",
     "writable": "what prints on a stream",
 }

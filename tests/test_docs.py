@@ -6,11 +6,10 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import takewhile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from typer.main import get_command
@@ -22,50 +21,14 @@ from sublayer.config.fields.messages import choices_of
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.objectives.kinds import OBJECTIVES
 from sublayer.config.optimizers.kinds import OPTIMIZERS
+from sublayer.study.asked import is_run, load_asked, split_words
 from sublayer.study.definition import find_study, load_study
+from tests.documentation import PAGES, PROJECT, Command, blocks, commands, inline_code
 
-PROJECT = Path(__file__).resolve().parent.parent
-PAGES = (
-    PROJECT / "README.md",
-    PROJECT / "CONTRIBUTING.md",
-    PROJECT / "CHANGELOG.md",
-    *sorted(PROJECT.glob("docs/*.md")),
-)
 NOT_FIELDS = {"model.safetensors"}
 
 
-@dataclass(frozen=True)
-class Command:
-    """A command line of a page; ``shown`` is what the page says it prints, or None."""
-
-    page: str
-    line: str
-    shown: tuple[str, ...] | None
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(
-        rf"^```{language}\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL
-    )
-
-
-def inline_code(page: Path) -> list[str]:
-    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    return re.findall(r"`([^`\n]+)`", prose)
-
-
-def commands() -> Iterator[Command]:
-    for page in PAGES:
-        for block in blocks(page, "console"):
-            if block.startswith("$ "):
-                first, *shown = block.splitlines()
-                yield Command(page.name, first.removeprefix("$ "), tuple(shown))
-            else:
-                for line in block.splitlines():
-                    yield Command(page.name, line.partition("  #")[0].strip(), None)
-
-
-SUBLAYER = [command for command in commands() if command.line.startswith("sublayer ")]
+SUBLAYER = [command for command in commands(*PAGES) if command.line.startswith("sublayer ")]
 TRANSCRIPTS = [command for command in SUBLAYER if command.shown is not None]
 
 
@@ -96,13 +59,17 @@ def test_a_command_that_is_shown_has_a_meaning(command: Command, workplace: Path
     words = list(takewhile(lambda word: word not in ("<", ">", "|"), words))
     values = parser.make_context(words[0], words[1:]).params if "--help" not in words else {}
     source, settings = values.get("source") or values.get("recipe"), values.get("settings")
+    if words[0] in ("plan", "compare"):
+        settings = values.get("words")
     if source is None or settings is None or command.shown:
         return
     # A run that a reader would have by then stands for the recipe that it came from.
     source = "gpt" if source.startswith("runs/") else str(source)
     settings = [setting for setting in settings if not setting.startswith("init.run=")]
     if words[0] in ("plan", "compare"):
-        load_study(source, settings, vary_texts=values.get("vary") or [])
+        sources, settings = split_words(source, settings)
+        if not any(is_run(each) or each.startswith("runs/") for each in sources):
+            load_asked(sources, settings, vary_texts=values.get("vary") or [])
     else:
         load_recipe(source, settings)
 
@@ -123,11 +90,19 @@ def test_a_command_prints_what_is_shown(
     assert re.fullmatch(pattern, printed), f"{command.line} prints:\n{printed}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_is_printed_stands_apart_from_what_is_typed(page: Path):
+    """A site shows a line of ``console`` without a prompt as output; commands alone are ``sh``."""
+    assert [block for block in blocks(page, "console") if not block.startswith("$ ")] == []
+
+
 def test_make_has_every_target_that_is_shown():
     targets = set(
         re.findall(r"^([a-z0-9-]+):", (PROJECT / "Makefile").read_text(), flags=re.MULTILINE)
     )
-    shown = {command.line.split()[1] for command in commands() if command.line.startswith("make ")}
+    shown = {
+        command.line.split()[1] for command in commands(*PAGES) if command.line.startswith("make ")
+    }
     assert shown >= {"demo", "test"}
     assert shown <= targets
 
@@ -159,8 +134,9 @@ def test_every_path_of_the_project_that_is_named_exists(page: Path):
     assert [path for path in named if not (PROJECT / path).exists()] == []
 
 
-def test_the_readme_shows_what_the_demo_says_of_itself():
-    lines = (PROJECT / "README.md").read_text().splitlines()
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_a_first_page_shows_what_the_demo_says_of_itself(page: str):
+    lines = (PROJECT / page).read_text().splitlines()
     shown = [line.removeprefix("note: ") for line in lines if line.startswith("note: ")]
     assert tuple(shown) == load_study("demo").caveats
 
@@ -170,6 +146,26 @@ def test_the_readme_shows_what_the_demo_says_of_itself():
 )
 def test_a_recorded_study_says_what_does_not_follow_from_it(study: Path):
     assert study.with_name("NOTE.md").read_text().startswith("# What does not follow\n\n")
+
+
+@pytest.mark.parametrize("record", sorted(PROJECT.glob("records/*/")), ids=lambda path: path.name)
+def test_a_record_is_linked_from_a_page_and_shown_with_what_does_not_follow(record: Path):
+    pages = [path.read_text() for path in PROJECT.glob("docs/*.md")]
+    assert any(f"](reference/records.md#{record.name})" in page for page in pages)
+    shown = generator().records_page().partition(f"\n## {record.name}\n")[2].partition("\n## ")[0]
+    assert re.search(r"^\| .*\d", shown, flags=re.MULTILINE), "no result is shown"
+    assert "### What does not follow" in shown
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_speeds_of_the_first_pages_are_those_of_the_benchmarks(page: str):
+    _, _, section = (PROJECT / page).read_text().partition("## How fast, and how exact\n")
+    table = [line for line in section.partition("\n## ")[0].splitlines() if "| ---" not in line]
+    rows = [line for line in table if re.search(r"\| [\d. to]+ \|", line)]
+    speeds = re.findall(r"\b\d\.\d\d\b", "\n".join(rows))
+    measured = (PROJECT / "benchmarks" / "README.md").read_text()
+    assert len(speeds) > 20
+    assert [speed for speed in speeds if speed not in measured] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -213,12 +209,18 @@ def test_the_tour_names_every_package_and_module():
     assert sorted((packages | modules) - tour) == []
 
 
-def test_the_reference_has_every_field_and_every_command():
+def generator() -> ModuleType:
+    """Load what writes the pages that are generated."""
     spec = spec_from_file_location("generate", PROJECT / "docs" / "generate.py")
     assert spec
     assert spec.loader
     generate = module_from_spec(spec)
     spec.loader.exec_module(generate)
+    return generate
+
+
+def test_the_reference_has_every_field_and_every_command():
+    generate = generator()
     fields, shown = generate.fields_page(), generate.commands_page()
     assert [key for key in keys() if f"### `{key}`\n" not in fields] == []
     assert [name for name in cli.COMMANDS if f"## {name}\n" not in shown] == []
@@ -226,7 +228,8 @@ def test_the_reference_has_every_field_and_every_command():
 
 @pytest.mark.slow
 def test_the_site_asks_nothing_of_other_servers(tmp_path: Path):
-    shutil.copytree(PROJECT / "docs", tmp_path / "docs")
+    for folder in ("docs", "records"):
+        shutil.copytree(PROJECT / folder, tmp_path / folder)
     shutil.copy(PROJECT / "zensical.toml", tmp_path)
     subprocess.run([sys.executable, "docs/generate.py"], cwd=tmp_path, check=True)
     build = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
@@ -266,4 +269,4 @@ def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monke
     assert ran.returncode == 0, ran.stderr
     first, *_, last = ran.stdout.splitlines()
     assert 0 < float(first) < 16
-    assert re.fullmatch(r"ffn=swiglu \S+ \S+ (better|worse|cannot tell)", last)
+    assert re.fullmatch(r"ffn=swiglu \S+ \S+ (better|worse|undecided)", last)

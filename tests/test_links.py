@@ -14,7 +14,9 @@ PAGES = (
     *sorted(PROJECT.glob("records/*/*.md")),
     *sorted(PROJECT.glob("tests/**/*.md")),
 )
-GENERATED = {PROJECT / "docs" / "reference" / name for name in ("fields.md", "commands.md")}
+GENERATED = {
+    PROJECT / "docs" / "reference" / name for name in ("fields.md", "commands.md", "records.md")
+}
 """What `docs/generate.py` writes; the build of the site checks links to it."""
 
 

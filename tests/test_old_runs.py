@@ -1,4 +1,4 @@
-"""Runs that an earlier version wrote go on, load and are evaluated as they were then."""
+"""Runs that an earlier version wrote resume, load and are evaluated as they were then."""
 
 import io
 import json

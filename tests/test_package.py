@@ -47,6 +47,14 @@ for function in [*functions, sublayer.load, sublayer.from_recipe, sublayer.train
 
 
 def test_public_names_are_listed_and_others_are_refused():
-    assert {"load", "train", "compare", "from_recipe", "ConfigError"} <= set(dir(sublayer))
+    assert set(sublayer.__all__) <= set(dir(sublayer))
+    assert [name for name in sublayer.__all__ if not hasattr(sublayer, name)] == []
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         sublayer.nothing  # noqa: B018
+
+
+def test_no_public_name_is_that_of_a_package():
+    folder = Path(sublayer.__file__).parent
+    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+    modules = {path.stem for path in folder.glob("*.py")}
+    assert sorted(set(sublayer.__all__) & (packages | modules)) == []

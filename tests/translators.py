@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from sublayer.runs.run import train
+from sublayer.api.training import train
 
 TINY: dict[str, Any] = {
     "data.moses": "none",
@@ -15,6 +15,7 @@ TINY: dict[str, Any] = {
     "model.dropout_attention": 0.0,
     "model.dropout_ffn": 0.0,
     "optimizer.warmup_steps": 30,
+    "optimizer.clip_norm": 1.0,
     "train.steps": 150,
     "train.batch_tokens": 320,
     "train.evaluate_steps": 50,

@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
-from sublayer.commands.shared.base import DeviceOption, JsonOption, SettingsArgument
+from sublayer.commands.shared import candidates
+from sublayer.commands.shared.base import DeviceOption, JsonOption
 from sublayer.commands.shared.comparison import show
 from sublayer.commands.shared.study_options import JobsOption, MatchOption, ScaleOption
 from sublayer.config.limits import MOST_SEEDS
+from sublayer.system.stages import stage
 
 EXAMPLE = (
     "sublayer compare gpt model.n_layers=2 train.steps=200 --vary model.ffn=gelu,swiglu --seeds 3"
@@ -17,7 +19,18 @@ EXAMPLE = (
 SourceArgument = Annotated[
     str,
     typer.Argument(
-        metavar="RECIPE|STUDY", help="A recipe to vary, or a study, by name or .toml file."
+        metavar="RECIPE|STUDY",
+        autocompletion=candidates.recipes_and_studies,
+        help="A recipe to vary, or a study, by name or .toml file. Or the first of several recipes "
+        "or finished runs, which are the arms: the baseline.",
+    ),
+]
+WordsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RECIPE...] [KEY=VALUE...]",
+        autocompletion=candidates.recipes_and_settings,
+        help="Further recipes or runs, then settings over all recipes, such as model.d_ff=512.",
     ),
 ]
 VaryOption = Annotated[
@@ -25,6 +38,7 @@ VaryOption = Annotated[
     typer.Option(
         "--vary",
         metavar="FIELD=A,B",
+        autocompletion=candidates.varied,
         help="Compare these values; the first is the baseline. Repeatable.",
     ),
 ]
@@ -43,22 +57,23 @@ TuneOption = Annotated[
     typer.Option(
         "--tune",
         metavar="FIELD=A,B",
+        autocompletion=candidates.varied,
         help="Try these values in every arm, chosen on validation. Repeatable.",
     ),
 ]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", help="The study's folder. Default: runs/NAME, then runs/NAME-2, ..."),
+    typer.Option("--out", help="The study's folder. Default: runs/NAME, then runs/NAME.2, ..."),
 ]
 ResumeOption = Annotated[
     bool,
-    typer.Option("--resume", help="Go on with the study in the folder, as happens without it too."),
+    typer.Option("--resume", help="Resume the study in the folder, as happens without it too."),
 ]
 
 
 def command(
     source: SourceArgument,
-    settings: SettingsArgument = None,
+    words: WordsArgument = None,
     vary: VaryOption = None,
     match: MatchOption = None,
     seeds: SeedsOption = None,
@@ -73,13 +88,16 @@ def command(
     """Train every arm at an equal budget with the same seeds, and say which is better, with
     intervals.
 
-    The same command again goes on where it stopped, or shows what there is; with more --seeds it
+    The same command again resumes where it stopped, or shows what there is; with more --seeds it
     trains those that are missing. Ctrl-C stops, and what is running saves.
     """
-    from sublayer.study.runner import Options, run_study
+    with stage("starting PyTorch"):
+        from sublayer.study.asked import split_words
+        from sublayer.study.runner import Options, run_study
 
     varied = tuple(vary or ())
     tuned = tuple(tune or ())
     options = Options(varied, match, seeds, tuned, scale, out, device, jobs)
-    results, report = run_study(source, settings or [], options)
+    sources, settings = split_words(source, words or [])
+    results, report = run_study(sources, settings, options)
     show(results, report, as_json)

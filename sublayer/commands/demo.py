@@ -7,6 +7,7 @@ import typer
 
 from sublayer.commands.shared.base import JsonOption
 from sublayer.commands.shared.comparison import show
+from sublayer.system.stages import stage
 
 EXAMPLE = "sublayer demo"
 
@@ -21,7 +22,8 @@ def command(
     It takes a few minutes on two cores. Run again, it finishes what is missing, or shows what there
     is.
     """
-    from sublayer.study.runner import Options, run_study
+    with stage("starting PyTorch"):
+        from sublayer.study.runner import Options, run_study
 
-    results, report = run_study("demo", [], Options(out=out))
+    results, report = run_study(["demo"], [], Options(out=out))
     show(results, report, as_json)

@@ -8,6 +8,7 @@ import typer
 from sublayer.commands.shared.base import AverageOption, JsonObject, JsonOption, RunArgument, emit
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json_object
+from sublayer.system.stages import stage
 
 EXAMPLE = "sublayer export runs/gpt --to huggingface exported"
 
@@ -31,11 +32,13 @@ def command(
     classes cannot represent are refused by field. Where transformers is installed, the logits of
     the two are compared; the largest difference is shown and kept in certificate.json.
     """
-    from sublayer.interop.huggingface.exchange import export_huggingface
-    from sublayer.loading import load
+    with stage("starting PyTorch"):
+        from sublayer.interop.huggingface.exchange import export_huggingface
+        from sublayer.loading import load
 
     model = load(run, average=average)
-    certificate = export_huggingface(model, out)
+    with stage(f"writing {out}"):
+        certificate = export_huggingface(model, out)
     written_config = read_json_object(out / "config.json", CheckpointError)
     result = {
         "model": str(out),

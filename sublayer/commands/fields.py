@@ -1,52 +1,57 @@
 """``sublayer fields``: every field that a recipe may set."""
 
 import json
-import shutil
-import textwrap
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
+from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import JsonObject, JsonOption, emit
+from sublayer.commands.shared.paragraphs import paragraph
 from sublayer.config.fields.catalog import TABLES
 from sublayer.config.fields.listing import field_rows, json_schema
-from sublayer.config.fields.messages import choice_error
+from sublayer.config.fields.messages import show
+from sublayer.config.fields.search import find_fields
 from sublayer.errors import ConfigError
 
-EXAMPLE = "sublayer fields model"
+EXAMPLE = "sublayer fields d_ff"
 
 
 def command(
-    table: Annotated[
+    asked: Annotated[
         str | None,
-        typer.Argument(metavar="TABLE", help=f"One of {', '.join(TABLES)}; none lists all."),
+        typer.Argument(
+            metavar="NAME|WORD",
+            autocompletion=candidates.fields,
+            help=f"A field (d_ff, model.d_ff), a table ({', '.join(TABLES)}), or a word to look "
+            "for in names, choices and descriptions; without it, all are listed.",
+        ),
     ] = None,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of a recipe file, for editors.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List every field that a recipe may set: type, unit, default, when it counts, and which
-    recipes set it.
+    """List the fields that a recipe may set: type, unit, default, when it counts, and which recipes
+    set it.
 
     On the command line a field is set as TABLE.FIELD=VALUE.
     """
-    if table is not None and table not in TABLES:
-        raise ConfigError(choice_error("TABLE", table, TABLES))
     if schema:
+        if asked is not None:
+            raise ConfigError(f"--schema is of all fields: leave out {show(asked)}")
         emit(json_schema(), as_json, lambda result: json.dumps(result, indent=2))
     else:
-        rows = [asdict(row) for row in field_rows(table)]
-        emit({"fields": rows}, as_json, _render)
+        rows = field_rows() if asked is None else find_fields(asked)
+        emit({"fields": [asdict(row) for row in rows]}, as_json, _render)
 
 
 def _render(result: JsonObject) -> str:
-    width = max(40, min(shutil.get_terminal_size().columns, 120))
-    return "\n\n".join(_render_field(field, width) for field in result["fields"])
+    return "\n\n".join(_render_field(field) for field in result["fields"])
 
 
-def _render_field(field: JsonObject, width: int) -> str:
+def _render_field(field: JsonObject) -> str:
     facts = [field["type"]]
     if field["unit"]:
         facts.append(f"in {field['unit']}")
@@ -64,9 +69,6 @@ def _render_field(field: JsonObject, width: int) -> str:
     name = field["name"]
     if field["table"]:
         name = f"{field['table']}.{name}"
-    wrapper = textwrap.TextWrapper(
-        width, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
-    )
-    fact_lines = wrapper.fill("; ".join(facts))
-    note_lines = wrapper.fill(" ".join(notes))
+    fact_lines = paragraph("; ".join(facts), indent="    ")
+    note_lines = paragraph(" ".join(notes), indent="    ")
     return f"{name}\n{fact_lines}\n{note_lines}"

@@ -9,6 +9,7 @@ from sublayer.commands.shared.base import JsonObject, JsonOption, emit
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json_object
 from sublayer.files.paths import resolved
+from sublayer.system.stages import stage
 
 EXAMPLE = "sublayer import huggingface downloads/gpt2 --out runs/gpt2"
 
@@ -26,13 +27,13 @@ PathArgument = Annotated[
     Path,
     typer.Argument(
         metavar="PATH",
-        help="The model's folder; of albert-tf also a checkpoint's prefix, "
-        "of fairseq a checkpoint's file.",
+        help="The model's folder; of huggingface also its name on the hub, which is fetched; of "
+        "albert-tf also a checkpoint's prefix, of fairseq a checkpoint's file.",
     ),
 ]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", help="The new model's folder. Default: runs/NAME, then runs/NAME-2, ..."),
+    typer.Option("--out", help="The new model's folder. Default: runs/NAME, then runs/NAME.2, ..."),
 ]
 
 
@@ -42,17 +43,19 @@ def command(
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read a model of another system, and its tokenizer if it has one, into a folder of ours.
+    """Import a model of another system, with its tokenizer if it has one, into a new folder that
+    all commands read.
 
     Where transformers is installed and can read the model, the logits of the two are compared; the
     largest difference is shown and kept in certificate.json. Encoders need the head that predicts
     masked tokens. Of pickles only fairseq's are read, as tensors and plain values: nothing that a
     file names is run.
     """
-    from sublayer.interop.fairseq.importing import import_fairseq
-    from sublayer.interop.huggingface.exchange import import_huggingface
-    from sublayer.interop.tensorflow.albert_tf import import_albert_tf
-    from sublayer.runs.folder import free_folder
+    with stage("starting PyTorch"):
+        from sublayer.interop.fairseq.importing import import_fairseq
+        from sublayer.interop.huggingface.exchange import import_huggingface
+        from sublayer.interop.tensorflow.albert_tf import import_albert_tf
+        from sublayer.runs.folder import free_folder
 
     readers = {
         "huggingface": import_huggingface,
@@ -60,7 +63,8 @@ def command(
         "fairseq": import_fairseq,
     }
     target = out or free_folder(resolved(path).name.removesuffix(".pt"))
-    certificate = readers[system](path, target)
+    with stage(f"reading {path}"):
+        certificate = readers[system](path, target)
     written_config = read_json_object(target / "config.json", CheckpointError)
     result = {
         "system": system,
@@ -93,7 +97,7 @@ def _render(result: JsonObject) -> str:
 
 def _left_out(report: JsonObject) -> str:
     parts = [f"{report['optimizer_tensors']} tensors of an optimizer"]
-    for name, reason in (("no_weights", "no weights"), ("copies", "equal to the token table")):
+    for name, reason in (("no_weights", "no weights"), ("copies", "equal to the embedding matrix")):
         if report.get(name):
             names = ", ".join(report[name])
             parts.append(f"{names} ({reason})")

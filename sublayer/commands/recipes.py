@@ -1,44 +1,87 @@
 """``sublayer recipes``: what recipes there are, and what one resolves to."""
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import JsonObject, JsonOption, SettingsArgument, emit
+from sublayer.commands.shared.diagram import check_diagram, show_diagram
+from sublayer.commands.shared.paragraphs import entries, paragraph
 from sublayer.config.fields.applicability import is_idle
 from sublayer.config.fields.catalog import declaration, extra
 from sublayer.config.fields.messages import show
 from sublayer.config.fields.use import value_of
+from sublayer.config.layering.groups import grouped_recipes, shipped_recipe
 from sublayer.config.layering.layers import LoadedRecipe, load_recipe
 from sublayer.config.layering.sources import read_toml, shipped_recipes
 from sublayer.config.resolve_model import resolve_model
 from sublayer.errors import ConfigError
 from sublayer.tables import table
 
-EXAMPLE = "sublayer recipes gpt model.d_ff=512"
+EXAMPLE = "sublayer recipes modern --changed"
+_NEXT = (
+    "A recipe is for train, plan and compare, a study for plan and compare. What a recipe sets: "
+    "`sublayer recipes NAME --changed`; what a study trains and takes: `sublayer plan NAME`."
+)
 
 
 def command(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            metavar="RECIPE", help="A recipe's name, a .toml file, or a run; none lists all."
+            metavar="RECIPE",
+            help="A recipe's name, a .toml file, or a run; none lists all.",
+            autocompletion=candidates.recipes,
         ),
     ] = None,
     settings: SettingsArgument = None,
+    changed: Annotated[
+        bool,
+        typer.Option("--changed", help="Show only what the recipe and its bases set."),
+    ] = False,
+    diagram: Annotated[
+        bool, typer.Option("--diagram", help="Draw the recipe's architecture instead.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE.svg", help="Draw the diagram in a file; else in the terminal."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the recipes and studies, or show a recipe resolved, each value with the layer that it
-    comes from.
+    """List the recipes and studies, or show all fields of a recipe, each with the recipe or rule
+    that its value comes from.
     """
+    check_diagram(recipe, out, is_asked=diagram, is_changed=changed)
     if recipe is None:
-        recipes = [_summary(load_recipe(name)) for name in shipped_recipes()]
-        emit({"recipes": recipes, "studies": _studies()}, as_json, _list)
+        if changed:
+            raise ConfigError("--changed shows what a recipe sets: name one, such as modern")
+        emit({"recipes": _recipes(), "studies": _studies()}, as_json, _list)
     elif any(study["name"] == recipe for study in _studies()):
         raise ConfigError(f"{recipe} is a study: `sublayer plan {recipe}` shows its arms")
+    elif diagram:
+        show_diagram(load_recipe(recipe, settings or []), out, as_json)
     else:
         loaded = load_recipe(recipe, settings or [])
-        emit({**_summary(loaded), "fields": _fields(loaded)}, as_json, _show)
+        fields = _fields(loaded)
+        if changed:
+            fields = {key: field for key, field in fields.items() if _is_set(field)}
+        shown = {**_summary(loaded), "fields": fields, "notes": list(loaded.notes)}
+        emit(shown, as_json, _show)
+
+
+def _recipes() -> list[dict[str, Any]]:
+    """Return what is said of every shipped recipe, by name."""
+    recipes = []
+    for name in shipped_recipes():
+        said = asdict(shipped_recipe(name))
+        del said["place"]
+        recipes.append(said)
+    return recipes
 
 
 def _summary(loaded: LoadedRecipe) -> dict[str, Any]:
@@ -65,6 +108,12 @@ def _studies() -> list[dict[str, Any]]:
         scales = list(study_scales(name))
         studies.append({"name": name, "title": title, "source": source, "scales": scales})
     return studies
+
+
+def _is_set(field: JsonObject) -> bool:
+    """Return whether a layer gave a field its value."""
+    origin = str(field["origin"])
+    return origin != "default" and not origin.startswith("derived: ")
 
 
 def _fields(loaded: LoadedRecipe) -> dict[str, dict[str, Any]]:
@@ -100,18 +149,17 @@ def _kind(key: str, loaded: LoadedRecipe) -> str:
 
 
 def _list(result: JsonObject) -> str:
-    recipes = []
-    for recipe in result["recipes"]:
-        recipes.append((recipe["name"], recipe["title"], recipe["cost"]))
+    # The groups hold what the result does, in the order in which it is read.
+    parts = []
+    for group, recipes in grouped_recipes().items():
+        rows = [(recipe.name, recipe.title) for recipe in recipes]
+        parts.append(f"{group}\n{entries(rows)}")
     studies = []
     for study in result["studies"]:
         scales = ", ".join(study["scales"])
-        studies.append((study["name"], study["title"], scales, study["source"]))
-    parts = [
-        table(["recipe", "what it is", "cost"], recipes),
-        table(["study", "what it compares", "scales", "source"], studies),
-        "a recipe is for train, plan and compare, a study for plan and compare",
-    ]
+        studies.append((study["name"], f"{study['title']} ({scales})"))
+    parts.append(f"studies (and their scales)\n{entries(studies)}")
+    parts.append(paragraph(_NEXT))
     return "\n\n".join(parts)
 
 
@@ -128,6 +176,7 @@ def _show(result: JsonObject) -> str:
     lines = []
     for heading in (result["title"], result["source"], result["cost"]):
         if heading:
-            lines.append(heading)
+            lines.append(paragraph(heading))
     lines += ["", table(["field", "value", "origin"], rows)]
+    lines += [f"note: {note}" for note in result["notes"]]
     return "\n".join(lines)

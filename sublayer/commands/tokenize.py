@@ -1,12 +1,14 @@
 """``sublayer tokenize``: train a tokenizer, or see what one makes of a text."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import JsonObject, JsonOption, emit, say
 from sublayer.commands.shared.text_options import DocumentsOption
 from sublayer.config.data import DataConfig, DocumentRule
@@ -30,7 +32,9 @@ _SHOWN = 200
 SourceArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[RUN]", help="A run, a model folder, or a tokenizer's file or folder to use."
+        metavar="[RUN]",
+        help="A run, a model folder, or a tokenizer's file or folder to use.",
+        autocompletion=candidates.runs,
     ),
 ]
 PathOption = Annotated[
@@ -40,7 +44,12 @@ PathOption = Annotated[
     ),
 ]
 CorpusOption = Annotated[
-    str | None, typer.Option("--corpus", help="Train on the training split of a named corpus.")
+    str | None,
+    typer.Option(
+        "--corpus",
+        help="Train on the training split of a named corpus.",
+        autocompletion=candidates.corpora,
+    ),
 ]
 KindOption = Annotated[Kind, typer.Option("--kind", help="What to train.")]
 VocabSizeOption = Annotated[
@@ -136,6 +145,8 @@ def _train(config: DataConfig, target: Path, text: str | None) -> dict[str, Any]
         "tokenizer": str(target),
         "kind": tokenizer.kind,
         "vocab_size": tokenizer.vocab_size,
+        "path": config.path,
+        "corpus": config.corpus,
     }
     wanted = config.vocab_size
     if wanted is not None and tokenizer.vocab_size < wanted:
@@ -218,5 +229,8 @@ def _render_trained(result: JsonObject) -> str:
     lines = [f"{trained}: {result['tokenizer']}"]
     if "ids" in result:
         lines.append(_render_tokens(result))
-    lines.append(f"next: sublayer train gpt data.tokenizer={result['tokenizer']}")
+    text = {"data.path": result["path"], "data.corpus": result["corpus"]}
+    settings = [f"{key}={name}" for key, name in text.items() if name is not None]
+    command = ["sublayer", "train", "gpt", *settings, f"data.tokenizer={result['tokenizer']}"]
+    lines.append(f"next: {shlex.join(command)}")
     return "\n".join(lines)

@@ -1,5 +1,7 @@
-"""``sublayer train``: train a recipe, or go on with a run."""
+"""``sublayer train``: train a recipe, or resume a run."""
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +17,10 @@ from sublayer.commands.shared.base import (
     say,
 )
 from sublayer.config.layering.layers import load_recipe
-from sublayer.system.announce import announced, say_nothing
+from sublayer.config.recipe import Recipe
+from sublayer.files.paths import as_typed
 from sublayer.system.launch import is_first_launched
+from sublayer.system.stages import stage
 
 EXAMPLE = "sublayer train gpt data.path=book.txt model.ffn=swiglu train.minutes=2 --out runs/book"
 
@@ -27,14 +31,14 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="The run's folder. Default: runs/RECIPE, then runs/RECIPE-2, ..."
+            "--out", help="The run's folder. Default: runs/RECIPE, then runs/RECIPE.2, ..."
         ),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
             "--resume",
-            help="Go on with the run in --out (default: "
+            help="Resume the run in --out (default: "
             "RECIPE where it is a run, else the last), from its newest whole checkpoint.",
         ),
     ] = False,
@@ -43,47 +47,97 @@ def command(
 ) -> None:
     """Train a model as a recipe says, and keep it with its record in a folder of its own.
 
-    Ctrl-C saves and stops; the same command with --resume goes on, and ends with the same weights
-    as if it had never been stopped. Several processes: torchrun --nproc-per-node 2 -m sublayer
-    train RECIPE ... --out FOLDER.
+    Ctrl-C saves and stops; the same command with --resume resumes, and ends with the same weights
+    as if it had never been stopped. With --resume and a longer length, such as train.steps=400, a
+    run continues to that, finished or not. Several processes: torchrun --nproc-per-node 2 -m
+    sublayer train RECIPE ... --out FOLDER.
     """
     loaded = load_recipe(recipe, settings or [])
 
-    # Each process of several starts it; the first one talks.
-    with announced("starting PyTorch", say if is_first_launched() else say_nothing):
-        from sublayer.runs.folder import default_folder
+    with stage("starting PyTorch"):
+        from sublayer.runs.folder import RunFolder, default_folder
         from sublayer.runs.run import train_run
         from sublayer.training.parallel import leave_world
 
     try:
         folder = out or default_folder(loaded, resume=resume)
+        before = RunFolder(folder).record() if resume else None
         record = train_run(loaded, folder, resume=resume, device=device)
     finally:
         leave_world()
     if is_first_launched():
         from sublayer.objective.families import family_of
+        from sublayer.objective.family import describe_watched
 
+        if record == before:
+            say(
+                f"{folder} has ended, and nothing is left to train: give a longer length, such as "
+                f"train.steps={2 * record['step']}, to continue it"
+            )
         family = family_of(loaded.recipe.objective)
 
         def render(record: JsonObject) -> str:
-            return _render(record, family.describe(record["valid"]))
+            valid = record["valid"]
+            scores = [f"watched: {line}" for line in describe_watched(family, valid)]
+            if "loss" in valid:
+                which = "the last" if best_by == "last" else "best"
+                scores.insert(
+                    0,
+                    f"valid: {family.describe(valid)} ({which} of the evaluations during "
+                    f"training, at step {valid['step']:,})",
+                )
+            return _render(record, scores, loaded.recipe)
 
+        best_by = loaded.recipe.train.best_by
         emit(record, as_json, render)
 
 
-def _render(record: JsonObject, scores: str) -> str:
-    step = record["valid"]["step"]
-    trained = f"trained {record['step']:,} steps, {record['tokens']:,} tokens"
+def _render(record: JsonObject, scores: Sequence[str], recipe: Recipe) -> str:
+    from sublayer.study.report.number_format import format_quantity
+
+    folder = record["run"]
+    steps = "1 step" if record["step"] == 1 else f"{record['step']:,} steps"
     speed = f"{record['tokens_per_s']:,.0f} tokens/s"
-    lines = [f"{trained} in {record['seconds']:.0f} s ({speed})"]
+    trained = f"trained {steps}, {record['tokens']:,} tokens in {record['seconds']:.0f} s ({speed})"
+    lines = [trained]
+    if record.get("peak_memory_bytes") is not None:
+        memory = format_quantity(record["peak_memory_bytes"], "B")
+        lines.append(f"memory: {memory} at most, beyond what the process held before the run")
     minutes = record.get("minutes") or {}
     if minutes.get("note"):
         lines.append(minutes["note"])
-    return "\n".join(
-        [
-            *lines,
-            f"valid: {scores} (best of the evaluations during training, at step {step:,})",
-            f"model and record: {record['run']}",
-            f"next: sublayer evaluate {record['run']} --split test",
-        ]
-    )
+    lines += scores
+    if "loss" in record["valid"]:
+        lines += _last_losses(Path(folder), record["valid"]["loss"])
+    lines.append(f"model and record: {as_typed(folder)}")
+    return "\n".join([*lines, *_next(record, recipe)])
+
+
+def _last_losses(folder: Path, best: float) -> list[str]:
+    """Say where training ended: the last losses, and how far validation is above training."""
+    from sublayer.training.metrics import METRICS, read_metrics
+
+    last = {}
+    for line in read_metrics(folder / METRICS):
+        if "loss" in line:
+            last[line["kind"]] = line["loss"]
+    if not {"train", "valid"} <= last.keys():
+        return []
+    gap = last["valid"] - last["train"]
+    worse = f", {last['valid'] - best:.4f} above the best" if last["valid"] > best else ""
+    return [
+        f"at the end: valid {last['valid']:.4f}{worse}; train {last['train']:.4f} nats, "
+        f"so that valid is {abs(gap):.4f} {'above' if gap >= 0 else 'below'} it"
+    ]
+
+
+def _next(record: JsonObject, recipe: Recipe) -> list[str]:
+    """Return commands that use a run, on its own text where it has some to be scored on."""
+    run = shlex.quote(as_typed(record["run"]))
+    what = "--split test" if "test" in record["data"] else "--path FILE"
+    lines = [f"next: sublayer evaluate {run} {what}"]
+    if recipe.model.kind == "decoder":
+        lines.append(f'      sublayer generate {run} --prompt "The "')
+    elif recipe.data.is_parallel:
+        lines.append(f"      sublayer translate {run} < FILE")
+    return lines

@@ -9,6 +9,7 @@ from sublayer.config.limits import (
     LARGEST_TRAINED_VOCABULARY,
     LONGEST_WINDOW,
     MOST_SENTINELS,
+    MOST_WINDOWS,
 )
 from sublayer.config.table import Table, field
 from sublayer.config.text.corpora import (
@@ -20,6 +21,7 @@ from sublayer.config.text.corpora import (
 )
 from sublayer.config.text.split import parse_split
 from sublayer.config.text.tokenizers import check_sentinels, check_tokenizer
+from sublayer.config.text.watched import Watched, check_watched
 from sublayer.errors import ConfigError
 
 DocumentRule = Literal["file", "blank-line", "json"]
@@ -105,6 +107,12 @@ class DataConfig(Table):
         "Whether words with hyphens are divided too.",
         needs={"moses": ("tokenize", "normalize")},
     )
+    moses_escapes: bool = field(
+        False,
+        "Whether & | < > ' \" [ ] are written as entities, & as &amp;, before the vocabulary sees "
+        "them, as Moses' tokenizer does unless told otherwise. Translations are text again.",
+        needs={"moses": ("tokenize", "normalize")},
+    )
     lowercase: bool = field(False, "Whether both languages are read in lower case.")
     max_words: int | None = field(
         None,
@@ -122,6 +130,27 @@ class DataConfig(Table):
         gt=1.0,
         le=LARGEST_FACTOR,
     )
+    batch_multiple: int = field(
+        1,
+        "Batches have a multiple of so many pairs, where they have as many (fairseq: 8).",
+        unit="pairs",
+        ge=1,
+        le=MOST_WINDOWS,
+    )
+    batch_order: Literal["anew", "once"] = field(
+        "anew",
+        "anew: batches of pairs are made in every epoch, sorted by the longer side; once: made "
+        "before the first, sorted by the source's length and then the target's, and their order "
+        "shuffled in every epoch (fairseq).",
+    )
+    batch_parts: int = field(
+        1,
+        "Batches, of a length each, that share train.batch_tokens and make a step: GPUs times "
+        "update-freq of fairseq.",
+        unit="batches",
+        ge=1,
+        le=MOST_WINDOWS,
+    )
     valid_path: str | None = field(
         None, "File, folder or glob of the validation split; it replaces split."
     )
@@ -130,9 +159,17 @@ class DataConfig(Table):
     )
     split: str | None = field(
         None,
-        "Shares of train/valid/test: contiguous bytes of one file, whole documents of several.",
+        "Shares of train/valid/test: contiguous bytes of one file, whole documents of several. "
+        "100/0/0 holds nothing out, as those do who train on all text: train.best_by is last then.",
         unit="percent",
         derived="90/5/5; corpora with a published split keep it",
+    )
+    watch: Watched = field(
+        (),
+        "Texts that are scored at each evaluation and choose nothing: squad-dev and race-dev, the "
+        "passages of their development sets, fetched from their publishers; or {name = path}, a "
+        "file, a folder or a glob, read as path is, or as passages where it is of SQuAD or RACE. "
+        "A text's scores are name/mlm_accuracy and so on.",
     )
     tokenizer: str = field(
         "bytes",
@@ -153,6 +190,16 @@ class DataConfig(Table):
             "moses-bpe, all for characters"
         ),
         ge=2,
+        le=LARGEST_TRAINED_VOCABULARY,
+    )
+    merges: int | None = field(
+        None,
+        "Merges that are trained; the text's characters and the special ids are ids beside what "
+        "they make. Excludes vocab_size.",
+        unit="merges",
+        derived="what vocab_size leaves room for; 32640 for moses-bpe",
+        needs={"tokenizer": ("word-bpe", "moses-bpe")},
+        ge=0,
         le=LARGEST_TRAINED_VOCABULARY,
     )
     sentinels: int = field(
@@ -200,6 +247,12 @@ class DataConfig(Table):
     def _corpora_are_known(cls, corpus: Sources | None) -> Sources | None:
         check_corpora(corpus)
         return corpus
+
+    @field_validator("watch")
+    @classmethod
+    def _watched_are_known(cls, watch: Watched) -> Watched:
+        check_watched(watch)
+        return watch
 
     @field_validator("tokenizer")
     @classmethod

@@ -32,7 +32,6 @@ class ModelConfig(Table):
         "What the stacks are: a decoder sees what is before a token, an encoder what is on both "
         "sides of it; of both, the decoder's cross entries read what the encoder made of another "
         "text.",
-        selects=True,
     )
     n_layers: int = field(
         6,
@@ -70,7 +69,7 @@ class ModelConfig(Table):
     )
     d_embed: int | None = field(
         None,
-        "Width of the token table; below d_model it is factorised "
+        "Width of the embedding matrix; below d_model it is factorised "
         "(a projection follows the table).",
         unit="features",
         derived="d_model",
@@ -151,13 +150,12 @@ class ModelConfig(Table):
         "Norm after the last block: with parameters, without, or none.",
         derived="affine after pre-norm blocks, none otherwise",
     )
-    positions: PositionName = field(
-        "learned", "How a token's place enters the model.", selects=True
-    )
-    sinusoids: Literal["tensor2tensor", "fairseq", "marian"] = field(
+    positions: PositionName = field("learned", "How a token's place enters the model.")
+    sinusoids: Literal["tensor2tensor", "fairseq", "marian", "interleaved"] = field(
         "tensor2tensor",
         "Sines and cosines in halves, with frequencies that fall to 1/10000; fairseq: computed in "
-        "float32; marian: they stop a step before it, and are rounded to float32.",
+        "float32; marian: they stop a step before it, and are rounded to float32; interleaved: "
+        "they stop there too, each sine beside its cosine.",
         needs={"positions": ("sinusoidal",)},
     )
     first_position: int = field(
@@ -233,7 +231,7 @@ class ModelConfig(Table):
         "(logistic), two.",
         needs={"kind": ("encoder",)},
     )
-    tie_embeddings: bool = field(True, "Whether the token table is also the output matrix.")
+    tie_embeddings: bool = field(True, "Whether the embedding matrix is also the output matrix.")
     embedding_scale: Literal["none", "sqrt"] = field(
         "none", "Multiply token embeddings by nothing or by the square root of their width."
     )
@@ -290,7 +288,6 @@ class ModelConfig(Table):
         "init_std (BERT); Xavier uniform with N(0, 1/d_embed) embeddings (fairseq); kaiming: "
         "normal, feed-forward networks by their fan-in (Macaron BERT); t5: each map by what it "
         "reads and does, N(0, 1) embeddings.",
-        selects=True,
     )
     init_std: float = field(
         0.02,
@@ -299,9 +296,14 @@ class ModelConfig(Table):
         gt=0.0,
         le=LARGEST_FACTOR,
     )
+    zero_padding: bool = field(
+        False,
+        "Whether the row of the embedding matrix that pads begins at zero, as fairseq's.",
+        needs={"kind": ("encoder", "encoder-decoder")},
+    )
     vocab_size: int | None = field(
         None,
-        "Rows of the token table.",
+        "Rows of the embedding matrix.",
         unit="tokens",
         derived="the tokenizer's vocabulary, rounded up to a multiple of vocab_multiple",
         ge=1,
@@ -309,7 +311,7 @@ class ModelConfig(Table):
     )
     vocab_multiple: int = field(
         1,
-        "What the number of rows of the token table is a multiple of (T5: 128).",
+        "What the number of rows of the embedding matrix is a multiple of (T5: 128).",
         unit="tokens",
         ge=1,
         le=LARGEST_VOCABULARY,

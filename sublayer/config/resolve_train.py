@@ -35,6 +35,12 @@ def batch_sequences(recipe: Recipe) -> int:
     return train.batch_sequences or 16
 
 
+def evaluation_effort(recipe: Recipe) -> float:
+    """Return how many tokens an evaluation during training computes for each that it scores."""
+    stride = recipe.train.evaluate_stride
+    return 1.0 if stride is None else recipe.data.context / stride
+
+
 def run_steps(recipe: Recipe, *, train_tokens: int | None) -> int | None:
     """Return the optimizer steps of a run, or None where the recipe alone does not tell.
 
@@ -172,7 +178,7 @@ def resolve_optimizer(optimizer: OptimizerConfig, *, steps: int) -> OptimizerCon
     if warmup > steps and optimizer.warmup != "constant":
         raise ConfigError(
             f"optimizer.warmup_steps = {warmup} is longer than the run of {steps} steps: "
-            "give fewer, or a longer run"
+            f"give optimizer.warmup_share, such as {_WARMUP_SHARE:g} of the run, or a longer run"
         )
     return optimizer.model_copy(update={"warmup_steps": warmup})
 

@@ -27,16 +27,13 @@ def field(
     unit: str | None = None,
     needs: Mapping[str, tuple[Any, ...]] | None = None,
     derived: str | None = None,
-    selects: bool = False,
     **constraints: Any,
 ) -> Any:
     """Declare a field of a table.
 
     ``unit`` names what a number counts. ``needs`` maps a sibling field to the values under which
     this field has an effect; setting it elsewhere is a ConfigError. ``derived`` says in words what
-    an unset value becomes. ``selects`` marks a kind or a name: a later layer that changes it drops
-    what earlier layers set for the other choices. ``constraints`` are pydantic's (``ge``, ``gt``,
-    ``lt`` ...).
+    an unset value becomes. ``constraints`` are pydantic's (``ge``, ``gt``, ``lt`` ...).
     """
     extra: dict[str, Any] = {}
     if unit is not None:
@@ -45,6 +42,4 @@ def field(
         extra["needs"] = {name: list(values) for name, values in needs.items()}
     if derived is not None:
         extra["derived"] = derived
-    if selects:
-        extra["selects"] = True
     return Field(default, description=description, json_schema_extra=extra, **constraints)

@@ -4,6 +4,7 @@ from typing import Literal
 
 from sublayer.config.limits import (
     LARGEST_SEED,
+    LONGEST_WINDOW,
     MOST_BATCH_TOKENS,
     MOST_LAYERS,
     MOST_STEPS,
@@ -96,10 +97,18 @@ class TrainConfig(Table):
         ge=1,
         le=MOST_BATCH_TOKENS,
     )
-    best_by: Literal["loss", "bleu"] = field(
+    evaluate_stride: int | None = field(
+        None,
+        "Tokens between the windows that an evaluation during training scores, unset data.context; "
+        "1 gives every token the full context, and takes as many times as long.",
+        unit="tokens",
+        ge=1,
+        le=LONGEST_WINDOW,
+    )
+    best_by: Literal["loss", "bleu", "last"] = field(
         "loss",
-        "What the best checkpoint has: the lowest validation loss, or the highest BLEU of greedy "
-        "translations of the validation split.",
+        "What the checkpoint has that becomes the model: the lowest validation loss, the highest "
+        "BLEU of greedy translations of the validation split, or nothing but being the last.",
     )
     checkpoint_steps: int | None = field(
         None,

@@ -1,7 +1,7 @@
 """From the ``[data]`` table to splits of token ids: located, divided, encoded, stored."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -10,8 +10,10 @@ from typing import Any
 from sublayer.config.data import DataConfig, DocumentRule, SentenceRule
 from sublayer.config.text.corpora import INTRINSIC, PUBLISHED_SPLITS, Sources
 from sublayer.config.text.tokenizers import TOKENIZERS
+from sublayer.config.text.watched import watched_texts
 from sublayer.data.cache import content_key, replacing
 from sublayer.data.corpora.named import find_sources
+from sublayer.data.corpora.watched import read_watched
 from sublayer.data.parallel.sources import PairText, read_pairs, sides_of
 from sublayer.data.split import Split
 from sublayer.data.store import VERSION, read_store, write_store
@@ -20,7 +22,7 @@ from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.documents import Reading
 from sublayer.data.text.sentences import TextUnit, sentences_of
 from sublayer.data.text.splitting import SPLITS, SplitName
-from sublayer.data.texts import Texts, find_texts, whole_texts
+from sublayer.data.texts import Texts, find_texts, reading_of, whole_texts
 from sublayer.data.tokenizers.base import Tokenizer, after_newline
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.characters import character_start
@@ -28,27 +30,34 @@ from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer, trai
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.paths import expanded
-from sublayer.system.announce import Say, announced, say_nothing
+from sublayer.system.stages import stage
 
 _CUTS = {"bpe": before_whitespace, "wordpiece": before_whitespace, "characters": character_start}
 
 
 @dataclass(frozen=True)
 class Data:
-    """The three splits of a run and the tokenizer that they share."""
+    """The splits of a run and the tokenizer that they share."""
 
     tokenizer: Tokenizer
     train: Split
-    valid: Split
-    test: Split
+    valid: Split | None
+    """None where nothing is held out for it."""
+    test: Split | None
+    """None where nothing is held out for it."""
     checksums: dict[str, str]
-    """By ``train``, ``valid`` and ``test`` what ``TokenStore.sha256`` is of; by ``tokenizer`` its
-    fingerprint."""
+    """By ``train``, ``valid`` and ``test`` what ``TokenStore.sha256`` is of, of those that there
+    are; by ``tokenizer`` its fingerprint."""
+    watched: Mapping[str, Split] = field(default_factory=dict)
+    """Texts that are scored on the way and choose nothing, by the name that their scores have."""
 
     def sizes(self) -> dict[str, dict[str, int]]:
         """Return by split its bytes, tokens, documents and what was left out, for a record."""
-        splits = (self.train, self.valid, self.test)
-        return {split.name: split.sizes() for split in splits}
+        return {split.name: split.sizes() for split in self.splits()}
+
+    def splits(self) -> list[Split]:
+        """Return the splits that there are, in order."""
+        return [split for split in (self.train, self.valid, self.test) if split is not None]
 
 
 def prepare(
@@ -56,30 +65,45 @@ def prepare(
     *,
     tokenizer: Tokenizer | None = None,
     cache: Path | None = None,
-    say: Say = say_nothing,
 ) -> Data:
     """Find, split, encode and store the text that a recipe names, or open what is stored.
 
     ``tokenizer`` replaces the recipe's (continuing from a run); one that is trained sees the
     training split alone. ``cache`` is the folder of stored data, by default SUBLAYER_CACHE or
-    ``~/.cache/sublayer``; ``say`` hears of what takes more than a second.
+    ``~/.cache/sublayer``.
 
     Raises ConfigError where settings contradict each other, DataError where a text is missing,
     damaged, too short or not of the encoding that the tokenizer needs, or the disk is full.
     """
     folder = cache_folder(cache)
     kind = config.tokenizer if tokenizer is None else tokenizer.kind
-    with announced(f"reading {_described(config)}", say):
+    reading = reading_of(config)
+    watched_documents = {}
+    for name, text in watched_texts(config.watch).items():
+        # First: what cannot be fetched is said before a long text is read.
+        with stage(f"reading {text}, which is watched"):
+            watched_documents[name] = read_watched(text, folder, reading)
+    with stage(f"reading {_described(config)}"):
         texts = find_texts(config, folder, is_utf8=kind != "bytes")
     if tokenizer is None:
-        tokenizer = _tokenizer(config, texts, folder, say)
+        tokenizer = _tokenizer(config, texts, folder)
     else:
         tokenizer = _for_text(config, tokenizer)
-    with announced("turning the text into tokens", say):
-        splits = {name: _split(name, texts, tokenizer, folder) for name in SPLITS}
-    checksums: dict[str, str] = {name: split.store.sha256 for name, split in splits.items()}
-    checksums["tokenizer"] = tokenizer.fingerprint
-    return Data(tokenizer, **splits, checksums=checksums)
+    with stage("turning the text into tokens"):
+        train = _split("train", texts, tokenizer, folder)
+        valid, test = (
+            _split(name, texts, tokenizer, folder) if texts.has(name) else None
+            for name in SPLITS[1:]
+        )
+        watched = {}
+        for name, documents in watched_documents.items():
+            whole = whole_texts({name: documents}, "valid", config.sentences)
+            watched[name] = _split("valid", whole, tokenizer, folder)
+    checksums: dict[str, str] = {"tokenizer": tokenizer.fingerprint}
+    for split in (train, valid, test):
+        if split is not None:
+            checksums[split.name] = split.store.sha256
+    return Data(tokenizer, train, valid, test, checksums, watched)
 
 
 def _described(config: DataConfig) -> str:
@@ -100,7 +124,8 @@ def prepare_tokenizer(config: DataConfig, *, cache: Path | None = None) -> Token
     folder = cache_folder(cache)
     if config.tokenizer not in TOKENIZERS:
         return _of_file(config)
-    texts = find_texts(config, folder, is_utf8=config.tokenizer != "bytes")
+    with stage(f"reading {_described(config)}"):
+        texts = find_texts(config, folder, is_utf8=config.tokenizer != "bytes")
     return _tokenizer(config, texts, folder)
 
 
@@ -148,7 +173,7 @@ def prepare_text(
     return _split(split, texts, tokenizer, folder)
 
 
-def _tokenizer(config: DataConfig, texts: Texts, cache: Path, say: Say = say_nothing) -> Tokenizer:
+def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
     kind = config.tokenizer
     if kind not in TOKENIZERS:
         return _of_file(config)
@@ -161,8 +186,10 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path, say: Say = say_not
         sides = [side.content() for side in sides_of(config)]
         languages = ["as written", *sides]
     version = trainer_version(kind)
-    sentinels = [["sentinels", config.sentinels]] if config.sentinels else []
-    key = content_key(VERSION, kind, config.vocab_size, version, text, *languages, *sentinels)
+    asked: list[Any] = [["sentinels", config.sentinels]] if config.sentinels else []
+    if config.merges is not None:
+        asked.append(["merges", config.merges])
+    key = content_key(VERSION, kind, config.vocab_size, version, text, *languages, *asked)
     path = cache / "tokenizers" / f"{key}.json"
     if path.is_file():
         try:
@@ -170,20 +197,20 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path, say: Say = say_not
         except DataError:
             # A damaged file of the cache is made again, as if it were not there.
             path.unlink(missing_ok=True)
-    # Said at once: nobody hears a clock while a library trains.
-    say(f"training a {kind} tokenizer on the training text")
     ranges = chain.from_iterable(texts.ranges("train"))
     if texts.sentences == "none":
         training = _training_texts(ranges, kind)
     else:
         training = _training_sentences(ranges, texts.sentences)
-    trained = train_tokenizer(
-        kind,
-        training,
-        vocab_size=config.vocab_size,
-        keeps_text=config.is_parallel,
-        sentinels=config.sentinels,
-    )
+    with stage(f"training a {kind} tokenizer on the training text"):
+        trained = train_tokenizer(
+            kind,
+            training,
+            vocab_size=config.vocab_size,
+            keeps_text=config.is_parallel,
+            merges=config.merges,
+            sentinels=config.sentinels,
+        )
     with replacing(path) as file:
         file.write(_for_text(config, trained).serialize())
     # Read back, so that a fresh tokenizer and a cached one are the same to the last bit.

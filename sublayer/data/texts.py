@@ -62,6 +62,12 @@ class Texts:
             parts.append(["sentences", *rule_identity(self.sentences)])
         return parts
 
+    def has(self, split: SplitName) -> bool:
+        """Return whether a split has any text."""
+        if split in self._replaced or split in self._shares:
+            return True
+        return any(source.published.get(split) for source in self._sources)
+
     def n_empty(self, split: SplitName) -> int:
         """Count the documents left out for having no text.
 
@@ -185,7 +191,8 @@ def _shares(config: DataConfig, replaced: Mapping[SplitName, Source]) -> Shares:
     # Training takes the shares of splits that come from elsewhere.
     for split in replaced:
         shares["train"] += shares.pop(split)
-    return shares
+    # What has no share is not held out.
+    return {split: share for split, share in shares.items() if share}
 
 
 def _check_distinct(sources: tuple[Source, ...]) -> None:

@@ -2,8 +2,8 @@
 
 The rules are fairseq's (0.6.0, with which Macaron Net was tested): of the best ``2 * beam``
 continuations of a sentence, an end that ranks among the first ``beam`` closes a hypothesis, and the
-best ``beam`` others go on; a sentence is done once ``beam`` hypotheses are closed; at the longest
-length all that are left are closed; a hypothesis has at least one token beside its end. A
+best ``beam`` others continue; a sentence is done once ``beam`` hypotheses are closed; at the
+longest length all that are left are closed; a hypothesis has at least one token beside its end. A
 departure: the longest length is each sentence's own, where fairseq takes that of the longest source
 beside it, so that a translation does not depend on what is translated beside it.
 """
@@ -72,7 +72,7 @@ def search(
     sentence has at most ``beam`` hypotheses; a translation has no padding, ``pad_id``, and is
     never empty. ``start_id`` is what the decoder begins with, by default the end. What ends a text
     as the end does, ``other_ends``, counts as that: the end's probability is that of all of them.
-    ``continuations`` selects how hypotheses go on: the best ways, or, with a beam of 1, drawn ones.
+    ``continuations`` selects how they continue: the best ways, or, with a beam of 1, drawn ones.
 
     Raises ConfigError where the model would drop units out or this machine cannot hold the rows,
     and, when it comes to it, where a source is longer than the model's positions.
@@ -189,7 +189,7 @@ class _Search:
         is_possible = np.isfinite(best.log_p)
         self._close(best, is_end & is_possible, n_written)
 
-        # The best that go on come first, in their order; ends behind them.
+        # The best that continue come first, in their order; ends behind them.
         order = np.argsort(is_end, axis=1, kind="stable")
         order = order[:, : self._settings.beam]  # [N, beam]
         goes_on = np.take_along_axis(~is_end & is_possible, order, 1)
@@ -252,7 +252,7 @@ class _Search:
         return done
 
     def _advance(self, chosen: Continuations, goes_on: NDArray[np.bool_]) -> None:
-        """Extend every hypothesis; those that do not go on have no probability."""
+        """Extend every hypothesis; those that do not continue have no probability."""
         self._tokens = self._tensor(chosen.tokens)
         is_masked = self._tensor(~goes_on)
         log_p = self._tensor(chosen.log_p).to(self._log_p)

@@ -12,6 +12,7 @@ FIRST_LENGTH = 32
 _NOBODY = -1
 """The ancestor at positions that a hypothesis has not reached."""
 
+_Place = tuple[Tensor | slice, slice, Tensor | int]
 SublayerIndex = tuple[int, int]
 """A sub-layer by its block and its index there."""
 
@@ -36,7 +37,7 @@ class BeamCache:
     """N slots, each of ``beam`` hypotheses of a sentence, that grow by a token at a time.
 
     Slot n has filled ``lengths[n]`` positions. At each all its hypotheses have written; when one of
-    them goes on as two, nothing is copied: ``ancestors[n, j, l]`` is whose keys, values and token
+    them continues as two, nothing is copied: ``ancestors[n, j, l]`` is whose keys, values and token
     of position l hypothesis j reads. A sentence that is done leaves its slot to the next.
 
     While all sentences are equally long, as those that began together are, a step writes to one
@@ -61,6 +62,8 @@ class BeamCache:
         """Positions that any hypothesis of this step sees."""
         self.common: int | None = None
         """The length of all slots in use at this step; None where they differ."""
+        self._place: _Place = slice(None), slice(None), 0
+        """Where this step writes."""
         self._memory: tuple[int, Bool[Tensor, "N S"] | None] | None = None
         """What ``memory`` returns, until slots change."""
 
@@ -101,15 +104,15 @@ class BeamCache:
         of_live = zip(self.lengths, self._is_live, strict=True)
         in_use = {length for length, is_live in of_live if is_live}
         self.common = in_use.pop() if len(in_use) == 1 else None
-        where = self._where()
+        self._place = self._newest()
         beams = torch.arange(self.beam, device=self.device)
-        self.inputs.transpose(1, 2)[where] = tokens.view(-1, self.beam)
-        self.ancestors[where] = beams
+        self.inputs.transpose(1, 2)[self._place] = tokens.view(-1, self.beam)
+        self.ancestors[self._place] = beams
         if self.beam == 1 and self.common is not None:
             return None
         return self.ancestors[:, :, : self.window, None] != beams
 
-    def _where(self) -> tuple[Tensor | slice, slice, Tensor | int]:
+    def _newest(self) -> _Place:
         """Return the index of this step's position in ``[slots, any, positions, ...]``."""
         every = slice(None)
         if self.common is not None:
@@ -137,9 +140,8 @@ class BeamCache:
             values = v.new_zeros(shape)
             self.own[index] = SelfKeyValues(keys, values)
         own = self.own[index]
-        where = self._where()
-        own.keys[where] = k
-        own.values[where] = v
+        own.keys[self._place] = k
+        own.values[self._place] = v
         keys = own.keys[:, :, : self.window].flatten(2, 3)  # [N, H, L beam, K]
         values = own.values[:, :, : self.window].flatten(2, 3)
         return keys, values
@@ -155,7 +157,7 @@ class BeamCache:
         return self.inputs[slot, positions, ancestors]
 
     def advance(self, origins: Int[Tensor, "N beam"]) -> None:
-        """Count the token that was written; hypothesis j goes on from ``origins[:, j]``.
+        """Count the token that was written; hypothesis j continues from ``origins[:, j]``.
 
         Origins are hypotheses of the same slot, 0 to ``beam - 1``. Slots that are not in use stay
         at their length.

@@ -55,7 +55,7 @@ class BeamStepper:
         self._n_rows = n_rows
         self._is_vector = takes_vectors(model.embedding.weight, n_rows)
         unrolled = model.stack.map_slots(self._sublayer)
-        self._step_bias: StepBias | None = None
+        self._step_bias = StepBias(model.positions)
         self._layers = [
             [((layer, index), branch) for index, branch in enumerate(block)]
             for layer, block in enumerate(unrolled)
@@ -90,7 +90,7 @@ class BeamStepper:
         cache.admit(slots, cross, hidden)
 
     def __call__(self, tokens: Int[Tensor, " R"], cache: BeamCache) -> Float[Tensor, "R V"]:
-        """Take the step; the cache counts it when it learns which hypotheses go on: ``advance``.
+        """Take the step; the cache counts it when it learns which hypotheses continue: ``advance``.
 
         Rows are ``n_slots * beam``, slot by slot, those of slots that are not in use included:
         their logits mean nothing.
@@ -125,9 +125,10 @@ class BeamStepper:
         if not scheme.biases_scores:
             return None
         if cache.common is not None:
-            if self._step_bias is None:
-                self._step_bias = StepBias(scheme, cache.beam)
-            return self._step_bias.of(cache.window, dtype, cache.device)
+            bias = self._step_bias.of(cache.window, dtype, cache.device)
+            if bias is None or cache.beam == 1:
+                return bias
+            return bias.repeat_interleave(cache.beam, -1)
         lengths = torch.tensor(cache.lengths, device=cache.device)
         return scheme.score_bias(lengths[:, None], cache.key_positions(), dtype)
 

@@ -155,7 +155,7 @@ class _Reader:
 
 def _check_prompt(prompt: Int[Tensor, "B P"], context: int) -> None:
     if prompt.shape[1] == 0:
-        raise ConfigError("the prompt is empty: give at least one token to go on from")
+        raise ConfigError("the prompt is empty: give at least one token to continue from")
     if prompt.shape[1] > context:
         raise ConfigError(
             f"the prompt has {prompt.shape[1]:,} tokens, more than the context of {context:,}: "

@@ -17,28 +17,20 @@ class StepBias:
     ends with that of a query at the end of fewer.
     """
 
-    def __init__(self, scheme: Positions, n_writers: int = 1) -> None:
-        """Prepare for ``n_writers`` keys at each position, one behind another."""
+    def __init__(self, scheme: Positions) -> None:
         self._scheme = scheme
-        self._n_writers = n_writers
         self._room = 0
-        self._bias: Tensor | None = None  # [1, H, 1, room * writers]
+        self._bias: Tensor | None = None  # [1, H, 1, room]
 
     def of(
         self, n_positions: int, dtype: torch.dtype, device: torch.device
     ) -> Float[Tensor, "1 H 1 S"] | None:
-        """Return the bias of the query at the last of ``n_positions``; None for none.
-
-        S are the keys of all positions, ``n_positions * n_writers``.
-        """
+        """Return the bias of the query at the last of S = ``n_positions``; None for none."""
         if not self._scheme.biases_scores:
             return None
         if n_positions > self._room:
             self._room = max(_FIRST_ROOM, 2 * n_positions)
             keys = torch.arange(self._room, device=device)
-            bias = self._scheme.score_bias(keys[-1:], keys, dtype)
-            assert bias is not None, "a scheme biases scores where its row says so"
-            self._bias = bias.repeat_interleave(self._n_writers, -1)
-        assert self._bias is not None, "there is room for a position at least"
-        n_keys = n_positions * self._n_writers
-        return self._bias[..., -n_keys:]
+            self._bias = self._scheme.score_bias(keys[-1:], keys, dtype)
+        assert self._bias is not None, "a scheme biases scores where its row says so"
+        return self._bias[..., -n_positions:]

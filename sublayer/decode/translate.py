@@ -12,6 +12,7 @@ from sublayer.decode.beam import search
 from sublayer.decode.beam_settings import BeamSettings, Hypothesis
 from sublayer.errors import ConfigError
 from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.system.stages import stage
 
 WINDOW = 2048
 """Lines that are sorted together."""
@@ -78,7 +79,11 @@ def translate_lines(
             encoded = tokenizer.encode_many([line.encode() for line in batch])
         else:
             encoded = tokenizer.encode_source(batch)
-        yield from _translate_window(model, encoded, settings, tokenizer, sentences, progress)
+        with stage("translating"):
+            translations = _translate_window(
+                model, encoded, settings, tokenizer, sentences, progress
+            )
+        yield from translations
 
 
 def _translate_window(

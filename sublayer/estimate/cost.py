@@ -37,7 +37,7 @@ class Parameters:
     non_embedding: int
     """``total`` without tables of tokens, positions and segments; an untied output matrix stays."""
     executed: int
-    """Weights that blocks share once per executed block; a tied token table counts once."""
+    """Weights that blocks share once per executed block; a tied embedding matrix counts once."""
     encoder: int | None = None
     """Without pooler and heads."""
     with_pooler: int | None = None

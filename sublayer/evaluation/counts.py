@@ -109,7 +109,7 @@ class Counter:
         is_within = (documents >= start) & (documents < stop)
         first_of_documents = documents[is_within] - start
         follows_word_end[first_of_documents] = True
-        # A token that begins inside a word goes on with it; the word was counted before.
+        # A token that begins inside a word continues it; the word was counted before.
         begun = self._begins_word[ids] & follows_word_end
         tokens = np.ones(len(ids), dtype=np.int64)
         n_bytes = self._bytes[ids].astype(np.int64)

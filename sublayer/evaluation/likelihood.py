@@ -22,7 +22,7 @@ _LARGEST_EXPONENT = 709
 """Of e, beyond which a float is infinite."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Window:
     """Inputs ``ids[start:start + context]``, whose targets at ``ids[first:stop]`` are scored.
 
@@ -124,6 +124,29 @@ def windows(
     return [all_windows[index] for index in kept]
 
 
+def spread_windows(n_tokens: int, *, context: int, stride: int, max_tokens: int) -> list[Window]:
+    """Cut out evenly spread windows that score the same tokens whatever the context is.
+
+    The tokens behind the first are parts of ``stride``, of which as many are scored as make at most
+    ``max_tokens``, and at least one, each at the end of a window as long as the text before allows.
+    Where ``max_tokens`` are all, the windows are those of :func:`windows`. Raises what that does.
+    """
+    check_stride(stride, context)
+    n_targets = n_tokens - 1
+    if n_targets <= max_tokens:
+        return windows(n_tokens, context=context, stride=stride)
+    n_parts = max(1, n_targets // stride)
+    n_kept = max(1, min(n_parts, max_tokens // stride))
+    kept = []
+    for i in range(n_kept):
+        # The middle of the i-th of so many equal shares: what is before it is context.
+        part = (2 * i + 1) * n_parts // (2 * n_kept)
+        first = 1 + part * stride
+        stop = min(first + stride, n_tokens)
+        kept.append(Window(max(0, stop - 1 - context), first, stop))
+    return kept
+
+
 def check_stride(stride: int, context: int) -> None:
     """Raise ConfigError unless 1 <= stride <= context."""
     if not 1 <= stride <= context:
@@ -140,6 +163,7 @@ def score(
     stride: int,
     batch_sequences: int,
     max_tokens: int | None = None,
+    same_tokens: bool = False,
     respect_boundaries: bool = False,
     progress: Callable[[int, int], None] | None = None,
     processes: Processes = ALONE,
@@ -147,7 +171,8 @@ def score(
     """Score a split under a model.
 
     The first token is context only; every other one is scored once, as :func:`windows` says
-    (``stride`` 1 gives each the full context; ``stride = context`` reads the text once). Ends of
+    (``stride`` 1 gives each the full context; ``stride = context`` reads the text once). Where
+    ``max_tokens`` limits them, ``same_tokens`` scores those of :func:`spread_windows`. Ends of
     documents are scored and have no bytes. ``respect_boundaries`` keeps attention and positions
     inside documents. ``batch_sequences`` windows are computed at a time, which changes speed and
     memory only. ``progress`` is told the tokens done and the tokens in all.
@@ -160,7 +185,10 @@ def score(
     ConfigError and DataError as :func:`windows` does.
     """
     n_ids = len(split.ids)
-    plan = windows(n_ids, context=context, stride=stride, max_tokens=max_tokens)
+    if max_tokens is not None and same_tokens:
+        plan = spread_windows(n_ids, context=context, stride=stride, max_tokens=max_tokens)
+    else:
+        plan = windows(n_ids, context=context, stride=stride, max_tokens=max_tokens)
     n_tokens = _n_scored(plan)
     starts = np.asarray(split.document_starts) if respect_boundaries else None
     batches = list(_batches(plan, batch_sequences))

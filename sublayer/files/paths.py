@@ -1,4 +1,4 @@
-"""A user's paths made usable: the home folder for ``~``, and links followed."""
+"""A user's paths made usable, and shown as they would be typed."""
 
 import os.path
 from pathlib import Path
@@ -19,3 +19,18 @@ def expanded(path: str | os.PathLike[str]) -> Path:
 def resolved(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path with links resolved; where they form a loop, the path itself."""
     return Path(os.path.realpath(path))
+
+
+def as_typed(name: str) -> str:
+    """Return a path below the current folder as it would be typed there; all else as it is.
+
+    Of two files that are read together, named as ``A and B``, each is shown so.
+    """
+    return " and ".join(map(_below_here, name.split(" and ")))
+
+
+def _below_here(name: str) -> str:
+    path = Path(name)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        return str(path.relative_to(Path.cwd()))
+    return name

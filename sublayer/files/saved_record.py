@@ -13,12 +13,12 @@ RECORD = "record.json"
 
 
 class Evaluation(Typed):
-    """An evaluation during training: its step, its loss, and other metrics by name."""
+    """An evaluation during training: its step, and metrics by name, the loss of a validation split
+    among them."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Number] = Field(init=False)
     step: Count
-    loss: Number
 
 
 class _Data(Typed):

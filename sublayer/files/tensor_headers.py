@@ -76,7 +76,7 @@ def check_headers(targets: Mapping[str, Tensor], stored: Mapping[str, Header], w
     """Raise CheckpointError, naming the tensor, where names, shapes or dtypes differ.
 
     ``targets`` are the model's tensors by name, ``stored`` what the file ``where`` says of its own.
-    A dtype is not converted: a run goes on in the precision that it was saved in.
+    A dtype is not converted: a run continues in the precision that it was saved in.
     """
     expected = {name: header_of(target) for name, target in targets.items()}
     expected_shapes = _shapes(expected)

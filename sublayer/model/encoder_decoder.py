@@ -17,7 +17,7 @@ from sublayer.model.transformer import Transformer
 class EncoderDecoder(Transformer):
     """Token ids of a source and of a target in, logits of the target's next tokens out.
 
-    Both have one token table. Source: Vaswani et al. 2017 (1706.03762), sec. 3.
+    Both have one embedding matrix. Source: Vaswani et al. 2017 (1706.03762), sec. 3.
     """
 
     def __init__(self, config: ResolvedModel) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sublayer.config.resolved import ResolvedModel
+from sublayer.errors import ConfigError
 from sublayer.model.init_t5 import draw_t5
 from sublayer.model.layers.activation import Swish
 from sublayer.model.layers.embedding import SegmentTable, TokenEmbedding
@@ -76,6 +77,22 @@ def initialise(root: nn.Module, config: ResolvedModel, *, seed: int, prefix: str
                     f"{type(module).__name__} has no initialisation for {owned.name}"
                 )
                 owned.value.zero_()
+
+
+@torch.no_grad()
+def zero_padding(embedding: TokenEmbedding, pad_id: int | None) -> None:
+    """Set the row of the embedding matrix that pads to zero, where a vocabulary has padding.
+
+    No position that pads has a gradient; where the output is the same matrix, what the softmax
+    learns of padding changes the row, as in fairseq.
+
+    Raises ConfigError without padding.
+    """
+    if pad_id is None:
+        raise ConfigError(
+            "model.zero_padding = true, but the tokenizer has no padding: leave it out"
+        )
+    embedding.weight[pad_id].zero_()
 
 
 def parameter_generator(seed: int, name: str) -> torch.Generator:

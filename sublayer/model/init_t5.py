@@ -29,15 +29,15 @@ def draw_t5(
       N(0, 1 / d_model); the map of an attention's output N(0, 1 / (heads d_head));
     - maps of feed-forward networks, gates and values each, and an output matrix that is not the
       table: N(0, 1 / fan-in), cut at two standard deviations without correction;
-    - the token table N(0, 1);
+    - the embedding matrix N(0, 1);
     - the table of relative positions uniform within ``sqrt(6 / (heads + buckets))``: it is given no
       initialisation there, and Glorot's uniform one is TensorFlow's default. Departure of
       transformers' class: N(0, 1 / d_model).
 
     Choices where T5 has nothing: queries of scores that are divided by the root of d_head
     N(0, 1 / d_model), for which nothing is to be replaced; tables of learned positions and of
-    segments as the token table, to which they are added; all other maps as those of a feed-forward
-    network.
+    segments as the embedding matrix, to which they are added; all other maps as those of a
+    feed-forward network.
     """
     match module:
         case BucketTable():

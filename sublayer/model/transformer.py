@@ -1,4 +1,4 @@
-"""What every kind of model is made of: a token table, a body of blocks, heads."""
+"""What every kind of model is made of: an embedding matrix, a body of blocks, heads."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, cast
@@ -72,7 +72,7 @@ class Transformer(Body):
         positions: Int[Tensor, "*B T"],
         segments: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Compute what enters the first block, as ``enter`` does from the model's token table."""
+        """Compute what enters the first block, as ``enter`` does from the embedding matrix."""
         return self.enter(self.embedding, tokens, positions, segments)
 
     def hidden(
@@ -85,7 +85,7 @@ class Transformer(Body):
         cache: Cache | None = None,
         capture: Sequence[int] = (),
     ) -> Hidden:
-        """Compute hidden states from the model's token table, as ``states`` does."""
+        """Compute hidden states from the model's embedding matrix, as ``states`` does."""
         return self.states(
             self.embedding,
             tokens,
@@ -162,6 +162,6 @@ class Transformer(Body):
     def output_projection(self) -> tuple[Float[Tensor, "V E"], Float[Tensor, " V"] | None]:
         """Return the output matrix and its bias, for losses that take the vocabulary in pieces.
 
-        They act on what ``to_embedding`` returns. A tied matrix is the token table itself.
+        They act on what ``to_embedding`` returns. A tied matrix is the embedding matrix itself.
         """
         return self.head.matrix(self.embedding.weight), self.head.bias

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sublayer.config.data import SentenceRule
 from sublayer.config.text.corpora import INTRINSIC
 from sublayer.errors import ConfigError
+from sublayer.files.paths import as_typed
 from sublayer.objective.metric import Metric
 from sublayer.tables import table
 
@@ -86,7 +87,7 @@ def describe_sources(result: Mapping[str, Any]) -> str:
 
     The result has the fields of ``Evaluation.describe_text``.
     """
-    sources = ", ".join(result["sources"])
+    sources = ", ".join(map(as_typed, result["sources"]))
     split = result["split"]
     if split is None:
         return sources

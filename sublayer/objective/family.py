@@ -73,6 +73,9 @@ class Family:
     """Raises DataError where the training split is too short for a batch, before a run is begun."""
     check_scoring: Callable[[Recipe], None] = check_nothing
     """Raises ConfigError where what scoring needs is not installed."""
+    score_at_stride: Callable[[Transformer, Split, Recipe, int, int | None], Scored] | None = None
+    """Scores a split as a test does, in windows a stride apart and of at most so many tokens, if
+    any number is given; None where the objective's table is not ``is_scored_in_windows``."""
     claims: Callable[[Transformer], bool] = claim_nothing
     """Tells whether a model that belongs to no run is scored as this objective's, and not as that
     of the first row for its kind of model."""
@@ -124,3 +127,23 @@ class Family:
 def stored_tokens(recipe: Recipe, split: Split) -> int:
     """Count the tokens of a split as they are stored."""
     return len(split.ids)
+
+
+def describe_watched(family: Family, scores: Scores) -> list[str]:
+    """Say of the scores of an evaluation what each text that is watched scored, a line each."""
+    by_text: dict[str, dict[str, Any]] = {}
+    for key, value in scores.items():
+        text, slash, name = key.rpartition("/")
+        if slash:
+            by_text.setdefault(text, {})[name] = value
+    return [f"{text}: {family.describe(values)}" for text, values in by_text.items()]
+
+
+def describe_valid(family: Family, scores: Scores) -> str:
+    """Say what a run's evaluation scored: on validation where there was one, else what it watched.
+
+    Empty where nothing was evaluated.
+    """
+    if "loss" in scores:
+        return f"valid {family.describe(scores)}"
+    return "; ".join(describe_watched(family, scores))

@@ -47,6 +47,8 @@ class Metric:
     """Whether a recipe's model can be measured at all."""
     has_items: Callable[["Split"], bool] = _always
     """Whether a split can."""
+    asks: str = "a head"
+    """What ``has_head`` tells of."""
     head: str = ""
     """What is missing where ``has_head`` is False."""
     items: str = ""

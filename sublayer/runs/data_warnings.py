@@ -4,24 +4,53 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from sublayer.config.data import DataConfig
 from sublayer.config.recipe import Recipe
+from sublayer.config.text.corpora import HUB, source_names
 from sublayer.data.batches import Batches
 from sublayer.data.parallel.batches import side_lengths
 from sublayer.data.prepare import Data
+from sublayer.data.text.files import is_parquet, list_files_left_out
+from sublayer.data.text.sniffing import describe_encoding
+from sublayer.files.paths import expanded
 
 _UNKNOWN_SHARE = 1e-3
 """Of the train split's tokens: more than these are not rare characters alone."""
 _CHUNK = 1 << 24
+_MOST_NAMED = 3
+"""Files of a folder that a warning names."""
 
 
 def list_data_warnings(recipe: Recipe, data: Data, batches: Batches) -> list[str]:
     """Return the warnings, a line each; ``batches`` are those of the train split."""
     return [
+        *_files(recipe.data),
         *_unfilled(recipe, data.tokenizer.vocab_size),
         *_left_out(recipe, data),
         *_unknown(recipe, data),
         *_too_long(recipe, data, batches),
     ]
+
+
+def _files(data: DataConfig) -> Iterator[str]:
+    """Warn of files that are left out or not in UTF-8, by the names of the first."""
+    if data.is_parallel:
+        return
+    has_parquet = data.documents in (None, "json")
+    paths = [*source_names(data.path), data.valid_path, data.test_path]
+    others = []
+    for entry in paths:
+        if entry is None or entry.startswith(HUB):
+            continue
+        left_out = list_files_left_out(entry, has_parquet=has_parquet)
+        if left_out:
+            first = ", ".join(path.name for path in left_out[:_MOST_NAMED])
+            more = f" and {len(left_out) - _MOST_NAMED:,} more" if left_out[_MOST_NAMED:] else ""
+            yield f"left out of {entry}, for they hold no text: {first}{more}"
+        path = expanded(entry)
+        if path.is_file() and not is_parquet(path):
+            others += [note for note in [describe_encoding(path)] if note]
+    yield from others
 
 
 def _unfilled(recipe: Recipe, n_ids: int) -> Iterator[str]:
@@ -65,7 +94,7 @@ def _too_long(recipe: Recipe, data: Data, batches: Batches) -> Iterator[str]:
     yield from batches.notes()
     if not recipe.data.is_parallel:
         return
-    for split in (data.valid, data.test):
+    for split in data.splits()[1:]:
         longer_sides = side_lengths(split).max(1)
         is_long = longer_sides > recipe.data.context
         n_long = int(is_long.sum())

@@ -6,39 +6,56 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
+from sublayer.config.fields.messages import show
 from sublayer.config.layering.layers import LoadedRecipe, load_recipe
 from sublayer.config.layering.run_recipe import dump_recipe, read_run_recipe
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe
+from sublayer.config.train import LENGTHS
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.checkpoints import checkpoint_path, set_aside
 from sublayer.files.saved_record import RECORD, read_record
-from sublayer.files.storage import check_name, new_folder, write_file
+from sublayer.files.storage import check_name, new_folder, temporary_path, write_file
 from sublayer.system.launch import n_launched
 from sublayer.system.lock import held
 
 RECIPE, MODEL = "recipe.toml", "model"
 
 
-def free_folder(name: str) -> Path:
-    """Return the first of ``runs/name``, ``runs/name-2`` and so on that does not exist yet."""
+def folders_named(name: str) -> Iterator[Path]:
+    """Yield ``runs/name``, ``runs/name.2``, ``runs/name.3`` and so on, whether they exist or not.
+
+    No model is named so: ``gpt-2`` would be one.
+    """
     runs = Path("runs")
-    folder = runs / name
-    number = 2
-    while os.path.lexists(folder):
-        folder = runs / f"{name}-{number}"
-        number += 1
-    return folder
+    yield runs / name
+    for number in count(2):
+        yield runs / f"{name}.{number}"
+
+
+def earlier_folders_named(name: str) -> Iterator[Path]:
+    """Yield ``runs/name``, ``runs/name-2`` and so on, as versions to 0.1 numbered them."""
+    runs = Path("runs")
+    yield runs / name
+    for number in count(2):
+        yield runs / f"{name}-{number}"
+
+
+def free_folder(name: str) -> Path:
+    """Return the first of ``runs/name``, ``runs/name.2`` and so on that does not exist yet."""
+    return next(folder for folder in folders_named(name) if not os.path.lexists(folder))
 
 
 def default_folder(loaded: LoadedRecipe, *, resume: bool) -> Path:
     """Return the folder of a run that names none.
 
     That is a free one; to resume, the run that the recipe was read from, or else the last one taken
-    for a recipe of its name. Raises ConfigError for several processes, which would not agree.
+    for a recipe of its name, also by an earlier version. Raises ConfigError for several processes,
+    which would not agree.
     """
     if resume and loaded.run is not None:
         return loaded.run
@@ -47,13 +64,15 @@ def default_folder(loaded: LoadedRecipe, *, resume: bool) -> Path:
     name = loaded.name
     if not resume:
         return free_folder(name)
-    runs = Path("runs")
-    folder = runs / name
-    number = 2
-    while (later := runs / f"{name}-{number}").exists():
-        folder = later
-        number += 1
-    return folder
+    taken = list(takewhile(os.path.lexists, folders_named(name)))
+    if len(taken) < 2:
+        before = takewhile(_is_run, earlier_folders_named(name))
+        taken = [*taken, *before]
+    return taken[-1] if taken else next(folders_named(name))
+
+
+def _is_run(folder: Path) -> bool:
+    return os.path.lexists(folder / RECIPE)
 
 
 class RunFolder:
@@ -78,13 +97,15 @@ class RunFolder:
         """Raise ConfigError if the folder holds anything that a new run could overwrite."""
         if self.has_recipe():
             raise ConfigError(
-                f"{self.path} already holds a run: go on with it by --resume, or give another --out"
+                f"{self.path} already holds a run: resume it with --resume, or give another --out"
             )
         if self._is_occupied():
             raise ConfigError(f"{self.path} already holds other files: give another --out")
 
     def check_recipe(self, given: Recipe) -> None:
         """Raise ConfigError, naming field and values, if the run was started from another recipe.
+
+        Its length may be another: ``lengthening.py`` says whether it may have that.
 
         Raises CheckpointError if the folder holds something that is not a run.
         """
@@ -128,12 +149,18 @@ class RunFolder:
         """
         return read_run_recipe(self.path / RECIPE)
 
-    def write_recipe(self, recipe: Recipe, derived: Sequence[str]) -> None:
+    def write_recipe(
+        self,
+        recipe: Recipe,
+        derived: Sequence[str],
+        lengthened: Sequence[Mapping[str, int]] = (),
+    ) -> None:
         """Write the resolved recipe, whole or not at all; ``derived`` names what was not given.
 
-        From then on the folder holds a run. Raises OSError.
+        From then on the folder holds a run. ``lengthened`` says each time that it got more steps.
+        Raises OSError.
         """
-        text = dump_recipe(recipe, derived)
+        text = dump_recipe(recipe, derived, lengthened)
         write_file(self.path / RECIPE, text)
 
     def record(self) -> dict[str, Any] | None:
@@ -142,6 +169,22 @@ class RunFolder:
         Raises CheckpointError where it is damaged.
         """
         return read_record(self.path)
+
+    def reopen(self) -> None:
+        """Take away what says that a run has ended which was given more steps since.
+
+        Its record is kept as ``record-step-....json``; its model is that of a checkpoint, as
+        ``check_model`` has found. Raises OSError.
+        """
+        record = self.record()
+        if record is not None:
+            ended = self.path / f"record-step-{record['step']:08d}.json"
+            os.replace(self.path / RECORD, ended)
+        target = self.path / MODEL
+        if target.is_dir() and not target.is_symlink():
+            discarded = temporary_path(target)
+            target.rename(discarded)
+            shutil.rmtree(discarded)
 
     def finish(self, record: Mapping[str, Any]) -> None:
         """Copy the best checkpoint's model to ``model/`` and write the record, which ends the run.
@@ -166,13 +209,16 @@ class RunFolder:
         return any(not path.name.startswith(".") for path in self.path.iterdir())
 
     def _compare(self, table: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        for name in sorted(before.keys() | now.keys()):
+        fields = before.keys() | now.keys()
+        if table == "train":
+            fields -= set(LENGTHS)
+        for name in sorted(fields):
             started_with = before.get(name)
             given = now.get(name)
             if started_with != given:
                 raise ConfigError(
-                    f"{self.path} was started with {table}.{name} = {started_with}, not "
-                    f"{given}: resume it with the same settings, or give another --out"
+                    f"{self.path} was started with {table}.{name} = {show(started_with)}, not "
+                    f"{show(given)}: resume it with the same settings, or give another --out"
                 )
 
 

@@ -6,11 +6,12 @@ import time
 from dataclasses import dataclass, replace
 
 from sublayer.config.layering.run_recipe import dump_recipe
+from sublayer.config.resolve_train import evaluation_effort
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.data.prepare import Data
 from sublayer.files.measurements import keep, recall
 from sublayer.runs.session import Place, Session, assemble
-from sublayer.system.announce import Say
+from sublayer.system.stages import stage
 from sublayer.training.step_time import Pace, median_step, timed
 from sublayer.training.warm_start import Pretrained
 
@@ -35,7 +36,7 @@ class PaceRequest:
     """The model that the recipe starts from, where it has been read; None: it is read if needed."""
 
 
-def find_pace(asked: PaceRequest, oldest_s: float, say: Say) -> Pace:
+def find_pace(asked: PaceRequest, oldest_s: float) -> Pace:
     """Return the kept pace of this recipe, whatever its seed and minutes, or measure it.
 
     A pace older than ``oldest_s`` is measured again; below 0, every pace is. All processes enter,
@@ -52,15 +53,39 @@ def find_pace(asked: PaceRequest, oldest_s: float, say: Say) -> Pace:
     pace = Pace(*world.share(figures))
     if 0 <= pace.age_s <= oldest_s and pace.step_s > 0:
         return pace
-    say("measuring how long a step and an evaluation take")
-    minutes = recipe.train.minutes or 0.0
-    measured = _measure_pace(
-        assemble(recipe, asked.data, asked.place, asked.pretrained), minutes=minutes
-    )
+    with stage("measuring how long a step and an evaluation take"):
+        session = assemble(recipe, asked.data, asked.place, asked.pretrained)
+        measured = _measure_pace(session, minutes=recipe.train.minutes or 0.0)
     pace = Pace(*world.share([measured.step_s, measured.evaluation_s]))
     if world.is_main:
         keep(key, [pace.step_s, pace.evaluation_s])
     return pace
+
+
+def keep_run_pace(recipe: ResolvedRecipe, place: Place, step_s: float) -> None:
+    """Keep the seconds that a step of a finished run took, all that it did beside it included."""
+    keep(_run_key(recipe, place), [step_s])
+
+
+def recall_run_pace(recipe: ResolvedRecipe, place: Place) -> float | None:
+    """Return the seconds of a step of the last run that computed as much here; None without one."""
+    kept = recall(_run_key(recipe, place), 1)
+    return None if kept is None else kept.values[0]
+
+
+def _run_key(recipe: ResolvedRecipe, place: Place) -> str:
+    """Return what a run's pace is kept under: the size of a step, not what is learned of what."""
+    train = recipe.train
+    sizes = [
+        recipe.model.model_dump_json(),
+        recipe.objective.model_dump_json(),
+        recipe.optimizer.kind,
+        str(recipe.data.context),
+        str((train.batch_sequences, train.micro_batch_sequences, train.precision)),
+        str((train.threads, train.recompute, train.compile)),
+    ]
+    digest = hashlib.sha256("\n".join(sizes).encode()).hexdigest()
+    return f"run on {place.device}, {place.world.size} processes: {digest}"
 
 
 def _key(asked: PaceRequest) -> str:
@@ -86,10 +111,10 @@ def _measure_pace(session: Session, *, minutes: float) -> Pace:
     step_s = median_step(session.train_step, budget_s=budget_s, device=device, agree=agree)
     train = session.recipe.train
     scored = train.evaluate_tokens
-    # Scoring takes about a third of what training on as many tokens does; where that is long, fewer
-    # tokens will do.
+    # Scoring takes about a third of what training on as many tokens does, in windows that do not
+    # overlap; where that is long, fewer tokens will do.
     tokens_per_step = train.batch_sequences * session.recipe.data.context
-    expected_s = step_s * scored / (3 * tokens_per_step)
+    expected_s = step_s * scored * evaluation_effort(session.recipe) / (3 * tokens_per_step)
     share = min(1.0, budget_s / expected_s)
     fewer = max(1, int(scored * share))
     brief_train = train.model_copy(update={"evaluate_tokens": fewer})

@@ -2,11 +2,14 @@
 
 import subprocess
 from dataclasses import asdict
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from sublayer.estimate.cost import count_parameters, flops_per_token
+from sublayer.runs.folder import RECIPE
+from sublayer.runs.lengthening import as_dicts, read_lengthenings
 from sublayer.runs.session import Session
 from sublayer.system.machine import describe_machine
 from sublayer.training.snapshot import LoopState
@@ -20,14 +23,15 @@ def describe_run(
 ) -> dict[str, Any]:
     """Build the record of a finished run, as ``record.json`` keeps it.
 
-    ``valid`` is the best evaluation during training, whose weights are the run's model;
+    ``valid`` is the evaluation during training whose weights are the run's model: the best, or the
+    last; what is watched stands beside it, as ``squad/mlm_accuracy`` does.
     ``tokens_per_s`` counts the optimizer steps alone, ``seconds`` the evaluations and checkpoints
-    too. Memory is in bytes, beyond what the process held before. ``minutes`` says what the run used
-    of those that its recipe asks for, if it does.
+    too; ``date`` is when it finished. Memory is in bytes, beyond what the process held before.
+    ``minutes`` says what the run used of those that its recipe asks for, if it does;
+    ``lengthened`` at which steps it was given more.
     """
     recipe, data = session.recipe, session.data
     parameters = count_parameters(recipe.model, recipe.objective)
-    splits = {"train": data.train, "valid": data.valid, "test": data.test}
     return {
         "run": str(run.absolute()),
         "title": recipe.title,
@@ -36,6 +40,7 @@ def describe_run(
         "tokens_per_s": round(state.tokens / state.step_seconds, 1),
         "valid": state.best,
         "seconds": round(state.seconds, 3),
+        "lengthened": as_dicts(read_lengthenings(run / RECIPE)),
         "minutes": _minutes(recipe.train.minutes, state.seconds),
         "peak_memory_bytes": peak_memory_bytes,
         "parameters": asdict(parameters),
@@ -44,6 +49,7 @@ def describe_run(
         "threads": recipe.train.threads,
         "processes": session.place.world.size,
         "machine": describe_machine(session.place.device),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {
             "sublayer": version("sublayer"),
             **{name: version(name) for name in _LIBRARIES},
@@ -53,7 +59,8 @@ def describe_run(
             "tokenizer": data.tokenizer.kind,
             "vocab_size": data.tokenizer.vocab_size,
             "checksums": dict(data.checksums),
-            **{name: split.sizes() for name, split in splits.items()},
+            **data.sizes(),
+            "watched": {name: split.sizes() for name, split in data.watched.items()},
         },
     }
 

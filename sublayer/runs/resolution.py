@@ -19,8 +19,9 @@ from sublayer.errors import ConfigError
 from sublayer.objective.families import family_of
 from sublayer.runs.pace import PACE_LIVES_S, PaceRequest, find_pace
 from sublayer.runs.session import Place, check_memory
-from sublayer.system.announce import Say, say_nothing
 from sublayer.system.cores import cores
+from sublayer.system.stage_displays import Say, say_nothing
+from sublayer.system.stages import stage
 from sublayer.training.precision import fastest_precision
 from sublayer.training.step_time import Pace, describe_length
 from sublayer.training.warm_start import Pretrained
@@ -55,7 +56,7 @@ def resolve_run(
 ) -> Resolved:
     """Derive everything that a recipe leaves unset; ``steps`` replaces the length that it gives.
 
-    ``pretrained`` is the model that the recipe starts from, where the caller goes on to use it.
+    ``pretrained`` is the model that the recipe starts from, where the caller continues to use it.
     A pace that was measured up to ``oldest_s`` seconds ago is used again; what is measured is said.
     Raises ConfigError where settings contradict each other or the data.
     """
@@ -73,7 +74,8 @@ def resolve_run(
     )
     precision = train.precision
     if precision == "auto":
-        precision = fastest_precision(place.device, model.d_model)
+        with stage("measuring which precision is faster"):
+            precision = fastest_precision(place.device, model.d_model)
     named = train.model_copy(update={"precision": precision, "threads": threads})
     fixed = given.model_copy(update={"model": model, "train": named})
     if steps is None:
@@ -82,10 +84,10 @@ def resolve_run(
     pace = None
     if steps is None:
         asked = PaceRequest(_provisional(fixed, data, place), data, place, pretrained)
-        pace = find_pace(asked, oldest_s, say)
+        pace = find_pace(asked, oldest_s)
         if pace.age_s > 0 and not _is_long_enough(fixed, data, place, pace):
             # Nothing is refused for what was measured another time.
-            pace = find_pace(asked, -1.0, say)
+            pace = find_pace(asked, -1.0)
         length = _length_in_minutes(fixed, data, place, pace)
         say(describe_length(train.minutes or 0.0, length.steps, pace))
     else:
@@ -105,7 +107,7 @@ def _at_length(recipe: Recipe, length: Length, data: Data, place: Place) -> Reso
     train = resolve_train(
         recipe,
         steps=length.steps,
-        valid_tokens=len(data.valid.ids),
+        valid_tokens=None if data.valid is None else len(data.valid.ids),
         is_gpu=place.device.type != "cpu",
         threads=torch.get_num_threads(),
         n_evaluations=length.n_evaluations,

@@ -11,20 +11,25 @@ from torch import Tensor
 
 from sublayer.config.layering.layers import LoadedRecipe, load_recipe
 from sublayer.config.layering.paths import absolute_paths
+from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import derived_fields
 from sublayer.data.prepare import Data
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import Transformer
-from sublayer.runs.folder import RunFolder, default_folder
-from sublayer.runs.pace import PACE_LIVES_S
+from sublayer.runs.folder import RECIPE, RunFolder
+from sublayer.runs.header import list_header
+from sublayer.runs.lengthening import earlier_ends, is_cut_off, lengthen
+from sublayer.runs.pace import PACE_LIVES_S, keep_run_pace
 from sublayer.runs.record import describe_run
 from sublayer.runs.resolution import resolve, resolve_run
 from sublayer.runs.session import Place, Session, assemble, prepare_data
-from sublayer.system.announce import announced, say_nothing
+from sublayer.runs.start_check import check_start
 from sublayer.system.machine import choose_device
 from sublayer.system.peak_memory import PeakMemory
+from sublayer.system.stage_displays import Say, say_nothing
+from sublayer.system.stages import stage
 from sublayer.training.loop import Evaluate, Loop
 from sublayer.training.parallel import World, join_world
 from sublayer.training.progress import Progress, SilentProgress, default_progress
@@ -35,32 +40,17 @@ from sublayer.training.warm_start import Pretrained, start_from
 _log = logging.getLogger(__name__)
 
 
-def train(
-    source: str | Path,
-    overrides: Mapping[str, Any] | None = None,
-    *,
-    out: str | Path | None = None,
-    resume: bool = False,
-) -> dict[str, Any]:
-    """Train a recipe (a shipped name, a file, or a run), and return its record.
-
-    ``overrides`` maps fields to values, such as ``{"model.d_ff": 512}``. ``out`` is the run's
-    folder; None: a free one below ``runs``, or, to ``resume``, ``source`` where that is a run, else
-    the last one taken there. Resuming a run that has ended returns its record. Raises the errors of
-    :mod:`sublayer.errors`.
-    """
-    loaded = load_recipe(source, overrides or {})
-    folder = Path(out) if out is not None else default_folder(loaded, resume=resume)
-    return train_run(loaded, folder, resume=resume)
-
-
 def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Transformer:
     """Build the untrained model of a recipe, in evaluation mode, with ``.tokenizer``.
 
     Prepares the recipe's data, for the tokenizer. With ``init.run`` the model has the weights that
     training would start from. Raises ConfigError, DataError and CheckpointError.
     """
-    recipe = load_recipe(source, overrides or {}).recipe
+    loaded = load_recipe(source, overrides or {})
+    check_start(loaded)
+    for note in loaded.notes:
+        _log.warning(note)
+    recipe = loaded.recipe
     pretrained = Pretrained(recipe.init)
     tokenizer = prepare_data(recipe, pretrained=pretrained).tokenizer
     config = resolve_model(
@@ -82,12 +72,13 @@ def train_run(
     progress: Progress | None = None,
     data: Data | None = None,
 ) -> dict[str, Any]:
-    """Train in the folder ``out`` and return the record; ``resume`` goes on from where it stands.
+    """Train in the folder ``out`` and return the record; ``resume`` continues from where it stands.
 
-    A finished run is left as it is. ``data`` are the recipe's, where the caller has prepared them;
-    None: they are prepared here. Raises ConfigError, DataError and CheckpointError before
-    training, Interrupted and TrainingError in it.
+    A finished run is left as it is, unless the recipe is longer than it was. ``data`` are the
+    recipe's, where the caller has prepared them; None: they are prepared here. Raises
+    ConfigError, DataError and CheckpointError before training, Interrupted and TrainingError in it.
     """
+    check_start(loaded)
     chosen = choose_device(device)
     place = Place(chosen, join_world(chosen))
     folder = RunFolder(out)
@@ -97,14 +88,22 @@ def train_run(
             folder.check_free()
         place.world.wait()
         record = folder.record()
-        if record is not None:
-            folder.check_recipe(absolute_paths(loaded.recipe))
+        given = absolute_paths(loaded.recipe)
+        if record is not None and not is_cut_off(folder, given, record):
+            folder.check_recipe(given)
             return record
         with PeakMemory(chosen) as memory:
             session, state = _set_up_and_train(folder, loaded, place, shown, data)
         record = describe_run(out, session, state, memory.bytes)
-        place.world.by_first(lambda: folder.finish(record))
+        place.world.by_first(lambda: _finish(folder, record))
+        if place.world.is_main:
+            keep_run_pace(session.recipe, place, state.seconds / state.step)
     return record
+
+
+def _finish(folder: RunFolder, record: Mapping[str, Any]) -> None:
+    with stage("writing the model and the record"):
+        folder.finish(record)
 
 
 def measure_step(
@@ -160,21 +159,32 @@ def _open_session(
         if not is_again:
             folder.check_recipe(given)
             folder.check_model()
-        data = prepare_data(given, say, pretrained) if data is None else data
+        data = prepare_data(given, pretrained) if data is None else data
 
     place.world.by_first(prepare_first)
     # The other processes open what the first has stored.
     data = prepare_data(given, pretrained=pretrained) if data is None else data
     if is_new:
+        if not is_again:
+            for note in loaded.notes:
+                shown.warn(note)
         oldest_s = -1.0 if is_again else PACE_LIVES_S
         found = resolve_run(given, data, place, oldest_s=oldest_s, say=say, pretrained=pretrained)
         pace = found.pace
         derived = derived_fields(given, found.recipe)
         place.world.by_first(lambda: folder.write_recipe(found.recipe, derived))
+    else:
+        place.world.by_first(lambda: _lengthen(folder, given, data, say))
     recipe = folder.recipe()
     torch.set_num_threads(recipe.train.threads)
-    with announced("building the model", say):
+    with stage("building the model"):
         return assemble(recipe, data, place, pretrained), pace
+
+
+def _lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
+    said = lengthen(folder, given, data)
+    if said is not None:
+        say(said)
 
 
 def _train(
@@ -186,7 +196,12 @@ def _train(
         tokenizer = {"tokenizer.json": session.data.tokenizer.serialize()}
         save_model(target, session.train_step.objective.model, tokenizer, weights)
 
-    snapshots = Snapshots(folder.path, session.train_step, write_model)
+    snapshots = Snapshots(
+        folder.path,
+        session.train_step,
+        write_model,
+        earlier_ends=earlier_ends(folder.path / RECIPE),
+    )
     with progress:
         checkpoint = snapshots.newest(progress.note)
         # A checkpoint replaces the weights that a run starts from.
@@ -197,7 +212,10 @@ def _train(
             progress.warn(warning)
         session.place.world.wait()
         state = LoopState() if checkpoint is None else snapshots.restore(checkpoint)
-        evaluate = Evaluate(session.evaluate, session.metrics)
+        if session.place.world.is_main and progress.is_alone:
+            for line in list_header(session, folder.path, done=state.step):
+                progress.note(line)
+        evaluate = Evaluate(session.evaluate, session.metrics, session.describe_watched)
         expected_s = None if pace is None else pace.step_s
         loop = Loop(
             session.recipe.train, session.train_step, evaluate, snapshots, state, pace_s=expected_s

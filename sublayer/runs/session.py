@@ -1,20 +1,23 @@
 """A recipe made real: its data prepared, its model built and in training."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.data.prepare import Data, prepare
+from sublayer.data.split import Split
+from sublayer.errors import ConfigError
 from sublayer.estimate.micro_batch import DeviceKind
 from sublayer.estimate.training_capacity import check_training
 from sublayer.model.build import build
+from sublayer.model.init import zero_padding
 from sublayer.objective.families import family_of
-from sublayer.objective.family import Scores
+from sublayer.objective.family import Scores, describe_watched
 from sublayer.runs.data_warnings import list_data_warnings
 from sublayer.system.allocator import allocate_for_training
-from sublayer.system.announce import Say, say_nothing
 from sublayer.training.parallel import World
 from sublayer.training.step import TrainStep
 from sublayer.training.warm_start import Pretrained, note_training_only, start_from
@@ -42,37 +45,65 @@ class Session:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The names of what ``evaluate`` returns, the loss first."""
-        return family_of(self.recipe.objective).training_metrics
+        """The names of what ``evaluate`` returns, the loss first where there is one."""
+        own = family_of(self.recipe.objective).training_metrics
+        names = [] if self.data.valid is None else [*own]
+        for text in self.data.watched:
+            names += [f"{text}/{name}" for name in own]
+        return tuple(names)
 
     def notes(self) -> list[str]:
         """List what of the text a user would not expect, such as documents left out."""
-        return list_data_warnings(self.recipe, self.data, self.train_step.batches)
+        notes = list_data_warnings(self.recipe, self.data, self.train_step.batches)
+        optimizer, steps = self.recipe.optimizer, self.recipe.train.steps
+        warmup = optimizer.warmup_steps or 0
+        if 2 * warmup > steps and optimizer.warmup != "constant":
+            notes.append(
+                f"the warm-up takes {warmup:,} of the run's {steps:,} steps: "
+                "optimizer.warmup_share=0.1 makes it a tenth of the run"
+            )
+        return notes
 
     def evaluate(self) -> Scores:
         """Score the validation split as training does: part of it, in the precision of training.
 
-        All processes enter, and share the work.
+        With it the texts that are watched, whose scores begin with their names. All processes
+        enter, and share the work.
         """
+        scores: dict[str, Any] = {}
+        if self.data.valid is not None:
+            scores.update(self._score(self.data.valid))
+        for name, text in self.data.watched.items():
+            for metric, value in self._score(text).items():
+                scores[f"{name}/{metric}"] = value
+        return scores
+
+    def describe_watched(self, scores: Scores) -> list[str]:
+        """Say what each text that is watched scored, a line each."""
+        return describe_watched(family_of(self.recipe.objective), scores)
+
+    def _score(self, split: Split) -> Scores:
         model = self.train_step.objective.model
         family = family_of(self.recipe.objective)
         place = self.place
         is_low = self.recipe.train.precision == "bfloat16"
         with torch.autocast(place.device.type, dtype=torch.bfloat16, enabled=is_low):
-            scored = family.score(model, self.data.valid, self.recipe, "training", place.world)
-        return scored.scores
+            return family.score(model, split, self.recipe, "training", place.world).scores
 
 
-def prepare_data(
-    recipe: Recipe, say: Say = say_nothing, pretrained: Pretrained | None = None
-) -> Data:
+def prepare_data(recipe: Recipe, pretrained: Pretrained | None = None) -> Data:
     """Prepare a recipe's data, with the tokenizer of the model that it starts from, if any.
 
-    ``pretrained`` is that model, where the caller goes on to use it. What takes long is announced
-    by ``say``. Raises ConfigError, DataError and CheckpointError.
+    ``pretrained`` is that model, where the caller continues to use it. Raises ConfigError,
+    DataError and CheckpointError.
     """
     pretrained = pretrained or Pretrained(recipe.init)
-    data = prepare(recipe.data, tokenizer=pretrained.tokenizer, say=say)
+    data = prepare(recipe.data, tokenizer=pretrained.tokenizer)
+    if data.valid is None and recipe.train.best_by != "last":
+        raise ConfigError(
+            f"train.best_by = {recipe.train.best_by} needs a validation split, and nothing is held "
+            "out for one: give train.best_by = last"
+        )
     family_of(recipe.objective).check_text(recipe, data.train)
     return data
 
@@ -93,6 +124,8 @@ def assemble(
     if place.device.type == "cpu":
         allocate_for_training(recomputes=recipe.train.recompute != "none")
     model = build(recipe.model, seed=recipe.train.seed).to(place.device)
+    if recipe.model.zero_padding:
+        zero_padding(model.embedding, data.tokenizer.pad_id)
     notes = start_from(model, pretrained)
     model.tokenizer = data.tokenizer
     objective = family.build(model, recipe.objective, recipe.train.seed)

@@ -4,7 +4,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sublayer.config.fields.catalog import HEADINGS
@@ -35,6 +35,8 @@ class Arm:
     """What sets it apart: ``table.field`` to its value."""
     against: str | None = None
     """The arm that it is compared with, if not the first; itself: none, it is a control."""
+    is_varied: bool = False
+    """Whether its name is made of its settings, as those of ``--vary`` are."""
 
 
 def expand(loaded: LoadedRecipe, vary_texts: Sequence[str], *, option: str = "--vary") -> list[Arm]:
@@ -68,7 +70,8 @@ def expand(loaded: LoadedRecipe, vary_texts: Sequence[str], *, option: str = "--
             labelled.append(f"{labels[key]}={text}")
             settings.append(f"{key}={text}")
         layer = override_layer(settings, "vary")
-        arms.append(make_arm(" ".join(labelled), loaded, layer.values))
+        arm = make_arm(" ".join(labelled), loaded, layer.values)
+        arms.append(replace(arm, is_varied=True))
     check_distinct(arms)
     return arms
 
@@ -82,6 +85,19 @@ def make_arm(name: str, loaded: LoadedRecipe, settings: Mapping[str, Any]) -> Ar
     except ConfigError as error:
         raise ConfigError(f"arm {name}: {error}") from None
     return Arm(name, varied, settings)
+
+
+def arm_notes(arms: Sequence[Arm]) -> list[str]:
+    """Return what of the layers a user would not expect; what is not of all names its arms."""
+    by_note: dict[str, list[str]] = {}
+    for arm in arms:
+        for note in arm.loaded.notes:
+            by_note.setdefault(note, []).append(arm.name)
+    lines = []
+    for note, names in by_note.items():
+        is_of_all = len(names) == len(arms)
+        lines.append(note if is_of_all else f"arm {', '.join(names)}: {note}")
+    return lines
 
 
 def check_distinct(arms: Sequence[Arm]) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,12 @@ from sublayer.study.budget.match import Rule
 from sublayer.study.definition import Study
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.execution.one_run import Outcome
+from sublayer.study.findings.reproduction import describe_reproduction
+from sublayer.study.findings.run_curves import LOSS, curves_by_metric, read_curves
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.metrics import study_metrics
-from sublayer.study.results import ArmResult, Costs, Curve, Failure, Further, Reproduction, Results
+from sublayer.study.results import ArmResult, Costs, Failure, Further, Results
 from sublayer.study.statistics import Difference, compare_arms
-from sublayer.training.metrics import METRICS, read_metrics
 
 Values = Mapping[str, Mapping[int, float]]
 """A metric's value of each seed, by arm."""
@@ -59,24 +59,38 @@ def collect_results(
         values[arm.name] = dict(zip(arm.seeds, arm.values, strict=True))
     further = []
     for metric in metrics[1:]:
-        further_values = {arm.name: arm.further[metric.name] for arm in arms}
+        further_values = _measured(study, arms, metric)
         if any(further_values.values()):
             further.append(Further(metric, differences(metric, further_values)))
-    environment, checksums = describe_environment(runs)
     return Results(
         name=study.name,
         title=study.title,
         metric=metrics[0],
-        split="test",
+        split=study.scoring.split,
+        scored_on=study.scoring.describe(study.arms[0].loaded.recipe),
         match=rule,
         baseline=baseline,
         n_seeds=n_seeds,
         arms=tuple(arms),
         differences=differences(metrics[0], values),
         failures=collect_failures(runs),
-        reproduction=Reproduction(command, environment, checksums),
+        reproduction=describe_reproduction(runs, command),
         further=tuple(further),
     )
+
+
+def _measured(study: Study, arms: Sequence[ArmResult], metric: Metric) -> Values:
+    """Return a further metric of the arms that it measures, and of those that they are against.
+
+    What cannot be measured by it has no values, and its differences are missing.
+    """
+    measured = {arm.name for arm in study.arms if metric.has_head(arm.loaded.recipe)}
+    shown: set[str] = set()
+    for arm in arms:
+        other = study.against.get(arm.name, arms[0].name)
+        if {arm.name, other} & measured:
+            shown |= {arm.name, other}
+    return {arm.name: arm.further[metric.name] for arm in arms if arm.name in shown}
 
 
 def collect_arm(
@@ -90,21 +104,21 @@ def collect_arm(
     finished = {}
     records = []
     curves = []
+    names = {*(each.name for each in metrics), LOSS}
     for seed, outcome in runs.outcomes.items():
         if outcome.test is None:
             continue
         finished[seed] = outcome
         if outcome.record is not None:
             records.append(outcome.record)
-        curve = _curve(seed, outcome.path, metric)
-        if curve is not None:
-            curves.append(curve)
+        curves.append(read_curves(seed, outcome.path, sorted(names)))
     values = _values(finished, metric)
     further = {each.name: _values(finished, each) for each in others}
     matched_arm = runs.matched_arm
     recipe = matched_arm.loaded.recipe
     objective = recipe.objective
     parameters = count_parameters(model, objective)
+    by_metric = curves_by_metric(curves)
     costs = Costs(
         flops_per_token=flops_per_token(model, recipe.data.context, objective),
         steps=steps,
@@ -113,18 +127,22 @@ def collect_arm(
         peak_memory_bytes=_median(records, "peak_memory_bytes"),
         seconds=_median(records, "seconds"),
     )
+    arm = matched_arm.arm
     return ArmResult(
-        name=matched_arm.arm.name,
+        name=arm.name,
         parameters=asdict(parameters),
         seeds=tuple(values),
         values=tuple(values.values()),
         costs=costs,
-        residual=matched_arm.residual,
+        mismatch=matched_arm.mismatch,
         matched=matched_arm.matched,
         tuned=tuple(f"{key}={value}" for key, value in runs.trial.settings.items()),
-        curves=tuple(curves),
+        curves=by_metric.pop(metric.name, ()),
+        further_curves=by_metric,
+        training_curves=tuple(each.training for each in curves if each.training is not None),
         recipe=_recipe(runs.outcomes.values()),
         further=further,
+        varied=arm.settings if arm.is_varied else {},
     )
 
 
@@ -176,32 +194,6 @@ def scored_elsewhere(kept: Sequence[RunItems], baseline: str, metric: Metric) ->
     return [arm for arm, digest in digests.items() if expected not in (None, digest)]
 
 
-def describe_environment(arms: Sequence[ArmRuns]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what the runs ran on, and the checksums of what they read, from their records.
-
-    The first record speaks for all, but for commits, which are all named. Both are empty where no
-    run has a record.
-    """
-    records = []
-    for runs in arms:
-        for outcome in runs.outcomes.values():
-            if outcome.record is not None:
-                records.append(outcome.record)
-    if not records:
-        return {}, {}
-    first = records[0]
-    facts = {**first["versions"], "commit": first["commit"], **first["machine"]}
-    facts |= {"precision": first["precision"], "threads": first["threads"]}
-    commits = sorted({str(record["commit"]) for record in records})
-    if len(commits) > 1:
-        facts["commit"] = ", ".join(commits)
-    known = {name: str(value) for name, value in facts.items() if value is not None}
-    checksums = {}
-    for name, value in first["data"]["checksums"].items():
-        checksums[f"data, {name}"] = str(value)
-    return known, checksums
-
-
 def _values(finished: Mapping[int, Outcome], metric: Metric) -> dict[int, float]:
     values = {}
     for seed, outcome in finished.items():
@@ -212,23 +204,6 @@ def _values(finished: Mapping[int, Outcome], metric: Metric) -> dict[int, float]
         if value is not None:
             values[seed] = float(value)
     return values
-
-
-def _curve(seed: int, run: Path, metric: Metric) -> Curve | None:
-    needed = {"step", "tokens", "seconds", metric.name}
-    lines = []
-    for line in read_metrics(run / METRICS):
-        if line["kind"] == "valid" and line.keys() >= needed:
-            lines.append(line)
-    if not lines:
-        return None
-    return Curve(
-        seed,
-        steps=tuple(line["step"] for line in lines),
-        tokens=tuple(line["tokens"] for line in lines),
-        seconds=tuple(line["seconds"] for line in lines),
-        values=tuple(line[metric.name] for line in lines),
-    )
 
 
 def _median(records: Sequence[Mapping[str, Any]], name: str) -> float | None:

@@ -19,6 +19,8 @@ from sublayer.config.table import Table
 from sublayer.errors import ConfigError
 from sublayer.study.arms import Arm, check_distinct, expand, make_arm
 from sublayer.study.budget.match import Rule
+from sublayer.study.names import name_folder
+from sublayer.study.scoring import WHOLE_TEST, Scoring
 
 SHIPPED = Path(__file__).parent.parent / "studies"
 _PREFERRED_SCALES = ("paper", "cpu")  # where none is named; else a study's first
@@ -46,6 +48,12 @@ class Study:
     """The metric that decides; None for the objective's first."""
     caveats: tuple[str, ...] = ()
     """What the study's verdicts do not show, a sentence or two each."""
+    folder: str = ""
+    """What its folder is called; empty: its name."""
+    scoring: Scoring = WHOLE_TEST
+    """What its runs are scored on, and how."""
+    tune: tuple[str, ...] = ()
+    """What is tuned where nobody says otherwise: ``field=a,b`` texts, as of ``--tune``."""
 
     @property
     def against(self) -> dict[str, str]:
@@ -71,19 +79,24 @@ class ScaleTable(Table):
     """``[scale.NAME]``: the recipe of all arms, and settings over it.
 
     ``[[scale.cpu.arms]]`` are arms of this scale alone, for a study that has no ``[[arms]]`` of all
-    scales. ``caveats`` are those of this scale, after the study's own; ``seeds`` are of this scale,
-    instead of the study's.
+    scales. ``caveats`` are those of this scale, after the study's own; ``seeds``, ``score`` and
+    ``tune`` are of this scale, instead of the study's.
     """
 
     recipe: str
     seeds: int | None = Field(None, ge=1, le=MOST_SEEDS)
     caveats: list[Sentence] = Field(default_factory=list)
+    score: Scoring | None = None
+    tune: dict[str, Any] | None = None
     set: dict[str, Any] = Field(default_factory=dict)
     arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
 
 
 class StudyFile(Table):
-    """A study's file; settings are ``"model.ffn" = "relu"`` or tables, ``model.ffn = "relu"``."""
+    """A study's file; settings are ``"model.ffn" = "relu"`` or tables, ``model.ffn = "relu"``.
+
+    So is ``tune``, with a list of values for each field.
+    """
 
     title: str = ""
     source: str = ""
@@ -91,6 +104,8 @@ class StudyFile(Table):
     metric: str | None = None
     seeds: int | None = Field(None, ge=1, le=MOST_SEEDS)
     caveats: list[Sentence] = Field(default_factory=list)
+    score: Scoring | None = None
+    tune: dict[str, Any] | None = None
     scale: dict[str, ScaleTable] = Field(min_length=1)
     arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
 
@@ -118,7 +133,7 @@ def load_study(
         if vary_texts:
             raise ConfigError(f"{source} is a study with arms of its own: leave out --vary")
         return _read_study(path, overrides, scale)
-    loaded = _load_recipe(source, overrides)
+    loaded = load_base(source, overrides)
     if scale is not None:
         raise ConfigError(
             f"--scale {scale} chooses the recipe of a study, and {source} is a recipe: leave it out"
@@ -131,6 +146,7 @@ def load_study(
         match="parameters",
         n_seeds=None,
         arms=tuple(arms),
+        folder=name_folder(loaded.name, arms[0].settings),
     )
 
 
@@ -161,7 +177,8 @@ def find_study(source: str) -> Path | None:
     return None
 
 
-def _load_recipe(source: str, overrides: Overrides) -> LoadedRecipe:
+def load_base(source: str, overrides: Overrides) -> LoadedRecipe:
+    """Load the recipe of an arm as ``load_recipe`` does; what is misspelt may also be a study."""
     try:
         return load_recipe(source, overrides)
     except ConfigError as error:
@@ -199,6 +216,8 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         arm = make_arm(table.name, loaded, settings)
         arms.append(replace(arm, against=table.against))
     check_distinct(arms)
+    scoring = scale_table.score or file.score or WHOLE_TEST
+    scoring.check(path.stem, [(arm.name, arm.loaded.recipe) for arm in arms])
     return Study(
         name=path.stem,
         title=file.title,
@@ -208,7 +227,26 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         arms=tuple(arms),
         metric=file.metric,
         caveats=(*file.caveats, *scale_table.caveats),
+        scoring=scoring,
+        tune=_tuned(path, file.tune if scale_table.tune is None else scale_table.tune, overridden),
     )
+
+
+def _tuned(
+    path: Path, tune: Mapping[str, Any] | None, overridden: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Return what a study tunes as ``--tune`` would say it, but for what is overridden."""
+    texts = []
+    for key, values in flatten(tune or {}).items():
+        if not isinstance(values, list):
+            raise ConfigError(
+                f"study {path}: tune.{key} = {show(values)} is no list: give the values to try, "
+                f"{key} = [{show(values)}, ...]"
+            )
+        if key not in overridden:
+            written = [each if isinstance(each, str) else show(each) for each in values]
+            texts.append(f"{key}={','.join(written)}")
+    return tuple(texts)
 
 
 def _check_against(path: Path, arms: Sequence[ArmTable]) -> None:

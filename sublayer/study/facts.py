@@ -13,8 +13,8 @@ from sublayer.runs.run import measure_step
 from sublayer.runs.session import Place, prepare_data
 from sublayer.study.budget.budget import Measures
 from sublayer.system.machine import choose_device
+from sublayer.system.stages import note, stage
 from sublayer.training.parallel import World
-from sublayer.training.progress import SilentProgress
 
 _MEASURE_SECONDS = 30.0
 """For the steps of all arms together, where they are matched by time."""
@@ -54,7 +54,8 @@ class StudyFacts:
         def step_s(loaded: LoadedRecipe) -> float:
             data = self.data(loaded.recipe)
             budget_s = _MEASURE_SECONDS / n_arms
-            return measure_step(loaded, data, budget_s, self._device)
+            with stage(f"measuring a step of {loaded.name}"):
+                return measure_step(loaded, data, budget_s, self._device)
 
         def vocab_size(recipe: Recipe) -> int:
             return self.data(recipe).tokenizer.vocab_size
@@ -70,8 +71,7 @@ class StudyFacts:
             # Nothing checks a study's length later, so no pace of another day will do.
             oldest_s = _OLDEST_PACE_S if is_new else math.inf
             data = self.data(recipe)
-            say = SilentProgress().note
-            resolved = resolve_run(recipe, data, place, oldest_s=oldest_s, say=say)
+            resolved = resolve_run(recipe, data, place, oldest_s=oldest_s, say=note)
             self._resolved[key] = resolved.recipe
             return resolved.recipe
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import tomli_w
 
+from sublayer.config.fields.catalog import HEADINGS
 from sublayer.config.layering.paths import absolute_paths
-from sublayer.config.layering.run_recipe import dump_recipe
+from sublayer.config.layering.run_recipe import dump_recipe, recipe_of
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.parsing import read_toml
+from sublayer.files.parsing import parse_toml, read_toml
 from sublayer.files.storage import write_file
 from sublayer.files.typed import Count, Number, Typed, check_typed
 from sublayer.model.init import DRAWING_RULE
@@ -21,17 +22,23 @@ from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.budget.match import Rule
+from sublayer.study.definition import Study
+from sublayer.study.scoring import WHOLE_TEST, Scoring
 
 PLAN = "study.toml"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What identifies a study: arms, matching, tuning; not the number of seeds, which may grow."""
+    """What identifies a study: arms, matching, tuning, what is scored; not the number of seeds.
+
+    That may grow.
+    """
 
     arms: tuple[Arm, ...]
     match: Rule
     tune: tuple[str, ...]
+    scoring: Scoring = WHOLE_TEST
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values; an arm is its whole recipe as TOML, paths absolute."""
@@ -39,13 +46,18 @@ class Request:
         for arm in self.arms:
             recipe = absolute_paths(arm.loaded.recipe)
             recipes[arm.name] = dump_recipe(recipe)
-        return {"match": self.match, "tune": list(self.tune), "recipes": recipes}
+        request = {"match": self.match, "tune": list(self.tune), "recipes": recipes}
+        # What is written of a study that says nothing of it is as it was before there was a choice.
+        if not self.scoring.is_whole_test:
+            request["score"] = self.scoring.model_dump(exclude_none=True)
+        return request
 
 
 class _Asked(Typed):
-    match: str
+    match: Rule
     tune: list[str]
     recipes: dict[str, str]
+    score: dict[str, str | int] | None = None
 
 
 class _Settled(Typed):
@@ -55,7 +67,32 @@ class _Settled(Typed):
     residual: Number
 
 
-class _Plan(Typed):
+class About(Typed):
+    """What a report says of a study beside its runs."""
+
+    name: str
+    title: str
+    metric: str
+    """The one that decides; empty: the objective's first."""
+    caveats: list[str]
+    against: dict[str, str]
+    varied: dict[str, dict[str, Any]]
+    """What ``--vary`` set in each arm that is named by it."""
+
+    @classmethod
+    def of(cls, study: Study) -> "About":
+        """Return what is kept of a study."""
+        return cls(
+            name=study.name,
+            title=study.title,
+            metric=study.metric or "",
+            caveats=list(study.caveats),
+            against=study.against,
+            varied={arm.name: dict(arm.settings) for arm in study.arms if arm.is_varied},
+        )
+
+
+class Plan(Typed):
     """What ``study.toml`` holds."""
 
     asked: _Asked
@@ -66,10 +103,31 @@ class _Plan(Typed):
     """The numbers of runs that were made at a time, where it was more than one."""
     initial_weights: str = ""
     """The rule that the runs' weights were drawn by; studies of before it was kept have none."""
+    command: str = ""
+    """What resumes the study, from any folder; studies of before it was kept have none."""
+    planned_runs: Count = 0
+    planned_seeds: Count = 0
+    about: About | None = None
+    """None of a study that was begun before it was kept."""
+
+
+def read_plan(folder: Path) -> Plan:
+    """Read what ``study.toml`` holds. Raises ConfigError where it is missing or damaged."""
+    path = folder / PLAN
+    try:
+        content = read_toml(path, ConfigError)
+    except FileNotFoundError:
+        raise ConfigError(f"{folder} holds no comparison: it has no {PLAN}") from None
+    return check_typed(content, Plan, str(path), ConfigError)
+
+
+def arm_folder(study: Path, position: int, name: str) -> Path:
+    """Return the folder of all runs of the arm at ``position``."""
+    return study / "arms" / f"{position}-{_slug(name)}"
 
 
 class StudyFolder:
-    """The files of a study, which goes on where it stood and never takes over another's folder.
+    """The files of a study, which resumes where it stood and never takes over another's folder.
 
     ``study.toml`` is read at once: raises ConfigError where it is damaged.
     """
@@ -100,12 +158,16 @@ class StudyFolder:
         if self._plan is not None and not self._has_our_weights():
             raise ConfigError(
                 f"{self.path} was begun by another version of sublayer, whose seeds give other "
-                "initial weights: go on with that version, or give another --out"
+                "initial weights: resume with that version, or give another --out"
             )
 
-    def is_usable(self) -> bool:
-        """Return whether the folder is free or holds this study."""
-        return self._difference() is None
+    def is_free(self) -> bool:
+        """Return whether the folder holds nothing yet."""
+        return self._plan is None and not self._is_occupied()
+
+    def is_ours(self) -> bool:
+        """Return whether the folder holds this study."""
+        return self._plan is not None and self._difference() is None
 
     def matched_arms(self, arms: Sequence[Arm]) -> list[MatchedArm] | None:
         """Return the arms' settings from when the study began; None if it has not begun.
@@ -162,9 +224,21 @@ class StudyFolder:
         if jobs > 1 and jobs not in noted:
             self._write({**self._plan, "jobs": [*noted, jobs]})
 
+    def keep_command(self, command: str, study: Study, *, n_runs: int, n_seeds: int) -> None:
+        """Write what resumes the study, and what is planned, as `sublayer runs` lists it."""
+        assert self._plan is not None, "a study begins before its runs"
+        asked = {
+            "command": command,
+            "planned_runs": n_runs,
+            "planned_seeds": n_seeds,
+            "about": About.of(study).model_dump(),
+        }
+        if any(self._plan.get(name) != value for name, value in asked.items()):
+            self._write({**self._plan, **asked})
+
     def run(self, position: int, name: str, trial: str, seed: int) -> Path:
         """Return the folder of one run of the arm at ``position``; ``trial`` is "" for none."""
-        arm = self.path / "arms" / f"{position}-{_slug(name)}"
+        arm = arm_folder(self.path, position, name)
         parent = arm / _slug(trial) if trial else arm
         return parent / f"seed-{seed}"
 
@@ -176,9 +250,10 @@ class StudyFolder:
         if self._plan is None:
             return "other files" if self._is_occupied() else None
         asked = self._plan["asked"]
-        for key in ("match", "tune"):
-            if asked.get(key) != self._request[key]:
-                return f"another study, with {key} = {asked.get(key)}, not {self._request[key]}"
+        for key in ("match", "tune", "score"):
+            before_it, now_it = asked.get(key), self._request.get(key)
+            if before_it != now_it:
+                return f"another study, with {key} = {before_it}, not {now_it}"
         before = asked.get("recipes", {})
         now = self._request["recipes"]
         if list(before) != list(now):
@@ -187,9 +262,20 @@ class StudyFolder:
             # Refused by ``check``, also where fields have come or were renamed since.
             return None
         for name in now:
-            if before[name] != now[name]:
-                return f"another study: {_first_change(name, before[name], now[name])}"
+            written = self._settings_of(before[name])
+            asked_for = self._settings_of(now[name])
+            if written != asked_for:
+                return f"another study: {_first_change(name, written, asked_for)}"
         return None
+
+    def _settings_of(self, recipe: str) -> str:
+        """Write an arm's recipe as it is written today, without what it is called and follows.
+
+        Fields that came since it was written have their defaults. Raises ConfigError for none.
+        """
+        place = str(self.path / PLAN)
+        read = recipe_of(parse_toml(recipe, place, ConfigError), place)
+        return dump_recipe(read.model_copy(update=dict.fromkeys(HEADINGS, "")))
 
     def _is_occupied(self) -> bool:
         if not self.path.is_dir():
@@ -201,7 +287,7 @@ class StudyFolder:
         if not os.path.lexists(path):
             return None
         content = read_toml(path, ConfigError)
-        plan = check_typed(content, _Plan, str(path), ConfigError)
+        plan = check_typed(content, Plan, str(path), ConfigError)
         settled_names = [each.name for each in plan.settled]
         if settled_names != list(plan.asked.recipes):
             raise ConfigError(
@@ -221,7 +307,7 @@ def _settled(matched_arm: MatchedArm) -> dict[str, Any]:
         "name": matched_arm.arm.name,
         "settings": dict(matched_arm.settings),
         "matched": list(matched_arm.matched),
-        "residual": matched_arm.residual,
+        "residual": matched_arm.mismatch,
     }
 
 

@@ -29,7 +29,7 @@ def study_metrics(study: Study) -> tuple[Metric, ...]:
     for arm in study.arms:
         if not chosen.has_head(arm.loaded.recipe):
             raise ConfigError(
-                f"{study.name}: metric = {chosen.name} needs a head: "
+                f"{study.name}: metric = {chosen.name} needs {chosen.asks}: "
                 f"{arm.name} has none with {chosen.head}"
             )
     others = [metric for metric in metrics if metric is not chosen]

@@ -1,18 +1,14 @@
-"""The results of a study: arms with their costs, differences, failures; and ``results.json``."""
+"""The results of a study: arms with their costs and curves, differences, failures."""
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from sublayer.files.paths import resolved
-from sublayer.files.storage import write_file
 from sublayer.objective.metric import Metric
 from sublayer.study.budget.match import TOLERANCE
-from sublayer.study.statistics import CONFIDENCE, Difference
+from sublayer.study.statistics import Difference
 
 RESULTS = "results.json"
 REPORT = "report.html"
@@ -20,7 +16,7 @@ REPORT = "report.html"
 
 @dataclass(frozen=True)
 class Curve:
-    """The validation metric of one run at each evaluation: equally many numbers in each field."""
+    """A metric of one run at each evaluation: equally many numbers in each field."""
 
     seed: int
     steps: tuple[int, ...]
@@ -49,6 +45,14 @@ class Costs:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """What a decoder wrote after a prompt; U+FFFD stands for bytes that are no UTF-8."""
+
+    prompt: str
+    text: str
+
+
+@dataclass(frozen=True)
 class ArmResult:
     """One arm: its size, the metric of each seed that finished, its costs."""
 
@@ -59,17 +63,26 @@ class ArmResult:
     """Those that finished, in the order of ``values``."""
     values: tuple[float, ...]
     costs: Costs
-    residual: float = 0.0
+    mismatch: float = 0.0
     """Excess over the arm that it is matched to, as a share of what that has: see ``Match``."""
     matched: tuple[str, ...] = ()
     """The overrides that matching gave it."""
     tuned: tuple[str, ...] = ()
     """The overrides that tuning gave it."""
     curves: tuple[Curve, ...] = ()
+    """Of the metric that decides, on the validation split, for each seed that has one."""
+    further_curves: Mapping[str, tuple[Curve, ...]] = field(default_factory=dict)
+    """Of other metrics by name, on the validation split."""
+    training_curves: tuple[Curve, ...] = ()
+    """The training loss: at each evaluation the mean of the steps since the one before."""
     recipe: str = ""
     """The resolved TOML of one of its runs."""
+    sample: Sample | None = None
+    """Of the first seed that finished; None where the arms are no decoders."""
     further: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Other metrics by name, each with its value for each seed."""
+    varied: Mapping[str, Any] = field(default_factory=dict)
+    """What ``--vary`` set, of which its name is made; empty where its name is its own."""
 
     @property
     def mean(self) -> float | None:
@@ -87,8 +100,8 @@ class ArmResult:
 
     @property
     def is_mismatched(self) -> bool:
-        """Return whether the residual is larger than the tolerance of 0.5 %."""
-        return abs(self.residual) > TOLERANCE
+        """Return whether the mismatch is larger than the tolerance of 0.5 %."""
+        return abs(self.mismatch) > TOLERANCE
 
 
 @dataclass(frozen=True)
@@ -101,6 +114,16 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class StudyText:
+    """What a study is trained and scored on."""
+
+    names: tuple[str, ...]
+    """Of corpora and files."""
+    sizes: Mapping[str, Mapping[str, int]]
+    """Bytes, tokens, documents and what else is known of each split."""
+
+
+@dataclass(frozen=True)
 class Reproduction:
     """What it takes to see the same numbers again."""
 
@@ -109,6 +132,9 @@ class Reproduction:
     """Versions, commit, machine, precision and threads, by name."""
     checksums: Mapping[str, str] = field(default_factory=dict)
     """Of the texts and the tokenizer, by name."""
+    text: StudyText | None = None
+    date: str = ""
+    """When the last run finished, as ISO 8601 writes it; empty where the runs do not say."""
 
 
 @dataclass(frozen=True)
@@ -141,78 +167,14 @@ class Results:
     notes: tuple[str, ...] = ()
     """Caveats, a sentence or two each."""
     further: tuple[Further, ...] = ()
+    scored_on: str = ""
+    """The split and how it was scored, in words; empty for the split alone."""
+
+    def is_marked(self, arm: ArmResult) -> bool:
+        """Return whether an arm misses what was meant to be equal."""
+        return self.match != "none" and arm.is_mismatched
 
     @property
     def has_verdicts(self) -> bool:
         """Return whether two seeds were planned, without which there is no verdict."""
         return self.n_seeds > 1
-
-
-def results_to_json(results: Results, report: Path) -> dict[str, Any]:
-    """Build the object that ``compare --json`` prints; ``report`` becomes an absolute path."""
-    return {
-        "report": str(resolved(report)),
-        "metric": results.metric.name,
-        "is_lower_better": results.metric.is_lower_better,
-        "split": results.split,
-        "match": results.match,
-        "baseline": results.baseline,
-        "confidence": CONFIDENCE,
-        "arms": [_arm_to_json(arm) for arm in results.arms],
-        "differences": [_difference_to_json(difference) for difference in results.differences],
-        "further": [_further_to_json(further) for further in results.further],
-        "failures": [asdict(failure) for failure in results.failures],
-        "notes": list(results.notes),
-        "name": results.name,
-        "title": results.title,
-        "planned_seeds": results.n_seeds,
-        "reproduction": asdict(results.reproduction),
-    }
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write one JSON object, whole or not at all.
-
-    Raises ValueError for a number that is not finite, and OSError.
-    """
-    text = json.dumps(content, indent=1, allow_nan=False)
-    write_file(path, f"{text}\n")
-
-
-def _arm_to_json(arm: ArmResult) -> dict[str, Any]:
-    further = {}
-    for name, values in arm.further.items():
-        further[name] = {"seeds": list(values), "values": list(values.values())}
-    return {
-        "name": arm.name,
-        "parameters": dict(arm.parameters),
-        "seeds": list(arm.seeds),
-        "values": list(arm.values),
-        "mean": arm.mean,
-        "sd": arm.sd,
-        "residual": arm.residual,
-        "further": further,
-        "matched": list(arm.matched),
-        "tuned": list(arm.tuned),
-        **asdict(arm.costs),
-        "curves": [_curve_to_json(curve) for curve in arm.curves],
-    }
-
-
-def _curve_to_json(curve: Curve) -> dict[str, Any]:
-    content = {}
-    for name, value in asdict(curve).items():
-        content[name] = list(value) if isinstance(value, Sequence) else value
-    return content
-
-
-def _further_to_json(further: Further) -> dict[str, Any]:
-    return {
-        "metric": further.metric.name,
-        "is_lower_better": further.metric.is_lower_better,
-        "differences": [_difference_to_json(difference) for difference in further.differences],
-    }
-
-
-def _difference_to_json(difference: Difference) -> dict[str, Any]:
-    return {**asdict(difference), "seeds": list(difference.seeds)}

@@ -4,36 +4,36 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from sublayer.config.held_out import NO_TEST, holds_out
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError, TrainingError
-from sublayer.objective.families import family_of
+from sublayer.runs.start_check import check_start
+from sublayer.study.arms import arm_notes
+from sublayer.study.asked import is_run, load_asked
 from sublayer.study.budget.budget import MatchedArm, match_budgets
 from sublayer.study.budget.match import Rule
 from sublayer.study.budget.shared_tokenizer import share_tokenizer
 from sublayer.study.collect import collect_items, collect_results, scored_elsewhere
-from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study, load_study
-from sublayer.study.execution.arm_runs import run_arms
+from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study
+from sublayer.study.execution.arm_runs import ArmRuns, run_arms
 from sublayer.study.execution.jobs import check_jobs, shared_threads
 from sublayer.study.execution.shares import describe_share
 from sublayer.study.facts import StudyFacts
+from sublayer.study.findings.samples import add_samples
+from sublayer.study.finished_runs import compare_runs
 from sublayer.study.folder import Request, StudyFolder
-from sublayer.study.items.file_header import STUDY_ITEMS
-from sublayer.study.items.writing import write_study_items
+from sublayer.study.folder_name import find_folder
+from sublayer.study.header import list_study_header
+from sublayer.study.items.file_header import RunItems
 from sublayer.study.metrics import study_metrics
 from sublayer.study.report.caveats import explain_one_seed, list_caveats
-from sublayer.study.report.html import write_report
-from sublayer.study.results import (
-    REPORT,
-    RESULTS,
-    Results,
-    results_to_json,
-    write_json,
-)
-from sublayer.study.tuning import make_trials
+from sublayer.study.report.choices import explain_choices
+from sublayer.study.result_files import write_results
+from sublayer.study.results import Results
+from sublayer.study.tuning import Trial, make_trials
 from sublayer.system.launch import n_launched
-from sublayer.training.progress import SilentProgress
+from sublayer.system.stages import note
 
 
 @dataclass(frozen=True)
@@ -54,53 +54,59 @@ class Options:
     """Runs that are made at a time."""
 
 
-def compare(
-    source: str | Path,
-    overrides: Overrides = (),
-    *,
-    vary: Sequence[str] = (),
-    match: Rule | None = None,
-    seeds: int | None = None,
-    tune: Sequence[str] = (),
-    out: str | Path | None = None,
-    jobs: int = 1,
-) -> dict[str, Any]:
-    """Run a comparison of a study's arms, or a recipe's, and return what ``--json`` prints.
-
-    ``vary`` and ``tune`` are texts such as ``"model.ffn=gelu,swiglu"``; ``match`` is parameters,
-    flops, time or none; ``jobs`` runs are made at a time, each in a process of its own. Raises the
-    errors of :mod:`sublayer.errors`.
-    """
-    folder = Path(out) if out is not None else None
-    options = Options(tuple(vary), match, seeds, tuple(tune), out=folder, jobs=jobs)
-    results, report = run_study(str(source), overrides, options)
-    return results_to_json(results, report)
-
-
-def run_study(source: str, overrides: Overrides, options: Options) -> tuple[Results, Path]:
+def run_study(
+    sources: Sequence[str], overrides: Overrides, options: Options
+) -> tuple[Results, Path]:
     """Run a study, or what is missing of it, and return its results and the path of its report.
 
-    Runs that fail are part of the results. Raises ConfigError and DataError before anything is
-    trained, Interrupted in between, and TrainingError, the report written, where no arm is left
-    with two seeds to compare, or with the one that was planned.
+    Runs that exist, two or more, are compared as they are. Runs that fail are part of the results.
+    Raises ConfigError and DataError before anything is trained, Interrupted in between, and
+    TrainingError, the report written, where no arm is left with two seeds to compare, or with the
+    one that was planned.
     """
-    study = load_study(source, overrides, vary_texts=options.vary, scale=options.scale)
+    if len(sources) > 1 and any(map(is_run, sources)):
+        _check_runs(sources, overrides, options)
+        return compare_runs([Path(source) for source in sources], options.out, options.device)
+    study = load_asked(sources, overrides, vary_texts=options.vary, scale=options.scale)
     rule = options.match or study.match
     n_seeds = options.seeds
     if n_seeds is None:
         n_seeds = study.n_seeds or DEFAULT_SEEDS
     _check(study, n_seeds)
     check_jobs(options.jobs, study.arms, rule)
-    trials = make_trials(study.arms, options.tune)
-    folder = _folder(options.out, study.name, Request(study.arms, rule, options.tune))
+    tune = options.tune or study.tune
+    trials = make_trials(study.arms, tune)
+    _check_splits(study, n_trials=len(trials))
+    request = Request(study.arms, rule, tune, study.scoring)
+    folder = find_folder(study, request, options.out)
     folder.check()
+    layer_notes = arm_notes(study.arms)
+    if len(sources) > 1:
+        for difference in study.caveats:
+            note(difference)
     facts = StudyFacts(options.device)
     with folder.held():
         study = replace(study, arms=share_tokenizer(study.arms, facts.data, folder.path))
         data = {arm.name: facts.data(arm.loaded.recipe) for arm in study.arms}
+        _check_held_out(study, data)
         _check_pairs(study, data)
         n_runs = len(study.arms) * (len(trials) + n_seeds - 1)
         matched_arms = _settle(folder, study, rule, facts, data, options=options, n_runs=n_runs)
+        header = list_study_header(
+            matched_arms,
+            data,
+            facts.measures(len(study.arms)),
+            rule=rule,
+            n_seeds=n_seeds,
+            n_runs=n_runs,
+            jobs=options.jobs,
+            device=options.device,
+            folder=folder.path,
+        )
+        for line in header:
+            note(line)
+        resuming = _command(sources, overrides, options, out=folder.path)
+        folder.keep_command(resuming, study, n_runs=n_runs, n_seeds=n_seeds)
         runs = run_arms(
             folder,
             matched_arms,
@@ -109,33 +115,66 @@ def run_study(source: str, overrides: Overrides, options: Options) -> tuple[Resu
             n_seeds=n_seeds,
             device=options.device,
             jobs=options.jobs,
+            scoring=study.scoring,
         )
         folder.add_report(n_seeds)
-        command = _command(source, overrides, options)
-        measures = facts.measures(len(runs))
-        results = collect_results(study, rule, n_seeds, runs, measures, command=command)
-        items, without_items = collect_items(runs)
-        notes = list_caveats(
-            folder.reported_seeds(),
-            data,
-            n_seeds=n_seeds,
-            n_comparisons=len(results.differences),
-            metric=results.metric,
-            elsewhere=scored_elsewhere(items, results.baseline, results.metric),
-            jobs=folder.jobs(),
+        results = collect_results(
+            study,
+            rule,
+            n_seeds,
+            runs,
+            facts.measures(len(runs)),
+            command=_command(sources, overrides, options),
         )
-        if not results.has_verdicts:
-            notes = (explain_one_seed(results, folder.reported_seeds()), *notes)
-        results = replace(results, notes=(*study.caveats, *notes))
-        report = folder.path / REPORT
-        write_report(results, report)
-        write_json(folder.path / RESULTS, results_to_json(results, report))
-        if items:
-            tables = family_of(study.arms[0].loaded.recipe.objective).tables()
-            path = folder.path / STUDY_ITEMS
-            write_study_items(path, study.name, items, tables, missing=without_items)
+        arms = add_samples(results.arms, runs, data, device=options.device)
+        items = collect_items(runs)
+        notes = _notes(folder, study, runs, trials, data, results, items[0], _chosen(study, tune))
+        results = replace(results, arms=arms, notes=(*study.caveats, *layer_notes, *notes))
+        objective = study.arms[0].loaded.recipe.objective
+        report = write_results(folder.path, results, objective, *items)
     _check_compared(results, report)
     return results, report
+
+
+def _notes(
+    folder: StudyFolder,
+    study: Study,
+    runs: Sequence[ArmRuns],
+    trials: Sequence[Trial],
+    data: Mapping[str, Data],
+    results: Results,
+    items: Sequence[RunItems],
+    chosen: Sequence[str],
+) -> tuple[str, ...]:
+    """List what a reader should know of a comparison's runs, what tuning chose first."""
+    notes = list_caveats(
+        folder.reported_seeds(),
+        data,
+        n_seeds=results.n_seeds,
+        n_comparisons=len(results.differences),
+        metric=results.metric,
+        elsewhere=scored_elsewhere(items, results.baseline, results.metric),
+        jobs=folder.jobs(),
+        scoring=study.scoring,
+        chosen=chosen,
+    )
+    notes = (*explain_choices(runs, trials), *notes)
+    if results.has_verdicts:
+        return notes
+    return (explain_one_seed(results, folder.reported_seeds()), *notes)
+
+
+def _check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -> None:
+    """Refuse what has no effect on runs that exist, and what is no run beside one."""
+    run = next(source for source in sources if is_run(source))
+    for source in sources:
+        if not is_run(source):
+            raise ConfigError(
+                f"{run} is a run and {source} is none: compare recipes, or runs that have ended"
+            )
+    given = _command([], overrides, replace(options, device=None)).split()[2:]
+    if given:
+        raise ConfigError(f"runs that exist are compared as they are: leave out {' '.join(given)}")
 
 
 def _check_compared(results: Results, report: Path) -> None:
@@ -152,6 +191,8 @@ def _check_compared(results: Results, report: Path) -> None:
 
 def _check(study: Study, n_seeds: int) -> None:
     study_metrics(study)
+    for arm in study.arms:
+        check_start(arm.loaded, "compare")
     if n_launched() > 1:
         raise ConfigError("compare runs in one process: start it without torchrun")
     if n_seeds < 1:
@@ -159,7 +200,7 @@ def _check(study: Study, n_seeds: int) -> None:
     if len(study.arms) < 2:
         raise ConfigError(
             f"{study.name} alone has nothing to be compared with: "
-            "say what varies, --vary model.ffn=gelu,swiglu"
+            "say what varies, --vary model.ffn=gelu,swiglu, or name further recipes"
         )
     if study.arms[0].loaded.origins.get("train.seed") == "command line":
         raise ConfigError(
@@ -167,27 +208,47 @@ def _check(study: Study, n_seeds: int) -> None:
         )
 
 
+def _check_splits(study: Study, *, n_trials: int) -> None:
+    for arm in study.arms:
+        data = arm.loaded.recipe.data
+        if study.scoring.split == "valid" and not holds_out(data, "valid"):
+            raise ConfigError(
+                f"score.split = valid needs a validation split, of which data.split = {data.split} "
+                "has none: give a split such as 98/1/1"
+            )
+        if not holds_out(data, "test") and study.scoring.split == "test":
+            raise ConfigError(f"data.split = {data.split} {NO_TEST}")
+        if n_trials > 1 and not holds_out(data, "valid"):
+            raise ConfigError(
+                f"--tune chooses by a validation split, of which data.split = {data.split} has "
+                "none: give a split such as 98/1/1"
+            )
+
+
+def _check_held_out(study: Study, data: Mapping[str, Data]) -> None:
+    for each in data.values():
+        if study.scoring.find(each) is None:
+            raise ConfigError(f"the text of {' and '.join(each.train.sources)} {NO_TEST}")
+
+
+def _chosen(study: Study, tune: Sequence[str]) -> list[str]:
+    """Return what the validation split chooses in a study's runs."""
+    chosen = []
+    # Where the last checkpoint is kept nothing chooses one.
+    if {str(arm.loaded.recipe.train.best_by) for arm in study.arms} != {"last"}:
+        chosen.append("the checkpoint of each run")
+    if tune:
+        chosen.append(f"each arm's {', '.join(text.partition('=')[0] for text in tune)}")
+    return chosen
+
+
 def _check_pairs(study: Study, data: Mapping[str, Data]) -> None:
     if study.metric is None:
         return
     metric = study_metrics(study)[0]
     for arm in study.arms:
-        test = data[arm.name].test
-        if not metric.has_items(test):
+        if not metric.has_items(study.scoring.split_of(data[arm.name])):
             raise DataError(f"metric = {metric.name}: {metric.items}")
-
-
-def _folder(out: Path | None, name: str, request: Request) -> StudyFolder:
-    """Return the folder that is named, else the first of the study's that it may go on in."""
-    if out is not None:
-        return StudyFolder(out, request)
-    runs = Path("runs")
-    folder = StudyFolder(runs / name, request)
-    number = 2
-    while not folder.is_usable():
-        folder = StudyFolder(runs / f"{name}-{number}", request)
-        number += 1
-    return folder
 
 
 def _settle(
@@ -214,7 +275,7 @@ def _settle(
         text = describe_share(
             matched_arms, data, n_runs=n_runs, jobs=jobs, device=options.device, folder=folder.path
         )
-        SilentProgress().note(text)
+        note(text)
     # Nothing is settled by what is refused.
     if settled is None:
         folder.begin(matched_arms, checksums)
@@ -222,8 +283,15 @@ def _settle(
     return matched_arms
 
 
-def _command(source: str, overrides: Overrides, options: Options) -> str:
-    words = ["sublayer", "compare", source]
+def _command(
+    sources: Sequence[str], overrides: Overrides, options: Options, *, out: Path | None = None
+) -> str:
+    """Return the command line of a comparison.
+
+    With ``out``, its folder, it resumes the one there: paths in it are as they were given, so that
+    it begins by changing to the folder that it was given in.
+    """
+    words = ["sublayer", "compare", *sources]
     if isinstance(overrides, Mapping):
         words += [f"{key}={value}" for key, value in overrides.items()]
     else:
@@ -238,8 +306,10 @@ def _command(source: str, overrides: Overrides, options: Options) -> str:
         "--seeds": options.seeds,
         "--scale": options.scale,
         "--device": options.device,
+        "--out": out,
     }
     for name, value in single.items():
         if value is not None:
             words += [name, str(value)]
-    return shlex.join(words)
+    command = shlex.join(words)
+    return command if out is None else f"cd {shlex.quote(str(Path.cwd()))} && {command}"

@@ -11,9 +11,9 @@ import numpy as np
 from sublayer.errors import ConfigError
 from sublayer.objective.metric import Metric
 
-Verdict = Literal["better", "worse", "cannot tell", "no verdict"]
+Verdict = Literal["better", "worse", "undecided", "no verdict"]
 """No verdict is given where one seed was planned: an interval needs two."""
-UNDECIDED: frozenset[Verdict] = frozenset({"cannot tell", "no verdict"})
+UNDECIDED: frozenset[Verdict] = frozenset({"undecided", "no verdict"})
 
 CONFIDENCE = 0.95
 """Of all intervals of a study together."""
@@ -21,6 +21,8 @@ POWER = 0.8
 """Of the test, at the smallest difference that is called detectable."""
 MOST_SEEDS = 1000
 """More are never proposed."""
+FEWEST_TO_ESTIMATE = 3
+"""Pairs from which on it is estimated how many seeds would decide."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Difference:
     sd: float | None
     """Sample standard deviation over seeds."""
     low: float | None
-    """Of the Bonferroni-corrected 95 % interval of the mean."""
+    """Of the Bonferroni-corrected 95% CI of the mean."""
     high: float | None
     p: float | None
     """As ``p_raw``, adjusted by Holm's method over all comparisons."""
@@ -49,12 +51,16 @@ class Difference:
     more_seeds: int | None
     """About how many more would decide if mean and spread stayed as observed.
 
-    None: more than a thousand, or not a question of seeds.
+    None: more than a thousand, not a question of seeds, or of fewer than three pairs.
     """
     detectable: float | None
     """The smallest true difference that so many seeds decide four times in five, at this spread."""
     note: str = ""
     """What the numbers cannot say, in words."""
+    fewest_more_seeds: int | None = None
+    """As ``more_seeds``, were the spread at the lower end of its 95% CI."""
+    most_more_seeds: int | None = None
+    """As ``more_seeds``, were the spread at the upper end of its 95% CI."""
 
 
 def compare_arms(
@@ -151,6 +157,18 @@ def seeds_to_decide(mean: float, sd: float, *, n_comparisons: int) -> int | None
     return int(enough[0])
 
 
+def spread_interval(sd: float, n_pairs: int) -> tuple[float, float]:
+    """Compute the 95% CI of a standard deviation, as the chi-squared distribution gives it."""
+    from scipy.special import chdtri
+
+    tail = (1 - CONFIDENCE) / 2
+    freedom = n_pairs - 1
+    # What chi-squared exceeds with the probability that is given.
+    low = sd * math.sqrt(freedom / float(chdtri(freedom, tail)))
+    high = sd * math.sqrt(freedom / float(chdtri(freedom, 1 - tail)))
+    return low, high
+
+
 def detectable_difference(sd: float, *, n_pairs: int, n_comparisons: int) -> float:
     """Compute the true difference that ``n_pairs`` seeds decide four times in five.
 
@@ -203,7 +221,7 @@ def _difference(
             high=None,
             p=None,
             p_raw=None,
-            verdict="cannot tell",
+            verdict="undecided",
             more_seeds=None,
             detectable=None,
         )
@@ -213,10 +231,13 @@ def _difference(
         return _constant_difference(arm, baseline, seeds, pairs[0], metric)
     low, high = paired_interval(pairs, n_comparisons=n_comparisons)
     verdict = _verdict(low, high, metric)
-    more_seeds = None
-    if verdict == "cannot tell":
-        needed = seeds_to_decide(mean, sd, n_comparisons=n_comparisons)
-        more_seeds = None if needed is None else max(1, needed - len(pairs))
+    more_seeds = fewest = most = None
+    n_pairs = len(pairs)
+    if verdict == "undecided" and n_pairs >= FEWEST_TO_ESTIMATE:
+        low_sd, high_sd = spread_interval(sd, n_pairs)
+        fewest, more_seeds, most = (
+            _more_seeds(mean, each, n_pairs, n_comparisons) for each in (low_sd, sd, high_sd)
+        )
     return Difference(
         arm=arm,
         baseline=baseline,
@@ -226,11 +247,18 @@ def _difference(
         low=low,
         high=high,
         p=None,
-        p_raw=_paired_p(mean, _standard_error(pairs), len(pairs)),
+        p_raw=_paired_p(mean, _standard_error(pairs), n_pairs),
         verdict=verdict,
         more_seeds=more_seeds,
-        detectable=detectable_difference(sd, n_pairs=len(pairs), n_comparisons=n_comparisons),
+        detectable=detectable_difference(sd, n_pairs=n_pairs, n_comparisons=n_comparisons),
+        fewest_more_seeds=fewest,
+        most_more_seeds=most,
     )
+
+
+def _more_seeds(mean: float, sd: float, n_pairs: int, n_comparisons: int) -> int | None:
+    needed = seeds_to_decide(mean, sd, n_comparisons=n_comparisons)
+    return None if needed is None else max(1, needed - n_pairs)
 
 
 def _constant_difference(
@@ -266,7 +294,7 @@ def _with_missing_seeds(difference: Difference, planned_seeds: int) -> Differenc
 
 def _verdict(low: float, high: float, metric: Metric) -> Verdict:
     if low <= 0.0 <= high:
-        return "cannot tell"
+        return "undecided"
     is_lower = high < 0.0
     return "better" if is_lower == metric.is_lower_better else "worse"
 

@@ -38,6 +38,25 @@ def held(folder: Path) -> Iterator[None]:
                 path.rmdir()
 
 
+def is_held(folder: Path) -> bool:
+    """Return whether another process holds a folder; nothing is written."""
+    if sys.platform == "win32":
+        return False  # there a lock cannot be asked about without taking it
+    import fcntl
+
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _acquire(folder: Path) -> int:
     path = folder / LOCK
     while True:

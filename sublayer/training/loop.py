@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +12,8 @@ from torch import Tensor
 from sublayer.config.resolved import ResolvedTrain
 from sublayer.errors import Interrupted, TrainingError
 from sublayer.system.allocator import release_freed_memory
-from sublayer.system.announce import Say, announced, say_nothing
 from sublayer.system.machine import wait_for
+from sublayer.system.stages import stage
 from sublayer.training.graceful_stop import GracefulStop
 from sublayer.training.metrics import MetricsLog
 from sublayer.training.progress import Progress, Status
@@ -21,21 +21,21 @@ from sublayer.training.snapshot import LoopState, Snapshots
 from sublayer.training.step import TrainStep
 from sublayer.training.step_time import N_CHECKED, Clock, PaceChanged, has_changed
 
-_LONG_S = 10.0
-"""After so long a note tells of an evaluation: progress has a line every ten seconds."""
-
 
 @dataclass(frozen=True)
 class Evaluate:
     """An evaluation and the names of its metrics.
 
-    The loss is one of them, and so is the metric that chooses the best checkpoint.
+    Where there is a validation split the loss is one of them; a metric that chooses the best
+    checkpoint always is.
     """
 
     score: Callable[[], Mapping[str, Any]]
     """Metrics by name, of which some may be left out, but not the loss; every process calls it."""
     names: tuple[str, ...]
     """The metrics that are written, in the same order in every process."""
+    describe: Callable[[Mapping[str, Any]], Sequence[str]] = lambda _: ()
+    """Says in lines what is noted of an evaluation, such as the scores of what is watched."""
 
 
 class Loop:
@@ -62,11 +62,11 @@ class Loop:
         was derived from, if it was. ``clock`` counts seconds from anywhere.
         """
         self.state = state
-        # What was interrupted among the first steps has been saved, and goes on as it began.
+        # What was interrupted among the first steps has been saved, and resumes as it began.
         self._pace_s = pace_s if state.step == 0 else None
         self._clock = clock
         self._first_seconds: list[float] = []
-        self._say: Say = say_nothing
+        self._note: Callable[[str], None] = lambda _: None
         self._config = config
         self._train_step = train_step
         self._evaluate = evaluate
@@ -88,7 +88,8 @@ class Loop:
         PaceChanged where the first steps show another pace than the expected one. All processes
         raise each of them together.
         """
-        self._say = progress.note if self._world.is_main else say_nothing
+        if self._world.is_main:
+            self._note = progress.note
         with GracefulStop() as watch, self._open_log() as log:
             self._began = self._clock() - self.state.seconds
             while self.state.step < self._steps:
@@ -190,17 +191,26 @@ class Loop:
 
     def _log_evaluation(self, log: MetricsLog | None) -> bool:
         values = self._evaluate_once()
-        self._require_finite("validation loss", values["loss"], self.state.step)
-        self._valid_loss = values["loss"]
+        for name, value in values.items():
+            if _is_loss(name):
+                what = "validation loss" if name == "loss" else name
+                self._require_finite(what, value, self.state.step)
+        self._valid_loss = values.get("loss")
         best = self.state.best
         is_best = best is None or self._is_better(values, best)
         if is_best:
             self.state.best = {"step": self.state.step, **values}
-        self._write(log, "valid", values)
-        return is_best
+        for line in self._evaluate.describe(values):
+            self._note(f"step {self.state.step}/{self._steps}  {line}")
+        if values:
+            self._write(log, "valid", values)
+        # The last evaluation comes with the last step, which is saved anyway.
+        return is_best and self._config.best_by != "last"
 
     def _is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
         name = self._config.best_by
+        if name == "last":
+            return True
         if name == "loss":
             return values[name] < best[name]
         return values[name] > best[name]
@@ -208,7 +218,7 @@ class Loop:
     def _evaluate_once(self) -> dict[str, float]:
         # All evaluate and learn the first one's figures, so that all agree on what is best.
         names = self._evaluate.names
-        with announced("evaluating", self._say, _LONG_S):
+        with stage(f"evaluating at step {self.state.step:,}"):
             scores = self._evaluate.score()
         own = [scores.get(name, math.nan) for name in names]
         shared = self._world.share(own)
@@ -216,7 +226,7 @@ class Loop:
         for name, value in zip(names, shared, strict=True):
             # What a text is too short for is left out, but for the loss, without which there is
             # no best.
-            if name == "loss" or math.isfinite(value):
+            if _is_loss(name) or math.isfinite(value):
                 values[name] = value
         return values
 
@@ -234,7 +244,8 @@ class Loop:
         if log is not None:
             log.sync()
         self.state.seconds = self._clock() - self._began
-        self._snapshots.save(self.state, keep=self._config.keep_checkpoints)
+        with stage(f"saving step {self.state.step:,}"):
+            self._snapshots.save(self.state, keep=self._config.keep_checkpoints)
 
     def _must_stop(self, watch: GracefulStop) -> bool:
         return self._world.any(watch.requested)
@@ -244,9 +255,14 @@ class Loop:
         self._save(log)
         raise Interrupted(
             f"interrupted and saved at step {self.state.step} of {self._steps} in "
-            f"{self._snapshots.folder}; the same command with --resume goes on"
+            f"{self._snapshots.folder}; the same command with --resume resumes"
         )
 
     def _status(self) -> Status:
         tokens_per_s = self.state.tokens / self.state.step_seconds
         return Status(self.state.step, self._steps, self._loss, tokens_per_s, self._valid_loss)
+
+
+def _is_loss(name: str) -> bool:
+    """Return whether a metric is the loss on validation or on a text that is watched."""
+    return name.rpartition("/")[2] == "loss"

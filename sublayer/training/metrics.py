@@ -82,7 +82,7 @@ def _content(line: bytes) -> dict[str, Any] | None:
 
 
 class MetricsLog:
-    """A log with a line per measurement, opened at the step that training goes on from.
+    """A log with a line per measurement, opened at the step that training continues from.
 
     To open it drops what a resumed run takes back, as ``cut_back`` does, and writes the events of
     TensorBoard anew.

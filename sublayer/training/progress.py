@@ -1,14 +1,18 @@
-"""Show a run's progress on standard error: a live bar on a terminal, else plain lines."""
+"""Show a run's progress on standard error, as the stage that it is."""
 
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Self
 
-from sublayer.system.streams import lasting_stderr
+from sublayer.system.stage_displays import Clock, Stage, format_seconds
+from sublayer.system.stages import display, note
 
-_PLAIN_SECONDS = 10.0
+_FIRST_ESTIMATE_S = 2.0
+"""Of steps, after which it is said how long a run will take."""
+_LONG_S = 20.0
+"""What takes less needs no estimate."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class Display:
 class Progress(Display, ABC):
     """Something that shows the progress of one run."""
 
+    is_alone = True
+    """Whether the run has a header of its own; a comparison has one for all its runs."""
     warned: set[str] | None = None
     """What ``warn`` has printed, of all runs of a comparison; None: it prints all."""
 
@@ -75,89 +81,26 @@ def describe(status: Status, remaining_s: float | None) -> str:
     )
 
 
-def format_seconds(seconds: float) -> str:
-    """Format a duration, rounded to seconds, as ``1:02:03`` or ``2:03``; a negative one is 0:00."""
-    minutes, rest = divmod(round(max(0.0, seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}:{minutes:02d}:{rest:02d}"
-    return f"{minutes}:{rest:02d}"
+class ShownProgress(Progress):
+    """Progress on the status line of a terminal, or as a line every ten seconds.
 
-
-class _Timed:
-    """An estimate of the remaining seconds from the steps seen since it was entered."""
-
-    def __init__(self) -> None:
-        self._started: tuple[float, int] | None = None
-
-    def restart(self) -> None:
-        """Forget the steps that were seen: a run may begin again."""
-        self._started = None
-
-    def remaining_s(self, status: Status) -> float | None:
-        now = time.monotonic()
-        if self._started is None:
-            self._started = (now, status.step)
-        begun, first = self._started
-        n_done = status.step - first
-        n_left = status.steps - status.step
-        if not n_done:
-            return None
-        return (now - begun) / n_done * n_left
-
-
-class PlainProgress(_Timed, Progress):
-    """Progress as a line every ten seconds and at the end, on standard error or ``stream``.
-
-    Every line, notes too, begins with ``prefix``.
+    Notes and the line of the last step stay; each line begins with ``prefix``.
     """
 
-    def __init__(self, stream: TextIO | None = None, prefix: str = "") -> None:
-        super().__init__()
-        self._stream = stream or lasting_stderr()
+    def __init__(self, prefix: str = "", clock: Clock = time.monotonic) -> None:
         self._prefix = prefix
-        self._last = -float("inf")
+        self._clock = clock
+        self._stages = display()
+        self._stage: Stage | None = None
+        self._is_estimated = False
+        self._begun: tuple[float, int] | None = None
+        """When the first update came, and the step then."""
 
     def __enter__(self) -> Self:
-        """Begin anew."""
-        self.restart()
-        return self
-
-    def update(self, status: Status) -> None:
-        """Print a line if the last one is old enough, or this is the last step."""
-        remaining = self.remaining_s(status)
-        now = time.monotonic()
-        if now - self._last >= _PLAIN_SECONDS or status.step == status.steps:
-            self._last = now
-            self.note(describe(status, remaining))
-
-    def note(self, text: str) -> None:
-        """Print a line."""
-        print(f"{self._prefix}{text}", file=self._stream, flush=True)
-
-
-class TerminalProgress(_Timed, Progress):
-    """Progress as a live bar with loss, speed and time to go."""
-
-    def __init__(self, prefix: str = "") -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, TextColumn
-        from rich.progress import Progress as Bar
-
-        super().__init__()
-        self._bar = Bar(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.fields[status]}"),
-            console=Console(file=lasting_stderr()),
-            refresh_per_second=4,
-        )
-        self._task = self._bar.add_task(prefix, total=None, status="")
-
-    def __enter__(self) -> Self:
-        """Show the bar."""
-        self.restart()
-        self._bar.start()
+        """Begin, perhaps anew."""
+        self._begun = None
+        self._stages = display()
+        self._stage = self._stages.begin(f"{self._prefix}taking the first step")
         return self
 
     def __exit__(
@@ -166,32 +109,59 @@ class TerminalProgress(_Timed, Progress):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the bar as it stands."""
-        self._bar.stop()
+        """Stop showing."""
+        if self._stage is not None:
+            self._stages.end(self._stage)
 
     def update(self, status: Status) -> None:
-        """Move the bar."""
-        text = describe(status, self.remaining_s(status))
-        self._bar.update(self._task, completed=status.step, total=status.steps, status=text)
+        """Show where it stands; the first time and at the last step as a line that stays."""
+        remaining_s = self._remaining_s(status)
+        text = f"{self._prefix}{describe(status, remaining_s)}"
+        if self._stage is not None:
+            self._stage.is_timed = False
+            self._stages.change(self._stage, text, status.step / status.steps)
+        if status.step == status.steps or self._begun is None:
+            self._stages.note(text)
+        if self._begun is None:
+            self._begun = (self._clock(), status.step)
+        elif self.is_alone and remaining_s is not None and not self._is_estimated:
+            self._estimate(remaining_s)
 
     def note(self, text: str) -> None:
-        """Print a line above the bar."""
-        self._bar.console.print(text, highlight=False, markup=False)
+        """Print a line."""
+        self._stages.note(f"{self._prefix}{text}")
+
+    def _estimate(self, remaining_s: float) -> None:
+        """Say once, after the first seconds, how long a run will take that takes long."""
+        assert self._begun is not None, "some steps were seen"
+        if self._clock() - self._begun[0] < _FIRST_ESTIMATE_S:
+            return
+        self._is_estimated = True
+        if remaining_s >= _LONG_S:
+            self.note(f"about {format_seconds(remaining_s)} to go, by the first steps")
+
+    def _remaining_s(self, status: Status) -> float | None:
+        if self._begun is None:
+            return None
+        begun, first = self._begun
+        n_done = status.step - first
+        n_left = status.steps - status.step
+        return (self._clock() - begun) / n_done * n_left if n_done else None
 
 
 class SilentProgress(Progress):
     """Progress that is not shown; notes still reach standard error."""
+
+    is_alone = False
 
     def update(self, status: Status) -> None:
         """Do nothing."""
 
     def note(self, text: str) -> None:
         """Print a line."""
-        print(text, file=lasting_stderr(), flush=True)
+        note(text)
 
 
 def default_progress(prefix: str = "") -> Progress:
-    """Return the live bar where standard error is a terminal, plain lines otherwise."""
-    if lasting_stderr().isatty():
-        return TerminalProgress(prefix)
-    return PlainProgress(prefix=prefix)
+    """Return progress that is shown on standard error."""
+    return ShownProgress(prefix)

@@ -1,7 +1,7 @@
-"""Everything that a run needs to go on as if it had never stopped, to and from checkpoints."""
+"""Everything that a run needs to continue as if it had never stopped, to and from checkpoints."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -73,8 +73,15 @@ class Snapshots:
         folder: Path,
         train_step: TrainStep,
         write_model: Callable[[Path, Mapping[str, Tensor]], None],
+        *,
+        earlier_ends: Sequence[int] = (),
     ) -> None:
-        """Keep what a run is made of; ``write_model`` writes a model folder with given weights."""
+        """Keep what a run is made of; ``write_model`` writes a model folder with given weights.
+
+        ``earlier_ends`` are the steps at which the run ended before it was given more: at an end
+        it was evaluated.
+        """
+        self._earlier_ends = tuple(earlier_ends)
         self.folder = folder
         self._train_step = train_step
         self._write_model = write_model
@@ -138,10 +145,10 @@ class Snapshots:
         return f"the last good checkpoint is {checkpoint_path(self.root, steps[-1])}"
 
     def newest(self, report: Callable[[str], None]) -> Path | None:
-        """Find the newest checkpoint that this run can go on from; ``report`` names those refused.
+        """Find the newest checkpoint that this run can resume from; ``report`` names those refused.
 
         None where there is none, and the run begins at its start. Raises CheckpointError where
-        there are whole ones, all of another model: to begin anew would be no going on.
+        there are whole ones, all of another model: to begin anew would not be to resume.
         """
         foreign: list[CheckpointError] = []
 
@@ -205,7 +212,7 @@ class Snapshots:
         steps = train.steps
         if not 0 < state.step <= steps:
             raise CheckpointError(f"{path} is of step {state.step}, of a run of {steps}")
-        is_evaluated = state.step >= min(steps, train.evaluate_steps)
+        is_evaluated = state.step >= min(steps, train.evaluate_steps, *self._earlier_ends)
         if is_evaluated != (state.best is not None):
             raise CheckpointError(
                 f"{path} has {'no best' if is_evaluated else 'a'} evaluation at step {state.step}"

@@ -69,7 +69,7 @@ def median_step(
     reuse, so they count only where there are few. One is always taken.
 
     ``take_step`` is called with the step's number, from 0. ``agree`` makes processes that take
-    steps together stop together: it is told whether this one has time, and says whether all go on.
+    steps together stop together: it is told whether this one has time, and says if all continue.
     """
     seconds: list[float] = []
     ends = clock() + budget_s

@@ -219,13 +219,13 @@ def test_any_setting_is_planned_or_refused(key: str, value: str) -> None:
 
 def test_what_is_refused_is_named_as_the_user_wrote_it() -> None:
     evaluate = MODULES["evaluate"].command
-    plan = MODULES["plan"].command
+    train = MODULES["train"].command
     with pytest.raises(ConfigError, match="^--length-penalty nan must be finite$"):
         check_arguments(evaluate, {"penalty": float("nan")})
     with pytest.raises(ConfigError, match=r"^RUN 'a\\udcff' is not UTF-8"):
         check_arguments(evaluate, {"run": Path("a\udcff")})
     with pytest.raises(ConfigError, match=r"^KEY=VALUE 'title=\\x00' has a null character"):
-        check_arguments(plan, {"settings": ["title=a", "title=\0"]})
+        check_arguments(train, {"settings": ["title=a", "title=\0"]})
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """``sublayer compare`` and ``sublayer demo``: verdict and costs in text and in JSON."""
 
+import json
 import signal
 import subprocess
 from collections.abc import Callable
@@ -42,14 +43,15 @@ def test_the_text_says_verdict_costs_and_where_the_report_is(compared: Callable[
     code, out, err = compared()
     assert code == 0
     assert out.startswith(
-        "At equal parameters, no setting tuned, paired over 2 seeds, scored on the test split:\n"
+        "At equal parameters, no setting tuned, paired over 2 seeds, scored on the test split, "
+        "each token behind at least half a context:\n"
     )
     assert (
         "note: 2 seeds are few: with one comparison an interval reaches 12.7 standard errors" in out
     )
     assert "ffn=swiglu" in out
     assert "FLOPs/token" in out
-    report = Path("runs/gpt/report.html").resolve()
+    report = Path("runs/gpt-ffn/report.html").resolve()
     assert out.endswith(f"\nreport: {report}\n")
     assert "[4/4" in err
 
@@ -58,9 +60,10 @@ def test_the_text_of_one_seed_says_that_it_gives_no_verdict(compared: Callable[.
     code, out, _ = compared("--seeds", 1)
     assert code == 0
     assert out.startswith(
-        "At equal parameters, no setting tuned, one seed of each, scored on the test split:\n"
+        "At equal parameters, no setting tuned, one seed of each, scored on the test split, "
+        "each token behind at least half a context:\n"
     )
-    assert "  no verdict   ffn=swiglu differs from ffn=gelu by " in out
+    assert "  no verdict   SwiGLU feed-forward differs from GELU feed-forward by " in out
     assert "note: One seed gives values and no verdict" in out
     assert "interval " not in out
     assert "Holm" not in out
@@ -82,7 +85,7 @@ def test_a_value_is_what_evaluate_says_of_the_run(
     sublayer: Sublayer, compared: Callable[..., Result]
 ):
     swiglu = compared("--json").found()["arms"][1]
-    run = "runs/gpt/arms/1-ffn=swiglu/seed-1"
+    run = "runs/gpt-ffn/arms/1-ffn=swiglu/seed-1"
     evaluated = sublayer("evaluate", run, "--split", "test", "--json").found()
     assert evaluated["bits_per_byte"] == pytest.approx(swiglu["values"][1], rel=1e-6)
 
@@ -90,7 +93,7 @@ def test_a_value_is_what_evaluate_says_of_the_run(
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["--vary", "model.ffn=gelu,swiglu", "--seeds", "0"], "greater than or equal to 1"),
+        (["--vary", "model.ffn=gelu,swiglu", "--seeds", "0"], "--seeds must be at least 1"),
         (["--vary", "model.ffn=gelu,gelu"], "give each value once"),
         (["--vary", "model.fn=gelu,relu"], "model.ffn"),
         (["--vary", "model.ffn=gelu,swigly"], "swiglu"),
@@ -157,3 +160,18 @@ def test_the_demo_takes_over_the_folder_of_no_other_study(
     code, _, err = sublayer("demo")
     assert code == 2
     assert "runs/demo holds another study" in err
+
+
+@pytest.mark.slow
+def test_recipes_are_compared_under_their_names(sublayer: Sublayer, settings: list[str]):
+    Path("short.toml").write_text('extends = "macaron"\n[optimizer]\nlr = 1e-3\n')
+    words = ["compare", "gpt", "short.toml", *settings, "--seeds", 2, "--json"]
+    code, out, err = sublayer(*words)
+    assert code == 0
+    result = json.loads(out)
+    assert [arm["name"] for arm in result["arms"]] == ["gpt", "short"]
+    assert "optimizer.lr = 0.001 (there 0.0012)" in err.splitlines()[0]
+    assert "optimizer.lr = 0.001 (there 0.0012)" in result["notes"][0]
+    assert Path(result["report"]) == Path("runs/gpt-short/report.html").resolve()
+    assert result["reproduction"]["command"].startswith("sublayer compare gpt short.toml model.")
+    assert sublayer(*words).found() == result

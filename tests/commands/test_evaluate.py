@@ -15,7 +15,7 @@ from tests.commands.results import Sublayer
 
 
 def evaluated(sublayer: Sublayer, run: Path, *options: object) -> dict[str, Any]:
-    return sublayer("evaluate", run, *options, "--json").answer()
+    return sublayer("evaluate", run, *options, "--json").found()
 
 
 def record_of(run: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``sublayer evaluate`` of an encoder: hidden tokens, pairs of texts, how sure the figures are."""
+"""``sublayer evaluate`` of an encoder: masked tokens, pairs of texts, how sure the figures are."""
 
 import json
 from pathlib import Path

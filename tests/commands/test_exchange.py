@@ -78,7 +78,7 @@ def test_a_checkpoint_of_macaron_net_comes_in(sublayer: Sublayer, tmp_path: Path
         "left out: 6 tensors of an optimizer; "
         "decoder.embed_positions._float_tensor, decoder.version, "
         "encoder.embed_positions._float_tensor, encoder.version (no weights); "
-        "decoder.embed_tokens.weight (equal to the token table)",
+        "decoder.embed_tokens.weight (equal to the embedding matrix)",
     ]
 
 

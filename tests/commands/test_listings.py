@@ -33,10 +33,41 @@ def test_recipes_lists_what_is_shipped_in_a_line_each(capsys: pytest.CaptureFixt
     assert studies == list(shipped_studies())
     scales = {study["name"]: study["scales"] for study in listed["studies"]}
     assert scales["char-depth"] == ["paper", "cpu"]
-    first, second, _ = text(capsys, "recipes").split("\n\n")
-    for table, names in ((first, recipes), (second, studies)):
-        rows = table.splitlines()[2:]
-        assert [row.split()[0] for row in rows] == names
+    *groups, listed_studies, _ = text(capsys, "recipes").split("\n\n")
+    assert sorted(each for group in groups for each in names_in(group)) == recipes
+    assert names_in(listed_studies) == studies
+
+
+def names_in(group: str) -> list[str]:
+    """The names of a group of recipes: the words that begin two columns from the left."""
+    lines = group.splitlines()[1:]
+    return [line.split()[0] for line in lines if not line.startswith("   ")]
+
+
+def test_recipes_are_grouped_and_begin_with_those_to_start_with(
+    capsys: pytest.CaptureFixture[str],
+):
+    shown = text(capsys, "recipes")
+    first, *others = shown.split("\n\n")
+    assert first.splitlines()[0] == "start here"
+    assert names_in(first)[:3] == ["gpt", "modern", "macaron"]
+    assert all(group.startswith("as published: ") for group in others[:-2])
+    assert max(map(len, shown.splitlines())) <= 80
+    by_name = {each["name"]: each["group"] for each in answer(capsys, "recipes")["recipes"]}
+    assert by_name["albert-xlarge-v2"] == by_name["bert-base"]
+    assert "others" not in by_name.values()
+
+
+def test_what_a_recipe_changes_leaves_out_defaults_and_what_is_derived(
+    capsys: pytest.CaptureFixture[str],
+):
+    every = answer(capsys, "recipes", "modern", "model.n_heads=2")["fields"]
+    changed = answer(capsys, "recipes", "modern", "model.n_heads=2", "--changed")["fields"]
+    assert changed.items() <= every.items()
+    origins = {field["origin"] for field in changed.values()}
+    assert origins == {"command line", "recipe gpt", "recipe modern"}
+    assert main(["recipes", "--changed"]) == 2
+    assert "name one, such as modern" in capsys.readouterr().err
 
 
 def test_a_study_is_not_shown_as_a_recipe(capsys: pytest.CaptureFixture[str]):
@@ -71,10 +102,20 @@ def test_a_plan_of_a_device_or_a_value_that_is_not_there_is_refused(
 
 
 def test_a_plan_of_a_study_says_what_its_verdicts_will_not_show(capsys: pytest.CaptureFixture[str]):
-    caveats = load_study("demo").caveats
-    assert answer(capsys, "plan", "demo")["notes"] == list(caveats)
-    last_lines = text(capsys, "plan", "demo").splitlines()[-len(caveats) :]
-    assert last_lines == [f"note: {caveat}" for caveat in caveats]
+    *caveats, tuned = answer(capsys, "plan", "demo")["notes"]
+    assert tuple(caveats) == load_study("demo").caveats
+    assert tuned.startswith("every arm tries optimizer.lr=")
+    last_lines = text(capsys, "plan", "demo").splitlines()[-len(caveats) - 1 :]
+    assert last_lines == [f"note: {note}" for note in (*caveats, tuned)]
+
+
+def test_a_plan_says_which_split_is_scored_where_it_is_not_all_of_the_test(
+    capsys: pytest.CaptureFixture[str],
+):
+    notes = answer(capsys, "plan", "char-context", "--scale", "paper")["notes"]
+    assert notes[-1] == (
+        "runs are scored on the validation split, each token behind the full context"
+    )
 
 
 def test_a_plan_of_one_seed_has_one_run_of_each_arm_and_says_that_it_gives_no_verdict(
@@ -150,6 +191,64 @@ def test_fields_says_unit_default_and_when_it_counts(capsys: pytest.CaptureFixtu
     assert "Counts where model.share is all or attention or ffn." in words
 
 
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("d_ff", ["model.d_ff"]),
+        ("data.context", ["data.context"]),
+        ("kind", ["model.kind", "objective.kind", "optimizer.kind"]),
+        ("learning rate", ["optimizer.lr"]),
+        ("SwiGLU", ["model.ffn"]),
+    ],
+)
+def test_fields_are_found_by_name_by_choice_and_by_what_is_said_of_them(
+    asked: str, found: list[str], capsys: pytest.CaptureFixture[str]
+):
+    listed = answer(capsys, "fields", asked)["fields"]
+    assert [f"{field['table']}.{field['name']}" for field in listed][: len(found)] == found
+
+
+def test_a_name_in_a_field_comes_before_one_in_a_description(capsys: pytest.CaptureFixture[str]):
+    listed = answer(capsys, "fields", "vocab")["fields"]
+    has_it = ["vocab" in field["name"] for field in listed]
+    assert has_it == sorted(has_it, reverse=True)
+    assert set(has_it) == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [
+        ("d_fff", "did you mean model.d_ff?"),
+        ("optimiser.lr", "did you mean optimizer.lr?"),
+        ("zzz", "give a table (model, "),
+        (" ", "give a table (model, "),
+    ],
+)
+def test_what_no_field_has_is_answered_with_what_is_near(
+    asked: str, hint: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["fields", asked]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: no field is called ")
+    assert hint in error
+
+
+def test_the_schema_is_of_all_fields(capsys: pytest.CaptureFixture[str]):
+    assert main(["fields", "model", "--schema"]) == 2
+    assert capsys.readouterr().err == "error: --schema is of all fields: leave out 'model'\n"
+
+
 def test_the_schema_is_printed_as_json(capsys: pytest.CaptureFixture[str]):
     assert json.loads(text(capsys, "fields", "--schema")) == json_schema()
     assert answer(capsys, "fields", "--schema") == json_schema()
+
+
+def test_what_an_override_makes_idle_is_noted_by_recipes_and_plan(
+    capsys: pytest.CaptureFixture[str],
+):
+    words = ("albert-base", "model.d_embed=768")
+    start = "model.embedding_projection = 'sum' of recipe albert-base has no effect"
+    (note,) = answer(capsys, "recipes", *words)["notes"]
+    assert note.startswith(start)
+    assert text(capsys, "recipes", *words).splitlines()[-1].startswith(f"note: {start}")
+    assert any(each.startswith(start) for each in answer(capsys, "plan", *words)["notes"])

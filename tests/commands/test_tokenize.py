@@ -1,10 +1,12 @@
 """``sublayer tokenize`` trains tokenizers for recipes, and shows the tokens of a text."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sublayer.config.layering.layers import load_recipe
 from sublayer.data.tokenizers.named import load_tokenizer
 from tests.commands.conftest import StandardInput
 from tests.commands.results import Sublayer
@@ -30,6 +32,17 @@ def test_a_trained_tokenizer_is_kept_and_used(
     assert (found["tokens"], found["bytes"]) == (n_tokens, 12)
     assert n_tokens < 12
     assert found["bytes_per_token"] == 12 / n_tokens
+
+
+def test_the_hint_after_training_names_the_text_and_is_a_recipe(
+    sublayer: Sublayer, trained: Path, tmp_path: Path
+) -> None:
+    text, out = trained.parent / "text.txt", tmp_path / "tokenizer.json"
+    shown = sublayer("tokenize", "--path", text, "--vocab-size", 270, "--out", out).shown()
+    _, _, hint = shown.splitlines()[-1].partition("next: sublayer train ")
+    source, *settings = shlex.split(hint)
+    data = load_recipe(source, settings).recipe.data
+    assert (data.path, data.tokenizer) == (str(text), str(out))
 
 
 def test_what_a_vocabulary_lacks_is_counted(sublayer: Sublayer, tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_numbers_of_thousands_of_digits_are_shown_by_their_length() -> None:
         ({"data.path": "a\0b"}, r"data\.path = 'a\\x00b' has a null character"),
         ({"data.path": {"a\udcff": 1.0}}, r"data\.path = 'a\\udcff' is not UTF-8"),
         ({"data.path": {"a": 1e308}}, r"the weight 1e\+308 of 'a' must be at most 1,000,000"),
-        ({"data.split": "1e999999999/1/1"}, r"must be three shares above 0"),
+        ({"data.split": "1e999999999/1/1"}, r"must be three shares that add up to 100"),
         ({"model.block": ["ffn*1e308"]}, r"the step must be at most 1,000,000"),
         ({"model.block": ["ffn"] * 101}, r"model\.block has 101 entries: give at most 100"),
         (["model.n_layers=" + "9" * 5000], r"model\.n_layers = '9+ \.\.\. is not a whole number"),

@@ -77,7 +77,7 @@ def test_flops_of_a_tiny_model_are_those_worked_out_by_hand() -> None:
 
 def test_flops_of_a_tiny_encoder_are_those_worked_out_by_hand() -> None:
     # Multiply-adds per token: q, k, v, o 4*2*2 = 16; scores and values over 4 keys each, 2*2*4 =
-    # 16; feed-forward 2*2*3 = 12. For each of the 2 hidden tokens of 4: transform 2*2 = 4, output
+    # 16; feed-forward 2*2*3 = 12. For each of the 2 masked tokens of 4: transform 2*2 = 4, output
     # 2*5 = 10. For the pair: pooler 2*2 = 4, head 2*2 = 4. Two operations each, three passes.
     fields = {"n_layers": 1, "d_model": 2, "n_heads": 1, "d_ff": 3, "kind": "encoder"}
     config = resolved(

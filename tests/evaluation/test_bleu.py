@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -13,10 +14,10 @@ from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
 from sublayer.evaluation.bleu import (
-    Score,
+    Lines,
     chrf,
-    compound_split_bleu,
     count_lines,
+    count_translations,
     reference_lines,
     reference_words,
     sacre_bleu,
@@ -87,23 +88,30 @@ def test_tokenized_bleu_by_hand() -> None:
     assert tokenized_bleu(["A b c d"], ["a b c d"], lowercase=True).value == pytest.approx(100.0)
 
 
+def lines(words: str, rule: Literal["moses", "spaces"] = "spaces") -> Lines:
+    return Lines([words], [words], rule)
+
+
 def test_splitting_compounds_inflates() -> None:
-    words, references = ["the well-known man of to-day ."], ["the well-known men of to-day ."]
-    assert compound_split_bleu(words, references).value > tokenized_bleu(words, references).value
-    assert compound_split_bleu(words, references).signature.endswith("|compounds:split")
+    words, references = (
+        lines("the well-known man of to-day ."),
+        lines("the well-known men of to-day ."),
+    )
+    scores = score_translations(words, references, lowercase=False, compounds=True)
+    assert scores["bleu_compounds"].value > scores["bleu"].value
+    assert scores["bleu_compounds"].signature == f"{scores['bleu'].signature}|compounds:split"
+    assert "bleu_compounds" not in score_translations(words, references, lowercase=False)
 
 
-def test_compounds_are_split_as_the_released_script_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = []
-    score = Score(1.0, "signature")
-    monkeypatch.setattr(
-        "sublayer.evaluation.bleu.tokenized_bleu", lambda *texts, **_: given.append(texts) or score
-    )
-    assert compound_split_bleu(["wohl-bekannt a-b-c"], ["- x- -y"]) == Score(
-        1.0, "signature|compounds:split"
-    )
+def test_compounds_are_split_as_the_released_script_does() -> None:
     # perl's s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g: what a match took begins no other.
-    assert given == [(["wohl ##AT##-##AT## bekannt a ##AT##-##AT## b-c"], ["- x- -y"])]
+    found = count_translations(
+        lines("wohl-bekannt a-b-c"), lines("- x- -y z-"), lowercase=False, compounds=True
+    )
+    ours = "wohl ##AT##-##AT## bekannt a ##AT##-##AT## b-c"
+    expected = count_lines("bleu", [ours], ["- x- -y z-"], lowercase=False)
+    assert found["bleu_compounds"].counts.tolist() == expected.counts.tolist()
+    assert expected.counts[0, :2].tolist() == [6, 4]  # words of both
 
 
 def test_words_that_were_divided_at_hyphens_are_scored_whole() -> None:

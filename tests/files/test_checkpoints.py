@@ -95,7 +95,7 @@ def change_state(path, **changed):
             lambda path: change_state(path, step_seconds=0),
             "step_seconds: input should be greater than 0",
         ),
-        (lambda path: change_state(path, best={"step": 10}), "best.loss: field required"),
+        (lambda path: change_state(path, best={"loss": 1.0}), "best.step: field required"),
         (
             lambda path: change_state(path, best={"step": 7, "loss": 1.0}),
             "step-00000007 is not a complete checkpoint",

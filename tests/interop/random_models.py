@@ -29,7 +29,7 @@ _EVERYWHERE: Values = {
     "gelu": ("exact", "tanh"),
     "norm_affine": _EITHER,
     "norm_eps": (None, 1e-12, 1e-2),
-    "sinusoids": ("tensor2tensor", "fairseq", "marian"),
+    "sinusoids": ("tensor2tensor", "fairseq", "marian", "interleaved"),
     "first_position": (0, 3),
     "rotary_base": (10000.0, 500.0),
     "share": ("none", "all", "attention", "ffn"),

@@ -90,6 +90,6 @@ def test_two_tables_of_tokens_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(
         CheckpointError,
-        match=r"share_all_embeddings = False\): source and target have one token tab",
+        match=r"share_all_embeddings = False\): source and target have one embedding mat",
     ):
         read_fairseq(path)

@@ -75,6 +75,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("m2m_100", {"first_position": 24}, "model.first_position = 24"),
     ("m2m_100", {"d_model": 2, "n_heads": 1}, "model.d_model = 2"),
     ("m2m_100", {"positions": "learned"}, "model.positions = learned"),
+    ("m2m_100", {"sinusoids": "interleaved"}, "model.sinusoids = interleaved"),
+    ("marian", {"sinusoids": "interleaved"}, "model.sinusoids = interleaved"),
     ("marian", {"norm_eps": 1e-6}, "model.norm_eps = 1e-06"),
     (
         "marian",

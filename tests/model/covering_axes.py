@@ -69,6 +69,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "dropout_embedding": (None, 0.0, 0.2),
     "dropout_final": (0.0, 0.2),
     "init": choices("init"),
+    "zero_padding": (False, True),
     "vocab_multiple": (1, 5),
 }
 
@@ -99,9 +100,10 @@ WITHOUT_MEANING: list[Pair] = [
     *each_with("kind", NOT_ENCODERS, "segments", *without(AXES["segments"], "none")),
     *each_with("kind", NOT_ENCODERS, "pooler", "tanh"),
     *each_with("kind", NOT_ENCODERS, "sentence_classes", 1, 2),
+    *each_with("kind", ["decoder"], "zero_padding", True),
     *each_with("kind", ONE_STACK, "n_decoder_layers", 6),
     *each_with("kind", ONE_STACK, "decoder_block", *AXES["decoder_block"][1:]),
-    *each_with("positions", NOT_SINUSOIDAL, "sinusoids", "fairseq", "marian"),
+    *each_with("positions", NOT_SINUSOIDAL, "sinusoids", "fairseq", "marian", "interleaved"),
     *each_with("positions", NOT_SINUSOIDAL, "first_position", 2),
     *each_with("positions", NOT_RELATIVE, "relative_buckets", 6),
     *each_with("positions", NOT_RELATIVE, "relative_distance", 20),

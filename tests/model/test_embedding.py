@@ -1,4 +1,4 @@
-"""The token table, its scale and its projection."""
+"""The embedding matrix, its scale and its projection."""
 
 from collections.abc import Callable
 

@@ -9,11 +9,15 @@ from torch import Tensor, nn
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.causal import CausalObjective
+from sublayer.config.objectives.translation import TranslationObjective
 from sublayer.config.resolve_model import resolve_model
+from sublayer.data.parallel.batches import Seq2SeqBatch
+from sublayer.errors import ConfigError
 from sublayer.model.build import build, compose
-from sublayer.model.init import initialise, parameter_generator
+from sublayer.model.init import initialise, parameter_generator, zero_padding
 from sublayer.model.layers.linear import Linear
 from sublayer.objective.causal.loss import Causal
+from sublayer.objective.translation.loss import Translation
 
 
 def config_of(**fields: Any) -> ModelConfig:
@@ -174,3 +178,29 @@ def assert_equal_where_both(ours: dict[str, Tensor], theirs: dict[str, Tensor]) 
     assert both
     for name in both:
         assert torch.equal(ours[name], theirs[name]), name
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_row_that_pads_begins_at_zero_and_learns_from_the_softmax_alone(tied: bool) -> None:
+    pad_id, end_id = 1, 2
+    config = config_of(kind="encoder-decoder", tie_embeddings=tied, zero_padding=True)
+    model = build(resolve_model(config, vocab_size=20, context=8), seed=0)
+    table = model.embedding.weight
+    before = table.detach().clone()
+    zero_padding(model.embedding, pad_id)
+    assert not table[pad_id].any()
+    before[pad_id] = 0.0
+    assert torch.equal(table, before)
+    batch = Seq2SeqBatch(
+        source=torch.tensor([[5, 6, 7, end_id], [8, end_id, pad_id, pad_id]]),
+        source_mask=torch.tensor([[True] * 4, [True, True, False, False]]),
+        target=torch.tensor([[end_id, 9, 4], [end_id, pad_id, pad_id]]),
+        labels=torch.tensor([[9, 4, end_id], [end_id, -1, -1]]),
+        n_targets=4,
+    )
+    Translation(model, TranslationObjective())(batch)["nll"].backward()
+    assert table.grad is not None
+    assert table.grad[5].any()
+    assert bool(table.grad[pad_id].any()) == tied
+    with pytest.raises(ConfigError, match="the tokenizer has no padding"):
+        zero_padding(model.embedding, None)

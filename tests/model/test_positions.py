@@ -64,6 +64,23 @@ def test_rotary_keeps_float64_exact() -> None:
     assert turn.cos[0, 0].item() == pytest.approx(math.cos(place), abs=1e-15)
 
 
+def test_interleaved_sinusoids_are_pairs_of_the_papers_formula() -> None:
+    vectors = sinusoids(torch.tensor([0, 3]), d_model=4, dtype=torch.float64, form="interleaved")
+    # Width 4: the pairs have the frequencies 1 and 10000 ** -(2 / 4) = 1 / 100.
+    by_hand = [math.sin(3), math.cos(3), math.sin(0.03), math.cos(0.03)]
+    assert vectors.shape == (2, 4)
+    assert vectors[0].tolist() == [0.0, 1.0, 0.0, 1.0]
+    assert vectors[1].tolist() == pytest.approx(by_hand)
+
+
+def test_interleaved_sinusoids_are_marians_in_another_order() -> None:
+    places = torch.arange(11)
+    halves = sinusoids(places, d_model=6, dtype=torch.float32, form="marian")
+    pairs = sinusoids(places, d_model=6, dtype=torch.float32, form="interleaved")
+    torch.testing.assert_close(pairs[:, 0::2], halves[:, :3])
+    torch.testing.assert_close(pairs[:, 1::2], halves[:, 3:])
+
+
 def test_sinusoids_by_hand() -> None:
     # Width 4: frequencies 1 and 1/10000; sines first, cosines second.
     by_hand = [math.sin(3), math.sin(3e-4), math.cos(3), math.cos(3e-4)]

@@ -176,7 +176,7 @@ def test_steps_are_the_whole(scheme: str, n_rows: int) -> None:
 @torch.no_grad()
 def test_rows_padded_anywhere_decode_as_they_would_alone(scheme: str) -> None:
     model, tokens = make_model(scheme), make_tokens(3)
-    # Padding on either side of the first piece: behind it, tokens go on from the real ones.
+    # Padding on either side of the first piece: behind it, tokens continue from the real ones.
     real = [[True] * 5, [False, False, True, True, True], [True, True, True, False, False]]
     mask, cache = torch.tensor(real), Cache(model.config, 3, N_TOKENS, torch.float64)
     first = model(tokens[:, :5], mask, cache=cache).logits

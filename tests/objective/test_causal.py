@@ -104,6 +104,44 @@ def test_z_loss_is_that_of_the_model_s_own_head_trained_and_not_reported(
     torch.testing.assert_close(totals["trained"], expected, rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("settings", [{}, DEEP, {**DEEP, "z_loss": 0.2}], ids=str)
+def test_summed_positions_are_the_sum_of_each_window_averaged_over_windows(
+    settings: dict[str, Any],
+) -> None:
+    batch = make_batch(settings.get("targets", 1))
+    mean = make_objective(settings)
+    summed = make_objective({**settings, "position_reduction": "sum"})
+    # One target of the first 21 is ignored, and none of the further ones.
+    n_windows, n_first, n_second = 3, 20, 21
+    own = "trained" if "z_loss" in settings else "lm"
+    expected = torch.zeros((), dtype=torch.float64)
+    counts, totals = mean.counts(batch), mean(batch)
+    for term, weight in mean.weights.items():
+        assert counts[term] == (n_second if term.endswith("ahead2") else n_first)
+        expected = expected + weight * totals[term] / n_windows
+    assert own in counts
+    found = weighted_sum(summed, batch)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    # What is logged stays nats per token.
+    assert summed.counts(batch)["lm"] == n_first
+    torch.testing.assert_close(summed(batch)["lm"], totals["lm"], rtol=1e-12, atol=0)
+
+
+def test_the_gradient_of_summed_positions_is_so_many_times_that_of_their_mean() -> None:
+    # Without an ignored target every window has as many, so that the two differ by a factor alone.
+    batch = make_batch()
+    batch.targets[1, 3] = 5
+    gradients = []
+    for reduction in ("mean", "sum"):
+        objective = make_objective({**DEEP, "position_reduction": reduction}, dropout=0.0)
+        weighted_sum(objective, batch).backward()
+        gradients.append({name: each.grad for name, each in objective.named_parameters()})
+    of_mean, of_sum = gradients
+    for name, gradient in of_mean.items():
+        assert gradient is not None, name
+        torch.testing.assert_close(of_sum[name], CONTEXT * gradient, rtol=1e-10, atol=1e-14)
+
+
 def test_a_block_s_losses_stop_after_its_share_of_half_the_run() -> None:
     objective = make_objective(DEEP)
     steps = 16  # block l of 4 has its losses for l/8 of the run: 2 l steps
@@ -132,7 +170,13 @@ def test_what_has_stopped_has_no_gradient_and_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [DEEP, {**DEEP, "positions": "last", "auxiliary_reduction": "mean"}], ids=str
+    "settings",
+    [
+        DEEP,
+        {**DEEP, "positions": "last", "auxiliary_reduction": "mean"},
+        {**DEEP, "position_reduction": "sum"},
+    ],
+    ids=str,
 )
 def test_gradients_are_those_of_finite_differences(settings: dict[str, Any]) -> None:
     objective, batch = make_objective(settings, dropout=0.0), make_batch()

@@ -41,7 +41,7 @@ class BackwardsObjective(ObjectiveTable):
 
     gathers_positions: ClassVar[bool] = False
 
-    kind: Literal["backwards"] = field("backwards", "Predict the text backwards.", selects=True)
+    kind: Literal["backwards"] = field("backwards", "Predict the text backwards.")
     weight: float = field(1.0, "What the loss is multiplied by.", gt=0.0, le=10.0)
 
 

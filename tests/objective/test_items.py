@@ -51,7 +51,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
             "data.documents": "blank-line",
         },
     ),
-    "translation": ("multi30k-tiny", {**SMALL, "data.moses": "none", "model.d_ff": 8}),
+    "translation": ("multi30k-tiny", {**SMALL, "data.moses_hyphens": True, "model.d_ff": 8}),
     "span": ("t5-mini", {**SMALL, "data.vocab_size": 150, "data.split": "60/10/30"}),
 }
 
@@ -111,7 +111,7 @@ def test_windows_have_the_nats_the_text_and_the_document_of_what_they_score() ->
     with torch.no_grad():
         uniform.embedding.weight.zero_()
     likelihood = score(uniform, split, context=8, stride=4, batch_sequences=3)
-    table = window_items(split, likelihood).tables["windows"]
+    table = window_items(split, likelihood, context=8, stride=4).tables["windows"]
     # The first window scores 8 tokens, 1 to 8, each later one 4, the last the 3 that are left.
     tokens = [8, *[4] * 7, 3]
     assert table.columns["tokens"].tolist() == tokens
@@ -127,8 +127,9 @@ def test_windows_have_the_nats_the_text_and_the_document_of_what_they_score() ->
 def test_the_items_of_a_text_are_its_likelihood_however_it_is_batched(batch_sequences: int) -> None:
     split, model = split_of(np.random.default_rng(0).integers(0, 256, 90)), model_of()
     likelihood = score(model, split, context=8, stride=4, batch_sequences=batch_sequences)
-    items = window_items(split, likelihood)
-    alone = window_items(split, score(model, split, context=8, stride=4, batch_sequences=2))
+    items = window_items(split, likelihood, context=8, stride=4)
+    by_two = score(model, split, context=8, stride=4, batch_sequences=2)
+    alone = window_items(split, by_two, context=8, stride=4)
     assert nats_of(items, "windows").sum() == pytest.approx(likelihood.nats, rel=1e-12)
     assert nats_of(items, "windows") == pytest.approx(nats_of(alone, "windows"), rel=1e-9)
     assert items.tables["windows"].digest == alone.tables["windows"].digest
@@ -218,5 +219,7 @@ def test_another_text_has_another_digest() -> None:
         split: Split = split_of(np.random.default_rng(seed).integers(0, 256, 40))
         for stride in (4, 8):
             likelihood = score(model, split, context=8, stride=stride, batch_sequences=4)
-            digests.add(window_items(split, likelihood).tables["windows"].digest)
+            digests.add(
+                window_items(split, likelihood, context=8, stride=stride).tables["windows"].digest
+            )
     assert len(digests) == 6

@@ -1,4 +1,4 @@
-"""Hidden tokens and pairs cost their cross-entropy, however examples are packed."""
+"""Masked tokens and pairs cost their cross-entropy, however examples are packed."""
 
 import math
 from typing import Any

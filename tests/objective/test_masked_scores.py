@@ -183,11 +183,11 @@ def test_progress_is_told_to_the_end_and_training_goes_on_as_it_was() -> None:
         )
         assert encoder.training is mode
     assert told[:3] == [
-        ("hidden tokens", 8, 20),
-        ("hidden tokens", 16, 20),
-        ("hidden tokens", 20, 20),
+        ("masked tokens", 8, 20),
+        ("masked tokens", 16, 20),
+        ("masked tokens", 20, 20),
     ]
-    assert {what for what, _, _ in told} == {"hidden tokens", "nsp pairs", "sop pairs"}
+    assert {what for what, _, _ in told} == {"masked tokens", "nsp pairs", "sop pairs"}
 
 
 def test_dropout_is_off_while_an_encoder_is_scored() -> None:

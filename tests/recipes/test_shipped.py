@@ -6,6 +6,7 @@ from sublayer.config.architecture.block import BLOCKS
 from sublayer.config.fields.applicability import is_idle
 from sublayer.config.fields.catalog import declaration
 from sublayer.config.fields.messages import choices_of
+from sublayer.config.layering.groups import OTHERS, grouped_recipes
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.layering.sources import find_source, layer_of, read_toml, shipped_recipes
 from sublayer.config.optimizers.kinds import OPTIMIZERS
@@ -43,6 +44,14 @@ def test_it_loads_and_says_what_it_is(name: str):
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_it_has_a_title_a_source_and_a_cost_of_its_own(name: str):
     assert {"title", "source", "cost"} <= set(read_toml(find_source(name).path))
+
+
+def test_every_recipe_belongs_to_a_group():
+    groups = grouped_recipes()
+    assert OTHERS not in groups
+    assert sorted(each.name for group in groups.values() for each in group) == list(
+        shipped_recipes()
+    )
 
 
 @pytest.mark.parametrize("name", shipped_recipes())

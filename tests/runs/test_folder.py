@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from sublayer.config.layering.layers import load_recipe
@@ -7,7 +9,7 @@ from sublayer.runs.folder import RunFolder, default_folder, free_folder
 
 def test_a_run_without_a_folder_gets_the_first_free_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for expected in ("gpt", "gpt-2", "gpt-3"):
+    for expected in ("gpt", "gpt.2", "gpt.3"):
         folder = free_folder("gpt")
         assert folder.as_posix() == f"runs/{expected}"
         folder.mkdir(parents=True)
@@ -16,11 +18,24 @@ def test_a_run_without_a_folder_gets_the_first_free_one(tmp_path, monkeypatch):
 def test_resuming_without_a_folder_goes_on_with_the_last_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert default_folder(load_recipe("gpt"), resume=True).as_posix() == "runs/gpt"
-    for expected in ("gpt", "gpt-2", "gpt-3"):
+    for expected in ("gpt", "gpt.2", "gpt.3"):
         folder = default_folder(load_recipe("gpt"), resume=False)
         folder.mkdir(parents=True)
         assert default_folder(load_recipe("gpt"), resume=True) == folder
         assert folder.as_posix() == f"runs/{expected}"
+
+
+def test_runs_that_an_earlier_version_numbered_are_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("gpt", "gpt-2"):
+        run = Path("runs", name)
+        run.mkdir(parents=True)
+        (run / "recipe.toml").touch()
+    assert default_folder(load_recipe("gpt"), resume=True).as_posix() == "runs/gpt-2"
+    Path("runs/gpt-3").mkdir()  # an imported model, which is no run
+    assert default_folder(load_recipe("gpt"), resume=True).as_posix() == "runs/gpt-2"
+    Path("runs/gpt.2").mkdir()
+    assert default_folder(load_recipe("gpt"), resume=True).as_posix() == "runs/gpt.2"
 
 
 def test_resuming_a_run_goes_on_with_it(tmp_path, monkeypatch):

@@ -85,7 +85,7 @@ def test_matching_adds_its_settings_and_leaves_the_baseline_alone():
     baseline, macaron = match_budgets(arms("train.steps=300"), "parameters", MEASURES)
     assert baseline.matched == ()
     assert macaron.matched == (f"model.d_ff={macaron.loaded.recipe.model.d_ff}",)
-    assert abs(macaron.residual) < 0.005
+    assert abs(macaron.mismatch) < 0.005
 
 
 def test_matching_by_time_starts_from_the_steps_that_minutes_gave():

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sublayer.errors import ConfigError
+from sublayer.study.arms import arm_notes
 from sublayer.study.definition import find_study, load_study, shipped_studies
 
 STUDY = """
@@ -254,3 +255,17 @@ def test_arms_are_those_of_all_scales_or_of_each(tmp_path: Path) -> None:
     path.write_text('[scale.cpu]\nrecipe = "gpt"\n')
     with pytest.raises(ConfigError, match="scale cpu has no arms"):
         load_study(str(path))
+
+
+def test_what_an_arm_makes_idle_is_named_with_the_arm():
+    study = load_study("gpt", ["model.gelu=exact"], vary_texts=["model.ffn=gelu,swiglu"])
+    assert arm_notes(study.arms) == [
+        "arm ffn=swiglu: model.gelu = 'exact' of the command line has no effect with "
+        "model.ffn = 'swiglu': dropped"
+    ]
+
+
+def test_what_is_idle_in_every_arm_is_said_once():
+    study = load_study("albert-base", ["model.d_embed=768"], vary_texts=["model.n_layers=1,2"])
+    (note,) = arm_notes(study.arms)
+    assert note.startswith("model.embedding_projection = 'sum' of recipe albert-base has no")

@@ -50,7 +50,7 @@ def test_a_macaron_arm_gets_half_of_the_width() -> None:
     # Three vectors more at half the width; one unit of both networks holds 4 * 512 + 2.
     assert match.overrides == ("model.d_ff=1023",)
     left = 6 * (3 * 512 - (4 * 512 + 2))
-    assert match.residual == pytest.approx(left / count_parameters(transformer).total, rel=1e-12)
+    assert match.mismatch == pytest.approx(left / count_parameters(transformer).total, rel=1e-12)
     assert not match.is_unequal
 
 
@@ -69,7 +69,7 @@ def test_no_other_width_comes_nearer(block: tuple[str, ...], d_ff: int) -> None:
         return abs(count_parameters(arm.model_copy(update={"d_ff": d_ff})).total - target)
 
     assert distance(width) == min(distance(other) for other in range(max(1, width - 3), width + 4))
-    assert abs(match.residual) == pytest.approx(distance(width) / target, abs=1e-12)
+    assert abs(match.mismatch) == pytest.approx(distance(width) / target, abs=1e-12)
 
 
 def test_equal_arms_are_left_alone_even_where_blocks_share_weights() -> None:
@@ -128,7 +128,7 @@ def test_steps_are_inverse_to_the_cost_of_a_step() -> None:
 def test_rounding_to_whole_steps_leaves_a_residual() -> None:
     match = match_steps(10, cost=3.0, baseline_cost=2.0)
     assert match.overrides == ("train.steps=7",)
-    assert match.residual == pytest.approx(1 / 20)
+    assert match.mismatch == pytest.approx(1 / 20)
     assert match.is_unequal
 
 
@@ -194,7 +194,7 @@ def test_what_is_left_is_the_difference_from_the_arm_that_each_is_compared_with(
     models = [
         resolve_model(arm.loaded.recipe.model, vocab_size=9000, context=64) for arm in study.arms
     ]
-    left = [match.residual for match in match_arms(study.arms, models, "none") if match is not None]
+    left = [match.mismatch for match in match_arms(study.arms, models, "none") if match is not None]
     assert [left[place] for place in (0, 2, 4)] == [0.0, 0.0, 0.0]  # controls
     for place in (1, 3, 5):
         (control, macaron) = (

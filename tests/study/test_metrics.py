@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sublayer.api.training import compare
 from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.data.prepare import prepare
@@ -24,7 +25,6 @@ from sublayer.study.definition import Study, load_study
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.metrics import study_metrics
 from sublayer.study.report.caveats import list_caveats
-from sublayer.study.runner import compare
 
 ACCURACIES = ["mlm_accuracy", "nsp_accuracy", "sop_accuracy"]
 WORDS = [
@@ -233,10 +233,12 @@ def test_other_text_and_other_vocabularies_are_noted(folder: Path):
     data = {"one": prepare(arm.loaded.recipe.data), "two": prepare(other.recipe.data)}
     metric = Metric("loss", "nats", is_lower_better=True, from_items=None)
     counts = {"n_seeds": 5, "n_comparisons": 1, "metric": metric}
-    text, vocabulary = list_caveats([5], data, **counts)
+    small, text, vocabulary = list_caveats([5], data, **counts)
+    assert small.startswith("The test split is 4 documents: ")
     assert text.startswith("two: scored on another text")
     assert vocabulary.startswith("two: another vocabulary")
-    assert list_caveats([5], {"one": data["one"], "two": replace(data["one"])}, **counts) == ()
+    alike = {"one": data["one"], "two": replace(data["one"])}
+    assert list_caveats([5], alike, **counts) == (small,)
 
 
 @pytest.mark.slow
@@ -254,9 +256,11 @@ def test_what_cannot_be_compared_is_noted_by_what_the_metric_is_of(folder: Path)
         test = data["one"].test
         store = replace(test.store, is_lossless=is_lossless)
         known = {"one": replace(data["one"], test=replace(test, store=store))}
-        return list_caveats(
+        small, *others = list_caveats(
             [5], known, n_seeds=5, n_comparisons=1, metric=metric, elsewhere=elsewhere
         )
+        assert small.startswith("The test split is")
+        return tuple(others)
 
     (targets,) = notes("items", "two")
     assert targets.startswith("two: scored on other targets than the baseline, so that nats do not")
@@ -276,3 +280,21 @@ def test_arms_whose_items_differ_from_the_baselines_are_found():
     assert scored_elsewhere(kept, "one", metric) == ["three"]
     assert scored_elsewhere(kept, "none of them", metric) == []
     assert scored_elsewhere(kept, "one", replace(metric, from_items=None)) == []
+
+
+def test_compounds_are_scored_where_words_are_divided_at_hyphens(tmp_path: Path):
+    arms = "".join(
+        f'[[arms]]\nname = "{name}"\nset = {{ {setting} }}\n'
+        for name, setting in (("one", "data.moses_hyphens = true"), ("two", "model.d_ff = 8"))
+    )
+    path = tmp_path / "hyphens.toml"
+    path.write_text(f'metric = "bleu_compounds"\n[scale.cpu]\nrecipe = "multi30k-tiny"\n{arms}')
+    with pytest.raises(
+        ConfigError,
+        match="bleu_compounds needs words that are divided at hyphens: "
+        "two has none with data.moses_hyphens = false",
+    ):
+        study_metrics(load_study(str(path)))
+    both = path.read_text().replace("model.d_ff = 8", "model.d_ff = 8, data.moses_hyphens = true")
+    path.write_text(both)
+    assert study_metrics(load_study(str(path)))[0].name == "bleu_compounds"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sublayer import loading
+from sublayer.api.training import compare
 from sublayer.config.layering.layers import load_recipe
 from sublayer.data import prepare as preparing
 from sublayer.data.tokenizers.named import load_tokenizer
@@ -17,7 +18,6 @@ from sublayer.objective.families import family_of
 from sublayer.runs import session
 from sublayer.runs.run import from_recipe, train_run
 from sublayer.runs.session import prepare_data
-from sublayer.study.runner import compare
 from sublayer.training.progress import SilentProgress
 from tests.objective.test_items import RECIPES, write_texts
 

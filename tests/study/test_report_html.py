@@ -6,18 +6,20 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from sublayer.commands.shared.comparison import render
 from sublayer.objective.metric import Metric
+from sublayer.study import report
 from sublayer.study.report.caveats import explain_one_seed
 from sublayer.study.report.display_units import in_display_units
 from sublayer.study.report.html import lay_out_forest, render_report, write_report
 from sublayer.study.report.messages import conditions, headline, statements
-from sublayer.study.results import Further, Results, results_to_json
-from sublayer.study.statistics import compare_arms
+from sublayer.study.results import Further, Results
+from sublayer.study.results_json import results_to_json
+from sublayer.study.statistics import Verdict, compare_arms
 
 Synthetic = Callable[..., Results]
 SCREENS = {"desktop": (1280, 800), "phone": (390, 844)}
@@ -28,7 +30,7 @@ def test_the_verdict_comes_in_plain_words(synthetic_results: Synthetic):
     (statement,) = statements(results)
     sentence = (
         r"swiglu is better than gelu by (0\.0\d+) bits per byte "
-        r"\(95.% interval (0\.0\d+) to (0\.0\d+)\)\."
+        r"\(95% CI (0\.0\d+) to (0\.0\d+)\)\."
     )
     said = re.fullmatch(sentence, str(statement))
     assert said
@@ -65,7 +67,7 @@ def test_the_report_of_one_seed_has_neither_interval_nor_colour_of_a_verdict(
     badges = re.findall(r'class="badge ([a-z-]+)">([a-z ]+)<', page)
     assert badges == 3 * [("no-verdict", "no verdict")]
     assert 'class="interval"' not in page
-    for word in ("Holm", "95 %", "decides", "sd over seeds", "cannot tell", "worse", "← better"):
+    for word in ("Holm", "95% CI", "decides", "sd over seeds", "undecided", "worse", "← better"):
         assert word not in page
     assert cells(page, "swiglu")[:2] == ["0.100", "+0.100"]
     assert f"{results.arms[1].mean:.3f}" in page
@@ -88,7 +90,7 @@ def test_what_a_second_seed_costs_is_said_of_one(synthetic_results: Synthetic):
     results = synthetic_results({"a": 0.0, "b": 0.1, "c": 0.2}, n_seeds=1)
     note = explain_one_seed(results)
     # Three runs of 27 s.
-    cost = "--seeds 2 goes on from these runs with 3 runs of 81\N{NO-BREAK SPACE}s together."
+    cost = "--seeds 2 continues from these runs with 3 runs of 81\N{NO-BREAK SPACE}s together."
     assert note.endswith(cost)
     assert explain_one_seed(results, [1]) == note
     trained = "known. 5 seeds were trained: --seeds 5 gives an interval."
@@ -96,7 +98,7 @@ def test_what_a_second_seed_costs_is_said_of_one(synthetic_results: Synthetic):
     first, *others = results.arms
     unknown = replace(first, costs=replace(first.costs, seconds=None))
     failed = replace(results, arms=(unknown, *others))
-    assert explain_one_seed(failed).endswith("goes on from these runs with 3 runs.")
+    assert explain_one_seed(failed).endswith("continues from these runs with 3 runs.")
     tuned = replace(results, arms=(replace(first, tuned=("optimizer.lr=0.01",)), *others))
     assert explain_one_seed(tuned).endswith(
         "chosen on the validation split by the runs that are reported."
@@ -105,9 +107,9 @@ def test_what_a_second_seed_costs_is_said_of_one(synthetic_results: Synthetic):
 
 def test_an_open_verdict_says_how_many_more_seeds_would_decide(synthetic_results: Synthetic):
     (statement,) = statements(synthetic_results({"a": 0.0, "b": 0.002}))
-    assert statement.verdict == "cannot tell"
+    assert statement.verdict == "undecided"
     assert re.search(
-        r"cannot be told from a by these seeds: .* about \d+ more seeds? would decide\.$",
+        r"is undecided against a: .* about \d+ more seeds? would decide \(\d+ to .*\d\)\.$",
         str(statement),
     )
 
@@ -121,7 +123,7 @@ def test_equal_arms_do_not_ask_for_more_seeds(synthetic_results: Synthetic):
 def test_the_headline_names_few_arms_and_counts_many(synthetic_results: Synthetic):
     assert (
         headline(synthetic_results())
-        == "swiglu is better than gpt; positions=none is worse; macaron cannot be told from gpt"
+        == "swiglu is better than gpt; positions=none is worse; macaron is undecided against gpt"
     )
     many = {"base": 0.0} | {f"arm{index}": 0.5 for index in range(6)}
     assert headline(synthetic_results(many)) == "Of 6 arms compared with base: 6 worse"
@@ -131,7 +133,9 @@ def test_the_report_needs_nothing_from_outside(synthetic_results: Synthetic):
     html = render_report(synthetic_results())
     assert "//" not in re.sub(r"<pre>.*?</pre>", "", html, flags=re.DOTALL)
     assert not re.search(
-        r"<(script|link|img|iframe)\b(?! rel=\"icon\" href=\"data:,\")|@import|url\((?!#)", html
+        r"<(script [^>]*src|link|img|iframe)\b(?! rel=\"icon\" href=\"data:,\")"
+        r"|@import|url\((?!#)|fetch\(|import ",
+        html,
     )
 
 
@@ -141,7 +145,8 @@ def test_equal_results_give_the_same_bytes(synthetic_results: Synthetic):
 
 def test_names_cannot_break_the_page(synthetic_results: Synthetic):
     html = render_report(synthetic_results({"<script>alert(1)</script>": 0.0, 'a"b$x^$': 0.1}))
-    assert "<script>" not in html
+    assert html.count("<script>") == 1, "the page's own, which copies"
+    assert "<script>alert" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
 
 
@@ -155,6 +160,13 @@ def test_failed_runs_are_listed(synthetic_results: Synthetic):
 def test_arms_beyond_half_a_percent_are_marked(synthetic_results: Synthetic):
     marked = re.findall(r'class="mark" title[^>]*>([^<]*)<', render_report(synthetic_results()))
     assert marked == ["+0.72\N{NO-BREAK SPACE}% ▲"]
+
+
+def test_every_verdict_has_a_style():
+    style = (Path(report.__file__).parent / "page" / "page.css").read_text()
+    for verdict in get_args(Verdict):
+        slug = verdict.replace(" ", "-")
+        assert re.search(rf"\.{slug}\b[^}}]*background:", style), verdict
 
 
 def test_a_study_of_which_nothing_finished_still_has_a_report(synthetic_results: Synthetic):
@@ -189,7 +201,7 @@ def test_accuracies_are_read_in_percent_and_their_differences_in_points(encoder_
     nsp, sop = statements(encoder_results)
     assert re.match(
         r"SOP is better than no loss by 33\.\d+ points of SOP accuracy "
-        r"\(95.% interval 3\d\.\d+ to 3",
+        r"\(95% CI 3\d\.\d+ to 3",
         str(sop),
     )
     assert re.search(

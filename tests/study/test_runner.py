@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import tomli_w
 
+from sublayer.api.training import compare
 from sublayer.config.layering.sources import read_toml
 from sublayer.errors import CheckpointError, ConfigError, DataError, TrainingError
 from sublayer.evaluation.items import Items
@@ -20,7 +21,7 @@ from sublayer.runs.items import ITEMS, read_items
 from sublayer.runs.session import prepare_data
 from sublayer.study.items.file_header import STUDY_ITEMS
 from sublayer.study.items.reading import read_study_items
-from sublayer.study.runner import Options, compare, run_study
+from sublayer.study.runner import Options, run_study
 
 WORDS = [
     "the",
@@ -114,7 +115,7 @@ def test_every_arm_is_trained_on_every_seed_and_compared(study: Study):
     (difference,) = result["differences"]
     (first, second), (third, fourth) = values(result)
     assert difference["mean"] == pytest.approx((third - first + fourth - second) / 2)
-    assert difference["verdict"] in ("better", "worse", "cannot tell")
+    assert difference["verdict"] in ("better", "worse", "undecided")
     assert result["metric"] == "bits_per_byte"
     assert result["report"] == str(study.folder.resolve() / "report.html")
     assert "<h1" in (study.folder / "report.html").read_text()
@@ -182,12 +183,17 @@ def test_damaged_items_of_a_run_are_named(study: Study, settings: list[str]) -> 
         compare("gpt", settings, vary=[FFN], seeds=2, out=damaged)
 
 
-def test_the_same_command_again_shows_what_there_is(study: Study, settings: list[str]):
-    before = files(study.copied("runs/gpt") / "arms")
+@pytest.mark.parametrize("folder", ["runs/gpt-ffn", "runs/gpt-ffn.2", "runs/gpt", "runs/gpt-2"])
+def test_the_same_command_again_shows_what_there_is(study: Study, settings: list[str], folder: str):
+    """Earlier versions named the folder after the recipe alone."""
+    for other in ("runs/gpt-ffn", "runs/gpt"):
+        Path(other).mkdir(parents=True)
+        Path(other, "other.txt").touch()
+    shutil.rmtree(folder, ignore_errors=True)
+    before = files(study.copied(folder) / "arms")
     again = compare("gpt", settings, vary=[FFN], seeds=2)
-    assert again == {**study.result, "report": str(Path("runs/gpt/report.html").resolve())}
-    assert files(Path("runs/gpt/arms")) == before
-    assert not Path("runs/gpt-2").exists()
+    assert again == {**study.result, "report": str(Path(folder, "report.html").resolve())}
+    assert files(Path(folder, "arms")) == before
 
 
 def test_a_study_goes_on_with_the_runs_that_are_missing(study: Study, settings: list[str]):
@@ -199,7 +205,7 @@ def test_a_study_goes_on_with_the_runs_that_are_missing(study: Study, settings: 
 
 
 def test_added_seeds_keep_the_runs_and_are_admitted(study: Study, settings: list[str]):
-    study.copied("runs/gpt")
+    study.copied("runs/gpt-ffn")
     three = compare("gpt", settings, vary=[FFN], seeds=3)
     assert [each[:2] for each in values(three)] == values(study.result)
     assert not any("in turn" in note for note in study.result["notes"])
@@ -217,22 +223,22 @@ def test_one_seed_gives_values_and_no_verdict_and_a_second_goes_on(
     assert difference["verdict"] == "no verdict"
     assert difference["mean"] == pytest.approx(second - first)
     assert difference["low"] is difference["high"] is difference["p"] is None
-    (note,) = one["notes"]
-    assert "--seeds 2 goes on from these runs with 2 runs of " in note
-    assert json.loads(Path("runs/gpt/results.json").read_text()) == one
-    kept = files(Path("runs/gpt/arms"))
+    note, *_ = one["notes"]
+    assert "--seeds 2 continues from these runs with 2 runs of " in note
+    assert json.loads(Path("runs/gpt-ffn/results.json").read_text()) == one
+    kept = files(Path("runs/gpt-ffn/arms"))
     two = compare("gpt", settings, vary=[FFN], seeds=2)
     assert Path(two["report"]) == Path(one["report"])
     assert values(two) == values(study.result)
     assert two["differences"] == study.result["differences"]
-    assert kept.items() <= files(Path("runs/gpt/arms")).items()
+    assert kept.items() <= files(Path("runs/gpt-ffn/arms")).items()
     assert any("reported with 1, 2 seeds in turn" in note for note in two["notes"])
 
 
 def test_one_seed_of_which_nothing_can_be_compared_fails_after_its_report(settings: list[str]):
     with pytest.raises(TrainingError, match="no arm has a seed that finished beside the baseline"):
         compare("gpt", settings, vary=["optimizer.lr=1e-3,1e6"], seeds=1)
-    assert "not finite" in Path("runs/gpt/report.html").read_text()
+    assert "not finite" in Path("runs/gpt-lr/report.html").read_text()
 
 
 def test_the_folder_of_another_study_is_refused_and_left_alone(study: Study, settings: list[str]):
@@ -263,7 +269,7 @@ def test_a_study_whose_seeds_gave_other_weights_is_refused_and_left_alone(
     path.write_text(tomli_w.dumps({**plan, **({} if rule is None else {"initial_weights": rule})}))
     before = files(Path("runs"))
     refusal = (
-        "runs/gpt was begun by another version .* go on with that version, or give another --out"
+        "runs/gpt was begun by another version .* resume with that version, or give another --out"
     )
     with pytest.raises(ConfigError, match=refusal):
         compare("gpt", settings, vary=[FFN], seeds=3, out=out)
@@ -280,10 +286,10 @@ def test_a_folder_with_other_files_is_refused(settings: list[str]):
 
 @pytest.mark.slow
 def test_another_study_of_the_same_name_gets_the_next_folder(study: Study, settings: list[str]):
-    study.copied("runs/gpt")
+    study.copied("runs/gpt-ffn")
     compare("gpt", settings, vary=["model.ffn=gelu,relu"], seeds=2)
     again = compare("gpt", settings, vary=["model.ffn=gelu,relu"], seeds=2)
-    assert Path(again["report"]) == Path("runs/gpt-2/report.html").resolve()
+    assert Path(again["report"]) == Path("runs/gpt-ffn.2/report.html").resolve()
 
 
 @pytest.mark.parametrize(
@@ -312,7 +318,7 @@ def test_a_comparison_without_meaning_is_refused_before_anything_is_trained(
 ):
     layers = ["model.n_layers=2" if text == "model.n_layers=1" else text for text in settings]
     with pytest.raises(ConfigError, match=message):
-        run_study("gpt", [*layers, *extra], options)
+        run_study(["gpt"], [*layers, *extra], options)
     assert not list(Path().rglob("record.json"))
 
 
@@ -331,14 +337,14 @@ def test_failed_runs_are_listed_and_stop_nothing(settings: list[str]):
 def test_a_study_of_which_nothing_can_be_compared_fails_after_its_report(settings: list[str]):
     with pytest.raises(TrainingError, match=r"see .*report\.html"):
         compare("gpt", settings, vary=["optimizer.lr=1e-3,1e6"], seeds=2)
-    assert Path("runs/gpt/report.html").exists()
+    assert Path("runs/gpt-lr/report.html").exists()
 
 
 def test_matching_by_parameters_widens_or_narrows_the_arm(study: Study):
     result = study.result
     gelu, swiglu = (arm["parameters"]["total"] for arm in result["arms"])
     assert result["arms"][1]["matched"] == ["model.d_ff=21"]
-    assert result["arms"][1]["residual"] == pytest.approx(swiglu / gelu - 1)
+    assert result["arms"][1]["mismatch"] == pytest.approx(swiglu / gelu - 1)
 
 
 @pytest.mark.slow
@@ -360,7 +366,7 @@ def test_minutes_become_the_same_steps_for_every_arm(settings: list[str]):
     result = compare("gpt", timed, vary=[FFN], seeds=2)
     gelu, swiglu = (arm["steps"] for arm in result["arms"])
     assert gelu == swiglu
-    settled = read_toml(Path("runs/gpt/study.toml"))["settled"]
+    settled = read_toml(Path("runs/gpt-ffn/study.toml"))["settled"]
     assert {each["settings"]["train.steps"] for each in settled} == {gelu}
     assert compare("gpt", timed, vary=[FFN], seeds=2) == result
 
@@ -371,8 +377,8 @@ def test_every_arm_gets_the_same_trials_and_keeps_the_best_on_validation(setting
     assert [arm["tuned"] for arm in result["arms"]] == [["optimizer.lr=0.01"]] * 2
     for arm in ("0-ffn=gelu", "1-ffn=swiglu"):
         trained = {
-            str(path.parent.relative_to(f"runs/gpt/arms/{arm}"))
-            for path in Path(f"runs/gpt/arms/{arm}").rglob("record.json")
+            str(path.parent.relative_to(f"runs/gpt-ffn/arms/{arm}"))
+            for path in Path(f"runs/gpt-ffn/arms/{arm}").rglob("record.json")
         }
         assert trained == {"lr=1e-7/seed-0", "lr=1e-2/seed-0", "lr=1e-2/seed-1"}
 

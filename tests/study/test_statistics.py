@@ -13,6 +13,7 @@ from scipy.stats import ttest_rel
 from sublayer.errors import ConfigError
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
+from sublayer.study.report.messages import more_seeds
 from sublayer.study.statistics import (
     compare_arms,
     critical_t,
@@ -20,6 +21,7 @@ from sublayer.study.statistics import (
     holm,
     paired_interval,
     seeds_to_decide,
+    spread_interval,
 )
 
 ACCURACY = Metric("accuracy", "accuracy", is_lower_better=False, from_items=None)
@@ -88,13 +90,13 @@ def test_the_verdict_follows_the_interval_and_not_the_p_value_of_holm():
     assert sure.verdict == "worse"
     assert unsure.p is not None
     assert unsure.p < 0.05
-    assert unsure.verdict == "cannot tell"
+    assert unsure.verdict == "undecided"
 
 
 def test_equal_arms_cannot_be_told_apart():
     values = {"a": seeded(2.0, 2.1), "b": seeded(2.0, 2.1)}
     (difference,) = compare_arms("a", values, BITS_PER_BYTE, planned_seeds=2)
-    assert (difference.verdict, difference.mean, difference.p) == ("cannot tell", 0.0, 1.0)
+    assert (difference.verdict, difference.mean, difference.p) == ("undecided", 0.0, 1.0)
     assert difference.more_seeds is None
     assert difference.note == "equal on every seed"
 
@@ -120,7 +122,7 @@ def test_an_arm_that_failed_everywhere_gets_no_interval_and_still_corrects_the_o
     failed, beside = compare_arms(
         "a", {"a": alone["a"], "c": {}, "b": alone["b"]}, BITS_PER_BYTE, planned_seeds=3
     )
-    assert (failed.verdict, failed.mean, failed.low, failed.p) == ("cannot tell", None, None, None)
+    assert (failed.verdict, failed.mean, failed.low, failed.p) == ("undecided", None, None, None)
     assert beside.high is not None
     assert without.high is not None
     assert beside.high > without.high
@@ -140,7 +142,7 @@ def test_one_planned_seed_gives_the_difference_and_no_verdict():
 def test_two_planned_seeds_of_which_one_finished_cannot_tell():
     values = {"a": seeded(1.0), "b": seeded(2.0)}
     (difference,) = compare_arms("a", values, BITS_PER_BYTE, planned_seeds=2)
-    assert difference.verdict == "cannot tell"
+    assert difference.verdict == "undecided"
 
 
 def test_no_seed_is_too_few():
@@ -177,7 +179,7 @@ def test_a_family_of_comparisons_errs_in_at_most_one_study_of_twenty():
         seed_effect = rng.normal(0, 0.02, size=5)
         values = {name: seeded(*(2 + seed_effect + rng.normal(0, 0.01, size=5))) for name in "abcd"}
         verdicts = [difference.verdict for difference in _quick(values)]
-        wrong += any(verdict != "cannot tell" for verdict in verdicts)
+        wrong += any(verdict != "undecided" for verdict in verdicts)
     assert wrong / n_studies < 0.05 + 2.33 * math.sqrt(0.05 * 0.95 / n_studies)
 
 
@@ -190,7 +192,7 @@ def test_comparing_an_arm_with_itself_errs_at_most_eleven_times_in_a_hundred():
     for _ in range(100):
         drawn = rng.permutation(values)[:10]
         called += (
-            _quick({"a": seeded(*drawn[:5]), "b": seeded(*drawn[5:])})[0].verdict != "cannot tell"
+            _quick({"a": seeded(*drawn[:5]), "b": seeded(*drawn[5:])})[0].verdict != "undecided"
         )
     assert called <= 11
 
@@ -227,3 +229,31 @@ def test_an_arm_may_be_compared_with_another_than_the_baseline() -> None:
         "a", values, BITS_PER_BYTE, planned_seeds=3, against={"c": "b", "b": "b"}
     )
     assert (only.arm, only.baseline, only.low) == ("c", "b", alone.low)
+
+
+def test_the_interval_of_a_spread_is_that_of_the_chi_squared_distribution():
+    # 2 / 7.378 and 2 / 0.05064 are (0.5207, 6.285) squared.
+    assert spread_interval(1.0, 3) == pytest.approx((0.5207, 6.285), rel=1e-3)
+
+
+def test_three_seeds_estimate_how_many_would_decide_with_a_range():
+    values = {"a": seeded(1.0, 1.0, 1.0), "b": seeded(1.1, 1.2, 1.6)}
+    (difference,) = compare_arms("a", values, BITS_PER_BYTE, planned_seeds=3)
+    fewest, about, most = (
+        difference.fewest_more_seeds,
+        difference.more_seeds,
+        difference.most_more_seeds,
+    )
+    assert fewest is not None and about is not None and most is not None
+    assert 1 <= fewest < about < most
+    low, high = spread_interval(difference.sd or 0.0, 3)
+    assert seeds_to_decide(difference.mean or 0.0, high, n_comparisons=1) == most + 3
+    assert seeds_to_decide(difference.mean or 0.0, low, n_comparisons=1) == fewest + 3
+
+
+def test_two_seeds_give_no_estimate():
+    values = {"a": seeded(1.0, 1.0), "b": seeded(1.1, 1.2)}
+    (difference,) = compare_arms("a", values, BITS_PER_BYTE, planned_seeds=2)
+    assert difference.verdict == "undecided"
+    assert difference.more_seeds is difference.fewest_more_seeds is None
+    assert more_seeds(difference) == "no estimate"

@@ -1,4 +1,4 @@
-"""What every optimizer that is written here does: it waits for nothing, and goes on as it was."""
+"""What every optimizer that is written here does: it waits for nothing, and resumes as it was."""
 
 import pytest
 import torch

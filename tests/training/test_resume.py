@@ -57,6 +57,13 @@ VARIANTS = {
         "optimizer.kind": "lamb",
     },
     "translation": {**TRANSLATION, "optimizer.kind": "adam", "train.best_by": "bleu"},
+    "translation in fairseq's batches": {
+        **TRANSLATION,
+        "data.batch_multiple": 8,
+        "data.batch_order": "once",
+        "data.batch_parts": 2,
+        "model.zero_padding": True,
+    },
     "span": SPAN,
 }
 
@@ -192,7 +199,7 @@ def test_a_resumed_run_whose_recipe_differs_is_refused(run):
 
 def test_a_folder_that_holds_something_is_never_written_to(run, unbroken, tmp_path):
     shutil.copytree(unbroken(), tmp_path / "done")
-    with pytest.raises(ConfigError, match="already holds a run: go on with it by --resume"):
+    with pytest.raises(ConfigError, match="already holds a run: resume it with --resume"):
         run("done")
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear.txt").write_text("Dear reader")

@@ -40,8 +40,12 @@ def gradients(session, step=0):
 
 
 @pytest.mark.parametrize("micro", [1, 2, 4, 5])
-@pytest.mark.parametrize("boundaries", ["ignore", "respect"])
-def test_accumulated_gradients_equal_the_large_batchs(session, tmp_path, micro, boundaries):
+@pytest.mark.parametrize(
+    ("boundaries", "reduction"), [("ignore", "mean"), ("respect", "mean"), ("respect", "sum")]
+)
+def test_accumulated_gradients_equal_the_large_batchs(
+    session, tmp_path, micro, boundaries, reduction
+):
     # Many short documents make the counts of the micro-batches ragged where boundaries are
     # respected.
     for number in range(40):
@@ -51,6 +55,7 @@ def test_accumulated_gradients_equal_the_large_batchs(session, tmp_path, micro, 
     settings = {
         "data.path": str(tmp_path),
         "data.boundaries": boundaries,
+        "objective.position_reduction": reduction,
         "model.dropout": 0.0,
         "data.context": 16,
     }
@@ -63,6 +68,22 @@ def test_accumulated_gradients_equal_the_large_batchs(session, tmp_path, micro, 
     assert loss.item() == pytest.approx(whole_loss.item(), rel=1e-6)
     for name, gradient in whole.items():
         torch.testing.assert_close(parts[name], gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_summed_positions_change_the_norm_and_neither_the_logged_loss_nor_a_clipped_step(session):
+    settings = {"model.dropout": 0.0, "optimizer.kind": "sgd", "optimizer.clip_norm": 0.01}
+    results, moved = [], []
+    for reduction in ("mean", "sum"):
+        each = session({**settings, "objective.position_reduction": reduction})
+        results.append(each.train_step(3))
+        moved.append(weights(each))
+    of_mean, of_sum = results
+    assert of_sum.loss.item() == pytest.approx(of_mean.loss.item(), rel=1e-6)
+    context = each.recipe.data.context
+    expected = context * of_mean.gradient_norm.item()
+    assert of_sum.gradient_norm.item() == pytest.approx(expected, rel=1e-4)
+    for name, value in moved[0].items():
+        torch.testing.assert_close(moved[1][name], value, rtol=1e-4, atol=1e-7)
 
 
 def test_nothing_of_a_micro_batchs_graph_is_left_when_the_next_begins(session):

@@ -33,6 +33,7 @@ from sublayer.commands.shared.beam_options import (
 )
 from sublayer.commands.shared.text_options import DocumentsOption, TokenProgress, recipe_of
 from sublayer.errors import ConfigError
+from sublayer.system.stages import stage
 
 if TYPE_CHECKING:
     from sublayer.objective.evaluation import Evaluation
@@ -62,13 +63,13 @@ def command(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Score a decoder on every token of a text but the first, once: what it costs per token,
-    byte, character and word.
+    """Score how well a model predicts a text that it was not trained on.
 
-    An encoder predicts hidden tokens, and judges whether texts belong together: next sentence (nsp)
-    and sentence order (sop), whichever it was trained on. A translator translates, and is scored
-    against the text's own translations. The arithmetic is that of the saved weights, float32,
-    whatever the precision of training was.
+    A decoder gives bits per byte (lower is better; compares across tokenizers), and the loss per
+    token, character and word. An encoder gives the accuracy of masked tokens and of judging pairs
+    of texts: next sentence (nsp) and sentence order (sop), whichever it was trained on. A
+    translator gives BLEU against the text's own translations. The arithmetic is that of the saved
+    weights, float32, whatever the precision of training was.
     """
     text = ScoredText(run, split, path, corpus, documents)
     options: dict[str, Any] = {
@@ -84,7 +85,9 @@ def command(
     }
     given = {name: value for name, value in options.items() if value is not None}
     family, request = _prepare(text, given, _Computation(device, batch, average))
-    emit(family.evaluate(request), as_json, family.render)
+    with stage("scoring"):
+        result = family.evaluate(request)
+    emit(result, as_json, family.render)
 
 
 @dataclass(frozen=True)
@@ -100,10 +103,11 @@ def _prepare(
     text: ScoredText, given: Mapping[str, Any], computation: _Computation
 ) -> "tuple[Family, Evaluation]":
     """Load the model and return what scores it, with the request."""
-    from sublayer.loading import load
-    from sublayer.objective.evaluation import Evaluation
-    from sublayer.objective.families import family_of_model
-    from sublayer.system.machine import choose_device
+    with stage("starting PyTorch"):
+        from sublayer.loading import load
+        from sublayer.objective.evaluation import Evaluation
+        from sublayer.objective.families import family_of_model
+        from sublayer.system.machine import choose_device
 
     device = choose_device(computation.device)
     text.check()

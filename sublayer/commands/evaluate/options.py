@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from sublayer.commands.shared import candidates
 from sublayer.config.limits import LONGEST_WINDOW
 
 SplitOption = Annotated[
@@ -19,6 +20,7 @@ CorpusOption = Annotated[
     str | None,
     typer.Option(
         "--corpus",
+        autocompletion=candidates.corpora,
         help="Score a split of a named corpus instead; albert-intrinsic: the passages of --path.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""``sublayer generate``: go on with a text, or fill its gaps."""
+"""``sublayer generate``: continue a prompt, or fill the gaps of a text."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -22,6 +22,7 @@ from sublayer.commands.generate.options import (
 from sublayer.commands.generate.prompt import check_texts
 from sublayer.commands.shared.base import DeviceOption, JsonOption, RunArgument
 from sublayer.errors import ConfigError
+from sublayer.system.stages import stage
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +49,7 @@ def command(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on with a text. One continuation appears as it is made; several, each after a line,
+    """Continue a prompt. One continuation appears as it is made; several, each after a line,
     when all are done.
 
     An encoder-decoder that was trained on gaps fills those of the text, which <extra_id_0>,
@@ -61,9 +62,10 @@ def command(
     check_texts(prompt, stops)
     asked.check()
 
-    from sublayer.decode.sample import Sampling
-    from sublayer.model.decoder import Decoder
-    from sublayer.system.machine import choose_device
+    with stage("starting PyTorch"):
+        from sublayer.decode.sample import Sampling
+        from sublayer.model.decoder import Decoder
+        from sublayer.system.machine import choose_device
 
     sampling = Sampling(1.0 if temperature is None else temperature, top_k, top_p)
     model = _load(run, choose_device(device), precision)

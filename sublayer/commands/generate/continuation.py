@@ -20,7 +20,7 @@ class Continuation:
         self._stops = stops
         longest_stop = max(map(len, stops), default=1)
         self._n_held = longest_stop - 1
-        """Characters that could begin a stop, and are held back until the text goes on."""
+        """Characters that could begin a stop, and are held back until the text continues."""
         self._is_shown = is_shown
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._n_shown = 0

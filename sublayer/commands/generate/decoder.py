@@ -1,6 +1,7 @@
 """Continuations of a prompt by a decoder, shown as they grow or printed when all are done."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from sublayer.commands.generate.prompt import check_no_gap, encode_prompt, token
 from sublayer.commands.shared.base import JsonObject, emit, say, write_result
 from sublayer.config.layering.run_recipe import read_run_recipe
 from sublayer.errors import ConfigError
+from sublayer.system.stages import display, stage
 
 if TYPE_CHECKING:
     from sublayer.decode.sample import Sampling
@@ -25,7 +27,7 @@ def continue_prompt(run: Path, model: "Decoder", sampling: "Sampling", asked: As
 
     from sublayer.decode.sample import generate
 
-    check_no_gap(run, "a decoder, which goes on with a text", asked.prompt)
+    check_no_gap(run, "a decoder, which continues a text", asked.prompt)
     if asked.beam is not None:
         raise ConfigError(
             f"--beam {asked.beam} is of filling gaps, and {run} is a decoder: leave it out"
@@ -47,7 +49,12 @@ def continue_prompt(run: Path, model: "Decoder", sampling: "Sampling", asked: As
         context=_context(run),
     )
     token_lists = (step.tolist() for step in steps)
-    n_steps = extend_all(texts, token_lists, first=asked.prompt if is_shown else "")
+    if is_shown:
+        n_steps = extend_all(texts, _after_prompt(token_lists), first=asked.prompt)
+    else:
+        with stage("generating"):
+            counted = _counted(token_lists, asked.tokens or _TOKENS)
+            n_steps = extend_all(texts, counted, first="")
     seconds = time.perf_counter() - start
     if is_shown:
         write_result("\n")
@@ -56,6 +63,23 @@ def continue_prompt(run: Path, model: "Decoder", sampling: "Sampling", asked: As
         drawn = [text.text for text in texts]
         result = {"prompt": asked.prompt, "texts": drawn, "tokens": n_steps, "seconds": seconds}
         _print(result, asked.as_json)
+
+
+def _after_prompt(steps: Iterator[list[int]]) -> Iterator[list[int]]:
+    """Show that the prompt is being read until the first token is there."""
+    with stage("reading the prompt"):
+        first = next(steps, None)
+    if first is not None:
+        yield first
+        yield from steps
+
+
+def _counted(steps: Iterator[list[int]], n_tokens: int) -> Iterator[list[int]]:
+    """Show how many tokens each continuation has."""
+    for n_done, step in enumerate(steps, start=1):
+        text = f"generated {n_done:,} of {n_tokens:,} tokens"
+        display().change_innermost(text, n_done / n_tokens)
+        yield step
 
 
 def _context(run: Path) -> int | None:

@@ -1,4 +1,4 @@
-"""A prompt completed by an encoder-decoder: its gaps are filled, or it goes on."""
+"""A prompt completed by an encoder-decoder: its gaps are filled, or it continues."""
 
 import sys
 import time
@@ -10,6 +10,7 @@ from sublayer.commands.generate.prompt import check_no_gap, encode_prompt, token
 from sublayer.commands.shared.base import JsonObject, emit, say, write_result
 from sublayer.commands.shared.text_options import recipe_of
 from sublayer.errors import ConfigError
+from sublayer.system.stages import stage
 
 if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe
@@ -39,11 +40,12 @@ def complete_prompt(run: Path, model: "EncoderDecoder", sampling: "Sampling", as
     if knows_gaps:
         _check_known(tokenizer, asked.prompt)
     else:
-        check_no_gap(run, "an encoder-decoder that goes on with a text", asked.prompt)
+        check_no_gap(run, "an encoder-decoder that continues a text", asked.prompt)
         encode_prompt(tokenizer, asked.prompt)  # which refuses what is unknown
     complete = fill_gaps if knows_gaps else go_on
     start = time.perf_counter()
-    completions = complete(model, asked.prompt, settings)
+    with stage("filling the gaps" if knows_gaps else "continuing the prompt"):
+        completions = complete(model, asked.prompt, settings)
     seconds = time.perf_counter() - start
     if asked.as_json:
         described = [_described(each) for each in completions]
@@ -57,7 +59,7 @@ def _check_options(run: Path, asked: Asked) -> None:
     """Raise ConfigError for options of decoders alone."""
     if asked.window is not None:
         raise ConfigError(
-            f"--window {asked.window} is of decoders, which go on beyond their context, and "
+            f"--window {asked.window} is of decoders, which continue beyond their context, and "
             f"{run} is an encoder-decoder: leave it out"
         )
     if asked.stops:

@@ -17,7 +17,7 @@ from sublayer.errors import ConfigError
 PromptOption = Annotated[
     str,
     typer.Option(
-        "--prompt", help="The text to go on with, or, with gaps <extra_id_0> ..., to complete."
+        "--prompt", help="The text to continue, or, with gaps <extra_id_0> ..., to complete."
     ),
 ]
 TokensOption = Annotated[
@@ -44,7 +44,7 @@ TopKOption = Annotated[
         "--top-k",
         min=1,
         max=LARGEST_VOCABULARY,
-        help="Choose among the k most probable tokens.",
+        help="Sample among the k most probable tokens.",
     ),
 ]
 TopPOption = Annotated[
@@ -53,7 +53,7 @@ TopPOption = Annotated[
         "--top-p",
         min=0.0,
         max=1.0,
-        help="Choose among the fewest tokens whose probabilities reach p.",
+        help="Sample among the fewest tokens whose probabilities reach p (nucleus).",
     ),
 ]
 StopOption = Annotated[
@@ -62,11 +62,13 @@ StopOption = Annotated[
 ]
 SeedOption = Annotated[
     int | None,
-    typer.Option("--seed", min=0, max=LARGEST_SEED, help="Of what is drawn. Default: 0."),
+    typer.Option("--seed", min=0, max=LARGEST_SEED, help="Random seed for sampling. Default: 0."),
 ]
 ContinuationsOption = Annotated[
     int,
-    typer.Option("--batch", min=1, max=MOST_ROWS, help="Continuations, drawn side by side."),
+    typer.Option(
+        "--batch", min=1, max=MOST_ROWS, help="Number of continuations, sampled side by side."
+    ),
 ]
 SearchOption = Annotated[
     int | None,
@@ -74,8 +76,8 @@ SearchOption = Annotated[
         "--beam",
         min=1,
         max=WIDEST_BEAM,
-        help="Of gaps: hypotheses kept at a time, of which the most probable is printed. Default: "
-        "1, greedy, unless an option of what is drawn is given.",
+        help="To fill gaps: beam size; the most probable hypothesis is printed. Default: "
+        "1, greedy, unless a sampling option is given.",
     ),
 ]
 WindowOption = Annotated[
@@ -90,7 +92,7 @@ PrecisionOption = Annotated[
     Literal["float32", "bfloat16"],
     typer.Option(
         "--precision",
-        help="Of weights and arithmetic; bfloat16 is faster where models are wide.",
+        help="Precision of weights and arithmetic; bfloat16 is faster where models are wide.",
     ),
 ]
 

@@ -17,7 +17,7 @@ def check_texts(prompt: str, stops: list[str]) -> None:
             "--stop is empty, which would end every text at once: give some text, or leave it out"
         )
     if not prompt:
-        raise ConfigError("--prompt is empty: give at least one character to go on from")
+        raise ConfigError("--prompt is empty: give at least one character to continue from")
 
 
 def tokenizer_of(run: Path, model: "Transformer") -> "Tokenizer":

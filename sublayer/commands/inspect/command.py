@@ -10,6 +10,7 @@ from sublayer.commands.inspect.layers import inspect_layers
 from sublayer.commands.inspect.plot_file import check_new
 from sublayer.commands.inspect.sampling import SampleOptions
 from sublayer.commands.inspect.splitting import inspect_splitting
+from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import BatchOption, DeviceOption, JsonOption
 from sublayer.errors import ConfigError
 from sublayer.files.paths import resolved
@@ -26,7 +27,11 @@ WhatArgument = Annotated[
 ]
 RunsArgument = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="RUN...", help="Runs, checkpoints, or imported folders."),
+    typer.Argument(
+        metavar="RUN...",
+        help="Runs, checkpoints, or imported folders.",
+        autocompletion=candidates.runs,
+    ),
 ]
 PathOption = Annotated[
     str | None,

@@ -10,7 +10,9 @@ from sublayer.commands.inspect.sampling import SampleOptions
 from sublayer.commands.shared.base import JsonObject, emit
 from sublayer.commands.shared.text_options import TokenProgress, recipe_of
 from sublayer.errors import ConfigError
+from sublayer.files.paths import as_typed
 from sublayer.objective.evaluation import context_of
+from sublayer.system.stages import stage
 from sublayer.tables import table
 
 if TYPE_CHECKING:
@@ -33,7 +35,10 @@ def inspect_layers(
     runs: Sequence[Path], options: SampleOptions, out: Path | None, as_json: bool
 ) -> None:
     """Measure the layers of runs, draw them where asked, and print the result."""
-    measured = [_measure(run, options) for run in runs]
+    measured = []
+    for run in runs:
+        with stage(f"inspecting {run}"):
+            measured.append(_measure(run, options))
     if out is not None:
         _draw(out, runs, [changes for _, changes in measured])
     results = []
@@ -123,7 +128,7 @@ def _render(result: JsonObject) -> str:
 
 
 def _describe(run: JsonObject) -> str:
-    sources = ", ".join(run["sources"])
+    sources = ", ".join(map(as_typed, run["sources"]))
     if run["split"] is not None:
         sources = f"the {run['split']} split of {sources}"
     windows = "a window"

@@ -14,6 +14,7 @@ from sublayer.commands.shared.base import emit
 from sublayer.commands.shared.text_options import TokenProgress, own_split, recipe_of
 from sublayer.errors import ConfigError, DataError
 from sublayer.objective.evaluation import context_of
+from sublayer.system.stages import stage
 
 if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe
@@ -33,10 +34,14 @@ def inspect_splitting(
 
     result: dict[str, Any] = {"what": "splitting"}
     if runs:
-        result["runs"] = [_trained_layers(run, options) for run in runs]
+        result["runs"] = []
+        for run in runs:
+            with stage(f"inspecting {run}"):
+                result["runs"].append(_trained_layers(run, options))
     else:
-        result["local_errors"] = _local_errors()
-        result["leading_terms"] = _leading_terms()
+        with stage("following known flows"):
+            result["local_errors"] = _local_errors()
+            result["leading_terms"] = _leading_terms()
     if out is not None and runs:
         layers = [run["layers"] for run in result["runs"]]
         by_name = dict(zip(short_names(runs), layers, strict=True))
@@ -134,11 +139,11 @@ def _pairs(
 ) -> "Sequence[Sample]":
     """Sample what a translator reads of its validation split: sources, and targets."""
     from sublayer.inspection.sample import spread_pairs
-    from sublayer.objective.translation.batches import translation_batches
+    from sublayer.objective.translation.batches import scoring_batches
 
     split = own_split(run, recipe, model, "valid")
     assert recipe is not None, "a split of its own belongs to a run"
-    return spread_pairs(translation_batches(recipe, split), max_tokens=tokens)
+    return spread_pairs(scoring_batches(recipe, split), max_tokens=tokens)
 
 
 def _lines(model: "EncoderDecoder", path: str, tokens: int) -> "Sample":

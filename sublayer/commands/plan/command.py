@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sublayer.commands.plan.rendering import render_plan
-from sublayer.commands.shared.base import DeviceOption, JsonOption, SettingsArgument, emit, say
+from sublayer.commands.shared import candidates
+from sublayer.commands.shared.base import DeviceOption, JsonOption, emit, say
 from sublayer.commands.shared.study_options import JobsOption, MatchOption, ScaleOption
 from sublayer.config.limits import MOST_SEEDS
 from sublayer.errors import ConfigError
+from sublayer.system.stages import stage
 
 if TYPE_CHECKING:
     from sublayer.study.budget.resources import Resources
@@ -23,13 +25,26 @@ _ONE_SEED = "one seed gives values and no verdict: an interval needs two"
 
 SourceArgument = Annotated[
     str,
-    typer.Argument(metavar="RECIPE|STUDY", help="A recipe, a study or a run, by name or path."),
+    typer.Argument(
+        metavar="RECIPE|STUDY",
+        autocompletion=candidates.recipes_and_studies,
+        help="A recipe, a study or a run, by name or path; or the first of several recipes.",
+    ),
+]
+WordsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RECIPE...] [KEY=VALUE...]",
+        autocompletion=candidates.recipes_and_settings,
+        help="Further recipes, then settings over all of them, such as model.d_ff=512.",
+    ),
 ]
 VaryOption = Annotated[
     list[str] | None,
     typer.Option(
         "--vary",
         metavar="FIELD=A,B",
+        autocompletion=candidates.varied,
         help="Plan these values; the first is the baseline. Repeatable.",
     ),
 ]
@@ -48,6 +63,7 @@ TuneOption = Annotated[
     typer.Option(
         "--tune",
         metavar="FIELD=A,B",
+        autocompletion=candidates.varied,
         help="Count trials of these values in every arm. Repeatable.",
     ),
 ]
@@ -65,7 +81,7 @@ OutOption = Annotated[
 
 def command(
     source: SourceArgument,
-    settings: SettingsArgument = None,
+    words: WordsArgument = None,
     vary: VaryOption = None,
     match: MatchOption = None,
     seeds: SeedsOption = None,
@@ -82,14 +98,15 @@ def command(
     The text is not read and nothing is trained. A vocabulary that is yet to be trained counts as
     data.vocab_size.
     """
+    from sublayer.study.asked import load_asked, split_words
     from sublayer.study.budget.plan import default_seeds, make_plan
     from sublayer.study.budget.plan_json import plan_to_json
     from sublayer.study.budget.resources import find_resources
-    from sublayer.study.definition import load_study
     from sublayer.study.execution.jobs import check_jobs, share_threads
     from sublayer.study.tuning import make_trials
 
-    study = load_study(source, settings or [], vary_texts=vary or [], scale=scale)
+    sources, settings = split_words(source, words or [])
+    study = load_asked(sources, settings, vary_texts=vary or [], scale=scale)
     rule = match or study.match
     check_jobs(jobs, study.arms, rule)
     if jobs > 1:
@@ -99,23 +116,33 @@ def command(
                 "one arm: leave it out, or say what varies"
             )
         study = replace(study, arms=share_threads(study.arms, jobs))
-    n_trials = len(make_trials(study.arms, tune or []))
+    tuned = tune or study.tune
+    n_trials = len(make_trials(study.arms, tuned))
     resources = find_resources(device, _existing(out or Path()))
     clock = _clock(resources, jobs) if measure else None
-    plan = make_plan(study.arms, rule, resources, clock)
+    with stage("measuring" if measure else "counting"):
+        plan = make_plan(study.arms, rule, resources, clock)
     n_seeds = seeds or default_seeds(study)
     notes = [*plan.notes, *study.caveats]
     if n_seeds == 1 and len(study.arms) > 1:
         notes.append(_ONE_SEED)
+    if tuned:
+        notes.append(
+            f"every arm tries {' '.join(tuned)} with seed 0, {n_trials} trials, and keeps what has "
+            "the lowest validation loss"
+        )
+    if not study.scoring.is_whole_test:
+        notes.append(f"runs are scored on {study.scoring.describe(study.arms[0].loaded.recipe)}")
     plan = replace(plan, notes=tuple(notes))
     emit(plan_to_json(plan, resources, n_seeds, n_trials, jobs), as_json, render_plan)
 
 
 def _clock(resources: "Resources", jobs: int) -> "Clock":
     # Measuring imports PyTorch; a plan that is only counted does without.
-    from sublayer.study.budget.capacity import fits_memory
-    from sublayer.study.budget.measure import Stopwatch
-    from sublayer.study.execution.company import company
+    with stage("starting PyTorch"):
+        from sublayer.study.budget.capacity import fits_memory
+        from sublayer.study.budget.measure import Stopwatch
+        from sublayer.study.execution.company import company
 
     if jobs == 1:
         return Stopwatch(resources, say)

@@ -19,6 +19,7 @@ _HEADINGS = (
     "time",
     "disk",
 )
+_MEMORY = "memory: of a training step (model, optimizer, activations), without the program itself"
 _N_FIXED = 2
 """Columns that are there even where they are empty."""
 
@@ -27,7 +28,7 @@ def render_plan(result: JsonObject) -> str:
     """Format the arms in a table, what they take together, and what does not fit."""
     arms = result["arms"]
     total = result["total"]
-    lines = [_table(arms), "", _total(total, result["available"])]
+    lines = [_table(arms), _MEMORY, "", _total(total, result["available"])]
     for arm in arms:
         if False in arm["fits"].values():
             lines.append(_verdict(arm))
@@ -75,13 +76,13 @@ def _row(arm: JsonObject) -> list[str]:
 
     parameters = arm["parameters"]
     is_shared = parameters["executed"] != parameters["total"]
-    overrides, residual = _match_cells(arm["match"])
+    overrides, mismatch = _match_cells(arm["match"])
     return [
         arm["name"],
         f"{parameters['total']:,}",
         f"{parameters['executed']:,}" if is_shared else "",
         overrides,
-        residual,
+        mismatch,
         format_quantity(arm["flops_per_token"]),
         format_quantity(arm["memory_bytes"], "B"),
         _step_cell(arm),
@@ -110,7 +111,7 @@ def _match_cells(match: JsonObject | None) -> tuple[str, str]:
 
     if not match:
         return "", ""
-    percent = format_signed(100 * match["residual"], 2)
+    percent = format_signed(100 * match["mismatch"], 2)
     mark = " !" if match["is_unequal"] else ""
     return " ".join(match["overrides"]), f"{percent} %{mark}"
 

@@ -6,13 +6,16 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
 
+from sublayer.commands.shared import candidates
 from sublayer.config.limits import MOST_ROWS
-from sublayer.system.streams import Stream, lasting_stderr
+from sublayer.system.stages import note
+from sublayer.system.streams import Stream
 
 JsonObject = Mapping[str, Any]
 """What a command found, as ``--json`` prints it."""
@@ -21,7 +24,9 @@ Render = Callable[[JsonObject], str]
 RecipeArgument = Annotated[
     str,
     typer.Argument(
-        metavar="RECIPE", help="A recipe's name (see `sublayer recipes`), a .toml file, or a run."
+        metavar="RECIPE",
+        help="A recipe's name (see `sublayer recipes`), a .toml file, or a run.",
+        autocompletion=candidates.recipes,
     ),
 ]
 SettingsArgument = Annotated[
@@ -29,10 +34,16 @@ SettingsArgument = Annotated[
     typer.Argument(
         metavar="KEY=VALUE",
         help="Settings over the recipe's, such as model.d_ff=512 (see `sublayer fields`).",
+        autocompletion=candidates.settings,
     ),
 ]
 RunArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run, a checkpoint, or an imported folder.")
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="A run, a checkpoint, or an imported folder.",
+        autocompletion=candidates.runs,
+    ),
 ]
 JsonOption = Annotated[
     bool,
@@ -42,7 +53,11 @@ JsonOption = Annotated[
 ]
 DeviceOption = Annotated[
     str | None,
-    typer.Option("--device", help="cpu, cuda, cuda:1 ... Default: the GPU where there is one."),
+    typer.Option(
+        "--device",
+        help="cpu, cuda, cuda:1 ... Default: the GPU where there is one.",
+        autocompletion=candidates.devices,
+    ),
 ]
 AverageOption = Annotated[
     int | None,
@@ -50,7 +65,7 @@ AverageOption = Annotated[
         "--average",
         min=1,
         max=10_000,
-        help="Use the mean of the run's newest checkpoints, so many.",
+        help="Average the weights of the run's N newest checkpoints.",
     ),
 ]
 
@@ -64,6 +79,16 @@ BatchOption = Annotated[
     ),
 ]
 
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found, as ``--json`` prints it, and as it prints it for people."""
+
+    result: dict[str, Any]
+    text: str
+
+
+_ANSWERS: ContextVar[list[Answer] | None] = ContextVar("answers", default=None)
 _RESULTS: ContextVar[TextIO | None] = ContextVar("results", default=None)
 
 
@@ -73,12 +98,12 @@ def emit(result: JsonObject, as_json: bool, render: Render) -> None:
     In JSON, numbers that are not finite become null, which it has, and paths become texts. Raises
     OutputLost where nothing can be printed.
     """
-    if as_json:
-        text = json.dumps(_plain(result), allow_nan=False)
-    else:
-        # No-break spaces are for pages that wrap; on a terminal they defeat searching and cutting.
-        text = render(result).replace("\N{NO-BREAK SPACE}", " ")
-    write_result(f"{text}\n")
+    answers = _ANSWERS.get()
+    if answers is not None:
+        answers.append(Answer(_plain(result), _searchable(render(result))))
+        return
+    plain = json.dumps(_plain(result), allow_nan=False) if as_json else _searchable(render(result))
+    write_result(f"{plain}\n")
 
 
 def write_result(text: str) -> None:
@@ -92,7 +117,18 @@ def write_result(text: str) -> None:
 
 def say(message: str) -> None:
     """Print progress or a warning on standard error."""
-    print(message, file=lasting_stderr(), flush=True)
+    note(message)
+
+
+@contextmanager
+def answers_kept() -> Iterator[list[Answer]]:
+    """Keep what commands emit in a list, instead of printing it."""
+    answers: list[Answer] = []
+    token = _ANSWERS.set(answers)
+    try:
+        yield answers
+    finally:
+        _ANSWERS.reset(token)
 
 
 @contextmanager
@@ -106,6 +142,11 @@ def only_results_on_stdout() -> Iterator[None]:
     finally:
         sys.stdout = results
         _RESULTS.reset(token)
+
+
+def _searchable(text: str) -> str:
+    # No-break spaces are for pages that wrap; on a terminal they defeat searching and cutting.
+    return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _plain(value: Any) -> Any:

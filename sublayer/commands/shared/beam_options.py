@@ -12,7 +12,7 @@ BeamOption = Annotated[
         "--beam",
         min=1,
         max=WIDEST_BEAM,
-        help="Hypotheses kept at a time; 1 is greedy. Default: the run's objective.beam, 5.",
+        help="Beam size; 1 is greedy. Default: the run's objective.beam, 5.",
     ),
 ]
 RuleOption = Annotated[
@@ -34,15 +34,16 @@ PenaltyOption = Annotated[
         "the run's objective.length_penalty, 1.",
     ),
 ]
-# The second spelling of each is the one that it had first: command lines with it go on working.
+# The second spelling of each is the one that it had first: command lines with it still work.
 MaxLengthRatioOption = Annotated[
     float | None,
     typer.Option(
         "--max-length-ratio",
         "--longest-share",
+        metavar="RATIO",
         min=0.0,
         max=LARGEST_FACTOR,
-        help="Tokens of a translation at most: so many times the source's ...",
+        help="Maximum length of a translation: RATIO x the source's tokens ...",
     ),
 ]
 MaxLengthOffsetOption = Annotated[
@@ -50,9 +51,10 @@ MaxLengthOffsetOption = Annotated[
     typer.Option(
         "--max-length-offset",
         "--longest-more",
+        metavar="OFFSET",
         min=-LONGEST_WINDOW,
         max=LONGEST_WINDOW,
-        help="... and so many more. Default: 200.",
+        help="... + OFFSET. Default: 200.",
     ),
 ]
 

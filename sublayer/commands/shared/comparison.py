@@ -13,19 +13,22 @@ if TYPE_CHECKING:
 
 _DIFFERENCE_HEADINGS = (
     "difference",
-    "95 % interval",
+    "95% CI",
     "Holm's p",
     "verdict",
     "more seeds",
     "detectable",
 )
 _DETECTABLE = "detectable: the true difference that these seeds would decide four times in five"
+_ABSENT = "none"
+_SHARES = ("at steps", "FLOPs", "time", "parameters")
+_MEMORY = "memory: peak of the process of a run, beyond what it held before the run"
 _MISMATCHED = "! differs from the baseline by more than 0.5 %"
 
 
 def show(results: "Results", report: Path, as_json: bool) -> None:
     """Print a study's results, as JSON or for people; ``report`` is where its report stands."""
-    from sublayer.study.results import results_to_json
+    from sublayer.study.results_json import results_to_json
 
     emit(results_to_json(results, report), as_json, lambda _: render(results, report))
 
@@ -49,6 +52,10 @@ def render(results: "Results", report: Path) -> str:
     lines += [_differences(results), "", _costs(results)]
     if results.further:
         lines += ["", _further(results)]
+    lines += ["", _same_quality(results)]
+    differing = _differing(results)
+    if differing:
+        lines += ["", differing]
     lines += ["", f"report: {resolved(report)}"]
     return "\n".join(lines)
 
@@ -110,12 +117,54 @@ def _further(results: "Results") -> str:
     return table(headings, rows, right=range(1, len(headings)))
 
 
+def _same_quality(results: "Results") -> str:
+    """Format what the same quality costs, or why that cannot be said."""
+    from sublayer.study.report import same_quality_words
+
+    lines = []
+    rows = []
+    for row in same_quality_words.rows(results):
+        shares = []
+        for cell in row.cells:
+            shares.append(f"{cell.median} ({cell.spread})" if cell.spread else cell.median)
+        rows.append([row.arm, row.whose, *shares, row.parameters])
+    if rows:
+        headings = ["arm", "reaches the final quality of", *_SHARES]
+        lines = [table(headings, rows, right=range(2, len(headings)))]
+        label = same_quality_words.metric_label(results)
+        lines.append(
+            f"read off the validation curves of {label}; fractions are of that other's whole run"
+        )
+    for problem in same_quality_words.problems(results):
+        lines.append(f"at what cost the same quality is reached is not said: {problem}")
+    return "\n".join(lines)
+
+
+def _differing(results: "Results") -> str:
+    """Format the fields in which each arm differs from the baseline, an arm a line."""
+    from sublayer.study.findings.differing_fields import differing_fields
+
+    fields = differing_fields(results.arms)
+    rows = []
+    for arm in results.arms:
+        texts = []
+        for field, settings in fields.items():
+            own, usual = settings.get(arm.name), settings.get(results.baseline)
+            if own is None or usual is None or own.value == usual.value:
+                continue
+            origin = "" if own.origin == "own" else f" ({own.origin})"
+            texts.append(f"{field} = {_ABSENT if own.value is None else own.value}{origin}")
+        if texts:
+            rows.append(f"{arm.name} differs from {results.baseline} by {', '.join(texts)}")
+    return "\n".join(rows)
+
+
 def _costs(results: "Results") -> str:
     headings = [
         "arm",
         results.metric.label,
         "parameters",
-        "residual",
+        "mismatch",
         "FLOPs/token",
         "steps",
         "tokens/s",
@@ -124,9 +173,10 @@ def _costs(results: "Results") -> str:
     ]
     rows = [_cost_row(results, arm) for arm in results.arms]
     costs = table(headings, rows, right=range(1, len(headings)))
-    if any(arm.is_mismatched for arm in results.arms):
-        return f"{costs}\n{_MISMATCHED}"
-    return costs
+    legends = [_MEMORY]
+    if any(results.is_marked(arm) for arm in results.arms):
+        legends.append(_MISMATCHED)
+    return "\n".join([costs, *legends])
 
 
 def _cost_row(results: "Results", arm: "ArmResult") -> list[str]:
@@ -136,15 +186,15 @@ def _cost_row(results: "Results", arm: "ArmResult") -> list[str]:
     if arm.mean is not None:
         decimals = number_format.n_decimals(results)
         mean = f"{arm.mean:.{decimals}f}"
-    residual = number_format.format_residual(arm)
-    if arm.is_mismatched:
-        residual += " !"
+    mismatch = number_format.format_mismatch(arm)
+    if results.is_marked(arm):
+        mismatch += " !"
     costs = arm.costs
     return [
         arm.name,
         mean,
         f"{arm.parameters['total']:,}",
-        residual,
+        mismatch,
         number_format.format_quantity(costs.flops_per_token),
         f"{costs.steps:,}",
         number_format.format_quantity(costs.tokens_per_s),

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from sublayer.commands.shared import candidates
 from sublayer.config.limits import MOST_JOBS
 
 MatchOption = Annotated[
@@ -18,6 +19,7 @@ ScaleOption = Annotated[
         "--scale",
         metavar="NAME",
         help="The size of a study, such as paper or cpu. Default: paper, else cpu, else its first.",
+        autocompletion=candidates.scales,
     ),
 ]
 JobsOption = Annotated[

@@ -1,6 +1,5 @@
 """Options of commands that read a text with a model: which text, windows, batch size."""
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,7 +10,7 @@ from sublayer.config.data import DocumentRule, SentenceRule
 from sublayer.config.layering.run_recipe import read_run_recipe
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.saved_record import read_record
-from sublayer.system.streams import lasting_stderr
+from sublayer.system.stages import display, stage
 
 if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe
@@ -22,8 +21,6 @@ DocumentsOption = Annotated[
     DocumentRule | None,
     typer.Option("--documents", help="What a document of --path is, as data.documents says."),
 ]
-
-_PLAIN_LINE_S = 10.0
 
 
 def recipe_of(run: Path) -> "Recipe | None":
@@ -49,6 +46,7 @@ def own_split(
     """
     from sublayer.data.prepare import prepare
     from sublayer.loading import find_recipe
+    from sublayer.runs.small_test import describe_small_test
 
     path = find_recipe(run)
     if path is None or recipe is None:
@@ -57,7 +55,12 @@ def own_split(
             "give another text (--path)"
         )
     data = prepare(recipe.data, tokenizer=model.tokenizer)
-    split: Split = getattr(data, name)
+    split: Split | None = getattr(data, name)
+    if split is None:
+        raise ConfigError(
+            f"{run} was trained on all of its text, so it has no {name} split: give another text "
+            "(--path)"
+        )
     recorded = _recorded_checksum(path.parent, name)
     # A run that has not ended has no record to compare with.
     if recorded not in (None, split.store.sha256):
@@ -65,6 +68,9 @@ def own_split(
             f"the text of {run} is no longer what it was trained with: "
             "restore it, or give it by --path"
         )
+    small = describe_small_test(data) if name == "test" else None
+    if small:
+        say(small)
     return split
 
 
@@ -93,39 +99,33 @@ def other_text(
         raise CheckpointError(
             f"{run} has no tokenizer.json, without which text cannot be turned into its tokens"
         )
-    return prepare_text(
-        model.tokenizer,
-        path=path,
-        corpus=corpus,
-        split=name,
-        sentences=sentences,
-        documents=documents,
-        text_field=text_field,
-        shares=shares,
-    )
+    with stage("reading the text"):
+        return prepare_text(
+            model.tokenizer,
+            path=path,
+            corpus=corpus,
+            split=name,
+            sentences=sentences,
+            documents=documents,
+            text_field=text_field,
+            shares=shares,
+        )
 
 
 class TokenProgress:
-    """Tokens done so far: one line that is renewed on a terminal, else a line every ten seconds.
+    """Tokens done so far, as the text of the stage that reads them.
 
-    ``done`` says what is done to them, as in "read". It goes to standard error.
+    ``done`` says what is done to them, as in "read".
     """
 
     def __init__(self, done: str, unit: str = "tokens") -> None:
         self._done, self._unit = done, unit
-        self._last = time.monotonic()
-        self._on_terminal = lasting_stderr().isatty()
 
     def __call__(self, done: int, total: int) -> None:
         """Show that ``done`` of ``total`` tokens, more than 0, are done."""
         share = done / total
         text = f"{self._done} {done:,} of {total:,} {self._unit} ({share:.0%})"
-        if self._on_terminal:
-            end = "\n" if done == total else ""
-            print(f"\r{text}", end=end, file=lasting_stderr(), flush=True)
-        elif time.monotonic() - self._last > _PLAIN_LINE_S:
-            self._last = time.monotonic()
-            say(text)
+        display().change_innermost(text, share)
 
 
 def _recorded_checksum(run: Path, name: str) -> str | None:

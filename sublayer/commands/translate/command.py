@@ -1,6 +1,8 @@
 """``sublayer translate``: translate what comes on standard input, line by line."""
 
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +27,7 @@ from sublayer.commands.shared.text_options import recipe_of
 from sublayer.commands.translate.lines import LineInput, TranslationOutput
 from sublayer.config.limits import MOST_ROWS, WIDEST_BEAM
 from sublayer.errors import ConfigError
+from sublayer.system.stages import display, stage
 
 if TYPE_CHECKING:
     from sublayer.model.encoder_decoder import EncoderDecoder
@@ -87,21 +90,59 @@ def command(
     is said on standard error; nothing is cut. With --json one object holds all of it. Ctrl-C ends
     after the last line that was printed, and says which.
     """
-    from sublayer.objective.translation.evaluation import beam_settings
-
     given = beam_options(beam, rule, penalty, max_length_ratio, max_length_offset)
+    computation = Computation(n_best, words, average, batch, window, device)
+    translate_all(run, LineInput(sys.stdin.buffer), given, computation, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class Computation:
+    """How many translations of a line, in what form, and where and how they are computed."""
+
+    n_best: int | None
+    words: bool
+    average: int | None
+    batch: int
+    window: int
+    device: str | None
+
+
+def translate_all(
+    run: Path,
+    lines: Iterable[str],
+    given: dict[str, Any],
+    computation: Computation,
+    *,
+    as_json: bool,
+) -> None:
+    """Translate lines and print the translations, or emit all of them as one object.
+
+    ``given`` are the options of the search. Raises Interrupted and DataError after what was done.
+    """
+    with stage("starting PyTorch"):
+        from sublayer.objective.translation.evaluation import beam_settings
+
     settings = beam_settings(recipe_of(run), given)
-    _check_n_best(n_best, settings.beam)
+    _check_n_best(computation.n_best, settings.beam)
 
     from sublayer.decode.translate import translate_lines
     from sublayer.system.allocator import keep_freed_memory
 
     keep_freed_memory()
-    model = _load_translator(run, device, average)
-    output = _output(model, words, n_best, is_held=as_json)
-    lines = LineInput(sys.stdin.buffer)
+    model = _load_translator(run, computation.device, computation.average)
+    output = _output(model, computation.words, computation.n_best, is_held=as_json)
+
+    def show(n_done: int) -> None:
+        display().change_innermost(f"translated {output.n_done + n_done:,} lines")
+
     translations = translate_lines(
-        model, lines, settings, sentences=batch, window=window, are_words=words
+        model,
+        lines,
+        settings,
+        sentences=computation.batch,
+        window=computation.window,
+        are_words=computation.words,
+        progress=show,
     )
     is_interrupted = output.add_all(translations)
     output.say_counts()
@@ -109,7 +150,7 @@ def command(
         emit(output.result(), as_json, str)
     if is_interrupted:
         raise output.interruption()
-    if lines.error is not None:
+    if isinstance(lines, LineInput) and lines.error is not None:
         raise lines.error
 
 

@@ -5,9 +5,9 @@ from sublayer.config.model import ModelConfig
 
 
 def is_factorised(model: ModelConfig) -> bool:
-    """Return whether projections stand between the token table's width and the model's.
+    """Return whether projections stand between the embedding matrix's width and the model's.
 
-    Source: Lan et al. 2020, of the token table.
+    Source: Lan et al. 2020, of the embedding matrix.
     """
     if model.project_embeddings == "always":
         return True

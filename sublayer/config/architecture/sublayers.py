@@ -16,12 +16,16 @@ class SublayerKind:
     """What its queries attend to; memory is the states of an encoder."""
     shared_as: Literal["attention", "ffn"]
     """Its name in ``model.share``."""
+    title: str
+    """What diagrams call it."""
     has_variants: bool = False
     """Whether a feed-forward network may stand behind the name, as in ``ffn:swiglu``."""
 
 
 SUBLAYERS: dict[str, SublayerKind] = {
-    "attention": SublayerKind(attends_to="itself", shared_as="attention"),
-    "cross": SublayerKind(attends_to="memory", shared_as="attention"),
-    "ffn": SublayerKind(attends_to="nothing", shared_as="ffn", has_variants=True),
+    "attention": SublayerKind(attends_to="itself", shared_as="attention", title="Self-attention"),
+    "cross": SublayerKind(attends_to="memory", shared_as="attention", title="Cross-attention"),
+    "ffn": SublayerKind(
+        attends_to="nothing", shared_as="ffn", title="Feed-forward network", has_variants=True
+    ),
 }

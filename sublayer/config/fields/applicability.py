@@ -1,12 +1,13 @@
 """Check that fields are set only where the values of others let them have an effect."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from sublayer.config.fields.catalog import declaration, extra
 from sublayer.config.fields.data_uses import DATA_USES
 from sublayer.config.fields.messages import show
 from sublayer.config.fields.model_uses import MODEL_USES
-from sublayer.config.fields.use import Use, sibling_use, text_use, value_of
+from sublayer.config.fields.use import Use, sibling_use, value_of
 from sublayer.config.layering.settings import Setting, where
 from sublayer.config.recipe import Recipe
 from sublayer.errors import ConfigError
@@ -24,18 +25,39 @@ def uses(key: str, kind: str = "") -> tuple[Use, ...]:
     return (*siblings, *USES.get(key, ()))
 
 
-def check_idle(recipe: Recipe, settings: Mapping[str, Setting]) -> None:
-    """Raise ConfigError, with the reason, for the first field that a layer set to no effect.
+@dataclass(frozen=True)
+class Idle:
+    """A field that a layer set to no effect, and the condition that does not hold."""
+
+    key: str
+    setting: Setting
+    use: Use
+
+    def error(self, recipe: Recipe, settings: Mapping[str, Setting]) -> ConfigError:
+        """Build the error that says what decides, and when the field would count."""
+        deciders = []
+        for decider in self.use.deciders:
+            origin = where(settings[decider].origin) if decider in settings else ""
+            deciders.append(f"{decider} = {show(value_of(decider, recipe))}{origin}")
+        given = f"{self.key} = {show(self.setting.value)}{where(self.setting.origin)}"
+        reasons = " and ".join(deciders)
+        return ConfigError(
+            f"{given} has no effect with {reasons}: it counts only where {self.use.when}"
+        )
+
+
+def first_idle(recipe: Recipe, settings: Mapping[str, Setting]) -> Idle | None:
+    """Return the first field that a layer set to no effect; None where all have one.
 
     A layer that takes a field back to its default has an effect on what an earlier one had set.
     """
     for key, setting in settings.items():
         if setting.restores:
             continue
-        conditions = uses(key, _kind(key, recipe))
-        for use in conditions:
+        for use in uses(key, _kind(key, recipe)):
             if not use.holds(recipe):
-                raise ConfigError(_idle(key, setting, use, recipe, settings))
+                return Idle(key, setting, use)
+    return None
 
 
 def is_idle(key: str, recipe: Recipe) -> bool:
@@ -50,19 +72,6 @@ def _kind(key: str, recipe: Recipe) -> str:
     return getattr(content, "kind", "")
 
 
-def _idle(
-    key: str, setting: Setting, use: Use, recipe: Recipe, settings: Mapping[str, Setting]
-) -> str:
-    given = f"{key} = {show(setting.value)}{where(setting.origin)}"
-    deciders = []
-    for decider in use.deciders:
-        value = value_of(decider, recipe)
-        origin = where(settings[decider].origin) if decider in settings else ""
-        deciders.append(f"{decider} = {show(value)}{origin}")
-    reasons = " and ".join(deciders)
-    return f"{given} has no effect with {reasons}: it counts only where {use.when}"
-
-
 def _has_several_targets(recipe: Recipe) -> bool:
     _, of_last_block = recipe.objective.n_classifiers()
     return of_last_block > 0
@@ -73,7 +82,6 @@ def _has_blocks_below(recipe: Recipe) -> bool:
     return of_each_below == 0 or recipe.model.n_layers > 1
 
 
-_PAIRS = text_use("pairs")
 _TARGETS = Use("objective.targets is more than 1", _has_several_targets, ("objective.targets",))
 _BLOCKS_BELOW = Use("there are blocks below the last", _has_blocks_below, ("model.n_layers",))
 _DECAY = Use(
@@ -92,7 +100,17 @@ _WARMUP = Use(
     lambda recipe: recipe.optimizer.schedule in _WARMUPS[recipe.optimizer.warmup],
     ("optimizer.schedule",),
 )
+_WINDOWS = Use(
+    "objective.kind is causal",
+    lambda recipe: recipe.objective.is_scored_in_windows,
+    ("objective.kind",),
+)
 _INIT_RUN = Use("init.run is given", lambda recipe: recipe.init.run is not None, ("init.run",))
+_BEST_BY = Use(
+    "objective.kind is translation, for bleu",
+    lambda recipe: recipe.train.best_by != "bleu" or recipe.objective.text == "pairs",
+    ("objective.kind",),
+)
 _EPOCHS = sibling_use("data.windows", ("shuffled",))
 
 USES: dict[str, tuple[Use, ...]] = {
@@ -103,7 +121,8 @@ USES: dict[str, tuple[Use, ...]] = {
     "objective.chunk_tokens": (_EPOCHS,),
     "optimizer.decay_vectors": (_DECAY,),
     "optimizer.warmup": (_WARMUP,),
-    "train.best_by": (_PAIRS,),
+    "train.best_by": (_BEST_BY,),
+    "train.evaluate_stride": (_WINDOWS,),
     "init.layers": (_INIT_RUN,),
 }
 """Conditions beyond ``needs`` of a declaration, which more than one sibling's value decides."""

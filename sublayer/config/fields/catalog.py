@@ -61,7 +61,7 @@ def declaration(key: str, kind: str = "") -> FieldInfo:
 
 
 def extra(info: FieldInfo) -> dict[str, Any]:
-    """Return what ``field`` declared beyond pydantic's own: unit, needs, derived, selects."""
+    """Return what ``field`` declared beyond pydantic's own: unit, needs, derived."""
     declared = info.json_schema_extra
     return declared if isinstance(declared, dict) else {}
 

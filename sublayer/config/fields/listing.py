@@ -21,7 +21,7 @@ from sublayer.config.fields.messages import bounds_in_words, show, type_in_words
 from sublayer.config.layering.sources import find_source, layer_of, read_toml, shipped_recipes
 from sublayer.config.recipe import Recipe
 
-_OWN_KEYWORDS = ("unit", "needs", "derived", "selects")
+_OWN_KEYWORDS = ("unit", "needs", "derived")
 SCHEMA_DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -183,5 +183,24 @@ _FILE_ONLY: dict[str, Any] = {
             "In a run's recipe: the fields that were derived, which a new run derives anew."
         ),
     },
+    "lengthened": {
+        "type": "array",
+        "items": {"type": "object"},
+        "description": (
+            "In a run's recipe: how it was lengthened, at which step, from how many steps to how "
+            "many."
+        ),
+    },
+    "group": {
+        "type": "string",
+        "description": (
+            "In a shipped recipe: the heading that `sublayer recipes` lists it under, and those "
+            "that extend it."
+        ),
+    },
+    "place": {
+        "type": "integer",
+        "description": "In a shipped recipe: where it stands in its group, the lowest first.",
+    },
 }
-"""What a recipe file may say beyond the recipe itself."""
+"""What is said of each of ``FILE_ONLY``."""

@@ -68,7 +68,7 @@ _POSITIONS = Use(
 _FACTORISED = Use(
     "model.d_embed differs from model.d_model, or model.project_embeddings is always",
     lambda recipe: is_factorised(recipe.model),
-    ("model.d_embed", "model.project_embeddings"),
+    ("model.d_embed", "model.d_model", "model.project_embeddings"),
 )
 
 MODEL_USES: dict[str, tuple[Use, ...]] = {

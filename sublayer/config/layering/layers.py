@@ -6,13 +6,15 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.fields.applicability import check_idle
 from sublayer.config.fields.catalog import HEADINGS, TABLES, keys
+from sublayer.config.held_out import check_chosen
+from sublayer.config.layering.dropped import settle
 from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.run_recipe import dump_recipe, read_run_recipe
-from sublayer.config.layering.settings import Layer, merge
+from sublayer.config.layering.settings import Layer
 from sublayer.config.layering.sources import find_source, read_layers
-from sublayer.config.layering.validate import build
+from sublayer.config.layering.start import check_kind, describe_start, with_start
+from sublayer.config.layering.start_folder import Start
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import resolve_optimizer
@@ -33,6 +35,11 @@ class LoadedRecipe:
     """What was merged, the base first."""
     run: Path | None = None
     """The folder of the run that it is the recipe of; None: it was not read from a run's folder."""
+    start: Start | None = None
+    """The model that ``init.run`` names; None: none, or none that can be read."""
+    notes: tuple[str, ...] = ()
+    """What of the layers a user would not expect, and what a later layer made idle and was dropped,
+    a line each."""
 
 
 def load_recipe(
@@ -44,8 +51,9 @@ def load_recipe(
     """Load a recipe, with overrides.
 
     ``source`` is the name of a shipped recipe, or the path of a .toml file or of a finished run.
-    ``overrides`` are ``key=value`` texts, or values by key; ``origin`` says who gave them.
-    Raises ConfigError, in one line, for the first thing that has no meaning or no effect.
+    ``overrides`` are ``key=value`` texts, or values by key; ``origin`` says who gave them. What a
+    later layer makes idle of an earlier one is dropped, and ``notes`` say so. Raises ConfigError,
+    in one line, for the first thing that has no meaning or no effect.
     """
     found = find_source(fspath(source))
     layers = read_layers(found)
@@ -67,14 +75,16 @@ def vary(
 
 
 def _load(layers: Sequence[Layer], name: str) -> LoadedRecipe:
-    settings = merge(layers)
-    recipe = build(settings)
+    started = with_start(layers)
+    settled = settle(started.layers)
+    recipe = settled.recipe
+    check_kind(started, recipe)
     _check_contradictions(recipe)
-    check_idle(recipe, settings)
     origins = dict.fromkeys(_keys(recipe), "default")
-    for key, setting in settings.items():
+    for key, setting in settled.settings.items():
         origins[key] = setting.origin
-    return LoadedRecipe(recipe, origins, name, tuple(layers))
+    notes = (*describe_start(started, recipe), *settled.notes)
+    return LoadedRecipe(recipe, origins, name, tuple(layers), start=started.start, notes=notes)
 
 
 def _check_contradictions(recipe: Recipe) -> None:
@@ -83,6 +93,7 @@ def _check_contradictions(recipe: Recipe) -> None:
     data = recipe.data
     resolve_model(recipe.model, vocab_size=data.vocab_size or 1, context=data.context)
     recipe.objective.check(recipe)
+    check_chosen(recipe)
     if recipe.train.steps is not None:
         resolve_optimizer(recipe.optimizer, steps=recipe.train.steps)
 

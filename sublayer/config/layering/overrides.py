@@ -1,6 +1,7 @@
 """Read a layer from ``key=value`` texts, as a command line has them."""
 
 import datetime
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,13 @@ def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) ->
             raise ConfigError(f"{key} is given twice: {show(values[key])} and {show(value)}")
         values[key] = value
     return Layer(origin, values)
+
+
+def as_setting(value: Any) -> str:
+    """Write a value as the text after ``key=`` that ``override_layer`` reads as it."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 
 def _parse_value(text: str) -> Any:

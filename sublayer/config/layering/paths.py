@@ -14,12 +14,15 @@ _PATHS = tuple(name for name in DataConfig.model_fields if name.endswith("_path"
 def absolute_paths(recipe: Recipe) -> Recipe:
     """Return a recipe with every relative path made absolute from the working directory.
 
-    Data sets of the hub are no paths, and stay. Raises ConfigError for a ``~`` of an unknown user.
+    Data sets of the hub and URLs are no paths, and stay. Raises ConfigError for a ``~`` of an
+    unknown user.
     """
     data = recipe.data
     found: dict[str, object] = {"path": _sources(data.path)}
     for name in _PATHS:
         found[name] = _path(getattr(data, name))
+    if isinstance(data.watch, dict):
+        found["watch"] = {name: _absolute(path) for name, path in data.watch.items()}
     if is_tokenizer_file(data.tokenizer):
         found["tokenizer"] = _absolute(data.tokenizer)
     run = _path(recipe.init.run)
@@ -43,7 +46,7 @@ def _path(path: str | None) -> str | None:
 
 
 def _absolute(path: str) -> str:
-    if path.startswith(HUB):
+    if path.startswith(HUB) or "://" in path:
         return path
     absolute = expanded(path).absolute()
     return os.path.normpath(absolute)

@@ -1,6 +1,6 @@
 """A run's ``recipe.toml``: the recipe as it ran, and which of its values were derived."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,15 @@ from sublayer.config.resolved import ResolvedRecipe, as_resolved
 from sublayer.errors import ConfigError
 
 
-def dump_recipe(recipe: Recipe, derived: Sequence[str] = ()) -> str:
+def dump_recipe(
+    recipe: Recipe,
+    derived: Sequence[str] = (),
+    lengthened: Sequence[Mapping[str, int]] = (),
+) -> str:
     """Format a recipe as TOML, without the fields that are unset.
 
     ``derived`` names the fields (``train.steps``) that were derived: a new run on this one's base
-    derives them anew.
+    derives them anew. ``lengthened`` is what the run keeps of each time that it got more steps.
     """
     headings, tables = {}, {}
     for name, content in recipe.model_dump().items():
@@ -29,6 +33,8 @@ def dump_recipe(recipe: Recipe, derived: Sequence[str] = ()) -> str:
             tables[name] = _plain(content)
         elif content:
             headings[name] = content
+    if lengthened:
+        tables["lengthened"] = [dict(each) for each in lengthened]
     return tomli_w.dumps({**headings, "derived": list(derived), **tables})
 
 
@@ -46,12 +52,18 @@ def read_run_recipe(path: Path) -> ResolvedRecipe:
 
 def read_recipe(path: Path) -> Recipe:
     """Read what ``dump_recipe`` wrote. Raises ConfigError where the file is missing or is none."""
-    origin = f"run {path.parent}"
-    table = read_toml(path)
+    return recipe_of(read_toml(path), f"run {path.parent}")
+
+
+def recipe_of(written: Mapping[str, Any], origin: str) -> Recipe:
+    """Build the recipe that ``dump_recipe`` wrote as TOML; fields that came since are default.
+
+    ``origin`` says where it stands. Raises ConfigError where it is none.
+    """
     # With the list of what was derived, those values would be left out.
-    table.pop("derived", None)
-    written = layer_of(table, origin)
-    layer = Layer(origin, with_current_names(written.values))
+    table = {name: content for name, content in written.items() if name != "derived"}
+    values = with_current_names(layer_of(table, origin).values)
+    layer = Layer(origin, values)
     check_keys(layer)
     return build({key: Setting(value, origin) for key, value in layer.values.items()})
 

@@ -6,10 +6,8 @@ from typing import Any
 
 from sublayer.config.fields.catalog import (
     TABLES,
-    declaration,
     declarations,
     default_kind,
-    extra,
     is_union,
 )
 from sublayer.config.fields.messages import choice_error, show
@@ -25,6 +23,8 @@ class Layer:
 
     origin: str
     values: Mapping[str, Any]
+    is_complete: bool = False
+    """Whether it is the recipe of a run, which leaves nothing to what is below."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,18 @@ EXCLUSIVE: tuple[tuple[str, ...], ...] = (
     tuple(f"train.{name}" for name in LENGTHS),
     tuple(f"train.{name}" for name in BATCHES),
     ("optimizer.warmup_steps", "optimizer.warmup_share"),
+    ("data.vocab_size", "data.merges"),
 )
 """Fields of which a recipe has one; two in one layer are an error, a later layer replaces."""
 
 REPLACES: dict[str, tuple[str, ...]] = {
     "data.path": ("data.path", "data.corpus"),
     "data.corpus": ("data.path", "data.corpus"),
-    "init.run": ("data.tokenizer", "data.vocab_size", "data.sentinels"),
+    "init.run": ("data.tokenizer", "data.vocab_size", "data.merges", "data.sentinels"),
 }
-"""What a field drops of earlier layers; in one layer they stand together."""
+"""What a field drops of earlier layers; in one layer they stand together.
+
+What a later layer makes idle is dropped where layers settle, with a note (``dropped.py``)."""
 
 
 def merge(layers: Sequence[Layer]) -> dict[str, Setting]:
@@ -137,28 +140,19 @@ def _replaced(layer: Layer, settings: Mapping[str, Setting]) -> list[str]:
         # A tokenizer that is not trained has the size that it has.
         if key == "data.tokenizer" and value not in TRAINED_TOKENIZERS:
             dropped.append("data.vocab_size")
-        declared = extra(declaration(key))
-        if declared.get("selects"):
-            dropped += _set_for_another(key, Setting(value, layer.origin), settings)
+        table, _, name = key.partition(".")
+        if name == "kind" and is_union(table):
+            dropped += _set_for_another(table, Setting(value, layer.origin), settings)
     return dropped
 
 
-def _set_for_another(selector: str, given: Setting, settings: Mapping[str, Setting]) -> list[str]:
-    """Return the keys that were set for the selector's earlier value, and not for the given one."""
-    table, _, name = selector.rpartition(".")
+def _set_for_another(table: str, given: Setting, settings: Mapping[str, Setting]) -> list[str]:
+    """Return the keys that were set for a table's earlier kind, and not for the given one."""
+    selector = f"{table}.kind"
+    old = chosen_kind(table, settings)
+    new = chosen_kind(table, {selector: given})
     earlier = [key for key in settings if key.startswith(f"{table}.") and key != selector]
-    if is_union(table) and name == "kind":
-        old = chosen_kind(table, settings)
-        new = chosen_kind(table, {selector: given})
-        return [key for key in earlier if not _means_the_same(key, old, new)]
-    return [key for key in earlier if not _goes_with(key, name, given.value)]
-
-
-def _goes_with(key: str, selector: str, value: object) -> bool:
-    """Return whether a field has an effect beside a value of its table's selector."""
-    needs: Mapping[str, Sequence[object]] = extra(declaration(key)).get("needs") or {}
-    # A field that needs nothing of the selector goes with every value of it.
-    return selector not in needs or value in needs[selector]
+    return [key for key in earlier if not _means_the_same(key, old, new)]
 
 
 def _means_the_same(key: str, old: str, new: str) -> bool:

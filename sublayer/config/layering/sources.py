@@ -17,6 +17,8 @@ from sublayer.files.paths import resolved
 
 SHIPPED = Path(__file__).parents[2] / "recipes"
 RUN_RECIPE = "recipe.toml"
+FILE_ONLY = ("extends", "derived", "lengthened", "group", "place")
+"""What a recipe's file may say beyond the recipe itself."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def read_layers(source: Source) -> list[Layer]:
 def _without_headings(layer: Layer) -> Layer:
     # What a recipe is called, follows and costs is not true of those that extend it.
     fields = {key: value for key, value in layer.values.items() if "." in key}
-    return Layer(layer.origin, fields)
+    return Layer(layer.origin, fields, is_complete=layer.is_complete)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -116,7 +118,7 @@ def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
         raise ConfigError(f"derived = {show(listed)} is not a list of fields ({origin})")
     derived = [current_name(key) for key in listed if isinstance(key, str)]
     given = _without_derived(with_current_names(values), derived)
-    return Layer(origin, given)
+    return Layer(origin, given, is_complete=True)
 
 
 def _flattened(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
@@ -132,7 +134,7 @@ def _flattened(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
                 values[f"{name}.{key}"] = value
         elif is_table:
             raise ConfigError(f"{unknown_table(name)} ({origin})")
-        elif name not in ("extends", "derived"):
+        elif name not in FILE_ONLY:
             values[name] = content
     return values
 

@@ -4,6 +4,7 @@ from typing import ClassVar, Literal, NamedTuple, Protocol, Self
 
 from sublayer.config.data import DataConfig
 from sublayer.config.model import ModelConfig
+from sublayer.config.objectives.losses import Loss
 from sublayer.config.table import Table
 from sublayer.config.text.corpora import PARALLEL_CORPORA, source_names
 from sublayer.config.train import InitConfig, TrainConfig
@@ -49,6 +50,8 @@ class ObjectiveTable(Table):
     text: ClassVar[TextUse] = "windows"
     gathers_positions: ClassVar[bool] = True
     """Whether states are read at positions that a batch lists, and not at all of them."""
+    is_scored_in_windows: ClassVar[bool] = False
+    """Whether a text is scored in windows, whose distance says how much context tokens have."""
     scores_whole_split: ClassVar[bool] = False
     """Whether every evaluation scores all of a split, and not ``train.evaluate_tokens`` of it."""
 
@@ -100,6 +103,14 @@ class ObjectiveTable(Table):
     def trains(self, head: str) -> bool:
         """Return whether a head that the model has, by its name in ``HEADS``, has a loss."""
         return True
+
+    def reads(self) -> str:
+        """Say what the first stack of a model reads."""
+        return "tokens"
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Return what is learned, a loss each; the first is of the model's own next output."""
+        return (Loss(self.kind),)
 
     def _check_is_text(self, recipe: OtherTables) -> None:
         if recipe.data.is_parallel:

@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 from sublayer.config.limits import LARGEST_FACTOR
 from sublayer.config.objectives.base import ObjectiveTable, OtherTables
+from sublayer.config.objectives.losses import Loss
 from sublayer.config.table import field
 from sublayer.errors import ConfigError
 
@@ -12,13 +13,18 @@ class CausalObjective(ObjectiveTable):
     """Predict the next token at every position."""
 
     gathers_positions: ClassVar[bool] = False
+    is_scored_in_windows: ClassVar[bool] = True
 
-    kind: Literal["causal"] = field(
-        "causal", "Predict the next token at every position.", selects=True
-    )
+    kind: Literal["causal"] = field("causal", "Predict the next token at every position.")
     positions: Literal["all", "last"] = field(
         "all",
         "Positions of a window that predict: all, or only the last, which sees the whole context.",
+    )
+    position_reduction: Literal["mean", "sum"] = field(
+        "mean",
+        "How the losses of a window's positions make the one that is trained: their mean, or their "
+        "sum, averaged over the windows of a batch. Losses are logged as means.",
+        needs={"positions": ("all",)},
     )
     targets: int = field(
         1,
@@ -41,7 +47,6 @@ class CausalObjective(ObjectiveTable):
     auxiliary: Literal["none", "layers"] = field(
         "none",
         "layers: every block below the last predicts too, by training-only classifiers of its own.",
-        selects=True,
     )
     auxiliary_stop: float = field(
         0.5,
@@ -66,6 +71,12 @@ class CausalObjective(ObjectiveTable):
             raise ConfigError(
                 f"objective.targets = {self.targets} is more than data.context = {context}: "
                 "give fewer targets or a longer context"
+            )
+        stride = recipe.train.evaluate_stride
+        if stride is not None and stride > context:
+            raise ConfigError(
+                f"train.evaluate_stride = {stride} is more than data.context = {context}, which "
+                "would leave tokens out: give a smaller stride"
             )
         if recipe.data.sentences != "none":
             raise ConfigError(
@@ -96,3 +107,34 @@ class CausalObjective(ObjectiveTable):
     def n_ids(self, context: int) -> int:
         """Count the ids that a row of a batch is certain to have, its targets included."""
         return context + self.targets
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Return what is learned: next tokens, by the last block and by those below it."""
+        notes = [] if self.positions == "all" else ["at the last position"]
+        if self.z_loss:
+            notes.append(f"and z-loss × {self.z_loss:g}")
+        found = [Loss("next token", notes=tuple(notes))]
+        further = _ahead(self.targets)
+        weight = f"weight {self.target_weight:g}"
+        if further:
+            each = f"{weight} each" if self.targets > 2 else weight
+            found.append(Loss(further, None, (each,)))
+        if self.auxiliary == "layers":
+            said = [f"and {further} × {self.target_weight:g}"] if further else []
+            said += [
+                "by classifiers of its own",
+                "layer l of n has one",
+                f"for the first {self.auxiliary_stop:g} l/n of the run",
+            ]
+            if self.auxiliary_reduction == "mean":
+                said.append("the mean of the layers counts")
+            found.append(Loss("next token", None, tuple(said), is_of_each_layer=True))
+        return tuple(found)
+
+
+def _ahead(targets: int) -> str:
+    if targets == 1:
+        return ""
+    if targets == 2:
+        return "the token after it"
+    return f"the {targets - 1} tokens after it"

@@ -7,18 +7,20 @@ from pydantic import model_validator
 from sublayer.config.limits import LARGEST_FACTOR, LARGEST_VOCABULARY, LONGEST_WINDOW
 from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.base import ModelKind, ObjectiveTable, OtherTables, TextUse
+from sublayer.config.objectives.losses import Loss
 from sublayer.config.table import field
 from sublayer.config.train import TrainConfig
 from sublayer.errors import ConfigError
 
 _WITHOUT_MASK = ("bytes", "characters", "bpe")
+_SENTENCE_TASKS = {"nsp": "next sentence", "sop": "sentence order"}
 _FEWEST_PAIR_TOKENS = 5
 """A pair's three special tokens, and a token of each text."""
 
 
 class MaskedObjective(ObjectiveTable):
     """
-    Predict hidden tokens from both sides, and tell pairs of texts that belong together from others.
+    Predict masked tokens from both sides, and tell pairs of texts that belong together from others.
     """  # fmt: skip
 
     model_kind: ClassVar[ModelKind] = "encoder"
@@ -27,7 +29,6 @@ class MaskedObjective(ObjectiveTable):
     kind: Literal["masked"] = field(
         "masked",
         "Predict tokens that were hidden, and whether a pair of texts belongs together.",
-        selects=True,
     )
     masking: Literal["token", "word", "ngram"] = field(
         "token", "What is hidden at a time: tokens, whole words, or runs of words (n-grams)."
@@ -107,7 +108,7 @@ class MaskedObjective(ObjectiveTable):
     )
     sentence_weight: float = field(
         1.0,
-        "Weight of the sentence loss beside that of hidden tokens.",
+        "Weight of the sentence loss beside that of masked tokens.",
         needs={"sentence": ("nsp", "sop")},
         gt=0.0,
         le=LARGEST_FACTOR,
@@ -166,7 +167,7 @@ class MaskedObjective(ObjectiveTable):
     def _check_batches(self, train: TrainConfig) -> None:
         if train.compile:
             raise ConfigError(
-                "train.compile = true would compile anew for every number of hidden tokens, "
+                "train.compile = true would compile anew for every number of masked tokens, "
                 "which objective.kind = masked changes from batch to batch: leave it out"
             )
         counts_tokens = train.batch_tokens or train.tokens or train.epochs
@@ -227,3 +228,19 @@ class MaskedObjective(ObjectiveTable):
     def trains(self, head: str) -> bool:
         """Return whether a head that the model has, by its name in ``HEADS``, has a loss."""
         return head != "sentence" or self.sentence != "none"
+
+    def reads(self) -> str:
+        """Say what the encoder reads."""
+        return "tokens, some of them masked"
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Return what is learned: masked tokens, and whether two texts belong together."""
+        notes = [f"{self.mask_share:.0%} of the tokens"]
+        if self.z_loss:
+            notes.append(f"and z-loss × {self.z_loss:g}")
+        found = [Loss("masked tokens", notes=tuple(notes))]
+        if self.sentence != "none":
+            weight = "" if self.sentence_weight == 1.0 else f"weight {self.sentence_weight:g}"
+            title = _SENTENCE_TASKS[self.sentence]
+            found.append(Loss(title, "sentence", tuple(filter(None, (weight,)))))
+        return tuple(found)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from sublayer.config.data import DataConfig
 from sublayer.config.limits import LARGEST_FACTOR, LONGEST_WINDOW
 from sublayer.config.objectives.base import Lengths, ModelKind, ObjectiveTable, OtherTables
+from sublayer.config.objectives.losses import Loss
 from sublayer.config.objectives.noise import NOISES, Noise
 from sublayer.config.table import field
 from sublayer.config.text.tokenizers import TRAINED_TOKENIZERS
@@ -28,13 +29,11 @@ class SpanObjective(ObjectiveTable):
     kind: Literal["span"] = field(
         "span",
         "Predict the parts of a text that were cut out of it, each behind its sentinel (T5).",
-        selects=True,
     )
     noise: NoiseName = field(
         "spans",
         "What is cut out: spans, exactly so many of random lengths; iid: each token by chance; "
         "prefix: all that follows a random prefix, without sentinels (prefix language model).",
-        selects=True,
     )
     noise_density: float = field(
         0.15,
@@ -174,3 +173,20 @@ class SpanObjective(ObjectiveTable):
     def n_ids(self, context: int) -> int:
         """Count the ids that a row of a batch is certain to have: what is left of a piece of 2."""
         return 1
+
+    def reads(self) -> str:
+        """Say what the encoder reads."""
+        if self.noise == "prefix":
+            return "tokens of a text's beginning"
+        return "tokens, sentinels for the gaps"
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Return what is learned: the next token of what was cut out."""
+        if self.noise == "prefix":
+            title, notes = "next token of the rest", []
+        else:
+            title = "next token of the gaps"
+            notes = [f"{self.noise_density:.0%} of the tokens cut out"]
+        if self.z_loss:
+            notes.append(f"and z-loss × {self.z_loss:g}")
+        return (Loss(title, notes=tuple(notes)),)

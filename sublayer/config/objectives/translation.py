@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 from sublayer.config.limits import LARGEST_FACTOR, LARGEST_PENALTY, WIDEST_BEAM
 from sublayer.config.objectives.base import ModelKind, ObjectiveTable, OtherTables, TextUse
+from sublayer.config.objectives.losses import Loss
 from sublayer.config.table import field
 from sublayer.config.text.corpora import PARALLEL_CORPORA, source_names
 from sublayer.errors import ConfigError
@@ -18,9 +19,7 @@ class TranslationObjective(ObjectiveTable):
     text: ClassVar[TextUse] = "pairs"
     scores_whole_split: ClassVar[bool] = True
 
-    kind: Literal["translation"] = field(
-        "translation", "Predict a translation from its source.", selects=True
-    )
+    kind: Literal["translation"] = field("translation", "Predict a translation from its source.")
     label_smoothing: float = field(
         0.0,
         "Share of each target that is spread over the vocabulary.",
@@ -92,3 +91,16 @@ class TranslationObjective(ObjectiveTable):
     def n_ids(self, context: int) -> int:
         """Count the ids that every row of a batch has: none, as a batch is at most all pairs."""
         return 0
+
+    def reads(self) -> str:
+        """Say what the encoder reads."""
+        return "tokens of the source"
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Return what is learned: the next token of the translation."""
+        notes = []
+        if self.label_smoothing:
+            notes.append(f"labels smoothed by {self.label_smoothing:g}")
+        if self.z_loss:
+            notes.append(f"and z-loss × {self.z_loss:g}")
+        return (Loss("next token of the target", notes=tuple(notes)),)

@@ -16,7 +16,7 @@ class AdafactorConfig(OptimizerTable):
     factored, clipped and scaled each on its own.
     """
 
-    kind: Literal["adafactor"] = field("adafactor", KINDS, selects=True)
+    kind: Literal["adafactor"] = field("adafactor", KINDS)
     lr: float = field(0.01, "Peak learning rate.", gt=0.0, le=LARGEST_RATE)
     clip_norm: float = field(
         0.0, "Largest global norm of the gradient; 0 turns clipping off.", ge=0.0, le=1e30

@@ -19,7 +19,7 @@ from sublayer.config.table import SharePair, field
 class AdamConfig(OptimizerTable):
     """Adam (Kingma & Ba 2015); weight decay is coupled (added to the gradient)."""
 
-    kind: Literal["adam"] = field("adam", KINDS, selects=True)
+    kind: Literal["adam"] = field("adam", KINDS)
     betas: SharePair = field((0.9, 0.999), "Decay rates of the first and second moment.")
     eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0, le=1.0)
     weight_decay: float = field(
@@ -37,7 +37,7 @@ class AdamWConfig(OptimizerTable):
     AdamW (Loshchilov & Hutter 2019); weight decay is decoupled and multiplied by the learning rate.
     """  # fmt: skip
 
-    kind: Literal["adamw"] = field("adamw", KINDS, selects=True)
+    kind: Literal["adamw"] = field("adamw", KINDS)
     betas: SharePair = field((0.9, 0.95), "Decay rates of the first and second moment.")
     eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0, le=1.0)
     weight_decay: float = field(

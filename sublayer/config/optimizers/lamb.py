@@ -18,7 +18,7 @@ class LambConfig(OptimizerTable):
     ratio is 1.
     """
 
-    kind: Literal["lamb"] = field("lamb", KINDS, selects=True)
+    kind: Literal["lamb"] = field("lamb", KINDS)
     lr: float = field(0.00176, "Peak learning rate.", gt=0.0, le=LARGEST_RATE)
     form: Literal["albert", "published"] = field(
         "albert",

@@ -13,7 +13,7 @@ class SgdConfig(OptimizerTable):
     Stochastic gradient descent with momentum; weight decay is coupled (added to the gradient).
     """  # fmt: skip
 
-    kind: Literal["sgd"] = field("sgd", KINDS, selects=True)
+    kind: Literal["sgd"] = field("sgd", KINDS)
     lr: float = field(0.1, "Peak learning rate.", gt=0.0, le=LARGEST_RATE)
     momentum: float = field(0.9, "Share of the last update that is kept.", ge=0.0, lt=1.0)
     weight_decay: float = field(

@@ -14,14 +14,15 @@ _SHARE = re.compile(r"[0-9]{1,3}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
 def parse_split(split: str) -> tuple[Fraction, Fraction, Fraction]:
     """Read ``train/valid/test`` in percent as exact shares that sum to 1.
 
-    Raises ConfigError where they do not, and where a share is 0 or no plain decimal.
+    The shares of validation and test may be 0: nothing is held out for them. Raises ConfigError
+    where they do not sum to 1, where training has none, and where a share is no plain decimal.
     """
     shares = _parse_shares(split)
     is_whole = len(shares) == _N_SHARES and sum(shares) == 1
-    if not is_whole or min(shares) <= 0:
+    if not is_whole or shares[0] == 0:
         raise ConfigError(
-            f"data.split = {split[:80]!r} must be three shares above 0 that add up to 100, such as "
-            f"{DEFAULT_SPLIT}"
+            f"data.split = {split[:80]!r} must be three shares that add up to 100, the first above "
+            f"0, such as {DEFAULT_SPLIT}; 100/0/0 holds nothing out"
         )
     train, valid, test = shares
     return train, valid, test

@@ -13,7 +13,6 @@ TOKENIZER_SUFFIXES = (".json", ".model", ".txt")
 TRAINED_TOKENIZERS = tuple(name for name in TOKENIZERS if name != "bytes")
 """Those that learn their vocabulary from the training split."""
 
-
 SENTINEL_SUFFIXES = (".json", ".model")
 """Of files of tokenizers that may have sentinels."""
 _N_SPECIAL = 3

@@ -42,52 +42,56 @@ def passages(file: FileDocument) -> Iterator[RawDocument]:
 
     Raises DataError with file and line where it is neither.
     """
-    text = bytes(file.read()[:])
+    yield from passages_of(file.name, bytes(file.read()[:]))
+
+
+def passages_of(name: str, text: bytes) -> Iterator[RawDocument]:
+    """Read the passages of the text of such a file, as ``passages`` does, under a name."""
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError):
-        yield from _lines(file, text)
+        yield from _lines(name, text)
         return
     if isinstance(whole, dict) and isinstance(whole.get("data"), list):
-        for passage in _contexts(whole["data"], file):
+        for passage in _contexts(whole["data"], name):
             yield 1, passage
     else:
-        yield 1, _article(whole, file, 1)
+        yield 1, _article(whole, name, 1)
 
 
-def _lines(file: FileDocument, text: bytes) -> Iterator[RawDocument]:
+def _lines(name: str, text: bytes) -> Iterator[RawDocument]:
     for line, data in enumerate(text.split(b"\n"), 1):
         if not data.strip():
             continue
-        decoded(file.name, line, data)
+        decoded(name, line, data)
         try:
             record = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise _neither(file, line, f"not JSON: {error}") from error
-        yield line, _article(record, file, line)
+            raise _neither(name, line, f"not JSON: {error}") from error
+        yield line, _article(record, name, line)
 
 
-def _article(record: Any, file: FileDocument, line: int) -> bytes:
+def _article(record: Any, name: str, line: int) -> bytes:
     article = record.get("article") if isinstance(record, dict) else None
     if not isinstance(article, str):
-        raise _neither(file, line, "no article")
-    return encoded(article, file.name, line)
+        raise _neither(name, line, "no article")
+    return encoded(article, name, line)
 
 
-def _contexts(articles: list[Any], file: FileDocument) -> Iterator[bytes]:
+def _contexts(articles: list[Any], name: str) -> Iterator[bytes]:
     for article in articles:
         paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
         if not isinstance(paragraphs, list):
-            raise _neither(file, 1, _NO_CONTEXT)
+            raise _neither(name, 1, _NO_CONTEXT)
         for paragraph in paragraphs:
             context = paragraph.get("context") if isinstance(paragraph, dict) else None
             if not isinstance(context, str):
-                raise _neither(file, 1, _NO_CONTEXT)
-            yield encoded(context, file.name, 1)
+                raise _neither(name, 1, _NO_CONTEXT)
+            yield encoded(context, name, 1)
 
 
-def _neither(file: FileDocument, line: int, why: str) -> DataError:
+def _neither(name: str, line: int, why: str) -> DataError:
     return DataError(
-        f"{file.name}, line {line}: {why}; "
+        f"{name}, line {line}: {why}; "
         "data.corpus = albert-intrinsic reads SQuAD's JSON files and RACE's files"
     )

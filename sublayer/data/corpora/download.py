@@ -2,8 +2,6 @@
 
 import hashlib
 import http.client
-import sys
-import time
 import urllib.error
 import urllib.request
 import zipfile
@@ -14,10 +12,10 @@ from typing import BinaryIO, Protocol
 
 from sublayer.data.cache import replacing
 from sublayer.errors import DataError
+from sublayer.system.stages import display, stage
 
 _TIMEOUT_S = 30.0
 _BLOCK_BYTES = 1 << 20
-_REPORT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -41,12 +39,13 @@ class _Readable(Protocol):
 def fetch(download: Download, target: Path) -> Path:
     """Download a file to ``target``, which appears once it is whole and verified; return it.
 
-    Progress goes to standard error every five seconds. Raises DataError where there is no network,
+    Raises DataError where there is no network,
     what came is not the published file, or ``target`` cannot be written.
     """
     name = download.url.rpartition("/")[2]
     try:
         with (
+            stage(f"downloading {name}"),
             urllib.request.urlopen(download.url, timeout=_TIMEOUT_S) as response,
             replacing(target) as file,
         ):
@@ -73,6 +72,7 @@ def unzip(archive: Path, member: str, target: Path, *, md5: str) -> Path:
     """
     try:
         with (
+            stage(f"extracting {member}"),
             zipfile.ZipFile(archive) as opened,
             opened.open(member) as source,
             replacing(target) as file,
@@ -93,13 +93,10 @@ def _copy(
     source: _Readable, target: BinaryIO, digest: "hashlib._Hash", what: str, n_bytes: int | None
 ) -> str:
     done = 0
-    reported = time.monotonic()
     while block := source.read(_BLOCK_BYTES):
         target.write(block)
         digest.update(block)
         done += len(block)
-        if time.monotonic() - reported > _REPORT_S:
-            reported = time.monotonic()
-            total = f" of {n_bytes / 1e6:.0f}" if n_bytes else ""
-            sys.stderr.write(f"{what}: {done / 1e6:.0f}{total} MB\n")
+        total = f" of {n_bytes / 1e6:.0f}" if n_bytes else ""
+        display().change_innermost(f"{what}: {done / 1e6:.0f}{total} MB")
     return digest.hexdigest()

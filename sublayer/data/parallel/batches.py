@@ -11,8 +11,8 @@ from torch import Tensor
 
 from sublayer.data.arrays import Ints
 from sublayer.data.batches import IGNORED, copy_to
-from sublayer.data.counter_rng import Purpose, seeds
 from sublayer.data.epochs import LastEpochs
+from sublayer.data.parallel.batch_plan import BatchOrder, BatchRule
 from sublayer.data.split import Split
 from sublayer.errors import DataError
 
@@ -88,10 +88,11 @@ class TranslationBatches:
     """Batches of at most ``batch_tokens`` tokens on either side, padding and ends included.
 
     Where ``context`` is more, it is the limit: a pair is never cut. In every epoch each pair is
-    used once: they are sorted by their longer side and then by the difference of both, equal ones
-    in an order of the epoch, filled into batches, and the batches shuffled. Pairs with a side of
-    more than ``context`` tokens, its end included, are left out and counted in ``n_left_out``.
-    ``starts_with_pad``: a decoder reads padding first, not the end.
+    used once: they are sorted by length, equal ones in an order of the epoch, filled into batches,
+    and the batches shuffled, as ``BatchRule`` says of ``multiple``, ``order`` and ``parts``, which
+    share ``batch_tokens``. Pairs with a side of more than ``context`` tokens, its end included, are
+    left out and counted in ``n_left_out``. ``starts_with_pad``: a decoder reads padding first, not
+    the end.
 
     Raises DataError where no pair is left.
     """
@@ -106,13 +107,17 @@ class TranslationBatches:
         batch_tokens: int,
         seed: int,
         starts_with_pad: bool = False,
+        multiple: int = 1,
+        order: BatchOrder = "anew",
+        parts: int = 1,
     ) -> None:
         end_id = split.tokenizer.sep_id
         pad_id = split.tokenizer.pad_id
         assert end_id is not None and pad_id is not None, "the vocabulary was checked"
         self.split = split
         self._seed = seed
-        self._batch_tokens = max(batch_tokens, context)
+        part_tokens = max(batch_tokens // parts, context)
+        self._rule = BatchRule(part_tokens, multiple=multiple, order=order, parts=parts)
         self._end_id = end_id
         self._pad_id = pad_id
         self._first_id = pad_id if starts_with_pad else end_id
@@ -238,29 +243,7 @@ class TranslationBatches:
 
     def _make_epoch(self, epoch: int) -> list[Ints]:
         """Return the numbers of the pairs of each batch of an epoch."""
-        order = self._sort_pairs(epoch)
-        lengths = self._lengths[order]  # [N, 2]
-        widths = lengths.max(1)
-        runs = fill(widths, self._batch_tokens)
-        sort_keys = seeds(self._seed, Purpose.BATCH_ORDER, epoch, len(runs))
-        batch_order = np.argsort(sort_keys, kind="stable")
-        batches = []
-        for index in batch_order:
-            start, stop = runs[index]
-            batches.append(order[start:stop])
-        return batches
-
-    def _sort_pairs(self, epoch: int) -> Ints:
-        ties = seeds(self._seed, Purpose.PAIR_ORDER, epoch, self.n_pairs)
-        n_source = self._lengths[:, 0]
-        n_target = self._lengths[:, 1]
-        longer = np.maximum(n_source, n_target)
-        difference = n_source - n_target
-        # Back and forth, so that pairs which meet where the longer side grows have about the
-        # same other side.
-        zigzag = np.where(longer % 2 == 0, difference, -difference)
-        # The last key is the first to sort by.
-        return np.lexsort((ties, zigzag, longer))
+        return self._rule.steps(self._lengths, seed=self._seed, epoch=epoch)
 
 
 def side_bounds(split: Split) -> Ints:
@@ -274,24 +257,3 @@ def side_lengths(split: Split) -> Ints:
     n_tokens = np.diff(side_bounds(split))  # [2 N]
     lengths: Ints = n_tokens.reshape(-1, 2) + 1
     return lengths
-
-
-def fill(widths: Ints, batch_tokens: int) -> list[tuple[int, int]]:
-    """Cut a sequence of pairs into runs whose size times the widest is at most ``batch_tokens``.
-
-    ``widths`` are tokens of the longer sides. Runs are given by their start and stop; one has one
-    pair at least, however wide. Widths of 3, 3, 4 and 9 fill runs of 8 tokens as (0, 2), (2, 3) and
-    (3, 4).
-    """
-    runs = []
-    start = 0
-    widest = 0
-    for index, width in enumerate(widths.tolist()):
-        widest = max(widest, width)
-        n_pairs = index + 1 - start
-        if widest * n_pairs > batch_tokens and index > start:
-            runs.append((start, index))
-            start = index
-            widest = width
-    runs.append((start, len(widths)))
-    return runs

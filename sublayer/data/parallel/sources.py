@@ -25,12 +25,13 @@ from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.document_store import RawDocument, Records, open_pack
 from sublayer.data.text.files import Text
 from sublayer.data.text.hub import parse_hub
+from sublayer.data.text.sniffing import check_text
 from sublayer.data.text.splitting import SplitName
 from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.paths import expanded
 
-VERSION = 2
+VERSION = 3
 """Changes whenever equal files would give other pairs."""
 
 _READERS = {
@@ -69,7 +70,9 @@ def sides_of(data: DataConfig) -> tuple[LanguageRules, LanguageRules]:
 
 
 def _rules(language: str, data: DataConfig) -> LanguageRules:
-    return LanguageRules(language, data.moses, data.moses_hyphens, data.lowercase)
+    return LanguageRules(
+        language, data.moses, data.moses_hyphens, data.lowercase, data.moses_escapes
+    )
 
 
 def _languages(data: DataConfig) -> tuple[str, str]:
@@ -205,6 +208,7 @@ def _of_files(source: Path, target: Path, cache: Path) -> PairSource:
     for path in (source, target):
         if not path.is_file():
             raise DataError(f"{path} is not a file: name one with a text on each line")
+        check_text(path)
     identity = ("lines", file_digest(source, cache), file_digest(target, cache))
     return PairSource(f"{source} and {target}", identity, partial(line_pairs, source, target))
 

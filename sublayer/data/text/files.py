@@ -3,6 +3,8 @@
 import glob
 import hashlib
 import mmap
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Protocol
 
 from sublayer.data.cache import file_digest
 from sublayer.data.text.lines import unpacked
+from sublayer.data.text.sniffing import check_text, is_text
 from sublayer.errors import DataError
 from sublayer.files.paths import expanded
 
@@ -18,9 +21,12 @@ Text = bytes | mmap.mmap
 
 PARQUET = ".parquet"
 
-_SNIFFED_BYTES = 8000
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_HUB_NAME = re.compile(r"[\w-]+/[\w-]+")
 _PACKED = (".gz", ".zst")
-_ARCHIVES = (".7z", ".bz2", ".docx", ".epub", ".odt", PARQUET, ".pdf", ".rar", ".xz", ".zip")
+_DOCUMENTS = (".doc", ".docx", ".epub", ".odt", ".pdf", ".rtf")
+"""What word processors and readers keep, which other programs save as text."""
+_ARCHIVES = (*_DOCUMENTS, ".7z", ".bz2", PARQUET, ".rar", ".xz", ".zip")
 _TARS = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
@@ -52,13 +58,19 @@ class FileDocument:
         return str(self.path)
 
     def read(self) -> Text:
-        """Return the file's text; raise DataError if it is empty, truncated or unreadable."""
+        """Return the file's text; raise DataError if it is empty, binary, cut or unreadable."""
         try:
             text = self._read()
         except OSError as error:
             raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
         if len(text) == 0:
             raise DataError(f"{self.path} is empty: name a file with text")
+        at = text.find(b"\0")
+        if at >= 0:
+            raise DataError(
+                f"{self.path}: byte {at:,} is zero, which no text has. Remove such bytes, as in "
+                f"`tr -d '\\000' < {self.path.name} > clean-{self.path.name}`"
+            )
         return text
 
     def digest(self) -> str:
@@ -111,15 +123,14 @@ def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[Fi
         if path.is_dir():
             files = _text_files(path, cache, has_parquet=has_parquet)
         elif path.is_file():
-            _refuse_archive(path, has_parquet=has_parquet)
+            _check_file(path, has_parquet=has_parquet)
             return (FileDocument(path, cache),)
         elif path.exists():
             raise DataError(f"{entry} is no file and no folder: write what it gives into a file")
         elif glob.has_magic(entry):
             files = _matches(str(path), cache, has_parquet=has_parquet)
         else:
-            where = "" if path.is_absolute() else f" in {Path.cwd()}"
-            raise DataError(f"no such file or folder: {entry}{where}")
+            raise DataError(_missing(entry, path))
     except OSError as error:  # one that goes away meanwhile, or a name that no system takes
         raise DataError(
             f"cannot read {error.filename or entry}: {error.strerror or error}"
@@ -129,6 +140,21 @@ def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[Fi
             f"{entry} has no text: name a folder or a glob with text files, plain, .gz or .zst"
         )
     return tuple(files)
+
+
+def _missing(entry: str, path: Path) -> str:
+    """Say that there is no file of a name, and what was probably meant."""
+    if _URL.match(entry):
+        return (
+            f"{entry} is an address, and only files are read: download it, as in `curl -LO "
+            f"{entry}`, and name the file"
+        )
+    message = f"no such file or folder: {entry}"
+    if not path.is_absolute():
+        message += f" in {Path.cwd()}"
+    if _HUB_NAME.fullmatch(entry):
+        message += f"; hub:{entry} would be a data set of the Hugging Face hub"
+    return message
 
 
 def is_tar(path: Path) -> bool:
@@ -141,28 +167,43 @@ def is_parquet(path: Path) -> bool:
     return path.suffix.lower() == PARQUET
 
 
+def list_files_left_out(entry: str, *, has_parquet: bool = False) -> list[Path]:
+    """Return the files of a folder that are not read: binary ones, archives and empty ones.
+
+    Hidden ones are not among them. Of anything else than a folder it is none.
+    """
+    folder = expanded(entry)
+    if not folder.is_dir():
+        return []
+    return [path for path, is_read in _files_below(folder, has_parquet) if not is_read]
+
+
 def _matches(pattern: str, cache: Path, *, has_parquet: bool) -> list[FileDocument]:
     files: dict[Path, FileDocument] = {}
     for match in sorted(glob.glob(pattern, recursive=True)):
         path = Path(match)
         if path.is_file() and path.stat().st_size:
-            _refuse_archive(path, has_parquet=has_parquet)
+            _check_file(path, has_parquet=has_parquet)
             files[path] = FileDocument(path, cache)
     return list(files.values())
 
 
 def _text_files(folder: Path, cache: Path, *, has_parquet: bool) -> list[FileDocument]:
+    files = _files_below(folder, has_parquet)
+    return [FileDocument(path, cache) for path, is_read in files if is_read]
+
+
+def _files_below(folder: Path, has_parquet: bool) -> Iterator[tuple[Path, bool]]:
+    """Yield the files below a folder that are not hidden, by name, and whether each is read."""
+
     def relative(path: Path) -> str:
         return path.relative_to(folder).as_posix()
 
-    files = []
     for path in sorted(folder.rglob("*"), key=relative):
         parts = path.relative_to(folder).parts
-        if any(part.startswith(".") for part in parts):
+        if any(part.startswith(".") for part in parts) or not path.is_file():
             continue  # hidden, or in a hidden folder
-        if path.is_file() and path.stat().st_size and _is_text(path, has_parquet):
-            files.append(FileDocument(path, cache))
-    return files
+        yield path, bool(path.stat().st_size) and _is_text(path, has_parquet)
 
 
 def _is_text(path: Path, has_parquet: bool) -> bool:
@@ -173,17 +214,20 @@ def _is_text(path: Path, has_parquet: bool) -> bool:
         return False
     if suffix in _PACKED:
         return True
-    try:
-        with path.open("rb") as file:
-            return b"\0" not in file.read(_SNIFFED_BYTES)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    return is_text(path)
 
 
-def _refuse_archive(path: Path, *, has_parquet: bool) -> None:
+def _check_file(path: Path, *, has_parquet: bool) -> None:
     if has_parquet and is_parquet(path):
         return
-    if path.suffix.lower() in _ARCHIVES or is_tar(path):
+    suffix = path.suffix.lower()
+    if suffix in _DOCUMENTS:
+        converted = ", as `pdftotext` does" if suffix == ".pdf" else ""
+        raise DataError(
+            f"{path} is a document ({suffix}), not plain text: convert it to text first{converted}"
+        )
+    if suffix in _ARCHIVES or is_tar(path):
         raise DataError(
             f"{path} is packed, not text: unpack it first (.gz and .zst are read as they are)"
         )
+    check_text(path)

@@ -42,6 +42,12 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
             yield line, data
 
 
+def read_start(path: Path, n_bytes: int) -> bytes:
+    """Return the first bytes of a file, decompressed; raise DataError as ``read_lines`` does."""
+    with _opened(path) as file:
+        return file.read(n_bytes)
+
+
 def unpacked(path: Path) -> bytes:
     """Decompress a file; raise DataError as ``read_lines`` does, or where memory cannot hold it."""
     most = _most_bytes()

@@ -1,7 +1,7 @@
 """Rules for the ends of sentences in English prose, for text of any kind.
 
 A sentence may end after ``.``, ``?``, ``!``, an ellipsis, or a run of them, with the quotes and
-brackets that close there; whitespace follows. It goes on where
+brackets that close there; whitespace follows. It continues where
 
 - the next word begins in lower case: ``"What?" he said``;
 - the full stop belongs to an abbreviation that stands before something (Mr., St., e.g.), before a

@@ -20,9 +20,10 @@ SPLITS: tuple[SplitName, ...] = ("train", "valid", "test")
 """In the order in which they follow in a text."""
 
 Parts = Mapping[SplitName, Sequence[DocumentRange]]
-"""The ranges of each split; none where it is taken from elsewhere."""
+"""The ranges of each split; none where it is taken from elsewhere, or nothing is held out."""
 Shares = Mapping[SplitName, Fraction]
-"""Shares of each split, which sum to 1; a split without one is taken from elsewhere."""
+"""Shares of each split, which sum to 1; a split without one is taken from elsewhere, or
+empty."""
 
 
 class WholeDocuments(Sequence[DocumentRange]):

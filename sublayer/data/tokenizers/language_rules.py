@@ -20,11 +20,13 @@ class LanguageRules:
     """Its code, such as ``de``: Moses' rules differ by language."""
     moses: MosesRule = "none"
     """``none``: words stand between spaces. ``tokenize``: Moses' tokenizer divides them;
-    ``normalize``: after its normalisation of punctuation."""
+    ``normalize``: after punctuation was made plain and what cannot be printed dropped."""
     divides_hyphens: bool = False
     """Whether Moses' tokenizer takes ``a-b`` apart; without it of no effect."""
     lowers: bool = False
     """Whether text becomes lower case; no rule undoes that."""
+    escapes: bool = False
+    """Whether Moses' tokenizer writes ``&amp;`` for ``&``; without it of no effect."""
 
     def words(self, line: str) -> list[str]:
         """Split a line into words; raise ConfigError where Moses' rules are not installed."""
@@ -44,17 +46,20 @@ class LanguageRules:
         return self._moses.join(words)
 
     def content(self) -> dict[str, Any]:
-        """Return all that defines it, as JSON."""
-        return asdict(self)
+        """Return all that defines it, as JSON: ``escapes`` where it is so, as it came later."""
+        content = asdict(self)
+        if not self.escapes:
+            del content["escapes"]
+        return content
 
     @classmethod
     def from_content(cls, content: Any) -> "LanguageRules":
         """Build from ``content``; raise DataError where it is damaged."""
         known = {"language": str, "moses": str, "divides_hyphens": bool, "lowers": bool}
-        if not isinstance(content, dict) or content.keys() != known.keys():
+        if not isinstance(content, dict) or content.keys() - {"escapes"} != known.keys():
             raise DataError("the rules of a language are damaged")
-        for name, kind in known.items():
-            if not isinstance(content[name], kind):
+        for name, value in content.items():
+            if not isinstance(value, known.get(name, bool)):
                 raise DataError("the rules of a language are damaged")
         if content["moses"] not in _RULES:
             raise DataError(
@@ -71,5 +76,6 @@ class LanguageRules:
             self.language,
             normalizes=normalizes,
             divides_hyphens=self.divides_hyphens,
+            escapes=self.escapes,
             lowers=self.lowers,
         )

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import ClassVar
+from unicodedata import category
 
 from sublayer.data.subwords.word_bpe import SplitWords, WordBpeTokenizer
 from sublayer.errors import ConfigError
@@ -33,11 +34,11 @@ class MosesTokenizer(WordBpeTokenizer):
 class Moses:
     """Moses' rules for a language: tokenize a line, and undo it.
 
-    ``normalizes`` first makes punctuation plain; ``divides_hyphens`` takes ``a-b`` apart
-    (tokenizer.perl's ``-a``); ``lowers`` gives lower case. ASCII's control characters are dropped
-    in any case.
-
-    Departure: tokens are not escaped, as ``&amp;`` or ``&quot;``.
+    ``normalizes`` first makes punctuation plain and a space of each character that cannot be
+    printed; ``divides_hyphens`` takes ``a-b`` apart (tokenizer.perl's ``-a``); ``escapes`` writes
+    what Moses reserves as entities, ``&`` as ``&amp;`` (tokenizer.perl without ``-no-escape``),
+    which ``join`` undoes; ``lowers`` gives lower case. ASCII's control characters are dropped in
+    any case.
 
     Raises ConfigError without sacremoses.
     """
@@ -48,6 +49,7 @@ class Moses:
         *,
         normalizes: bool = False,
         divides_hyphens: bool = False,
+        escapes: bool = False,
         lowers: bool = False,
     ) -> None:
         if find_spec("sacremoses") is None:
@@ -60,14 +62,18 @@ class Moses:
         self._tokenizer = MosesTokenizer(lang=language)
         self._detokenizer = MosesDetokenizer(lang=language)
         self._divides_hyphens = divides_hyphens
+        self._escapes = escapes
         self._lowers = lowers
 
     def tokens(self, line: str) -> list[str]:
         """Divide a line into tokens, none of them empty."""
         if self._normalizer is not None:
-            line = self._normalizer.normalize(line)
+            line = drop_unprintable(self._normalizer.normalize(line))
         divided: str = self._tokenizer.tokenize(
-            line, aggressive_dash_splits=self._divides_hyphens, escape=False, return_str=True
+            line,
+            aggressive_dash_splits=self._divides_hyphens,
+            escape=self._escapes,
+            return_str=True,
         )
         if self._lowers:
             divided = divided.lower()
@@ -75,5 +81,16 @@ class Moses:
 
     def join(self, tokens: Iterable[str]) -> str:
         """Detokenize: join tokens as they are written."""
-        joined: str = self._detokenizer.detokenize(list(tokens), unescape=False)
+        joined: str = self._detokenizer.detokenize(list(tokens), unescape=self._escapes)
         return joined
+
+
+def drop_unprintable(text: str) -> str:
+    """Put a space in the place of each character that cannot be printed.
+
+    They are Unicode's categories C: controls, marks of format such as the soft hyphen, surrogates,
+    private use, and what is unassigned. Source: Moses' ``remove-non-printing-char.perl``.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(" " if category(each).startswith("C") else each for each in text)

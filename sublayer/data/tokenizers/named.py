@@ -33,6 +33,9 @@ DEFAULT_SIZES = {"bpe": 8192, "unigram": 30_000, "wordpiece": 30_000, "word-bpe"
 DEFAULT_MERGES = 32_640
 """Merges of moses-bpe where the recipe names no size: Macaron BERT as released."""
 
+_MOSES_RULES = "printable"
+"""Changes whenever equal texts would give moses-bpe other words."""
+
 _TRAINED = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe", "word-bpe")
 _FILES = ("tokenizer.json", "spiece.model", "vocab.txt")
 
@@ -43,13 +46,15 @@ def train_tokenizer(
     *,
     vocab_size: int | None = None,
     keeps_text: bool = False,
+    merges: int | None = None,
     sentinels: int = 0,
 ) -> Tokenizer:
     """Train or build a tokenizer of a kind from texts, which are of a training split.
 
     Kinds: bytes, characters, bpe, unigram, wordpiece, moses-bpe, word-bpe. ``vocab_size`` counts
     every id; unset, it is 8192 for bpe, 10,000 for word-bpe, 30,000 for unigram and wordpiece, what
-    32,640 merges make for moses-bpe, and every character for characters. ``keeps_text``: unigram
+    32,640 merges make for moses-bpe, and every character for characters. ``merges`` counts those of
+    word-bpe and moses-bpe instead, where no size is given. ``keeps_text``: unigram
     keeps capitals and accents, which what a model writes needs, and ALBERT's does not; with
     ``sentinels``, which other kinds do not have, it does in any case.
 
@@ -78,20 +83,25 @@ def train_tokenizer(
     if kind == "wordpiece":
         return train_wordpiece(texts, vocab_size=size)
     if kind == "word-bpe":
+        if merges is not None:
+            return WordBpeTokenizer.train(texts, n_merges=merges)
         return WordBpeTokenizer.train(texts, vocab_size=size)
     if kind == "moses-bpe":
-        return MosesTokenizer.train(texts, vocab_size=vocab_size, n_merges=DEFAULT_MERGES)
+        n_merges = DEFAULT_MERGES if merges is None else merges
+        return MosesTokenizer.train(texts, vocab_size=vocab_size, n_merges=n_merges)
     raise ConfigError(
         f"data.tokenizer = {kind!r} cannot be trained; it is one of {', '.join(_TRAINED)}"
     )
 
 
 def trainer_version(kind: str) -> str:
-    """Return the version of the library that trains a kind: others may train other ones."""
+    """Return the versions of what trains a kind: others may train other ones."""
     libraries = {"unigram": "sentencepiece", "moses-bpe": "sacremoses"}
     versions = [tokenizers.__version__]
     if kind in libraries and find_spec(libraries[kind]) is not None:
         versions.append(version(libraries[kind]))
+    if kind == "moses-bpe":
+        versions.append(_MOSES_RULES)
     return " ".join(versions)
 
 

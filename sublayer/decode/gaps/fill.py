@@ -1,4 +1,4 @@
-"""Fill the gaps of a text with a model of span corruption; go on with one as a prefix model does.
+"""Fill the gaps of a text with a model of span corruption; continue one as a prefix model does.
 
 Source: Raffel et al. 2020 (1910.10683), sec. 3.1.4.
 """
@@ -49,7 +49,7 @@ def fill_gaps(
 def go_on(
     model: EncoderDecoder, text: str, settings: FillSettings | None = None
 ) -> list[Completion]:
-    """Go on with a text, as a model of ``objective.noise = prefix`` does: one gap is its end.
+    """Continue a text, as a model of ``objective.noise = prefix`` does: one gap is its end.
 
     Returns and raises as ``fill_gaps`` does.
     """

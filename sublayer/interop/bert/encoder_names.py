@@ -81,7 +81,7 @@ ALBERT = Names(
     sentence=("sop_classifier.classifier.weight", "sop_classifier.classifier.bias"),
 )
 # The variables of the released code, without the scope ``bert/``; its output matrix is always the
-# token table.
+# embedding matrix.
 ALBERT_TF = Names(
     words="embeddings/word_embeddings",
     positions="embeddings/position_embeddings",

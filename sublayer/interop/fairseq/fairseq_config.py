@@ -112,7 +112,7 @@ def _check_widths(content: Content, d_model: int) -> None:
         if content.whole(name, d_model) != d_model:
             raise CheckpointError(
                 f"{content.file}: {name} = {content.fields[name]} is not decoder_embed_dim = "
-                f"{d_model}: the token table is as wide as the model"
+                f"{d_model}: the embedding matrix is as wide as the model"
             )
 
 

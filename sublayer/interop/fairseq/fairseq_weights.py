@@ -32,7 +32,7 @@ class FairseqWeights:
     no_weights: list[str]
     """The names of buffers."""
     copies: list[str]
-    """The newest names of tensors that equal the encoder's token table."""
+    """The newest names of tensors that equal the encoder's embedding matrix."""
 
 
 def prepare(content: Content, tensors: Mapping[str, Tensor]) -> FairseqWeights:
@@ -41,7 +41,7 @@ def prepare(content: Content, tensors: Mapping[str, Tensor]) -> FairseqWeights:
     Norms that had numbers get names, queries, keys and values that were one matrix three. Of tables
     that are one, the encoder's stays.
 
-    Raises CheckpointError where a tensor stands under an old and a new name, a token table is
+    Raises CheckpointError where a tensor stands under an old and a new name, an embedding matrix is
     missing, copies differ, or numbers are not finite floats.
     """
     buffers = [f"{side}.{name}" for side in SIDES for name in _NO_WEIGHTS]
@@ -97,7 +97,7 @@ def _upgrade(name: str, tensor: Tensor) -> dict[str, Tensor]:
 
 
 def _take_copies(content: Content, weights: dict[str, Tensor]) -> list[str]:
-    """Remove what equals the encoder's token table, which is then the only one."""
+    """Remove what equals the encoder's embedding matrix, which is then the only one."""
     for name in (TABLE, _TARGET_TABLE):
         if name not in weights:
             raise CheckpointError(f"the weights lack {name}")
@@ -108,14 +108,14 @@ def _take_copies(content: Content, weights: dict[str, Tensor]) -> list[str]:
         raise CheckpointError(
             f"{_TARGET_TABLE} differs from {TABLE} "
             f"({content.file}: share_all_embeddings = {share_all}): "
-            "source and target have one token table"
+            "source and target have one embedding matrix"
         )
     copies = [_TARGET_TABLE]
     if OUTPUT in weights and (share_all or share_decoder):
         if not torch.equal(weights[OUTPUT], table):
             raise CheckpointError(
                 f"{OUTPUT} differs from {TABLE}, "
-                f"though {content.file} says that the output is the token table"
+                f"though {content.file} says that the output is the embedding matrix"
             )
         copies.append(OUTPUT)
     for name in copies:

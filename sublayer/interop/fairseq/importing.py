@@ -105,7 +105,9 @@ def read_fairseq(path: Path) -> tuple[Transformer, FairseqWeights, int]:
 
 def _rows(table: Tensor) -> int:
     if table.dim() != 2 or not len(table):
-        raise CheckpointError(f"{TABLE} has shape {list(table.shape)}, which is no token table's")
+        raise CheckpointError(
+            f"{TABLE} has shape {list(table.shape)}, which is no embedding matrix's"
+        )
     return len(table)
 
 

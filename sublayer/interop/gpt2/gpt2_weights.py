@@ -23,7 +23,7 @@ def is_mask(name: str) -> bool:
 
 
 def prepare(gpt2: Content, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out an output matrix that is the token table.
+    """Leave out an output matrix that is the embedding matrix.
 
     Raises CheckpointError where config.json ties the two and they differ.
     """

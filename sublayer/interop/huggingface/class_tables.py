@@ -26,6 +26,7 @@ _NO_MATTER: Table = {
     "dropout_final": ANY,
     "init": ("normal", "scaled", "truncated", "xavier", "kaiming", "t5"),
     "init_std": ANY,
+    "zero_padding": _EITHER,
     "vocab_multiple": ANY,
 }
 """What changes no number of a trained model."""
@@ -41,7 +42,7 @@ _ALL: Table = {
     "norm_affine": _EITHER,
     "norm_eps": ANY,
     "positions": ("learned", "sinusoidal", "none"),
-    "sinusoids": ("tensor2tensor", "fairseq", "marian"),
+    "sinusoids": ("tensor2tensor", "fairseq", "marian", "interleaved"),
     "first_position": ANY,
     "rotary_base": ANY,
     "relative_buckets": ANY,

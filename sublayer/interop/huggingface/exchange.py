@@ -26,6 +26,7 @@ from sublayer.interop.huggingface.folder import (
     write_folder,
     write_json,
 )
+from sublayer.interop.huggingface.hub_models import fetch_model, is_hub_name
 from sublayer.interop.seq2seq.translator_tokenizer import describe_text
 from sublayer.interop.values import format_value
 from sublayer.interop.weight_map import assemble, strip_prefix, write_pairs
@@ -49,6 +50,8 @@ class _Read:
 def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     """Convert a HuggingFace folder to a new model folder and return its certificate.
 
+    What is no folder here is taken for the name of a model on the hub, and fetched.
+
     The tokenizer comes along where the folder has one. Weights become float32, which of float16 and
     bfloat16 is exact; those that are all float64 stay so. What config.json says beyond the class's
     fields is named in the certificate, which stands in ``out`` too.
@@ -58,11 +61,13 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     exists, or memory is too small. Nothing is written then.
     """
     check_path(folder)
-    if not folder.is_dir():
-        raise CheckpointError(
-            f"{folder} is not a folder: name one with {CONFIG} and model.safetensors"
-        )
     check_new(out)
+    if not folder.is_dir():
+        if folder.exists() or not is_hub_name(str(folder)):
+            raise CheckpointError(
+                f"{folder} is not a folder: name one with {CONFIG} and model.safetensors"
+            )
+        folder = fetch_model(str(folder))
     read = _read(folder)
     model = read.model
     oracle = read.family.oracle(model.config)

@@ -93,9 +93,12 @@ def describe_text(tokenizer: Tokenizer | None) -> str | None:
     side = tokenizer.source
     if side.moses == "none":
         return None
-    steps = ["normalise punctuation"] if side.moses == "normalize" else []
+    steps = []
+    if side.moses == "normalize":
+        steps = ["normalise punctuation", "drop what cannot be printed"]
     options = " -a" if side.divides_hyphens else ""
-    steps.append(f"divide words by tokenizer.perl{options} -no-escape -l {side.language}")
+    options += "" if side.escapes else " -no-escape"
+    steps.append(f"divide words by tokenizer.perl{options} -l {side.language}")
     return f"it reads words after Moses' rules ({', '.join(steps)}), and writes such words"
 
 

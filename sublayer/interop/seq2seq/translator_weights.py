@@ -65,7 +65,7 @@ def _check_sinusoids(name: str, table: Tensor) -> None:
 
 
 def prepare(content: Content, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out copies of the token table, which stands under ``shared.weight`` afterwards.
+    """Leave out copies of the embedding matrix, which stands under ``shared.weight`` afterwards.
 
     The output matrix is a copy where config.json ties it. Raises CheckpointError where a copy
     differs.
@@ -93,7 +93,7 @@ def prepare(content: Content, tensors: Mapping[str, Tensor]) -> dict[str, Tensor
 def pairs(config: ResolvedModel, *, table: str = _TABLE, output: str = _OUTPUT) -> Iterator[Pair]:
     """Pair their tensors, named without the prefix ``model.``, with an expanded model's.
 
-    ``table`` and ``output`` are what they call the token table and, where it is not the table, the
+    ``table`` and ``output`` are what they call the embedding matrix and, where it is another, the
     output matrix. The feed-forward network that stands first in a block is Macaron Net's first
     half.
     """
@@ -136,7 +136,7 @@ def _pair_attention(entry: Entry, theirs: str, ours: str) -> Iterator[Pair]:
 def copies(config: ResolvedModel) -> dict[str, str]:
     """Return what a file must hold beside ``pairs``, and of what each is a copy.
 
-    Where the output matrix is not the token table, each stack has a table of its own.
+    Where the output matrix is not the embedding matrix, each stack has a table of its own.
     """
     if config.tie_embeddings:
         return {}

@@ -26,7 +26,7 @@ def is_unused(name: str) -> bool:
 
 
 def prepare(content: Content, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out copies of the token table, which stands under ``shared.weight`` afterwards.
+    """Leave out copies of the embedding matrix, which stands under ``shared.weight`` afterwards.
 
     The output matrix is one where it is equal to the table and config.json does not say that they
     are apart. What config.json ties, and differs, is not tied, as in the class.

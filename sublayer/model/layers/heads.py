@@ -41,7 +41,7 @@ class VocabularyHead(nn.Module):
 
     A factorised model goes through ``d_embed`` first, a transform head through a linear map to that
     width, an activation and a norm with parameters (Devlin et al. 2019, as released). A tied head
-    has no matrix: it is given the token table. ``output_scale`` is that of Raffel et al. 2020
+    has no matrix: it is given the embedding matrix. ``output_scale`` is that of Raffel et al. 2020
     (1910.10683), as released: what the output matrix reads is divided by the root of ``d_model``.
     """
 
@@ -86,13 +86,13 @@ class VocabularyHead(nn.Module):
         return projected
 
     def matrix(self, table: Float[Tensor, "V E"]) -> Float[Tensor, "V E"]:
-        """Return the output matrix: the head's own, or the token table where they are tied."""
+        """Return the output matrix: the head's own, or the embedding matrix where they are tied."""
         return table if self.weight is None else self.weight
 
     def forward(
         self, hidden: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"]
     ) -> Float[Tensor, "*rows V"]:
-        """Compute logits; ``table`` is the model's token table, which an untied head ignores."""
+        """Compute logits; ``table`` is the embedding matrix, which an untied head ignores."""
         return F.linear(self.to_embedding(hidden), self.matrix(table), self.bias)
 
 
@@ -109,7 +109,7 @@ class Pooler(nn.Module):
     def forward(
         self, text: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
     ) -> Float[Tensor, "*rows D"]:
-        """Pool texts by the states that stand for them; the token table is not read."""
+        """Pool texts by the states that stand for them; the embedding matrix is not read."""
         return torch.tanh(self.linear(text))
 
 
@@ -125,7 +125,7 @@ class SentenceHead(Linear):
     def forward(
         self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
     ) -> Float[Tensor, "*rows C"]:
-        """Compute the logits of texts from their vectors; the token table is not read."""
+        """Compute the logits of texts from their vectors; the embedding matrix is not read."""
         return super().forward(x)
 
 

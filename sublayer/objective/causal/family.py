@@ -6,7 +6,7 @@ from sublayer.objective.causal.batches import causal_batches, check_windows, syn
 from sublayer.objective.causal.evaluation import describe_decoder, evaluate_decoder, render_decoder
 from sublayer.objective.causal.items import BITS_PER_BYTE_OF_ITEMS
 from sublayer.objective.causal.loss import Causal
-from sublayer.objective.causal.scores import causal_scores
+from sublayer.objective.causal.scores import causal_scores, score_at_stride
 from sublayer.objective.family import TEXT_OPTIONS, Family, stored_tokens
 from sublayer.objective.metric import Metric
 
@@ -30,6 +30,7 @@ CAUSAL = Family(
     epoch_tokens=stored_tokens,
     check_text=check_windows,
     score=causal_scores,
+    score_at_stride=score_at_stride,
     metrics=(BITS_PER_BYTE,),
     training_metrics=("loss", "bits_per_byte"),
     options=(*TEXT_OPTIONS, "stride"),

@@ -12,7 +12,6 @@ from sublayer.evaluation.likelihood import Likelihood, Window
 
 WINDOWS = "windows"
 """The name of the table."""
-_UNIT = "a window: the tokens that it scores, after at least half the context but at the start"
 _COUNTS = ("tokens", "bytes", "characters", "words")
 
 
@@ -34,10 +33,11 @@ BITS_PER_BYTE_OF_ITEMS = FromItems(WINDOWS, _bits_per_byte)
 LOSS_OF_ITEMS = FromItems(WINDOWS, _loss)
 
 
-def window_items(split: Split, likelihood: Likelihood) -> Items:
-    """Return the nats of each window of a whole text, and the amount of text that it scores.
+def window_items(split: Split, likelihood: Likelihood, *, context: int, stride: int) -> Items:
+    """Return the nats of each window of a text, and the amount of text that it scores.
 
-    A window belongs to the document of the first token that it scores. Where a lossy tokenizer made
+    Of a whole text, adjacent windows that together score half a context are one item. A window
+    belongs to the document of the first token that it scores. Where a lossy tokenizer made
     the ids, the bytes that were read are spread over the windows in proportion to those that their
     ids stand for.
     """
@@ -46,20 +46,39 @@ def window_items(split: Split, likelihood: Likelihood) -> Items:
     windows = by_window.windows
     firsts = np.array([window.first for window in windows])  # [N]
     stops = np.array([window.stop for window in windows])  # [N]
-    assert np.array_equal(firsts[1:], stops[:-1]), "a test scores all of a text"
-    bounds = np.append(firsts, stops[-1])  # [N + 1]
-    counts = Counter(split).count_each(bounds)  # [N, 4]
+    nats = by_window.nats
+    is_whole = np.array_equal(firsts[1:], stops[:-1])
+    n_together = max(1, (context // 2) // stride) if is_whole else 1
+    counter = Counter(split)
+    if is_whole:
+        starts = np.arange(0, len(windows), n_together)
+        firsts = firsts[starts]  # [N], of items from here on
+        nats = np.add.reduceat(nats, starts)
+        bounds = np.append(firsts, stops[-1])  # [N + 1]
+        counts = counter.count_each(bounds)  # [N, 4]
+    else:
+        each = [counter.count(window.first, window.stop) for window in windows]
+        counts = np.array([[getattr(count, name) for name in _COUNTS] for count in each])
     columns = dict(zip(_COUNTS, counts.T, strict=True))
     columns["bytes"] = _spread(columns["bytes"], likelihood.bytes, columns["tokens"])
     n_begun = np.searchsorted(split.document_starts, firsts, side="right")
     documents = n_begun - 1
     table = ItemTable(
-        unit=_UNIT,
+        unit=_unit(context, stride, n_together),
         digest=_digest(split, windows),
-        columns={"nats": by_window.nats, **columns},
+        columns={"nats": nats, **columns},
         documents=documents,
     )
     return Items(split.name, split.store.sha256, {WINDOWS: table})
+
+
+def _unit(context: int, stride: int, n_together: int) -> str:
+    what = "a window" if n_together == 1 else f"{n_together} adjacent windows"
+    whose = "it scores" if n_together == 1 else "they score"
+    behind = "half the context" if stride == max(1, context // 2) else f"{context + 1 - stride}"
+    if stride == 1:
+        behind = "the full context"
+    return f"{what}: the tokens that {whose}, after at least {behind} but at the start"
 
 
 def _digest(split: Split, windows: list[Window]) -> str:

@@ -26,7 +26,7 @@ from sublayer.objective.base import Objective
 _PREFIX = "objective.classifiers."
 """Before the names of the heads that training alone needs; a model's own names have no prefix."""
 _TRAINED = "trained"
-"""The term of the model's own head with z-loss."""
+"""The term of the model's own head where it is trained otherwise than it is reported."""
 
 
 class Causal(Objective):
@@ -39,8 +39,12 @@ class Causal(Objective):
     Assumptions where the paper is silent: a block's classifiers read its output through a norm
     without parameters, of the model's kind (none where the model ends without one).
 
-    With z-loss what is trained of the model's own head is the term ``trained``; ``lm``, without
-    weight then, is what is reported. Classifiers, which end with the training, have no z-loss.
+    With z-loss, or with positions summed, what is trained of the model's own head is the term
+    ``trained``; ``lm``, without weight then, is what is reported, per token. Classifiers, which end
+    with the training, have no z-loss.
+
+    With positions summed every trained term is divided by the windows of the batch, not by their
+    targets: a window of T targets weighs T times what it weighs in the mean.
 
     ``config`` None is the objective without auxiliary losses; ``seed`` is that of the classifiers.
     """
@@ -92,7 +96,7 @@ class Causal(Objective):
                 term = self._term(layer, ahead)
                 weight = 1.0 if ahead == 1 else config.target_weight
                 self.weights[term] = share * weight
-        if config.z_loss:
+        if self._trains_otherwise:
             self.weights[_TRAINED] = self.weights[self.reported]
             self.weights[self.reported] = 0.0
 
@@ -101,8 +105,16 @@ class Causal(Objective):
         """Whether some terms end before the run does."""
         return len(self._layers) > 0
 
+    @property
+    def _trains_otherwise(self) -> bool:
+        return self.config.z_loss > 0 or self._sums_positions
+
+    @property
+    def _sums_positions(self) -> bool:
+        return self.config.position_reduction == "sum"
+
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Count the targets of each term that are not ignored."""
+        """Count the targets of each term that are not ignored; the windows, where they add up."""
         by_ahead = {}
         for ahead, targets in zip(self._ahead, self._targets(batch), strict=True):
             is_counted = targets >= 0
@@ -112,8 +124,11 @@ class Causal(Objective):
             for ahead in self._ahead:
                 term = self._term(layer, ahead)
                 counts[term] = by_ahead[ahead]
-        if self.config.z_loss:
+        if self._trains_otherwise:
             counts[_TRAINED] = counts[self.reported]
+        if self._sums_positions:
+            n_windows = len(batch)
+            return {term: counts[term] if term == self.reported else n_windows for term in counts}
         return counts
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
@@ -150,7 +165,7 @@ class Causal(Objective):
         """Yield the terms of the model's own head."""
         matrix, bias = self.model.output_projection()
         rows = self.model.to_embedding(states).flatten(0, 1)
-        if not self.config.z_loss:
+        if not self._trains_otherwise:
             yield self.reported, linear_cross_entropy(rows, matrix, bias, labels)
             return
         smoothing = Smoothing(1.0, 0.0, self.config.z_loss)

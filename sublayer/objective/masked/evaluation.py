@@ -1,4 +1,4 @@
-"""Evaluation of an encoder by ``sublayer evaluate``: hidden tokens, and pairs of texts."""
+"""Evaluation of an encoder by ``sublayer evaluate``: masked tokens, and pairs of texts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,9 +19,9 @@ from sublayer.tables import table
 DEFAULT_PAIRS = 2000
 """Examples that are scored at least, where the option ``pairs`` is not given."""
 _SHORT_LABELS = {
-    "mlm_accuracy": "hidden tokens",
-    "nsp_accuracy": "next sentence",
-    "sop_accuracy": "sentence order",
+    "mlm_accuracy": "MLM",
+    "nsp_accuracy": "NSP",
+    "sop_accuracy": "SOP",
 }
 _TASKS = {"nsp": "next sentence", "sop": "sentence order"}
 
@@ -69,12 +69,12 @@ def describe_encoder(scores: Mapping[str, Any]) -> str:
     for name, label in _SHORT_LABELS.items():
         if name in scores:
             accuracies.append(f"{label} {scores[name]:.1%}")
-    return f"loss {scores['loss']:.4f} nats per hidden token; right: {', '.join(accuracies)}"
+    return f"loss {scores['loss']:.4f} nats per masked token; accuracy: {', '.join(accuracies)}"
 
 
 def render_encoder(result: Mapping[str, Any]) -> str:
     """Format the scores of an encoder for the terminal."""
-    n_hidden = f"nats per hidden token, of {result['mlm_tokens']:,}"
+    n_hidden = f"nats per masked token, of {result['mlm_tokens']:,}"
     majority = f"always the most frequent: {result['majority_accuracy']:.1%}"
     rows = [
         ("loss", f"{result['loss']:.4f}", n_hidden),
@@ -85,7 +85,7 @@ def render_encoder(result: Mapping[str, Any]) -> str:
         if accuracy is not None:
             low, high = result[f"{task}_interval"]
             n_pairs = result[f"{task}_pairs"]
-            pairs = f"{n_pairs:,} pairs, 95 % interval {low:.1%} to {high:.1%}"
+            pairs = f"{n_pairs:,} pairs, 95% CI {low:.1%} to {high:.1%}"
             rows.append((f"{label}, accuracy", f"{accuracy:.1%}", pairs))
     lines = [
         f"scored {describe_sources(result)}, in examples of up to {result['context']} tokens",

@@ -86,7 +86,7 @@ MASKED = Family(
         _accuracy("mlm_accuracy", "MLM accuracy", ACCURACY_OF_ITEMS),
         _judgement("nsp"),
         _judgement("sop"),
-        Metric("loss", "nats per hidden token", is_lower_better=True, from_items=LOSS_OF_ITEMS),
+        Metric("loss", "nats per masked token", is_lower_better=True, from_items=LOSS_OF_ITEMS),
     ),
     training_metrics=("loss", "mlm_accuracy", "nsp_accuracy", "sop_accuracy"),
     options=(*TEXT_OPTIONS, "pairs"),
@@ -94,4 +94,4 @@ MASKED = Family(
     rendering=render_encoder,
     description=describe_encoder,
 )
-"""Predicts hidden tokens and judges pairs, and is scored by the accuracy of both."""
+"""Predicts masked tokens and judges pairs, and is scored by the accuracy of both."""

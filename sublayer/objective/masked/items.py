@@ -1,4 +1,4 @@
-"""The items of an encoder's test: examples with hidden tokens, and pairs that are judged."""
+"""The items of an encoder's test: examples with masked tokens, and pairs that are judged."""
 
 import math
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ class ScoredExamples:
 
     @property
     def owners(self) -> NDArray[np.int64]:
-        """The index of the example of each hidden token of the batch: [P]."""
+        """The index of the example of each masked token of the batch: [P]."""
         n_hidden = [len(self.made[index].positions) for index in self.order]
         return np.repeat(self.order, n_hidden)
 
@@ -86,7 +86,7 @@ class ExampleItems:
     def add_hidden(
         self, examples: ScoredExamples, nats: Row, is_correct: NDArray[np.bool_]
     ) -> None:
-        """Add the nats of hidden tokens, in the order of their batch, and which are correct."""
+        """Add the nats of masked tokens, in the order of their batch, and which are correct."""
         n = len(examples.made)
         owners = examples.owners
         # Added up per example: items are examples, and not their tokens.
@@ -136,7 +136,7 @@ class ExampleItems:
 
 @dataclass
 class EncoderItems:
-    """What the examples of a text scored: hidden tokens, and pairs by their task."""
+    """What the examples of a text scored: masked tokens, and pairs by their task."""
 
     split: Split
     hidden: ExampleItems = field(init=False)

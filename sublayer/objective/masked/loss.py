@@ -1,4 +1,4 @@
-"""Predict hidden tokens from both sides, and tell pairs of texts that belong together from others.
+"""Predict masked tokens from both sides, and tell pairs of texts that belong together from others.
 
 Source: Devlin et al. 2019 (1810.04805), sec. 3.1; sentence order: Lan et al. 2020 (1909.11942),
 sec. 3.1.
@@ -26,12 +26,12 @@ from sublayer.objective.base import Objective
 
 
 class Masked(Objective):
-    """Cross-entropy of hidden tokens, term ``mlm``, and of pairs of texts, term ``sentence``.
+    """Cross-entropy of masked tokens, term ``mlm``, and of pairs of texts, term ``sentence``.
 
     Logits are computed only where a token is predicted. Each term is a mean over all it counts in
     the global batch. The model is an encoder.
 
-    With z-loss what is trained of hidden tokens is the term ``trained``; ``mlm``, without weight
+    With z-loss what is trained of masked tokens is the term ``trained``; ``mlm``, without weight
     then, is what is reported.
     """
 
@@ -67,7 +67,7 @@ class Masked(Objective):
         return counts
 
     def forward(self, batch: MaskedBatch) -> dict[str, Tensor]:
-        """Sum the nats of the batch's hidden tokens, and of its pairs."""
+        """Sum the nats of the batch's masked tokens, and of its pairs."""
         states = states_at(self._encoder, batch)
         totals = self._token_totals(states.masked, batch.targets)
         if "sentence" in self.weights:

@@ -41,7 +41,7 @@ class PairScore:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the accuracy over such pairs (Wilson 1927); NaN without pairs.
+        """The 95% CI of the accuracy over such pairs (Wilson 1927); NaN without pairs.
 
         It takes pairs as independent, so only those of one pass over the text count: other cuts of
         the same sentences add little.

@@ -1,4 +1,4 @@
-"""Scores of an encoder: the prediction of hidden tokens, and all of its measures together."""
+"""Scores of an encoder: the prediction of masked tokens, and all of its measures together."""
 
 import math
 from collections import Counter
@@ -29,7 +29,7 @@ _CHUNK = 4096
 
 @dataclass(frozen=True)
 class MaskedScore:
-    """Negative log-likelihood of hidden tokens, and how many a model predicts rightly.
+    """Negative log-likelihood of masked tokens, and how many a model predicts rightly.
 
     Ratios are NaN where no token was hidden.
     """
@@ -42,17 +42,17 @@ class MaskedScore:
 
     @property
     def loss(self) -> float:
-        """Nats per hidden token."""
+        """Nats per masked token."""
         return self._per_token(self.nats)
 
     @property
     def accuracy(self) -> float:
-        """Share of hidden tokens that are most probable under the model, from 0 to 1."""
+        """Share of masked tokens that are most probable under the model, from 0 to 1."""
         return self._per_token(self.n_correct)
 
     @property
     def majority(self) -> float:
-        """Share that always naming the most frequent hidden token gets right, from 0 to 1."""
+        """Share that always naming the most frequent masked token gets right, from 0 to 1."""
         return self._per_token(self.n_majority)
 
     def _per_token(self, total: float) -> float:
@@ -71,7 +71,7 @@ def score_masked(
     processes: Processes = ALONE,
     items: ExampleItems | None = None,
 ) -> MaskedScore:
-    """Score an encoder on the hidden tokens of a text.
+    """Score an encoder on the masked tokens of a text.
 
     Masks and pairs are the same for every model of a tokenizer. ``progress`` is called with the
     examples done and the examples in all; ``items`` are told what each example scored. The work is
@@ -118,9 +118,9 @@ def encoder_scores(
 ) -> dict[str, Any]:
     """Score an encoder on a text by every measure that it has a head and the text enough pairs for.
 
-    ``loss`` is in nats per hidden token, ``mlm_accuracy`` stands beside ``majority_accuracy``, that
-    of always naming the most frequent hidden token; ``nsp_`` and ``sop_`` come with the number of
-    pairs and the 95 % interval. Accuracies are shares, from 0 to 1. ``progress`` hears what is
+    ``loss`` is in nats per masked token, ``mlm_accuracy`` stands beside ``majority_accuracy``, that
+    of always naming the most frequent masked token; ``nsp_`` and ``sop_`` come with the number of
+    pairs and the 95% CI. Accuracies are shares, from 0 to 1. ``progress`` hears what is
     scored before how much; ``items`` are told what each example scored.
 
     Raises ConfigError where the tokenizer lacks what the objective needs, DataError where the text
@@ -132,7 +132,7 @@ def encoder_scores(
         return None if progress is None else partial(progress, what)
 
     hidden = None if items is None else items.hidden
-    hidden_progress = progress_of("hidden tokens")
+    hidden_progress = progress_of("masked tokens")
     masked = score_masked(encoder, split, settings, scoring, hidden_progress, processes, hidden)
     if not masked.n_tokens:
         sources = " and ".join(split.sources)

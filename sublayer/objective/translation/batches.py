@@ -12,12 +12,28 @@ def translation_batches(recipe: Recipe, split: Split) -> TranslationBatches:
 
     Raises DataError where every pair is too long.
     """
-    context = recipe.data.context
-    batch_tokens = recipe.train.batch_tokens or batch_sequences(recipe) * context
+    data = recipe.data
     return TranslationBatches(
         split,
-        context=context,
-        batch_tokens=batch_tokens,
+        context=data.context,
+        batch_tokens=_batch_tokens(recipe),
+        seed=recipe.train.seed,
+        starts_with_pad=recipe.model.decoder_start == "pad",
+        multiple=data.batch_multiple,
+        order=data.batch_order,
+        parts=data.batch_parts,
+    )
+
+
+def scoring_batches(recipe: Recipe, split: Split) -> TranslationBatches:
+    """Build batches to score a split by: as large as a part of training's, with little padding.
+
+    Raises DataError where every pair is too long.
+    """
+    return TranslationBatches(
+        split,
+        context=recipe.data.context,
+        batch_tokens=_batch_tokens(recipe) // recipe.data.batch_parts,
         seed=recipe.train.seed,
         starts_with_pad=recipe.model.decoder_start == "pad",
     )
@@ -33,3 +49,7 @@ def translation_epoch(recipe: Recipe, split: Split) -> int:
     """Count the tokens of an epoch: those of the first epoch's batches as if they were full."""
     n_batches = translation_batches(recipe, split).n_batches(0)
     return n_batches * batch_sequences(recipe) * recipe.data.context
+
+
+def _batch_tokens(recipe: Recipe) -> int:
+    return recipe.train.batch_tokens or batch_sequences(recipe) * recipe.data.context

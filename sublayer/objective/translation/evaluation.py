@@ -14,8 +14,8 @@ from sublayer.decode.beam_settings import BeamSettings
 from sublayer.decode.translate import Translation
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.bleu import (
+    COMPOUNDS,
     Lines,
-    compound_split_bleu,
     reference_lines,
     score_translations,
     translated_lines,
@@ -41,7 +41,7 @@ _LABELS = {
     "bleu": "BLEU of words",
     "sacrebleu": "BLEU of text",
     "chrf": "chrF of text",
-    "bleu_compounds": "BLEU, compounds split",
+    COMPOUNDS: "BLEU, compounds split",
 }
 
 
@@ -69,7 +69,8 @@ def evaluate_translator(asked: Evaluation) -> dict[str, Any]:
 
     With the option ``lowercase`` capitals do not count; of a model that knows none they never do.
     ``against`` is another translator, or a file with a translation on each line, to compare with;
-    ``compounds`` adds BLEU with compounds split, and those of ``BEAM_OPTIONS`` change the beam.
+    ``compounds`` adds BLEU with compounds split, which a run whose words are divided at hyphens has
+    in any case, and those of ``BEAM_OPTIONS`` change the beam.
 
     Raises ConfigError where the model belongs to no run, an option has no meaning, or ``against``
     is a model that translates nothing; DataError where its file has another number of lines.
@@ -92,11 +93,8 @@ def evaluate_translator(asked: Evaluation) -> dict[str, Any]:
     ours = translated_lines([each.ids for each in translations], model.tokenizer)
     references = reference_lines(pairs, model.tokenizer)
     lowercase = "lowercase" in options or recipe.data.lowercase
-    scores = score_translations(ours, references, lowercase=lowercase)
-    if "compounds" in options:
-        scores["bleu_compounds"] = compound_split_bleu(
-            ours.words, references.words, lowercase=lowercase
-        )
+    compounds = "compounds" in options or recipe.data.moses_hyphens
+    scores = score_translations(ours, references, lowercase=lowercase, compounds=compounds)
     values = {name: score.value for name, score in scores.items()}
     signatures = {name: score.signature for name, score in scores.items()}
     result: dict[str, Any] = {
@@ -227,7 +225,7 @@ def render_translator(result: Mapping[str, Any]) -> str:
 
 def _caveats(result: Mapping[str, Any]) -> list[str]:
     lines = []
-    if "bleu_compounds" in result:
+    if COMPOUNDS in result:
         lines.append(
             "with compounds split BLEU is inflated: "
             "comparable only with what is scored in the same way"
@@ -266,7 +264,7 @@ def _render_compared(against: Mapping[str, Any], labels: Mapping[str, str]) -> l
         "this",
         "other",
         "difference",
-        "95 % interval",
+        "95% CI",
         "p, bootstrap",
         "p, randomisation",
     ]

@@ -1,6 +1,7 @@
 """The row of translation."""
 
 import math
+from dataclasses import replace
 
 import torch
 
@@ -9,6 +10,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.data.split import Split
 from sublayer.decode.beam_settings import BeamSettings
 from sublayer.evaluation.bleu import (
+    COMPOUNDS,
     count_translations,
     metric,
     reference_lines,
@@ -24,6 +26,7 @@ from sublayer.model.transformer import Transformer
 from sublayer.objective.family import Effort, Family, Scored, Scores
 from sublayer.objective.metric import Metric
 from sublayer.objective.translation.batches import (
+    scoring_batches,
     synthetic_translations,
     translation_batches,
     translation_epoch,
@@ -43,7 +46,7 @@ from sublayer.objective.translation.scores import (
 )
 
 GREEDY = BeamSettings(beam=1, max_length_ratio=2.0, max_length_offset=10.0)
-"""The search while training goes on: a translation not yet learned does not end by itself."""
+"""The search while training continues: a translation not yet learned does not end by itself."""
 _LARGEST_EXPONENT = 700.0
 
 
@@ -68,7 +71,7 @@ def _score(
 def _score_training(
     model: EncoderDecoder, split: Split, recipe: Recipe, processes: Processes
 ) -> Scores:
-    nats = translation_nats(model, translation_batches(recipe, split), processes)
+    nats = translation_nats(model, scoring_batches(recipe, split), processes)
     scores = {"loss": nats, "perplexity": math.exp(min(nats, _LARGEST_EXPONENT))}
     if recipe.train.best_by == "bleu":
         scores["bleu"] = _greedy_bleu(model, split, processes)
@@ -84,8 +87,9 @@ def _score_test(
         translated_lines(translations, model.tokenizer),
         reference_lines(split.pairs, model.tokenizer),
         lowercase=recipe.data.lowercase,
+        compounds=recipe.data.moses_hyphens,
     )
-    nats = nats_of_pairs(model, translation_batches(recipe, split), processes)
+    nats = nats_of_pairs(model, scoring_batches(recipe, split), processes)
     items = translation_items(split, nats, counted)
     values = {name: lines.value for name, lines in counted.items()}
     signatures = {name: lines.signature for name, lines in counted.items()}
@@ -123,6 +127,12 @@ TRANSLATION = Family(
         _bleu("bleu", "BLEU of words", "BLEU"),
         _bleu("sacrebleu", "BLEU of text", "BLEU"),
         _bleu("chrf", "chrF", "chrF"),
+        replace(
+            _bleu(COMPOUNDS, "BLEU, compounds split", "BLEU"),
+            has_head=lambda recipe: recipe.data.moses_hyphens,
+            asks="words that are divided at hyphens",
+            head="data.moses_hyphens = false",
+        ),
         Metric("loss", "nats per token", is_lower_better=True, from_items=LOSS_OF_ITEMS),
     ),
     training_metrics=("loss", "perplexity", "bleu"),

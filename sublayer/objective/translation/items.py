@@ -6,12 +6,12 @@ from functools import partial
 
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.split import Split
-from sublayer.evaluation.bleu import LineCounts, score_of_counts
+from sublayer.evaluation.bleu import COMPOUNDS, MEASURES, LineCounts, score_of_counts
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Sums
 from sublayer.objective.translation.scores import PairNats
 
-PAIRS, LINES = "pairs", "lines"
-"""The names of the two tables."""
+PAIRS, LINES, COMPOUND_LINES = "pairs", "lines", "compound_lines"
+"""The names of the tables; the last has BLEU with compounds split, where that is scored."""
 
 
 def _loss(sums: Sums) -> float:
@@ -30,9 +30,10 @@ LOSS_OF_ITEMS = FromItems(PAIRS, _loss)
 def score_of_items(name: str) -> FromItems:
     """Return how a measure of translations follows from the counts of its lines.
 
-    ``name`` is one of ``sublayer.evaluation.bleu.MEASURES``.
+    ``name`` is one of ``sublayer.evaluation.bleu.MEASURES``, or ``COMPOUNDS``.
     """
-    return FromItems(LINES, partial(_score, name))
+    table = COMPOUND_LINES if name == COMPOUNDS else LINES
+    return FromItems(table, partial(_score, name))
 
 
 def translation_items(split: Split, nats: PairNats, counted: Mapping[str, LineCounts]) -> Items:
@@ -47,13 +48,21 @@ def translation_items(split: Split, nats: PairNats, counted: Mapping[str, LineCo
         columns={"nats": nats.nats, "tokens": nats.tokens},
         documents=None,
     )
-    of_lines = ItemTable(
+    tables = {PAIRS: of_pairs, LINES: _lines(LINES, split, counted, MEASURES)}
+    if COMPOUNDS in counted:
+        tables[COMPOUND_LINES] = _lines(COMPOUND_LINES, split, counted, (COMPOUNDS,))
+    return Items(split.name, split.store.sha256, tables)
+
+
+def _lines(
+    table: str, split: Split, counted: Mapping[str, LineCounts], names: Sequence[str]
+) -> ItemTable:
+    return ItemTable(
         unit="a line: its translation's n-grams, and those that it shares with the reference",
-        digest=_digest_of_lines(split.pairs),
-        columns={name: lines.counts for name, lines in counted.items()},
+        digest=_digest_of_lines(table, split.pairs),
+        columns={name: counted[name].counts for name in names},
         documents=None,
     )
-    return Items(split.name, split.store.sha256, {PAIRS: of_pairs, LINES: of_lines})
 
 
 def _digest_of_pairs(split: Split) -> str:
@@ -64,8 +73,8 @@ def _digest_of_pairs(split: Split) -> str:
     return digest.hexdigest()
 
 
-def _digest_of_lines(pairs: Sequence[PairText]) -> str:
-    digest = hashlib.sha256(f"{LINES}\n".encode())
+def _digest_of_lines(table: str, pairs: Sequence[PairText]) -> str:
+    digest = hashlib.sha256(f"{table}\n".encode())
     for pair in pairs:
         # No text of a pair contains a line break.
         digest.update(f"{pair.source}\n{pair.target}\n".encode())

@@ -40,14 +40,14 @@ class Measures:
 class MatchedArm:
     """An arm with all that the study settles for it; ``settings`` are laid over its recipe.
 
-    ``matched`` are those of the settings that matching solved, as on the command line; ``residual``
+    ``matched`` are those of the settings that matching solved, as on the command line; ``mismatch``
     is what is left, as a share of what the arm is matched to (see ``Match``).
     """
 
     arm: Arm
     settings: Mapping[str, Any]
     matched: tuple[str, ...]
-    residual: float
+    mismatch: float
 
     @property
     def loaded(self) -> LoadedRecipe:
@@ -85,7 +85,7 @@ def match_budgets(
     for arm, own, match in zip(arms, shared, matches, strict=True):
         solved = override_layer(match.overrides, ORIGIN).values
         settings = {**own, **solved}
-        matched_arms.append(MatchedArm(arm, settings, match.overrides, match.residual))
+        matched_arms.append(MatchedArm(arm, settings, match.overrides, match.mismatch))
     return matched_arms
 
 

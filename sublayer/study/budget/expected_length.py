@@ -7,6 +7,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import (
     Length,
     batch_sequences,
+    evaluation_effort,
     length_in,
     resolve_train,
     run_steps,
@@ -71,7 +72,8 @@ def _scored_tokens(recipe: Recipe, length: Length | None) -> int:
 
 def _evaluation_s(recipe: Recipe, time: StepTime, tokens: int) -> float:
     # Scoring takes a forward pass, a third of what training on the same tokens does.
-    return time.seconds * tokens / (3 * tokens_per_step(recipe))
+    computed = tokens * evaluation_effort(recipe)
+    return time.seconds * computed / (3 * tokens_per_step(recipe))
 
 
 def arm_length(

@@ -16,25 +16,25 @@ from sublayer.study.arms import Arm
 Rule = Literal["parameters", "flops", "time", "none"]
 RULES: tuple[Rule, ...] = ("parameters", "flops", "time", "none")
 TOLERANCE = 0.005
-"""The largest residual, as a share, that is not marked."""
+"""The largest mismatch, as a share, that is not marked."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """What matching changes in an arm, and its residual difference from the arm it is matched to.
+    """What matching changes in an arm, and its mismatch difference from the arm it is matched to.
 
-    ``overrides`` are settings as on the command line. ``residual`` is the arm's excess over that
+    ``overrides`` are settings as on the command line. ``mismatch`` is the arm's excess over that
     other arm, as a share of what the other has, in what the rule matches (in parameters where the
     rule is none).
     """
 
     overrides: tuple[str, ...]
-    residual: float
+    mismatch: float
 
     @property
     def is_unequal(self) -> bool:
         """Whether the arm differs by more than 0.5 % and is marked."""
-        return abs(self.residual) > TOLERANCE
+        return abs(self.mismatch) > TOLERANCE
 
 
 def match_arms(
@@ -127,8 +127,8 @@ def match_steps(steps: int, *, cost: float, baseline_cost: float) -> Match:
     in seconds. The arm takes one step at least.
     """
     matched = max(1, round(steps * baseline_cost / cost))
-    residual = _excess(matched * cost, steps * baseline_cost)
-    return Match((f"train.steps={matched}",), residual)
+    mismatch = _excess(matched * cost, steps * baseline_cost)
+    return Match((f"train.steps={matched}",), mismatch)
 
 
 def leave_unmatched(arm: ResolvedModel, baseline: ResolvedModel) -> Match:

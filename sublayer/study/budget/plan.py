@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import Length
 from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token
-from sublayer.study.arms import Arm
+from sublayer.runs.start_check import check_start
+from sublayer.study.arms import Arm, arm_notes
 from sublayer.study.budget.capacity import (
     batches,
     fits_disk,
@@ -74,6 +75,8 @@ def make_plan(
 
     Raises ConfigError for arms that cannot be matched or have no meaning.
     """
+    for arm in arms:
+        check_start(arm.loaded, "plan")
     vocabularies = [expected_vocabulary(arm.loaded.recipe) for arm in arms]
     unmatched = []
     for arm, vocabulary in zip(arms, vocabularies, strict=True):
@@ -99,7 +102,8 @@ def make_plan(
         has_minutes = each is baseline or rule == "time"
         minutes = each.recipe.train.minutes if has_minutes else None
         plans.append(_plan(each, resources, time=time, match=match, length=its, minutes=minutes))
-    notes = [each.note for each in vocabularies if each.note]
+    notes = arm_notes(arms)
+    notes += [each.note for each in vocabularies if each.note]
     for each, time in zip(sized, times, strict=True):
         notes += too_short(each, time)
     notes += _open_questions(baseline.recipe, rule, steps, matches)

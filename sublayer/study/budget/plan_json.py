@@ -77,7 +77,7 @@ def _arm_to_json(arm: ArmPlan, *, is_single: bool) -> dict[str, Any]:
     if arm.match is not None and not is_single:
         match = {
             "overrides": list(arm.match.overrides),
-            "residual": arm.match.residual,
+            "mismatch": arm.match.mismatch,
             "is_unequal": arm.match.is_unequal,
         }
     return {

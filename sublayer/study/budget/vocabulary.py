@@ -8,8 +8,8 @@ from sublayer.data.tokenizers.named import DEFAULT_MERGES, DEFAULT_SIZES, load_t
 from sublayer.errors import ConfigError
 
 _BYTES = 256
-_DICTIONARY = 32_768
-"""Macaron BERT's dictionary as released, made by as many merges."""
+_BESIDE_MERGES = 128
+"""Ids of Macaron BERT's dictionary as released, 32,768, that are none of its 32,640 merges."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,12 @@ def expected_vocabulary(recipe: Recipe) -> Vocabulary:
     data = recipe.data
     if data.tokenizer == "bytes":
         return Vocabulary(_BYTES)
+    if data.merges is not None:
+        return _of_merges(data.merges)
     if data.tokenizer in DEFAULT_SIZES:
         return Vocabulary(data.vocab_size or DEFAULT_SIZES[data.tokenizer])
     if data.tokenizer == "moses-bpe":
-        return _moses(data.vocab_size)
+        return Vocabulary(data.vocab_size) if data.vocab_size else _of_merges(DEFAULT_MERGES)
     if data.tokenizer != "characters":  # the path of a file
         path = Path(data.tokenizer)
         return Vocabulary(load_tokenizer(path, sentinels=data.sentinels).vocab_size)
@@ -45,14 +47,10 @@ def expected_vocabulary(recipe: Recipe) -> Vocabulary:
     return Vocabulary(size, f"how many characters the text has is not known: counted as {size}")
 
 
-def _moses(vocab_size: int | None) -> Vocabulary:
-    if vocab_size is not None:
-        return Vocabulary(vocab_size)
-    note = (
-        f"how many characters the text has is not known: {DEFAULT_MERGES} merges "
-        f"are counted as {_DICTIONARY}"
-    )
-    return Vocabulary(_DICTIONARY, note)
+def _of_merges(n_merges: int) -> Vocabulary:
+    size = n_merges + _BESIDE_MERGES
+    note = f"how many characters the text has is not known: {n_merges} merges are counted as {size}"
+    return Vocabulary(size, note)
 
 
 def _tokenizer_of(run: Path) -> Path:

@@ -1,7 +1,7 @@
 """Which runs a comparison has, and what came of those of each arm."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sublayer.config.layering.layers import vary
@@ -12,6 +12,7 @@ from sublayer.study.execution.in_turn import InTurn
 from sublayer.study.execution.one_run import Outcome, Task
 from sublayer.study.execution.side_by_side import SideBySide
 from sublayer.study.folder import StudyFolder
+from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.tuning import Trial, choose_trial
 
 RunAll = Callable[[Sequence[Task]], dict[Path, Outcome]]
@@ -26,17 +27,24 @@ class ArmRuns:
     trial: Trial
     outcomes: dict[int, Outcome]
     """By seed, those that failed included."""
+    losses: Mapping[str, float | None] = field(default_factory=dict)
+    """The validation loss of each trial by name, None for one that failed; empty: none was made."""
 
 
 class _Tasks:
     """The runs of a study: an arm by its position, a trial and a seed each."""
 
     def __init__(
-        self, folder: StudyFolder, matched_arms: Sequence[MatchedArm], data: Mapping[str, Data]
+        self,
+        folder: StudyFolder,
+        matched_arms: Sequence[MatchedArm],
+        data: Mapping[str, Data],
+        scoring: Scoring,
     ) -> None:
         self._folder = folder
         self._matched_arms = matched_arms
         self._data = data
+        self._scoring = scoring
         baseline = matched_arms[0]
         self._objective = baseline.loaded.recipe.objective
         self._fingerprint = data[baseline.arm.name].tokenizer.fingerprint
@@ -54,6 +62,7 @@ class _Tasks:
             loaded=loaded,
             data=data,
             scored=self._scored(loaded.recipe, data),
+            scoring=self._scoring,
         )
 
     def path(self, position: int, trial: Trial, seed: int) -> Path:
@@ -69,7 +78,7 @@ class _Tasks:
         return tasks
 
     def _scored(self, recipe: Recipe, data: Data) -> Recipe:
-        """Return the recipe with the baseline's hidden tokens and pairs, if ids are the same."""
+        """Return the recipe with the baseline's masked tokens and pairs, if ids are the same."""
         if data.tokenizer.fingerprint != self._fingerprint:
             return recipe
         return recipe.model_copy(update={"objective": self._objective})
@@ -84,13 +93,15 @@ def run_arms(
     n_seeds: int,
     device: str | None,
     jobs: int = 1,
+    scoring: Scoring = WHOLE_TEST,
 ) -> list[ArmRuns]:
     """Run what is not yet run: every trial of every arm on seed 0, then the chosen on other seeds.
 
     Seeds are 0 to ``n_seeds`` - 1. All arms have a seed's run before the next seed has any.
     ``data`` is each arm's, for all its runs; encoders are scored on the pairs and masks of the
     first arm's objective. A run whose training fails is kept as a failure and stops nothing;
-    trained runs keep their model, not their checkpoints. ``jobs`` runs are made at a time. Raises
+    trained runs keep their model, not their checkpoints. ``jobs`` runs are made at a time, and each
+    is scored as ``scoring`` says. Raises
     CheckpointError where what a run left is damaged, and Interrupted; of several at a time, also
     what ``SideBySide`` does.
     """
@@ -98,9 +109,10 @@ def run_arms(
     run_all: RunAll = InTurn(total, device)
     if jobs > 1:
         run_all = SideBySide(total, jobs, device)
-    tasks = _Tasks(folder, matched_arms, data)
+    tasks = _Tasks(folder, matched_arms, data, scoring)
     positions = range(len(matched_arms))
     first = [tasks.task(position, trial, 0) for position in positions for trial in trials]
+    by_trial: list[dict[str, float | None]] = []
     if len(trials) == 1:
         # Nothing is chosen, so that no run waits for those of seed 0.
         chosen = [trials[0] for _ in positions]
@@ -113,15 +125,19 @@ def run_arms(
             for trial in trials:
                 losses[trial.name] = _valid_loss(outcomes[tasks.path(position, trial, 0)])
             chosen.append(choose_trial(trials, losses))
+            by_trial.append(losses)
         outcomes |= run_all(tasks.further(chosen, n_seeds))
     by_arm = []
     for position, trial in enumerate(chosen):
         by_seed = {seed: outcomes[tasks.path(position, trial, seed)] for seed in range(n_seeds)}
-        by_arm.append(ArmRuns(matched_arms[position], trial, by_seed))
+        tried = by_trial[position] if by_trial else {}
+        by_arm.append(ArmRuns(matched_arms[position], trial, by_seed, tried))
     return by_arm
 
 
 def _valid_loss(outcome: Outcome) -> float | None:
     if outcome.record is None:
         return None
-    return float(outcome.record["valid"]["loss"])
+    valid = outcome.record["valid"]
+    assert "loss" in valid, "trials are refused where there is no validation split"
+    return float(valid["loss"])

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
+from sublayer.system.stage_displays import format_seconds
 from sublayer.system.streams import lasting_stderr
-from sublayer.training.progress import Display, Status, describe, format_seconds
+from sublayer.training.progress import Display, Status, describe
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-_PLAIN_SECONDS = 60.0
+_PLAIN_SECONDS = 10.0
 _STARTING = "starting"
 
 
@@ -49,6 +50,10 @@ class Board(Display, ABC):
         """Show where a run stands."""
 
     @abstractmethod
+    def stage(self, label: str, text: str) -> None:
+        """Show what is done for a run; "" where it trains."""
+
+    @abstractmethod
     def end(self, label: str) -> None:
         """Show a run no longer."""
 
@@ -62,7 +67,7 @@ class Board(Display, ABC):
 
 
 class PlainBoard(Board):
-    """A line once a minute with all that runs, beside the notes."""
+    """A line every ten seconds with all that runs, beside the notes."""
 
     def __init__(self, tally: Tally, stream: TextIO | None = None) -> None:
         self.tally = tally
@@ -77,6 +82,11 @@ class PlainBoard(Board):
     def update(self, label: str, status: Status) -> None:
         """Show where a run stands."""
         self._running[label] = f"step {status.step}/{status.steps}"
+
+    def stage(self, label: str, text: str) -> None:
+        """Show what is done for a run."""
+        if text:
+            self._running[label] = text
 
     def end(self, label: str) -> None:
         """Show a run no longer."""
@@ -103,11 +113,12 @@ class TerminalBoard(Board):
 
     def __init__(self, tally: Tally) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, TextColumn
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn
         from rich.progress import Progress as Bars
 
         self.tally = tally
         self._bars = Bars(
+            SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             TextColumn("{task.fields[status]}", markup=False),
@@ -141,6 +152,11 @@ class TerminalBoard(Board):
         text = describe(status, None)
         bar = self._running[label]
         self._bars.update(bar, completed=status.step, total=status.steps, status=text)
+
+    def stage(self, label: str, text: str) -> None:
+        """Replace the text beside a bar."""
+        if text:
+            self._bars.update(self._running[label], status=text)
 
     def end(self, label: str) -> None:
         """Take a bar away."""

@@ -55,11 +55,11 @@ class Child:
         if code < 0:
             return TrainingError(
                 f"{self.job.label}: its process was ended by signal {-code}, as happens where "
-                "memory is lacking: the same command goes on, with fewer --jobs if need be"
+                "memory is lacking: the same command resumes, with fewer --jobs if need be"
             )
         return TrainingError(
             f"{self.job.label}: its process ended with code {code}, see what stands above: the "
-            "same command goes on"
+            "same command resumes"
         )
 
     def _read(self) -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sublayer.study.execution.one_run import Outcome, Task, finish_run
-from sublayer.training.progress import default_progress, format_seconds
+from sublayer.system.stage_displays import format_seconds
+from sublayer.training.progress import default_progress
 
 
 @dataclass
@@ -26,6 +27,7 @@ class InTurn:
     def _make(self, task: Task) -> Outcome:
         progress = default_progress(self._prefix(task.label))
         progress.warned = self._warned
+        progress.is_alone = False
         is_whole = not task.path.exists()
         begun = time.monotonic()
         outcome = finish_run(task, progress, device=self.device)

@@ -16,6 +16,7 @@ from sublayer.errors import (
     TrainingError,
 )
 from sublayer.estimate.capacity import lacks_memory
+from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.training.progress import Status
 
 _ERRORS = {
@@ -36,10 +37,12 @@ class Job:
     path: Path
     recipe: Recipe
     scored: Recipe
-    """The recipe by whose objective the test split is scored."""
+    """The recipe by whose objective it is scored."""
     checksums: Mapping[str, str]
     """Of the text that it must find."""
     device: str | None
+    scoring: Scoring = WHOLE_TEST
+    """What it is scored on, and how."""
 
 
 def write_job(job: Job) -> bytes:
@@ -51,6 +54,7 @@ def write_job(job: Job) -> bytes:
         "scored": job.scored.model_dump_json(),
         "checksums": dict(job.checksums),
         "device": job.device,
+        "scoring": job.scoring.model_dump(),
     }
     return f"{json.dumps(content)}\n".encode()
 
@@ -65,6 +69,7 @@ def read_job(line: bytes) -> Job:
         Recipe.model_validate_json(content["scored"]),
         content["checksums"],
         content["device"],
+        Scoring.model_validate(content["scoring"]),
     )
 
 
@@ -105,7 +110,7 @@ def read_end(message: Mapping[str, Any], label: str) -> Exception | None:
         return OSError(message["errno"], message["text"], message["file"])
     if end == _NO_MEMORY:
         return ConfigError(
-            f"{label} found too little memory beside the others: the same command goes on with "
+            f"{label} found too little memory beside the others: the same command resumes with "
             "fewer --jobs"
         )
     kind: type[SublayerError] = _ERRORS[end]

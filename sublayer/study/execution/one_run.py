@@ -1,4 +1,4 @@
-"""A run of a study: train, score on the test split, keep."""
+"""A run of a study: train, score, keep."""
 
 import shutil
 from collections.abc import Mapping
@@ -9,22 +9,26 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from sublayer.config.layering.layers import LoadedRecipe
+from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.config.layering.sources import RUN_RECIPE
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import CheckpointError, TrainingError
 from sublayer.evaluation.split_work import ALONE
-from sublayer.files.saved_record import RECORD
+from sublayer.files.saved_record import RECORD, read_record
 from sublayer.files.typed import Content, Number, Typed, read_typed
 from sublayer.loading import load
 from sublayer.objective.families import family_of
 from sublayer.objective.family import Scored, Scores
 from sublayer.runs.items import write_items
 from sublayer.runs.run import train_run
-from sublayer.study.results import write_json
+from sublayer.study.results_json import write_json
+from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.system.machine import choose_device
+from sublayer.system.stages import stage
 from sublayer.training.progress import Progress
 
-_TEST, _FAILURE = "test.json", "failure.json"
+TEST, VALID, FAILURE = "test.json", "valid.json", "failure.json"
 _REMEDY = "remove the file, and the same command makes it anew"
 
 
@@ -33,7 +37,7 @@ class _Failure(Typed):
 
 
 class _Scores(Typed):
-    """The metrics of a test split by name; ``signature`` says how translations are scored."""
+    """The metrics of what was scored, by name; ``signature`` says how translations are scored."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Number | list[Number]] = Field(init=False)
@@ -49,7 +53,7 @@ class Outcome:
     record: Mapping[str, Any] | None = None
     """What ``record.json`` keeps; None for a run that failed."""
     test: Mapping[str, float] | None = None
-    """Scores of the test split by metric; None for a run that failed."""
+    """Scores by metric, of the split that the study names; None for a run that failed."""
     failure: str = ""
     """Why it failed; empty for a run that finished."""
 
@@ -64,14 +68,25 @@ class Task:
     loaded: LoadedRecipe
     data: Data
     scored: Recipe
-    """The recipe by whose objective the test split is scored."""
+    """The recipe by whose objective it is scored."""
+    scoring: Scoring = WHOLE_TEST
+    """What it is scored on, and how."""
+
+    @property
+    def scores(self) -> Path:
+        """The file of its scores, named after the split."""
+        return self.path / f"{self.scoring.split}.json"
 
 
-def is_finished(path: Path) -> bool:
+def is_finished(task: Task) -> bool:
     """Return whether a run has ended: it failed, or was trained and scored."""
-    if (path / _FAILURE).exists():
+    return _has_ended(task.path, task.scores)
+
+
+def _has_ended(path: Path, scores: Path) -> bool:
+    if (path / FAILURE).exists():
         return True
-    return (path / RECORD).exists() and (path / _TEST).exists()
+    return (path / RECORD).exists() and scores.exists()
 
 
 def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome:
@@ -82,25 +97,41 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
     what the run left is damaged, and Interrupted.
     """
     path, loaded, data = task.path, task.loaded, task.data
-    failure = _read(path / _FAILURE, _Failure)
+    failure = _read(path / FAILURE, _Failure)
     if failure is not None:
         return Outcome(path, failure=failure.message)
     try:
         record = train_run(loaded, path, resume=True, device=device, progress=progress, data=data)
     except TrainingError as error:
-        write_json(path / _FAILURE, {"message": str(error)})
+        write_json(path / FAILURE, {"message": str(error)})
         return Outcome(path, failure=str(error))
-    test = _read_test(path / _TEST, loaded.recipe)
+    test = read_test(task.scores, loaded.recipe)
     if test is None:
-        scored = score_test(path, data, task.scored, device=device)
+        with stage(f"{task.label}: scoring the {task.scoring.split_name} split"):
+            scored = score_run(task, device=device)
         # The scores are written last: where they stand, the items do.
         if scored.items is not None:
             metrics = family_of(loaded.recipe.objective).tables()
             write_items(path, scored.items, metrics)
         test = scored.scores
-        write_json(path / _TEST, test)
+        write_json(task.scores, test)
     shutil.rmtree(path / "checkpoints", ignore_errors=True)
     return Outcome(path, record, test)
+
+
+def read_outcome(path: Path) -> Outcome | None:
+    """Read the outcome of a run that has ended; None where it has not.
+
+    Raises CheckpointError where what the run left is damaged.
+    """
+    failure = _read(path / FAILURE, _Failure)
+    if failure is not None:
+        return Outcome(path, failure=failure.message)
+    scores = next((each for each in (path / TEST, path / VALID) if each.exists()), path / TEST)
+    if not _has_ended(path, scores):
+        return None
+    test = read_test(scores, read_run_recipe(path / RUN_RECIPE))
+    return Outcome(path, read_record(path), test)
 
 
 def score_test(run: Path, data: Data, recipe: Recipe, *, device: str | None) -> Scored:
@@ -111,10 +142,29 @@ def score_test(run: Path, data: Data, recipe: Recipe, *, device: str | None) -> 
     """
     model = load(run, device=choose_device(device))
     family = family_of(recipe.objective)
+    assert data.test is not None, "a comparison without a test split is refused"
     return family.score(model, data.test, recipe, "test", ALONE)
 
 
-def _read_test(path: Path, recipe: Recipe) -> Scores | None:
+def score_run(task: Task, *, device: str | None) -> Scored:
+    """Score the study's split under a run's model, by the metrics of its recipe's objective.
+
+    ``device`` is as on the command line; None for the best there is. Raises CheckpointError where
+    the run has no model, or a damaged one.
+    """
+    model = load(task.path, device=choose_device(device))
+    scoring, recipe = task.scoring, task.scored
+    family = family_of(recipe.objective)
+    split = scoring.split_of(task.data)
+    if scoring.stride is None and scoring.tokens is None:
+        return family.score(model, split, recipe, "test", ALONE)
+    assert family.score_at_stride is not None, "a study is checked before its runs"
+    stride = scoring.stride or max(1, recipe.data.context // 2)
+    return family.score_at_stride(model, split, recipe, stride, scoring.tokens)
+
+
+def read_test(path: Path, recipe: Recipe) -> Scores | None:
+    """Read a run's test scores, None without any; raise CheckpointError where they are damaged."""
     scores = _read(path, _Scores)
     if scores is None:
         return None

@@ -43,8 +43,9 @@ def describe_share(
         largest = max(largest, _run_memory(recipe, vocab_size, resources))
         threads = max(threads, recipe.train.threads or 1)
     # The process that starts them is one more.
-    needed = at_once * largest + _program_bytes(resources)
-    _check_memory(at_once, largest, resources)
+    own = _program_bytes(resources)
+    needed = at_once * largest + own
+    _check_memory(at_once, largest, own, resources)
     words = [f"{n_runs} runs, {at_once} at a time with {_threads(threads)} each"]
     free = resources.memory_bytes
     if free is None:
@@ -67,9 +68,8 @@ def _program_bytes(resources: Resources) -> int:
     return PROGRAM_BYTES if resources.device == "cpu" else 0
 
 
-def _check_memory(at_once: int, each: int, resources: Resources) -> None:
+def _check_memory(at_once: int, each: int, own: int, resources: Resources) -> None:
     here = total_memory() if resources.device == "cpu" else resources.memory_bytes
-    own = _program_bytes(resources)
     needed = at_once * each + own
     if here is None or needed <= here or at_once == 1:
         return

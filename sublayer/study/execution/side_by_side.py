@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 
 from sublayer.errors import Interrupted, SublayerError
 from sublayer.objective.families import family_of
+from sublayer.objective.family import describe_valid
 from sublayer.study.execution.board import Board, Tally, default_board
 from sublayer.study.execution.child import Child
 from sublayer.study.execution.job import Job, read_status
 from sublayer.study.execution.one_run import Outcome, Task, finish_run, is_finished
+from sublayer.system.stage_displays import HeardStages, format_seconds, say_nothing
+from sublayer.system.stages import shown_by
 from sublayer.training.graceful_stop import GracefulStop
-from sublayer.training.progress import SilentProgress, format_seconds
+from sublayer.training.progress import SilentProgress
 
 _PATIENCE_S = 0.2
 """After so long without a message the clock and the signals are looked at."""
@@ -40,7 +43,7 @@ class SideBySide:
         outcomes = {}
         missing = []
         for task in tasks:
-            if is_finished(task.path):
+            if is_finished(task):
                 outcomes[task.path] = finish_run(task, SilentProgress(), device=self._device)
                 self._tally.done += 1
             else:
@@ -86,7 +89,8 @@ class _Crew:
     def work(self) -> dict[Path, Outcome]:
         """Make all runs; return their outcomes by their folders."""
         try:
-            with GracefulStop() as watch, self._board:
+            own = HeardStages(say_nothing, self._board.note)
+            with GracefulStop() as watch, self._board, shown_by(own):
                 while self._running or (self._waiting and not self._is_stopping):
                     if watch.requested:
                         self._stop()
@@ -103,7 +107,7 @@ class _Crew:
             tally = self._board.tally
             raise Interrupted(
                 f"interrupted with {tally.done} of {tally.total} runs done, and the others saved; "
-                "the same command goes on"
+                "the same command resumes"
             )
         return self._outcomes
 
@@ -111,7 +115,9 @@ class _Crew:
         while self._waiting and len(self._running) < self._at_once and not self._is_stopping:
             task = self._waiting.popleft()
             recipe, checksums = task.loaded.recipe, task.data.checksums
-            job = Job(task.label, task.path, recipe, task.scored, checksums, self._device)
+            job = Job(
+                task.label, task.path, recipe, task.scored, checksums, self._device, task.scoring
+            )
             is_whole = not task.path.exists()
             try:
                 child = Child(job, self._put)
@@ -134,6 +140,8 @@ class _Crew:
             status = read_status(message)
             if status is not None:
                 self._board.update(label, status)
+            if "stage" in message:
+                self._board.stage(label, message["stage"])
             if "note" in message:
                 self._board.note(f"{label}: {message['note']}")
             warning = message.get("warning")
@@ -182,4 +190,4 @@ def _describe(task: Task, outcome: Outcome) -> str:
     if outcome.record is None:
         return f"failed: {outcome.failure}"
     family = family_of(task.loaded.recipe.objective)
-    return f"valid {family.describe(outcome.record['valid'])}"
+    return describe_valid(family, outcome.record["valid"])

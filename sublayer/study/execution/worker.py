@@ -17,6 +17,8 @@ from typing import Any
 
 from sublayer.study.execution.process import read_line
 from sublayer.system.signals import ignore_from_now_on, interruption, take_over
+from sublayer.system.stage_displays import HeardStages, Say
+from sublayer.system.stages import shown_by, stage
 from sublayer.training.progress import Progress, Status
 
 _STATUS_S = 0.25
@@ -40,6 +42,8 @@ class Channel:
 
 class _SentProgress(Progress):
     """Progress that somebody else shows."""
+
+    is_alone = False
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -67,8 +71,10 @@ def main() -> int:
     """
     take_over()
     channel = Channel()
+    stages = HeardStages(lambda text: channel.send({"stage": text}), _note_by(channel))
     try:
-        end = _make_run(channel)
+        with shown_by(stages):
+            end = _make_run(channel)
     except BaseException as error:
         described = _describe(error)
         if described is None:
@@ -83,7 +89,8 @@ def main() -> int:
 def _make_run(channel: Channel) -> dict[str, Any]:
     line = read_line(at_end=_stop)
     # Signals are taken over by now: what is imported takes seconds.
-    import torch
+    with stage("starting PyTorch"):
+        import torch
 
     from sublayer.config.layering.layers import LoadedRecipe
     from sublayer.errors import DataError
@@ -96,13 +103,20 @@ def _make_run(channel: Channel) -> dict[str, Any]:
     if threads is not None:
         torch.set_num_threads(threads)
     progress = _SentProgress(channel)
-    data = prepare_data(job.recipe, progress.note)
+    data = prepare_data(job.recipe)
     if data.checksums != job.checksums:
         raise DataError("the text has changed since the comparison began: bring it back")
     loaded = LoadedRecipe(job.recipe, {}, job.label, ())
-    task = Task(job.label, job.path, loaded, data, job.scored)
+    task = Task(job.label, job.path, loaded, data, job.scored, job.scoring)
     finish_run(task, progress, device=job.device)
     return DONE
+
+
+def _note_by(channel: Channel) -> Say:
+    def send(text: str) -> None:
+        channel.send({"note": text})
+
+    return send
 
 
 def _stop() -> None:

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from sublayer.data.prepare import Data
 from sublayer.objective.metric import Metric
+from sublayer.runs.small_test import describe_small_test
 from sublayer.study.report.number_format import format_duration
 from sublayer.study.results import Results
+from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.statistics import critical_t
 
 FEW_SEEDS = 5
@@ -21,19 +23,28 @@ def list_caveats(
     metric: Metric,
     elsewhere: Sequence[str] = (),
     jobs: Sequence[int] = (),
+    scoring: Scoring = WHOLE_TEST,
+    chosen: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Return what weakens a comparison, a sentence or two each.
 
     ``looks`` are the numbers of seeds of its reports, in order; ``data`` is each arm's by name, the
-    baseline's first; ``n_comparisons`` is what intervals are corrected for; ``metric`` decides, and
+    baseline's first, or nothing where the texts are not at hand;
+    ``n_comparisons`` is what intervals are corrected for; ``metric`` decides, and
     ``elsewhere`` are arms that it scored on other items than the baseline; ``jobs`` are numbers of
-    runs that were made at a time, other than one. Of one seed, which gives no interval, intervals
+    runs that were made at a time, other than one; ``scoring`` is what was scored, and ``chosen`` is
+    what was chosen by the validation split. Of one seed, which gives no interval, intervals
     have no caveats: see ``explain_one_seed``.
     """
     notes = []
     if n_seeds > 1:
         notes += _of_intervals(looks, n_seeds, n_comparisons)
-    notes += _of_texts(data, metric)
+    if scoring.split == "valid" and chosen:
+        notes.append(
+            f"Scored on the validation split, which also chose {' and '.join(chosen)}: values are "
+            "better than those of a text that had no part in it."
+        )
+    notes += _of_texts(data, metric, scoring)
     if elsewhere and metric.basis == "items":
         notes.append(
             f"{', '.join(elsewhere)}: scored on other targets than the baseline, so that "
@@ -60,23 +71,29 @@ def _of_intervals(looks: Sequence[int], n_seeds: int, n_comparisons: int) -> lis
     return notes
 
 
-def _of_texts(data: Mapping[str, Data], metric: Metric) -> list[str]:
+def _of_texts(data: Mapping[str, Data], metric: Metric, scoring: Scoring) -> list[str]:
     """Note what other texts, other vocabularies and lossy ones do to values."""
-    notes = []
-    other_text = _others(data, "test")
+    notes: list[str] = []
+    if not data:
+        return notes
+    small = describe_small_test(next(iter(data.values()))) if scoring.split == "test" else None
+    if small:
+        notes.append(f"{small[0].upper()}{small[1:]}.")
+    other_text = _others(data, scoring.split)
     if other_text:
         notes.append(
-            f"{other_text}: scored on another text than the baseline. data.test_path gives all "
-            "arms one."
+            f"{other_text}: scored on another text than the baseline. data.{scoring.split}_path "
+            "gives all arms one."
         )
     foreign = _others(data, "tokenizer")
-    is_masked = any(each.test.sentence_starts is not None for each in data.values())
+    texts = {name: scoring.split_of(each) for name, each in data.items()}
+    is_masked = any(text.sentence_starts is not None for text in texts.values())
     if foreign and is_masked:
         notes.append(
-            f"{foreign}: another vocabulary than the baseline's. Its hidden tokens are other ones, "
-            "so that accuracies and nats of hidden tokens do not compare."
+            f"{foreign}: another vocabulary than the baseline's. Its masked tokens are other ones, "
+            "so that accuracies and nats of masked tokens do not compare."
         )
-    lossy = [name for name, each in data.items() if not each.test.store.is_lossless]
+    lossy = [name for name, text in texts.items() if not text.store.is_lossless]
     if lossy and metric.basis == "bytes":
         notes.append(
             f"The tokenizer of {', '.join(lossy)} does not keep every byte of the text: bits per "
@@ -107,7 +124,7 @@ def _remedy(results: Results, n_trained: int) -> str:
     cost = f"{n_arms} runs"
     if len(seconds) == n_arms:
         cost += f" of {format_duration(sum(seconds))} together"
-    return f"A second gives an interval: --seeds 2 goes on from these runs with {cost}."
+    return f"A second gives an interval: --seeds 2 continues from these runs with {cost}."
 
 
 def _few_seeds(n_seeds: int, n_comparisons: int) -> str:
@@ -115,7 +132,7 @@ def _few_seeds(n_seeds: int, n_comparisons: int) -> str:
     return (
         f"{n_seeds} seeds are few: with {compared} an interval reaches "
         f"{critical_t(n_seeds, n_comparisons):.1f} "
-        'standard errors to either side. "cannot tell" does not say that arms are equal: '
+        'standard errors to either side. "undecided" does not say that arms are equal: '
         "a difference below the "
         "detectable one was likely to be missed."
     )

@@ -35,11 +35,16 @@ def _arm(arm: ArmResult, results: Results) -> ArmResult:
     for name, values in arm.further.items():
         own_factor = factors.get(name, 1.0)
         further[name] = {seed: own_factor * value for seed, value in values.items()}
+    further_curves = {}
+    for name, curves in arm.further_curves.items():
+        own_factor = factors.get(name, 1.0)
+        further_curves[name] = tuple(_curve(curve, own_factor) for curve in curves)
     return replace(
         arm,
         values=tuple(factor * value for value in arm.values),
         curves=tuple(_curve(curve, factor) for curve in arm.curves),
         further=further,
+        further_curves=further_curves,
     )
 
 

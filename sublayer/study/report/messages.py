@@ -2,20 +2,27 @@
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sublayer.study.report.arm_names import arm_name
 from sublayer.study.report.display_units import in_display_units
 from sublayer.study.report.number_format import (
     DASH,
-    NO_BREAK,
     decimals_for,
     format_interval,
-    format_residual,
+    format_mismatch,
     format_signed,
     n_decimals,
 )
 from sublayer.study.results import ArmResult, Further, Results
-from sublayer.study.statistics import UNDECIDED, Difference, Verdict
+from sublayer.study.statistics import (
+    FEWEST_TO_ESTIMATE,
+    MOST_SEEDS,
+    UNDECIDED,
+    Difference,
+    Verdict,
+)
 
 FEW = 4  # arms that a headline can name
 
@@ -29,7 +36,7 @@ MATCHED = {"parameters": "parameters", "flops": "operations", "time": "time", "n
 _VERBS: dict[Verdict, tuple[str, str, str]] = {
     "better": ("is better", "are better", "than"),
     "worse": ("is worse", "are worse", "than"),
-    "cannot tell": ("cannot be told", "cannot be told", "from"),
+    "undecided": ("is undecided", "are undecided", "against"),
 }
 
 
@@ -37,7 +44,8 @@ _VERBS: dict[Verdict, tuple[str, str, str]] = {
 class Statement:
     """One comparison: ``arm predicate baseline detail``, as "gelu is better than relu by ...".
 
-    ``baseline`` is the arm that this one is compared with.
+    ``baseline`` is the arm that this one is compared with. Both are named in English, see
+    ``arm_name``.
     """
 
     arm: str
@@ -71,21 +79,22 @@ def headline(results: Results) -> str:
     baselines = {difference.baseline for difference in differences}
     by_verdict: dict[Verdict, list[str]] = {}
     for verdict in _VERBS:
-        arms = [each.arm for each in differences if each.verdict == verdict]
+        arms = [arm_name(results, each.arm) for each in differences if each.verdict == verdict]
         if arms:
             by_verdict[verdict] = arms
+    baseline = arm_name(results, results.baseline)
     if len(differences) > FEW or len(baselines) > 1:
         counts = [f"{len(arms)} {verdict}" for verdict, arms in by_verdict.items()]
-        whom = results.baseline if len(baselines) == 1 else "another each"
-        return f"Of {len(differences)} arms compared with {whom}: {_enumerate(counts)}"
+        whom = baseline if len(baselines) == 1 else "another each"
+        return f"Of {len(differences)} arms compared with {whom}: {enumerate_names(counts)}"
     clauses: list[str] = []
     for verdict, arms in by_verdict.items():
         one, many, against = _VERBS[verdict]
         verb = one if len(arms) == 1 else many
-        clause = f"{_enumerate(arms)} {verb}"
+        clause = f"{enumerate_names(arms)} {verb}"
         # "a is better than c; b is worse" reads without the second "than c".
-        if not clauses or verdict == "cannot tell":
-            clause += f" {against} {results.baseline}"
+        if not clauses or verdict == "undecided":
+            clause += f" {against} {baseline}"
         clauses.append(clause)
     return "; ".join(clauses)
 
@@ -104,7 +113,7 @@ def conditions(results: Results) -> str:
         EQUAL.get(results.match, "with no budget matched"),
         _tuning(results),
         seeds,
-        f"scored on the {results.split} split",
+        f"scored on {results.scored_on or f'the {results.split} split'}",
     ]
     text = ", ".join(parts)
     return f"{text[0].upper()}{text[1:]}"
@@ -141,6 +150,16 @@ def further_difference(arm: ArmResult, further: Further) -> str:
     return f"{mean} [{interval}]"
 
 
+def enumerate_names(names: Sequence[str]) -> str:
+    """Join names as a sentence does: by commas, and the last by "and"."""
+    if not names:
+        return ""
+    *others, last = names
+    if not others:
+        return last
+    return f"{', '.join(others)} and {last}"
+
+
 def more_seeds(difference: Difference) -> str:
     """Format about how many more seeds would decide; in words where none or no number would."""
     if difference.verdict not in UNDECIDED:
@@ -149,29 +168,36 @@ def more_seeds(difference: Difference) -> str:
         return "no number of seeds would"
     if difference.low is None:
         return "unknown"
+    if len(difference.seeds) < FEWEST_TO_ESTIMATE:
+        return "no estimate"
     if difference.more_seeds is None:
-        return "more than 1000"
-    return f"about {difference.more_seeds}"
+        return f"more than {MOST_SEEDS}"
+    return f"about {difference.more_seeds} ({_seeds_range(difference)})"
+
+
+def _seeds_range(difference: Difference) -> str:
+    """Format the numbers of seeds that the ends of the spread's interval ask for."""
+    most = difference.most_more_seeds
+    end = f"more than {MOST_SEEDS}" if most is None else str(most)
+    return f"{difference.fewest_more_seeds} to {end}"
 
 
 def _statement(results: Results, difference: Difference) -> Statement:
     predicate, detail = _finding(results, difference)
+    baseline = arm_name(results, difference.baseline)
     by_name = {arm.name: arm for arm in results.arms}
     arm = by_name[difference.arm]
     short = ""
     if difference.verdict not in UNDECIDED:
-        short, _, _ = detail.partition(f" (95{NO_BREAK}%")
-    if arm.is_mismatched:
-        is_own = results.match == "none" and difference.baseline != results.baseline
-        whose = f"{difference.baseline}'s" if is_own else "the baseline's"
+        short, _, _ = detail.partition(" (95%")
+    if results.is_marked(arm):
         what = MATCHED[results.match]
-        residual = format_residual(arm)
-        detail += f"; {what} {residual} against {whose}"
+        mismatch = format_mismatch(arm)
+        detail += f"; {what} {mismatch} against the baseline's"
     if difference.note:
         detail += f"; {difference.note}"
-    return Statement(
-        difference.arm, difference.baseline, difference.verdict, predicate, detail, short
-    )
+    name = arm_name(results, difference.arm)
+    return Statement(name, baseline, difference.verdict, predicate, detail, short)
 
 
 def _finding(results: Results, difference: Difference) -> tuple[str, str]:
@@ -183,18 +209,18 @@ def _finding(results: Results, difference: Difference) -> tuple[str, str]:
         return _without_verdict(mean, unit, decimals)
     if mean is None or low is None or high is None:
         return "cannot be compared with", ", for want of two seeds that finished in both"
-    if difference.verdict == "cannot tell":
+    if difference.verdict == "undecided":
         signed = format_signed(mean, decimals)
         interval = format_interval(low, high, decimals)
-        detail = f" by these seeds: {signed} {unit} (95{NO_BREAK}% interval {interval})"
+        detail = f": {signed} {unit} (95% CI {interval})"
         if difference.sd != 0.0:
             detail += f"; {_outlook(difference)}"
-        return "cannot be told from", detail
+        return "is undecided against", detail
     # The verdict says in which direction, so that sizes have no sign.
     near, far = sorted((abs(low), abs(high)))
     size = f"{abs(mean):.{decimals}f}"
     interval = f"{near:.{decimals}f} to {far:.{decimals}f}"
-    detail = f" by {size} {unit} (95{NO_BREAK}% interval {interval})"
+    detail = f" by {size} {unit} (95% CI {interval})"
     return f"is {difference.verdict} than", detail
 
 
@@ -213,18 +239,13 @@ def _tuning(results: Results) -> str:
             fields.setdefault(field)
     if not fields:
         return "no setting tuned"
-    return f"{_enumerate(list(fields))} tuned for each arm"
+    return f"{enumerate_names(list(fields))} tuned for each arm"
 
 
 def _outlook(difference: Difference) -> str:
+    if len(difference.seeds) < FEWEST_TO_ESTIMATE:
+        return "two seeds give no estimate of how many would decide"
     if difference.more_seeds is None:
-        return "more than 1000 more seeds would be needed"
+        return f"more than {MOST_SEEDS} more seeds would be needed"
     seeds = "seed" if difference.more_seeds == 1 else "seeds"
-    return f"about {difference.more_seeds} more {seeds} would decide"
-
-
-def _enumerate(names: list[str]) -> str:
-    *others, last = names
-    if not others:
-        return last
-    return f"{', '.join(others)} and {last}"
+    return f"about {difference.more_seeds} more {seeds} would decide ({_seeds_range(difference)})"

@@ -85,12 +85,12 @@ def format_duration(seconds: float | None) -> str:
     return f"{minutes / 60:.1f}{NO_BREAK}h"
 
 
-def format_residual(arm: ArmResult) -> str:
+def format_mismatch(arm: ArmResult) -> str:
     """Write how far an arm's budget is from that of the arm it is matched to, in percent."""
-    if arm.residual == 0.0:
+    if arm.mismatch == 0.0:
         return f"0{NO_BREAK}%"
-    decimals = 2 if abs(arm.residual) >= 0.00005 else 4
-    percent = format_signed(100 * arm.residual, decimals)
+    decimals = 2 if abs(arm.mismatch) >= 0.00005 else 4
+    percent = format_signed(100 * arm.mismatch, decimals)
     return f"{percent}{NO_BREAK}%"
 
 

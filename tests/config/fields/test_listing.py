@@ -8,7 +8,7 @@ import pytest
 from sublayer.config.architecture.feedforward import FFNS
 from sublayer.config.fields.catalog import HEADINGS, TABLES, keys
 from sublayer.config.fields.listing import FieldRow, field_rows, json_schema
-from sublayer.config.layering.sources import find_source, read_toml, shipped_recipes
+from sublayer.config.layering.sources import FILE_ONLY, find_source, read_toml, shipped_recipes
 from sublayer.config.optimizers.kinds import OPTIMIZERS
 from tests.in_time import some_in_time
 
@@ -105,7 +105,7 @@ def test_no_end_of_a_pure_numbers_name_is_without_one():
 def test_the_schema_describes_every_table_and_is_json():
     schema = json.loads(json.dumps(json_schema()))
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert set(schema["properties"]) == {"extends", "derived", *HEADINGS, *TABLES}
+    assert set(schema["properties"]) == {*FILE_ONLY, *HEADINGS, *TABLES}
     assert schema["additionalProperties"] is False
     model = schema["$defs"]["ModelConfig"]
     assert model["additionalProperties"] is False

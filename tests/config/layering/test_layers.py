@@ -60,3 +60,12 @@ def test_loading_a_recipe_does_not_import_torch():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert answer.stdout.strip() == "False"
+
+
+def test_merges_and_a_vocabularys_size_replace_each_other():
+    merges = load_recipe("multi30k-tiny", ["data.merges=500"]).recipe.data
+    assert (merges.merges, merges.vocab_size) == (500, None)
+    with pytest.raises(ConfigError, match="exclude each other: give one of data.vocab_size"):
+        load_recipe("multi30k-tiny", ["data.merges=500", "data.vocab_size=600"])
+    with pytest.raises(ConfigError, match="data.merges = 500 has no effect with data.tokenizer"):
+        load_recipe("multi30k-tiny", ["data.merges=500", "data.tokenizer=unigram"])

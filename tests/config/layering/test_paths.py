@@ -28,11 +28,16 @@ def test_a_kind_of_tokenizer_is_no_path(kind: str) -> None:
     )
 
 
-def test_paths_are_made_absolute_and_data_sets_of_the_hub_are_not(tmp_path, monkeypatch):
+def test_paths_are_made_absolute_and_data_sets_of_the_hub_and_urls_are_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = DataConfig(
-        path=("a/../b.txt", "hub:owner/name:config@train"), valid_path="hub:owner/other"
+        path=("a/../b.txt", "hub:owner/name:config@train", "https://owner.org/a.txt"),
+        valid_path="hub:owner/other",
     )
     found = absolute_paths(Recipe(data=data)).data
-    assert found.path == (str(Path.cwd() / "b.txt"), "hub:owner/name:config@train")
+    assert found.path == (
+        str(Path.cwd() / "b.txt"),
+        "hub:owner/name:config@train",
+        "https://owner.org/a.txt",
+    )
     assert found.valid_path == "hub:owner/other"

@@ -104,15 +104,6 @@ def test_values_of_the_layer_that_changes_the_kind_are_kept():
     assert merged({"optimizer.lr": 1e-3}, later) == later
 
 
-def test_other_positions_drop_what_was_set_for_the_old_ones():
-    earlier = {"model.positions": "rotary", "model.rotary_base": 500.0, "model.d_ff": 3}
-    assert merged(earlier, {"model.positions": "learned"}) == {
-        "model.positions": "learned",
-        "model.d_ff": 3,
-    }
-    assert merged(earlier, {"model.positions": "rotary"}) == earlier
-
-
 def test_an_unknown_kind_names_the_choices_and_the_nearest():
     with pytest.raises(ConfigError) as error:
         merged({"optimizer.kind": "admw"})
@@ -152,15 +143,6 @@ def test_an_error_in_a_recipe_names_the_recipe():
         merge([Layer("recipe ./x.toml", {"model.zzzzz": 1})])
 
 
-@pytest.mark.parametrize("tokenizer", ["bytes", "mine/tokenizer.json"])
-def test_a_tokenizer_that_is_not_trained_drops_the_size_of_the_one_that_was(tokenizer: str):
-    sized = Layer("recipe a", {"data.tokenizer": "bpe", "data.vocab_size": 500})
-    assert "data.vocab_size" not in merge([sized, Layer("vary", {"data.tokenizer": tokenizer})])
-    assert (
-        merge([sized, Layer("vary", {"data.tokenizer": "unigram"})])["data.vocab_size"].value == 500
-    )
-
-
 def test_a_layer_restores_a_default_that_an_earlier_one_changed():
     changed, restored = (
         Layer("recipe a", {"model.share_groups": 2}),
@@ -170,3 +152,12 @@ def test_a_layer_restores_a_default_that_an_earlier_one_changed():
     assert merge([changed, restored, restored])["model.share_groups"].restores
     assert not merge([restored])["model.share_groups"].restores
     assert not merge([changed])["model.share_groups"].restores
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "mine/tokenizer.json"])
+def test_a_tokenizer_that_is_not_trained_drops_the_size_of_the_one_that_was(tokenizer: str):
+    sized = Layer("recipe a", {"data.tokenizer": "bpe", "data.vocab_size": 500})
+    assert "data.vocab_size" not in merge([sized, Layer("vary", {"data.tokenizer": tokenizer})])
+    assert (
+        merge([sized, Layer("vary", {"data.tokenizer": "unigram"})])["data.vocab_size"].value == 500
+    )

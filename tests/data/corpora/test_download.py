@@ -4,6 +4,8 @@ import pytest
 
 from sublayer.data.corpora.download import Download, fetch, unzip
 from sublayer.errors import DataError
+from sublayer.system.stage_displays import HeardStages, say_nothing
+from sublayer.system.stages import shown_by
 from tests.data.corpora.releases import write_zip
 
 CONTENT = b"published text\n" * 1000
@@ -72,11 +74,19 @@ def test_a_damaged_archive_is_named(tmp_path):
     assert not (tmp_path / "text8").exists()
 
 
-def test_progress_goes_to_standard_error(site, tmp_path, capsys, monkeypatch):
+def test_progress_is_the_stage_that_is_shown(site, tmp_path, capsys):
     folder, url = site
     (folder / "file.zip").write_bytes(CONTENT)
-    monkeypatch.setattr("sublayer.data.corpora.download._REPORT_S", -1.0)
-    fetch(published(url), tmp_path / "file")
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err == "downloading file.zip: 0 of 0 MB\n"
+    heard = []
+
+    class Told(HeardStages):
+        """Keep what a stage is changed to, at once."""
+
+        def change(self, stage, text, fraction=None):
+            heard.append(text)
+            super().change(stage, text, fraction)
+
+    with shown_by(Told(say_nothing, say_nothing)):
+        fetch(published(url), tmp_path / "file")
+    assert capsys.readouterr().out == ""
+    assert heard == ["downloading file.zip: 0 of 0 MB"]

@@ -1,6 +1,7 @@
 """Batches of pairs: each pair once an epoch, none cut, within the tokens, and little padding."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublayer.data.parallel.batches import Seq2SeqBatch, TranslationBatches, fill
+from sublayer.data.parallel.batch_plan import fill
+from sublayer.data.parallel.batches import Seq2SeqBatch, TranslationBatches, side_lengths
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
@@ -159,3 +161,85 @@ def test_runs_fill_without_overflow(widths: list[int], most: int) -> None:
     )
     for start, stop in runs:
         assert (stop - start) * max(widths[start:stop]) <= most or stop - start == 1
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=50), st.integers(1, 60), st.integers(1, 9))
+def test_runs_have_a_multiple_of_pairs_where_they_have_as_many(
+    widths: list[int], most: int, multiple: int
+) -> None:
+    runs = fill(np.array(widths), most, multiple)
+    places = [place for start, stop in runs for place in range(start, stop)]
+    assert places == list(range(len(widths)))
+    for start, stop in runs:
+        assert (stop - start) * max(widths[start:stop]) <= most or stop - start == 1
+    for start, stop in runs[:-1]:
+        assert (stop - start) % multiple == 0 or stop - start < multiple
+
+
+def test_runs_of_a_multiple_are_those_of_fairseqs_code() -> None:
+    # Worked out by hand from batch_by_size with required_batch_size_multiple = 2: three pairs of 2
+    # tokens fill 7, two stay, and the third begins the next run with the pair of 3.
+    assert fill(np.array([2, 2, 2, 3, 3, 9]), 7, 2) == [(0, 2), (2, 4), (4, 5), (5, 6)]
+    assert fill(np.array([2, 2, 2, 3, 3, 9]), 7) == [(0, 3), (3, 5), (5, 6)]
+
+
+def fairseq_batches(n: int = 300, **settings: Any) -> TranslationBatches:
+    given_ = {"context": 32, "batch_tokens": 512, "seed": 4, "multiple": 8, "order": "once"}
+    return TranslationBatches(random_split(n), **{**given_, **settings})
+
+
+def epoch_of(batches: TranslationBatches, epoch: int) -> list[frozenset[int]]:
+    first = sum(batches.n_batches(each) for each in range(epoch))
+    steps = range(first, first + batches.n_batches(epoch))
+    return [frozenset(batches.places(step).tolist()) for step in steps]
+
+
+def test_batches_that_are_made_once_come_in_another_order_each_epoch() -> None:
+    batches = fairseq_batches()
+    first, second, third = (epoch_of(batches, epoch) for epoch in range(3))
+    assert set(first) == set(second) == set(third)
+    assert first != second != third != first
+    assert sorted(place for batch in first for place in batch) == list(range(300))
+    sizes = [len(batch) for batch in first]
+    assert sum(size % 8 != 0 for size in sizes) <= 1
+    anew = fairseq_batches(order="anew")
+    assert set(epoch_of(anew, 0)) != set(epoch_of(anew, 1))
+
+
+def test_batches_that_are_made_once_are_sorted_by_source_and_then_by_target() -> None:
+    batches = fairseq_batches()
+    split = batches.split
+    lengths = side_lengths(split)
+    by_source = []
+    for places in sorted(epoch_of(batches, 0), key=lambda each: min(map(tuple, lengths[[*each]]))):
+        by_source.append([tuple(pair) for pair in lengths[[*places]].tolist()])
+    for shorter, longer in pairwise(by_source):
+        assert max(shorter) <= min(longer)
+
+
+@pytest.mark.parametrize("order", ["anew", "once"])
+def test_a_step_of_several_batches_has_pairs_of_several_lengths(order: str) -> None:
+    one, four = (
+        fairseq_batches(1000, order=order, batch_tokens=tokens, parts=parts)
+        for tokens, parts in ((128, 1), (512, 4))
+    )
+    singles = epoch_of(one, 1)
+    grouped = epoch_of(four, 1)
+    assert grouped == [frozenset().union(*singles[i : i + 4]) for i in range(0, len(singles), 4)]
+    assert one.n_batches(0) > 3 * four.n_batches(0)
+
+    def spread(batches: TranslationBatches) -> list[int]:
+        sides = side_lengths(batches.split)
+        return [int(np.ptp(sides[[*places], 0])) for places in epoch_of(batches, 1)]
+
+    assert np.median(spread(four)) > 2 * np.median(spread(one))
+
+
+def test_any_step_of_batches_made_once_is_a_function_of_the_seed_and_shared_by_processes() -> None:
+    batches, again = fairseq_batches(parts=2), fairseq_batches(parts=2)
+    late = 2 * batches.n_batches(0) + 1
+    assert rows(again.batch(late)) == rows(batches.batch(late))
+    whole = rows(batches.batch(late))
+    for world in (2, 3):
+        shares = [rows(again.batch(late, rank, world)) for rank in range(world)]
+        assert sorted(pair for share in shares for pair in share) == sorted(whole)

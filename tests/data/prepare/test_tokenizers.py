@@ -81,3 +81,15 @@ def test_real_text_comes_back_from_every_tokenizer(real_data, cache):
         assert raw(data.train) + raw(data.valid) + raw(data.test) == text
         n_test = len(text) - len(text) * 95 // 100
         assert n_test <= data.test.store.n_bytes <= n_test + 3
+
+
+@pytest.mark.parametrize("tokenizer", ["moses-bpe", "word-bpe"])
+def test_merges_are_counted_instead_of_ids(file, cache, tokenizer):
+    def trained(**fields):
+        config = DataConfig(path=str(file), tokenizer=tokenizer, context=64, **fields)
+        return prepare_tokenizer(config, cache=cache)
+
+    by_merges = trained(merges=30)
+    assert len(by_merges.content()["merges"]) == 30
+    assert trained(vocab_size=by_merges.vocab_size).fingerprint == by_merges.fingerprint
+    assert trained(merges=31).fingerprint != by_merges.fingerprint

@@ -104,7 +104,8 @@ def test_home_is_expanded(tmp_path, cache, monkeypatch):
         ("cut.zst", zstandard.compress(os.urandom(5000))[:-20], r"cut.zst is damaged zstd"),
         ("not.zst", b"plain text", "not.zst is damaged zstd"),
         ("a.zip", b"PK", "a.zip is packed, not text: unpack it first"),
-        ("a.epub", b"PK", "a.epub is packed, not text"),
+        ("a.epub", b"PK", r"a.epub is a document \(.epub\), not plain text: .* first$"),
+        ("a.pdf", b"%PDF", r"a.pdf is a document \(.pdf\), .* first, as `pdftotext` does$"),
         ("a.tar.gz", b"PK", r"a.tar.gz is packed, not text"),
     ],
 )

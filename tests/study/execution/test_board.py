@@ -20,7 +20,7 @@ def test_what_is_left_is_estimated_from_the_runs_that_took_time() -> None:
     assert tally.describe() == "10/10"
 
 
-def test_a_pipe_has_a_line_a_minute_with_all_that_runs(monkeypatch) -> None:
+def test_a_pipe_has_a_line_every_ten_seconds_with_all_that_runs(monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(board.time, "monotonic", lambda: now[0])
     stream = io.StringIO()
@@ -28,14 +28,15 @@ def test_a_pipe_has_a_line_a_minute_with_all_that_runs(monkeypatch) -> None:
         shown.begin("gelu, seed 2")
         shown.begin("relu, seed 3")
         shown.update("gelu, seed 2", Status(120, 400, 1.5, 1000.0))
-        for now[0] in (0.5, 59.0, 61.0, 62.0):
+        for now[0] in (0.5, 9.0, 10.5, 12.0):
             shown.refresh()
         shown.end("gelu, seed 2")
-        now[0] = 130.0
+        shown.stage("relu, seed 3", "reading the text")
+        now[0] = 21.0
         shown.refresh()
     assert stream.getvalue().splitlines() == [
         "[1/4] running gelu, seed 2 (step 120/400); relu, seed 3 (starting)",
-        "[1/4] running relu, seed 3 (starting)",
+        "[1/4] running relu, seed 3 (reading the text)",
     ]
 
 

@@ -1,0 +1,34 @@
+"""Draw the architectures of the papers' recipes: ``images/diagrams/``.
+
+``python docs/diagrams.py``, after a change of a recipe or of how diagrams are drawn.
+"""
+
+from pathlib import Path
+
+from sublayer.config.layering.layers import load_recipe
+from sublayer.diagram.describe import describe
+from sublayer.diagram.svg import draw_svg
+
+IMAGES = Path(__file__).parent / "images" / "diagrams"
+RECIPES = (
+    "gpt",
+    "macaron",
+    "modern",
+    "albert-base",
+    "bert-base",
+    "char-t64",
+    "t5-base",
+    "t5-v1.1-base",
+    "wmt14-base-macaron",
+)
+
+
+def diagram(name: str) -> str:
+    """Draw the diagram of a recipe as ``sublayer recipes NAME --diagram --out FILE.svg`` does."""
+    return draw_svg(describe(load_recipe(name)))
+
+
+if __name__ == "__main__":
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    for name in RECIPES:
+        (IMAGES / f"{name}.svg").write_text(diagram(name), encoding="utf-8")

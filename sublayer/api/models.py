@@ -1,0 +1,248 @@
+"""The commands on models, as functions that return what ``--json`` prints."""
+
+from collections.abc import Iterable, Sequence
+from os import fspath
+from pathlib import Path
+from typing import Any, Literal
+
+from sublayer.api.ask import PathOrText, as_path, ask, kept
+from sublayer.api.results import (
+    Completions,
+    Result,
+    Scores,
+    Texts,
+    Translations,
+)
+from sublayer.errors import ConfigError
+
+SplitName = Literal["valid", "test"]
+
+
+def evaluate(
+    run: PathOrText,
+    split: SplitName | None = None,
+    *,
+    path: PathOrText | None = None,
+    corpus: str | None = None,
+    documents: Any = None,
+    stride: int | None = None,
+    pairs: int | None = None,
+    beam: int | None = None,
+    length_rule: Literal["fairseq", "gnmt"] | None = None,
+    length_penalty: float | None = None,
+    max_length_ratio: float | None = None,
+    max_length_offset: float | None = None,
+    average: int | None = None,
+    lowercase: bool = False,
+    compounds: bool = False,
+    against: PathOrText | None = None,
+    batch: int | None = None,
+    device: str | None = None,
+) -> Scores:
+    """Score a model on a split of its own text (valid by default), or on another by ``path``.
+
+    ``run`` is a run, a checkpoint or an imported folder. ``stride`` is in tokens between windows;
+    ``beam`` and the lengths are of translators, ``pairs`` of encoders that judge pairs. ``batch``
+    changes speed and memory only. Loss is in nats per token, ``bits_per_byte`` in bits. Raises
+    ConfigError for options of other kinds of models, DataError and CheckpointError.
+    """
+    from sublayer.commands.evaluate.command import command
+
+    answer = ask(
+        command,
+        run=as_path(run),
+        split=split,
+        path=None if path is None else fspath(path),
+        corpus=corpus,
+        documents=documents,
+        stride=stride,
+        pairs=pairs,
+        beam=beam,
+        rule=length_rule,
+        penalty=length_penalty,
+        max_length_ratio=max_length_ratio,
+        max_length_offset=max_length_offset,
+        average=average,
+        lowercase=lowercase,
+        compounds=compounds,
+        against=None if against is None else as_path(against),
+        batch=batch,
+        device=device,
+    )
+    return Scores(answer)
+
+
+def generate(
+    run: PathOrText,
+    prompt: str,
+    *,
+    tokens: int | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    stop: Sequence[str] = (),
+    seed: int | None = None,
+    n: int = 1,
+    window: Literal["exact", "rolling"] | None = None,
+    precision: Literal["float32", "bfloat16"] = "float32",
+    device: str | None = None,
+) -> Texts:
+    """Continue a prompt by a decoder, ``n`` times side by side.
+
+    ``tokens`` are added at most (200); ``temperature`` 0 is greedy, 1 the default; ``seed`` is of
+    what is drawn (0). A text ends before the first of ``stop`` in it. Raises ConfigError for an
+    empty prompt, for what the tokenizer does not know, and for a model that writes no next token.
+    """
+    from sublayer.commands.generate.command import command
+
+    answer = ask(
+        command,
+        run=as_path(run),
+        prompt=prompt,
+        tokens=tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        stop=list(stop),
+        seed=seed,
+        batch=n,
+        window=window,
+        precision=precision,
+        device=device,
+    )
+    if "completions" in answer.result:
+        raise ConfigError(f"{as_path(run)} is an encoder-decoder: use fill, not generate")
+    return Texts(answer)
+
+
+def fill(
+    run: PathOrText,
+    text: str,
+    *,
+    beam: int | None = None,
+    tokens: int | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    n: int = 1,
+    device: str | None = None,
+) -> Completions:
+    """Fill the gaps of a text, ``<extra_id_0>`` and so on, by an encoder-decoder.
+
+    Greedy, by a ``beam`` of hypotheses, whose best come first, or drawn, ``n`` times. ``tokens``
+    are written at most. A score is a mean log probability in nats. Raises ConfigError for a model
+    that fills none.
+    """
+    from sublayer.commands.generate.command import command
+
+    answer = ask(
+        command,
+        run=as_path(run),
+        prompt=text,
+        beam=beam,
+        tokens=tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        batch=n,
+        device=device,
+    )
+    if "completions" not in answer.result:
+        raise ConfigError(f"{as_path(run)} is a decoder, which fills no gaps: use generate")
+    return Completions(answer)
+
+
+def translate(
+    run: PathOrText,
+    lines: Iterable[str],
+    *,
+    beam: int | None = None,
+    length_rule: Literal["fairseq", "gnmt"] | None = None,
+    length_penalty: float | None = None,
+    max_length_ratio: float | None = None,
+    max_length_offset: float | None = None,
+    n_best: int | None = None,
+    words: bool = False,
+    average: int | None = None,
+    batch: int = 32,
+    device: str | None = None,
+) -> Translations:
+    """Translate lines, in order; ``n_best`` gives so many of each, with scores in nats.
+
+    ``batch`` lines are computed at a time. A line that is longer than the model reads stays empty.
+    Raises ConfigError for a model that is no translator, and for a text that is no list of lines.
+    """
+    from sublayer.commands.shared.arguments import check_values
+    from sublayer.commands.shared.beam_options import beam_options
+    from sublayer.commands.translate.command import Computation, command, translate_all
+
+    if isinstance(lines, str):
+        raise ConfigError("lines is one text: give a list of lines, such as text.splitlines()")
+    sources = list(lines)
+    if any("\n" in line for line in sources):
+        raise ConfigError("a line has a line break in it: give each line by itself")
+    search = beam_options(beam, length_rule, length_penalty, max_length_ratio, max_length_offset)
+    names = {"length_rule": "rule", "length_penalty": "penalty"}
+    values = {names.get(name, name): value for name, value in search.items()}
+    check_values(command, {**values, "n_best": n_best, "words": words, "batch": batch})
+    computation = Computation(n_best, words, average, batch, 2048, device)
+    answer = kept(translate_all, as_path(run), sources, search, computation, as_json=True)
+    return Translations(answer, sources)
+
+
+def inspect_layers(
+    *runs: PathOrText,
+    path: PathOrText | None = None,
+    tokens: int | None = None,
+    out: PathOrText | None = None,
+    batch: int | None = None,
+    device: str | None = None,
+) -> Result:
+    """Measure what each block of models does to the tokens of a text.
+
+    Distances, angles in degrees and norms, over ``tokens`` tokens at most (8192) of each run's
+    validation split, or of the text of ``path``; ``out`` is an SVG file of the plot. Raises
+    ConfigError for encoder-decoders.
+    """
+    return _inspect("layers", runs, path, tokens, out, batch, device)
+
+
+def inspect_splitting(
+    *runs: PathOrText,
+    path: PathOrText | None = None,
+    tokens: int | None = None,
+    out: PathOrText | None = None,
+    batch: int | None = None,
+    device: str | None = None,
+) -> Result:
+    """Measure how far each layer's step is from following its own flows; arguments as above.
+
+    Without runs, the errors of splittings on equations whose flows are known.
+    """
+    return _inspect("splitting", runs, path, tokens, out, batch, device)
+
+
+def _inspect(
+    what: str,
+    runs: Sequence[PathOrText],
+    path: PathOrText | None,
+    tokens: int | None,
+    out: PathOrText | None,
+    batch: int | None,
+    device: str | None,
+) -> Result:
+    from sublayer.commands.inspect.command import command
+
+    answer = ask(
+        command,
+        what=what,
+        runs=[Path(fspath(run)) for run in runs],
+        path=None if path is None else fspath(path),
+        tokens=tokens,
+        out=None if out is None else as_path(out),
+        batch=batch,
+        device=device,
+    )
+    return Result(answer)

@@ -1,0 +1,131 @@
+"""A run as an object: its record, its curve, and what can be done with its model."""
+
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sublayer.api import models
+from sublayer.api.html import figure, number, page, prose, table
+from sublayer.api.results import Completions, Result, Scores, Texts, Translations
+from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.config.resolved import ResolvedRecipe
+from sublayer.errors import ConfigError
+from sublayer.files.saved_record import read_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sublayer.model.transformer import Transformer
+
+
+class Run(dict[str, Any]):
+    """A run: a dict of its record, empty before it has ended, with methods on its model.
+
+    Wherever a path of a run is taken, it may be given itself. Each method is the function of
+    :mod:`sublayer` of its name on this run, with the same arguments, numbers and errors.
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = Path(path)
+        """Its folder."""
+        super().__init__(read_record(self.path) or {})
+
+    def __fspath__(self) -> str:
+        return fspath(self.path)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it was trained to its end, and has a record."""
+        return bool(self)
+
+    @property
+    def recipe(self) -> ResolvedRecipe:
+        """Its recipe as it ran, every derived value filled in."""
+        return read_run_recipe(self.path / "recipe.toml")
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """What training measured, in order: ``kind`` (train or valid), ``step``, ``loss`` ..."""
+        from sublayer.training.metrics import METRICS, read_metrics
+
+        return read_metrics(self.path / METRICS)
+
+    @property
+    def curve(self) -> list[dict[str, Any]]:
+        """The evaluations during training, in order: ``step``, ``tokens``, ``seconds``, metrics."""
+        return [line for line in self.metrics if line["kind"] == "valid"]
+
+    def load(self, device: str = "cpu") -> "Transformer":
+        """Load its model, in evaluation mode, as ``sublayer.load`` does."""
+        from sublayer.loading import load
+
+        return load(self.path, device=device)
+
+    def evaluate(self, split: models.SplitName | None = None, **options: Any) -> Scores:
+        """Score the model on a text: ``sublayer.evaluate``."""
+        return models.evaluate(self, split, **options)
+
+    def generate(self, prompt: str, **options: Any) -> Texts:
+        """Continue a prompt by a decoder: ``sublayer.generate``."""
+        return models.generate(self, prompt, **options)
+
+    def fill(self, text: str, **options: Any) -> Completions:
+        """Fill the gaps of a text by an encoder-decoder: ``sublayer.fill``."""
+        return models.fill(self, text, **options)
+
+    def translate(self, lines: "Iterable[str]", **options: Any) -> Translations:
+        """Translate lines: ``sublayer.translate``."""
+        return models.translate(self, lines, **options)
+
+    def inspect_layers(self, **options: Any) -> Result:
+        """Measure what each block does to a text: ``sublayer.inspect_layers``."""
+        return models.inspect_layers(self, **options)
+
+    def inspect_splitting(self, **options: Any) -> Result:
+        """Measure how layers follow their flows: ``sublayer.inspect_splitting``."""
+        return models.inspect_splitting(self, **options)
+
+    def __repr__(self) -> str:
+        if not self.is_finished:
+            return f"{self.path}: not finished: sublayer.train(run, resume=True) goes on"
+        lines = [f"{self.path}: {self['title']}" if self["title"] else str(self.path)]
+        lines += [f"  {name:<12} {value}" for name, value in self._facts()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from sublayer.api.plots import draw_run
+
+        lines = self.metrics
+        parts = [prose(str(self.path)), table(["", ""], self._facts())]
+        if not self.is_finished:
+            parts = [prose(repr(self))]
+        if any(line["kind"] == "valid" for line in lines):
+            parts.append(figure(draw_run(self.path.name, lines)))
+        return page(*parts)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        if not self.is_finished:
+            return []
+        scores = ", ".join(
+            f"{name} {number(value)}" for name, value in self["valid"].items() if name != "step"
+        )
+        parameters = self.get("parameters") or {}
+        facts = [
+            ("valid", f"{scores} (step {self['valid']['step']:,})"),
+            ("trained", f"{self['step']:,} steps, {self['tokens']:,} tokens"),
+            ("time", f"{self['seconds']:,.1f} s, {self['tokens_per_s']:,.0f} tokens/s"),
+        ]
+        if "total" in parameters:
+            facts.insert(1, ("parameters", f"{parameters['total']:,}"))
+        return facts
+
+
+def open_run(path: str | PathLike[str]) -> Run:
+    """Open a run by its folder, finished or not.
+
+    Raises ConfigError where the folder holds none, CheckpointError where its record is damaged.
+    """
+    folder = Path(fspath(path))
+    if not (folder / "recipe.toml").is_file():
+        raise ConfigError(f"{folder} holds no run: it has no recipe.toml")
+    return Run(folder)

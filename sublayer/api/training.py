@@ -1,0 +1,74 @@
+"""Training and comparing from Python."""
+
+from collections.abc import Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Literal
+
+from sublayer.api.ask import Overrides, kept
+from sublayer.api.results import Comparison
+from sublayer.api.run import Run
+from sublayer.config.layering.layers import load_recipe
+
+"""Settings over a recipe's: values by field, or ``field=value`` texts."""
+
+
+def train(
+    source: str | PathLike[str],
+    overrides: Overrides | None = None,
+    *,
+    out: str | PathLike[str] | None = None,
+    resume: bool = False,
+    device: str | None = None,
+) -> Run:
+    """Train a recipe (a shipped name, a file, or a run), and return the run: a dict of its record.
+
+    ``overrides`` maps fields to values, such as ``{"model.d_ff": 512}``. ``out`` is the run's
+    folder; None: a free one below ``runs``, or, to ``resume``, ``source`` where that is a run, else
+    the last one taken there. Resuming a run that has ended returns it. ``device`` is ``cpu``,
+    ``cuda`` and the like; None: the GPU where there is one. Raises the errors of
+    :mod:`sublayer.errors`.
+    """
+    from sublayer.runs.folder import default_folder
+    from sublayer.runs.run import train_run
+
+    loaded = load_recipe(source, overrides or {})
+    folder = Path(fspath(out)) if out is not None else default_folder(loaded, resume=resume)
+    train_run(loaded, folder, resume=resume, device=device)
+    return Run(folder)
+
+
+def compare(
+    source: str | PathLike[str] | Sequence[str | PathLike[str]],
+    overrides: Overrides | None = None,
+    *,
+    vary: Sequence[str] = (),
+    match: Literal["parameters", "flops", "time", "none"] | None = None,
+    seeds: int | None = None,
+    tune: Sequence[str] = (),
+    scale: str | None = None,
+    out: str | PathLike[str] | None = None,
+    jobs: int = 1,
+    device: str | None = None,
+) -> Comparison:
+    """Run a comparison of a study's arms, or recipes': ``sublayer compare`` from Python.
+
+    ``source`` is a study, a recipe, or a list of recipes, the first of them the baseline.
+    ``vary`` and ``tune`` are texts such as ``"model.ffn=gelu,swiglu"``; ``match`` is what arms have
+    as much of as the baseline; ``seeds`` runs of each arm; ``jobs`` runs at a time. ``out`` is the
+    study's folder; None: a free one below ``runs``, or the one where it began. Returns a dict of
+    what ``--json`` prints. Raises the errors of :mod:`sublayer.errors`.
+    """
+    from sublayer.commands.compare import command
+    from sublayer.commands.shared.arguments import check_values
+    from sublayer.commands.shared.comparison import show
+    from sublayer.study.runner import Options, run_study
+
+    folder = None if out is None else Path(fspath(out))
+    checked = {"match": match, "seeds": seeds, "scale": scale, "jobs": jobs, "device": device}
+    check_values(command, checked)
+    options = Options(tuple(vary), match, seeds, tuple(tune), scale, folder, device, jobs)
+    sources = [source] if isinstance(source, str | PathLike) else source
+    names = [fspath(each) for each in sources]
+    results, report = run_study(names, overrides or (), options)
+    return Comparison(kept(show, results, report, as_json=True))

@@ -1,0 +1,1 @@
+"""``sublayer completion``: the shell's completion, its scripts and what it is answered."""

@@ -1,0 +1,1 @@
+"""``sublayer runs``: what was run, read from the folders without loading a model."""

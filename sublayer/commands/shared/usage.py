@@ -1,0 +1,66 @@
+"""What typer shows of types and says of mistakes, in words: no types of Python, no library's."""
+
+import re
+from typing import Any
+
+from typer.core import TyperArgument, TyperCommand, TyperOption
+
+_RULES = (
+    (r"Input should be a valid integer.*", "must be a whole number"),
+    (r"Input should be a valid number.*", "must be a number"),
+    (r"Input should be greater than or equal to (.+)", r"must be at least \1"),
+    (r"Input should be less than or equal to (.+)", r"must be at most \1"),
+    (r"Input should be greater than (.+)", r"must be more than \1"),
+    (r"Input should be less than (.+)", r"must be less than \1"),
+)
+_TYPES = {"int": "N", "float": "X", "str": "TEXT", "path": "PATH"}
+
+
+def show_words(command: TyperCommand) -> None:
+    """Let a command's help show what a value is, ``N``, ``TEXT`` or its choices, and its limits."""
+    for parameter in command.params:
+        if isinstance(parameter, TyperArgument):
+            _replace(parameter, "display_type_rich", None)
+        elif isinstance(parameter, TyperOption):
+            if parameter.metavar is None and not parameter.is_flag:
+                parameter.metavar = _in_words(parameter)
+            limits = _limits(parameter.min, parameter.max)
+            _replace(parameter, "_get_number_range_help_str", limits)
+
+
+def wrong_value(name: str, message: str) -> str:
+    """Format typer's message about the value of an option or an argument."""
+    said = message.removeprefix("Value error, ").rstrip(".")
+    for pattern, words in _RULES:
+        if re.fullmatch(pattern, said):
+            return f"{name} {re.sub(pattern, words, said)}"
+    value, is_none_of, choices = said.partition(" is not one of ")
+    if is_none_of:
+        return f"{name} {value} is not one of {choices.replace(chr(39), '')}"
+    return f"{name}: {said[:1].lower()}{said[1:]}"
+
+
+def _replace(parameter: Any, method: str, answer: str | None) -> None:
+    setattr(parameter, method, lambda *_, **__: answer)
+
+
+def _in_words(option: TyperOption) -> str:
+    described = option.type_descriptor
+    if described.is_choice:
+        return "|".join(map(str, described.choices or ()))
+    if described.is_path:
+        return _TYPES["path"]
+    for kind, words in _TYPES.items():
+        if re.search(rf"\b{kind}\b", option.bare_type()):
+            return words
+    return _TYPES["str"]
+
+
+def _limits(least: float | None, most: float | None) -> str | None:
+    if least is None or most is None:
+        return None
+    return f"{_number(least)} to {_number(most)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"

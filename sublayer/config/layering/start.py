@@ -1,0 +1,181 @@
+"""What a recipe takes over from the model that ``init.run`` names: its architecture, its text."""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from sublayer.config.data import DataConfig
+from sublayer.config.fields.messages import show
+from sublayer.config.layering.settings import Layer
+from sublayer.config.layering.start_folder import Start, read_start
+from sublayer.config.model import ModelConfig
+from sublayer.config.recipe import Recipe
+from sublayer.errors import ConfigError
+
+SOURCES = (
+    "path",
+    "corpus",
+    "source_path",
+    "target_path",
+    "valid_path",
+    "test_path",
+    "valid_source_path",
+    "valid_target_path",
+    "test_source_path",
+    "test_target_path",
+)
+"""Fields of ``[data]`` that name a text: where one is told, none of the start's is kept."""
+_READ_AS = ("split", "documents", "text_field", "sentences", "source_field", "target_field")
+"""How those texts are read."""
+_SEEN_AS = (
+    "context",
+    "source_language",
+    "target_language",
+    "moses",
+    "moses_hyphens",
+    "moses_escapes",
+    "lowercase",
+)
+"""What of any text the model was trained to see."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """Layers with what the start gives between the base and the layer that names it."""
+
+    layers: tuple[Layer, ...]
+    start: Start | None
+    """None where there is none, or none that can be read: loading its weights says why."""
+    replaced: Mapping[str, Any]
+    """What of the base does not count, as it was given there."""
+
+
+def with_start(layers: Sequence[Layer]) -> Started:
+    """Put what the start gives over the base, and under the layer that names the start.
+
+    Where a finished run names it, the run's own recipe says all, and nothing is put.
+    """
+    index = _naming_layer(layers)
+    if index is None:
+        return Started(tuple(layers), None, {})
+    start = read_start(layers[index].values["init.run"])
+    if start is None or layers[index].is_complete:
+        return Started(tuple(layers), start, {})
+    told = {key for layer in layers[index:] for key in layer.values}
+    dropped = _kept_fields(start, told)
+    replaced: dict[str, Any] = {}
+    below = []
+    for layer in layers[:index]:
+        kept = {}
+        for key, value in layer.values.items():
+            if key not in dropped:
+                kept[key] = value
+            elif key not in told:
+                replaced[key] = value
+        below.append(Layer(layer.origin, kept, is_complete=layer.is_complete))
+    given = {**_set_fields("model", start.model), **_set_fields("data", start.data)}
+    settings = {key: value for key, value in given.items() if key in dropped}
+    own = Layer(f"run {start.run}", {**settings, **_fitting_context(start, below)})
+    return Started((*below, own, *layers[index:]), start, replaced)
+
+
+def _kept_fields(start: Start, told: Set[str]) -> list[str]:
+    """Return the fields whose values are the start's, told or not, and no longer the base's."""
+    keys = [f"model.{name}" for name in ModelConfig.model_fields]
+    if start.data is None:
+        return keys
+    names = list(_SEEN_AS)
+    if not any(f"data.{name}" in told for name in SOURCES):
+        names += [*SOURCES, *_READ_AS]
+    return keys + [f"data.{name}" for name in names]
+
+
+def _fitting_context(start: Start, below: Sequence[Layer]) -> dict[str, int]:
+    """Return the context of a model whose text is not known, where the base asks for a longer."""
+    longest = start.model.max_len
+    if start.data is not None or longest is None:
+        return {}
+    asked = DataConfig.model_fields["context"].default
+    for layer in below:
+        asked = layer.values.get("data.context", asked)
+    return {"data.context": longest} if isinstance(asked, int) and asked > longest else {}
+
+
+def check_kind(started: Started, recipe: Recipe) -> None:
+    """Raise ConfigError where the start is another kind of model than the recipe trains."""
+    start, trained = started.start, recipe.objective.model_kind
+    if start is not None and start.model.kind == recipe.model.kind != trained:
+        raise ConfigError(
+            f"init.run = {start.run} is a model of another kind ({start.model.kind}) than the "
+            f"recipe trains ({trained}, objective.kind = {recipe.objective.kind}): start from one "
+            f"of that kind, or leave out init.run"
+        )
+
+
+def describe_start(started: Started, recipe: Recipe) -> list[str]:
+    """Say in lines what a recipe keeps of its start, and what it changes."""
+    start = started.start
+    if start is None:
+        return []
+    changed = [*_changes("model", start.model, recipe.model)]
+    keeps_text = False
+    if start.data is not None:
+        names = (*SOURCES, *_READ_AS, *_SEEN_AS)
+        text_changes = _changes("data", start.data, recipe.data, names)
+        keeps_text = not any(
+            getattr(start.data, name) != getattr(recipe.data, name) for name in SOURCES
+        )
+        changed += text_changes
+    what = "model, tokenizer and text" if keeps_text else "model and tokenizer"
+    line = f"starts from {start.run}, whose {what} it keeps"
+    if changed:
+        line += f", but for {', '.join(changed)}"
+    instead = []
+    for key, value in started.replaced.items():
+        now = _value(recipe, key)
+        if not _is_same(now, value):
+            instead.append(f"{key} = {show(now)} instead of {show(value)}")
+    lines = [line]
+    if instead:
+        lines.append(f"of {start.run}, not of the recipe: {', '.join(instead)}")
+    return lines
+
+
+def _naming_layer(layers: Sequence[Layer]) -> int | None:
+    for index in reversed(range(len(layers))):
+        if "init.run" in layers[index].values:
+            return index
+    return None
+
+
+def _set_fields(table: str, content: ModelConfig | DataConfig | None) -> dict[str, Any]:
+    """Return the fields of a table that differ from their defaults, as a recipe file has them."""
+    fields: dict[str, Any] = {}
+    if content is None:
+        return fields
+    for name, declared in type(content).model_fields.items():
+        value = getattr(content, name)
+        if value != declared.default:
+            fields[f"{table}.{name}"] = list(value) if isinstance(value, tuple) else value
+    return fields
+
+
+def _changes(table: str, before: Any, now: Any, names: Sequence[str] | None = None) -> list[str]:
+    changes = []
+    for name in names or type(before).model_fields:
+        if name in ("vocab_size", "max_len"):
+            continue
+        old, new = getattr(before, name), getattr(now, name)
+        if old != new:
+            changes.append(f"{table}.{name} = {show(new)} (there {show(old)})")
+    return changes
+
+
+def _value(recipe: Recipe, key: str) -> Any:
+    table, _, name = key.partition(".")
+    return getattr(getattr(recipe, table), name)
+
+
+def _is_same(now: Any, value: Any) -> bool:
+    as_written = list(now) if isinstance(now, tuple) else now
+    return bool(as_written == value)

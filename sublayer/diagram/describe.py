@@ -1,0 +1,63 @@
+"""The figure of a recipe: its stacks and what stands below and above them."""
+
+from sublayer.config.architecture.stacks import StackShape, stacks
+from sublayer.config.layering.layers import LoadedRecipe
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolved import ResolvedModel
+from sublayer.diagram.blocks import draw_block
+from sublayer.diagram.ends import draw_embeddings, draw_final_norm, draw_heads, layer_loss
+from sublayer.diagram.figure import Column, Figure
+
+
+def describe(loaded: LoadedRecipe) -> Figure:
+    """Return what the diagram of a recipe shows, from its settings alone.
+
+    The rows of the embedding matrix are V where the tokenizer says how many there are.
+    """
+    recipe = loaded.recipe
+    n_rows = recipe.model.vocab_size
+    model = resolve_model(recipe.model, vocab_size=n_rows or 1, context=recipe.data.context)
+    vocabulary = "V" if n_rows is None else f"{n_rows:,}"
+    shapes = stacks(model)
+    columns = tuple(_column(recipe, model, shape, shapes, vocabulary) for shape in shapes)
+    return Figure(loaded.name, recipe.title, _sizes(model, shapes), columns)
+
+
+def _column(
+    recipe: Recipe,
+    model: ResolvedModel,
+    shape: StackShape,
+    shapes: tuple[StackShape, ...],
+    vocabulary: str,
+) -> Column:
+    is_one_of_two = len(shapes) > 1
+    is_last = shape is shapes[-1]
+    reads = recipe.objective.reads()
+    if is_one_of_two and is_last:
+        reads = "what it has written so far"
+    heads = draw_heads(model, recipe.objective, vocabulary=vocabulary) if is_last else ()
+    return Column(
+        name=shape.name.capitalize() if is_one_of_two else "",
+        reads=reads,
+        below=draw_embeddings(model, vocabulary=vocabulary, is_shared=is_one_of_two),
+        block=draw_block(model, shape, layer_loss(recipe.objective) if is_last else None),
+        above=draw_final_norm(model),
+        heads=heads,
+        feeds_memory=shape.feeds_memory,
+    )
+
+
+def _sizes(model: ResolvedModel, shapes: tuple[StackShape, ...]) -> str:
+    layers = " + ".join(str(shape.n_layers) for shape in shapes)
+    is_one = layers == "1"
+    parts = [f"{model.kind}, {layers} layer{'' if is_one else 's'}", f"d_model {model.d_model:,}"]
+    entries = [entry for shape in shapes for entry in shape.block]
+    if any(entry.ffn is not None for entry in entries):
+        parts.append(f"d_ff {model.d_ff:,}")
+    if any(entry.kind.attends_to != "nothing" for entry in entries):
+        heads = "head" if model.n_heads == 1 else "heads"
+        parts.append(f"{model.n_heads} {heads} of {model.d_head}")
+    if model.d_embed != model.d_model:
+        parts.append(f"d_embed {model.d_embed:,}")
+    return ", ".join(parts)

@@ -1,0 +1,141 @@
+"""The header of a run: its text, model, machine, length and folder, before the first step."""
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from sublayer.config.recipe import Recipe
+from sublayer.data.prepare import Data
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.estimate.cost import count_parameters
+from sublayer.files.paths import as_typed
+from sublayer.objective.families import family_of
+from sublayer.runs.pace import recall_run_pace
+from sublayer.runs.session import Session
+from sublayer.runs.small_test import describe_small_test
+from sublayer.system.stage_displays import format_seconds
+
+_WIDTH = 80
+_LABEL = 11
+_MOST_SOURCES = 3
+
+
+def list_header(session: Session, folder: Path, *, done: int) -> list[str]:
+    """Return the lines of a run's header; ``done`` are the steps of before, where it resumes."""
+    recipe = session.recipe
+    parameters = count_parameters(recipe.model, recipe.objective).total
+    rows = [
+        *text_rows(recipe, session.data),
+        ("model", f"{recipe.model.kind}, {parameters:,} parameters"),
+        ("device", _device(session)),
+        ("batch", _batch(session)),
+        ("length", _length(session, done)),
+        ("folder", str(folder)),
+        ("expected", _expected(session, done)),
+    ]
+    return lay_out(rows)
+
+
+def text_rows(recipe: Recipe, data: Data) -> list[tuple[str, str]]:
+    """Return what a header says of a text: its size, how it is divided, its tokenizer."""
+    sizes = data.sizes()
+    unit = "pair" if recipe.data.is_parallel else "document"
+    counts = [split["documents"] for split in sizes.values()]
+    n_bytes = [split["bytes"] for split in sizes.values()]
+    languages = ""
+    if recipe.data.is_parallel:
+        languages = f", {recipe.data.source_language} to {recipe.data.target_language}"
+    is_cut = set(counts) == {1}
+    whole = count(1 if is_cut else sum(counts), unit)
+    named = _sources(data.train.sources)
+    split = " / ".join(f"{n:,}" for n in (n_bytes if is_cut else counts))
+    of = "bytes" if is_cut else f"{unit}s"
+    rows = [
+        ("text", f"{named}: {whole}{languages}, {sum(n_bytes):,} bytes"),
+        ("split", f"{split} {of} to {_uses(list(sizes))} on"),
+    ]
+    small = describe_small_test(data)
+    if small:
+        rows.append(("", small))
+    return [*rows, ("tokenizer", _tokenizer(data.tokenizer))]
+
+
+def lay_out(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Lay out names and values in two columns, within the width of a narrow terminal."""
+    lines = []
+    for name, value in rows:
+        lines += textwrap.wrap(
+            value,
+            _WIDTH,
+            initial_indent=f"{name:<{_LABEL}}",
+            subsequent_indent=" " * _LABEL,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return lines
+
+
+def count(number: int, unit: str) -> str:
+    """Format a number of things, one of them in the singular."""
+    return f"{number:,} {unit}{'' if number == 1 else 's'}"
+
+
+def _sources(names: Sequence[str]) -> str:
+    named = ", ".join(map(as_typed, names[:_MOST_SOURCES]))
+    left = len(names) - _MOST_SOURCES
+    return f"{named} and {left} more" if left > 0 else named
+
+
+def _tokenizer(tokenizer: Tokenizer) -> str:
+    kind = tokenizer.kind
+    if isinstance(tokenizer, BilingualTokenizer):
+        kind = f"{tokenizer.vocabulary.kind} of both languages"
+    return f"{kind}, {tokenizer.vocab_size:,} ids"
+
+
+def _uses(splits: Sequence[str]) -> str:
+    """Say what splits are for, as in ``train, validate and test``."""
+    *others, last = [{"valid": "validate"}.get(split, split) for split in splits]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _device(session: Session) -> str:
+    train = session.recipe.train
+    words = [str(session.place.device), train.precision, count(train.threads, "thread")]
+    if session.place.world.size > 1:
+        words.append(f"{session.place.world.size} processes")
+    return ", ".join(words)
+
+
+def _batch(session: Session) -> str:
+    recipe = session.recipe
+    train = recipe.train
+    context = recipe.data.context
+    n_tokens = train.batch_sequences * context
+    if recipe.data.is_parallel:
+        return f"{n_tokens:,} tokens a step, in pairs of similar length up to {context:,} tokens"
+    micro = min(train.micro_batch_sequences, train.batch_sequences)
+    sequences = count(train.batch_sequences, "sequence")
+    return f"{n_tokens:,} tokens a step: {sequences} of {context:,}, {micro:,} at a time"
+
+
+def _length(session: Session, done: int) -> str:
+    recipe = session.recipe
+    steps = recipe.train.steps
+    epoch_tokens = family_of(recipe.objective).epoch_tokens(recipe, session.data.train)
+    epochs = steps * recipe.train.batch_sequences * recipe.data.context / max(1, epoch_tokens)
+    text = f"{count(steps, 'step')}, {epochs:.3g} epochs"
+    return f"{text}; resumes at step {done:,}" if done else text
+
+
+def _expected(session: Session, done: int) -> str:
+    recipe = session.recipe
+    left = recipe.train.steps - done
+    step_s = recall_run_pace(recipe, session.place)
+    if step_s is not None:
+        return f"about {format_seconds(left * step_s)}, as a run of this size took before"
+    if recipe.train.minutes is not None:
+        share = left / recipe.train.steps
+        return f"about {format_seconds(60 * share * recipe.train.minutes)}"
+    return "said after the first steps"

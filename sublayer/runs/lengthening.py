@@ -1,0 +1,204 @@
+"""A longer length for a run that exists: which steps it has then, and what is kept of the change.
+
+A run continues from its newest checkpoint. What was derived from its first length stays as it was:
+the warm-up, and how often it logs, evaluates and saves.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.fields.messages import show
+from sublayer.config.fields.renames import current_name
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.layering.sources import read_toml
+from sublayer.config.optimizers.kinds import OptimizerConfig
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_train import run_steps
+from sublayer.config.resolved import ResolvedRecipe
+from sublayer.config.train import LENGTHS
+from sublayer.data.prepare import Data
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.files.checkpoints import checkpoint_path, read_state, saved_steps
+from sublayer.files.typed import Count, Typed, check_typed
+from sublayer.objective.families import family_of
+from sublayer.runs.folder import RECIPE, RunFolder
+from sublayer.training.schedule import FALLS, learning_rate
+from sublayer.training.snapshot import CHECKPOINTS
+
+_STEPS = "train.steps"
+
+
+@dataclass(frozen=True)
+class Lengthening:
+    """A run was given more steps."""
+
+    at_step: int
+    """Its newest checkpoint then: the step that it continued from."""
+    from_steps: int
+    """Its length before."""
+    to_steps: int
+
+
+class _Entry(Typed):
+    at_step: Count
+    from_steps: Count
+    to_steps: Count
+
+
+class _Listed(Typed):
+    lengthened: list[_Entry] = []
+
+
+def read_lengthenings(recipe: Path) -> tuple[Lengthening, ...]:
+    """Read from a run's ``recipe.toml`` how it was lengthened, the first time first.
+
+    Raises ConfigError where that is damaged.
+    """
+    listed = check_typed(read_toml(recipe), _Listed, str(recipe), ConfigError)
+    return tuple(Lengthening(**each.model_dump()) for each in listed.lengthened)
+
+
+def as_dicts(lengthenings: Sequence[Lengthening]) -> list[dict[str, int]]:
+    """Return lengthenings as a recipe and a record keep them."""
+    return [asdict(each) for each in lengthenings]
+
+
+def has_other_length(before: Recipe, given: Recipe) -> bool:
+    """Return whether two recipes, as they were given, say their length otherwise."""
+    return any(getattr(before.train, name) != getattr(given.train, name) for name in LENGTHS)
+
+
+def lengthen(folder: RunFolder, given: Recipe, data: Data) -> str | None:
+    """Give a run the length of ``given``, in its recipe, and say what that means for the rest.
+
+    None where it has that length. What a kill left of this is done with: the record and the model
+    of the shorter run. Raises ConfigError as ``plan_lengthening`` does.
+    """
+    said = None
+    path = folder.path / RECIPE
+    before = load_recipe(folder.path).recipe
+    if has_other_length(before, given):
+        change, recipe = plan_lengthening(folder.path, folder.recipe(), given, data)
+        lengthenings = (*read_lengthenings(path), change)
+        folder.write_recipe(recipe, _derived(path, given), as_dicts(lengthenings))
+        said = describe(change, recipe)
+    if read_lengthenings(path):
+        folder.reopen()
+    return said
+
+
+def is_cut_off(folder: RunFolder, given: Recipe, record: Mapping[str, Any]) -> bool:
+    """Return whether a run that has a record is to be trained on: it is given a longer length.
+
+    Raises ConfigError where it is, and no checkpoint is left to continue from.
+    """
+    before = load_recipe(folder.path).recipe
+    is_longer = record["step"] < folder.recipe().train.steps
+    if not is_longer and not has_other_length(before, given):
+        return False
+    run = folder.path
+    if not saved_steps(run / CHECKPOINTS):
+        raise ConfigError(
+            f"{run} has no checkpoint to continue from: start a new run from its weights with "
+            f"init.run={run}"
+        )
+    return True
+
+
+def earlier_ends(recipe: Path) -> tuple[int, ...]:
+    """Return the steps at which a run had ended before it was given more."""
+    listed = read_lengthenings(recipe)
+    return tuple(each.at_step for each in listed if each.at_step == each.from_steps)
+
+
+def _derived(path: Path, given: Recipe) -> list[str]:
+    """Return what a run's recipe lists as derived, with its steps unless they are given now."""
+    listed = [current_name(str(key)) for key in read_toml(path).get("derived", [])]
+    others = [key for key in listed if key != _STEPS]
+    return others if given.train.steps is not None else [*others, _STEPS]
+
+
+def plan_lengthening(
+    run: Path, recipe: ResolvedRecipe, given: Recipe, data: Data
+) -> tuple[Lengthening, ResolvedRecipe]:
+    """Return how a run becomes as long as ``given`` says, and its recipe then.
+
+    ``recipe`` is the run's as it ran. Minutes are those of the whole run, turned into steps by the
+    time that its steps took. Raises ConfigError for a length that is not longer.
+    """
+    steps = _steps(run, given, data)
+    before = recipe.train.steps
+    asked = _asked(given)
+    if steps <= before:
+        is_same = steps == before
+        raise ConfigError(
+            f"{run} has {before:,} steps, and {asked} is {'as long' if is_same else 'shorter'}: "
+            "give more, or leave it out"
+        )
+    saved = saved_steps(run / CHECKPOINTS)
+    lengths = {name: getattr(given.train, name) for name in LENGTHS}
+    train = recipe.train.model_copy(update={**lengths, "steps": steps})
+    change = Lengthening(saved[-1] if saved else 0, before, steps)
+    return change, recipe.model_copy(update={"train": train})
+
+
+def describe(change: Lengthening, recipe: ResolvedRecipe) -> str:
+    """Say from where a lengthened run continues, and what the rest of it is trained with."""
+    begun = f"continues from step {change.at_step:,} to {change.to_steps:,}"
+    optimizer = recipe.optimizer
+    depending = [name for name, depends in _length_dependent(recipe).items() if depends]
+    if not depending:
+        return f"{begun} instead of {change.from_steps:,}"
+    next_rate = learning_rate(optimizer, change.at_step, change.to_steps)
+    was = learning_rate(optimizer, max(0, change.at_step - 1), change.from_steps)
+    return (
+        f"{begun} instead of {change.from_steps:,}: {' and '.join(depending)} "
+        f"{'follows' if len(depending) == 1 else 'follow'} the longer length from there on; the "
+        f"learning rate is {next_rate:.3g} after {was:.3g}"
+    )
+
+
+def _length_dependent(recipe: ResolvedRecipe) -> dict[str, bool]:
+    """Return what of a recipe is a function of the run's length, and whether it is here."""
+    optimizer = recipe.optimizer
+    auxiliary = getattr(recipe.objective, "auxiliary", "none")
+    return {
+        f"optimizer.schedule = {optimizer.schedule}": _falls(optimizer),
+        "optimizer.cooldown_share": optimizer.cooldown_share > 0,
+        f"objective.auxiliary = {auxiliary}": auxiliary != "none",
+    }
+
+
+def _falls(optimizer: OptimizerConfig) -> bool:
+    # A constant warm-up is T5's schedule, whatever the other field says.
+    return optimizer.schedule in FALLS and optimizer.warmup != "constant"
+
+
+def _asked(given: Recipe) -> str:
+    for name in LENGTHS:
+        value = getattr(given.train, name)
+        if value is not None:
+            return f"train.{name} = {show(value)}"
+    return "a recipe without a length"
+
+
+def _steps(run: Path, given: Recipe, data: Data) -> int:
+    steps = run_steps(
+        given, train_tokens=family_of(given.objective).epoch_tokens(given, data.train)
+    )
+    if steps is not None:
+        return steps
+    assert given.train.minutes is not None, "only minutes leave the steps to a measurement"
+    saved = saved_steps(run / CHECKPOINTS)
+    if not saved:
+        raise ConfigError(
+            f"{run} has no checkpoint that says how long its steps take: give train.steps"
+        )
+    try:
+        state = read_state(checkpoint_path(run / CHECKPOINTS, saved[-1]))
+    except CheckpointError as error:
+        raise ConfigError(f"{error}: give train.steps instead of train.minutes") from None
+    step_s = max(state.seconds, state.step_seconds) / max(1, state.step)
+    return int(60.0 * given.train.minutes / step_s)

@@ -1,0 +1,31 @@
+"""Say where the split that judges a model is of too few documents to stand for others."""
+
+from sublayer.data.prepare import Data
+
+_FEW = 10
+"""Fewer documents than these are few."""
+
+
+def describe_small_test(data: Data) -> str | None:
+    """Return a sentence on a test split of few documents or pairs; None where there are enough."""
+    test, train = data.test, data.train
+    if test is None:
+        return None
+    n = len(test.document_starts)
+    if n >= _FEW:
+        return None
+    if test.read_pairs is not None:
+        pairs = "1 pair" if n == 1 else f"{n} pairs"
+        return f"the test split is {pairs} of texts: what is measured on it says little of others"
+    n_sources = len(test.sources)
+    # A source of one document is divided by its bytes.
+    is_cut = test.sources == train.sources and n == n_sources == len(train.document_starts)
+    if is_cut:
+        whole = "one document, whose other parts" if n == 1 else f"{n} documents, whose other parts"
+        part = "part" if n == 1 else "parts"
+        return (
+            f"the test split is {part} of {whole} are trained on: "
+            "what is measured on it says little of other documents"
+        )
+    documents = "one document" if n == 1 else f"{n} documents"
+    return f"the test split is {documents}: what is measured on it says little of others"

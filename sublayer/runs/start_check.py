@@ -1,0 +1,89 @@
+"""Refuse a recipe whose model cannot take the weights that it starts from, by field."""
+
+import shlex
+
+from pydantic import ValidationError
+
+from sublayer.config.fields.messages import show
+from sublayer.config.layering.layers import LoadedRecipe
+from sublayer.config.layering.overrides import as_setting
+from sublayer.config.layering.start_folder import Start
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve_model import resolve_model
+from sublayer.errors import ConfigError
+from sublayer.estimate.cost import count_parameters
+
+_ORDERS = ("block", "decoder_block")
+"""Fields that name the same number of weights in another order."""
+
+
+def check_start(loaded: LoadedRecipe, command: str = "train") -> None:
+    """Raise ConfigError where fields of ``[model]`` ask for other weights than the start has.
+
+    The message names each field with both values, and the command that would work. With
+    ``init.layers`` the number of blocks may differ.
+    """
+    start = loaded.start
+    if start is None:
+        return
+    fields = _fields_of_weights(start, loaded)
+    if not fields:
+        return
+    model = loaded.recipe.model
+    differences = []
+    for name in fields:
+        ours, theirs = show(getattr(model, name)), show(getattr(start.model, name))
+        differences.append(f"model.{name} = {ours} where {start.run} has {theirs}")
+    raise ConfigError(
+        f"the weights of {start.run} do not fit {' and '.join(differences)}: "
+        f"{_remedy(loaded, start, fields, command)}"
+    )
+
+
+def _fields_of_weights(start: Start, loaded: LoadedRecipe) -> list[str]:
+    """Return the fields that were told otherwise and alone ask for other weights."""
+    model = loaded.recipe.model
+    theirs = _n_parameters(start.model)
+    fields = []
+    for name in ModelConfig.model_fields:
+        value = getattr(model, name)
+        if value == getattr(start.model, name) or name in ("vocab_size", "max_len"):
+            continue
+        if name in ("n_layers", "n_decoder_layers") and loaded.recipe.init.layers is not None:
+            continue
+        if name in _ORDERS or _with(start.model, name, value) != theirs:
+            fields.append(name)
+    return fields
+
+
+def _with(model: ModelConfig, name: str, value: object) -> int | None:
+    """Count the parameters of a model with one field changed; None where that has no meaning."""
+    changed = {**model.model_dump(exclude_unset=True), name: value}
+    try:
+        return _n_parameters(ModelConfig.model_validate(changed))
+    except (ConfigError, ValidationError):
+        return None
+
+
+def _n_parameters(model: ModelConfig) -> int:
+    # Both have the start's tokenizer and its positions: what of these differs is not the question.
+    rows, positions = model.vocab_size or model.vocab_multiple, model.max_len or 2
+    resolved = resolve_model(model, vocab_size=rows, context=positions)
+    return count_parameters(resolved).total
+
+
+def _remedy(loaded: LoadedRecipe, start: Start, fields: list[str], command: str) -> str:
+    """Say what works: the settings of the command line, but for those that do not fit."""
+    keys = [f"model.{name}" for name in fields]
+    *_, last = loaded.layers
+    if last.origin != "command line" or not any(key in last.values for key in keys):
+        return f"leave out {' and '.join(keys)}, which keeps those of {start.run}"
+    source = loaded.layers[-2].origin.partition(" ")[2] if len(loaded.layers) > 1 else loaded.name
+    words = ["sublayer", command, source]
+    for key, value in last.values.items():
+        if key not in keys:
+            words.append(f"{key}={as_setting(value)}")
+    for key, name in zip(keys, fields, strict=True):
+        if key not in last.values:
+            words.append(f"{key}={as_setting(getattr(start.model, name))}")
+    return f"leave out {' and '.join(keys)}, as in `{shlex.join(words)}`"

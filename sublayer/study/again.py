@@ -1,0 +1,56 @@
+"""The report of a comparison or of a run, written again from its folder."""
+
+from pathlib import Path
+
+from sublayer.config.layering.sources import RUN_RECIPE
+from sublayer.errors import ConfigError
+from sublayer.files.paths import resolved
+from sublayer.files.storage import write_file
+from sublayer.study.finished_runs import RUNS, compare_runs, read_paths
+from sublayer.study.folder import PLAN
+from sublayer.study.from_folder import results_of_folder
+from sublayer.study.report.html import render_report
+from sublayer.study.report.run_page import render_run
+from sublayer.study.results import REPORT
+
+_HEADING = '<h1 id="verdict">'
+"""What a comparison's report has, whichever command wrote it."""
+
+
+def report_again(folder: Path, out: Path | None = None) -> Path:
+    """Write the report of what is in ``folder`` and return its absolute path.
+
+    A comparison's report replaces the report in its folder. Raises ConfigError where the folder
+    holds neither a run nor a comparison, or where the file is no report of this folder, and
+    CheckpointError where what is in it is damaged.
+    """
+    target = out or folder / REPORT
+    mark = f"<!-- sublayer report of {_escaped(str(resolved(folder)))} -->"
+    is_own = out is None and (folder / PLAN).is_file()
+    _check_free(target, mark, is_own=is_own or (out is None and (folder / RUNS).is_file()))
+    if (folder / PLAN).is_file():
+        page = render_report(results_of_folder(folder))
+    elif (folder / RUNS).is_file():
+        # What was scored is kept in the folder, so that nothing is computed again.
+        results, _ = compare_runs(read_paths(folder), folder)
+        page = render_report(results)
+    elif (folder / RUN_RECIPE).is_file():
+        page = render_run(folder)
+    else:
+        raise ConfigError(f"{folder} holds neither a run nor a comparison: see sublayer runs")
+    write_file(target, f"{page.rstrip()}\n{mark}\n")
+    return resolved(target)
+
+
+def _check_free(target: Path, mark: str, *, is_own: bool) -> None:
+    if not target.exists():
+        return
+    lines = target.read_bytes().decode("utf-8", "replace").splitlines() if target.is_file() else []
+    is_report = is_own and any(line.startswith(_HEADING) for line in lines)
+    if lines[-1:] != [mark] and not is_report:
+        raise ConfigError(f"{target} is there and is no report of this folder: give another --out")
+
+
+def _escaped(text: str) -> str:
+    # Two hyphens would end the comment early.
+    return text.replace("--", "-&#45;").replace(">", "&gt;")

@@ -1,0 +1,65 @@
+"""What it takes to see a study's numbers again: environment, text, date."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sublayer.config.recipe import Recipe
+from sublayer.study.execution.arm_runs import ArmRuns
+from sublayer.study.results import Reproduction, StudyText
+
+
+def describe_reproduction(arms: Sequence[ArmRuns], command: str) -> Reproduction:
+    """Return what the runs ran on and read, from their records; ``command`` makes them again.
+
+    The first record speaks for all, but for commits, which are all named, and the date, which is
+    the last. All but the command is empty where no run has a record.
+    """
+    records = []
+    for runs in arms:
+        for outcome in runs.outcomes.values():
+            if outcome.record is not None:
+                records.append(outcome.record)
+    if not records:
+        return Reproduction(command)
+    first = records[0]
+    checksums = {}
+    for name, value in first["data"]["checksums"].items():
+        checksums[f"data, {name}"] = str(value)
+    return Reproduction(
+        command,
+        _environment(records),
+        checksums,
+        text=_text(first, arms[0].matched_arm.loaded.recipe),
+        date=max(str(record.get("date", "")) for record in records),
+    )
+
+
+def _environment(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    first = records[0]
+    facts = {**first["versions"], "commit": first["commit"], **first["machine"]}
+    facts |= {"precision": first["precision"], "threads": first["threads"]}
+    commits = sorted({str(record["commit"]) for record in records})
+    if len(commits) > 1:
+        facts["commit"] = ", ".join(commits)
+    return {name: str(value) for name, value in facts.items() if value is not None}
+
+
+def _text(record: Mapping[str, Any], recipe: Recipe) -> StudyText:
+    data = recipe.data
+    names = []
+    for source in (data.corpus, data.path, data.source_path, data.target_path):
+        names += _names(source)
+    sizes = {}
+    for split in ("train", "valid", "test"):
+        # Records of earlier versions do not say.
+        if split in record["data"]:
+            sizes[split] = dict(record["data"][split])
+    return StudyText(tuple(names), sizes)
+
+
+def _names(source: str | Sequence[str] | Mapping[str, float] | None) -> list[str]:
+    if source is None:
+        return []
+    if isinstance(source, str):
+        return [source]
+    return [str(each) for each in source]

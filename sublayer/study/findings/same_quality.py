@@ -1,0 +1,189 @@
+"""What the same quality costs in another arm: where one validation curve reaches another's end."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sublayer.objective.metric import Metric
+from sublayer.study.results import ArmResult, Curve, Results
+from sublayer.study.statistics import Difference
+
+FEWEST_EVALUATIONS = 4
+"""Of a run; between fewer a straight line says nothing of where a curve reaches a value."""
+
+
+@dataclass(frozen=True)
+class SeedShares:
+    """What one run needed for the quality that the other ended with, as shares of its whole run.
+
+    Each is None where the run did not reach it.
+    """
+
+    seed: int
+    steps: float | None
+    flops: float | None
+    seconds: float | None
+    is_at_first: bool = False
+    """Whether the first evaluation was there already: it was reached then, or earlier."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Shares over seeds, where runs that did not reach the quality stand above all that did."""
+
+    median: float | None
+    """None: half of the runs or more did not reach it, or none was compared."""
+    low: float | None
+    high: float | None
+    """None: a run did not reach it."""
+
+
+@dataclass(frozen=True)
+class SameQuality:
+    """What ``arm`` needs for the final quality of ``whose``, as shares of what that took.
+
+    The two are an arm and its baseline. Where the arm ends better, or equal, it is the one that
+    reaches; where it ends worse, the baseline is.
+    """
+
+    arm: str
+    """Whose curve reaches the quality."""
+    whose: str
+    """Whose final quality it is, and whose run's costs are 1."""
+    metric: Metric
+    """The one whose curves are read."""
+    seeds: tuple[SeedShares, ...] = ()
+    parameters: float | None = None
+    """The arm's as a share of those of ``whose``."""
+    problem: str = field(default="", kw_only=True)
+    """Why nothing was computed; empty where it was."""
+
+    def summary(self, cost: str) -> Summary:
+        """Return the median and the ends of ``steps``, ``flops`` or ``seconds`` over the seeds."""
+        shares = []
+        for each in self.seeds:
+            share = getattr(each, cost)
+            shares.append(math.inf if share is None else share)
+        if not shares:
+            return Summary(None, None, None)
+
+        def known(value: float) -> float | None:
+            return value if math.isfinite(value) else None
+
+        middle = statistics.median(shares)
+        return Summary(known(middle), known(min(shares)), known(max(shares)))
+
+    @property
+    def n_reached(self) -> int:
+        """Count the seeds that reached it."""
+        return sum(each.steps is not None for each in self.seeds)
+
+
+def same_quality(results: Results) -> tuple[SameQuality, ...]:
+    """Read off the curves what the same quality costs, for each comparison of a study in order.
+
+    By the metric that decides, or the first other whose curve both arms have.
+    """
+    by_name = {arm.name: arm for arm in results.arms}
+    return tuple(_compared(results, by_name, each) for each in results.differences)
+
+
+def place_of(
+    curve: Curve, target: float, costs: Sequence[float], *, is_lower: bool
+) -> float | None:
+    """Return the cost at which a curve first reaches a value, between evaluations on a line.
+
+    ``costs`` are those of its evaluations; ``is_lower``: lower values are better. None where it
+    never does. A curve that begins there reaches it at its first evaluation.
+    """
+    sign = 1.0 if is_lower else -1.0
+    gaps = [sign * (value - target) for value in curve.values]
+    for index, gap in enumerate(gaps):
+        if gap > 0:
+            continue
+        if index == 0:
+            return costs[0]
+        before = gaps[index - 1]
+        fraction = before / (before - gap)
+        return costs[index - 1] + fraction * (costs[index] - costs[index - 1])
+    return None
+
+
+def _compared(
+    results: Results, by_name: dict[str, ArmResult], difference: Difference
+) -> SameQuality:
+    arm, baseline = by_name[difference.arm], by_name[difference.baseline]
+    metric = _common(results, arm, baseline)
+    if metric is None:
+        nothing = "the runs of both arms have no validation curve of one metric"
+        return SameQuality(arm.name, baseline.name, results.metric, problem=nothing)
+    curves = _by_seed(arm, metric, results), _by_seed(baseline, metric, results)
+    seeds = [seed for seed in curves[0] if seed in curves[1]]
+    if not seeds:
+        problem = "no seed finished in both arms"
+        return SameQuality(arm.name, baseline.name, metric, problem=problem)
+    fewest = min(len(each[seed].values) for each in curves for seed in seeds)
+    if fewest < FEWEST_EVALUATIONS:
+        times = "once" if fewest == 1 else f"{fewest} times"
+        problem = (
+            f"a run was evaluated {times}, and it takes {FEWEST_EVALUATIONS} to say where a curve "
+            "reaches a value"
+        )
+        return SameQuality(arm.name, baseline.name, metric, problem=problem)
+    ends = [[each[seed].values[-1] for seed in seeds] for each in curves]
+    ahead = float(np.mean(ends[0]) - np.mean(ends[1]))
+    if not metric.is_lower_better:
+        ahead = -ahead
+    reaching, reached = (arm, baseline) if ahead <= 0 else (baseline, arm)
+    own, other = curves if ahead <= 0 else curves[::-1]
+    shares = [_shares(own[seed], reaching, other[seed], reached, metric) for seed in seeds]
+    return SameQuality(
+        reaching.name,
+        reached.name,
+        metric,
+        tuple(shares),
+        parameters=_ratio(reaching.parameters["total"], reached.parameters["total"]),
+    )
+
+
+def _shares(
+    curve: Curve, arm: ArmResult, other: Curve, whose: ArmResult, metric: Metric
+) -> SeedShares:
+    target = other.values[-1]
+
+    def share(costs: Sequence[float], whole: float) -> float | None:
+        place = place_of(curve, target, costs, is_lower=metric.is_lower_better)
+        return None if place is None else _ratio(place, whole)
+
+    flops = [tokens * arm.costs.flops_per_token for tokens in curve.tokens]
+    sign = 1 if metric.is_lower_better else -1
+    return SeedShares(
+        curve.seed,
+        steps=share(curve.steps, other.steps[-1]),
+        flops=share(flops, other.tokens[-1] * whose.costs.flops_per_token),
+        seconds=share(curve.seconds, other.seconds[-1]),
+        is_at_first=bool(sign * (curve.values[0] - target) <= 0),
+    )
+
+
+def _ratio(one: float | None, other: float | None) -> float | None:
+    if one is None or not other:
+        return None
+    return one / other
+
+
+def _common(results: Results, arm: ArmResult, baseline: ArmResult) -> Metric | None:
+    for metric in (results.metric, *(each.metric for each in results.further)):
+        if _by_seed(arm, metric, results) and _by_seed(baseline, metric, results):
+            return metric
+    return None
+
+
+def _by_seed(arm: ArmResult, metric: Metric, results: Results) -> dict[int, Curve]:
+    curves = arm.curves
+    if metric.name != results.metric.name:
+        curves = arm.further_curves.get(metric.name, ())
+    return {curve.seed: curve for curve in curves}

@@ -1,0 +1,141 @@
+"""A few lines of text that each arm of a decoder study writes, after the same prompt."""
+
+import codecs
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import Field
+
+from sublayer.data.prepare import Data
+from sublayer.data.split import Split
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.errors import CheckpointError
+from sublayer.files.typed import Typed, read_typed
+from sublayer.runs.folder import MODEL
+from sublayer.study.execution.arm_runs import ArmRuns
+from sublayer.study.results import ArmResult, Sample
+from sublayer.study.results_json import write_json
+
+SAMPLE = "sample.json"
+TEMPERATURE = 0.8
+SEED = 0
+_PROMPT_BYTES = 60
+_MAX_BYTES = 180
+"""Of a continuation: about two lines."""
+
+
+class _Kept(Typed):
+    prompt: str
+    text: str = Field(max_length=1 << 12)
+
+
+def add_samples(
+    arms: Sequence[ArmResult],
+    runs: Sequence[ArmRuns],
+    data: Mapping[str, Data],
+    *,
+    device: str | None,
+) -> tuple[ArmResult, ...]:
+    """Return the arms, decoders with what the first run that finished writes after one prompt.
+
+    The prompt is the beginning of the baseline's test split. What was drawn is kept beside the run,
+    and an arm whose runs have lost their models has none. ``device`` is as on the command line.
+    Raises CheckpointError for a damaged model.
+    """
+    baseline = runs[0].matched_arm
+    recipe = baseline.loaded.recipe
+    if recipe.objective.kind != "causal":
+        return tuple(arms)
+    test = data[baseline.arm.name].test
+    assert test is not None, "a comparison without a test split is refused"
+    prompt = prompt_of(test, recipe.data.context)
+    sampled = []
+    for arm, own in zip(arms, runs, strict=True):
+        run = _first_model(own)
+        sample = None
+        if run is not None:
+            context = own.matched_arm.loaded.recipe.data.context
+            tokenizer = data[arm.name].tokenizer
+            sample = _write_sample(run, tokenizer, prompt, context=context, device=device)
+        sampled.append(replace(arm, sample=sample))
+    return tuple(sampled)
+
+
+def kept_samples(arms: Sequence[ArmResult], runs: Sequence[ArmRuns]) -> tuple[ArmResult, ...]:
+    """Return the arms with the samples that are kept beside their runs; nothing is drawn."""
+    sampled = []
+    for arm, own in zip(arms, runs, strict=True):
+        kept = None
+        for outcome in own.outcomes.values():
+            kept = kept or (_read(outcome.path) if outcome.test is not None else None)
+        sampled.append(replace(arm, sample=Sample(kept.prompt, kept.text) if kept else None))
+    return tuple(sampled)
+
+
+def prompt_of(test: Split, context: int) -> bytes:
+    """Return the beginning of a test split's first document, up to the end of a word."""
+    n_tokens = min(_PROMPT_BYTES, max(1, context // 2))
+    start = int(test.document_starts[0])
+    ids = test.ids[start : start + n_tokens]
+    text = test.tokenizer.decode(ids)[:_PROMPT_BYTES]
+    head, _, _ = text.rpartition(b" ")
+    return head or text
+
+
+def _first_model(runs: ArmRuns) -> Path | None:
+    for outcome in runs.outcomes.values():
+        if outcome.test is not None and (outcome.path / MODEL).exists():
+            return outcome.path
+    return None
+
+
+def _write_sample(
+    run: Path, tokenizer: Tokenizer, prompt: bytes, *, context: int, device: str | None
+) -> Sample:
+    shown = prompt.decode("utf-8", "replace")
+    kept = _read(run)
+    if kept is None or kept.prompt != shown:
+        text = _draw(run, tokenizer, prompt, context=context, device=device)
+        kept = _Kept(prompt=shown, text=text)
+        write_json(run / SAMPLE, kept.model_dump())
+    return Sample(kept.prompt, kept.text)
+
+
+def _read(run: Path) -> _Kept | None:
+    try:
+        return read_typed(run / SAMPLE, _Kept, CheckpointError)
+    except (FileNotFoundError, CheckpointError):
+        return None  # it is drawn anew, and comes out the same
+
+
+def _draw(
+    run: Path, tokenizer: Tokenizer, prompt: bytes, *, context: int, device: str | None
+) -> str:
+    import torch
+
+    from sublayer.decode.sample import Sampling, generate
+    from sublayer.loading import load
+    from sublayer.model.decoder import Decoder
+    from sublayer.system.machine import choose_device
+
+    chosen = choose_device(device)
+    model = load(run, device=chosen)
+    assert isinstance(model, Decoder), "causal objectives train decoders"
+    ids = tokenizer.encode(prompt).tolist()[-context:]
+    row = torch.tensor([ids], device=chosen)
+    sampling = Sampling(TEMPERATURE)
+    steps = generate(model, row, _MAX_BYTES, sampling, seed=SEED, window="rolling", context=context)
+    return decoded(tokenizer, (int(step[0]) for step in steps))
+
+
+def decoded(tokenizer: Tokenizer, tokens: Iterator[int]) -> str:
+    """Decode tokens until there are enough, or the document ends; a torn last character is cut."""
+    data = b""
+    for token in tokens:
+        if token == tokenizer.end_id:
+            break
+        data += tokenizer.decode([token])
+        if len(data) >= _MAX_BYTES:
+            break
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(data[:_MAX_BYTES])

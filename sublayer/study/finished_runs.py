@@ -1,0 +1,245 @@
+"""A comparison of runs that exist: their test scores, kept beside them, and a report."""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.fields.catalog import HEADINGS
+from sublayer.data.prepare import Data
+from sublayer.errors import ConfigError, DataError
+from sublayer.estimate.cost import count_parameters
+from sublayer.files.parsing import read_json_object
+from sublayer.files.paths import resolved
+from sublayer.objective.families import family_of
+from sublayer.runs.folder import RunFolder, folders_named
+from sublayer.runs.items import write_items
+from sublayer.runs.session import prepare_data
+from sublayer.study.asked import other_settings
+from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.collect import collect_items, collect_results, scored_elsewhere
+from sublayer.study.definition import Study
+from sublayer.study.execution.arm_runs import ArmRuns
+from sublayer.study.execution.one_run import TEST, Outcome, read_test, score_test
+from sublayer.study.names import name_arms
+from sublayer.study.recorded import Recorded, recorded_measures
+from sublayer.study.report.caveats import list_caveats
+from sublayer.study.result_files import write_results
+from sublayer.study.results import Results
+from sublayer.study.results_json import write_json
+from sublayer.study.tuning import Trial
+from sublayer.system.lock import held
+from sublayer.system.stages import note
+
+RUNS = "runs.json"
+"""Which runs a comparison is of, in its folder."""
+_ONE_RUN = (
+    "One run of each gives values and no verdict: how much another seed would change them is not "
+    "known. Further runs of the same recipes with other seeds (train.seed=1), named too, give one."
+)
+_NO_MATTER = ("seed", "threads", "micro_batch_sequences", "checkpoint_steps", "keep_checkpoints")
+"""Settings of ``[train]`` that runs of one arm may differ in."""
+Arms = Mapping[str, Mapping[int, Recorded]]
+"""The runs of each arm by seed."""
+
+
+def compare_runs(
+    paths: Sequence[Path], out: Path | None = None, device: str | None = None
+) -> tuple[Results, Path]:
+    """Compare finished runs, the first one's recipe as the baseline, and write their report.
+
+    Runs of one recipe with different seeds are one arm. What was never scored on the test split is
+    scored now; nothing is written into the runs' folders. Raises ConfigError where a run has not
+    ended, where text, tokenizer or metric of two do not agree, and where ``out`` holds other files;
+    DataError where the text has changed since.
+    """
+    runs = [_read(path) for path in paths]
+    _check_agree(runs)
+    arms = _group(runs)
+    folder = _find_folder(name_arms(arms), paths, out)
+    with held(folder):
+        data = prepare_data(runs[0].recipe)
+        if data.checksums != runs[0].checksums:
+            raise DataError(f"the text has changed since {paths[0]} was trained: bring it back")
+        write_json(folder / RUNS, {"runs": [str(resolved(path)) for path in paths]})
+        scored = _score(arms, data, folder, device)
+        results = _results(arms, scored, data, paths)
+        items = collect_items([_in_folder(each, folder) for each in scored])
+        report = write_results(folder, results, runs[0].recipe.objective, *items)
+    return results, report
+
+
+def read_paths(folder: Path) -> list[Path]:
+    """Read which runs a comparison of finished runs is of. Raises ConfigError where damaged."""
+    content = read_json_object(folder / RUNS, ConfigError)
+    runs = content.get("runs")
+    if not isinstance(runs, list) or not all(isinstance(each, str) for each in runs):
+        raise ConfigError(f"{folder / RUNS} is damaged: it lists no runs")
+    return [Path(each) for each in runs]
+
+
+def _read(path: Path) -> Recorded:
+    folder = RunFolder(path)
+    record = folder.record()
+    if record is None:
+        raise ConfigError(
+            f"{path} has not ended: resume it with sublayer train {shlex.quote(str(path))} "
+            "--resume, then compare"
+        )
+    return Recorded(path, folder.recipe(), record)
+
+
+def _check_agree(runs: Sequence[Recorded]) -> None:
+    first = runs[0]
+    for run in runs[1:]:
+        both = f"{first.path} and {run.path} do not compare"
+        kinds = first.recipe.objective.kind, run.recipe.objective.kind
+        if kinds[0] != kinds[1]:
+            raise ConfigError(
+                f"{both}: objective.kind = {kinds[0]} and {kinds[1]} have other metrics"
+            )
+        before, now = first.checksums, run.checksums
+        for name in sorted(before.keys() | now.keys()):
+            old, new = before.get(name, "none"), now.get(name, "none")
+            if old != new:
+                what = name if name == "tokenizer" else f"{name} split"
+                raise ConfigError(f"{both}: their {what} differs, {old[:12]} and {new[:12]}")
+
+
+def _group(runs: Sequence[Recorded]) -> dict[str, dict[int, Recorded]]:
+    """Gather the runs of one recipe, but for the seed, under a name for each."""
+    by_recipe: dict[str, dict[int, Recorded]] = {}
+    for run in runs:
+        arm = by_recipe.setdefault(_meaning(run), {})
+        seed = run.recipe.train.seed
+        if seed in arm:
+            raise ConfigError(
+                f"{arm[seed].path} and {run.path} are of one recipe with one seed, {seed}: "
+                "name one of them"
+            )
+        arm[seed] = run
+    firsts = [next(iter(arm.values())).path for arm in by_recipe.values()]
+    short = [_short_name(path) for path in firsts]
+    is_distinct = len(set(short)) == len(short)
+    names = short if is_distinct else [str(path) for path in firsts]
+    return dict(zip(names, by_recipe.values(), strict=True))
+
+
+def _meaning(run: Recorded) -> str:
+    content = run.recipe.model_dump(mode="json", exclude=set(HEADINGS))
+    for name in _NO_MATTER:
+        content["train"].pop(name, None)
+    return json.dumps(content, sort_keys=True)
+
+
+def _short_name(path: Path) -> str:
+    """Name a run by its folder; one of a comparison by its arm."""
+    own = resolved(path)
+    if own.name.startswith("seed-"):
+        _, _, name = own.parent.name.partition("-")
+        return name or own.name
+    return own.name
+
+
+def _find_folder(name: str, paths: Sequence[Path], out: Path | None) -> Path:
+    wanted = [resolved(path) for path in paths]
+    if out is not None:
+        if not _is_usable(out, wanted):
+            raise ConfigError(f"{out} holds other files: give another --out")
+        return out
+    return next(path for path in folders_named(name) if _is_usable(path, wanted))
+
+
+def _is_usable(folder: Path, wanted: Sequence[Path]) -> bool:
+    """Return whether a folder is free, or holds the comparison of these runs."""
+    if (folder / RUNS).is_file():
+        return read_paths(folder) == list(wanted)
+    if not folder.is_dir():
+        return not folder.exists()
+    return not any(not path.name.startswith(".") for path in folder.iterdir())
+
+
+def _score(arms: Arms, data: Data, folder: Path, device: str | None) -> list[ArmRuns]:
+    """Read the test scores of all runs, or score them; those are kept in ``folder``."""
+    objective = next(iter(next(iter(arms.values())).values())).recipe.objective
+    total = sum(map(len, arms.values()))
+    done = 0
+    scored = []
+    for name, runs in arms.items():
+        outcomes = {}
+        for seed, run in runs.items():
+            done += 1
+            recipe = run.recipe.model_copy(update={"objective": objective})
+            test = None
+            if run.recipe.objective == objective:
+                test = read_test(run.path / TEST, recipe)
+            kept = _kept(folder, name, seed)
+            if test is None:
+                test = read_test(kept / TEST, recipe)
+            if test is None:
+                note(f"[{done}/{total}] {run.path}: scoring the test split")
+                found = score_test(run.path, data, recipe, device=device)
+                kept.mkdir(parents=True, exist_ok=True)
+                if found.items is not None:
+                    write_items(kept, found.items, family_of(recipe.objective).tables())
+                test = found.scores
+                write_json(kept / TEST, test)
+            outcomes[seed] = Outcome(run.path, run.record, test)
+        arm = next(iter(runs.values())).arm(name)
+        scored.append(ArmRuns(MatchedArm(arm, {}, (), 0.0), Trial("", {}), outcomes))
+    return _with_mismatch(scored)
+
+
+def _with_mismatch(arms: Sequence[ArmRuns]) -> list[ArmRuns]:
+    """Say of each arm by how much its parameters exceed the baseline's."""
+
+    def total(runs: ArmRuns) -> int:
+        recipe: Any = runs.matched_arm.loaded.recipe
+        return count_parameters(recipe.model, recipe.objective).total
+
+    expected = total(arms[0])
+    matched = []
+    for each in arms:
+        mismatch = (total(each) - expected) / expected
+        matched.append(replace(each, matched_arm=replace(each.matched_arm, mismatch=mismatch)))
+    return matched
+
+
+def _results(arms: Arms, scored: Sequence[ArmRuns], data: Data, paths: Sequence[Path]) -> Results:
+    names = list(arms)
+    baseline = arms[names[0]].keys()
+    n_pairs = max((len(baseline & arms[name].keys()) for name in names[1:]), default=0)
+    n_seeds = max(map(len, arms.values())) if n_pairs > 1 else 1
+    own = tuple(runs.matched_arm.arm for runs in scored)
+    *others, last = names
+    title = f"Finished runs: {', '.join(others)} and {last}" if others else f"Finished runs: {last}"
+    study = Study(name_arms(names), title, "", "none", n_seeds, own)
+    command = shlex.join(["sublayer", "compare", *map(str, paths)])
+    results = collect_results(study, "none", n_seeds, scored, recorded_measures(), command=command)
+    items, _ = collect_items(scored)
+    notes = list_caveats(
+        [n_seeds],
+        dict.fromkeys(names, data),
+        n_seeds=n_seeds,
+        n_comparisons=len(results.differences),
+        metric=results.metric,
+        elsewhere=scored_elsewhere(items, results.baseline, results.metric),
+    )
+    first = () if results.has_verdicts else (_ONE_RUN,)
+    return replace(results, notes=(*first, *other_settings(own), *notes))
+
+
+def _in_folder(runs: ArmRuns, folder: Path) -> ArmRuns:
+    """Point each outcome at where its items are kept."""
+    outcomes = {}
+    for seed, outcome in runs.outcomes.items():
+        kept = _kept(folder, runs.matched_arm.arm.name, seed)
+        outcomes[seed] = replace(outcome, path=kept) if kept.is_dir() else outcome
+    return replace(runs, outcomes=outcomes)
+
+
+def _kept(folder: Path, name: str, seed: int) -> Path:
+    safe = "".join(each if each.isalnum() or each in "._=-" else "-" for each in name)
+    return folder / "scores" / safe.strip("-.")[-60:] / f"seed-{seed}"

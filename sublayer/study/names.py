@@ -1,0 +1,28 @@
+"""The names of comparisons, and of their folders, after what is compared."""
+
+from collections.abc import Iterable
+
+_LONGEST = 40
+
+
+def name_folder(recipe: str, varied: Iterable[str]) -> str:
+    """Name the folder of a recipe whose fields vary: ``gpt-ffn``; the recipe alone where none do.
+
+    Fields that would make it too long are left out, the last first.
+    """
+    return _joined([recipe, *(field.rpartition(".")[2] for field in varied)])
+
+
+def name_arms(names: Iterable[str]) -> str:
+    """Name a comparison of arms with names of their own: ``gpt-macaron-modern``."""
+    return _joined(names)
+
+
+def _joined(parts: Iterable[str]) -> str:
+    first, *others = parts
+    name = first[:_LONGEST]
+    for part in others:
+        if len(name) + 1 + len(part) > _LONGEST:
+            return f"{name}-and-more"
+        name = f"{name}-{part}"
+    return name

@@ -1,0 +1,40 @@
+"""What each arm chose of the values that were tried, what others scored, and the grid's edges."""
+
+from collections.abc import Iterator, Sequence
+
+from sublayer.study.execution.arm_runs import ArmRuns
+from sublayer.study.tuning import Trial
+
+
+def explain_choices(arms: Sequence[ArmRuns], trials: Sequence[Trial]) -> tuple[str, ...]:
+    """Say of each arm what it chose, what others scored, and where the best lies at an edge.
+
+    Empty where nothing was tuned.
+    """
+    notes = []
+    for runs in arms:
+        if not runs.losses:
+            continue
+        scored = []
+        for name, loss in runs.losses.items():
+            scored.append(f"{name} {'failed' if loss is None else f'{loss:.4f}'}")
+        text = (
+            f"{runs.matched_arm.arm.name} chose {runs.trial.name} by its validation loss: "
+            f"{', '.join(scored)}."
+        )
+        notes.append(" ".join([text, *_edges(runs.trial, trials)]))
+    return tuple(notes)
+
+
+def _edges(chosen: Trial, trials: Sequence[Trial]) -> Iterator[str]:
+    for field, value in chosen.settings.items():
+        tried = [trial.settings[field] for trial in trials]
+        if not all(isinstance(each, int | float) and not isinstance(each, bool) for each in tried):
+            continue
+        edges = {min(tried): "lowest", max(tried): "highest"}
+        if value in edges:
+            beyond = "lower" if value == min(tried) else "higher"
+            yield (
+                f"{field} = {value:g} is the {edges[value]} that was tried: a better one may lie "
+                f"beyond the edge of the grid, so try {beyond} ones."
+            )

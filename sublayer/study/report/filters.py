@@ -1,0 +1,72 @@
+"""What the templates of the report call: numbers and words as people read them."""
+
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+
+from sublayer.study.report import messages, number_format
+from sublayer.study.results import ArmResult, Further, Results
+from sublayer.study.statistics import UNDECIDED, Difference
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+def filters(results: Results) -> dict[str, Callable[..., Any]]:
+    """Return the filters of the templates by name, with the decimals of displayed results."""
+    decimals = number_format.n_decimals(results)
+
+    def interval(difference: Difference) -> str:
+        return number_format.format_interval(difference.low, difference.high, decimals)
+
+    def plain(value: float | None, n_decimals: int = decimals) -> str:
+        return number_format.DASH if value is None else f"{value:.{n_decimals}f}"
+
+    def signed(value: float | None, n_decimals: int = decimals) -> str:
+        return number_format.format_signed(value, n_decimals)
+
+    return {
+        "further": messages.further_value,
+        "further_difference": further_difference,
+        "slug": lambda verdict: verdict.replace(" ", "-"),
+        "signed": signed,
+        "interval": interval,
+        "plain": plain,
+        "mismatch": number_format.format_mismatch,
+        "p": number_format.format_p,
+        "quantity": number_format.format_quantity,
+        "duration": number_format.format_duration,
+        "more_seeds": messages.more_seeds,
+        "comparison": lambda difference: messages.comparison(results, difference),
+        "printable": printable,
+    }
+
+
+def further_difference(arm: ArmResult, further: Further) -> Any:
+    """Return an arm's difference in a further metric, bold where it is decided."""
+    from markupsafe import Markup
+
+    text = messages.further_difference(arm, further)
+    verdicts = {each.verdict for each in further.differences if each.arm == arm.name}
+    is_decided = bool(verdicts - UNDECIDED)
+    if not is_decided:
+        return text
+    return Markup("<b>{}</b>").format(text)
+
+
+def printable(text: str) -> Any:
+    """Escape generated text, and mark line breaks, what is no UTF-8 and what cannot be seen."""
+    from markupsafe import Markup
+
+    parts = []
+    for character in text:
+        is_invalid = character == _REPLACEMENT
+        is_control = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn")
+        if character == "\n":
+            parts.append(Markup('<i class="break">↵</i> '))
+            continue
+        if not (is_invalid or is_control):
+            parts.append(Markup.escape(character))
+            continue
+        what = "not valid UTF-8" if is_invalid else f"U+{ord(character):04X}"
+        parts.append(Markup('<i class="invalid" title="{}">{}</i>').format(what, _REPLACEMENT))
+    return Markup("").join(parts)

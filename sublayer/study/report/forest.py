@@ -1,0 +1,115 @@
+"""Lay out the forest plot: every difference with its interval over one axis."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sublayer.study.report import number_format
+from sublayer.study.results import Results
+from sublayer.study.statistics import Difference
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of the forest plot, in percent of its width."""
+
+    place: float
+    """Where it begins, from the left."""
+    width: float
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark on the forest plot's axis."""
+
+    place: float
+    label: str
+
+
+@dataclass(frozen=True)
+class ForestRow:
+    """One difference as places on the forest plot, in percent of its width."""
+
+    difference: Difference
+    interval: Span | None
+    mean: float | None
+    seeds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Forest:
+    """The forest plot: intervals over one axis, all places in percent of its width."""
+
+    rows: tuple[ForestRow, ...]
+    ticks: tuple[Tick, ...]
+    zero: float
+    """Where no difference is."""
+    left: str
+    """What an arm is whose interval lies there: better or worse."""
+    right: str
+
+
+def lay_out_forest(results: Results) -> Forest:
+    """Place every interval, mean and seed on one axis that holds them and 0."""
+    by_name = {}
+    for arm in results.arms:
+        by_name[arm.name] = dict(zip(arm.seeds, arm.values, strict=True))
+    pairs: dict[str, list[float]] = {}
+    numbers = [0.0]  # all that the axis must show
+    for difference in results.differences:
+        values = by_name[difference.arm]
+        baseline = by_name[difference.baseline]
+        own_pairs = [values[seed] - baseline[seed] for seed in difference.seeds]
+        pairs[difference.arm] = own_pairs
+        numbers += own_pairs
+        if difference.low is not None:
+            numbers.append(difference.low)
+        if difference.high is not None:
+            numbers.append(difference.high)
+    low = min(numbers)
+    high = max(numbers)
+    margin = 0.06 * (high - low) or 1.0
+    low -= margin
+    high += margin
+
+    def place(value: float) -> float:
+        return round(100 * (value - low) / (high - low), 2)
+
+    left, right = "worse", "better"
+    if results.metric.is_lower_better:
+        left, right = right, left
+    rows = []
+    for difference in results.differences:
+        rows.append(_forest_row(difference, pairs[difference.arm], place))
+    ticks = [Tick(place(value), label) for value, label in _ticks(low, high)]
+    return Forest(tuple(rows), tuple(ticks), zero=place(0.0), left=left, right=right)
+
+
+def _forest_row(
+    difference: Difference, pairs: list[float], place: Callable[[float], float]
+) -> ForestRow:
+    span = None
+    if difference.low is not None and difference.high is not None:
+        begin = place(difference.low)
+        end = place(difference.high)
+        span = Span(begin, round(end - begin, 2))
+    mean = None if difference.mean is None else place(difference.mean)
+    seeds = tuple(place(value) for value in pairs)
+    return ForestRow(difference, span, mean, seeds)
+
+
+def _ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Return round values between two ends, about six, with their labels."""
+    rough = (high - low) / 6
+    unit = 10 ** math.floor(math.log10(rough))
+    steps = [unit * factor for factor in (1, 2, 5, 10)]
+    step = min(each for each in steps if each >= rough)
+    decimals = max(0, -math.floor(math.log10(step)))
+    first = math.ceil(low / step)
+    last = math.floor(high / step)
+    ticks = []
+    for n in range(first, last + 1):
+        value = n * step
+        label = number_format.format_signed(value, decimals) if n else "0"
+        ticks.append((value, label))
+    return ticks

@@ -1,0 +1,41 @@
+"""Which text a study is of, and when it was run, in a line."""
+
+from sublayer.study.report.number_format import format_quantity
+from sublayer.study.results import Results, StudyText
+
+_NAMED = 3
+
+
+def text_line(results: Results) -> str:
+    """Name the text, what was trained and scored on, and the date; empty where nothing is known."""
+    reproduction = results.reproduction
+    parts = []
+    text = reproduction.text
+    if text is not None and text.names:
+        parts.append(f"Text: {_name(text)}")
+    if text is not None:
+        parts += _sizes(text, results.split)
+    if reproduction.date:
+        parts.append(f"finished on {reproduction.date[:10]}")
+    return f"{'; '.join(parts)}." if parts else ""
+
+
+def _name(text: StudyText) -> str:
+    *others, last = text.names[:_NAMED]
+    n_more = len(text.names) - _NAMED
+    if n_more > 0:
+        return f"{', '.join([*others, last])} and {n_more} more"
+    return " and ".join([", ".join(others), last]) if others else last
+
+
+def _sizes(text: StudyText, scored: str) -> list[str]:
+    said = []
+    for split, verb in (("train", "trained on"), (scored, f"scored on the {scored} split’s")):
+        sizes = text.sizes.get(split, {})
+        if "bytes" not in sizes or "documents" not in sizes:
+            continue
+        documents = sizes["documents"]
+        noun = "document" if documents == 1 else "documents"
+        size = format_quantity(sizes["bytes"], "B")
+        said.append(f"{verb} {documents:,} {noun}, {size}")
+    return said

@@ -1,0 +1,125 @@
+"""Results as JSON: ``results.json``, and what ``compare --json`` prints."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sublayer.files.paths import resolved
+from sublayer.files.storage import write_file
+from sublayer.objective.metric import Metric
+from sublayer.study.findings.differing_fields import differing_fields
+from sublayer.study.findings.final_losses import final_losses
+from sublayer.study.findings.same_quality import SameQuality, same_quality
+from sublayer.study.results import ArmResult, Curve, Further, Reproduction, Results
+from sublayer.study.statistics import CONFIDENCE, Difference
+
+
+def results_to_json(results: Results, report: Path) -> dict[str, Any]:
+    """Build the object that ``compare --json`` prints; ``report`` becomes an absolute path."""
+    return {
+        "report": str(resolved(report)),
+        "metric": results.metric.name,
+        "is_lower_better": results.metric.is_lower_better,
+        "split": results.split,
+        "scored_on": results.scored_on or f"the {results.split} split",
+        "match": results.match,
+        "baseline": results.baseline,
+        "confidence": CONFIDENCE,
+        "arms": [_arm_to_json(arm, results.metric) for arm in results.arms],
+        "differences": [_difference_to_json(difference) for difference in results.differences],
+        "further": [_further_to_json(further) for further in results.further],
+        "same_quality": [_same_quality_to_json(each) for each in same_quality(results)],
+        "failures": [asdict(failure) for failure in results.failures],
+        "notes": list(results.notes),
+        "name": results.name,
+        "title": results.title,
+        "planned_seeds": results.n_seeds,
+        "reproduction": _reproduction_to_json(results.reproduction),
+        "differing": _differing_to_json(results),
+    }
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write one JSON object, whole or not at all.
+
+    Raises ValueError for a number that is not finite, and OSError.
+    """
+    text = json.dumps(content, indent=1, allow_nan=False)
+    write_file(path, f"{text}\n")
+
+
+def _arm_to_json(arm: ArmResult, metric: Metric) -> dict[str, Any]:
+    further = {}
+    for name, values in arm.further.items():
+        further[name] = {"seeds": list(values), "values": list(values.values())}
+    return {
+        "name": arm.name,
+        "parameters": dict(arm.parameters),
+        "seeds": list(arm.seeds),
+        "values": list(arm.values),
+        "mean": arm.mean,
+        "sd": arm.sd,
+        "mismatch": arm.mismatch,
+        "further": further,
+        "sample": None if arm.sample is None else asdict(arm.sample),
+        "final_losses": asdict(final_losses(arm, metric)),
+        "matched": list(arm.matched),
+        "tuned": list(arm.tuned),
+        **asdict(arm.costs),
+        "curves": [_curve_to_json(curve) for curve in arm.curves],
+        "further_curves": {
+            name: [_curve_to_json(curve) for curve in curves]
+            for name, curves in arm.further_curves.items()
+        },
+        "training_curves": [_curve_to_json(curve) for curve in arm.training_curves],
+    }
+
+
+def _curve_to_json(curve: Curve) -> dict[str, Any]:
+    content = {}
+    for name, value in asdict(curve).items():
+        content[name] = list(value) if isinstance(value, Sequence) else value
+    return content
+
+
+def _further_to_json(further: Further) -> dict[str, Any]:
+    return {
+        "metric": further.metric.name,
+        "is_lower_better": further.metric.is_lower_better,
+        "differences": [_difference_to_json(difference) for difference in further.differences],
+    }
+
+
+def _difference_to_json(difference: Difference) -> dict[str, Any]:
+    return {**asdict(difference), "seeds": list(difference.seeds)}
+
+
+def _reproduction_to_json(reproduction: Reproduction) -> dict[str, Any]:
+    content = asdict(reproduction)
+    if reproduction.text is not None:
+        content["text"] = {**content["text"], "names": list(reproduction.text.names)}
+    return content
+
+
+def _differing_to_json(results: Results) -> dict[str, Any]:
+    differing = {}
+    for field, settings in differing_fields(results.arms).items():
+        differing[field] = {name: asdict(setting) for name, setting in settings.items()}
+    return differing
+
+
+def _same_quality_to_json(found: SameQuality) -> dict[str, Any]:
+    summaries = {}
+    for cost in ("steps", "flops", "seconds"):
+        summaries[cost] = asdict(found.summary(cost))
+    return {
+        "arm": found.arm,
+        "of": found.whose,
+        "metric": found.metric.name,
+        **summaries,
+        "parameters": found.parameters,
+        "seeds": [asdict(each) for each in found.seeds],
+        "problem": found.problem,
+    }

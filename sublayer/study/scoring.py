@@ -1,0 +1,87 @@
+"""How a study scores its runs: on which split, behind how much context, how many tokens."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from sublayer.config.limits import LONGEST_WINDOW, MOST_BATCH_TOKENS
+from sublayer.config.recipe import Recipe
+from sublayer.config.table import Table
+from sublayer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sublayer.data.prepare import Data
+    from sublayer.data.split import Split
+
+_NAMES = {"valid": "validation", "test": "test"}
+
+
+class Scoring(Table):
+    """``score`` of a study or of its scale: what each run is scored on, and how.
+
+    ``stride`` and ``tokens`` are of decoders, whose text is scored in windows: the tokens between
+    one window and the next, of which 1 gives each token the full context; and the most tokens that
+    are scored, spread evenly, the same of all arms. Left out, every token is scored, behind at
+    least half a context.
+    """
+
+    split: Literal["valid", "test"] = "test"
+    stride: int | None = Field(None, ge=1, le=LONGEST_WINDOW)
+    tokens: int | None = Field(None, ge=1, le=MOST_BATCH_TOKENS)
+
+    @property
+    def is_whole_test(self) -> bool:
+        """Return whether all of the test split is scored, as where a study says nothing."""
+        return self == WHOLE_TEST
+
+    @property
+    def split_name(self) -> str:
+        """Name the split in words."""
+        return _NAMES[self.split]
+
+    def check(self, study: str, arms: Iterable[tuple[str, Recipe]]) -> None:
+        """Raise ConfigError where an arm, by its name, is not scored in windows so far apart."""
+        if self.stride is None and self.tokens is None:
+            return
+        for arm, recipe in arms:
+            if not recipe.objective.is_scored_in_windows:
+                raise ConfigError(
+                    f"{study}: score.stride and score.tokens are of decoders, and {arm} has "
+                    f"objective.kind = {recipe.objective.kind}: give score.split alone"
+                )
+            if self.stride is not None and self.stride > recipe.data.context:
+                raise ConfigError(
+                    f"{study}: score.stride = {self.stride} is more than data.context = "
+                    f"{recipe.data.context} of {arm}, which would leave tokens out: give a smaller "
+                    "one"
+                )
+
+    def find(self, data: "Data") -> "Split | None":
+        """Return the split that is scored, if the text has one."""
+        return data.valid if self.split == "valid" else data.test
+
+    def split_of(self, data: "Data") -> "Split":
+        """Return the split that is scored, of a text that has one."""
+        split = self.find(data)
+        assert split is not None, "a comparison of what is not held out is refused"
+        return split
+
+    def describe(self, recipe: Recipe) -> str:
+        """Say what is scored, as what follows "scored on"; ``recipe`` is the first arm's."""
+        text = f"the {self.split_name} split"
+        if not recipe.objective.is_scored_in_windows:
+            return text
+        if self.tokens is not None:
+            text = f"{self.tokens:,} tokens spread over {text}"
+        match self.stride:
+            case None:
+                return f"{text}, each token behind at least half a context"
+            case 1:
+                return f"{text}, each token behind the full context"
+            case stride:
+                return f"{text}, in windows {stride:,} tokens apart"
+
+
+WHOLE_TEST = Scoring()
+"""All of the test split, as a study is scored that says nothing."""

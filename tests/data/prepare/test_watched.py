@@ -1,0 +1,71 @@
+"""Texts that are watched, and splits of which nothing is held out."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sublayer.config.data import DataConfig
+from sublayer.data.prepare import prepare
+from sublayer.errors import ConfigError, DataError
+from tests.data.prepare.texts import raw
+
+SQUAD = {"data": [{"paragraphs": [{"context": "One passage.", "qas": []}] * 2}]}
+RACE = {"article": "A middle school passage.", "questions": []}
+
+
+def test_nothing_is_held_out_of_a_text_that_is_all_for_training(file: Path, cache: Path):
+    data = prepare(DataConfig(path=str(file), split="100/0/0", context=64), cache=cache)
+    assert data.valid is None
+    assert data.test is None
+    assert raw(data.train) == file.read_bytes()
+    assert data.checksums.keys() == {"train", "tokenizer"}
+    assert data.sizes().keys() == {"train"}
+
+
+def test_one_split_alone_can_be_held_out(file: Path, cache: Path):
+    data = prepare(DataConfig(path=str(file), split="90/10/0", context=64), cache=cache)
+    assert data.valid is not None
+    assert data.test is None
+    assert raw(data.train) + raw(data.valid) == file.read_bytes()
+
+
+def test_passages_of_squad_and_race_are_watched_as_documents(
+    file: Path, cache: Path, tmp_path: Path
+):
+    squad, race = tmp_path / "dev.json", tmp_path / "race"
+    squad.write_text(json.dumps(SQUAD))
+    race.mkdir()
+    (race / "1.txt").write_text(json.dumps(RACE))
+    watch = {"squad": str(squad), "race": str(race), "own": str(file)}
+    data = prepare(DataConfig(path=str(file), watch=watch, context=64), cache=cache)
+    assert list(data.watched) == ["squad", "race", "own"]
+    assert raw(data.watched["squad"]) == b"One passage."
+    assert raw(data.watched["race"]) == b"A middle school passage."
+    assert raw(data.watched["own"]) == file.read_bytes()
+
+
+def test_what_is_watched_changes_no_split(file: Path, cache: Path):
+    plain = prepare(DataConfig(path=str(file), context=64), cache=cache)
+    watch = {"own": str(file)}
+    watched = prepare(DataConfig(path=str(file), watch=watch, context=64), cache=cache)
+    assert watched.checksums == plain.checksums
+
+
+def test_a_corpus_that_cannot_be_fetched_says_what_to_do(
+    file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*_: object, **__: object) -> None:
+        raise DataError("dev-v1.1.json cannot be downloaded")
+
+    monkeypatch.setattr("sublayer.data.corpora.watched.fetch", refuse)
+    with pytest.raises(DataError) as error:
+        prepare(DataConfig(path=str(file), watch=("squad-dev",), context=64), cache=cache)
+    assert "data.watch = {squad = PATH}, or train without, data.watch = []" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("watch", [("sqad-dev",), ("squad-dev", "squad-dev"), {"a/b": "x"}])
+def test_a_watch_that_means_nothing_is_refused(watch: object):
+    with pytest.raises((ConfigError, ValueError), match="watch"):
+        DataConfig(watch=watch)  # type: ignore[arg-type]

@@ -1,0 +1,149 @@
+"""What is said of a run before its first step, and of a test split that is small."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from sublayer.config.layering.layers import load_recipe
+from sublayer.data.prepare import Data
+from sublayer.errors import Interrupted
+from sublayer.runs.run import train_run
+from sublayer.runs.small_test import describe_small_test
+from sublayer.training.progress import SilentProgress, Status
+
+SETTINGS = {
+    "model.n_layers": 1,
+    "model.d_model": 16,
+    "model.n_heads": 2,
+    "data.context": 16,
+    "data.tokenizer": "bytes",
+    "train.steps": 4,
+    "train.batch_sequences": 2,
+    "train.precision": "float32",
+    "train.threads": 1,
+}
+
+
+class Heard(SilentProgress):
+    """Keeps what is said, and stops after so many steps."""
+
+    is_alone = True
+
+    def __init__(self, last: int | None = None) -> None:
+        self.lines: list[str] = []
+        self._last = last
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+    def update(self, status: Status) -> None:
+        if status.step == self._last:
+            raise Interrupted("enough")
+
+
+def header(heard: Heard) -> dict[str, str]:
+    """The rows of a header by their names; the lines of a long one are joined."""
+    rows: dict[str, str] = {}
+    name = ""
+    for line in heard.lines:
+        assert len(line) <= 80
+        name = line[:11].strip() or name
+        rows[name] = f"{rows.get(name, '')} {line[11:].strip()}".strip()
+    return rows
+
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    Path("book.txt").write_text("the cat sat on the mat. " * 100)
+    return "book.txt"
+
+
+def test_a_header_says_what_is_trained_on_what_and_where(text: str) -> None:
+    heard = Heard()
+    loaded = load_recipe("gpt", {**SETTINGS, "data.path": text})
+    record = train_run(loaded, Path("runs/a"), device="cpu", progress=heard)
+    rows = header(heard)
+    assert rows["text"] == "book.txt: 1 document, 2,400 bytes"
+    assert rows["split"].startswith("2,160 / 120 / 120 bytes to train, validate and test on")
+    assert "the test split is part of one document" in rows["split"]
+    assert rows["tokenizer"] == "bytes, 256 ids"
+    assert rows["model"] == f"decoder, {record['parameters']['training']:,} parameters"
+    assert rows["device"] == "cpu, float32, 1 thread"
+    assert rows["batch"].startswith("32 tokens a step: 2 sequences of 16, ")
+    assert rows["length"] == "4 steps, 0.0593 epochs"
+    assert rows["folder"] == "runs/a"
+    assert rows["expected"] == "said after the first steps"
+    # The next run of this size knows the pace of the first.
+    train_run(loaded, Path("runs/b"), device="cpu", progress=(later := Heard()))
+    assert header(later)["expected"].startswith("about 0:")
+
+
+def test_a_translators_header_names_both_files_and_its_vocabulary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    for name in ("train.en", "train.de"):
+        Path(name).write_text("".join(f"a cat sat on mat {n}\n" for n in range(200)))
+    small = {key: value for key, value in SETTINGS.items() if key != "data.tokenizer"}
+    del small["train.batch_sequences"]
+    files = {"data.source_path": "train.en", "data.target_path": "train.de"}
+    loaded = load_recipe(
+        "multi30k-tiny",
+        {
+            **small,
+            **files,
+            "data.vocab_size": 60,
+            "train.batch_tokens": 64,
+            "optimizer.warmup_steps": 1,
+        },
+    )
+    train_run(loaded, Path("runs/a"), device="cpu", progress=(heard := Heard()))
+    rows = header(heard)
+    assert rows["text"].startswith("train.en and train.de: 200 pairs, en to de, ")
+    assert rows["tokenizer"] == "word-bpe of both languages, 60 ids"
+
+
+def test_a_run_that_resumes_says_at_which_step(text: str) -> None:
+    loaded = load_recipe("gpt", {**SETTINGS, "data.path": text, "train.checkpoint_steps": 2})
+    with pytest.raises(Interrupted):
+        train_run(loaded, Path("runs/a"), device="cpu", progress=Heard(last=3))
+    heard = Heard()
+    train_run(loaded, Path("runs/a"), resume=True, device="cpu", progress=heard)
+    assert "resumes at step 3" in header(heard)["length"] or "step 2" in header(heard)["length"]
+
+
+def data_of(train: int, test: int, sources: int = 1, test_source: str = "", **more: Any) -> Data:
+    names = tuple(f"text {number}" for number in range(sources))
+    splits = {}
+    for name, n in (("train", train), ("test", test)):
+        own = (test_source,) if test_source and name == "test" else names
+        splits[name] = SimpleNamespace(
+            document_starts=range(n), sources=own, read_pairs=more.get("read_pairs")
+        )
+    return cast(Data, SimpleNamespace(**splits))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (data_of(1, 1), "part of one document, whose other parts are trained on:"),
+        (data_of(2, 2, sources=2), "parts of 2 documents, whose other parts are trained on:"),
+        (data_of(40, 3), "3 documents: "),
+        (data_of(40, 1), "one document: "),
+        (data_of(1, 1, test_source="other.txt"), "one document: "),
+        (data_of(40, 5, read_pairs=list), "5 pairs of texts: "),
+    ],
+)
+def test_a_small_test_split_is_said_as_what_it_is(data: Data, expected: str) -> None:
+    said = describe_small_test(data)
+    assert said is not None
+    assert said.startswith(f"the test split is {expected}")
+
+
+def test_a_test_split_of_ten_documents_is_not_small() -> None:
+    assert describe_small_test(data_of(90, 10)) is None

@@ -1,0 +1,76 @@
+"""A start whose weights do not fit is refused by field, before anything is prepared."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.errors import ConfigError
+from sublayer.runs.start_check import check_start
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> str:
+    folder = tmp_path / "book"
+    folder.mkdir()
+    (folder / "recipe.toml").write_text(
+        'derived = []\n[model]\nn_layers = 2\nd_model = 32\n[data]\npath = "book.txt"\n'
+    )
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"model.d_model": 64}, ["d_model"]),
+        ({"model.ffn": "swiglu", "model.norm_eps": 1e-3}, ["ffn"]),
+        ({"model.n_layers": 3, "model.bias": False}, ["n_layers", "bias"]),
+        ({"model.block": "macaron"}, ["block"]),
+        ({"model.block": ["ffn", "attention"]}, ["block"]),
+        ({"model.positions": "learned-per-layer"}, ["positions"]),
+    ],
+)
+def test_other_weights_are_refused_by_field_with_a_command_that_works(
+    book: str, fields: dict[str, Any], named: list[str]
+) -> None:
+    loaded = load_recipe("gpt", {"init.run": book, "train.steps": 5, **fields})
+    with pytest.raises(ConfigError) as refused:
+        check_start(loaded)
+    message = str(refused.value)
+    for name in named:
+        assert f"model.{name} = " in message
+    assert message.count(" where ") == len(named)
+    _, command, _ = message.split("`")
+    program, verb, source, *settings = shlex.split(command)
+    assert (program, verb, source) == ("sublayer", "train", "gpt")
+    check_start(load_recipe(source, settings))
+    assert "train.steps=5" in settings
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"model.dropout": 0.2, "model.ffn": "relu", "model.positions": "learned"},
+        {"model.n_heads": 8},
+        {"model.n_layers": 4, "init.layers": 2},
+    ],
+)
+def test_fields_that_ask_for_the_same_weights_may_differ(book: str, fields: dict[str, Any]) -> None:
+    check_start(load_recipe("gpt", {"init.run": book, **fields}))
+
+
+def test_a_recipe_file_is_told_which_settings_to_add(book: str, tmp_path: Path) -> None:
+    recipe = tmp_path / "wide.toml"
+    recipe.write_text(f'extends = "gpt"\n[model]\nd_model = 64\n[init]\nrun = "{book}"\n')
+    with pytest.raises(ConfigError, match="leave out model.d_model, which keeps those of"):
+        check_start(load_recipe(str(recipe)))
+    check_start(load_recipe(str(recipe), {"model.d_model": 32}))
+
+
+def test_an_arm_is_refused_before_anything_is_trained(book: str) -> None:
+    arm = vary(load_recipe("gpt", {"init.run": book}), {"model.ffn": "glu"})
+    with pytest.raises(ConfigError, match="model.ffn = 'glu' where .* has 'gelu'"):
+        check_start(arm, "compare")

@@ -1,0 +1,81 @@
+"""Commands as the pages show them, with models and lengths that take a moment."""
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from sublayer.config.layering.layers import LoadedRecipe, load_recipe
+from sublayer.config.train import BATCHES, LENGTHS
+from sublayer.study.definition import find_study
+
+TRAINING = ("train", "compare")
+_STEPS = 4
+_LENGTHS = tuple(f"train.{name}=" for name in LENGTHS)
+_MODEL = {"n_layers": 2, "n_decoder_layers": 2, "d_model": 32, "n_heads": 2, "d_head": 16}
+_WIDTHS = {"d_ff": 48, "d_embed": 16}
+
+
+def shrink(words: Sequence[str]) -> list[str]:
+    """Return a command's words with a length, a model and a batch that take a moment.
+
+    What is not trained stays as it is; so does the model of a study, whose arms are about it.
+    """
+    if words[0] == "demo":
+        return ["compare", "demo", *_shortened([]), "--seeds", "2"]
+    if words[0] not in TRAINING:
+        return list(words)
+    names = list(takewhile(lambda word: "=" not in word and not word.startswith("-"), words[1:]))
+    if len(names) > 1 and names[0].startswith("runs/"):
+        return list(words)  # runs that have ended are compared as they are
+    kept = [words[0], *names]
+    is_study = words[0] == "compare" and find_study(words[1]) is not None
+    settings: list[str] = []
+    options: list[str] = []
+    for word in words[len(kept) :]:
+        is_value = options[-1:] in (["--vary"], ["--tune"])
+        is_setting = "." in word.partition("=")[0] and "=" in word and not is_value
+        (settings if is_setting else options).append(word)
+    if is_study:
+        few = [] if "--seeds" in options else ["--seeds", "2"]
+        return [*kept, *_shortened(settings), "train.batch_sequences=4", *options, *few]
+    if words[1].startswith("runs/") and "--resume" in options:
+        others = [each for each in settings if not each.startswith(_LENGTHS)]
+        return [*kept, *others, *([f"train.steps={2 * _STEPS}"] if settings else []), *options]
+    if words[1].startswith("runs/") or any(each.startswith("init.run") for each in settings):
+        return [*kept, *_shortened(settings), *options]
+    loaded = load_recipe(words[1], settings)
+    return [*kept, *_shortened(settings), *_small_model(loaded, settings), *options]
+
+
+def _shortened(settings: Sequence[str]) -> list[str]:
+    """Return settings with a length of a few steps in place of any other."""
+    few = {
+        "train.steps": _STEPS,
+        "train.evaluate_steps": _STEPS,
+        "train.checkpoint_steps": 1,
+        "train.threads": 1,
+        "train.precision": "float32",
+        "train.evaluate_tokens": 1024,
+    }
+    others = [each for each in settings if not each.startswith(_LENGTHS)]
+    kept = [each for each in others if each.partition("=")[0] not in few]
+    return [*kept, *(f"{key}={value}" for key, value in few.items())]
+
+
+def _small_model(loaded: LoadedRecipe, settings: Sequence[str]) -> list[str]:
+    """Return settings of a small model and batch, but for what the command itself sets."""
+    recipe = loaded.recipe
+    small: dict[str, int] = {}
+    for name, value in {**_MODEL, **_WIDTHS}.items():
+        current = getattr(recipe.model, name)
+        if current is not None and current > value:
+            small[f"model.{name}"] = value
+    if (getattr(recipe.optimizer, "warmup_steps", None) or 0) > _STEPS:
+        small["optimizer.warmup_steps"] = 1
+    small["data.context"] = min(recipe.data.context, 32)
+    if recipe.data.vocab_size is not None:
+        small["data.vocab_size"] = min(recipe.data.vocab_size, 400)
+    for name in BATCHES:
+        if getattr(recipe.train, name) is not None:
+            small[f"train.{name}"] = 4 if name == "batch_sequences" else 256
+    given = {each.partition("=")[0] for each in settings}
+    return [f"{key}={value}" for key, value in small.items() if key not in given]

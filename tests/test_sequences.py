@@ -1,0 +1,141 @@
+"""Every page's commands run in the order in which they stand, in a folder as its reader has it.
+
+Models and lengths are small (``tests/shrink.py``); all else is as shown.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tokenizers import ByteLevelBPETokenizer
+
+from sublayer import cli
+from tests.documentation import PAGES, blocks, commands
+from tests.interop.tiny import tiny
+from tests.shrink import shrink
+from tests.stories import write_stories
+
+NOT_HERE: dict[str, str] = {
+    "sublayer import albert-tf downloads/albert_base": "needs a release of TensorFlow's",
+    "sublayer import fairseq downloads/": "needs a checkpoint of fairseq's",
+    "sublayer compare char-depth": "trains up to 64 layers, each arm at four rates",
+    "sublayer plan char-depth --scale cpu --measure": "takes real steps of those",
+    "sublayer tokenize data/bpe.codes": "needs a published file of codes",
+}
+"""Beginnings of commands that need what this project cannot make, or long, with what that is."""
+
+BEFORE: dict[str, tuple[str, ...]] = {
+    "comparing.md": (),
+    "data.md": ("sublayer train gpt data.path=book.txt train.steps=200 --out runs/book",),
+    "evaluating.md": ("sublayer train gpt data.path=book.txt train.steps=200 --out runs/book",),
+    "exchanging.md": ("sublayer train gpt train.steps=200 --out runs/first",),
+    "generating.md": (
+        "sublayer train gpt data.path=book.txt train.steps=200 --out runs/book",
+        "sublayer train t5-mini data.path=books --out runs/t5",
+    ),
+    "inspecting.md": (
+        "sublayer train gpt data.path=book.txt train.steps=200 --out runs/book",
+        "sublayer train albert-small data.path=letters model.share=none --out runs/apart",
+        "sublayer train albert-small data.path=letters --out runs/shared",
+    ),
+    "runs.md": ("sublayer train gpt data.path=book.txt train.steps=200 --out runs/book",),
+}
+"""What the reader of a page has done before, on the page that it names."""
+
+_N_IDS = 256
+_EVERY_LETTER = "The quick brown fox jumps over the lazy dog. She said nothing."
+_SHOWN = [page for page in PAGES if page.name not in ("CONTRIBUTING.md", "CHANGELOG.md")]
+
+
+@pytest.fixture
+def readers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files that the pages speak of, and a cache of its own."""
+    letters = tmp_path / "letters"
+    letters.mkdir()
+    documents = write_stories(letters)
+    book = "\n\n".join("\n".join(document) for document in documents)
+    (tmp_path / "book.txt").write_text(f"{book}\nIt was the end.\n")
+    (tmp_path / "notes.txt").write_text(f"{book[: len(book) // 2]}\n")
+    (tmp_path / "letters.jsonl").write_text(
+        "".join(f'{{"text": "{" ".join(document)}"}}\n' for document in documents)
+    )
+    (tmp_path / "race").mkdir()
+    (tmp_path / "race" / "test.jsonl").write_text(
+        "".join(f'{{"article": "{" ".join(document)}"}}\n' for document in documents)
+    )
+    shutil.copytree(letters, tmp_path / "books")
+    for path in (tmp_path / "books").iterdir():
+        path.write_text(f"{path.read_text()}{_EVERY_LETTER}\n")
+    lines = [sentence for document in documents for sentence in document]
+    for name, text in {"train.en": lines, "train.de": lines, "captions.en": lines[:5]}.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in text))
+    _save_downloads(tmp_path / "downloads")
+    for page in PAGES:
+        for block in blocks(page, "toml"):
+            name = block.removeprefix("# ").partition("\n")[0]
+            (tmp_path / name).write_text(block)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def _save_downloads(folder: Path) -> None:
+    """Save random models under the names of published ones."""
+    names = {"gpt2": "gpt2", "bert": "bert-base-uncased", "albert": "albert-base-v2"}
+    for kind, name in names.items():
+        tiny(kind, vocab_size=_N_IDS).save(folder / name)
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator([], vocab_size=_N_IDS, show_progress=False)
+    tokenizer.save(str(folder / "gpt2" / "tokenizer.json"))
+
+
+@pytest.mark.pages
+@pytest.mark.parametrize("page", _SHOWN, ids=lambda page: page.name)
+@pytest.mark.usefixtures("readers_folder")
+def test_the_commands_of_a_page_run_in_their_order(
+    page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [command.line for command in commands(page) if command.shown is None]
+    for line in (*BEFORE.get(page.name, ()), *lines):
+        if line.startswith(("sublayer ", "torchrun ")) and not line.startswith(tuple(NOT_HERE)):
+            _run(line, capsys)
+
+
+def _run(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run a command line of a page, with the redirections that it has."""
+    words = shlex.split(line)
+    if words[0] == "sublayer" and not {"<", ">"} & set(words):
+        code = cli.main(shrink(words[1:]))
+        printed = capsys.readouterr()
+        assert code == cli.DONE, f"{shlex.join(shrink(words[1:]))}\n{printed.out}\n{printed.err}"
+        return
+    streams = {}
+    for sign in ("<", ">"):
+        if sign in words:
+            at = words.index(sign)
+            streams[sign] = words[at + 1]
+            del words[at : at + 2]
+    if words[0] == "torchrun":
+        at = words.index("sublayer")
+        launcher = [sys.executable, "-m", "torch.distributed.run", *words[1 : at + 1]]
+        command = [*launcher, *shrink(words[at + 1 :])]
+    else:
+        command = [sys.executable, "-m", "sublayer", *shrink(words[1:])]
+    source = streams.get("<", os.devnull)
+    with Path(source).open("rb") as given:
+        ended = subprocess.run(command, stdin=given, capture_output=True, check=False)
+    if ">" in streams:
+        Path(streams[">"]).write_bytes(ended.stdout)
+    said = f"{shlex.join(command)}\n{ended.stdout.decode()}\n{ended.stderr.decode()}"
+    assert ended.returncode == cli.DONE, said
+
+
+def test_what_cannot_be_run_here_is_on_a_page() -> None:
+    lines = [command.line for page in _SHOWN for command in commands(page)]
+    for beginning in NOT_HERE:
+        assert any(line.startswith(beginning) for line in lines)
