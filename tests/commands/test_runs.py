@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -155,13 +156,18 @@ def test_a_folder_without_runs_says_how_to_make_one(
     assert "elsewhere is not a folder" in sublayer("runs", "elsewhere").refusal()
 
 
-@pytest.mark.parametrize("kind", ["causal", "masked", "translation"])
-def test_runs_of_earlier_versions_are_listed(kind: str, sublayer: Sublayer):
+@pytest.mark.parametrize(
+    ("kind", "recipe"),
+    # BERT base has another title today: its run is known by the one that it had.
+    [("causal", "gpt"), ("masked", ""), ("translation", "multi30k-tiny")],
+)
+def test_runs_of_earlier_versions_are_listed(kind: str, recipe: str, sublayer: Sublayer):
+    title = tomllib.loads((OLD / kind / "finished" / "recipe.toml").read_text())["title"]
     listed = rows(sublayer, OLD / kind)
     finished, stopped = listed[str(OLD / kind / "finished")], listed[str(OLD / kind / "stopped")]
     assert (finished["state"], stopped["state"]) == ("finished", "unfinished")
     assert (stopped["step"], stopped["steps"]) == (3, 6)
-    assert finished["recipe"]
+    assert (finished["recipe"], finished["title"]) == (recipe, title)
 
 
 def test_a_comparison_is_one_row_with_the_command_that_resumes_it(
