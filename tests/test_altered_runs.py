@@ -156,6 +156,7 @@ _SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 @given(**_EXAMPLE)
 @settings(max_examples=30, suppress_health_check=_SHARED)
+@pytest.mark.slow
 def test_an_altered_run_is_one_line_of_error_or_goes_on(runs, capsys, **example) -> None:
     alter_and_try(
         runs,
@@ -182,6 +183,7 @@ def test_altered_runs_at_length(runs, capsys, **example) -> None:
 
 
 @pytest.mark.parametrize("is_ended", some_in_time([True, False], 2), ids=["ended", "interrupted"])
+@pytest.mark.slow
 def test_no_file_of_a_run_that_became_a_pipe_is_waited_for(runs, capsys, is_ended: bool) -> None:
     mine = ("mine.txt", ".mine")
     names = [

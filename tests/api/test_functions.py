@@ -56,6 +56,7 @@ def test_fill_gives_the_completions_of_the_command(
         package.fill(trained, "The cat")
 
 
+@pytest.mark.slow
 def test_translate_gives_the_translations_of_the_command(
     sublayer: Sublayer, translator: Path, monkeypatch: pytest.MonkeyPatch
 ):

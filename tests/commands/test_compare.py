@@ -39,6 +39,7 @@ def compared(sublayer: Sublayer, settings: list[str]) -> Callable[..., Result]:
     return run
 
 
+@pytest.mark.slow
 def test_the_text_says_verdict_costs_and_where_the_report_is(compared: Callable[..., Result]):
     code, out, err = compared()
     assert code == 0
@@ -69,6 +70,7 @@ def test_the_text_of_one_seed_says_that_it_gives_no_verdict(compared: Callable[.
     assert "Holm" not in out
 
 
+@pytest.mark.slow
 def test_the_json_is_one_line_with_the_promised_keys(compared: Callable[..., Result]):
     answered = compared("--out", "study", "--json")
     assert answered.out.count("\n") == 1
@@ -81,6 +83,7 @@ def test_the_json_is_one_line_with_the_promised_keys(compared: Callable[..., Res
     assert result["report"] == str(Path("study/report.html").resolve())
 
 
+@pytest.mark.slow
 def test_a_value_is_what_evaluate_says_of_the_run(
     sublayer: Sublayer, compared: Callable[..., Result]
 ):

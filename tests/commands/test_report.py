@@ -35,6 +35,7 @@ def verdict(page: Path) -> str:
     return found[1]
 
 
+@pytest.mark.slow
 def test_the_report_of_a_comparison_is_written_again(sublayer: Sublayer, study: Path):
     page = study / "report.html"
     before = verdict(page)

@@ -84,6 +84,7 @@ def test_an_unfinished_run_has_the_command_that_finishes_it(place: Path, sublaye
     assert rows(sublayer)["runs/a book"]["state"] == "finished"
 
 
+@pytest.mark.slow
 def test_a_comparison_of_runs_that_have_ended_is_listed_with_its_verdicts(
     place: Path, sublayer: Sublayer
 ):
@@ -170,6 +171,7 @@ def test_runs_of_earlier_versions_are_listed(kind: str, recipe: str, sublayer: S
     assert (finished["recipe"], finished["title"]) == (recipe, title)
 
 
+@pytest.mark.slow
 def test_a_comparison_is_one_row_with_the_command_that_resumes_it(
     place: Path, sublayer: Sublayer, monkeypatch: pytest.MonkeyPatch
 ):

@@ -63,6 +63,7 @@ OBJECTIVES = [CausalObjective(auxiliary="layers", targets=2), CausalObjective(po
     [MODELS[0], *(pytest.param(fields, marks=pytest.mark.slow) for fields in MODELS[4:6])],
     ids=str,
 )
+@pytest.mark.slow
 def test_other_losses_keep_and_allocate_what_is_said(
     fields: dict[str, Any], objective: CausalObjective, precision: str
 ) -> None:

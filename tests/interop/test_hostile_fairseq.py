@@ -110,6 +110,7 @@ altered = given(st.dictionaries(fields, VALUES, min_size=1, max_size=3), st.bool
 
 @quiet
 @altered
+@pytest.mark.slow
 def test_altered_settings_are_refused_in_a_line_or_read(
     tmp_path: Path, changes: dict[str, Any], is_old: bool
 ) -> None:
@@ -151,6 +152,7 @@ CHANGES: list[Callable[[torch.Tensor], Any]] = [
 
 @quiet
 @given(st.data())
+@pytest.mark.slow
 def test_altered_tensors_are_refused_in_a_line_or_read(tmp_path: Path, data: st.DataObject) -> None:
     weights = as_newest(draw(PLAIN))
     for name in data.draw(

@@ -193,6 +193,7 @@ def check_config(place: Path, name: str, text: str) -> None:
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(altered())
+@pytest.mark.slow
 def test_an_altered_config_is_refused_in_a_line_or_read_as_transformers_does(
     tmp_path: Path, drawn: tuple[str, str]
 ) -> None:

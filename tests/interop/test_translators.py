@@ -248,6 +248,7 @@ def test_what_no_class_can_represent_is_named() -> None:
         family_for(config)
 
 
+@pytest.mark.slow
 def test_an_exported_model_drops_no_layers(tmp_path: Path) -> None:
     import transformers
 

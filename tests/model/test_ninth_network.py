@@ -43,6 +43,7 @@ TINY = {
 }
 
 
+@pytest.mark.slow
 def test_it_trains_and_its_parameters_are_counted(tmp_path: Path) -> None:
     record = train_run(load_recipe("gpt", TINY), tmp_path / "run", progress=SilentProgress())
     model = load(tmp_path / "run")

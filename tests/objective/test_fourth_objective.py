@@ -191,6 +191,7 @@ def test_it_is_planned_measured_and_documented(capsys: pytest.CaptureFixture[str
     assert cli.main(["plan", "gpt", "objective.weight=1"]) == 2
 
 
+@pytest.mark.slow
 def test_arms_of_it_are_compared_by_its_metric_in_a_report(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -152,6 +152,7 @@ def scored(encoder: Transformer, size: int) -> tuple[dict[str, Any], Items]:
     return found, gathered.items()
 
 
+@pytest.mark.slow
 def test_an_example_scores_the_same_alone_and_among_others() -> None:
     encoder = encoder_for()
     scores, alone = scored(encoder, 1)

@@ -100,6 +100,7 @@ def test_who_always_names_one_token_is_right_where_it_was_hidden() -> None:
         assert found.loss == pytest.approx(found.nats / counts.total(), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_scores_do_not_depend_on_the_batch_nor_on_what_was_scored_before() -> None:
     encoder, objective = encoder_for(), objective_of()
     scores = [
@@ -112,6 +113,7 @@ def test_scores_do_not_depend_on_the_batch_nor_on_what_was_scored_before() -> No
     assert scores[1] == scores[2]
 
 
+@pytest.mark.slow
 def test_an_encoder_that_is_trained_on_one_task_is_judged_by_both() -> None:
     found = [
         encoder_scores(encoder_for(), SPLIT, objective_of(sentence=task), ALL)

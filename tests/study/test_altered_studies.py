@@ -59,6 +59,7 @@ _SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 @given(**_EXAMPLE)
 @settings(max_examples=4, suppress_health_check=_SHARED)
+@pytest.mark.slow
 def test_an_altered_study_is_one_line_of_error_or_goes_on(
     study, capsys, number, alteration
 ) -> None:

@@ -40,6 +40,7 @@ def runs(
     return names
 
 
+@pytest.mark.slow
 def test_one_run_each_gives_the_values_of_their_study_and_no_verdict(
     runs: list[str], trained: tuple[Path, dict[str, Any]]
 ):
@@ -58,6 +59,7 @@ def test_one_run_each_gives_the_values_of_their_study_and_no_verdict(
     assert all(path.startswith("runs/") for path in after.keys() - before.keys())
 
 
+@pytest.mark.slow
 def test_runs_of_one_recipe_are_the_seeds_of_an_arm(
     runs: list[str], trained: tuple[Path, dict[str, Any]]
 ):
@@ -74,6 +76,7 @@ def test_runs_of_one_recipe_are_the_seeds_of_an_arm(
     assert files(Path("together/scores")) == kept
 
 
+@pytest.mark.slow
 def test_scores_that_a_study_kept_are_taken(trained: tuple[Path, dict[str, Any]], runs: list[str]):
     arms = trained[0] / "study/arms"
     result = compare([arms / "0-ffn=gelu/seed-1", arms / "1-ffn=swiglu/seed-1"], out="again")

@@ -61,6 +61,7 @@ def settings_of(kind: str, folder: Path, **further: Any) -> tuple[str, dict[str,
 
 
 @pytest.mark.parametrize("kind", ["causal", "translation"])
+@pytest.mark.slow
 def test_a_study_prepares_its_data_once(kind: str, calls: Calls, tmp_path: Path) -> None:
     name, settings = settings_of(kind, tmp_path)
     compare(name, settings, vary=["model.dropout=0,0.1"], seeds=2, out=tmp_path / "study")
@@ -119,6 +120,7 @@ def test_a_run_whose_weights_are_cut_short_is_refused_before_any_text_is_read(
     assert calls == {}
 
 
+@pytest.mark.slow
 def test_a_study_reads_the_weights_that_it_starts_from_once_a_run(
     started: tuple[str, dict[str, Any]], calls: Calls, weights_read: Calls, tmp_path: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_the_report_needs_nothing_from_outside(synthetic_results: Synthetic):
     )
 
 
+@pytest.mark.slow
 def test_equal_results_give_the_same_bytes(synthetic_results: Synthetic):
     assert render_report(synthetic_results()) == render_report(synthetic_results())
 
@@ -261,6 +262,7 @@ def test_the_terminal_shows_accuracies_as_the_report_does(encoder_results: Resul
     assert re.search(r"^NSP +54\.\d+ ± 0\.\d+ +\N{MINUS SIGN}0\.", text, flags=re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_what_the_verdicts_do_not_show_stands_below_them(synthetic_results: Synthetic):
     results = replace(synthetic_results(), notes=("One rate for <all> arms.", "3 seeds are few."))
     header = re.search(r"<header>.*</header>", render_report(results), flags=re.DOTALL)

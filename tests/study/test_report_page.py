@@ -59,6 +59,7 @@ def test_a_curve_of_one_point_among_longer_ones_is_a_dot_with_its_name(
     assert "long" not in figure.partition("<svg")[2]
 
 
+@pytest.mark.slow
 def test_the_losses_stand_where_training_was_measured(synthetic_results: Synthetic):
     results = synthetic_results({"a": 0.0, "b": 0.1}, n_seeds=2)
     assert "Training and validation" not in headings(render_report(results))
@@ -102,10 +103,12 @@ def test_what_arms_differ_by_is_a_table_with_matched_and_tuned_marked(
     assert said in text
 
 
+@pytest.mark.slow
 def test_arms_with_equal_recipes_have_no_table(synthetic_results: Synthetic):
     assert "The arms" not in headings(render_report(synthetic_results()))
 
 
+@pytest.mark.slow
 def test_nothing_is_marked_where_nothing_was_meant_to_be_equal(synthetic_results: Synthetic):
     results = replace(synthetic_results(), match="none")
     page = render_report(results)
@@ -114,6 +117,7 @@ def test_nothing_is_marked_where_nothing_was_meant_to_be_equal(synthetic_results
     assert "against the baseline's" not in page.partition("</header>")[0]
 
 
+@pytest.mark.slow
 def test_text_and_date_stand_at_the_top_and_checksums_are_folded(synthetic_results: Synthetic):
     results = synthetic_results()
     sizes = {"bytes": 112_251, "tokens": 30_000, "documents": 1}
@@ -132,6 +136,7 @@ def test_text_and_date_stand_at_the_top_and_checksums_are_folded(synthetic_resul
     assert 'class="facts"' not in render_report(results)
 
 
+@pytest.mark.slow
 def test_generated_text_is_escaped_and_what_is_no_text_is_marked(synthetic_results: Synthetic):
     sample = Sample("Once", ' <b>&"\n\ufffd\x07')
     results = with_arms(synthetic_results(), lambda arm: replace(arm, sample=sample))

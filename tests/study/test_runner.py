@@ -160,6 +160,7 @@ def test_a_study_keeps_the_items_of_all_its_runs(study: Study) -> None:
         assert value_of(run.items) == pytest.approx(values[run.arm][run.seed], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_runs_of_before_have_no_items_and_are_reported_as_they_are(
     study: Study, settings: list[str]
 ) -> None:
@@ -184,6 +185,7 @@ def test_damaged_items_of_a_run_are_named(study: Study, settings: list[str]) -> 
 
 
 @pytest.mark.parametrize("folder", ["runs/gpt-ffn", "runs/gpt-ffn.2", "runs/gpt", "runs/gpt-2"])
+@pytest.mark.slow
 def test_the_same_command_again_shows_what_there_is(study: Study, settings: list[str], folder: str):
     """Earlier versions named the folder after the recipe alone."""
     for other in ("runs/gpt-ffn", "runs/gpt"):
@@ -196,6 +198,7 @@ def test_the_same_command_again_shows_what_there_is(study: Study, settings: list
     assert files(Path(folder, "arms")) == before
 
 
+@pytest.mark.slow
 def test_a_study_goes_on_with_the_runs_that_are_missing(study: Study, settings: list[str]):
     part = study.copied("part")
     shutil.rmtree(part / "arms/0-ffn=gelu/seed-1")
@@ -204,6 +207,7 @@ def test_a_study_goes_on_with_the_runs_that_are_missing(study: Study, settings: 
     assert files(part / "arms/1-ffn=swiglu") == kept
 
 
+@pytest.mark.slow
 def test_added_seeds_keep_the_runs_and_are_admitted(study: Study, settings: list[str]):
     study.copied("runs/gpt-ffn")
     three = compare("gpt", settings, vary=[FFN], seeds=3)
@@ -235,6 +239,7 @@ def test_one_seed_gives_values_and_no_verdict_and_a_second_goes_on(
     assert any("reported with 1, 2 seeds in turn" in note for note in two["notes"])
 
 
+@pytest.mark.slow
 def test_one_seed_of_which_nothing_can_be_compared_fails_after_its_report(settings: list[str]):
     with pytest.raises(TrainingError, match="no arm has a seed that finished beside the baseline"):
         compare("gpt", settings, vary=["optimizer.lr=1e-3,1e6"], seeds=1)
@@ -334,6 +339,7 @@ def test_failed_runs_are_listed_and_stop_nothing(settings: list[str]):
     assert compare("gpt", settings, vary=["optimizer.lr=1e-3,1e-2,1e6"], seeds=2) == result
 
 
+@pytest.mark.slow
 def test_a_study_of_which_nothing_can_be_compared_fails_after_its_report(settings: list[str]):
     with pytest.raises(TrainingError, match=r"see .*report\.html"):
         compare("gpt", settings, vary=["optimizer.lr=1e-3,1e6"], seeds=2)

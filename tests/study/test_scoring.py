@@ -74,6 +74,7 @@ def test_as_many_tokens_as_there_are_are_scored_as_without_a_limit() -> None:
     assert plan == windows(41, context=4, stride=2)
 
 
+@pytest.mark.slow
 def test_a_study_scores_the_split_and_the_tokens_that_it_names(tmp_path: Path) -> None:
     text = write_text(tmp_path)
     source = write_study(tmp_path, scale='score = { split = "valid", stride = 1, tokens = 50 }')
@@ -113,6 +114,7 @@ def np_to_tokens(ids: list[int]) -> Any:
     return torch.tensor([ids])
 
 
+@pytest.mark.slow
 def test_a_study_of_the_whole_split_at_a_stride_joins_windows_into_items(tmp_path: Path) -> None:
     text = write_text(tmp_path)
     source = write_study(tmp_path, head="score = { stride = 1 }")
@@ -133,6 +135,7 @@ def test_a_study_of_the_whole_split_at_a_stride_joins_windows_into_items(tmp_pat
     assert "full context" in table.unit
 
 
+@pytest.mark.slow
 def test_a_folder_is_of_what_was_scored(tmp_path: Path) -> None:
     text = write_text(tmp_path)
     options = Options(out=tmp_path / "out", seeds=1)
@@ -168,6 +171,7 @@ def test_a_stride_is_refused_where_no_text_is_scored_in_windows(tmp_path: Path) 
         load_study(str(path))
 
 
+@pytest.mark.slow
 def test_a_study_tunes_what_its_file_says_unless_it_is_set(tmp_path: Path) -> None:
     head = "tune = { optimizer.lr = [1e-3, 2e-3] }"
     study = load_study(write_study(tmp_path, head=head))

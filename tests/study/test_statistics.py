@@ -172,6 +172,7 @@ def test_the_detectable_difference_is_decided_four_times_in_five(n_pairs: int, n
     assert np.mean(pairs.mean(axis=1) > half) == pytest.approx(0.8, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_family_of_comparisons_errs_in_at_most_one_study_of_twenty():
     rng = np.random.default_rng(5)
     n_studies, wrong = 400, 0

@@ -151,6 +151,7 @@ def test_a_result_that_cannot_be_printed_is_one_line_and_exit_1(
 
 
 @pytest.mark.parametrize("state", ["closed", FULL])
+@pytest.mark.slow
 def test_an_error_is_told_where_it_can_be_read(tmp_path: Path, state: str) -> None:
     line = "error: 'gtp' is not a recipe, a .toml file or a run: did you mean gpt?\n"
     for which, expected in {"out": ("", line), "error": (line, ""), "both": ("", "")}.items():

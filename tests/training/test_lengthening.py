@@ -30,6 +30,7 @@ SHORT, LONG = {"train.steps": 12}, {"train.steps": 24}
     "kind",
     [pytest.param(kind, marks=[] if kind == "decoder" else pytest.mark.slow) for kind in KINDS],
 )
+@pytest.mark.slow
 def test_a_lengthened_run_of_a_constant_rate_equals_the_run_of_that_length(
     run, unbroken, tmp_path, kind
 ):
@@ -39,6 +40,7 @@ def test_a_lengthened_run_of_a_constant_rate_equals_the_run_of_that_length(
     assert results(tmp_path / "longer") == results(unbroken({**settings, **LONG}))
 
 
+@pytest.mark.slow
 def test_a_lengthened_run_may_be_interrupted_and_resumed(run, unbroken, tmp_path):
     run("longer", {**CONSTANT, **SHORT})
     with pytest.raises(Interrupted, match="saved at step 17 of 24"):
@@ -49,6 +51,7 @@ def test_a_lengthened_run_may_be_interrupted_and_resumed(run, unbroken, tmp_path
     assert results(tmp_path / "longer") == results(unbroken({**CONSTANT, **LONG}))
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_may_be_lengthened(run, unbroken, tmp_path):
     with pytest.raises(Interrupted):
         run("longer", {**CONSTANT, **SHORT}, progress=SignalAt(5))
@@ -57,6 +60,7 @@ def test_an_unfinished_run_may_be_lengthened(run, unbroken, tmp_path):
     assert [each.at_step for each in read_lengthenings(tmp_path / "longer" / "recipe.toml")] == [5]
 
 
+@pytest.mark.slow
 def test_recipe_and_record_say_at_which_step_a_run_was_lengthened(run, tmp_path):
     first = run("longer", {**CONSTANT, **SHORT})
     assert first["lengthened"] == []
@@ -75,6 +79,7 @@ def test_recipe_and_record_say_at_which_step_a_run_was_lengthened(run, tmp_path)
     assert [each["to_steps"] for each in again["lengthened"]] == [24, 26]
 
 
+@pytest.mark.slow
 def test_a_schedule_that_depends_on_the_length_says_what_it_does(run):
     run("longer", SHORT)
     notes = Notes()
@@ -87,6 +92,7 @@ def test_a_schedule_that_depends_on_the_length_says_what_it_does(run):
     assert " after " in said
 
 
+@pytest.mark.slow
 def test_a_shorter_length_and_another_field_are_refused_by_name(run, tmp_path):
     run("done", SHORT)
     before = (tmp_path / "done" / "recipe.toml").read_bytes()
@@ -106,6 +112,7 @@ def test_a_shorter_length_and_another_field_are_refused_by_name(run, tmp_path):
     ("length", "steps"),
     [("train.tokens", 18 * 6 * 32), pytest.param("train.epochs", 0.1, marks=pytest.mark.slow)],
 )
+@pytest.mark.slow
 def test_a_length_of_another_kind_continues_to_it(run, tmp_path, length, steps):
     run("longer", SHORT)
     record = run("longer", {length: steps}, resume=True)
@@ -113,6 +120,7 @@ def test_a_length_of_another_kind_continues_to_it(run, tmp_path, length, steps):
     assert load_recipe(tmp_path / "longer").origins["train.steps"] == "default"
 
 
+@pytest.mark.slow
 def test_minutes_become_steps_by_the_time_that_the_runs_own_took(run, tmp_path):
     record = run("longer", SHORT)
     step_s = record["seconds"] / 12
@@ -133,6 +141,7 @@ def test_a_run_whose_checkpoints_are_gone_says_what_else_can_be_done(run, tmp_pa
     assert (tmp_path / "done" / "model").exists()
 
 
+@pytest.mark.slow
 def test_evaluations_rarer_than_the_run_was_long_are_no_damage(run):
     rare = {**CONSTANT, "train.evaluate_steps": 20}
     run("longer", {**rare, **SHORT})

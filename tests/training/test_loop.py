@@ -27,11 +27,13 @@ def test_a_run_learns_and_leaves_its_record(run, tmp_path):
     assert [line["step"] for line in lines if line["kind"] == "train"] == [*range(3, 40, 3), 40]
 
 
+@pytest.mark.slow
 def test_a_bits_per_byte_is_nats_over_ln_2_for_bytes(run):
     valid = run("run")["valid"]
     assert valid["bits_per_byte"] == pytest.approx(valid["loss"] / 0.6931471805599453)
 
 
+@pytest.mark.slow
 def test_the_newest_checkpoints_and_the_best_are_kept(run, tmp_path):
     # A learning rate that ruins the model makes the first evaluation the best.
     record = run(
@@ -78,6 +80,7 @@ def test_only_translations_are_chosen_by_bleu(run):
         run("run", {"train.best_by": "bleu"})
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_another(run, tmp_path):
     first = run("first")
     second = run("second", {"init.run": str(tmp_path / "first"), "optimizer.lr": 1e-3})
@@ -88,6 +91,7 @@ def test_a_run_goes_on_from_another(run, tmp_path):
     assert second["valid"]["loss"] <= first["valid"]["loss"] + 0.05
 
 
+@pytest.mark.slow
 def test_the_first_blocks_of_another_run_can_be_taken(run, tmp_path, tiny):
     import torch
 

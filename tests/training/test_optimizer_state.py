@@ -204,6 +204,7 @@ def test_memory_counts_the_states_that_are_as_large_as_the_parameters():
     assert RowsConfig().states_per_parameter == 0
 
 
+@pytest.mark.slow
 def test_a_checkpoint_keeps_state_of_any_shape(tiny, tmp_path):
     place = Place(torch.device("cpu"), World(rank=0, size=1))
     loaded = tiny({"model.dropout": 0.0})

@@ -136,6 +136,7 @@ OFTEN = [
         for each in product(VARIANTS, (signal.SIGINT, signal.SIGTERM))
     ],
 )
+@pytest.mark.slow
 def test_a_run_interrupted_and_resumed_equals_an_unbroken_one(
     run, unbroken, tmp_path, variant, number
 ):
@@ -161,6 +162,7 @@ def test_a_run_killed_at_any_file_operation_and_resumed_equals_an_unbroken_one(
     assert results(tmp_path / "broken") == results(unbroken(VARIANTS[variant]))
 
 
+@pytest.mark.slow
 def test_a_truncated_checkpoint_is_refused_by_name_and_the_one_before_is_used(
     run, unbroken, tmp_path
 ):
@@ -175,6 +177,7 @@ def test_a_truncated_checkpoint_is_refused_by_name_and_the_one_before_is_used(
     assert (tmp_path / "broken" / "checkpoints" / "refused-step-00000011-1").is_dir()
 
 
+@pytest.mark.slow
 def test_resume_starts_at_the_beginning_where_there_is_nothing(run, unbroken, tmp_path):
     (tmp_path / "empty").mkdir()
     run("empty", resume=True)
@@ -210,6 +213,7 @@ def test_a_folder_that_holds_something_is_never_written_to(run, unbroken, tmp_pa
         run("file")
 
 
+@pytest.mark.slow
 def test_a_signal_at_a_step_that_was_just_saved_saves_it_once(run, unbroken, tmp_path):
     with pytest.raises(Interrupted, match="saved at step 12 of 24"):
         run("broken", progress=SignalAt(12))

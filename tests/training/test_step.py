@@ -201,6 +201,7 @@ def test_the_tokens_of_a_masked_step_are_counted_without_padding(session):
         assert built.train_step.n_tokens(step) == sum(batch.lengths) < batch.tokens.numel()
 
 
+@pytest.mark.slow
 def test_documents_without_sentences_of_one_and_of_endless_ones_are_trained_on(
     session, stories, tmp_path
 ):
@@ -229,6 +230,7 @@ def test_documents_without_sentences_of_one_and_of_endless_ones_are_trained_on(
     assert math.isfinite(built.evaluate()["loss"])
 
 
+@pytest.mark.slow
 def test_minutes_become_as_many_steps_each_time(tiny):
     loaded = tiny({**MASKED, "train.minutes": 0.1, "train.evaluate_tokens": 64})
     data = prepare_data(loaded.recipe)

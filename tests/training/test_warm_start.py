@@ -136,6 +136,7 @@ def readings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return folders
 
 
+@pytest.mark.slow
 def test_a_run_reads_the_weights_once_and_says_what_starts_fresh_at_its_start_alone(
     run: Callable[..., Any], tmp_path: Path, readings: list[Path]
 ) -> None:
@@ -158,6 +159,7 @@ def test_a_run_reads_the_weights_once_and_says_what_starts_fresh_at_its_start_al
     assert not any(text.startswith("starts fresh") for text in notes.texts)
 
 
+@pytest.mark.slow
 def test_a_model_of_a_recipe_reads_the_weights_once_and_logs_what_starts_fresh(
     run: Callable[..., Any],
     tiny: Callable[..., Any],

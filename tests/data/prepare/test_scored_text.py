@@ -20,6 +20,7 @@ def test_a_text_to_be_scored_is_taken_whole(file, folder, cache, tmp_path):
     assert raw(prepare_text(tokenizer, path=str(release), cache=cache)) == b"A test sentence .\n"
 
 
+@pytest.mark.slow
 def test_a_corpus_is_scored_on_one_of_its_splits(prose_cache):
     tokenizer = train_tokenizer("bytes", ())
     data = prepare(DataConfig(corpus="python"), cache=prose_cache)

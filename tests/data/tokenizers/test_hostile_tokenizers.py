@@ -88,6 +88,7 @@ def check_model(random: Random) -> None:
 
 @settings(max_examples=30)
 @given(st.sampled_from(FORMS), RANDOMS)
+@pytest.mark.slow
 def test_a_tokenizer_json_is_read_or_refused(form: str, random: Random) -> None:
     check_library(form, random)
 
