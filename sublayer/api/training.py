@@ -62,7 +62,8 @@ def compare(
     from sublayer.commands.compare import command
     from sublayer.commands.shared.arguments import check_values
     from sublayer.commands.shared.comparison import show
-    from sublayer.study.runner import Options, run_study
+    from sublayer.study.options import Options
+    from sublayer.study.runner import run_study
 
     folder = None if out is None else Path(fspath(out))
     checked = {"match": match, "seeds": seeds, "scale": scale, "jobs": jobs, "device": device}

@@ -93,7 +93,8 @@ def command(
     """
     with stage("starting PyTorch"):
         from sublayer.study.asked import split_words
-        from sublayer.study.runner import Options, run_study
+        from sublayer.study.options import Options
+        from sublayer.study.runner import run_study
 
     varied = tuple(vary or ())
     tuned = tuple(tune or ())

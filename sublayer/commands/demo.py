@@ -23,7 +23,8 @@ def command(
     is.
     """
     with stage("starting PyTorch"):
-        from sublayer.study.runner import Options, run_study
+        from sublayer.study.options import Options
+        from sublayer.study.runner import run_study
 
     results, report = run_study(["demo"], [], Options(out=out))
     show(results, report, as_json)

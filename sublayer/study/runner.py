@@ -1,19 +1,23 @@
 """A comparison from beginning to end: arms, budgets, runs, verdicts, report."""
 
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from sublayer.config.held_out import NO_TEST, holds_out
 from sublayer.data.prepare import Data
-from sublayer.errors import ConfigError, DataError, TrainingError
-from sublayer.runs.start_check import check_start
 from sublayer.study.arms import arm_notes
 from sublayer.study.asked import is_run, load_asked
 from sublayer.study.budget.budget import MatchedArm, match_budgets
 from sublayer.study.budget.match import Rule
 from sublayer.study.budget.shared_tokenizer import share_tokenizer
+from sublayer.study.checks import (
+    check_compared,
+    check_held_out,
+    check_pairs,
+    check_runs,
+    check_splits,
+    check_study,
+)
 from sublayer.study.collect import collect_items, collect_results, scored_elsewhere
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study
 from sublayer.study.execution.arm_runs import ArmRuns, run_arms
@@ -26,32 +30,13 @@ from sublayer.study.folder import Request, StudyFolder
 from sublayer.study.folder_name import find_folder
 from sublayer.study.header import list_study_header
 from sublayer.study.items.file_header import RunItems
-from sublayer.study.metrics import study_metrics
+from sublayer.study.options import Options, command_line
 from sublayer.study.report.caveats import explain_one_seed, list_caveats
 from sublayer.study.report.choices import explain_choices
 from sublayer.study.result_files import write_results
 from sublayer.study.results import Results
 from sublayer.study.tuning import Trial, make_trials
-from sublayer.system.launch import n_launched
 from sublayer.system.stages import note
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to compare; None means the study's own, or the default.
-
-    ``vary`` and ``tune`` are ``field=a,b`` texts.
-    """
-
-    vary: tuple[str, ...] = ()
-    match: Rule | None = None
-    seeds: int | None = None
-    tune: tuple[str, ...] = ()
-    scale: str | None = None
-    out: Path | None = None
-    device: str | None = None
-    jobs: int = 1
-    """Runs that are made at a time."""
 
 
 def run_study(
@@ -65,18 +50,18 @@ def run_study(
     one that was planned.
     """
     if len(sources) > 1 and any(map(is_run, sources)):
-        _check_runs(sources, overrides, options)
+        check_runs(sources, overrides, options)
         return compare_runs([Path(source) for source in sources], options.out, options.device)
     study = load_asked(sources, overrides, vary_texts=options.vary, scale=options.scale)
     rule = options.match or study.match
     n_seeds = options.seeds
     if n_seeds is None:
         n_seeds = study.n_seeds or DEFAULT_SEEDS
-    _check(study, n_seeds)
+    check_study(study, n_seeds)
     check_jobs(options.jobs, study.arms, rule)
     tune = options.tune or study.tune
     trials = make_trials(study.arms, tune)
-    _check_splits(study, n_trials=len(trials))
+    check_splits(study, n_trials=len(trials))
     request = Request(study.arms, rule, tune, study.scoring)
     folder = find_folder(study, request, options.out)
     folder.check()
@@ -88,8 +73,8 @@ def run_study(
     with folder.held():
         study = replace(study, arms=share_tokenizer(study.arms, facts.data, folder.path))
         data = {arm.name: facts.data(arm.loaded.recipe) for arm in study.arms}
-        _check_held_out(study, data)
-        _check_pairs(study, data)
+        check_held_out(study, data)
+        check_pairs(study, data)
         n_runs = len(study.arms) * (len(trials) + n_seeds - 1)
         matched_arms = _settle(folder, study, rule, facts, data, options=options, n_runs=n_runs)
         header = list_study_header(
@@ -105,7 +90,7 @@ def run_study(
         )
         for line in header:
             note(line)
-        resuming = _command(sources, overrides, options, out=folder.path)
+        resuming = command_line(sources, overrides, options, out=folder.path)
         folder.keep_command(resuming, study, n_runs=n_runs, n_seeds=n_seeds)
         runs = run_arms(
             folder,
@@ -124,7 +109,7 @@ def run_study(
             n_seeds,
             runs,
             facts.measures(len(runs)),
-            command=_command(sources, overrides, options),
+            command=command_line(sources, overrides, options),
         )
         arms = add_samples(results.arms, runs, data, device=options.device)
         items = collect_items(runs)
@@ -132,7 +117,7 @@ def run_study(
         results = replace(results, arms=arms, notes=(*study.caveats, *layer_notes, *notes))
         objective = study.arms[0].loaded.recipe.objective
         report = write_results(folder.path, results, objective, *items)
-    _check_compared(results, report)
+    check_compared(results, report)
     return results, report
 
 
@@ -164,73 +149,6 @@ def _notes(
     return (explain_one_seed(results, folder.reported_seeds()), *notes)
 
 
-def _check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -> None:
-    """Refuse what has no effect on runs that exist, and what is no run beside one."""
-    run = next(source for source in sources if is_run(source))
-    for source in sources:
-        if not is_run(source):
-            raise ConfigError(
-                f"{run} is a run and {source} is none: compare recipes, or runs that have ended"
-            )
-    given = _command([], overrides, replace(options, device=None)).split()[2:]
-    if given:
-        raise ConfigError(f"runs that exist are compared as they are: leave out {' '.join(given)}")
-
-
-def _check_compared(results: Results, report: Path) -> None:
-    differences = results.differences
-    if results.has_verdicts:
-        is_compared = any(difference.low is not None for difference in differences)
-        needed = "two seeds that finished beside the baseline's"
-    else:
-        is_compared = any(difference.mean is not None for difference in differences)
-        needed = "a seed that finished beside the baseline's"
-    if not is_compared:
-        raise TrainingError(f"no arm has {needed}: see {report}")
-
-
-def _check(study: Study, n_seeds: int) -> None:
-    study_metrics(study)
-    for arm in study.arms:
-        check_start(arm.loaded, "compare")
-    if n_launched() > 1:
-        raise ConfigError("compare runs in one process: start it without torchrun")
-    if n_seeds < 1:
-        raise ConfigError(f"--seeds {n_seeds} is too few to compare: give at least 1")
-    if len(study.arms) < 2:
-        raise ConfigError(
-            f"{study.name} alone has nothing to be compared with: "
-            "say what varies, --vary model.ffn=gelu,swiglu, or name further recipes"
-        )
-    if study.arms[0].loaded.origins.get("train.seed") == "command line":
-        raise ConfigError(
-            "train.seed has no effect on a comparison: its seeds are 0 to N - 1, with --seeds N"
-        )
-
-
-def _check_splits(study: Study, *, n_trials: int) -> None:
-    for arm in study.arms:
-        data = arm.loaded.recipe.data
-        if study.scoring.split == "valid" and not holds_out(data, "valid"):
-            raise ConfigError(
-                f"score.split = valid needs a validation split, of which data.split = {data.split} "
-                "has none: give a split such as 98/1/1"
-            )
-        if not holds_out(data, "test") and study.scoring.split == "test":
-            raise ConfigError(f"data.split = {data.split} {NO_TEST}")
-        if n_trials > 1 and not holds_out(data, "valid"):
-            raise ConfigError(
-                f"--tune chooses by a validation split, of which data.split = {data.split} has "
-                "none: give a split such as 98/1/1"
-            )
-
-
-def _check_held_out(study: Study, data: Mapping[str, Data]) -> None:
-    for each in data.values():
-        if study.scoring.find(each) is None:
-            raise ConfigError(f"the text of {' and '.join(each.train.sources)} {NO_TEST}")
-
-
 def _chosen(study: Study, tune: Sequence[str]) -> list[str]:
     """Return what the validation split chooses in a study's runs."""
     chosen = []
@@ -240,15 +158,6 @@ def _chosen(study: Study, tune: Sequence[str]) -> list[str]:
     if tune:
         chosen.append(f"each arm's {', '.join(text.partition('=')[0] for text in tune)}")
     return chosen
-
-
-def _check_pairs(study: Study, data: Mapping[str, Data]) -> None:
-    if study.metric is None:
-        return
-    metric = study_metrics(study)[0]
-    for arm in study.arms:
-        if not metric.has_items(study.scoring.split_of(data[arm.name])):
-            raise DataError(f"metric = {metric.name}: {metric.items}")
 
 
 def _settle(
@@ -281,35 +190,3 @@ def _settle(
         folder.begin(matched_arms, checksums)
     folder.add_jobs(jobs)
     return matched_arms
-
-
-def _command(
-    sources: Sequence[str], overrides: Overrides, options: Options, *, out: Path | None = None
-) -> str:
-    """Return the command line of a comparison.
-
-    With ``out``, its folder, it resumes the one there: paths in it are as they were given, so that
-    it begins by changing to the folder that it was given in.
-    """
-    words = ["sublayer", "compare", *sources]
-    if isinstance(overrides, Mapping):
-        words += [f"{key}={value}" for key, value in overrides.items()]
-    else:
-        words += overrides
-    for text in options.vary:
-        words += ["--vary", text]
-    for text in options.tune:
-        words += ["--tune", text]
-    single = {
-        "--jobs": options.jobs if options.jobs > 1 else None,
-        "--match": options.match,
-        "--seeds": options.seeds,
-        "--scale": options.scale,
-        "--device": options.device,
-        "--out": out,
-    }
-    for name, value in single.items():
-        if value is not None:
-            words += [name, str(value)]
-    command = shlex.join(words)
-    return command if out is None else f"cd {shlex.quote(str(Path.cwd()))} && {command}"

@@ -21,7 +21,8 @@ from sublayer.runs.items import ITEMS, read_items
 from sublayer.runs.session import prepare_data
 from sublayer.study.items.file_header import STUDY_ITEMS
 from sublayer.study.items.reading import read_study_items
-from sublayer.study.runner import Options, run_study
+from sublayer.study.options import Options
+from sublayer.study.runner import run_study
 
 WORDS = [
     "the",

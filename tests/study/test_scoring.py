@@ -13,8 +13,9 @@ from sublayer.loading import load
 from sublayer.runs.items import read_items
 from sublayer.runs.session import prepare_data
 from sublayer.study.definition import load_study
+from sublayer.study.options import Options
 from sublayer.study.report.messages import conditions
-from sublayer.study.runner import Options, run_study
+from sublayer.study.runner import run_study
 
 STUDY = """
 seeds = 2

@@ -1,0 +1,97 @@
+"""What a comparison refuses: before it reads a text, before it trains, and at its end."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sublayer.config.held_out import NO_TEST, holds_out
+from sublayer.data.prepare import Data
+from sublayer.errors import ConfigError, DataError, TrainingError
+from sublayer.runs.start_check import check_start
+from sublayer.study.asked import is_run
+from sublayer.study.definition import Overrides, Study
+from sublayer.study.metrics import study_metrics
+from sublayer.study.options import Options, command_line
+from sublayer.study.results import Results
+from sublayer.system.launch import n_launched
+
+
+def check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -> None:
+    """Refuse what has no effect on runs that exist, and what is no run beside one."""
+    run = next(source for source in sources if is_run(source))
+    for source in sources:
+        if not is_run(source):
+            raise ConfigError(
+                f"{run} is a run and {source} is none: compare recipes, or runs that have ended"
+            )
+    given = command_line([], overrides, replace(options, device=None)).split()[2:]
+    if given:
+        raise ConfigError(f"runs that exist are compared as they are: leave out {' '.join(given)}")
+
+
+def check_study(study: Study, n_seeds: int) -> None:
+    """Raise ConfigError where a study, or the number of its seeds, is nothing to compare."""
+    study_metrics(study)
+    for arm in study.arms:
+        check_start(arm.loaded, "compare")
+    if n_launched() > 1:
+        raise ConfigError("compare runs in one process: start it without torchrun")
+    if n_seeds < 1:
+        raise ConfigError(f"--seeds {n_seeds} is too few to compare: give at least 1")
+    if len(study.arms) < 2:
+        raise ConfigError(
+            f"{study.name} alone has nothing to be compared with: "
+            "say what varies, --vary model.ffn=gelu,swiglu, or name further recipes"
+        )
+    if study.arms[0].loaded.origins.get("train.seed") == "command line":
+        raise ConfigError(
+            "train.seed has no effect on a comparison: its seeds are 0 to N - 1, with --seeds N"
+        )
+
+
+def check_splits(study: Study, *, n_trials: int) -> None:
+    """Raise ConfigError where ``data.split`` has no split that scores, or chooses among trials."""
+    for arm in study.arms:
+        data = arm.loaded.recipe.data
+        if study.scoring.split == "valid" and not holds_out(data, "valid"):
+            raise ConfigError(
+                f"score.split = valid needs a validation split, of which data.split = {data.split} "
+                "has none: give a split such as 98/1/1"
+            )
+        if not holds_out(data, "test") and study.scoring.split == "test":
+            raise ConfigError(f"data.split = {data.split} {NO_TEST}")
+        if n_trials > 1 and not holds_out(data, "valid"):
+            raise ConfigError(
+                f"--tune chooses by a validation split, of which data.split = {data.split} has "
+                "none: give a split such as 98/1/1"
+            )
+
+
+def check_held_out(study: Study, data: Mapping[str, Data]) -> None:
+    """Raise ConfigError where an arm's text left nothing for the split that scores."""
+    for each in data.values():
+        if study.scoring.find(each) is None:
+            raise ConfigError(f"the text of {' and '.join(each.train.sources)} {NO_TEST}")
+
+
+def check_pairs(study: Study, data: Mapping[str, Data]) -> None:
+    """Raise DataError where a split has nothing that the study's own metric is of."""
+    if study.metric is None:
+        return
+    metric = study_metrics(study)[0]
+    for arm in study.arms:
+        if not metric.has_items(study.scoring.split_of(data[arm.name])):
+            raise DataError(f"metric = {metric.name}: {metric.items}")
+
+
+def check_compared(results: Results, report: Path) -> None:
+    """Raise TrainingError where so much failed that nothing is compared with the baseline."""
+    differences = results.differences
+    if results.has_verdicts:
+        is_compared = any(difference.low is not None for difference in differences)
+        needed = "two seeds that finished beside the baseline's"
+    else:
+        is_compared = any(difference.mean is not None for difference in differences)
+        needed = "a seed that finished beside the baseline's"
+    if not is_compared:
+        raise TrainingError(f"no arm has {needed}: see {report}")

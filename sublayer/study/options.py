@@ -1,0 +1,59 @@
+"""How a comparison is asked for, and the command line that asks for it."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sublayer.study.budget.match import Rule
+from sublayer.study.definition import Overrides
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compare; None means the study's own, or the default.
+
+    ``vary`` and ``tune`` are ``field=a,b`` texts.
+    """
+
+    vary: tuple[str, ...] = ()
+    match: Rule | None = None
+    seeds: int | None = None
+    tune: tuple[str, ...] = ()
+    scale: str | None = None
+    out: Path | None = None
+    device: str | None = None
+    jobs: int = 1
+    """Runs that are made at a time."""
+
+
+def command_line(
+    sources: Sequence[str], overrides: Overrides, options: Options, *, out: Path | None = None
+) -> str:
+    """Return the command line of a comparison.
+
+    With ``out``, its folder, it resumes the one there: paths in it are as they were given, so that
+    it begins by changing to the folder that it was given in.
+    """
+    words = ["sublayer", "compare", *sources]
+    if isinstance(overrides, Mapping):
+        words += [f"{key}={value}" for key, value in overrides.items()]
+    else:
+        words += overrides
+    for text in options.vary:
+        words += ["--vary", text]
+    for text in options.tune:
+        words += ["--tune", text]
+    single = {
+        "--jobs": options.jobs if options.jobs > 1 else None,
+        "--match": options.match,
+        "--seeds": options.seeds,
+        "--scale": options.scale,
+        "--device": options.device,
+        "--out": out,
+    }
+    for name, value in single.items():
+        if value is not None:
+            words += [name, str(value)]
+    command = shlex.join(words)
+    return command if out is None else f"cd {shlex.quote(str(Path.cwd()))} && {command}"
