@@ -1,34 +1,27 @@
 """The definition of a study: arms, matching and seeds, from a file or a recipe and what varies."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, ValidationError
-
-from sublayer.config.fields.catalog import TABLES
 from sublayer.config.fields.messages import show
 from sublayer.config.layering.layers import LoadedRecipe, load_recipe, vary
 from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.sources import read_toml, shipped_recipes
-from sublayer.config.limits import MOST_ARMS, MOST_SEEDS
 from sublayer.config.nearest import nearest
-from sublayer.config.table import Table
 from sublayer.errors import ConfigError
 from sublayer.study.arms import Arm, check_distinct, expand, make_arm
 from sublayer.study.budget.match import Rule
 from sublayer.study.names import name_folder
 from sublayer.study.scoring import WHOLE_TEST, Scoring
+from sublayer.study.study_file import ArmTable, ScaleTable, flatten, read_study_file
 
 SHIPPED = Path(__file__).parent.parent / "studies"
 _PREFERRED_SCALES = ("paper", "cpu")  # where none is named; else a study's first
-_SCALE_NAME = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
 DEFAULT_SEEDS = 5
 """Runs of each arm of a comparison where nobody said how many."""
 Overrides = Sequence[str] | Mapping[str, Any]
-Sentence = Annotated[str, Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -59,59 +52,6 @@ class Study:
     def against(self) -> dict[str, str]:
         """Arms that are compared with another than the first, by name; for a control, itself."""
         return {arm.name: arm.against for arm in self.arms if arm.against is not None}
-
-
-class ArmTable(Table):
-    """An entry of ``[[arms]]``: name, settings, and the arm to compare with, if not the first.
-
-    An arm that is ``against`` itself is compared with none: a control of others.
-
-    ``recipe`` is where it starts, if not from the scale's.
-    """
-
-    name: str = Field(min_length=1)
-    recipe: str | None = None
-    against: str | None = None
-    set: dict[str, Any] = Field(default_factory=dict)
-
-
-class ScaleTable(Table):
-    """``[scale.NAME]``: the recipe of all arms, and settings over it.
-
-    ``[[scale.cpu.arms]]`` are arms of this scale alone, for a study that has no ``[[arms]]`` of all
-    scales. ``caveats`` are those of this scale, after the study's own; ``seeds``, ``score`` and
-    ``tune`` are of this scale, instead of the study's.
-    """
-
-    recipe: str
-    seeds: int | None = Field(None, ge=1, le=MOST_SEEDS)
-    caveats: list[Sentence] = Field(default_factory=list)
-    score: Scoring | None = None
-    tune: dict[str, Any] | None = None
-    set: dict[str, Any] = Field(default_factory=dict)
-    arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
-
-
-class StudyFile(Table):
-    """A study's file; settings are ``"model.ffn" = "relu"`` or tables, ``model.ffn = "relu"``.
-
-    So is ``tune``, with a list of values for each field.
-    """
-
-    title: str = ""
-    source: str = ""
-    match: Rule = "parameters"
-    metric: str | None = None
-    seeds: int | None = Field(None, ge=1, le=MOST_SEEDS)
-    caveats: list[Sentence] = Field(default_factory=list)
-    score: Scoring | None = None
-    tune: dict[str, Any] | None = None
-    scale: dict[str, ScaleTable] = Field(min_length=1)
-    arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
-
-    def arms_of(self, scale: str) -> list[ArmTable]:
-        """Return the arms of a scale: its own, or those of all scales."""
-        return self.scale[scale].arms or self.arms or []
 
 
 def load_study(
@@ -190,7 +130,7 @@ def load_base(source: str, overrides: Overrides) -> LoadedRecipe:
 
 
 def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
-    file = _validated(path)
+    file = read_study_file(path)
     if scale is None:
         preferred = [name for name in _PREFERRED_SCALES if name in file.scale]
         scale, *_ = (*preferred, *file.scale)
@@ -279,36 +219,3 @@ def _base(path: Path, scale: ScaleTable, overrides: Overrides) -> LoadedRecipe:
     if not overrides:
         return loaded
     return vary(loaded, overrides, origin="command line")
-
-
-def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten settings in tables, ``{"model": {"ffn": "relu"}}``, to ``{"model.ffn": "relu"}``."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        if name in TABLES and isinstance(value, Mapping):
-            for key, content in value.items():
-                flat[f"{name}.{key}"] = content
-        else:
-            flat[name] = value
-    return flat
-
-
-def _validated(path: Path) -> StudyFile:
-    try:
-        file = StudyFile.model_validate(read_toml(path))
-    except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        keys = ".".join(str(part) for part in detail["loc"])
-        raise ConfigError(f"study {path}: {keys}: {detail['msg']}") from None
-    for scale, table in file.scale.items():
-        if not _SCALE_NAME.fullmatch(scale):
-            raise ConfigError(
-                f"study {path}: scale {show(scale)} is no name of a scale: "
-                "it takes lower-case letters, digits and hyphens, as paper-524k"
-            )
-        if (file.arms is None) == (table.arms is None):
-            number = "no arms" if table.arms is None else "arms twice"
-            raise ConfigError(
-                f"study {path}: scale {scale} has {number}: give [[arms]] or [[scale.{scale}.arms]]"
-            )
-    return file

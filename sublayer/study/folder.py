@@ -4,121 +4,23 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from sublayer.config.fields.catalog import HEADINGS
-from sublayer.config.layering.paths import absolute_paths
 from sublayer.config.layering.run_recipe import dump_recipe, recipe_of
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.parsing import parse_toml, read_toml
 from sublayer.files.storage import write_file
-from sublayer.files.typed import Count, Number, Typed, check_typed
+from sublayer.files.typed import check_typed
 from sublayer.model.init import DRAWING_RULE
 from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
-from sublayer.study.budget.match import Rule
 from sublayer.study.definition import Study
-from sublayer.study.scoring import WHOLE_TEST, Scoring
-
-PLAN = "study.toml"
-
-
-@dataclass(frozen=True)
-class Request:
-    """What identifies a study: arms, matching, tuning, what is scored; not the number of seeds.
-
-    That may grow.
-    """
-
-    arms: tuple[Arm, ...]
-    match: Rule
-    tune: tuple[str, ...]
-    scoring: Scoring = WHOLE_TEST
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values; an arm is its whole recipe as TOML, paths absolute."""
-        recipes = {}
-        for arm in self.arms:
-            recipe = absolute_paths(arm.loaded.recipe)
-            recipes[arm.name] = dump_recipe(recipe)
-        request = {"match": self.match, "tune": list(self.tune), "recipes": recipes}
-        # What is written of a study that says nothing of it is as it was before there was a choice.
-        if not self.scoring.is_whole_test:
-            request["score"] = self.scoring.model_dump(exclude_none=True)
-        return request
-
-
-class _Asked(Typed):
-    match: Rule
-    tune: list[str]
-    recipes: dict[str, str]
-    score: dict[str, str | int] | None = None
-
-
-class _Settled(Typed):
-    name: str
-    settings: dict[str, Any]
-    matched: list[str]
-    residual: Number
-
-
-class About(Typed):
-    """What a report says of a study beside its runs."""
-
-    name: str
-    title: str
-    metric: str
-    """The one that decides; empty: the objective's first."""
-    caveats: list[str]
-    against: dict[str, str]
-    varied: dict[str, dict[str, Any]]
-    """What ``--vary`` set in each arm that is named by it."""
-
-    @classmethod
-    def of(cls, study: Study) -> "About":
-        """Return what is kept of a study."""
-        return cls(
-            name=study.name,
-            title=study.title,
-            metric=study.metric or "",
-            caveats=list(study.caveats),
-            against=study.against,
-            varied={arm.name: dict(arm.settings) for arm in study.arms if arm.is_varied},
-        )
-
-
-class Plan(Typed):
-    """What ``study.toml`` holds."""
-
-    asked: _Asked
-    settled: list[_Settled]
-    checksums: dict[str, str]
-    reported_seeds: list[Count]
-    jobs: list[Count] = []
-    """The numbers of runs that were made at a time, where it was more than one."""
-    initial_weights: str = ""
-    """The rule that the runs' weights were drawn by; studies of before it was kept have none."""
-    command: str = ""
-    """What resumes the study, from any folder; studies of before it was kept have none."""
-    planned_runs: Count = 0
-    planned_seeds: Count = 0
-    about: About | None = None
-    """None of a study that was begun before it was kept."""
-
-
-def read_plan(folder: Path) -> Plan:
-    """Read what ``study.toml`` holds. Raises ConfigError where it is missing or damaged."""
-    path = folder / PLAN
-    try:
-        content = read_toml(path, ConfigError)
-    except FileNotFoundError:
-        raise ConfigError(f"{folder} holds no comparison: it has no {PLAN}") from None
-    return check_typed(content, Plan, str(path), ConfigError)
+from sublayer.study.plan_file import PLAN, About, Plan, Request
 
 
 def arm_folder(study: Path, position: int, name: str) -> Path:

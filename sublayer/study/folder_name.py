@@ -7,7 +7,8 @@ from pathlib import Path
 
 from sublayer.runs.folder import earlier_folders_named, folders_named
 from sublayer.study.definition import Study
-from sublayer.study.folder import Request, StudyFolder
+from sublayer.study.folder import StudyFolder
+from sublayer.study.plan_file import Request
 
 
 def find_folder(study: Study, request: Request, out: Path | None) -> StudyFolder:

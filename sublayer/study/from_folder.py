@@ -19,7 +19,8 @@ from sublayer.study.definition import Study
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.execution.one_run import Outcome, read_outcome
 from sublayer.study.findings.samples import kept_samples
-from sublayer.study.folder import Plan, arm_folder, read_plan
+from sublayer.study.folder import arm_folder
+from sublayer.study.plan_file import Plan, read_plan
 from sublayer.study.recorded import recorded_measures
 from sublayer.study.report.caveats import explain_one_seed, list_caveats
 from sublayer.study.report.choices import explain_choices

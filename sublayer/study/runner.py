@@ -26,11 +26,12 @@ from sublayer.study.execution.shares import describe_share
 from sublayer.study.facts import StudyFacts
 from sublayer.study.findings.samples import add_samples
 from sublayer.study.finished_runs import compare_runs
-from sublayer.study.folder import Request, StudyFolder
+from sublayer.study.folder import StudyFolder
 from sublayer.study.folder_name import find_folder
 from sublayer.study.header import list_study_header
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.options import Options, command_line
+from sublayer.study.plan_file import Request
 from sublayer.study.report.caveats import explain_one_seed, list_caveats
 from sublayer.study.report.choices import explain_choices
 from sublayer.study.result_files import write_results

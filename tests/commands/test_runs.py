@@ -15,7 +15,7 @@ import pytest
 from sublayer.commands.runs import comparison_row, run_row
 from sublayer.commands.runs.rendering import _UNITS
 from sublayer.objective.families import FAMILIES
-from sublayer.study import folder as study_folder
+from sublayer.study import plan_file
 from sublayer.study import results as study_results
 from sublayer.study.execution import one_run
 from sublayer.system.lock import held
@@ -201,7 +201,7 @@ def test_a_comparison_is_one_row_with_the_command_that_resumes_it(
 
 
 def test_the_files_are_called_as_where_they_are_written():
-    assert comparison_row.STUDY == study_folder.PLAN
+    assert comparison_row.STUDY == plan_file.PLAN
     assert comparison_row.RESULTS == study_results.RESULTS
     assert (run_row.TEST, run_row.FAILURE) == (one_run.TEST, one_run.FAILURE)
     assert set(run_row.SHOWN) == set(_UNITS)

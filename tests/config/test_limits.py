@@ -20,7 +20,7 @@ from sublayer.study.arms import Arm
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.budget.plan_json import plan_to_json
 from sublayer.study.budget.resources import Resources
-from sublayer.study.definition import ArmTable, ScaleTable, StudyFile
+from sublayer.study.study_file import ArmTable, ScaleTable, StudyFile
 
 HUGE = int("7" * 1000) ** 5
 LONG: dict[str, Any] = {

@@ -11,7 +11,8 @@ from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.errors import ConfigError
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
-from sublayer.study.folder import Request, StudyFolder
+from sublayer.study.folder import StudyFolder
+from sublayer.study.plan_file import Request
 
 SETTINGS = {"train.steps": 5, "data.path": "book.txt"}
 

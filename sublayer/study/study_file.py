@@ -1,0 +1,107 @@
+"""A study's file: its tables, and what they may hold."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from sublayer.config.fields.catalog import TABLES
+from sublayer.config.fields.messages import show
+from sublayer.config.layering.sources import read_toml
+from sublayer.config.limits import MOST_ARMS, MOST_SEEDS
+from sublayer.config.table import Table
+from sublayer.errors import ConfigError
+from sublayer.study.budget.match import Rule
+from sublayer.study.scoring import Scoring
+
+_SCALE_NAME = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
+Sentence = Annotated[str, Field(min_length=1)]
+
+
+class ArmTable(Table):
+    """An entry of ``[[arms]]``: name, settings, and the arm to compare with, if not the first.
+
+    An arm that is ``against`` itself is compared with none: a control of others.
+
+    ``recipe`` is where it starts, if not from the scale's.
+    """
+
+    name: str = Field(min_length=1)
+    recipe: str | None = None
+    against: str | None = None
+    set: dict[str, Any] = Field(default_factory=dict)
+
+
+class ScaleTable(Table):
+    """``[scale.NAME]``: the recipe of all arms, and settings over it.
+
+    ``[[scale.cpu.arms]]`` are arms of this scale alone, for a study that has no ``[[arms]]`` of all
+    scales. ``caveats`` are those of this scale, after the study's own; ``seeds``, ``score`` and
+    ``tune`` are of this scale, instead of the study's.
+    """
+
+    recipe: str
+    seeds: int | None = Field(None, ge=1, le=MOST_SEEDS)
+    caveats: list[Sentence] = Field(default_factory=list)
+    score: Scoring | None = None
+    tune: dict[str, Any] | None = None
+    set: dict[str, Any] = Field(default_factory=dict)
+    arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
+
+
+class StudyFile(Table):
+    """A study's file; settings are ``"model.ffn" = "relu"`` or tables, ``model.ffn = "relu"``.
+
+    So is ``tune``, with a list of values for each field.
+    """
+
+    title: str = ""
+    source: str = ""
+    match: Rule = "parameters"
+    metric: str | None = None
+    seeds: int | None = Field(None, ge=1, le=MOST_SEEDS)
+    caveats: list[Sentence] = Field(default_factory=list)
+    score: Scoring | None = None
+    tune: dict[str, Any] | None = None
+    scale: dict[str, ScaleTable] = Field(min_length=1)
+    arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
+
+    def arms_of(self, scale: str) -> list[ArmTable]:
+        """Return the arms of a scale: its own, or those of all scales."""
+        return self.scale[scale].arms or self.arms or []
+
+
+def read_study_file(path: Path) -> StudyFile:
+    """Read a study's file. Raises ConfigError by field where it is none."""
+    try:
+        file = StudyFile.model_validate(read_toml(path))
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        keys = ".".join(str(part) for part in detail["loc"])
+        raise ConfigError(f"study {path}: {keys}: {detail['msg']}") from None
+    for scale, table in file.scale.items():
+        if not _SCALE_NAME.fullmatch(scale):
+            raise ConfigError(
+                f"study {path}: scale {show(scale)} is no name of a scale: "
+                "it takes lower-case letters, digits and hyphens, as paper-524k"
+            )
+        if (file.arms is None) == (table.arms is None):
+            number = "no arms" if table.arms is None else "arms twice"
+            raise ConfigError(
+                f"study {path}: scale {scale} has {number}: give [[arms]] or [[scale.{scale}.arms]]"
+            )
+    return file
+
+
+def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten settings in tables, ``{"model": {"ffn": "relu"}}``, to ``{"model.ffn": "relu"}``."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in TABLES and isinstance(value, Mapping):
+            for key, content in value.items():
+                flat[f"{name}.{key}"] = content
+        else:
+            flat[name] = value
+    return flat
