@@ -27,7 +27,6 @@ from sublayer.training.step_time import Pace, describe_length
 from sublayer.training.warm_start import Pretrained
 
 _PROVISIONAL_STEPS = 1000
-"""The length of what is only measured, or asked for its other fields."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,11 @@ def resolve_run(
     return Resolved(recipe, pace)
 
 
+def provisional_steps(recipe: Recipe) -> int:
+    """Return a length for what is only measured, or asked for its other fields: a warm-up fits."""
+    return max(_PROVISIONAL_STEPS, recipe.optimizer.warmup_steps or 0)
+
+
 def _at_length(recipe: Recipe, length: Length, data: Data, place: Place) -> ResolvedRecipe:
     model = resolve_model(
         recipe.model, vocab_size=data.tokenizer.vocab_size, context=recipe.data.context
@@ -119,7 +123,7 @@ def _at_length(recipe: Recipe, length: Length, data: Data, place: Place) -> Reso
 
 def _is_long_enough(recipe: Recipe, data: Data, place: Place, pace: Pace) -> bool:
     try:
-        _length_in_minutes(recipe, data, place, pace)
+        _at_length(recipe, _length_in_minutes(recipe, data, place, pace), data, place)
     except ConfigError:
         return False
     return True
@@ -140,4 +144,4 @@ def _length_in_minutes(recipe: Recipe, data: Data, place: Place, pace: Pace) -> 
 
 
 def _provisional(recipe: Recipe, data: Data, place: Place) -> ResolvedRecipe:
-    return _at_length(recipe, Length(_PROVISIONAL_STEPS), data, place)
+    return _at_length(recipe, Length(provisional_steps(recipe)), data, place)

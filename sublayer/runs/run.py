@@ -23,7 +23,7 @@ from sublayer.runs.header import list_header
 from sublayer.runs.lengthening import earlier_ends, is_cut_off, lengthen
 from sublayer.runs.pace import PACE_LIVES_S, keep_run_pace
 from sublayer.runs.record import describe_run
-from sublayer.runs.resolution import resolve, resolve_run
+from sublayer.runs.resolution import provisional_steps, resolve, resolve_run
 from sublayer.runs.session import Place, Session, assemble, prepare_data
 from sublayer.runs.start_check import check_start
 from sublayer.system.machine import choose_device
@@ -117,7 +117,7 @@ def measure_step(
     chosen = choose_device(device)
     place = Place(chosen, World(rank=0, size=1))
     pretrained = Pretrained(loaded.recipe.init)
-    recipe = resolve(loaded.recipe, data, place, steps=1000)
+    recipe = resolve(loaded.recipe, data, place, steps=provisional_steps(loaded.recipe))
     session = assemble(recipe, data, place, pretrained)
     return median_step(session.train_step, budget_s=budget_s, device=chosen)
 

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.data.prepare import prepare
+from sublayer.errors import ConfigError
 from sublayer.files.cache_folder import cache_folder
+from sublayer.runs.resolution import resolve
+from sublayer.runs.run import measure_step
+from sublayer.runs.session import Place
+from sublayer.training.parallel import World
 from sublayer.training.step_time import (
     Pace,
     describe_age,
@@ -188,6 +194,23 @@ def test_minutes_are_not_refused_for_a_pace_of_another_time(run):
     notes = Notes()
     run("two", settings, progress=notes)
     assert notes.texts[0].endswith("measured now")
+
+
+def test_a_warm_up_of_steps_is_held_against_the_steps_that_fit_into_the_minutes(tiny):
+    steps = 1_000_000
+    warm_up = {"optimizer.schedule": "inverse-sqrt", "optimizer.warmup_steps": steps}
+    loaded = tiny({"train.minutes": 0.02, "model.dropout": 0.5, **warm_up})
+    recipe, place = loaded.recipe, Place(CPU, World(rank=0, size=1))
+    data = prepare(recipe.data)
+    with pytest.raises(ConfigError) as refused:
+        resolve(recipe, data, place)
+    said = re.search(r"= 1000000 is longer than the run of ([\d,]+) steps", str(refused.value))
+    # A step that takes 2 µs or less would be needed for more.
+    assert said
+    assert said[1] != "1000"
+    spoil_newest_pace(1e-7)
+    assert resolve(recipe, data, place).train.steps > steps
+    assert measure_step(loaded, data, budget_s=0.0) > 0
 
 
 @pytest.mark.slow
