@@ -22,7 +22,15 @@ SMALLER = {
     '"model.d_model": 64, "train.steps": 200': (
         '"model.d_model": 16, "train.steps": 2, '
         '"train.batch_sequences": 2, "train.threads": 1, "train.precision": "float32"'
-    )
+    ),
+    '{"data.path": "book.txt", "train.minutes": 2}': (
+        '{"data.path": "book.txt", "data.vocab_size": 150, "train.steps": 2, '
+        '"train.batch_sequences": 2, "train.threads": 1, "train.precision": "float32"}'
+    ),
+    '"train.minutes": 2, "optimizer.warmup_share"': (
+        '"data.vocab_size": 100, "train.steps": 2, "train.batch_tokens": 512, '
+        '"train.threads": 1, "train.precision": "float32", "optimizer.warmup_share"'
+    ),
 }
 
 
@@ -54,7 +62,8 @@ def test_the_page_has_every_public_name():
 
 @pytest.mark.slow
 def test_the_python_of_the_page_runs_in_order(tmp_path: Path):
-    (tmp_path / "book.txt").write_text("\n".join(SENTENCES * 200))
+    for name in ("book.txt", "train.en", "train.de"):
+        (tmp_path / name).write_text("\n".join(SENTENCES * 200))
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), flags=re.M | re.S))
     for whole, small in SMALLER.items():
         assert whole in code
