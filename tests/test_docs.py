@@ -24,6 +24,7 @@ from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.study.asked import is_run, load_asked, split_words
 from sublayer.study.definition import find_study, load_study
 from tests.documentation import PAGES, PROJECT, Command, blocks, commands, inline_code
+from tests.wrapping import unwrapped
 
 NOT_FIELDS = {"model.safetensors"}
 
@@ -136,9 +137,8 @@ def test_every_path_of_the_project_that_is_named_exists(page: Path):
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 def test_a_first_page_shows_what_the_demo_says_of_itself(page: str):
-    lines = (PROJECT / page).read_text().splitlines()
-    shown = [line.removeprefix("note: ") for line in lines if line.startswith("note: ")]
-    assert tuple(shown) == load_study("demo").caveats
+    shown = re.findall(r"^note: (.*(?:\n {6}.*)*)", (PROJECT / page).read_text(), re.MULTILINE)
+    assert tuple(map(unwrapped, shown)) == load_study("demo").caveats
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from sublayer.commands.shared.base import (
     emit,
     say,
 )
+from sublayer.commands.shared.paragraphs import hanging
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.recipe import Recipe
 from sublayer.files.paths import as_typed
@@ -109,8 +110,8 @@ def _render(record: JsonObject, scores: Sequence[str], recipe: Recipe) -> str:
     lines += scores
     if "loss" in record["valid"]:
         lines += _last_losses(Path(folder), record["valid"]["loss"])
-    lines.append(f"model and record: {as_typed(folder)}")
-    return "\n".join([*lines, *_next(record, recipe)])
+    found = [hanging(line, "", "  ") for line in lines]
+    return "\n".join([*found, f"model and record: {as_typed(folder)}", *_next(record, recipe)])
 
 
 def _last_losses(folder: Path, best: float) -> list[str]:

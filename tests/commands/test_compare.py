@@ -11,6 +11,7 @@ import pytest
 from sublayer.study.definition import load_study
 from tests.commands.results import Result, Sublayer
 from tests.stopping import stopped_at
+from tests.wrapping import unwrapped
 
 TINY = [
     "model.n_layers=1",
@@ -43,28 +44,39 @@ def compared(sublayer: Sublayer, settings: list[str]) -> Callable[..., Result]:
 def test_the_text_says_verdict_costs_and_where_the_report_is(compared: Callable[..., Result]):
     code, out, err = compared()
     assert code == 0
-    assert out.startswith(
+    assert unwrapped(out).startswith(
         "At equal parameters, no setting tuned, paired over 2 seeds, scored on the test split, "
-        "each token behind at least half a context:\n"
+        "each token behind at least half a context: "
     )
-    assert (
-        "note: 2 seeds are few: with one comparison an interval reaches 12.7 standard errors" in out
-    )
+    few = "note: 2 seeds are few: with one comparison an interval reaches 12.7 standard errors"
+    assert few in unwrapped(out)
     assert "ffn=swiglu" in out
-    assert "FLOPs/token" in out
+    assert "FLOPs/" in out
     report = Path("runs/gpt-ffn/report.html").resolve()
     assert out.endswith(f"\nreport: {report}\n")
     assert "[4/4" in err
 
 
+def test_the_text_is_no_wider_than_the_terminal(
+    compared: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+):
+    for columns in (60, 80, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        _, out, _ = compared("--out", "study")
+        *lines, report = out.splitlines()
+        assert report.startswith("report: ")
+        assert max(map(len, lines)) <= columns
+    assert "FLOPs/token  steps  tokens/s" in out
+
+
 def test_the_text_of_one_seed_says_that_it_gives_no_verdict(compared: Callable[..., Result]):
     code, out, _ = compared("--seeds", 1)
     assert code == 0
-    assert out.startswith(
+    assert unwrapped(out).startswith(
         "At equal parameters, no setting tuned, one seed of each, scored on the test split, "
-        "each token behind at least half a context:\n"
+        "each token behind at least half a context: "
     )
-    assert "  no verdict   SwiGLU feed-forward differs from GELU feed-forward by " in out
+    assert "no verdict SwiGLU feed-forward differs from GELU feed-forward by " in unwrapped(out)
     assert "note: One seed gives values and no verdict" in out
     assert "interval " not in out
     assert "Holm" not in out

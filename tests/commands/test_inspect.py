@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -17,6 +18,7 @@ from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
 from tests.commands.results import Sublayer
+from tests.wrapping import unwrapped
 
 VOCABULARY = {"tokenizer.json": ByteTokenizer().serialize()}
 
@@ -104,11 +106,11 @@ def test_a_decoder_and_an_encoder_are_drawn_in_one_plot(
     text = trained.parent / "text.txt"
     words = ("inspect", "layers", trained, encoder, "--path", text, "--tokens", 96, "--out", out)
     shown = sublayer(*words).shown()
-    assert shown.startswith(f"{trained}: 96 tokens of {text}, in 3 windows of 32\nblock  distance")
-    assert f"\n\n{encoder}: 96 tokens of {text}, in 6 windows of 16\nblock" in shown
+    read = f"{trained}: 96 tokens of {text}, in 3 windows of 32 block distance"
+    assert unwrapped(shown).startswith(read)
+    assert f"{encoder}: 96 tokens of {text}, in 6 windows of 16 block" in unwrapped(shown)
     assert shown.endswith(f"\n\ndrawn in {out}\n")
-    first_words = [line.split()[0] for line in shown.splitlines() if line]
-    blocks = [word for word in first_words if word.isdigit()]
+    blocks = re.findall(r"^ +(\d+) ", shown, re.MULTILINE)
     assert blocks == ["1", "1", "2", "3", "4"]
     drawn = ElementTree.parse(out).iter("{http://www.w3.org/2000/svg}text")
     texts = [each.text for each in drawn]

@@ -254,7 +254,10 @@ def test_a_measure_that_an_arm_was_never_scored_by_is_a_dash(encoder_results: Re
     assert "Infinity" not in render(encoder_results, Path("report.html"))
 
 
-def test_the_terminal_shows_accuracies_as_the_report_does(encoder_results: Results):
+def test_the_terminal_shows_accuracies_as_the_report_does(
+    encoder_results: Results, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
     text = render(encoder_results, Path("report.html"))
     (heading,) = (line for line in text.splitlines() if "NSP accuracy" in line)
     assert "MLM accuracy, %" in heading

@@ -16,6 +16,7 @@ from sublayer.study.report.cost_figures import draw_costs, equal_costs, interval
 from sublayer.study.report.filters import printable
 from sublayer.study.report.html import render_report
 from sublayer.study.results import ArmResult, Curve, Results, Sample, StudyText
+from tests.wrapping import unwrapped
 
 Synthetic = Callable[..., Results]
 
@@ -95,10 +96,10 @@ def test_what_arms_differ_by_is_a_table_with_matched_and_tuned_marked(
     assert re.findall(r'"origin">(\w+)<', section) == ["matched", "tuned"]
     assert "171 <small" in section
     assert "n_layers" not in section
-    text = render(replace(results, arms=(first, second)), Path("report.html"))
+    text = unwrapped(render(replace(results, arms=(first, second)), Path("report.html")))
     said = (
         "b differs from a by model.ffn = swiglu, model.d_ff = 171 (matched), "
-        "optimizer.lr = 0.002 (tuned)\n"
+        "optimizer.lr = 0.002 (tuned) report:"
     )
     assert said in text
 

@@ -13,6 +13,7 @@ from sublayer.study.findings.same_quality import SameQuality, place_of, same_qua
 from sublayer.study.report.same_quality_words import problems, rows
 from sublayer.study.results import ArmResult, Curve, Results
 from sublayer.study.results_json import results_to_json
+from tests.wrapping import unwrapped
 
 Synthetic = Callable[..., Results]
 STEPS = (100, 200, 300, 400)
@@ -100,6 +101,28 @@ def test_runs_that_do_not_reach_it_stand_above_all_that_do(two: Results):
     assert (few.median, few.low, few.high) == (None, 0.9, None)
 
 
+def test_how_many_runs_reach_it_is_said_in_words(synthetic_results: Synthetic):
+    three = synthetic_results({"a": 0.0, "b": 0.1}, n_seeds=3)
+    reaching = (5.0, 3.0, 2.0, 1.0)
+
+    def said(*values: Sequence[float]) -> tuple[str, str, str]:
+        curves = {
+            "a": [curve(seed, BASELINE) for seed in range(3)],
+            "b": [curve(seed, each) for seed, each in enumerate(values)],
+        }
+        results = with_curves(three, curves)
+        (row,) = rows(results)
+        text = unwrapped(render(results, Path("report.html")))
+        return row.cells[0].median, row.cells[0].spread, text
+
+    most, spread, text = said(reaching, reaching, (5.0, 4.9, 4.0, 3.1))
+    assert (unwrapped(most), unwrapped(spread)) == ("50 %", "50 % to never")
+    assert "never: not within a run" in text
+    few, spread, text = said((5.0, 4.0, 3.0, -5.0), (5.0, 4.9, 4.0, 3.1), (5.0, 4.9, 4.0, 3.1))
+    assert (few, spread) == ("in only 1 of 3 runs", "")
+    assert "never" not in text
+
+
 def test_too_few_evaluations_are_said_and_nothing_is_computed(two: Results):
     short = [curve(seed, (5.0, 4.0, 3.0)) for seed in (0, 1)]
     results = with_curves(two, {"a": short, "b": short})
@@ -108,7 +131,7 @@ def test_too_few_evaluations_are_said_and_nothing_is_computed(two: Results):
     assert rows(results) == []
     (problem,) = problems(results)
     assert problem.startswith("a run was evaluated 3 times, and it takes 4")
-    assert problem in render(results, Path("report.html"))
+    assert problem in unwrapped(render(results, Path("report.html")))
 
 
 def test_arms_without_a_curve_of_what_decides_are_read_off_another_metric(

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from sublayer.commands.inspect.plot_file import short_names, write_plot
 from sublayer.commands.inspect.sampling import SampleOptions
 from sublayer.commands.shared.base import JsonObject, emit
+from sublayer.commands.shared.paragraphs import paragraph
 from sublayer.commands.shared.text_options import TokenProgress, recipe_of
 from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed
 from sublayer.objective.evaluation import context_of
 from sublayer.system.stages import stage
+from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ def _render(result: JsonObject) -> str:
     parts = []
     for run in runs:
         layers = _table(run["layers"])
-        parts.append(f"{_describe(run)}\n{layers}")
+        parts.append(f"{paragraph(_describe(run))}\n{layers}")
     digests = {run["sha256"] for run in runs}
     if len(digests) > 1:
         parts.append("the runs read different texts: give one to all by --path")
@@ -140,7 +142,7 @@ def _describe(run: JsonObject) -> str:
 
 def _table(layers: Sequence[JsonObject]) -> str:
     rows = [_row(layer) for layer in layers]
-    return table(_HEADINGS, rows, right=[0, 1, 3, 5, 6, 7])
+    return table(_HEADINGS, rows, right=[0, 1, 3, 5, 6, 7], width=terminal_width())
 
 
 def _row(layer: JsonObject) -> list[str]:

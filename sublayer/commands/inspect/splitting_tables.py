@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 
 from sublayer.commands.shared.base import JsonObject
+from sublayer.commands.shared.paragraphs import paragraph
+from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
 
 _ERRORS = "the error of a single step of size h, and its order in h"
@@ -41,8 +43,8 @@ def _error_table(errors: Sequence[JsonObject]) -> str:
         "order",
     ]
     rows = [_error_row(each) for each in errors]
-    shown = table(headings, rows, right=[3, 4, 5])
-    return f"{_ERRORS}\n{shown}"
+    shown = table(headings, rows, right=[3, 4, 5], width=terminal_width())
+    return f"{paragraph(_ERRORS)}\n{shown}"
 
 
 def _error_row(errors: JsonObject) -> list[str]:
@@ -70,15 +72,15 @@ def _term_table(terms: Sequence[JsonObject]) -> str:
         for vector in (term["predicted"], term["measured"]):
             row.append(f"{math.hypot(*vector):.4f}")
         rows.append(row)
-    shown = table(headings, rows, right=range(1, len(headings)))
-    return f"{_TERMS}\n{shown}"
+    shown = table(headings, rows, right=range(1, len(headings)), width=terminal_width())
+    return f"{paragraph(_TERMS)}\n{shown}"
 
 
 def _layer_table(run: JsonObject) -> str:
     rows = [_layer_row(layer) for layer in run["layers"]]
     read = f"{run['run']}: {run['tokens']:,} tokens"
     layers = table(_LAYER_HEADINGS, rows, right=range(1, len(_LAYER_HEADINGS)))
-    return f"{read}; {_LAYERS}\n{layers}"
+    return f"{paragraph(f'{read}; {_LAYERS}')}\n{layers}"
 
 
 def _layer_row(layer: JsonObject) -> list[str]:

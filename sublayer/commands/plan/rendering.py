@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from sublayer.commands.shared.base import JsonObject
+from sublayer.commands.shared.paragraphs import noted, paragraph
+from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
 
 _HEADINGS = (
@@ -20,6 +22,8 @@ _HEADINGS = (
     "disk",
 )
 _MEMORY = "memory: of a training step (model, optimizer, activations), without the program itself"
+_TOO_MANY = "so many runs do not fit into the memory that is free: give fewer --jobs"
+_TOO_LARGE = "the runs do not fit on the disk together: free some, or give another --out"
 _N_FIXED = 2
 """Columns that are there even where they are empty."""
 
@@ -28,16 +32,16 @@ def render_plan(result: JsonObject) -> str:
     """Format the arms in a table, what they take together, and what does not fit."""
     arms = result["arms"]
     total = result["total"]
-    lines = [_table(arms), _MEMORY, "", _total(total, result["available"])]
+    lines = [_table(arms), paragraph(_MEMORY), "", paragraph(_total(total, result["available"]))]
     for arm in arms:
         if False in arm["fits"].values():
-            lines.append(_verdict(arm))
+            lines.append(paragraph(_verdict(arm)))
     each_fits = all(arm["fits"]["disk"] for arm in arms)
     if total["jobs"] > 1 and total["fits_memory"] is False:
-        lines.append("so many runs do not fit into the memory that is free: give fewer --jobs")
+        lines.append(paragraph(_TOO_MANY))
     if total["fits_disk"] is False and each_fits:
-        lines.append("the runs do not fit on the disk together: free some, or give another --out")
-    lines += [f"note: {note}" for note in result["notes"]]
+        lines.append(paragraph(_TOO_LARGE))
+    lines += map(noted, result["notes"])
     return "\n".join(lines)
 
 
@@ -68,7 +72,7 @@ def _table(arms: Sequence[JsonObject]) -> str:
             columns.append(column)
     headings = [_HEADINGS[column] for column in columns]
     cells = [[row[column] for column in columns] for row in rows]
-    return table(headings, cells, right=range(1, len(columns)))
+    return table(headings, cells, right=range(1, len(columns)), width=terminal_width())
 
 
 def _row(arm: JsonObject) -> list[str]:
@@ -107,13 +111,13 @@ def _format_hours(hours: float) -> str:
 
 def _match_cells(match: JsonObject | None) -> tuple[str, str]:
     """Format what matching changed in an arm, and by how much it still differs."""
-    from sublayer.study.report.number_format import format_signed
+    from sublayer.study.report.number_format import NO_BREAK, format_signed
 
     if not match:
         return "", ""
     percent = format_signed(100 * match["mismatch"], 2)
-    mark = " !" if match["is_unequal"] else ""
-    return " ".join(match["overrides"]), f"{percent} %{mark}"
+    mark = f"{NO_BREAK}!" if match["is_unequal"] else ""
+    return " ".join(match["overrides"]), f"{percent}{NO_BREAK}%{mark}"
 
 
 def _step_cell(arm: JsonObject) -> str:

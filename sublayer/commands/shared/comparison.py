@@ -1,10 +1,13 @@
 """How the results of a comparison are printed: verdicts, differences, costs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sublayer.commands.shared.base import emit
+from sublayer.commands.shared.paragraphs import hanging, noted, paragraph
 from sublayer.files.paths import resolved
+from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ _DIFFERENCE_HEADINGS = (
     "detectable",
 )
 _DETECTABLE = "detectable: the true difference that these seeds would decide four times in five"
+_WIDEST_VERDICT = len("no verdict ")
 _ABSENT = "none"
 _SHARES = ("at steps", "FLOPs", "time", "parameters")
 _MEMORY = "memory: peak of the process of a run, beyond what it held before the run"
@@ -39,14 +43,13 @@ def render(results: "Results", report: Path) -> str:
     from sublayer.study.report.messages import conditions, statements
 
     results = in_display_units(results)
-    lines = [f"{conditions(results)}:", ""]
+    lines = [paragraph(f"{conditions(results)}:"), ""]
     for statement in statements(results):
-        lines.append(f"  {statement.verdict:<11}  {statement}")
+        lines.append(_beside(statement.verdict, str(statement)))
     for failure in results.failures:
-        lines.append(f"  failed       {failure.arm}, seed {failure.seed}: {failure.message}")
+        lines.append(_beside("failed", f"{failure.arm}, seed {failure.seed}: {failure.message}"))
     lines.append("")
-    for note in results.notes:
-        lines.append(f"note: {note}")
+    lines += map(noted, results.notes)
     if results.notes:
         lines.append("")
     lines += [_differences(results), "", _costs(results)]
@@ -60,13 +63,22 @@ def render(results: "Results", report: Path) -> str:
     return "\n".join(lines)
 
 
+def _beside(verdict: str, text: str) -> str:
+    """Wrap a text in a column beside a verdict."""
+    return hanging(text, f"  {verdict:<{_WIDEST_VERDICT}}  ", " " * (_WIDEST_VERDICT + 4))
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> str:
+    return table(headings, rows, right=right, width=terminal_width())
+
+
 def _differences(results: "Results") -> str:
     if not results.has_verdicts:
         return _single_differences(results)
     headings = [f"against {results.baseline}", *_DIFFERENCE_HEADINGS]
     rows = [_difference_row(results, difference) for difference in results.differences]
-    differences = table(headings, rows, right=[1, 2, 3, 5, 6])
-    return f"{differences}\n{_DETECTABLE}"
+    differences = _table(headings, rows, right=[1, 2, 3, 5, 6])
+    return f"{differences}\n{paragraph(_DETECTABLE)}"
 
 
 def _single_differences(results: "Results") -> str:
@@ -79,7 +91,7 @@ def _single_differences(results: "Results") -> str:
         name = messages.comparison(results, difference)
         signed = number_format.format_signed(difference.mean, decimals)
         rows.append([name, signed, difference.verdict])
-    return table([f"against {results.baseline}", "difference", "verdict"], rows, right=[1])
+    return _table([f"against {results.baseline}", "difference", "verdict"], rows, right=[1])
 
 
 def _difference_row(results: "Results", difference: "Difference") -> list[str]:
@@ -114,35 +126,42 @@ def _further(results: "Results") -> str:
             difference = messages.further_difference(arm, further)
             row += [value, difference]
         rows.append(row)
-    return table(headings, rows, right=range(1, len(headings)))
+    return _table(headings, rows, right=range(1, len(headings)))
 
 
 def _same_quality(results: "Results") -> str:
     """Format what the same quality costs, or why that cannot be said."""
     from sublayer.study.report import same_quality_words
+    from sublayer.study.report.number_format import NO_BREAK
 
     lines = []
     rows = []
     for row in same_quality_words.rows(results):
         shares = []
         for cell in row.cells:
-            shares.append(f"{cell.median} ({cell.spread})" if cell.spread else cell.median)
+            # A range stays on one line where it stands below its median.
+            spread = cell.spread.replace(" ", NO_BREAK)
+            shares.append(f"{cell.median} ({spread})" if spread else cell.median)
         rows.append([row.arm, row.whose, *shares, row.parameters])
     if rows:
         headings = ["arm", "reaches the final quality of", *_SHARES]
-        lines = [table(headings, rows, right=range(2, len(headings)))]
+        lines = [_table(headings, rows, right=range(2, len(headings)))]
         label = same_quality_words.metric_label(results)
-        lines.append(
+        legend = (
             f"read off the validation curves of {label}; fractions are of that other's whole run"
         )
+        if any(same_quality_words.NEVER in cell for row in rows for cell in row):
+            legend += f"; {same_quality_words.NEVER}: not within a run"
+        lines.append(paragraph(legend))
     for problem in same_quality_words.problems(results):
-        lines.append(f"at what cost the same quality is reached is not said: {problem}")
+        lines.append(paragraph(f"at what cost the same quality is reached is not said: {problem}"))
     return "\n".join(lines)
 
 
 def _differing(results: "Results") -> str:
     """Format the fields in which each arm differs from the baseline, an arm a line."""
     from sublayer.study.findings.differing_fields import differing_fields
+    from sublayer.study.report.number_format import NO_BREAK
 
     fields = differing_fields(results.arms)
     rows = []
@@ -153,9 +172,12 @@ def _differing(results: "Results") -> str:
             if own is None or usual is None or own.value == usual.value:
                 continue
             origin = "" if own.origin == "own" else f" ({own.origin})"
-            texts.append(f"{field} = {_ABSENT if own.value is None else own.value}{origin}")
+            value = _ABSENT if own.value is None else own.value
+            # A setting is broken nowhere but within its value.
+            texts.append(f"{field}{NO_BREAK}={NO_BREAK}{value}{origin}")
         if texts:
-            rows.append(f"{arm.name} differs from {results.baseline} by {', '.join(texts)}")
+            text = f"{arm.name} differs from {results.baseline} by {', '.join(texts)}"
+            rows.append(hanging(text, "", "  "))
     return "\n".join(rows)
 
 
@@ -172,11 +194,11 @@ def _costs(results: "Results") -> str:
         "time",
     ]
     rows = [_cost_row(results, arm) for arm in results.arms]
-    costs = table(headings, rows, right=range(1, len(headings)))
+    costs = _table(headings, rows, right=range(1, len(headings)))
     legends = [_MEMORY]
     if any(results.is_marked(arm) for arm in results.arms):
         legends.append(_MISMATCHED)
-    return "\n".join([costs, *legends])
+    return "\n".join([costs, *map(paragraph, legends)])
 
 
 def _cost_row(results: "Results", arm: "ArmResult") -> list[str]:
@@ -188,7 +210,7 @@ def _cost_row(results: "Results", arm: "ArmResult") -> list[str]:
         mean = f"{arm.mean:.{decimals}f}"
     mismatch = number_format.format_mismatch(arm)
     if results.is_marked(arm):
-        mismatch += " !"
+        mismatch += f"{number_format.NO_BREAK}!"
     costs = arm.costs
     return [
         arm.name,

@@ -1,22 +1,29 @@
 """Text for people that wraps: names with what is said of them, within the terminal's width."""
 
-import shutil
 import textwrap
 from collections.abc import Sequence
 
-_NARROWEST, _WIDEST = 40, 100
+from sublayer.system.terminal import terminal_width
+
+_WIDEST = 100
 _WIDEST_NAME = 24
 """Characters of a name, beyond which what is said of it begins on the next line."""
+_NOTE = "note: "
 
 
 def page_width() -> int:
     """Return the columns of the terminal, or 80, within what can be read."""
-    return max(_NARROWEST, min(shutil.get_terminal_size().columns, _WIDEST))
+    return min(terminal_width(), _WIDEST)
 
 
 def paragraph(text: str, *, indent: str = "") -> str:
     """Wrap a text to the terminal; every line begins with ``indent``."""
-    return _wrapped(text, indent, indent)
+    return hanging(text, indent, indent)
+
+
+def noted(text: str) -> str:
+    """Wrap a note, its lines below one another behind the word ``note``."""
+    return hanging(text, _NOTE, " " * len(_NOTE))
 
 
 def entries(rows: Sequence[tuple[str, str]], *, indent: str = "  ") -> str:
@@ -26,14 +33,22 @@ def entries(rows: Sequence[tuple[str, str]], *, indent: str = "  ") -> str:
     lines = []
     for name, text in rows:
         if len(name) > widest:
-            lines += [f"{indent}{name}", _wrapped(text, column, column)]
+            lines += [f"{indent}{name}", hanging(text, column, column)]
         else:
-            lines.append(_wrapped(text, f"{indent}{name:<{widest}}  ", column))
+            lines.append(hanging(text, f"{indent}{name:<{widest}}  ", column))
     return "\n".join(lines)
 
 
-def _wrapped(text: str, first: str, others: str) -> str:
+def hanging(text: str, first: str, others: str) -> str:
+    """Wrap a text to the terminal, its first line behind ``first``, the others behind ``others``.
+
+    A word that is longer than a line, such as a path, stays whole.
+    """
     wrapper = textwrap.TextWrapper(
-        page_width(), initial_indent=first, subsequent_indent=others, break_on_hyphens=False
+        page_width(),
+        initial_indent=first,
+        subsequent_indent=others,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
     return wrapper.fill(text) or first.rstrip()

@@ -26,6 +26,7 @@ from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.translation.scores import translate_pairs
 from sublayer.system.allocator import keep_freed_memory
+from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
 
 BEAM_OPTIONS = {
@@ -215,7 +216,7 @@ def render_translator(result: Mapping[str, Any]) -> str:
     lines = [
         f"translated {result['lines']:,} lines of the {result['split']} split "
         f"with a beam of {result['beam']}",
-        table(["measure", "value", "signature"], rows, right=[1]),
+        table(["measure", "value", "signature"], rows, right=[1], width=terminal_width()),
         *_caveats(result),
     ]
     if "against" in result:
@@ -269,7 +270,7 @@ def _render_compared(against: Mapping[str, Any], labels: Mapping[str, str]) -> l
         "p, randomisation",
     ]
     numbers = range(1, len(heads))
-    measures = table(heads, rows, right=list(numbers))
+    measures = table(heads, rows, right=numbers, width=terminal_width())
     return ["", f"against {against['system']}:", measures]
 
 

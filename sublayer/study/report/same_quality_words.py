@@ -8,8 +8,11 @@ from sublayer.study.report.number_format import DASH, NO_BREAK
 from sublayer.study.results import Results
 
 NOT_REACHED = "not reached"
+NEVER = "never"
+"""The end of a range over runs of which one did not reach it."""
 COSTS = {"steps": "steps", "flops": "FLOPs", "seconds": "time"}
 """What is read off the curves, and what it is called."""
+_UNIT = f"{NO_BREAK}%"
 
 
 @dataclass(frozen=True)
@@ -78,9 +81,8 @@ def _sentence(
     size = f"with {parameters} of its parameters"
     if found.n_reached == 0:
         return f"{arm} does not reach {whose} within its run, {size}."
-    if steps.median == NOT_REACHED:
-        runs = f"{found.n_reached} of {n_seeds} runs"
-        return f"{arm} reaches {whose} in {runs} alone, {size}."
+    if found.summary("steps").median is None:
+        return f"{arm} reaches {whose} {steps.median}, {size}."
     over = f" ({steps.spread} over {n_seeds} seeds)" if steps.spread else ""
     return (
         f"{arm} reaches {whose} at {steps.median} of its steps{over}, "
@@ -91,7 +93,9 @@ def _sentence(
 def _cell(found: SameQuality, cost: str) -> Cell:
     summary = found.summary(cost)
     if summary.median is None:
-        return Cell(NOT_REACHED, _of_seeds(found))
+        if found.n_reached == 0:
+            return Cell(NOT_REACHED, "")
+        return Cell(f"in only {found.n_reached} of {len(found.seeds)} runs", "")
     at_most = "at most " if any(each.is_at_first for each in found.seeds) else ""
     spread = _spread(summary) if len(found.seeds) > 1 else ""
     return Cell(f"{at_most}{_percent(summary.median)}", spread)
@@ -100,20 +104,16 @@ def _cell(found: SameQuality, cost: str) -> Cell:
 def _spread(summary: Summary) -> str:
     assert summary.low is not None, "where half of the runs reached it, the first did"
     low = _percent(summary.low)
-    high = NOT_REACHED if summary.high is None else _percent(summary.high)
+    if summary.high is None:
+        return f"{low} to {NEVER}"
+    high = _percent(summary.high)
     if low == high:
         return ""
-    return f"{low} to {high}"
-
-
-def _of_seeds(found: SameQuality) -> str:
-    if found.n_reached == 0:
-        return ""
-    return f"but in {found.n_reached} of {len(found.seeds)} runs"
+    return f"{low.removesuffix(_UNIT)} to {high}"
 
 
 def _percent(share: float) -> str:
     """Write a share in whole percent, or with a decimal below ten."""
     percent = 100 * share
     decimals = 1 if percent < 9.95 else 0
-    return f"{percent:.{decimals}f}{NO_BREAK}%"
+    return f"{percent:.{decimals}f}{_UNIT}"
