@@ -175,6 +175,13 @@ def test_equal_time_is_matched_and_keeps_the_papers_steps_for_bert():
     assert study.arms[0].loaded.recipe.train.steps == 400_000
 
 
+def test_the_albert_that_is_given_berts_time_has_the_papers_share_of_its_parameters():
+    for scale in study_scales("albert-same-time"):
+        found = totals(load_study("albert-same-time", scale=scale))
+        bert, albert = found.values()
+        assert albert / bert == pytest.approx(223 / 334, abs=0.01), scale
+
+
 @pytest.mark.parametrize("name", ["albert-depth", "albert-width"])
 def test_each_size_is_compared_with_the_one_below(name: str):
     for scale in study_scales(name):
