@@ -1,7 +1,7 @@
 """Build the results of a study from its runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,8 @@ def collect_results(
         model = arm_model(loaded, measures)
         steps = arm_steps(loaded, measures)
         arms.append(collect_arm(each, model, metrics, steps=steps))
+    if rule == "time":
+        arms = [_as_timed(arm, arms[0]) for arm in arms]
     baseline = arms[0].name
 
     def differences(metric: Metric, values: Values) -> tuple[Difference, ...]:
@@ -77,6 +79,14 @@ def collect_results(
         reproduction=describe_reproduction(runs, command),
         further=tuple(further),
     )
+
+
+def _as_timed(arm: ArmResult, baseline: ArmResult) -> ArmResult:
+    """Return an arm with the mismatch of its runs' time, in place of what was predicted."""
+    own, expected = arm.costs.seconds, baseline.costs.seconds
+    if own is None or not expected:
+        return arm
+    return replace(arm, mismatch=own / expected - 1.0)
 
 
 def _measured(study: Study, arms: Sequence[ArmResult], metric: Metric) -> Values:

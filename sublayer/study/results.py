@@ -64,7 +64,10 @@ class ArmResult:
     values: tuple[float, ...]
     costs: Costs
     mismatch: float = 0.0
-    """Excess over the arm that it is matched to, as a share of what that has: see ``Match``."""
+    """Excess over the arm that it is matched to, as a share of what that has: see ``Match``.
+
+    Where time is matched, of what the runs took: the medians of their wall clock.
+    """
     matched: tuple[str, ...] = ()
     """The overrides that matching gave it."""
     tuned: tuple[str, ...] = ()

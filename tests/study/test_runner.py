@@ -368,6 +368,15 @@ def test_matching_by_operations_changes_steps_only(settings: list[str]):
 
 
 @pytest.mark.slow
+def test_the_mismatch_of_time_is_of_what_the_runs_took(settings: list[str]):
+    result = compare("gpt", settings, vary=[FFN], match="time", seeds=2)
+    gelu, swiglu = result["arms"]
+    assert swiglu["matched"][0].startswith("train.steps=")
+    assert gelu["mismatch"] == 0.0
+    assert swiglu["mismatch"] == pytest.approx(swiglu["seconds"] / gelu["seconds"] - 1)
+
+
+@pytest.mark.slow
 def test_minutes_become_the_same_steps_for_every_arm(settings: list[str]):
     timed = [text for text in settings if "steps" not in text] + ["train.minutes=0.02"]
     result = compare("gpt", timed, vary=[FFN], seeds=2)
