@@ -155,8 +155,7 @@ _SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @given(**_EXAMPLE)
-@settings(max_examples=30, suppress_health_check=_SHARED)
-@pytest.mark.slow
+@settings(max_examples=12, suppress_health_check=_SHARED)
 def test_an_altered_run_is_one_line_of_error_or_goes_on(runs, capsys, **example) -> None:
     alter_and_try(
         runs,

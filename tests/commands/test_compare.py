@@ -168,7 +168,7 @@ def test_the_demo_takes_over_the_folder_of_no_other_study(
     # The whole demo takes minutes: this one has its runs cut to a step, and two seeds, and so is
     # another study.
     monkeypatch.chdir(tmp_path)
-    short = ("compare", "demo", "train.steps=1", "--seeds", 2)
+    short = ("compare", "demo", "model.d_model=8", "model.n_heads=1", "train.steps=1", "--seeds", 2)
     code, _, err = sublayer(*short, "--out", "runs/demo")
     assert code == 0, err
     assert Path("runs/demo/report.html").is_file()

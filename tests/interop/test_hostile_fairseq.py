@@ -22,7 +22,7 @@ from tests.interop.fairseq_checkpoints import (
 )
 from tests.interop.test_hostile_folders import run
 
-quiet = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quiet = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 thorough = settings(max_examples=1000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -110,7 +110,6 @@ altered = given(st.dictionaries(fields, VALUES, min_size=1, max_size=3), st.bool
 
 @quiet
 @altered
-@pytest.mark.slow
 def test_altered_settings_are_refused_in_a_line_or_read(
     tmp_path: Path, changes: dict[str, Any], is_old: bool
 ) -> None:
@@ -152,7 +151,6 @@ CHANGES: list[Callable[[torch.Tensor], Any]] = [
 
 @quiet
 @given(st.data())
-@pytest.mark.slow
 def test_altered_tensors_are_refused_in_a_line_or_read(tmp_path: Path, data: st.DataObject) -> None:
     weights = as_newest(draw(PLAIN))
     for name in data.draw(

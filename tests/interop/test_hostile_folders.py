@@ -191,9 +191,8 @@ def check_config(place: Path, name: str, text: str) -> None:
         torch.testing.assert_close(ours(load(imported)), expected(name, text), rtol=0, atol=1e-12)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(altered())
-@pytest.mark.slow
 def test_an_altered_config_is_refused_in_a_line_or_read_as_transformers_does(
     tmp_path: Path, drawn: tuple[str, str]
 ) -> None:

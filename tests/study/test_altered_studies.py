@@ -58,8 +58,7 @@ _SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @given(**_EXAMPLE)
-@settings(max_examples=4, suppress_health_check=_SHARED)
-@pytest.mark.slow
+@settings(max_examples=2, suppress_health_check=_SHARED)
 def test_an_altered_study_is_one_line_of_error_or_goes_on(
     study, capsys, number, alteration
 ) -> None:
@@ -68,7 +67,7 @@ def test_an_altered_study_is_one_line_of_error_or_goes_on(
 
 @pytest.mark.slow
 @given(**_EXAMPLE)
-@settings(max_examples=120, suppress_health_check=_SHARED)
+@settings(max_examples=40, suppress_health_check=_SHARED)
 def test_altered_studies_at_length(study, capsys, number, alteration) -> None:
     alter_and_compare(study, capsys, number, alteration)
 
