@@ -80,7 +80,7 @@ def draw_layers(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
             axes.set_ylim(bottom=0.0)
             axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
             axes.grid(axis="y")
-        panels[0].set_ylabel("error, share of the way")
+        panels[0].set_ylabel("error, fraction of the way")
         handles = list(lines.values())
         names = list(lines)
         legend = figure.legend(handles, names, loc="outside upper left", frameon=False)

@@ -14,7 +14,7 @@ _TERMS = (
     "how much of each product of a flow's derivative with a flow is in it (scheme "
     "less exact), and the length of their sum, as worked out and as measured (linear equation)"
 )
-_LAYERS = "the distance between a step and what its flows lead to, as a share of the way"
+_LAYERS = "the distance between a step and what its flows lead to, as a fraction of the way"
 _LAYER_HEADINGS = ("stack", "layer", "Lie", "Strang", "as trained", "way")
 
 
