@@ -188,20 +188,31 @@ def collect_items(arms: Sequence[ArmRuns]) -> tuple[list[RunItems], list[str]]:
     return kept, missing
 
 
-def scored_elsewhere(kept: Sequence[RunItems], baseline: str, metric: Metric) -> list[str]:
-    """Return the arms that a metric scored on other items than the baseline, in order.
+def scored_elsewhere(
+    kept: Sequence[RunItems],
+    baseline: str,
+    metric: Metric,
+    against: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Return the arms that a metric scored on other items than their baseline, in order.
 
-    A metric that follows from no items tells of none.
+    That is ``baseline``, or their arm in ``against``. A metric that follows from no items tells of
+    none.
     """
     if metric.from_items is None:
         return []
+    against = against or {}
     digests: dict[str, str] = {}
     for run in kept:
         table = run.items.tables.get(metric.from_items.table)
         if table is not None:
             digests[run.arm] = table.digest
-    expected = digests.get(baseline)
-    return [arm for arm, digest in digests.items() if expected not in (None, digest)]
+    found = []
+    for arm, digest in digests.items():
+        expected = digests.get(against.get(arm, baseline), digest)
+        if digest != expected:
+            found.append(arm)
+    return found
 
 
 def _values(finished: Mapping[int, Outcome], metric: Metric) -> dict[int, float]:

@@ -185,7 +185,7 @@ def _notes(
     if not results.has_verdicts:
         notes.append(explain_one_seed(results, plan.reported_seeds))
     items, _ = collect_items(arms)
-    elsewhere = scored_elsewhere(items, results.baseline, results.metric)
+    elsewhere = scored_elsewhere(items, results.baseline, results.metric, study.against)
     tuned = [text.partition("=")[0] for text in plan.asked.tune]
     looks = sorted({*plan.reported_seeds, results.n_seeds})
     notes += study.caveats

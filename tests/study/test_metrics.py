@@ -239,6 +239,19 @@ def test_other_text_and_other_vocabularies_are_noted(folder: Path):
     assert vocabulary.startswith("two: another vocabulary")
     alike = {"one": data["one"], "two": replace(data["one"])}
     assert list_caveats([5], alike, **counts) == (small,)
+    translated = {
+        name: replace(each, test=replace(each.test, read_pairs=list)) for name, each in data.items()
+    }
+    *_, of_pairs = list_caveats([5], translated, **counts)
+    assert of_pairs.endswith(
+        "vocabulary than the baseline's, so that nats per token do not compare."
+    )
+    # An arm has the text of what it is compared with, a control that of itself.
+    pairs = {**data, "three": replace(data["two"])}
+    against = {"two": "two", "three": "two"}
+    assert list_caveats([5], pairs, against=against, **counts) == (small,)
+    crossed = list_caveats([5], pairs, against={"two": "three"}, **counts)
+    assert [note.partition(":")[0] for note in crossed[1:]] == ["three", "three"]
 
 
 @pytest.mark.slow
@@ -278,6 +291,8 @@ def test_arms_whose_items_differ_from_the_baselines_are_found():
 
     kept = [run("one", "a"), run("two", "a"), run("three", "b")]
     assert scored_elsewhere(kept, "one", metric) == ["three"]
+    assert scored_elsewhere(kept, "one", metric, {"three": "three"}) == []
+    assert scored_elsewhere(kept, "one", metric, {"two": "three"}) == ["two", "three"]
     assert scored_elsewhere(kept, "none of them", metric) == []
     assert scored_elsewhere(kept, "one", replace(metric, from_items=None)) == []
 

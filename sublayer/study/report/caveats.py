@@ -21,6 +21,7 @@ def list_caveats(
     n_seeds: int,
     n_comparisons: int,
     metric: Metric,
+    against: Mapping[str, str] | None = None,
     elsewhere: Sequence[str] = (),
     jobs: Sequence[int] = (),
     scoring: Scoring = WHOLE_TEST,
@@ -30,8 +31,9 @@ def list_caveats(
 
     ``looks`` are the numbers of seeds of its reports, in order; ``data`` is each arm's by name, the
     baseline's first, or nothing where the texts are not at hand;
-    ``n_comparisons`` is what intervals are corrected for; ``metric`` decides, and
-    ``elsewhere`` are arms that it scored on other items than the baseline; ``jobs`` are numbers of
+    ``n_comparisons`` is what intervals are corrected for; ``metric`` decides; ``against`` has the
+    arms that have another baseline than the first, or none, which is themselves; ``elsewhere`` are
+    arms that the metric scored on other items than their baseline; ``jobs`` are numbers of
     runs that were made at a time, other than one; ``scoring`` is what was scored, and ``chosen`` is
     what was chosen by the validation split. Of one seed, which gives no interval, intervals
     have no caveats: see ``explain_one_seed``.
@@ -44,7 +46,7 @@ def list_caveats(
             f"Scored on the validation split, which also chose {' and '.join(chosen)}: values are "
             "better than those of a text that had no part in it."
         )
-    notes += _of_texts(data, metric, scoring)
+    notes += _of_texts(data, metric, scoring, against or {})
     if elsewhere and metric.basis == "items":
         notes.append(
             f"{', '.join(elsewhere)}: scored on other targets than the baseline, so that "
@@ -71,7 +73,9 @@ def _of_intervals(looks: Sequence[int], n_seeds: int, n_comparisons: int) -> lis
     return notes
 
 
-def _of_texts(data: Mapping[str, Data], metric: Metric, scoring: Scoring) -> list[str]:
+def _of_texts(
+    data: Mapping[str, Data], metric: Metric, scoring: Scoring, against: Mapping[str, str]
+) -> list[str]:
     """Note what other texts, other vocabularies and lossy ones do to values."""
     notes: list[str] = []
     if not data:
@@ -79,16 +83,20 @@ def _of_texts(data: Mapping[str, Data], metric: Metric, scoring: Scoring) -> lis
     small = describe_small_test(next(iter(data.values()))) if scoring.split == "test" else None
     if small:
         notes.append(f"{small[0].upper()}{small[1:]}.")
-    other_text = _others(data, scoring.split)
+    other_text = _others(data, scoring.split, against)
     if other_text:
         notes.append(
             f"{other_text}: scored on another text than the baseline. data.{scoring.split}_path "
             "gives all arms one."
         )
-    foreign = _others(data, "tokenizer")
+    foreign = _others(data, "tokenizer", against)
     texts = {name: scoring.split_of(each) for name, each in data.items()}
-    is_masked = any(text.sentence_starts is not None for text in texts.values())
-    if foreign and is_masked:
+    if foreign and any(text.read_pairs is not None for text in texts.values()):
+        notes.append(
+            f"{foreign}: another vocabulary than the baseline's, so that nats per token do not "
+            "compare."
+        )
+    elif foreign and any(text.sentence_starts is not None for text in texts.values()):
         notes.append(
             f"{foreign}: another vocabulary than the baseline's. Its masked tokens are other ones, "
             "so that accuracies and nats of masked tokens do not compare."
@@ -138,8 +146,12 @@ def _few_seeds(n_seeds: int, n_comparisons: int) -> str:
     )
 
 
-def _others(data: Mapping[str, Data], what: str) -> str:
-    baseline, *_ = data.values()
-    expected = baseline.checksums[what]
-    names = [name for name, each in data.items() if each.checksums[what] != expected]
+def _others(data: Mapping[str, Data], what: str, against: Mapping[str, str]) -> str:
+    """Name the arms in whose data something is another than in that of their baseline."""
+    first, *_ = data
+    names = []
+    for name, each in data.items():
+        baseline = data[against.get(name, first)]
+        if each.checksums[what] != baseline.checksums[what]:
+            names.append(name)
     return ", ".join(names)
