@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from sublayer.config.fields.data_uses import fills_steps
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.data.tokenizers.base import Tokenizer
@@ -113,7 +114,8 @@ def _batch(session: Session) -> str:
     train = recipe.train
     context = recipe.data.context
     n_tokens = train.batch_sequences * context
-    if recipe.data.is_parallel:
+    if fills_steps(recipe):
+        n_tokens = train.batch_tokens or n_tokens
         return f"{n_tokens:,} tokens a step, in pairs of similar length up to {context:,} tokens"
     micro = min(train.micro_batch_sequences, train.batch_sequences)
     sequences = count(train.batch_sequences, "sequence")

@@ -56,6 +56,13 @@ VARIANTS = {
         "objective.static_copies": 2,
         "optimizer.kind": "lamb",
     },
+    "masked, steps filled with sentences": {
+        **MASKED,
+        "objective.pairs": "sentences",
+        "objective.sentence": "nsp",
+        "data.batch_parts": 2,
+        "train.batch_tokens": 128,
+    },
     "translation": {**TRANSLATION, "optimizer.kind": "adam", "train.best_by": "bleu"},
     "translation in fairseq's batches": {
         **TRANSLATION,

@@ -63,8 +63,21 @@ def _may_have_sentinels(recipe: Recipe) -> bool:
     return tokenizer == "unigram" or tokenizer.endswith(SENTINEL_SUFFIXES)
 
 
+def fills_steps(recipe: Recipe) -> bool:
+    """Return whether steps are filled with pairs of similar length, by their tokens."""
+    if recipe.objective.text == "pairs":
+        return True
+    unit = getattr(recipe.objective, "pairs", None)
+    return unit == "sentences" and recipe.train.batch_tokens is not None
+
+
 _WINDOWS = text_use("windows")
 _PAIRS = text_use("pairs")
+_FILLED = Use(
+    f"{_PAIRS.when}, or objective.pairs is sentences and train.batch_tokens is given",
+    fills_steps,
+    (*_PAIRS.deciders, "objective.pairs", "train.batch_tokens"),
+)
 _TEXT = text_use("windows", "sentences")
 _NOT_BOTH_PATHS = Use(
     "valid_path and test_path are not both given",
@@ -114,13 +127,13 @@ _OF_PAIRS = (
     "lowercase",
     "max_words",
     "max_words_ratio",
-    "batch_multiple",
     "batch_order",
-    "batch_parts",
 )
 
 DATA_USES: dict[str, tuple[Use, ...]] = {
     **{f"data.{name}": (_PAIRS,) for name in _OF_PAIRS},
+    "data.batch_multiple": (_FILLED,),
+    "data.batch_parts": (_FILLED,),
     "data.sentences": (_TEXT,),
     "data.watch": (_TEXT,),
     "data.split": (_NOT_BOTH_PATHS, _UNPUBLISHED),

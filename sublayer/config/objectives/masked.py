@@ -4,6 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
+from sublayer.config.data import DataConfig
 from sublayer.config.limits import LARGEST_FACTOR, LARGEST_VOCABULARY, LONGEST_WINDOW
 from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.base import ModelKind, ObjectiveTable, OtherTables, TextUse
@@ -151,7 +152,7 @@ class MaskedObjective(ObjectiveTable):
     def check(self, recipe: OtherTables) -> None:
         """Raise ConfigError, naming both fields, where the objective contradicts the recipe."""
         super().check(recipe)
-        self._check_batches(recipe.train)
+        self._check_batches(recipe.data, recipe.train)
         self._check_sentences(recipe)
         self._check_labels(recipe.model)
         self._check_vocabulary(recipe)
@@ -164,18 +165,25 @@ class MaskedObjective(ObjectiveTable):
                 "without [CLS] and [MASK], which objective.kind = masked needs: leave it out"
             )
 
-    def _check_batches(self, train: TrainConfig) -> None:
+    def _check_batches(self, data: DataConfig, train: TrainConfig) -> None:
         if train.compile:
             raise ConfigError(
                 "train.compile = true would compile anew for every number of masked tokens, "
                 "which objective.kind = masked changes from batch to batch: leave it out"
             )
-        counts_tokens = train.batch_tokens or train.tokens or train.epochs
-        if self.pairs == "sentences" and counts_tokens:
+        if self.pairs == "chunks":
+            return
+        if train.tokens or train.epochs:
             raise ConfigError(
                 "objective.pairs = sentences makes examples far shorter than data.context, by "
-                "which train.batch_tokens, train.tokens and train.epochs are counted: give "
-                "train.batch_sequences and train.steps"
+                "which train.tokens and train.epochs are counted: give train.steps"
+            )
+        is_weighted = isinstance(data.path, dict) or isinstance(data.corpus, dict)
+        if train.batch_tokens and is_weighted:
+            raise ConfigError(
+                "train.batch_tokens fills steps with pairs of one length, which the weights of "
+                "data.path or data.corpus contradict with objective.pairs = sentences: give "
+                "train.batch_sequences"
             )
 
     def _check_sentences(self, recipe: OtherTables) -> None:

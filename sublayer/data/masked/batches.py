@@ -1,6 +1,7 @@
 """Batches of masked examples: the global batch is a pure function of (seed, step)."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from sublayer.data.masked.examples import ExampleSource, PairSettings
 from sublayer.data.masked.packing import Example, MaskedBatch, pack
+from sublayer.data.masked.segments import UNLABELLED
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import check_masking
 
@@ -16,7 +18,9 @@ class PairBatches:
     """Batches of ``batch_sequences`` examples, packed into rows of at most ``context`` tokens.
 
     Every example of a pass is used once before the next pass begins. In a weighted mixture each
-    source has passes of its own, and its share of every stretch of examples.
+    source has passes of its own, and its share of every stretch of examples. Where the settings say
+    how steps are filled with tokens, which a weighted mixture has no rule for, a step has as many
+    examples as that gives, and a pass begins with a step.
 
     Raises ConfigError where the vocabulary lacks what masked objectives need. That a source has no
     example is seen when one is asked for: then methods raise DataError.
@@ -34,6 +38,7 @@ class PairBatches:
         self.context = context
         self.batch_sequences = batch_sequences
         self._pad_id = pad_id
+        self._fills_steps = settings.steps is not None
         starts = [0]
         weights = np.ones(1)
         if split.weights is not None:
@@ -49,17 +54,21 @@ class PairBatches:
             self._sources.append(source)
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> MaskedBatch:
-        """Return rows ``rank``, ``rank + world``, ... of the global batch of a step (0-based)."""
-        first = step * self.batch_sequences
-        stop = first + self.batch_sequences
-        positions = range(first + rank, stop, world)
-        return self.examples(positions)
+        """Return rows ``rank``, ``rank + world``, ... of the global batch of a step (0-based).
+
+        Where a step has fewer examples than there are processes, those without one are given the
+        first, of which nothing counts.
+        """
+        positions = self._positions(step)
+        if rank < len(positions):
+            return self.examples(positions[rank::world])
+        (first,) = self.make(positions[:1])
+        nothing = np.zeros(0, dtype=np.int64)
+        return self.packed([replace(first, positions=nothing, targets=nothing, label=UNLABELLED)])
 
     def n_tokens(self, step: int) -> int:
         """Count the tokens of the global batch, the special ones included, padding not."""
-        first = step * self.batch_sequences
-        stop = first + self.batch_sequences
-        positions = range(first, stop)
+        positions = self._positions(step)
         lengths = [source.length(position) for source, position in self._located(positions)]
         return sum(lengths)
 
@@ -89,6 +98,14 @@ class PairBatches:
     def n_in_passes(self, n_examples: int) -> int:
         """Count the examples of as many whole passes over the first source as give so many."""
         return self._sources[0].passes(n_examples)
+
+    def _positions(self, step: int) -> range:
+        """Return the positions of a step's examples in the endless row of passes."""
+        if self._fills_steps:
+            (source,) = self._sources
+            return source.step(step)
+        first = step * self.batch_sequences
+        return range(first, first + self.batch_sequences)
 
     def _located(self, positions: range) -> Iterator[tuple[ExampleSource, int]]:
         return map(self._locate, positions)

@@ -14,11 +14,14 @@ from sublayer.data.masked.packing import Example
 from sublayer.data.masked.segment_pairs import make_pairs
 from sublayer.data.masked.segments import UNLABELLED, PairRule, Pairs
 from sublayer.data.masked.sentence_pairs import pairs_of_sentences
+from sublayer.data.parallel.batch_plan import BatchRule
 from sublayer.data.split import Split
 from sublayer.errors import DataError
 
 _SOURCE = 1 << 48
 """Offset between the seeds of a mixture's sources, which draw independently."""
+_SPECIAL = 3
+"""Tokens of a pair beside its texts: the class token, and the end of each."""
 _EMPTY_PASSES = 64
 """So many passes without an example mean that there will be none."""
 
@@ -35,6 +38,9 @@ class PairSettings:
     length count."""
     static_copies: int | None = None
     """Number of passes after which pairs and masks repeat; None: never."""
+    steps: BatchRule | None = None
+    """How the pairs of a pass are filled into steps by their tokens; None: a step has as many pairs
+    as it is asked for."""
 
 
 class _Pass(NamedTuple):
@@ -42,6 +48,8 @@ class _Pass(NamedTuple):
 
     pairs: Pairs
     order: Ints
+    step_ends: Ints
+    """Where each step ends in that order, of steps that are filled with tokens."""
 
 
 class _Location(NamedTuple):
@@ -85,6 +93,8 @@ class ExampleSource:
         self._ends = [0]
         """The number of examples before each pass, and after the last that was planned."""
         self._counts: dict[int, int] = {}
+        self._step_ends = [0]
+        """The number of steps before each pass, and after the last that was planned."""
         self._passes = LastEpochs[_Pass]()
 
     def locate(self, position: int) -> tuple[int, int]:
@@ -114,12 +124,27 @@ class ExampleSource:
         epoch, _ = self.locate(max(n_examples - 1, 0))
         return self._ends[epoch + 1]
 
+    def step(self, step: int) -> range:
+        """Return the positions of the examples of a step, 0-based, that is filled with tokens."""
+        ends = self._step_ends
+        while step >= ends[-1]:
+            epoch = len(ends) - 1
+            ends.append(ends[-1] + len(self._pass(epoch).step_ends))
+        epoch = bisect_right(ends, step) - 1
+        # Passes are planned one after another: their examples are counted on the way.
+        while len(self._ends) <= epoch:
+            self.locate(self._ends[-1])
+        bounds = [0, *self._pass(epoch).step_ends]
+        index = step - ends[epoch]
+        first = self._ends[epoch]
+        return range(first + int(bounds[index]), first + int(bounds[index + 1]))
+
     def length(self, position: int) -> int:
         """Count the tokens of an example, the special ones included."""
         _, pairs, index = self._find(position)
         n_first = pairs.a_stop[index] - pairs.a_start[index]
         n_second = pairs.b_stop[index] - pairs.b_start[index]
-        n_special = 3 if n_second else 2
+        n_special = _SPECIAL if n_second else _SPECIAL - 1
         return int(n_first + n_second + n_special)
 
     def start(self, position: int) -> int:
@@ -147,7 +172,7 @@ class ExampleSource:
 
     def _find(self, position: int) -> _Location:
         epoch, index_in_pass = self.locate(position)
-        pairs, order = self._pass(epoch)
+        pairs, order, _ = self._pass(epoch)
         index = int(order[index_in_pass])
         return _Location(epoch, pairs, index)
 
@@ -176,9 +201,16 @@ class ExampleSource:
 
     def _make_pass(self, epoch: int) -> _Pass:
         pairs = self._pairs(self._copy(epoch))
-        sort_keys = seeds(self._seed, Purpose.EXAMPLE_ORDER, epoch, pairs.n_pairs)
-        order = np.argsort(sort_keys, kind="stable")
-        return _Pass(pairs, order)
+        rule = self._settings.steps
+        if rule is None:
+            sort_keys = seeds(self._seed, Purpose.EXAMPLE_ORDER, epoch, pairs.n_pairs)
+            order = np.argsort(sort_keys, kind="stable")
+            return _Pass(pairs, order, step_ends=np.zeros(0, dtype=np.int64))
+        lengths = pairs.a_length + pairs.b_length + _SPECIAL
+        # Of a single side, which the rule takes for both.
+        steps = rule.steps(np.stack([lengths, lengths], 1), seed=self._seed, epoch=epoch)
+        step_ends = np.cumsum([len(step) for step in steps])
+        return _Pass(pairs, np.concatenate(steps), step_ends)
 
     def _pairs(self, copy: int) -> Pairs:
         rule = self._settings.pairs

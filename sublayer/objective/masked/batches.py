@@ -1,7 +1,10 @@
 """Pairs of texts in which tokens are hidden, as a masked objective asks for them."""
 
+from dataclasses import replace
+
 import numpy as np
 
+from sublayer.config.fields.data_uses import fills_steps
 from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import batch_sequences
@@ -9,6 +12,7 @@ from sublayer.data.masked.batches import PairBatches
 from sublayer.data.masked.examples import PairSettings
 from sublayer.data.masked.masking import MaskRule, MaskVocabulary
 from sublayer.data.masked.segments import PairRule
+from sublayer.data.parallel.batch_plan import BatchRule
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import Tokenizer, check_masking
 from sublayer.errors import ConfigError
@@ -25,6 +29,9 @@ def masked_batches(recipe: Recipe, split: Split) -> PairBatches:
     context = recipe.data.context
     assert isinstance(objective, MaskedObjective), "the row is of masked objectives"
     settings = pair_settings(objective, split.tokenizer, context=context)
+    batch_tokens = recipe.train.batch_tokens
+    if batch_tokens is not None and fills_steps(recipe):
+        settings = replace(settings, steps=_step_rule(recipe, batch_tokens))
     return PairBatches(
         split,
         settings,
@@ -32,6 +39,13 @@ def masked_batches(recipe: Recipe, split: Split) -> PairBatches:
         batch_sequences=batch_sequences(recipe),
         seed=recipe.train.seed,
     )
+
+
+def _step_rule(recipe: Recipe, batch_tokens: int) -> BatchRule:
+    """Return how pairs of single sentences are filled into steps of so many tokens."""
+    data = recipe.data
+    part_tokens = max(batch_tokens // data.batch_parts, data.context)
+    return BatchRule(part_tokens, multiple=data.batch_multiple, parts=data.batch_parts)
 
 
 def synthetic_pairs(recipe: Recipe, vocab_size: int) -> SyntheticPairs:

@@ -60,6 +60,24 @@ from sublayer.errors import ConfigError
             "objective.sentence = sop",
         ),
         (
+            "macaron-bert-base-released",
+            {"train.tokens": 1e9},
+            "objective.pairs = sentences makes examples far shorter than data.context, by which "
+            "train.tokens and train.epochs are counted: give train.steps",
+        ),
+        (
+            "macaron-bert-base-released",
+            {"data.corpus": {"wikipedia": 3, "bookcorpus": 1}},
+            "train.batch_tokens fills steps with pairs of one length, which the weights of "
+            "data.path or data.corpus contradict with objective.pairs = sentences: give "
+            "train.batch_sequences",
+        ),
+        (
+            "bert-base",
+            {"train.batch_tokens": 4096, "data.batch_parts": 2},
+            "data.batch_parts = 2 has no effect",
+        ),
+        (
             "albert-small",
             {"objective.p_mask": 0.95},
             "objective.p_mask = 0.95 and objective.p_random = 0.1 exceed 1 together",

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.data.masked.batches import PairBatches
 from sublayer.data.masked.packing import MaskedBatch
+from sublayer.data.parallel.batch_plan import BatchRule
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
@@ -214,6 +216,62 @@ def test_pairs_of_sentences_have_each_but_the_last_as_a_once_a_pass(sentence: st
             seconds.append(b)
         assert sorted(firsts) == list(range(n_pairs))
         assert sorted(seconds) == list(range(1, n_pairs + 1))
+
+
+def filled(split: Split, rule: BatchRule) -> PairBatches:
+    objective = MaskedObjective.model_validate(
+        {"pairs": "sentences", "sentence": "nsp", **UNMASKED}
+    )
+    settings = pair_settings(objective, split.tokenizer, context=CONTEXT)
+    filling = replace(settings, steps=rule)
+    return PairBatches(split, filling, context=CONTEXT, batch_sequences=N_SEQUENCES, seed=0)
+
+
+def test_steps_are_filled_with_pairs_of_similar_length_each_once_a_pass() -> None:
+    split = numbered(LENGTHS)
+    alone = filled(split, BatchRule(tokens=64, multiple=2))
+    together = filled(split, BatchRule(tokens=64, multiple=2, parts=3))
+    n_pairs = alone.n_in_passes(1)
+
+    def lengths(batches: PairBatches, step: int) -> list[int]:
+        return [len(ids) for ids, *_ in unpacked(batches.batch(step))]
+
+    for batches, parts in ((alone, 1), (together, 3)):
+        firsts: list[int] = []
+        n_taken = []
+        while sum(n_taken) < 2 * n_pairs:
+            step = len(n_taken)
+            rows_of = unpacked(batches.batch(step))
+            n_taken.append(len(rows_of))
+            firsts += [min(text_of(row)) for row in rows_of]
+            assert batches.n_tokens(step) == sum(lengths(batches, step)) <= 64 * parts
+        # A pass ends with a step, and the next has all pairs anew.
+        n_steps = int(np.searchsorted(np.cumsum(n_taken), n_pairs)) + 1
+        assert sum(n_taken[:n_steps]) == n_pairs
+        assert sum(n_taken) == 2 * n_pairs
+        assert firsts[:n_pairs] != firsts[n_pairs:]
+    spreads = [np.ptp(lengths(alone, step)) for step in range(20)]
+    assert np.mean(spreads) < 3 < np.mean([np.ptp(lengths(together, n)) for n in range(10)])
+    n_odd = sum(len(lengths(alone, step)) % 2 for step in range(20))
+    assert n_odd <= 1, "only the last run of a pass may have an odd number of pairs"
+    # Any step is found at once, and shared by processes.
+    fresh = filled(split, BatchRule(tokens=64, multiple=2, parts=3))
+    later = 2 * len(n_taken)
+    assert equal(fresh.batch(later), together.batch(later))
+    shares = [unpacked(fresh.batch(later, rank, 3)) for rank in range(3)]
+    assert sorted(chain.from_iterable(shares)) == sorted(unpacked(fresh.batch(later)))
+
+
+def test_a_process_without_a_pair_of_a_step_is_given_one_that_does_not_count() -> None:
+    batches = filled(numbered([[20, 20]]), BatchRule(tokens=CONTEXT))
+    whole = batches.batch(0)
+    assert len(whole.labels) == 1
+    assert whole.targets.numel() > 0
+    spare = batches.batch(0, rank=1, world=2)
+    assert spare.tokens.tolist() == batches.batch(0, rank=2, world=3).tokens.tolist()
+    assert spare.targets.numel() == spare.masked_positions.numel() == 0
+    assert spare.labels.tolist() == [-1]
+    assert equal(batches.batch(0, rank=0, world=2), whole)
 
 
 @pytest.mark.parametrize("masking", ["token", "word", "ngram"])
