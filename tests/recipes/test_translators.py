@@ -34,6 +34,9 @@ def test_words_are_escaped_as_by_the_script_that_prepares_them(name: str) -> Non
     assert (data.moses, data.moses_hyphens) == (
         ("normalize", True) if is_wmt else ("tokenize", False)
     )
+    # clean-corpus-n.perl drops pairs of more than nine words to one where a script gives no ratio.
+    limits = (80, 9.0) if is_wmt else (175, 1.5)
+    assert (data.max_words, data.max_words_ratio) == limits
     n_parts = {"iwslt14-small": 1, "wmt14-base": 4, "wmt14-big": 64}
     corpus, size, *_ = name.split("-")
     assert data.batch_parts == n_parts[f"{corpus}-{size}"]
