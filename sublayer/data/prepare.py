@@ -277,6 +277,7 @@ def _split(name: SplitName, texts: Texts, tokenizer: Tokenizer, cache: Path) -> 
         store=store,
         tokenizer=tokenizer,
         sources=names,
+        is_cut=texts.is_cut(name),
         weights=tuple(weights) or None,
         n_empty_documents=texts.n_empty(name),
         read_pairs=read_pairs,

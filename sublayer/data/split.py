@@ -27,6 +27,8 @@ class Split:
     proportion to their sizes."""
     n_empty_documents: int = 0
     """Documents that were left out for having no text."""
+    is_cut: bool = False
+    """Whether it is a part of each document, whose other parts are in other splits."""
     read_pairs: Callable[[], Sequence[PairText]] | None = None
     """Reads the texts of pairs; None where the text is none."""
 

@@ -68,6 +68,12 @@ class Texts:
             return True
         return any(source.published.get(split) for source in self._sources)
 
+    def is_cut(self, split: SplitName) -> bool:
+        """Return whether a split is contiguous bytes of documents whose others are elsewhere."""
+        if split in self._replaced or len(self._shares) < 2:
+            return False
+        return all(not source.published and len(source.documents) == 1 for source in self._sources)
+
     def n_empty(self, split: SplitName) -> int:
         """Count the documents left out for having no text.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from sublayer.config.fields.data_uses import fills_steps
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
+from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.estimate.cost import count_parameters
@@ -20,6 +21,8 @@ from sublayer.system.stage_displays import format_seconds
 _WIDTH = 80
 _LABEL = 11
 _MOST_SOURCES = 3
+_NAMES = {"valid": "validation", "test": "test"}
+"""What the rows of splits are called that have files of their own."""
 
 
 def list_header(session: Session, folder: Path, *, done: int) -> list[str]:
@@ -40,25 +43,25 @@ def list_header(session: Session, folder: Path, *, done: int) -> list[str]:
 
 def text_rows(recipe: Recipe, data: Data) -> list[tuple[str, str]]:
     """Return what a header says of a text: its size, how it is divided, its tokenizer."""
-    sizes = data.sizes()
-    unit = "pair" if recipe.data.is_parallel else "document"
-    counts = [split["documents"] for split in sizes.values()]
-    n_bytes = [split["bytes"] for split in sizes.values()]
-    languages = ""
+    unit, languages = "document", ""
     if recipe.data.is_parallel:
-        languages = f", {recipe.data.source_language} to {recipe.data.target_language}"
-    is_cut = set(counts) == {1}
-    whole = count(1 if is_cut else sum(counts), unit)
-    named = _sources(data.train.sources)
-    split = " / ".join(f"{n:,}" for n in (n_bytes if is_cut else counts))
-    of = "bytes" if is_cut else f"{unit}s"
-    rows = [
-        ("text", f"{named}: {whole}{languages}, {sum(n_bytes):,} bytes"),
-        ("split", f"{split} {of} to {_uses(list(sizes))} on"),
-    ]
+        unit, languages = "pair", f"{recipe.data.source_language} to {recipe.data.target_language}"
+    splits = data.splits()
+    divided = [split for split in splits if split.sources == data.train.sources]
+    # Bytes of one document are in every split.
+    n_whole = len(data.train.document_starts) if data.train.is_cut else _n_documents(divided)
+    rows = [("text", _size(divided, n_whole, unit, languages))]
+    if divided == splits or len(divided) > 1:
+        rows.append(("split", _parts(divided, unit)))
     small = describe_small_test(data)
-    if small:
-        rows.append(("", small))
+    small_rows = [("", small)] if small else []
+    if data.test in divided:
+        rows += small_rows
+    for split in splits:
+        if split not in divided:
+            rows.append((_NAMES[split.name], _size([split], _n_documents([split]), unit)))
+    if data.test not in divided:
+        rows += small_rows
     return [*rows, ("tokenizer", _tokenizer(data.tokenizer))]
 
 
@@ -80,6 +83,27 @@ def lay_out(rows: Sequence[tuple[str, str]]) -> list[str]:
 def count(number: int, unit: str) -> str:
     """Format a number of things, one of them in the singular."""
     return f"{number:,} {unit}{'' if number == 1 else 's'}"
+
+
+def _size(splits: Sequence[Split], n_documents: int, unit: str, languages: str = "") -> str:
+    """Name where splits come from, and say how large they are together."""
+    n_bytes = sum(split.store.n_bytes for split in splits)
+    said = [count(n_documents, unit), languages, count(n_bytes, "byte")]
+    return f"{_sources(splits[0].sources)}: {', '.join(filter(None, said))}"
+
+
+def _parts(splits: Sequence[Split], unit: str) -> str:
+    """Say how much of a text each of its splits has, and what for."""
+    sizes = [len(split.document_starts) for split in splits]
+    if splits[0].is_cut:
+        sizes, unit = [split.store.n_bytes for split in splits], "byte"
+    parts = " / ".join(f"{size:,}" for size in sizes)
+    plural = "" if sizes == [1] else "s"
+    return f"{parts} {unit}{plural} to {_uses([split.name for split in splits])} on"
+
+
+def _n_documents(splits: Sequence[Split]) -> int:
+    return sum(len(split.document_starts) for split in splits)
 
 
 def _sources(names: Sequence[str]) -> str:

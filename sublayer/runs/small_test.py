@@ -8,7 +8,7 @@ _FEW = 10
 
 def describe_small_test(data: Data) -> str | None:
     """Return a sentence on a test split of few documents or pairs; None where there are enough."""
-    test, train = data.test, data.train
+    test = data.test
     if test is None:
         return None
     n = len(test.document_starts)
@@ -17,10 +17,7 @@ def describe_small_test(data: Data) -> str | None:
     if test.read_pairs is not None:
         pairs = "1 pair" if n == 1 else f"{n} pairs"
         return f"the test split is {pairs} of texts: what is measured on it says little of others"
-    n_sources = len(test.sources)
-    # A source of one document is divided by its bytes.
-    is_cut = test.sources == train.sources and n == n_sources == len(train.document_starts)
-    if is_cut:
+    if test.is_cut:
         whole = "one document, whose other parts" if n == 1 else f"{n} documents, whose other parts"
         part = "part" if n == 1 else "parts"
         return (

@@ -6,9 +6,11 @@ from typing import Any, cast
 
 import pytest
 
+from sublayer.config.data import DataConfig
 from sublayer.config.layering.layers import load_recipe
-from sublayer.data.prepare import Data
+from sublayer.data.prepare import Data, prepare
 from sublayer.errors import Interrupted
+from sublayer.runs.header import text_rows
 from sublayer.runs.run import train_run
 from sublayer.runs.small_test import describe_small_test
 from sublayer.training.progress import SilentProgress, Status
@@ -106,6 +108,62 @@ def test_a_translators_header_names_both_files_and_its_vocabulary(
     rows = header(heard)
     assert rows["text"].startswith("train.en and train.de: 200 pairs, en to de, ")
     assert rows["tokenizer"] == "word-bpe of both languages, 60 ids"
+    assert rows["split"] == "180 / 10 / 10 pairs to train, validate and test on"
+
+
+PAIRS = {
+    "source_path": "train.en",
+    "target_path": "train.de",
+    "source_language": "en",
+    "target_language": "de",
+    "tokenizer": "word-bpe",
+    "vocab_size": 60,
+}
+VALID = {"valid_source_path": "valid.en", "valid_target_path": "valid.de"}
+TEST = {"test_source_path": "test.en", "test_target_path": "test.de"}
+
+
+def rows_of(data: dict[str, Any], recipe: str) -> dict[str, str]:
+    """The rows of a text; what is said of a test split stands with the row above it."""
+    config = DataConfig.model_validate(data)
+    found: dict[str, str] = {}
+    for name, value in text_rows(
+        load_recipe(recipe).recipe.model_copy(update={"data": config}), prepare(config)
+    ):
+        name = name or next(reversed(found))
+        found[name] = f"{found.get(name, '')} {value}".strip()
+    return found
+
+
+def test_a_header_names_the_files_of_each_split_beside_their_sizes(text: str) -> None:
+    for name, n_pairs in (("train", 200), ("valid", 30), ("test", 40)):
+        for language in ("en", "de"):
+            lines = (f"a cat sat on mat {n:03}\n" for n in range(n_pairs))
+            Path(f"{name}.{language}").write_text("".join(lines))
+    given = "train.en and train.de: 200 pairs, en to de, 8,000 bytes"
+    valid = "valid.en and valid.de: 30 pairs, 1,200 bytes"
+    test = "test.en and test.de: 40 pairs, 1,600 bytes"
+    rows = rows_of({**PAIRS, **VALID}, "multi30k-tiny")
+    assert (rows["text"], rows["validation"]) == (given, valid)
+    assert rows["split"] == "190 / 10 pairs to train and test on"
+    rows = rows_of({**PAIRS, **VALID, **TEST}, "multi30k-tiny")
+    assert (rows["text"], rows["validation"], rows["test"]) == (given, valid, test)
+    assert "split" not in rows
+    Path("other.txt").write_text("the dog ran. " * 100)
+    rows = rows_of({"path": text, "valid_path": "other.txt"}, "gpt")
+    assert rows["text"] == "book.txt: 1 document, 2,400 bytes"
+    assert rows["split"].startswith("2,280 / 120 bytes to train and test on the test split is part")
+    assert rows["validation"] == "other.txt: 1 document, 1,300 bytes"
+
+
+def test_documents_of_which_each_split_has_one_are_not_parts_of_one(text: str) -> None:
+    Path("three").mkdir()
+    for number in range(3):
+        Path(f"three/{number}.txt").write_text(f"the cat sat on the mat {number}. " * 100)
+    rows = rows_of({"path": "three", "split": "34/33/33"}, "gpt")
+    assert rows["text"] == "three: 3 documents, 7,800 bytes"
+    assert rows["split"].startswith("1 / 1 / 1 documents to train, validate and test on")
+    assert "the test split is one document: " in rows["split"]
 
 
 def test_a_run_that_resumes_says_at_which_step(text: str) -> None:
@@ -117,26 +175,21 @@ def test_a_run_that_resumes_says_at_which_step(text: str) -> None:
     assert "resumes at step 3" in header(heard)["length"] or "step 2" in header(heard)["length"]
 
 
-def data_of(train: int, test: int, sources: int = 1, test_source: str = "", **more: Any) -> Data:
-    names = tuple(f"text {number}" for number in range(sources))
-    splits = {}
-    for name, n in (("train", train), ("test", test)):
-        own = (test_source,) if test_source and name == "test" else names
-        splits[name] = SimpleNamespace(
-            document_starts=range(n), sources=own, read_pairs=more.get("read_pairs")
-        )
-    return cast(Data, SimpleNamespace(**splits))
+def data_of(test: int, *, is_cut: bool = False, **more: Any) -> Data:
+    split = SimpleNamespace(
+        document_starts=range(test), is_cut=is_cut, read_pairs=more.get("read_pairs")
+    )
+    return cast(Data, SimpleNamespace(test=split))
 
 
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (data_of(1, 1), "part of one document, whose other parts are trained on:"),
-        (data_of(2, 2, sources=2), "parts of 2 documents, whose other parts are trained on:"),
-        (data_of(40, 3), "3 documents: "),
-        (data_of(40, 1), "one document: "),
-        (data_of(1, 1, test_source="other.txt"), "one document: "),
-        (data_of(40, 5, read_pairs=list), "5 pairs of texts: "),
+        (data_of(1, is_cut=True), "part of one document, whose other parts are trained on:"),
+        (data_of(2, is_cut=True), "parts of 2 documents, whose other parts are trained on:"),
+        (data_of(3), "3 documents: "),
+        (data_of(1), "one document: "),
+        (data_of(5, read_pairs=list), "5 pairs of texts: "),
     ],
 )
 def test_a_small_test_split_is_said_as_what_it_is(data: Data, expected: str) -> None:
@@ -146,4 +199,4 @@ def test_a_small_test_split_is_said_as_what_it_is(data: Data, expected: str) -> 
 
 
 def test_a_test_split_of_ten_documents_is_not_small() -> None:
-    assert describe_small_test(data_of(90, 10)) is None
+    assert describe_small_test(data_of(10)) is None
