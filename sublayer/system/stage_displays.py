@@ -1,5 +1,6 @@
 """Where stages of work are shown: lines in a pipe, or whoever hears them."""
 
+import re
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -14,6 +15,7 @@ _FIRST_LINE_S = 1.0
 """A stage that ends sooner has no line in a pipe."""
 _NEXT_LINE_S = 10.0
 """Between two lines in a pipe."""
+_NUMBER = re.compile(r"\d+")
 
 
 def say_nothing(text: str) -> None:
@@ -109,7 +111,10 @@ class Stages(ABC):
 
 
 class PlainStages(Stages):
-    """A line for each stage that lasts more than a second, and one every ten seconds."""
+    """A line for each stage that lasts more than a second, and one every ten seconds.
+
+    Of stages that differ by numbers alone, such as the evaluations of a run, the first has a line.
+    """
 
     def __init__(
         self, write: Say, clock: Clock = time.monotonic, *, has_thread: bool = True
@@ -118,9 +123,13 @@ class PlainStages(Stages):
         super().__init__(clock, has_thread=has_thread)
         self._write = write
         self._last = clock()
+        self._said: set[str] = set()
+        """Texts that were printed, without their numbers, since nothing was done."""
 
     def show(self) -> None:
-        """Do nothing: a short stage has no line."""
+        """Print nothing: a short stage has no line."""
+        if not self._stack:
+            self._said.clear()
 
     def tick(self) -> None:
         """Print a line if it is due."""
@@ -130,10 +139,12 @@ class PlainStages(Stages):
             stage = self._stack[-1]
             now = self._clock()
             lasted = now - stage.begun
-            is_new = not stage.is_said and stage.is_timed and lasted >= _FIRST_LINE_S
-            if is_new or now - self._last >= _NEXT_LINE_S:
+            kind = _NUMBER.sub("", stage.text)
+            is_new = not stage.is_said and kind not in self._said and stage.is_timed
+            if (is_new and lasted >= _FIRST_LINE_S) or now - self._last >= _NEXT_LINE_S:
                 elapsed = f" {format_seconds(lasted)}" if stage.is_said and stage.is_timed else ""
                 stage.is_said = True
+                self._said.add(kind)
                 self.note(f"{stage.text}{elapsed}")
 
     def note(self, text: str) -> None:

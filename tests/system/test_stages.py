@@ -43,6 +43,38 @@ def test_in_a_pipe_a_stage_of_less_than_a_second_has_no_line() -> None:
     assert lines == []
 
 
+def test_in_a_pipe_the_first_of_many_alike_has_a_line_and_then_one_every_ten_seconds() -> None:
+    shown, lines, clock = plain()
+    training = shown.begin("training", is_timed=False)
+    heard = []
+    for step in range(1, 13):
+        entered = shown.begin(f"evaluating at step {step}")
+        for _ in range(20):
+            clock.now += 0.1
+            shown.tick()
+            heard.append(len(lines))
+        shown.end(entered)
+    # Of 24 s the first, and then two more.
+    assert lines == ["evaluating at step 1", "evaluating at step 6", "evaluating at step 11"]
+    assert max(heard.count(n) for n in set(heard)) <= 101
+    shown.end(training)
+    # Another run begins anew.
+    shown.begin("evaluating at step 1")
+    clock.now += 1.1
+    shown.tick()
+    assert lines[3:] == ["evaluating at step 1"]
+
+
+def test_in_a_pipe_a_stage_that_changes_its_number_is_said_once_in_ten_seconds() -> None:
+    shown, lines, clock = plain()
+    entered = shown.begin("read 0 of 90 tokens")
+    for n in range(90):
+        clock.now += 0.1
+        shown.change(entered, f"read {n} of 90 tokens")
+        shown.tick()
+    assert len(lines) == 1
+
+
 def test_in_a_pipe_a_stage_has_a_line_and_then_one_every_ten_seconds() -> None:
     shown, lines, clock = plain()
     shown.begin("reading")
