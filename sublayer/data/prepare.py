@@ -98,7 +98,8 @@ def prepare(
         watched = {}
         for name, documents in watched_documents.items():
             whole = whole_texts({name: documents}, "valid", config.sentences)
-            watched[name] = _split("valid", whole, tokenizer, folder)
+            shown = f"{name}, which is watched,"
+            watched[name] = _split("valid", whole, tokenizer, folder, shown=shown)
     checksums: dict[str, str] = {"tokenizer": tokenizer.fingerprint}
     for split in (train, valid, test):
         if split is not None:
@@ -250,7 +251,10 @@ def _training_texts(ranges: Iterable[DocumentRange], kind: str) -> Iterator[byte
             yield chunk
 
 
-def _split(name: SplitName, texts: Texts, tokenizer: Tokenizer, cache: Path) -> Split:
+def _split(
+    name: SplitName, texts: Texts, tokenizer: Tokenizer, cache: Path, *, shown: str | None = None
+) -> Split:
+    """Open a split's tokens, stored before or now; errors call it ``shown``, or by its name."""
     key = content_key(VERSION, tokenizer.fingerprint, name, texts.identity(name))
     path = cache / "tokens" / key
     store = read_store(path)
@@ -260,9 +264,9 @@ def _split(name: SplitName, texts: Texts, tokenizer: Tokenizer, cache: Path) -> 
         assert store is not None, f"a store just written is whole: {path}"
     names = tuple(source.name for source in texts.sources(name))
     if store.n_tokens < 2:
+        called = shown or f"the {name} split of {' and '.join(names)}"
         raise DataError(
-            f"the {name} split of {' and '.join(names)} has "
-            f"{store.n_tokens} token(s); "
+            f"{called} has {store.n_tokens} token(s); "
             "2 are the least that can be scored: give a longer text"
         )
     weights: list[float] = []

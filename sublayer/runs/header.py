@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sublayer.config.fields.data_uses import fills_steps
 from sublayer.config.recipe import Recipe
+from sublayer.config.text.watched import watched_texts
 from sublayer.data.prepare import Data
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import Tokenizer
@@ -62,6 +63,9 @@ def text_rows(recipe: Recipe, data: Data) -> list[tuple[str, str]]:
             rows.append((_NAMES[split.name], _size([split], _n_documents([split]), unit)))
     if data.test not in divided:
         rows += small_rows
+    watched = watched_texts(recipe.data.watch)
+    for name, text in data.watched.items():
+        rows.append(("watched", _watched(name, watched[name], text)))
     return [*rows, ("tokenizer", _tokenizer(data.tokenizer))]
 
 
@@ -110,6 +114,11 @@ def _sources(names: Sequence[str]) -> str:
     named = ", ".join(map(as_typed, names[:_MOST_SOURCES]))
     left = len(names) - _MOST_SOURCES
     return f"{named} and {left} more" if left > 0 else named
+
+
+def _watched(name: str, source: str, text: Split) -> str:
+    sizes = [count(_n_documents([text]), "document"), count(text.store.n_bytes, "byte")]
+    return f"{as_typed(source)} as {name}: {', '.join(sizes)}"
 
 
 def _tokenizer(tokenizer: Tokenizer) -> str:

@@ -84,6 +84,15 @@ def test_a_header_says_what_is_trained_on_what_and_where(text: str) -> None:
     assert header(later)["expected"].startswith("about 0:")
 
 
+def test_a_header_says_what_is_watched(text: str) -> None:
+    Path("notes.txt").write_text("A note. " * 9)
+    watch = {"data.path": text, "data.watch": {"notes": "notes.txt"}}
+    train_run(
+        load_recipe("gpt", {**SETTINGS, **watch}), Path("runs/a"), progress=(heard := Heard())
+    )
+    assert header(heard)["watched"] == "notes.txt as notes: 1 document, 72 bytes"
+
+
 def test_a_translators_header_names_both_files_and_its_vocabulary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

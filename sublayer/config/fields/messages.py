@@ -144,7 +144,7 @@ def _one_type(annotation: Any) -> str:
         names = ", ".join(str(each) for each in arguments)
         return names if len(arguments) == 1 else f"one of {names}"
     if origin is dict:
-        return "{name = weight}"
+        return "{name = path}" if arguments[1] is str else "{name = weight}"
     if origin is tuple:
         is_open = arguments[-1] is Ellipsis
         return "a list of texts" if is_open else f"a list of {len(arguments)} numbers"

@@ -11,18 +11,25 @@ Watched = List | dict[str, str]
 
 WATCHED = {"squad-dev": "squad", "race-dev": "race"}
 """Corpora that can be watched, and what their scores are called by."""
+_SPLITS = ("train", "valid", "test")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
 def check_watched(watch: Watched) -> None:
-    """Raise ConfigError for a corpus that is not known, and for a name that metrics cannot have."""
+    """Raise ConfigError for what is no corpus and no path, and for what cannot name metrics."""
     if isinstance(watch, dict):
-        for name in watch:
+        for name, path in watch.items():
             if not _NAME.fullmatch(name):
                 raise ConfigError(
                     f"data.watch: {name[:LONGEST_WORD]!r} cannot name metrics: give letters, "
                     "digits, '.', '_' and '-', at most 40"
                 )
+            if name in _SPLITS:
+                raise ConfigError(
+                    f"data.watch: {name} is the name of a split: give the text another"
+                )
+            if not path:
+                raise ConfigError(f"data.watch: the path of {name} is empty; name a text")
         return
     for name in watch:
         if name not in WATCHED:

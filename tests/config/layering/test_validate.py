@@ -53,6 +53,10 @@ def refusal(*overrides: str) -> str:
             "data.path={a = 'b'}",
             "data.path = {'a': 'b'} is not text, a list of texts or {name = weight}",
         ),
+        (
+            "data.watch=notes.txt",
+            "data.watch = 'notes.txt' is not a list of texts or {name = path}",
+        ),
         ("init.run=7", "init.run = 7 is not text: put it in quotes"),
         ("optimizer.betas=[0.9]", "optimizer.betas = [0.9] is not a list of 2 numbers"),
         ("optimizer.betas=[0.9, 'a']", "optimizer.betas = [0.9, 'a'] is not a list of 2 numbers"),

@@ -65,7 +65,31 @@ def test_a_corpus_that_cannot_be_fetched_says_what_to_do(
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("watch", [("sqad-dev",), ("squad-dev", "squad-dev"), {"a/b": "x"}])
+@pytest.mark.parametrize(
+    ("written", "refused"),
+    [
+        (None, r"no such file or folder: .*notes\.txt"),
+        (b"", r"notes\.txt is empty"),
+        (bytes(range(256)) * 4, r"notes\.txt is a binary file"),
+        (b"n", r"notes, which is watched, has 1 token\(s\); 2 are the least that can be scored"),
+    ],
+)
+def test_a_file_that_cannot_be_watched_is_refused_before_anything_is_trained(
+    written: bytes | None, refused: str, file: Path, cache: Path, tmp_path: Path
+):
+    notes = tmp_path / "notes.txt"
+    if written is not None:
+        notes.write_bytes(written)
+    with pytest.raises(DataError, match=refused):
+        prepare(
+            DataConfig(path=str(file), watch={"notes": str(notes)}, context=64, tokenizer="bytes"),
+            cache=cache,
+        )
+
+
+@pytest.mark.parametrize(
+    "watch", [("sqad-dev",), ("squad-dev", "squad-dev"), {"a/b": "x"}, {"a": ""}, {"valid": "x"}]
+)
 def test_a_watch_that_means_nothing_is_refused(watch: object):
     with pytest.raises((ConfigError, ValueError), match="watch"):
         DataConfig(watch=watch)  # type: ignore[arg-type]
