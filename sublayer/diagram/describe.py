@@ -1,6 +1,7 @@
 """The figure of a recipe: its stacks and what stands below and above them."""
 
 from sublayer.config.architecture.stacks import StackShape, stacks
+from sublayer.config.fields.messages import show
 from sublayer.config.layering.layers import LoadedRecipe
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
@@ -21,7 +22,18 @@ def describe(loaded: LoadedRecipe) -> Figure:
     vocabulary = "V" if n_rows is None else f"{n_rows:,}"
     shapes = stacks(model)
     columns = tuple(_column(recipe, model, shape, shapes, vocabulary) for shape in shapes)
-    return Figure(loaded.name, recipe.title, _sizes(model, shapes), columns)
+    return Figure(loaded.name, _title(loaded), _sizes(model, shapes), columns)
+
+
+def _title(loaded: LoadedRecipe) -> str:
+    """Return the recipe's title, or what was changed of it: the title may be true no more."""
+    changed = []
+    for field, origin in loaded.origins.items():
+        table, _, name = field.partition(".")
+        if origin == "command line" and table in ("model", "objective"):
+            value = getattr(getattr(loaded.recipe, table), name)
+            changed.append(f"{field} = {value if isinstance(value, str) else show(value)}")
+    return f"with {', '.join(changed)}" if changed else loaded.recipe.title
 
 
 def _column(

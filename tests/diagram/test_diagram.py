@@ -48,6 +48,13 @@ def test_a_macaron_block_has_half_steps_around_attention():
     assert "d_ff 384" in first.function.notes
 
 
+def test_a_changed_recipe_says_what_was_changed_instead_of_its_title():
+    changed = load_recipe("gpt", ["model.block=macaron", "model.n_layers=2", "train.steps=9"])
+    figure = describe(changed)
+    assert (figure.name, figure.title) == ("gpt", "with model.n_layers = 2, model.block = macaron")
+    assert describe(load_recipe("gpt", ["train.steps=9"])).title == changed.recipe.title
+
+
 def test_norms_stand_before_or_behind_or_nowhere():
     (before,) = figure("gpt").columns
     (behind,) = figure("gpt", "model.norm_order=post").columns
