@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sublayer.api.html import figure, page, prose, rows_of, table
+from sublayer.commands.plan.rendering import plan_cells, plan_lines
 from sublayer.commands.shared.base import Answer
 
 
@@ -36,23 +37,9 @@ class Plan(Result):
     """What each arm has and takes, before anything is spent."""
 
     def _repr_html_(self) -> str:
-        from sublayer.study.report.number_format import format_quantity
-
-        rows = []
-        for arm in self["arms"]:
-            steps = "" if arm["steps"] is None else f"{arm['steps']:,}"
-            rows.append(
-                [
-                    arm["name"],
-                    f"{arm['parameters']['total']:,}",
-                    format_quantity(arm["flops_per_token"]),
-                    format_quantity(arm["memory_bytes"], "B"),
-                    steps,
-                ]
-            )
-        headings = ["arm", "parameters", "FLOPs/token", "memory", "steps"]
-        notes = "".join(prose(line) for line in self._text.splitlines()[len(rows) + 3 :])
-        return page(table(headings, rows), notes)
+        headings, cells = plan_cells(self["arms"])
+        lines = [*plan_lines(self), *self["notes"]]
+        return page(table(headings, cells), "".join(map(prose, lines)))
 
 
 class Texts(Result):

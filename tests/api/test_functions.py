@@ -92,7 +92,11 @@ def test_plan_gives_what_the_command_counts(sublayer: Sublayer):
     plan = package.plan("gpt", {"model.n_layers": 2}, vary=vary, seeds=3)
     assert plan["arms"] == told["arms"]
     assert plan["total"] == told["total"]
-    assert f"{plan['arms'][0]['parameters']['total']:,}" in plan._repr_html_()
+    html = plan._repr_html_()
+    assert f"{plan['arms'][0]['parameters']['total']:,}" in html
+    # The table is one of a page, however wide: nothing of the terminal's is in it.
+    assert html.count("<tr>") == 1 + len(plan["arms"]) and "---" not in html
+    assert "6 runs: time unknown" in html
     assert plan["arms"][1]["name"] in repr(plan)
 
 

@@ -30,19 +30,27 @@ _N_FIXED = 2
 
 def render_plan(result: JsonObject) -> str:
     """Format the arms in a table, what they take together, and what does not fit."""
+    headings, cells = plan_cells(result["arms"])
+    shown = table(headings, cells, right=range(1, len(headings)), width=terminal_width())
+    memory, *lines = plan_lines(result)
+    noted_lines = map(noted, result["notes"])
+    return "\n".join([shown, paragraph(memory), "", *map(paragraph, lines), *noted_lines])
+
+
+def plan_lines(result: JsonObject) -> list[str]:
+    """Say what the column of memory is of, what the runs take together, and what does not fit."""
     arms = result["arms"]
     total = result["total"]
-    lines = [_table(arms), paragraph(_MEMORY), "", paragraph(_total(total, result["available"]))]
+    lines = [_MEMORY, _total(total, result["available"])]
     for arm in arms:
         if False in arm["fits"].values():
-            lines.append(paragraph(_verdict(arm)))
+            lines.append(_verdict(arm))
     each_fits = all(arm["fits"]["disk"] for arm in arms)
     if total["jobs"] > 1 and total["fits_memory"] is False:
-        lines.append(paragraph(_TOO_MANY))
+        lines.append(_TOO_MANY)
     if total["fits_disk"] is False and each_fits:
-        lines.append(paragraph(_TOO_LARGE))
-    lines += map(noted, result["notes"])
-    return "\n".join(lines)
+        lines.append(_TOO_LARGE)
+    return lines
 
 
 def _total(total: JsonObject, available: JsonObject) -> str:
@@ -62,8 +70,8 @@ def _total(total: JsonObject, available: JsonObject) -> str:
     )
 
 
-def _table(arms: Sequence[JsonObject]) -> str:
-    """Lay out the arms in columns, without those that are empty for all."""
+def plan_cells(arms: Sequence[JsonObject]) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and a row for each arm, without columns that are empty for all."""
     rows = [_row(arm) for arm in arms]
     columns = []
     for column in range(len(_HEADINGS)):
@@ -71,8 +79,7 @@ def _table(arms: Sequence[JsonObject]) -> str:
         if column < _N_FIXED or is_filled:
             columns.append(column)
     headings = [_HEADINGS[column] for column in columns]
-    cells = [[row[column] for column in columns] for row in rows]
-    return table(headings, cells, right=range(1, len(columns)), width=terminal_width())
+    return headings, [[row[column] for column in columns] for row in rows]
 
 
 def _row(arm: JsonObject) -> list[str]:
