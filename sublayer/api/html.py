@@ -36,7 +36,8 @@ def number(value: Any) -> str:
 def prose(text: str, *, before: str = "") -> str:
     """Show a text with its line breaks; ``before`` stands in front of it, in bold."""
     bold = f"<b>{escape(before)}</b>" if before else ""
-    return f'<pre style="white-space:pre-wrap">{bold}{escape(text)}</pre>'
+    style = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
+    return f'<pre style="{style}">{bold}{escape(text)}</pre>'
 
 
 def figure(svg: str) -> str:
