@@ -191,6 +191,10 @@ def _needs_warmup(optimizer: OptimizerConfig) -> str:
     return ""
 
 
+MEASURED = ("train.steps", "train.precision")
+"""Derived fields that another machine, or another day, gives a value that changes numbers."""
+
+
 def derived_fields(given: Recipe, resolved: Recipe) -> list[str]:
     """Return each ``table.field`` that ``resolved`` derived: unset or ``auto`` in ``given``."""
     before = given.model_dump()

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.fields.messages import show
-from sublayer.config.fields.renames import current_name
 from sublayer.config.layering.layers import load_recipe
+from sublayer.config.layering.run_recipe import read_derived
 from sublayer.config.layering.sources import read_toml
 from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.recipe import Recipe
@@ -115,8 +115,7 @@ def earlier_ends(recipe: Path) -> tuple[int, ...]:
 
 def _derived(path: Path, given: Recipe) -> list[str]:
     """Return what a run's recipe lists as derived, with its steps unless they are given now."""
-    listed = [current_name(str(key)) for key in read_toml(path).get("derived", [])]
-    others = [key for key in listed if key != _STEPS]
+    others = [key for key in read_derived(path) if key != _STEPS]
     return others if given.train.steps is not None else [*others, _STEPS]
 
 

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.fields.catalog import HEADINGS
-from sublayer.config.fields.messages import show
+from sublayer.config.fields.messages import setting_in_words, show_path
 from sublayer.config.layering.layers import LoadedRecipe
+from sublayer.config.layering.run_recipe import DERIVED
 from sublayer.config.layering.sources import RUN_RECIPE
 from sublayer.config.limits import MOST_ARMS
+from sublayer.config.resolve_train import MEASURED
 from sublayer.errors import ConfigError
 from sublayer.study.arms import Arm, check_distinct
 from sublayer.study.definition import Overrides, Study, find_study, load_base, load_study
@@ -106,16 +108,24 @@ def other_settings(arms: Sequence[Arm]) -> Iterator[str]:
     before = _settings(baseline.loaded)
     for arm in arms[1:]:
         own = _settings(arm.loaded)
+        following = _derived(baseline.loaded) & _derived(arm.loaded)
         changes = []
         # Of other kinds of optimizers or objectives, the kind stands for what only one has.
         for key in sorted(before.keys() & own.keys()):
-            if before[key] != own[key]:
-                changes.append(f"{key} = {show(own[key])} (there {show(before[key])})")
+            if before[key] != own[key] and key not in following:
+                told = setting_in_words(key, own[key])
+                changes.append(f"{told} (there {show_path(before[key])})")
         if changes:
             yield (
                 f"{arm.name} differs from {baseline.name} in more than the model, so that a "
                 f"verdict is not about the model alone: {', '.join(changes)}."
             )
+
+
+def _derived(loaded: LoadedRecipe) -> set[str]:
+    """Return which fields of a run's recipe followed from others."""
+    origins = loaded.origins.items()
+    return {key for key, origin in origins if origin == DERIVED and key not in MEASURED}
 
 
 def _settings(loaded: LoadedRecipe) -> dict[str, Any]:

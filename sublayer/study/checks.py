@@ -22,7 +22,7 @@ def check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -
     for source in sources:
         if not is_run(source):
             raise ConfigError(
-                f"{run} is a run and {source} is none: compare recipes, or runs that have ended"
+                f"{run} is a run and {source} is not: compare recipes, or runs that have ended"
             )
     given = command_line([], overrides, replace(options, device=None)).split()[2:]
     if given:

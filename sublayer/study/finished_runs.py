@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ from sublayer.estimate.cost import count_parameters
 from sublayer.files.parsing import read_json_object
 from sublayer.files.paths import resolved
 from sublayer.objective.families import family_of
-from sublayer.runs.folder import RunFolder, folders_named
+from sublayer.runs.folder import RECIPE, RunFolder, folders_named
 from sublayer.runs.items import write_items
+from sublayer.runs.lengthening import read_lengthenings
 from sublayer.runs.session import prepare_data
+from sublayer.study.agreement import check_agree
 from sublayer.study.asked import other_settings
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.collect import collect_items, collect_results, scored_elsewhere
@@ -56,7 +58,7 @@ def compare_runs(
     DataError where the text has changed since.
     """
     runs = [_read(path) for path in paths]
-    _check_agree(runs)
+    check_agree(runs)
     arms = _group(runs)
     folder = _find_folder(name_arms(arms), paths, out)
     with held(folder):
@@ -89,23 +91,6 @@ def _read(path: Path) -> Recorded:
             "--resume, then compare"
         )
     return Recorded(path, folder.recipe(), record)
-
-
-def _check_agree(runs: Sequence[Recorded]) -> None:
-    first = runs[0]
-    for run in runs[1:]:
-        both = f"{first.path} and {run.path} do not compare"
-        kinds = first.recipe.objective.kind, run.recipe.objective.kind
-        if kinds[0] != kinds[1]:
-            raise ConfigError(
-                f"{both}: objective.kind = {kinds[0]} and {kinds[1]} have other metrics"
-            )
-        before, now = first.checksums, run.checksums
-        for name in sorted(before.keys() | now.keys()):
-            old, new = before.get(name, "none"), now.get(name, "none")
-            if old != new:
-                what = name if name == "tokenizer" else f"{name} split"
-                raise ConfigError(f"{both}: their {what} differs, {old[:12]} and {new[:12]}")
 
 
 def _group(runs: Sequence[Recorded]) -> dict[str, dict[int, Recorded]]:
@@ -228,7 +213,20 @@ def _results(arms: Arms, scored: Sequence[ArmRuns], data: Data, paths: Sequence[
         elsewhere=scored_elsewhere(items, results.baseline, results.metric),
     )
     first = () if results.has_verdicts else (_ONE_RUN,)
-    return replace(results, notes=(*first, *other_settings(own), *notes))
+    return replace(results, notes=(*first, *other_settings(own), *_lengthened(arms), *notes))
+
+
+def _lengthened(arms: Arms) -> Iterator[str]:
+    """Say of each run that was lengthened what its steps do not say."""
+    for name, runs in arms.items():
+        for seed, run in runs.items():
+            which = name if len(runs) == 1 else f"{name}, seed {seed},"
+            for each in read_lengthenings(run.path / RECIPE):
+                yield (
+                    f"{which} was lengthened from {each.from_steps:,} to {each.to_steps:,} steps "
+                    f"at step {each.at_step:,}: its warm-up, and what it evaluates, are those of "
+                    "the shorter run."
+                )
 
 
 def _in_folder(runs: ArmRuns, folder: Path) -> ArmRuns:

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.layering.layers import LoadedRecipe
+from sublayer.config.layering.run_recipe import DERIVED, read_derived
+from sublayer.config.layering.sources import RUN_RECIPE
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.study.arms import Arm
@@ -25,8 +27,9 @@ class Recorded:
         return dict(self.record["data"]["checksums"])
 
     def arm(self, name: str) -> Arm:
-        """Return the run's recipe as an arm."""
-        return Arm(name, LoadedRecipe(self.recipe, {}, name, ()), {})
+        """Return the run's recipe as an arm; what was derived has that origin."""
+        origins = dict.fromkeys(read_derived(self.path / RUN_RECIPE), DERIVED)
+        return Arm(name, LoadedRecipe(self.recipe, origins, name, ()), {})
 
 
 def recorded_measures() -> Measures:

@@ -84,6 +84,24 @@ def test_an_unfinished_run_has_the_command_that_finishes_it(place: Path, sublaye
     assert rows(sublayer)["runs/a book"]["state"] == "finished"
 
 
+def test_a_run_that_starts_from_another_lists_what_its_start_did_not_give(
+    place: Path, sublayer: Sublayer
+):
+    told = ("init.run=runs/book", "train.steps=2", "model.dropout=0.1", "train.threads=1")
+    assert sublayer("train", "gpt", *told, "--out", "runs/later").code == 0
+    changed = rows(sublayer)["runs/later"]["changed"]
+    start = str(Path("runs/book").resolve())
+    assert changed == {
+        "model.dropout": 0.1,
+        "train.steps": 2,
+        "train.threads": 1,
+        "init.run": start,
+    }
+    # Where the start is gone, it is not known what it gave.
+    shutil.rmtree("runs/book")
+    assert rows(sublayer)["runs/later"]["changed"]["model.d_model"] == 16
+
+
 @pytest.mark.slow
 def test_a_comparison_of_runs_that_have_ended_is_listed_with_its_verdicts(
     place: Path, sublayer: Sublayer

@@ -90,6 +90,10 @@ def test_what_arms_differ_by_is_a_table_with_matched_and_tuned_marked(
     )
     fields = differing_fields((first, second))
     assert list(fields) == ["model.ffn", "model.d_ff", "optimizer.lr"]
+    the_other_way = render(replace(results, arms=(second, first), baseline="b"), Path("r.html"))
+    assert "a differs from b by model.ffn = gelu, no model.d_ff, no optimizer.lr" in unwrapped(
+        the_other_way
+    )
     assert fields["model.d_ff"]["a"].value is None
     page = render_report(replace(results, arms=(first, second)))
     section = page.partition("<h2>The arms</h2>")[2].partition("</section>")[0]
@@ -105,6 +109,25 @@ def test_what_arms_differ_by_is_a_table_with_matched_and_tuned_marked(
 
 
 @pytest.mark.slow
+def test_what_follows_from_other_fields_is_no_difference_of_its_own(
+    synthetic_results: Synthetic,
+):
+    def recipe(ffn: str, steps: int, derived: str, lengthened: str = "") -> str:
+        return (
+            f"derived = [{derived}]\n{lengthened}\n[model]\nffn = '{ffn}'\n"
+            f"norm_eps = 1e-{steps}\n[train]\nsteps = {steps}\n"
+        )
+
+    first, second = synthetic_results({"a": 0.0, "b": 0.1}).arms
+    both = "'model.norm_eps', 'train.steps'"
+    first = replace(first, recipe=recipe("gelu", 5, both, "lengthened = [{at_step = 2}]"))
+    derived = replace(second, recipe=recipe("relu", 6, both))
+    # Minutes are other steps on another machine, which counts.
+    assert list(differing_fields((first, derived))) == ["model.ffn", "train.steps"]
+    told = replace(second, recipe=recipe("relu", 6, "'train.steps'"))
+    assert "model.norm_eps" in differing_fields((first, told))
+
+
 def test_arms_with_equal_recipes_have_no_table(synthetic_results: Synthetic):
     assert "The arms" not in headings(render_report(synthetic_results()))
 

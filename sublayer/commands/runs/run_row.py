@@ -11,6 +11,8 @@ from sublayer.config.layering.groups import shipped_recipe
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.layering.run_recipe import read_recipe
 from sublayer.config.layering.sources import RUN_RECIPE, shipped_recipes
+from sublayer.config.layering.start import is_kept
+from sublayer.config.layering.start_folder import read_start
 from sublayer.config.recipe import Recipe
 from sublayer.errors import CheckpointError
 from sublayer.files.checkpoints import checkpoint_path, read_state, saved_steps
@@ -127,16 +129,22 @@ def _shipped(name: str) -> dict[str, Any]:
 
 
 def _changed(name: str, given: Recipe) -> dict[str, Any]:
-    """Return the fields in which a run's recipe, as it was given, differs from a shipped one's."""
+    """Return the fields in which a run's recipe, as it was given, differs from a shipped one's.
+
+    Of a run that starts from another those, that its start did not give.
+    """
     if not name:
         return {}
     changed = {}
     base = _shipped(name)
+    start = read_start(given.init.run)
     for table, values in given.model_dump().items():
         if not isinstance(values, dict):
             continue
         for field, value in values.items():
             # What a later layer dropped is unset: that which replaces it is listed.
-            if value is not None and base[table].get(field) != value:
+            if value is None or base[table].get(field) == value:
+                continue
+            if start is None or not is_kept(start, f"{table}.{field}", value):
                 changed[f"{table}.{field}"] = value
     return changed

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sublayer.commands.shared.base import emit
 from sublayer.commands.shared.paragraphs import hanging, noted, paragraph
-from sublayer.files.paths import resolved
+from sublayer.files.paths import as_typed, resolved
 from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
 
@@ -24,7 +24,6 @@ _DIFFERENCE_HEADINGS = (
 )
 _DETECTABLE = "detectable: the true difference that these seeds would decide four times in five"
 _WIDEST_VERDICT = len("no verdict ")
-_ABSENT = "none"
 _SHARES = ("at steps", "FLOPs", "time", "parameters")
 _MEMORY = "memory: peak of the process of a run, beyond what it held before the run"
 _MISMATCHED = "! differs from the baseline by more than 0.5 %"
@@ -161,7 +160,6 @@ def _same_quality(results: "Results") -> str:
 def _differing(results: "Results") -> str:
     """Format the fields in which each arm differs from the baseline, an arm a line."""
     from sublayer.study.findings.differing_fields import differing_fields
-    from sublayer.study.report.number_format import NO_BREAK
 
     fields = differing_fields(results.arms)
     rows = []
@@ -172,9 +170,10 @@ def _differing(results: "Results") -> str:
             if own is None or usual is None or own.value == usual.value:
                 continue
             origin = "" if own.origin == "own" else f" ({own.origin})"
-            value = _ABSENT if own.value is None else own.value
-            # A setting is broken nowhere but within its value.
-            texts.append(f"{field}{NO_BREAK}={NO_BREAK}{value}{origin}")
+            setting = f"no {field}"
+            if own.value is not None:
+                setting = f"{field} = {as_typed(own.value)}{origin}"
+            texts.append(setting)
         if texts:
             text = f"{arm.name} differs from {results.baseline} by {', '.join(texts)}"
             rows.append(hanging(text, "", "  "))

@@ -9,6 +9,7 @@ _WIDEST = 100
 _WIDEST_NAME = 24
 """Characters of a name, beyond which what is said of it begins on the next line."""
 _NOTE = "note: "
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def page_width() -> int:
@@ -42,7 +43,8 @@ def entries(rows: Sequence[tuple[str, str]], *, indent: str = "  ") -> str:
 def hanging(text: str, first: str, others: str) -> str:
     """Wrap a text to the terminal, its first line behind ``first``, the others behind ``others``.
 
-    A word that is longer than a line, such as a path, stays whole.
+    A word that is longer than a line, such as a path, stays whole, and a setting is broken nowhere
+    but within its value.
     """
     wrapper = textwrap.TextWrapper(
         page_width(),
@@ -51,4 +53,5 @@ def hanging(text: str, first: str, others: str) -> str:
         break_on_hyphens=False,
         break_long_words=False,
     )
-    return wrapper.fill(text) or first.rstrip()
+    wrapped = wrapper.fill(text.replace(" = ", f"{_NO_BREAK}={_NO_BREAK}"))
+    return wrapped.replace(_NO_BREAK, " ") or first.rstrip()

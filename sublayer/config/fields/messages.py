@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from sublayer.config.nearest import nearest_hint
+from sublayer.files.paths import as_typed
 
 LONGEST_VALUE = 80
 """Characters of a value in a message."""
@@ -34,6 +35,16 @@ def show(value: Any) -> str:
     if len(text) <= LONGEST_VALUE:
         return text
     return text[: LONGEST_VALUE - 4] + " ..."
+
+
+def show_path(value: Any) -> str:
+    """Format a value as ``show`` does; a text that is a path below the current folder is short."""
+    return show(as_typed(value)) if isinstance(value, str) else show(value)
+
+
+def setting_in_words(key: str, value: Any) -> str:
+    """Format a setting, ``data.path = 'book.txt'``; where it is unset, ``no data.path``."""
+    return f"no {key}" if value is None else f"{key} = {show_path(value)}"
 
 
 def _written(value: Any, deepest: int) -> str:

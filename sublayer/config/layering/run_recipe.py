@@ -8,13 +8,16 @@ import tomli_w
 from pydantic import ValidationError
 
 from sublayer.config.fields.catalog import HEADINGS
-from sublayer.config.fields.renames import with_current_names
+from sublayer.config.fields.renames import current_name, with_current_names
 from sublayer.config.layering.settings import Layer, Setting, check_keys
 from sublayer.config.layering.sources import layer_of, read_toml
 from sublayer.config.layering.validate import build
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe, as_resolved
 from sublayer.errors import ConfigError
+
+DERIVED = "derived"
+"""The list of a run's recipe that names what followed from other settings; also their origin."""
 
 
 def dump_recipe(
@@ -35,7 +38,7 @@ def dump_recipe(
             headings[name] = content
     if lengthened:
         tables["lengthened"] = [dict(each) for each in lengthened]
-    return tomli_w.dumps({**headings, "derived": list(derived), **tables})
+    return tomli_w.dumps({**headings, DERIVED: list(derived), **tables})
 
 
 def read_run_recipe(path: Path) -> ResolvedRecipe:
@@ -61,11 +64,20 @@ def recipe_of(written: Mapping[str, Any], origin: str) -> Recipe:
     ``origin`` says where it stands. Raises ConfigError where it is none.
     """
     # With the list of what was derived, those values would be left out.
-    table = {name: content for name, content in written.items() if name != "derived"}
+    table = {name: content for name, content in written.items() if name != DERIVED}
     values = with_current_names(layer_of(table, origin).values)
     layer = Layer(origin, values)
     check_keys(layer)
     return build({key: Setting(value, origin) for key, value in layer.values.items()})
+
+
+def read_derived(path: Path) -> list[str]:
+    """Read from a run's ``recipe.toml`` which of its fields were derived, by their current names.
+
+    Raises ConfigError where the file is missing or is none.
+    """
+    listed = read_toml(path).get(DERIVED, [])
+    return [current_name(str(key)) for key in listed] if isinstance(listed, list) else []
 
 
 def _first(error: ValidationError) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sublayer.config.data import DataConfig
-from sublayer.config.fields.messages import show
+from sublayer.config.fields.messages import setting_in_words, show_path
 from sublayer.config.layering.settings import Layer
 from sublayer.config.layering.start_folder import Start, read_start
 from sublayer.config.model import ModelConfig
@@ -112,6 +112,17 @@ def check_kind(started: Started, recipe: Recipe) -> None:
         )
 
 
+def is_kept(start: Start, key: str, value: Any) -> bool:
+    """Return whether a run that starts from a model has a setting from there."""
+    if key in ("model.vocab_size", "model.max_len"):
+        return True  # of the tokenizer and of the context
+    if key not in _kept_fields(start, set()):
+        return False
+    table, _, name = key.partition(".")
+    content = start.model if table == "model" else start.data
+    return bool(getattr(content, name, None) == value)
+
+
 def describe_start(started: Started, recipe: Recipe) -> list[str]:
     """Say in lines what a recipe keeps of its start, and what it changes."""
     start = started.start
@@ -134,7 +145,7 @@ def describe_start(started: Started, recipe: Recipe) -> list[str]:
     for key, value in started.replaced.items():
         now = _value(recipe, key)
         if not _is_same(now, value):
-            instead.append(f"{key} = {show(now)} instead of {show(value)}")
+            instead.append(_instead(recipe, key, value))
     lines = [line]
     if instead:
         lines.append(f"of {start.run}, not of the recipe: {', '.join(instead)}")
@@ -167,13 +178,27 @@ def _changes(table: str, before: Any, now: Any, names: Sequence[str] | None = No
             continue
         old, new = getattr(before, name), getattr(now, name)
         if old != new:
-            changes.append(f"{table}.{name} = {show(new)} (there {show(old)})")
+            changes.append(f"{setting_in_words(f'{table}.{name}', new)} (there {show_path(old)})")
     return changes
 
 
 def _value(recipe: Recipe, key: str) -> Any:
     table, _, name = key.partition(".")
     return getattr(getattr(recipe, table), name)
+
+
+def _instead(recipe: Recipe, key: str, value: Any) -> str:
+    """Say what stands for a setting; for one that named a text, the settings that name it now."""
+    table, _, name = key.partition(".")
+    now = _value(recipe, key)
+    if now is not None or table != "data" or name not in SOURCES:
+        return f"{setting_in_words(key, now)} instead of {show_path(value)}"
+    named = []
+    for each in SOURCES:
+        source = getattr(recipe.data, each)
+        if source is not None:
+            named.append(setting_in_words(f"data.{each}", source))
+    return f"{', '.join(named)} instead of {setting_in_words(key, value)}"
 
 
 def _is_same(now: Any, value: Any) -> bool:

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sublayer.config.fields.catalog import HEADINGS
+from sublayer.config.layering.sources import FILE_ONLY
+from sublayer.config.resolve_train import MEASURED
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import parse_toml
 from sublayer.study.results import ArmResult
 
 Origin = Literal["own", "matched", "tuned"]
 """Where an arm has a value from: its recipe, the matching of budgets, the tuning."""
-_OF_A_RUN = ("train.seed", "derived", *HEADINGS)
+_OF_A_RUN = ("train.seed", *FILE_ONLY, *HEADINGS)
 """What differs between runs, or says nothing of what is computed."""
 _ORDER: tuple[Origin, ...] = ("own", "matched", "tuned")
 
@@ -28,9 +30,9 @@ class Setting:
 def differing_fields(arms: Sequence[ArmResult]) -> dict[str, dict[str, Setting]]:
     """Return for each field in which arms differ the setting of each arm by name.
 
-    Fields are those of the resolved recipes, in their order, those matched and tuned last. Arms
-    without one, of which no run was begun, are left out. Raises CheckpointError
-    where a recipe is damaged.
+    Fields are those of the resolved recipes, in their order, those matched and tuned last; what
+    follows from the others in all arms is left out. Arms without a recipe, of which no run was
+    begun, are left out too. Raises CheckpointError where a recipe is damaged.
     """
     recipes = {}
     for arm in arms:
@@ -38,11 +40,13 @@ def differing_fields(arms: Sequence[ArmResult]) -> dict[str, dict[str, Setting]]
             recipes[arm.name] = dict(
                 _flat(parse_toml(arm.recipe, f"the recipe of {arm.name}", CheckpointError))
             )
+    derived = [set(recipe.get("derived", ())) for recipe in recipes.values()]
+    following = set[str].intersection(*derived).difference(MEASURED) if derived else set()
     fields = dict.fromkeys(field for recipe in recipes.values() for field in recipe)
     differing: dict[str, dict[str, Setting]] = {}
     for field in fields:
         texts = {name: _written(recipe.get(field)) for name, recipe in recipes.items()}
-        if field in _OF_A_RUN or len(set(texts.values())) < 2:
+        if field in {*_OF_A_RUN, *following} or len(set(texts.values())) < 2:
             continue
         by_name = {arm.name: arm for arm in arms}
         settings = {}

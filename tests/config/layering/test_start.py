@@ -73,10 +73,15 @@ def test_what_the_command_line_tells_stands(run: Run) -> None:
     kept, others = loaded.notes
     assert kept == (
         f"starts from {folder}, whose model and tokenizer it keeps, but for model.dropout = 0.1 "
-        "(there 0.0), data.path = 'notes.txt' (there 'book.txt'), data.split = unset (there "
-        "'80/10/10')"
+        "(there 0.0), data.path = 'notes.txt' (there 'book.txt'), no data.split (there '80/10/10')"
     )
     assert "model.d_model = 32 instead of 192" in others
+
+
+def test_what_stands_for_a_text_of_the_recipe_is_named(run: Run) -> None:
+    _, others = load_recipe("gpt", {"init.run": run()}).notes
+    assert "data.path = 'book.txt' instead of data.corpus = 'python'" in others
+    assert "unset" not in others
 
 
 def test_an_arm_over_a_start_stands_too(run: Run) -> None:
