@@ -17,7 +17,7 @@ from sublayer.system.stages import note, stage
 from sublayer.training.parallel import World
 
 _MEASURE_SECONDS = 30.0
-"""For the steps of all arms together, where they are matched by time."""
+"""For the steps of all arms together, each timed twice, where they are matched by time."""
 _OLDEST_PACE_S = 600.0
 """Of a pace that a new study takes over from what was measured before."""
 
@@ -53,7 +53,7 @@ class StudyFacts:
 
         def step_s(loaded: LoadedRecipe) -> float:
             data = self.data(loaded.recipe)
-            budget_s = _MEASURE_SECONDS / n_arms
+            budget_s = _MEASURE_SECONDS / (2 * n_arms)
             with stage(f"measuring a step of {loaded.name}"):
                 return measure_step(loaded, data, budget_s, self._device)
 

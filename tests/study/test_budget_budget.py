@@ -93,6 +93,19 @@ def test_matching_by_time_starts_from_the_steps_that_minutes_gave():
     assert macaron.loaded.recipe.train.steps == round(STEPS * 0.2 / 0.25)
 
 
+def test_a_machine_that_slows_down_steadily_slows_all_arms_alike():
+    timed = []
+
+    def step_s(loaded):
+        seconds = 0.2 + 0.05 * len(timed)
+        timed.append(loaded.recipe.model.block)
+        return seconds
+
+    _, macaron = match_budgets(arms("train.steps=300"), "time", replace(MEASURES, step_s=step_s))
+    assert timed == ["transformer", "macaron", "macaron", "transformer"]
+    assert macaron.loaded.recipe.train.steps == 300
+
+
 def test_epochs_are_counted_on_the_training_split():
     slow = replace(MEASURES, step_s=lambda loaded: 1.0)
     _, macaron = match_budgets(arms("train.epochs=2"), "time", slow)

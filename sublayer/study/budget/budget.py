@@ -33,7 +33,7 @@ class Measures:
     resolve: Callable[[Recipe], ResolvedRecipe]
     """What a run of the recipe here would fill in; minutes are measured."""
     step_s: Callable[[LoadedRecipe], float]
-    """Seconds of an optimizer step."""
+    """Seconds of an optimizer step; where time is matched it is asked for twice of each arm."""
 
 
 @dataclass(frozen=True)
@@ -148,12 +148,22 @@ def _matches(arms: Sequence[Arm], rule: Rule, measures: Measures) -> list[Match]
     models = [arm_model(arm.loaded, measures) for arm in arms]
     seconds = None
     if rule == "time":
-        seconds = [measures.step_s(arm.loaded) for arm in arms]
+        seconds = _step_seconds(arms, measures)
     steps = arm_steps(arms[0].loaded, measures)
     matches = match_arms(arms, models, rule, steps=steps, step_seconds=seconds)
     known = [match for match in matches if match is not None]
     assert len(known) == len(arms), "with steps and seconds every rule has what it needs"
     return known
+
+
+def _step_seconds(arms: Sequence[Arm], measures: Measures) -> list[float]:
+    """Time a step of each arm in turn, and once more in reverse order.
+
+    A machine that slows down or speeds up steadily is as slow for one arm as for another so.
+    """
+    there = [measures.step_s(arm.loaded) for arm in arms]
+    back = [measures.step_s(arm.loaded) for arm in reversed(arms)]
+    return [(first + second) / 2 for first, second in zip(there, reversed(back), strict=True)]
 
 
 def _length(train: TrainConfig) -> dict[str, Any]:
