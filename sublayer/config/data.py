@@ -155,7 +155,9 @@ class DataConfig(Table):
         None, "File, folder or glob of the validation split; it replaces split."
     )
     test_path: str | None = field(
-        None, "File, folder or glob of the test split; it replaces split."
+        None,
+        "File, folder or glob of the test split; it replaces split. Or a corpus of watch, such as "
+        "albert-intrinsic; valid_path takes one too.",
     )
     split: str | None = field(
         None,
@@ -167,9 +169,9 @@ class DataConfig(Table):
     watch: Watched = field(
         (),
         "Texts that are scored at each evaluation and choose nothing: squad-dev and race-dev, the "
-        "passages of their development sets, fetched from their publishers; or {name = path}, a "
-        "file, a folder or a glob, read as path is, or as passages where it is of SQuAD or RACE. "
-        "A text's scores are name/mlm_accuracy and so on.",
+        "passages of their development sets, fetched from their publishers, or albert-intrinsic, "
+        "those of both; or {name = path}, a file, a folder or a glob, read as path is, or as "
+        "passages where it is of SQuAD or RACE. A text's scores are name/mlm_accuracy and so on.",
     )
     tokenizer: str = field(
         "bytes",

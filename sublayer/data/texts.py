@@ -9,8 +9,10 @@ import numpy as np
 
 from sublayer.config.data import DataConfig, SentenceRule
 from sublayer.config.text.split import DEFAULT_SPLIT, parse_split
+from sublayer.config.text.watched import WATCHED
 from sublayer.data.corpora.named import find_sources
 from sublayer.data.corpora.source import Source
+from sublayer.data.corpora.watched import fetched
 from sublayer.data.parallel.sources import find_pairs, pack_pairs, sides_of
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.document_store import Records, digests_of, identity_of
@@ -143,7 +145,10 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> Texts:
     for split, path in elsewhere.items():
         if path is None:
             continue
-        documents = read_documents(path, cache, reading)
+        if path in WATCHED:
+            documents = fetched(path, cache, field=f"data.{split}_path")
+        else:
+            documents = read_documents(path, cache, reading)
         _check_apart(f"data.{split}_path = {path}", documents, sources)
         replaced[split] = Source(path, published={split: documents})
     shares = _shares(config, replaced)

@@ -7,6 +7,7 @@ import numpy as np
 from sublayer.config.data import DataConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.text.corpora import HUB, source_names
+from sublayer.config.text.watched import WATCHED
 from sublayer.data.batches import Batches
 from sublayer.data.parallel.batches import side_lengths
 from sublayer.data.prepare import Data
@@ -40,7 +41,7 @@ def _files(data: DataConfig) -> Iterator[str]:
     paths = [*source_names(data.path), data.valid_path, data.test_path]
     others = []
     for entry in paths:
-        if entry is None or entry.startswith(HUB):
+        if entry is None or entry in WATCHED or entry.startswith(HUB):
             continue
         left_out = list_files_left_out(entry, has_parquet=has_parquet)
         if left_out:

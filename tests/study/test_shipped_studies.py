@@ -169,6 +169,16 @@ def test_the_sentence_losses_differ_in_nothing_else():
         assert len({arm.loaded.recipe.model.model_dump_json() for arm in study.arms}) == 1
 
 
+def test_the_sentence_losses_are_judged_on_the_papers_passages():
+    for arm in load_study("albert-sentence", scale="paper").arms:
+        data = arm.loaded.recipe.data
+        assert (data.test_path, data.split) == ("albert-intrinsic", "99.9/0.1/0")
+    assert all(
+        arm.loaded.recipe.data.test_path is None
+        for arm in load_study("albert-sentence", scale="cpu").arms
+    )
+
+
 def test_equal_time_is_matched_and_keeps_the_papers_steps_for_bert():
     study = load_study("albert-same-time", scale="paper")
     assert study.match == "time"

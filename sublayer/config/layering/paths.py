@@ -6,9 +6,12 @@ from sublayer.config.data import DataConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.text.corpora import HUB, Sources
 from sublayer.config.text.tokenizers import is_tokenizer_file
+from sublayer.config.text.watched import WATCHED
 from sublayer.files.paths import expanded
 
 _PATHS = tuple(name for name in DataConfig.model_fields if name.endswith("_path"))
+_SCORED = ("valid_path", "test_path")
+"""Those that may name a corpus."""
 
 
 def absolute_paths(recipe: Recipe) -> Recipe:
@@ -20,7 +23,8 @@ def absolute_paths(recipe: Recipe) -> Recipe:
     data = recipe.data
     found: dict[str, object] = {"path": _sources(data.path)}
     for name in _PATHS:
-        found[name] = _path(getattr(data, name))
+        path = getattr(data, name)
+        found[name] = path if name in _SCORED and path in WATCHED else _path(path)
     if isinstance(data.watch, dict):
         found["watch"] = {name: _absolute(path) for name, path in data.watch.items()}
     if is_tokenizer_file(data.tokenizer):

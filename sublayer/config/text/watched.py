@@ -4,13 +4,14 @@ import re
 
 from sublayer.config.nearest import LONGEST_WORD, nearest_hint
 from sublayer.config.table import List
+from sublayer.config.text.corpora import INTRINSIC
 from sublayer.errors import ConfigError
 
 Watched = List | dict[str, str]
 """Corpora by name, or the path of each name."""
 
-WATCHED = {"squad-dev": "squad", "race-dev": "race"}
-"""Corpora that can be watched, and what their scores are called by."""
+WATCHED = {"squad-dev": "squad", "race-dev": "race", INTRINSIC: "intrinsic"}
+"""Corpora that can be watched, and what their scores are called by; the last is the first two."""
 _SPLITS = ("train", "valid", "test")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 

@@ -1,4 +1,4 @@
-"""Texts that are watched: the development sets of SQuAD and RACE, or what a path names."""
+"""Texts that are scored alone: the development sets of SQuAD and RACE, or what a path names."""
 
 import tarfile
 import zlib
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from sublayer.config.text.corpora import HUB
+from sublayer.config.text.corpora import HUB, INTRINSIC
 from sublayer.config.text.watched import WATCHED
 from sublayer.data.corpora.albert_intrinsic import passages, passages_of, read_passages
 from sublayer.data.corpora.download import Download, fetch
@@ -28,6 +28,7 @@ _RACE = Download(
     "sha256",
     "b2769cc9fdc5c546a693300eb9a966cec6870bd349fbc44ed5225f8ad33006e5",
 )
+_DOWNLOADS = {"squad-dev": (_SQUAD,), "race-dev": (_RACE,), INTRINSIC: (_SQUAD, _RACE)}
 _SNIFFED_BYTES = 1 << 16
 _RACE_DEV = "RACE/dev"
 
@@ -39,28 +40,41 @@ def read_watched(text: str, cache: Path, reading: Reading) -> Sequence[Document]
     DataError where it is missing, damaged or, for a corpus, cannot be fetched.
     """
     if text in WATCHED:
-        return _fetched(text, cache)
+        return fetched(text, cache, field="data.watch")
     if reading.rule in (None, "file") and _has_passages(text, cache):
         return read_passages([text], cache)
     return read_documents(text, cache, reading)
 
 
-def _fetched(name: str, cache: Path) -> Sequence[Document]:
-    download = _SQUAD if name == "squad-dev" else _RACE
-    target = cache / "corpora" / download.url.rpartition("/")[2]
-    if not target.is_file():
-        try:
-            fetch(download, target)
-        except DataError as error:
-            raise DataError(
-                f"data.watch = {name}: {error}; give its file or folder, data.watch = "
-                f"{{{WATCHED[name]} = PATH}}, or train without, data.watch = []"
-            ) from None
-    reader = partial(passages, FileDocument(target, cache))
-    if name == "race-dev":
-        reader = partial(_race_passages, target)
-    origins = [(name, reader)]
-    return cache_documents(name, origins, cache, name, download.checksum, is_distinct=True)
+def fetched(name: str, cache: Path, *, field: str) -> Sequence[Document]:
+    """Return the documents of a corpus of ``WATCHED``, which a field names.
+
+    Raises DataError where it cannot be fetched, or is damaged.
+    """
+    downloads = _DOWNLOADS[name]
+    origins = []
+    for download in downloads:
+        target = cache / "corpora" / download.url.rpartition("/")[2]
+        if not target.is_file():
+            try:
+                fetch(download, target)
+            except DataError as error:
+                raise DataError(f"{field} = {name}: {error}; {_instead(name, field)}") from None
+        reader = partial(passages, FileDocument(target, cache))
+        if download is _RACE:
+            reader = partial(_race_passages, target)
+        origins.append((name if len(downloads) == 1 else target.name, reader))
+    checksums = [download.checksum for download in downloads]
+    return cache_documents(name, origins, cache, name, *checksums, is_distinct=True)
+
+
+def _instead(name: str, field: str) -> str:
+    if field != "data.watch":
+        return f"give another text, {field} = PATH"
+    return (
+        f"give its file or folder, data.watch = {{{WATCHED[name]} = PATH}}, or train without, "
+        "data.watch = []"
+    )
 
 
 def _race_passages(archive: Path) -> Iterator[RawDocument]:

@@ -41,3 +41,10 @@ def test_paths_are_made_absolute_and_data_sets_of_the_hub_and_urls_are_not(tmp_p
         "https://owner.org/a.txt",
     )
     assert found.valid_path == "hub:owner/other"
+
+
+def test_a_corpus_that_is_scored_is_no_path():
+    given = ["data.test_path=albert-intrinsic", "data.valid_path=squad-dev", "data.path=squad-dev"]
+    found = absolute_paths(load_recipe("albert-small", given).recipe).data
+    assert (found.test_path, found.valid_path) == ("albert-intrinsic", "squad-dev")
+    assert found.path == str(Path("squad-dev").absolute())

@@ -1,6 +1,8 @@
 """Texts that are watched, and splits of which nothing is held out."""
 
+import io
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,58 @@ def test_passages_of_squad_and_race_are_watched_as_documents(
     assert raw(data.watched["squad"]) == b"One passage."
     assert raw(data.watched["race"]) == b"A middle school passage."
     assert raw(data.watched["own"]) == file.read_bytes()
+
+
+def put_publishers_files(cache: Path) -> None:
+    """Keep small files of SQuAD and RACE where those that are fetched are kept."""
+    corpora = cache / "corpora"
+    corpora.mkdir(parents=True)
+    (corpora / "dev-v1.1.json").write_text(json.dumps(SQUAD))
+    with tarfile.open(corpora / "RACE.tar.gz", "w:gz") as archive:
+        for name in ("RACE/dev/middle/1.txt", "RACE/train/middle/1.txt"):
+            content = json.dumps({**RACE, "article": f"A passage of {name}."}).encode()
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def test_the_passages_of_both_development_sets_are_a_text_to_watch_or_to_test_on(
+    file: Path, cache: Path
+):
+    put_publishers_files(cache)
+    both = b"One passage.A passage of RACE/dev/middle/1.txt."
+    apart = prepare(
+        DataConfig(path=str(file), watch=("squad-dev", "race-dev"), context=64), cache=cache
+    )
+    assert b"".join(raw(split) for split in apart.watched.values()) == both
+    together = DataConfig(path=str(file), watch=("albert-intrinsic",), context=64)
+    (watched,) = prepare(together, cache=cache).watched.items()
+    assert (watched[0], raw(watched[1])) == ("intrinsic", both)
+    tested = DataConfig(
+        path=str(file), split="90/10/0", test_path="albert-intrinsic", valid_path="race-dev"
+    )
+    data = prepare(tested.model_copy(update={"context": 64}), cache=cache)
+    assert raw(data.train) == file.read_bytes()
+    assert data.test is not None and data.valid is not None
+    assert raw(data.test) == both
+    assert raw(data.valid) == b"A passage of RACE/dev/middle/1.txt."
+    assert data.test.sizes()["documents"] == 2
+
+
+def test_a_test_that_cannot_be_fetched_says_what_to_do(
+    file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*_: object, **__: object) -> None:
+        raise DataError("dev-v1.1.json cannot be downloaded")
+
+    monkeypatch.setattr("sublayer.data.corpora.watched.fetch", refuse)
+    config = DataConfig(path=str(file), test_path="albert-intrinsic", context=64)
+    with pytest.raises(DataError) as error:
+        prepare(config, cache=cache)
+    assert str(error.value) == (
+        "data.test_path = albert-intrinsic: dev-v1.1.json cannot be downloaded; give another text, "
+        "data.test_path = PATH"
+    )
 
 
 def test_what_is_watched_changes_no_split(file: Path, cache: Path):
