@@ -56,6 +56,8 @@ def _shortened(settings: Sequence[str]) -> list[str]:
         "train.precision": "float32",
         "train.evaluate_tokens": 1024,
     }
+    if any(each.startswith("optimizer.warmup_steps=") for each in settings):
+        few["optimizer.warmup_steps"] = 1
     others = [each for each in settings if not each.startswith(_LENGTHS)]
     kept = [each for each in others if each.partition("=")[0] not in few]
     return [*kept, *(f"{key}={value}" for key, value in few.items())]
