@@ -45,9 +45,13 @@ EXCLUSIVE: tuple[tuple[str, ...], ...] = (
 )
 """Fields of which a recipe has one; two in one layer are an error, a later layer replaces."""
 
+_TEXTS = ("data.path", "data.corpus", "data.source_path", "data.target_path")
+
 REPLACES: dict[str, tuple[str, ...]] = {
-    "data.path": ("data.path", "data.corpus"),
-    "data.corpus": ("data.path", "data.corpus"),
+    "data.path": _TEXTS,
+    "data.corpus": _TEXTS,
+    "data.source_path": ("data.path", "data.corpus"),
+    "data.target_path": ("data.path", "data.corpus"),
     "init.run": ("data.tokenizer", "data.vocab_size", "data.merges", "data.sentinels"),
 }
 """What a field drops of earlier layers; in one layer they stand together.

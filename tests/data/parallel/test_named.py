@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sublayer.config.data import DataConfig
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.config.text.corpora import PARALLEL_CORPORA as NAMES
 from sublayer.data.parallel.named import PARALLEL_CORPORA
 from sublayer.data.parallel.sources import PairText, find_pairs, read_pairs
@@ -154,7 +154,7 @@ def test_the_names_are_those_of_the_corpora() -> None:
             "data.corpus = enwik8 has no translations: give one of iwslt14, wmt14",
         ),
         (
-            ["data.source_path=a", "data.target_path=b"],
+            ["data.corpus=iwslt14", "data.source_path=a", "data.target_path=b"],
             "data.corpus = iwslt14 and a path both name pairs",
         ),
     ],
@@ -162,6 +162,17 @@ def test_the_names_are_those_of_the_corpora() -> None:
 def test_recipes_that_contradict_themselves_are_refused(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_recipe("iwslt14-small-transformer", settings)
+
+
+def test_files_of_pairs_replace_a_recipes_corpus() -> None:
+    files = ["data.source_path=a", "data.target_path=b"]
+    loaded = load_recipe("iwslt14-small-transformer", files)
+    data = loaded.recipe.data
+    assert (data.corpus, data.source_path, data.target_path) == (None, "a", "b")
+    for key, value in (("data.path", "pairs.tsv"), ("data.corpus", "iwslt14")):
+        other = vary(loaded, {key: value}).recipe.data
+        assert (other.source_path, other.target_path) == (None, None)
+        assert {"data.path": other.path, "data.corpus": other.corpus}[key] == value
 
 
 def test_translations_are_for_translators() -> None:
