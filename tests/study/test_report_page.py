@@ -13,7 +13,7 @@ from sublayer.study.findings.differing_fields import differing_fields
 from sublayer.study.findings.final_losses import final_losses
 from sublayer.study.findings.samples import decoded
 from sublayer.study.report.cost_figures import draw_costs, equal_costs, interval_at_arm
-from sublayer.study.report.filters import printable
+from sublayer.study.report.filters import printable, unbroken
 from sublayer.study.report.html import render_report
 from sublayer.study.results import ArmResult, Curve, Results, Sample, StudyText
 from tests.wrapping import unwrapped
@@ -158,6 +158,14 @@ def test_text_and_date_stand_at_the_top_and_checksums_are_folded(synthetic_resul
     assert folded[0].rpartition("<")[0].endswith("<details>")
     assert "77ab01" in folded[2].partition("</details>")[0]
     assert 'class="facts"' not in render_report(results)
+
+
+def test_numbers_of_a_note_are_not_broken_at_their_hyphen():
+    said = unbroken("<i> chose lr=8e-3: lr=1.6e-2 2.2, post-norm 3-4")
+    number = "<span class=number>{}</span>".format
+    assert str(said) == (
+        f"&lt;i&gt; chose lr={number('8e-3')}: lr={number('1.6e-2')} 2.2, post-norm 3-4"
+    )
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What the templates of the report call: numbers and words as people read them."""
 
+import re
 import unicodedata
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +9,7 @@ from sublayer.study.report import messages, number_format
 from sublayer.study.results import ArmResult, Further, Results
 from sublayer.study.statistics import UNDECIDED, Difference
 
+_EXPONENT = re.compile(r"(\d[\d.]*e-\d+)")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -38,6 +40,7 @@ def filters(results: Results) -> dict[str, Callable[..., Any]]:
         "more_seeds": messages.more_seeds,
         "comparison": lambda difference: messages.comparison(results, difference),
         "printable": printable,
+        "unbroken": unbroken,
     }
 
 
@@ -51,6 +54,17 @@ def further_difference(arm: ArmResult, further: Further) -> Any:
     if not is_decided:
         return text
     return Markup("<b>{}</b>").format(text)
+
+
+def unbroken(text: str) -> Any:
+    """Escape a sentence, and keep its numbers, as ``1.6e-2``, from being broken at the hyphen."""
+    from markupsafe import Markup
+
+    parts = []
+    for position, part in enumerate(_EXPONENT.split(text)):
+        is_number = position % 2 == 1
+        parts.append(Markup("<span class=number>{}</span>").format(part) if is_number else part)
+    return Markup("").join(parts)
 
 
 def printable(text: str) -> Any:
