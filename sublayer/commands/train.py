@@ -103,7 +103,10 @@ def _render(record: JsonObject, scores: Sequence[str], recipe: Recipe) -> str:
     lines = [trained]
     if record.get("peak_memory_bytes") is not None:
         memory = format_quantity(record["peak_memory_bytes"], "B")
-        lines.append(f"memory: {memory} at most, beyond what the process held before the run")
+        lines.append(
+            f"memory: {memory} at most, beyond what the process held before the run; on a CPU "
+            "also what the program loaded meanwhile, which plan leaves out"
+        )
     minutes = record.get("minutes") or {}
     if minutes.get("note"):
         lines.append(minutes["note"])

@@ -52,6 +52,7 @@ def test_the_text_says_verdict_costs_and_where_the_report_is(compared: Callable[
     assert few in unwrapped(out)
     assert "ffn=swiglu" in out
     assert "FLOPs/" in out
+    assert "on a CPU also what the program loads meanwhile" in unwrapped(out)
     report = Path("runs/gpt-ffn/report.html").resolve()
     assert out.endswith(f"\nreport: {report}\n")
     assert "[4/4" in err

@@ -18,6 +18,7 @@ from sublayer.study.budget.plan_json import plan_to_json
 from sublayer.study.budget.resources import Resources
 from sublayer.study.budget.sized_arm import Sized, StepTime
 from sublayer.study.definition import load_study
+from tests.wrapping import unwrapped
 
 PLENTY = Resources("cpu", memory_bytes=1 << 50, disk_bytes=1 << 50, has_fast_bfloat16=True, cores=1)
 
@@ -242,7 +243,9 @@ def test_the_table_names_arms_and_what_matching_changes(capsys: pytest.CaptureFi
     )
     out = capsys.readouterr().out
     assert "ffn=swiglu" in out
-    assert "model.d_ff=512" in out
+    assert " d_ff=512 " in out
+    # Of what compare shows of memory it says the same.
+    assert "on a CPU train and compare show more, also what the program loads" in unwrapped(out)
     assert "4 runs" in out
 
 

@@ -12,7 +12,7 @@ _HEADINGS = (
     "parameters",
     "executed",
     "matched",
-    "±",
+    "± %",
     "FLOPs/token",
     "memory",
     "s/step",
@@ -21,7 +21,10 @@ _HEADINGS = (
     "time",
     "disk",
 )
-_MEMORY = "memory: of a training step (model, optimizer, activations), without the program itself"
+_MEMORY = (
+    "memory: of a training step (model, optimizer, activations); on a CPU train and compare show "
+    "more, also what the program loads during a run"
+)
 _TOO_MANY = "so many runs do not fit into the memory that is free: give fewer --jobs"
 _TOO_LARGE = "the runs do not fit on the disk together: free some, or give another --out"
 _N_FIXED = 2
@@ -124,7 +127,8 @@ def _match_cells(match: JsonObject | None) -> tuple[str, str]:
         return "", ""
     percent = format_signed(100 * match["mismatch"], 2)
     mark = f"{NO_BREAK}!" if match["is_unequal"] else ""
-    return " ".join(match["overrides"]), f"{percent}{NO_BREAK}%{mark}"
+    overrides = [override.partition(".")[2] for override in match["overrides"]]
+    return " ".join(overrides), f"{percent}{mark}"
 
 
 def _step_cell(arm: JsonObject) -> str:

@@ -25,7 +25,10 @@ _DIFFERENCE_HEADINGS = (
 _DETECTABLE = "detectable: the true difference that these seeds would decide four times in five"
 _WIDEST_VERDICT = len("no verdict ")
 _SHARES = ("at steps", "FLOPs", "time", "parameters")
-_MEMORY = "memory: peak of the process of a run, beyond what it held before the run"
+_MEMORY = (
+    "memory: peak of a run, beyond what its process held before; on a CPU also what the program "
+    "loads meanwhile, mostly in a process's first run, such as that of the first arm"
+)
 _MISMATCHED = "! differs from the baseline by more than 0.5 %"
 
 
