@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from sublayer.commands.shared.base import JsonObject, JsonOption, emit
+from sublayer.commands.shared.following import after_import
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json_object
 from sublayer.files.paths import resolved
@@ -90,9 +91,22 @@ def _render(result: JsonObject) -> str:
             lines.append(f"{name}: {certificate[name]}")
     if "left_out" in certificate:
         lines.append(f"left out: {_left_out(certificate['left_out'])}")
-    if result["has_tokenizer"] and result["kind"] == "decoder":
-        lines.append(f"next: sublayer evaluate {result['model']} --path TEXT")
+    if result["has_tokenizer"]:
+        lines += _next(result["model"], result["kind"])
     return "\n".join(lines)
+
+
+def _next(model: str, kind: str) -> list[str]:
+    from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+    from sublayer.data.tokenizers.named import load_tokenizer
+
+    tokenizer = load_tokenizer(Path(model) / "tokenizer.json")
+    return after_import(
+        model,
+        kind,
+        is_translator=isinstance(tokenizer, BilingualTokenizer),
+        knows_gaps=bool(tokenizer.sentinel_ids),
+    )
 
 
 def _left_out(report: JsonObject) -> str:

@@ -1,6 +1,5 @@
 """``sublayer train``: train a recipe, or resume a run."""
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ from sublayer.commands.shared.base import (
     emit,
     say,
 )
+from sublayer.commands.shared.following import after_training
 from sublayer.commands.shared.paragraphs import hanging
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.recipe import Recipe
@@ -114,7 +114,8 @@ def _render(record: JsonObject, scores: Sequence[str], recipe: Recipe) -> str:
     if "loss" in record["valid"]:
         lines += _last_losses(Path(folder), record["valid"]["loss"])
     found = [hanging(line, "", "  ") for line in lines]
-    return "\n".join([*found, f"model and record: {as_typed(folder)}", *_next(record, recipe)])
+    following = after_training(folder, recipe, record["data"])
+    return "\n".join([*found, f"model and record: {as_typed(folder)}", *following])
 
 
 def _last_losses(folder: Path, best: float) -> list[str]:
@@ -133,15 +134,3 @@ def _last_losses(folder: Path, best: float) -> list[str]:
         f"at the end: valid {last['valid']:.4f}{worse}; train {last['train']:.4f} nats, "
         f"so that valid is {abs(gap):.4f} {'above' if gap >= 0 else 'below'} it"
     ]
-
-
-def _next(record: JsonObject, recipe: Recipe) -> list[str]:
-    """Return commands that use a run, on its own text where it has some to be scored on."""
-    run = shlex.quote(as_typed(record["run"]))
-    what = "--split test" if "test" in record["data"] else "--path FILE"
-    lines = [f"next: sublayer evaluate {run} {what}"]
-    if recipe.model.kind == "decoder":
-        lines.append(f'      sublayer generate {run} --prompt "The "')
-    elif recipe.data.is_parallel:
-        lines.append(f"      sublayer translate {run} < FILE")
-    return lines

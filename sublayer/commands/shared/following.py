@@ -1,0 +1,74 @@
+"""What may be done next with a model: commands that fit its kind, on the text that it has."""
+
+import shlex
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from sublayer.config.recipe import Recipe
+from sublayer.files.paths import as_typed
+
+PROMPT, GAPS = '"The "', '"The <extra_id_0> of the book."'
+_FILE = "FILE"
+"""Stands for a text of the user's, where none is known."""
+_PACKED = (".gz", ".zst")
+_BEGINNING = "next: "
+
+
+def after_training(run: str, recipe: Recipe, splits: Collection[str]) -> list[str]:
+    """Return commands for a run; ``splits`` are those that its text has."""
+    name = shlex.quote(as_typed(run))
+    held_out = [split for split in ("test", "valid") if split in splits]
+    own_text = f"--split {held_out[0]}" if held_out else f"--path {_text(recipe)}"
+    commands = [f"evaluate {name} {own_text}"]
+    kind = recipe.model.kind
+    if kind == "decoder":
+        commands.append(f"generate {name} --prompt {PROMPT}")
+    elif kind == "encoder":
+        # Without a text it reads the validation split.
+        commands.append(
+            f"inspect layers {name}"
+            if "valid" in splits
+            else f"inspect layers {name} --path {_text(recipe)}"
+        )
+    elif recipe.data.is_parallel:
+        commands.append(f"translate {name} < {_source(recipe)}")
+    else:
+        knows_gaps = recipe.objective.n_sentinels(recipe.data.context) > 0
+        commands.append(f"generate {name} --prompt {GAPS if knows_gaps else PROMPT}")
+    return _listed(commands)
+
+
+def after_import(model: str, kind: str, *, is_translator: bool, knows_gaps: bool) -> list[str]:
+    """Return commands for an imported model that has a tokenizer; its text is not known."""
+    name = shlex.quote(as_typed(model))
+    if kind == "decoder":
+        prompted = f"generate {name} --prompt {PROMPT}"
+        return _listed([f"evaluate {name} --path {_FILE}", prompted])
+    if kind == "encoder":
+        return _listed([f"inspect layers {name} --path {_FILE}"])
+    if is_translator:
+        return _listed([f"translate {name} < {_FILE}"])
+    return _listed([f"generate {name} --prompt {GAPS if knows_gaps else PROMPT}"])
+
+
+def _listed(commands: Sequence[str]) -> list[str]:
+    lines = []
+    for number, command in enumerate(commands):
+        beginning = " " * len(_BEGINNING) if number else _BEGINNING
+        lines.append(f"{beginning}sublayer {command}")
+    return lines
+
+
+def _text(recipe: Recipe) -> str:
+    """Name the text of a recipe as it would be typed, where it is one."""
+    path = recipe.data.path
+    return shlex.quote(as_typed(path)) if isinstance(path, str) else _FILE
+
+
+def _source(recipe: Recipe) -> str:
+    """Name a file of lines to translate: what was held out, or else what was trained on."""
+    data = recipe.data
+    for path in (data.test_source_path, data.valid_source_path, data.source_path):
+        if path is not None and Path(path).suffix not in _PACKED:
+            return shlex.quote(as_typed(path))
+    return _FILE
