@@ -3,7 +3,8 @@
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-_WORD = re.compile(r" *[^ ]+")
+_WORD = re.compile(r" *(?:[^ |]*\|(?=[^ ])|[^ |]+\|?)")
+"""A cell is broken behind a bar too, as in ``case:lc|eff:no``."""
 _HEADING_WORD = re.compile(r" *(?:[^ /]+/(?=[^ ]{2})|[^ ]+)")
 """A heading is broken behind a slash too, as in ``FLOPs/token``."""
 _GAP = 2

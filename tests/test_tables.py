@@ -63,6 +63,15 @@ def test_cells_are_broken_where_headings_do_not_help():
     ]
 
 
+def test_what_bars_divide_is_broken_behind_them():
+    rows = [("BLEU", "nrefs:1|case:lc|eff:no"), ("chrF", "|")]
+    assert table(["measure", "signature"], rows, width=28).splitlines()[2:] == [
+        "BLEU     nrefs:1|case:lc|",
+        "         eff:no",
+        "chrF     |",
+    ]
+
+
 def test_columns_that_do_not_fit_beside_one_another_stand_below_with_the_first():
     assert table(["arm", "memory", "disk"], [("gpt", "1", "2")], width=14).splitlines() == [
         "arm  memory",

@@ -32,6 +32,11 @@ def test_a_run_goes_out_and_comes_back(sublayer: Sublayer, trained: Path, tmp_pa
     kept = (back / "certificate.json").read_text()
     assert certificate == json.loads(kept)
     assert certificate["largest_difference"]["float64"] < 1e-9
+    shown = sublayer("import", "huggingface", there, "--out", tmp_path / "shown").out
+    assert shown.splitlines()[-2:] == [
+        f"next: sublayer evaluate {tmp_path / 'shown'} --path FILE",
+        f'      sublayer generate {tmp_path / "shown"} --prompt "The "',
+    ]
     text = trained.parent / "text.txt"
     before = sublayer("evaluate", trained, "--path", text, "--json").answer()
     after = sublayer("evaluate", back, "--path", text, "--json").answer()
