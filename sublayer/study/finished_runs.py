@@ -1,5 +1,6 @@
 """A comparison of runs that exist: their test scores, kept beside them, and a report."""
 
+import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cost import count_parameters
 from sublayer.files.parsing import read_json_object
 from sublayer.files.paths import resolved
+from sublayer.files.saved_record import RECORD
 from sublayer.objective.families import family_of
 from sublayer.runs.folder import RECIPE, RunFolder, folders_named
 from sublayer.runs.items import write_items
@@ -37,6 +39,8 @@ from sublayer.system.stages import note
 
 RUNS = "runs.json"
 """Which runs a comparison is of, in its folder."""
+_SCORED = "scored.json"
+"""Of which record scores are, beside them: a run that was made longer has another one."""
 _ONE_RUN = (
     "One run of each gives values and no verdict: how much another seed would change them is not "
     "known. Further runs of the same recipes with other seeds (train.seed=1), named too, give one."
@@ -161,7 +165,8 @@ def _score(arms: Arms, data: Data, folder: Path, device: str | None) -> list[Arm
             if run.recipe.objective == objective:
                 test = read_test(run.path / TEST, recipe)
             kept = _kept(folder, name, seed)
-            if test is None:
+            mark = {"record_sha256": _checksum(run)}
+            if test is None and _read_mark(kept) == mark:
                 test = read_test(kept / TEST, recipe)
             if test is None:
                 note(f"[{done}/{total}] {run.path}: scoring the test split")
@@ -171,10 +176,23 @@ def _score(arms: Arms, data: Data, folder: Path, device: str | None) -> list[Arm
                     write_items(kept, found.items, family_of(recipe.objective).tables())
                 test = found.scores
                 write_json(kept / TEST, test)
+                write_json(kept / _SCORED, mark)  # last: what stands beside it is whole
             outcomes[seed] = Outcome(run.path, run.record, test)
         arm = next(iter(runs.values())).arm(name)
         scored.append(ArmRuns(MatchedArm(arm, {}, (), 0.0), Trial("", {}), outcomes))
     return _with_mismatch(scored)
+
+
+def _checksum(run: Recorded) -> str:
+    return hashlib.sha256((run.path / RECORD).read_bytes()).hexdigest()
+
+
+def _read_mark(kept: Path) -> dict[str, Any] | None:
+    """Read of which record the kept scores are; None where it is not known, or damaged."""
+    try:
+        return read_json_object(kept / _SCORED, ConfigError)
+    except (FileNotFoundError, ConfigError):
+        return None
 
 
 def _with_mismatch(arms: Sequence[ArmRuns]) -> list[ArmRuns]:

@@ -80,6 +80,21 @@ def test_an_unfinished_comparison_says_what_is_missing(sublayer: Sublayer, study
     assert "no run of the baseline, ffn=gelu, has ended" in sublayer("report", study).refusal()
 
 
+def test_a_comparison_of_which_one_arm_has_ended_compares_nothing_yet(
+    sublayer: Sublayer, study: Path
+):
+    shutil.rmtree(study / "arms/1-ffn=swiglu")
+    for name in ("report.html", "results.json"):
+        (study / name).unlink()
+    assert sublayer("report", study).code == 0
+    text = (study / "report.html").read_text()
+    assert '<h1 id="verdict">Nothing to compare yet</h1>' in text
+    assert "Not one of ffn=swiglu has." in text
+    # Neither an axis nor a table without rows.
+    assert "How large" not in text
+    assert "seeds are few" not in text
+
+
 def test_a_run_has_a_page_of_its_own(sublayer: Sublayer, study: Path):
     run = study / "arms/0-ffn=gelu/seed-0"
     code, out, err = sublayer("report", run)

@@ -122,6 +122,23 @@ def test_a_comparison_of_runs_that_have_ended_is_listed_with_its_verdicts(
     assert "runs.json" in rows(sublayer)["runs/both"]["problem"]
 
 
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [
+        ("better", "b is better than a"),
+        ("worse", "b is worse than a"),
+        ("undecided", "b is undecided against a"),
+        ("no verdict", "no verdict on b against a"),
+    ],
+)
+def test_a_verdict_is_told_in_english(tmp_path: Path, verdict: str, told: str):
+    difference = {"arm": "b", "baseline": "a", "verdict": verdict}
+    results = {"arms": [], "planned_seeds": 2, "differences": [difference]}
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    (tmp_path / "runs.json").write_text(json.dumps({"runs": ["a", "b"]}))
+    assert comparison_row.comparison_row(tmp_path).headline == told
+
+
 def test_a_run_that_another_process_holds_is_running(place: Path, sublayer: Sublayer):
     cut_short(place / "runs" / "book")
     with held(place / "runs" / "book"):

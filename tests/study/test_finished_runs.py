@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from sublayer.api.training import compare
+from sublayer.api.training import compare, train
 from sublayer.errors import ConfigError
 from tests.study.test_runner import FFN, files, settings_of, write_text
 
@@ -76,6 +76,21 @@ def test_runs_of_one_recipe_are_the_seeds_of_an_arm(
     kept = files(Path("together/scores"))
     assert compare(runs, out="together") == result
     assert files(Path("together/scores")) == kept
+
+
+def test_a_run_that_was_made_longer_is_scored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    settings = settings_of(write_text(tmp_path / "river.txt"))
+    train("gpt", settings, out="longer")
+    train("gpt", [*settings, "model.ffn=relu"], out="plain")
+    before = compare(["longer", "plain"], out="both")["arms"]
+    train("longer", {"train.steps": 2 * before[0]["steps"]}, resume=True)
+    after = compare(["longer", "plain"], out="both")["arms"]
+    assert after[0]["values"] != before[0]["values"]
+    assert after[0]["values"] == compare(["longer", "plain"], out="anew")["arms"][0]["values"]
+    assert after[1]["values"] == before[1]["values"]
 
 
 @pytest.mark.slow

@@ -121,12 +121,18 @@ def _headline(results: Mapping[str, Any]) -> str:
         return "one seed: values, no verdict"
     told = [_verdict(each) for each in differences if isinstance(each, Mapping)]
     if len(told) <= _FEW:
-        return "; ".join(f"{arm} is {verdict} against {base}" for arm, verdict, base in told)
+        return "; ".join(_told(*each) for each in told)
     return _counted([verdict for _, verdict, _ in told])
 
 
 def _verdict(difference: Mapping[str, Any]) -> tuple[str, str, str]:
     return str(difference["arm"]), str(difference["verdict"]), str(difference["baseline"])
+
+
+def _told(arm: str, verdict: str, baseline: str) -> str:
+    if verdict == "no verdict":
+        return f"no verdict on {arm} against {baseline}"
+    return f"{arm} is {verdict} {'against' if verdict == 'undecided' else 'than'} {baseline}"
 
 
 def _counted(verdicts: Sequence[str]) -> str:

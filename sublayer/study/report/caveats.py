@@ -35,11 +35,11 @@ def list_caveats(
     arms that have another baseline than the first, or none, which is themselves; ``elsewhere`` are
     arms that the metric scored on other items than their baseline; ``jobs`` are numbers of
     runs that were made at a time, other than one; ``scoring`` is what was scored, and ``chosen`` is
-    what was chosen by the validation split. Of one seed, which gives no interval, intervals
-    have no caveats: see ``explain_one_seed``.
+    what was chosen by the validation split. Where there is no interval,
+    none has a caveat: of one seed (see ``explain_one_seed``), or while no two arms are compared.
     """
     notes = []
-    if n_seeds > 1:
+    if n_seeds > 1 and n_comparisons:
         notes += _of_intervals(looks, n_seeds, n_comparisons)
     if scoring.split == "valid" and chosen:
         notes.append(

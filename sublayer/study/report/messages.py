@@ -73,6 +73,8 @@ def headline(results: Results) -> str:
     if not results.has_verdicts:
         return "One seed: values, no verdict"
     differences = results.differences
+    if not differences:
+        return "Nothing to compare yet"
     if len(differences) == 1:
         (statement,) = statements(results)
         return f"{statement.arm} {statement.predicate} {statement.baseline}{statement.short}"
@@ -109,6 +111,8 @@ def comparison(results: Results, difference: Difference) -> str:
 def conditions(results: Results) -> str:
     """Describe what was matched, tuned, paired and scored, as the start of a sentence."""
     seeds = f"paired over {results.n_seeds} seeds" if results.has_verdicts else "one seed of each"
+    if not results.differences:
+        seeds = "not paired yet"
     parts = [
         EQUAL.get(results.match, "with no budget matched"),
         _tuning(results),
