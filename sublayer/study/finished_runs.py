@@ -30,6 +30,7 @@ from sublayer.study.execution.one_run import TEST, Outcome, read_test, score_tes
 from sublayer.study.names import name_arms
 from sublayer.study.recorded import Recorded, recorded_measures
 from sublayer.study.report.caveats import list_caveats
+from sublayer.study.report.text_caveats import list_text_caveats
 from sublayer.study.result_files import write_results
 from sublayer.study.results import Results
 from sublayer.study.results_json import write_json
@@ -224,7 +225,7 @@ def _results(arms: Arms, scored: Sequence[ArmRuns], data: Data, paths: Sequence[
     items, _ = collect_items(scored)
     notes = list_caveats(
         [n_seeds],
-        dict.fromkeys(names, data),
+        list_text_caveats(dict.fromkeys(names, data), results.metric),
         n_seeds=n_seeds,
         n_comparisons=len(results.differences),
         metric=results.metric,

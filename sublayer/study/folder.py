@@ -19,7 +19,6 @@ from sublayer.model.init import DRAWING_RULE
 from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
-from sublayer.study.definition import Study
 from sublayer.study.plan_file import PLAN, About, Plan, Request
 
 
@@ -126,14 +125,14 @@ class StudyFolder:
         if jobs > 1 and jobs not in noted:
             self._write({**self._plan, "jobs": [*noted, jobs]})
 
-    def keep_command(self, command: str, study: Study, *, n_runs: int, n_seeds: int) -> None:
+    def keep_command(self, command: str, about: About, *, n_runs: int, n_seeds: int) -> None:
         """Write what resumes the study, and what is planned, as `sublayer runs` lists it."""
         assert self._plan is not None, "a study begins before its runs"
         asked = {
             "command": command,
             "planned_runs": n_runs,
             "planned_seeds": n_seeds,
-            "about": About.of(study).model_dump(),
+            "about": about.model_dump(),
         }
         if any(self._plan.get(name) != value for name, value in asked.items()):
             self._write({**self._plan, **asked})

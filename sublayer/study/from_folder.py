@@ -23,7 +23,7 @@ from sublayer.study.folder import arm_folder
 from sublayer.study.plan_file import Plan, read_plan
 from sublayer.study.recorded import recorded_measures
 from sublayer.study.report.caveats import explain_one_seed, list_caveats
-from sublayer.study.report.choices import explain_choices
+from sublayer.study.report.choices import chosen_by_validation, explain_choices
 from sublayer.study.results import RESULTS, Results
 from sublayer.study.scoring import Scoring
 from sublayer.study.tuning import Trial
@@ -180,27 +180,24 @@ def _notes(
         if plan.command:
             text += f" This resumes it: {plan.command}"
         notes.append(text)
-    if plan.asked.tune:
-        notes += explain_choices(arms, _trials(plan.asked.tune))
+    notes += study.caveats
+    if plan.about is not None:
+        notes += plan.about.layer_notes
     if not results.has_verdicts:
         notes.append(explain_one_seed(results, plan.reported_seeds))
+    if plan.asked.tune:
+        notes += explain_choices(arms, _trials(plan.asked.tune))
     items, _ = collect_items(arms)
     elsewhere = scored_elsewhere(items, results.baseline, results.metric, study.against)
-    tuned = [text.partition("=")[0] for text in plan.asked.tune]
-    looks = sorted({*plan.reported_seeds, results.n_seeds})
-    notes += study.caveats
     notes += list_caveats(
-        looks,
-        {},
+        sorted({*plan.reported_seeds, results.n_seeds}),
+        plan.about.text_notes if plan.about is not None else (),
         n_seeds=results.n_seeds,
         n_comparisons=len(results.differences),
         metric=results.metric,
         elsewhere=elsewhere,
         jobs=plan.jobs,
         scoring=study.scoring,
-        chosen=(
-            "the checkpoint of each run",
-            *tuned,
-        ),
+        chosen=chosen_by_validation(study.arms, plan.asked.tune),
     )
     return tuple(notes)

@@ -1,5 +1,6 @@
 """``study.toml``: what a study was asked, what it settled, and what resumes it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,13 @@ class About(Typed):
     against: dict[str, str]
     varied: dict[str, dict[str, Any]]
     """What ``--vary`` set in each arm that is named by it."""
+    layer_notes: list[str] = []
+    """What is noted of the layers of its recipes; studies of before it was kept have none."""
+    text_notes: list[str] = []
+    """What is noted of its text, as ``layer_notes``."""
 
     @classmethod
-    def of(cls, study: Study) -> "About":
+    def of(cls, study: Study, layer_notes: Sequence[str], text_notes: Sequence[str]) -> "About":
         """Return what is kept of a study."""
         return cls(
             name=study.name,
@@ -78,6 +83,8 @@ class About(Typed):
             caveats=list(study.caveats),
             against=study.against,
             varied={arm.name: dict(arm.settings) for arm in study.arms if arm.is_varied},
+            layer_notes=list(layer_notes),
+            text_notes=list(text_notes),
         )
 
 

@@ -30,10 +30,12 @@ from sublayer.study.folder import StudyFolder
 from sublayer.study.folder_name import find_folder
 from sublayer.study.header import list_study_header
 from sublayer.study.items.file_header import RunItems
+from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options, command_line
-from sublayer.study.plan_file import Request
+from sublayer.study.plan_file import About, Request
 from sublayer.study.report.caveats import explain_one_seed, list_caveats
-from sublayer.study.report.choices import explain_choices
+from sublayer.study.report.choices import chosen_by_validation, explain_choices
+from sublayer.study.report.text_caveats import list_text_caveats
 from sublayer.study.result_files import write_results
 from sublayer.study.results import Results
 from sublayer.study.tuning import Trial, make_trials
@@ -92,7 +94,10 @@ def run_study(
         for line in header:
             note(line)
         resuming = command_line(sources, overrides, options, out=folder.path)
-        folder.keep_command(resuming, study, n_runs=n_runs, n_seeds=n_seeds)
+        metric, *_ = study_metrics(study)
+        texts = list_text_caveats(data, metric, study.scoring, study.against)
+        about = About.of(study, layer_notes, texts)
+        folder.keep_command(resuming, about, n_runs=n_runs, n_seeds=n_seeds)
         runs = run_arms(
             folder,
             matched_arms,
@@ -114,7 +119,8 @@ def run_study(
         )
         arms = add_samples(results.arms, runs, data, device=options.device)
         items = collect_items(runs)
-        notes = _notes(folder, study, runs, trials, data, results, items[0], _chosen(study, tune))
+        chosen = chosen_by_validation(study.arms, tune)
+        notes = _notes(folder, study, runs, trials, texts, results, items[0], chosen)
         results = replace(results, arms=arms, notes=(*study.caveats, *layer_notes, *notes))
         objective = study.arms[0].loaded.recipe.objective
         report = write_results(folder.path, results, objective, *items)
@@ -127,7 +133,7 @@ def _notes(
     study: Study,
     runs: Sequence[ArmRuns],
     trials: Sequence[Trial],
-    data: Mapping[str, Data],
+    texts: Sequence[str],
     results: Results,
     items: Sequence[RunItems],
     chosen: Sequence[str],
@@ -135,11 +141,10 @@ def _notes(
     """List what a reader should know of a comparison's runs, what tuning chose first."""
     notes = list_caveats(
         folder.reported_seeds(),
-        data,
+        texts,
         n_seeds=results.n_seeds,
         n_comparisons=len(results.differences),
         metric=results.metric,
-        against=study.against,
         elsewhere=scored_elsewhere(items, results.baseline, results.metric, study.against),
         jobs=folder.jobs(),
         scoring=study.scoring,
@@ -149,17 +154,6 @@ def _notes(
     if results.has_verdicts:
         return notes
     return (explain_one_seed(results, folder.reported_seeds()), *notes)
-
-
-def _chosen(study: Study, tune: Sequence[str]) -> list[str]:
-    """Return what the validation split chooses in a study's runs."""
-    chosen = []
-    # Where the last checkpoint is kept nothing chooses one.
-    if {str(arm.loaded.recipe.train.best_by) for arm in study.arms} != {"last"}:
-        chosen.append("the checkpoint of each run")
-    if tune:
-        chosen.append(f"each arm's {', '.join(text.partition('=')[0] for text in tune)}")
-    return chosen
 
 
 def _settle(

@@ -1,5 +1,6 @@
 """``sublayer report``: the page of a run or a comparison, from its folder alone."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sublayer.api.training import compare
+from sublayer.study.from_folder import results_of_folder
 from tests.commands.results import Sublayer
 from tests.study.test_runner import FFN, files, settings_of, write_text
 
@@ -70,12 +72,18 @@ def test_a_file_in_the_folder_that_is_no_report_stays(sublayer: Sublayer, study:
 
 
 def test_an_unfinished_comparison_says_what_is_missing(sublayer: Sublayer, study: Path):
+    finished = json.loads((study / "results.json").read_text())["notes"]
+    assert any(note.startswith("The test split is part of one document") for note in finished)
     shutil.rmtree(study / "arms/1-ffn=swiglu/seed-1")
     for name in ("report.html", "results.json"):
         (study / name).unlink()
+    first, *others = results_of_folder(study).notes
+    assert first.startswith("Unfinished: 3 of 4 runs of all seeds have ended.")
+    assert others == finished
     assert sublayer("report", study).code == 0
     text = (study / "report.html").read_text()
-    assert "Unfinished: 3 of 4 runs of all seeds have ended." in text
+    for note in (first, *finished):
+        assert note.partition(".")[0].partition("'")[0] in text
     shutil.rmtree(study / "arms/0-ffn=gelu")
     assert "no run of the baseline, ffn=gelu, has ended" in sublayer("report", study).refusal()
 

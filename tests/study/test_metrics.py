@@ -25,6 +25,7 @@ from sublayer.study.definition import Study, load_study
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.metrics import study_metrics
 from sublayer.study.report.caveats import list_caveats
+from sublayer.study.report.text_caveats import list_text_caveats
 
 ACCURACIES = ["mlm_accuracy", "nsp_accuracy", "sop_accuracy"]
 WORDS = [
@@ -232,25 +233,24 @@ def test_other_text_and_other_vocabularies_are_noted(folder: Path):
     other = vary(arm.loaded, {"data.path": str(folder / "other.txt"), "data.vocab_size": 50})
     data = {"one": prepare(arm.loaded.recipe.data), "two": prepare(other.recipe.data)}
     metric = Metric("loss", "nats", is_lower_better=True, from_items=None)
-    counts = {"n_seeds": 5, "n_comparisons": 1, "metric": metric}
-    small, text, vocabulary = list_caveats([5], data, **counts)
+    small, text, vocabulary = list_text_caveats(data, metric)
     assert small.startswith("The test split is 4 documents: ")
     assert text.startswith("two: scored on another text")
     assert vocabulary.startswith("two: another vocabulary")
     alike = {"one": data["one"], "two": replace(data["one"])}
-    assert list_caveats([5], alike, **counts) == (small,)
+    assert list_text_caveats(alike, metric) == [small]
     translated = {
         name: replace(each, test=replace(each.test, read_pairs=list)) for name, each in data.items()
     }
-    *_, of_pairs = list_caveats([5], translated, **counts)
+    *_, of_pairs = list_text_caveats(translated, metric)
     assert of_pairs.endswith(
         "vocabulary than the baseline's, so that nats per token do not compare."
     )
     # An arm has the text of what it is compared with, a control that of itself.
     pairs = {**data, "three": replace(data["two"])}
     against = {"two": "two", "three": "two"}
-    assert list_caveats([5], pairs, against=against, **counts) == (small,)
-    crossed = list_caveats([5], pairs, against={"two": "three"}, **counts)
+    assert list_text_caveats(pairs, metric, against=against) == [small]
+    crossed = list_text_caveats(pairs, metric, against={"two": "three"})
     assert [note.partition(":")[0] for note in crossed[1:]] == ["three", "three"]
 
 
@@ -269,8 +269,9 @@ def test_what_cannot_be_compared_is_noted_by_what_the_metric_is_of(folder: Path)
         test = data["one"].test
         store = replace(test.store, is_lossless=is_lossless)
         known = {"one": replace(data["one"], test=replace(test, store=store))}
+        texts = list_text_caveats(known, metric)
         small, *others = list_caveats(
-            [5], known, n_seeds=5, n_comparisons=1, metric=metric, elsewhere=elsewhere
+            [5], texts, n_seeds=5, n_comparisons=1, metric=metric, elsewhere=elsewhere
         )
         assert small.startswith("The test split is")
         return tuple(others)

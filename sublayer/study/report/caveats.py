@@ -1,10 +1,8 @@
 """The caveats of a report: what its numbers do not show."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from sublayer.data.prepare import Data
 from sublayer.objective.metric import Metric
-from sublayer.runs.small_test import describe_small_test
 from sublayer.study.report.number_format import format_duration
 from sublayer.study.results import Results
 from sublayer.study.scoring import WHOLE_TEST, Scoring
@@ -16,12 +14,11 @@ FEW_SEEDS = 5
 
 def list_caveats(
     looks: Sequence[int],
-    data: Mapping[str, Data],
+    texts: Sequence[str],
     *,
     n_seeds: int,
     n_comparisons: int,
     metric: Metric,
-    against: Mapping[str, str] | None = None,
     elsewhere: Sequence[str] = (),
     jobs: Sequence[int] = (),
     scoring: Scoring = WHOLE_TEST,
@@ -29,14 +26,12 @@ def list_caveats(
 ) -> tuple[str, ...]:
     """Return what weakens a comparison, a sentence or two each.
 
-    ``looks`` are the numbers of seeds of its reports, in order; ``data`` is each arm's by name, the
-    baseline's first, or nothing where the texts are not at hand;
-    ``n_comparisons`` is what intervals are corrected for; ``metric`` decides; ``against`` has the
-    arms that have another baseline than the first, or none, which is themselves; ``elsewhere`` are
-    arms that the metric scored on other items than their baseline; ``jobs`` are numbers of
-    runs that were made at a time, other than one; ``scoring`` is what was scored, and ``chosen`` is
-    what was chosen by the validation split. Where there is no interval,
-    none has a caveat: of one seed (see ``explain_one_seed``), or while no two arms are compared.
+    ``looks`` are the numbers of seeds of its reports, in order; ``texts`` are the caveats of its
+    text; ``n_comparisons`` is what intervals are corrected for; ``metric`` decides; ``elsewhere``
+    are arms that it scored on other items than their baseline; ``jobs`` are numbers of runs that
+    were made at a time, other than one; ``scoring`` is what was scored, and ``chosen`` is what was
+    chosen by the validation split. Where there is no interval, none has a caveat: of one seed (see
+    ``explain_one_seed``), or while no two arms are compared.
     """
     notes = []
     if n_seeds > 1 and n_comparisons:
@@ -46,7 +41,7 @@ def list_caveats(
             f"Scored on the validation split, which also chose {' and '.join(chosen)}: values are "
             "better than those of a text that had no part in it."
         )
-    notes += _of_texts(data, metric, scoring, against or {})
+    notes += texts
     if elsewhere and metric.basis == "items":
         notes.append(
             f"{', '.join(elsewhere)}: scored on other targets than the baseline, so that "
@@ -69,43 +64,6 @@ def _of_intervals(looks: Sequence[int], n_seeds: int, n_comparisons: int) -> lis
             f"This study was reported with {', '.join(map(str, looks))} seeds in turn. The "
             "intervals assume that the number of seeds was chosen beforehand: a verdict that came "
             "with added seeds is less sure than it says."
-        )
-    return notes
-
-
-def _of_texts(
-    data: Mapping[str, Data], metric: Metric, scoring: Scoring, against: Mapping[str, str]
-) -> list[str]:
-    """Note what other texts, other vocabularies and lossy ones do to values."""
-    notes: list[str] = []
-    if not data:
-        return notes
-    small = describe_small_test(next(iter(data.values()))) if scoring.split == "test" else None
-    if small:
-        notes.append(f"{small[0].upper()}{small[1:]}.")
-    other_text = _others(data, scoring.split, against)
-    if other_text:
-        notes.append(
-            f"{other_text}: scored on another text than the baseline. data.{scoring.split}_path "
-            "gives all arms one."
-        )
-    foreign = _others(data, "tokenizer", against)
-    texts = {name: scoring.split_of(each) for name, each in data.items()}
-    if foreign and any(text.read_pairs is not None for text in texts.values()):
-        notes.append(
-            f"{foreign}: another vocabulary than the baseline's, so that nats per token do not "
-            "compare."
-        )
-    elif foreign and any(text.sentence_starts is not None for text in texts.values()):
-        notes.append(
-            f"{foreign}: another vocabulary than the baseline's. Its masked tokens are other ones, "
-            "so that accuracies and nats of masked tokens do not compare."
-        )
-    lossy = [name for name, text in texts.items() if not text.store.is_lossless]
-    if lossy and metric.basis == "bytes":
-        notes.append(
-            f"The tokenizer of {', '.join(lossy)} does not keep every byte of the text: bits per "
-            "byte leave out what it loses."
         )
     return notes
 
@@ -144,14 +102,3 @@ def _few_seeds(n_seeds: int, n_comparisons: int) -> str:
         "a difference below the "
         "detectable one was likely to be missed."
     )
-
-
-def _others(data: Mapping[str, Data], what: str, against: Mapping[str, str]) -> str:
-    """Name the arms in whose data something is another than in that of their baseline."""
-    first, *_ = data
-    names = []
-    for name, each in data.items():
-        baseline = data[against.get(name, first)]
-        if each.checksums[what] != baseline.checksums[what]:
-            names.append(name)
-    return ", ".join(names)

@@ -2,8 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 
+from sublayer.study.arms import Arm
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.tuning import Trial
+
+
+def chosen_by_validation(arms: Sequence[Arm], tune: Sequence[str]) -> list[str]:
+    """Return what the validation split chooses in runs of arms; ``tune`` is what was tuned."""
+    chosen = []
+    # Where the last checkpoint is kept nothing chooses one.
+    if {str(arm.loaded.recipe.train.best_by) for arm in arms} != {"last"}:
+        chosen.append("the checkpoint of each run")
+    if tune:
+        chosen.append(f"each arm's {', '.join(text.partition('=')[0] for text in tune)}")
+    return chosen
 
 
 def explain_choices(arms: Sequence[ArmRuns], trials: Sequence[Trial]) -> tuple[str, ...]:
