@@ -1,6 +1,8 @@
 """Warn of what is left out of a text, and of a vocabulary that does not fit it."""
 
+import glob
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from sublayer.data.batches import Batches
 from sublayer.data.parallel.batches import side_lengths
 from sublayer.data.prepare import Data
 from sublayer.data.text.files import is_parquet, list_files_left_out
-from sublayer.data.text.sniffing import describe_encoding
+from sublayer.data.text.sniffing import describe_encoding, describe_records
 from sublayer.files.paths import expanded
 
 _UNKNOWN_SHARE = 1e-3
@@ -34,7 +36,7 @@ def list_data_warnings(recipe: Recipe, data: Data, batches: Batches) -> list[str
 
 
 def _files(data: DataConfig) -> Iterator[str]:
-    """Warn of files that are left out or not in UTF-8, by the names of the first."""
+    """Warn of files that are left out, not in UTF-8, or of JSON, by the names of the first."""
     if data.is_parallel:
         return
     has_parquet = data.documents in (None, "json")
@@ -51,7 +53,21 @@ def _files(data: DataConfig) -> Iterator[str]:
         path = expanded(entry)
         if path.is_file() and not is_parquet(path):
             others += [note for note in [describe_encoding(path)] if note]
+        first_file = _first_file(path)
+        if data.documents is None and data.corpus is None and first_file is not None:
+            others += [note for note in [describe_records(first_file)] if note]
     yield from others
+
+
+def _first_file(path: Path) -> Path | None:
+    """Return the first file that a path names, a folder or a glob; None where it is Parquet."""
+    found = [path]
+    if path.is_dir():
+        found = sorted(path.rglob("*"))
+    elif not path.is_file():
+        found = [Path(each) for each in sorted(glob.glob(str(path), recursive=True))]
+    first = next((each for each in found if each.is_file()), None)
+    return None if first is None or is_parquet(first) else first
 
 
 def _unfilled(recipe: Recipe, n_ids: int) -> Iterator[str]:

@@ -1,6 +1,8 @@
 """What a file's first bytes tell: whether it is text, and in which encoding."""
 
 import codecs
+import json
+import shlex
 from pathlib import Path
 
 from sublayer.data.text.lines import read_start
@@ -76,6 +78,30 @@ def describe_encoding(path: Path) -> str | None:
             f"`iconv -f LATIN1 -t UTF-8 {path.name} > utf8-{path.stem}.txt` converts it"
         )
     return None
+
+
+def describe_records(path: Path) -> str | None:
+    """Say in a line that a file is of lines of JSON, read as they are; None where it is not.
+
+    Its first line tells, if it is an object that has a text. Raises DataError where it cannot be
+    read.
+    """
+    line, _, _ = _start_of(path).partition(b"\n")
+    try:
+        first = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(first, dict):
+        return None
+    texts = [name for name, value in first.items() if isinstance(value, str)]
+    if not texts:
+        return None
+    longest = max(texts, key=lambda name: len(first[name]))
+    field = "" if "text" in texts else f" data.text_field={shlex.quote(longest)}"
+    return (
+        f"{path} holds lines of JSON, which are read as they are, field names and brackets too: "
+        f"data.documents=json{field} reads the text of each line alone"
+    )
 
 
 def _start_of(path: Path) -> bytes:

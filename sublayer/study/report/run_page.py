@@ -23,7 +23,8 @@ body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; font-family: var(--
   color: var(--ink); background: var(--paper, white); line-height: 1.5; }
 svg { max-width: 100%; height: auto; }
 table { border-collapse: collapse; } td, th { text-align: left; padding: .15rem .8rem .15rem 0; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; } td { overflow-wrap: anywhere; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+td { overflow-wrap: anywhere; min-width: 4.5rem; }
 """
 
 
@@ -103,6 +104,7 @@ def _figure(name: str, series: Sequence[tuple[str, Sequence[tuple[int, float]]]]
                 steps, values, style.line, marker=mark, color=style.placeholder, label=words[kind]
             )
         axes.set_xlim(left=0)
+        axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("optimizer steps")
         axes.set_ylabel(label)
         axes.grid(axis="y")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sublayer.data.text.files import list_files_left_out, read_path
-from sublayer.data.text.sniffing import describe_encoding
+from sublayer.data.text.sniffing import describe_encoding, describe_records
 from sublayer.errors import DataError
 
 STORY = "Once upon a time there was a café by the sea.\n" * 40
@@ -81,6 +81,27 @@ def test_text_that_is_not_utf8_is_said_with_its_first_such_byte(tmp_path: Path) 
     assert note is not None
     assert note.startswith(f"{latin} is not UTF-8: byte 32 is 0xe9.")
     assert describe_encoding(whole) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "settings"),
+    [
+        ('{"text": "Of rivers.", "title": "A longer string"}', "data.documents=json reads"),
+        ('{"id": "7", "the body": "Of rivers."}', "json data.text_field='the body' reads"),
+        ('{"id": 7}', None),
+        ('["Of rivers."]', None),
+        ("{Of rivers.}", None),
+        ("[" * 60_000, None),
+    ],
+)
+def test_lines_of_json_that_are_read_as_they_are_are_said(
+    tmp_path: Path, line: str, settings: str | None
+) -> None:
+    path = tmp_path / "rivers.jsonl"
+    path.write_text(f"{line}\n{line}\n")
+    note = describe_records(path)
+    assert (note is None) == (settings is None)
+    assert settings is None or settings in str(note)
 
 
 def test_what_a_folder_leaves_out_is_listed(tmp_path: Path) -> None:
