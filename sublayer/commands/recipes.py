@@ -151,9 +151,11 @@ def _kind(key: str, loaded: LoadedRecipe) -> str:
 
 def _list(result: JsonObject) -> str:
     # The groups hold what the result does, in the order in which it is read.
-    parts = []
+    parts: list[str] = []
     for group, recipes in grouped_recipes().items():
         rows = [(recipe.name, recipe.title) for recipe in recipes]
+        if not parts:  # those to start with, of which one is chosen by what it takes
+            rows = [(recipe.name, f"{recipe.title} ({recipe.cost})") for recipe in recipes]
         parts.append(f"{group}\n{entries(rows)}")
     studies = []
     for study in result["studies"]:

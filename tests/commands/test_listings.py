@@ -1,6 +1,7 @@
 """``sublayer recipes``, ``fields`` and ``plan`` list what there is, and say what it takes."""
 
 import json
+import re
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any
@@ -52,11 +53,21 @@ def test_recipes_are_grouped_and_begin_with_those_to_start_with(
     first, *others = shown.split("\n\n")
     assert first.splitlines()[0] == "start here"
     assert names_in(first)[:3] == ["gpt", "modern", "macaron"]
+    assert "A plain pre-norm decoder (10 minutes on two CPU cores, 2.7 M parameters)" in " ".join(
+        first.split()
+    )
     assert all(group.startswith("as published: ") for group in others[:-2])
     assert max(map(len, shown.splitlines())) <= 80
     by_name = {each["name"]: each["group"] for each in answer(capsys, "recipes")["recipes"]}
     assert by_name["albert-xlarge-v2"] == by_name["bert-base"]
     assert "others" not in by_name.values()
+
+
+def test_the_title_of_a_recipe_says_no_time_which_its_settings_may_change(
+    capsys: pytest.CaptureFixture[str],
+):
+    for recipe in answer(capsys, "recipes")["recipes"]:
+        assert not re.search("minute|hour|core", recipe["title"])
 
 
 def test_what_a_recipe_changes_leaves_out_defaults_and_what_is_derived(
