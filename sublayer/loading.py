@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sublayer.config.layering.run_recipe import read_run_recipe
 from sublayer.config.resolved import ResolvedModel
+from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.errors import CheckpointError, ConfigError
@@ -148,7 +149,7 @@ def _averaged(run: Path, n: int, device: str) -> tuple[Path, ResolvedModel, dict
     steps = _newest_steps(run)
     if n < 1 or len(steps) < n:
         raise ConfigError(
-            f"{run} has {len(steps)} newest checkpoint(s), of which {n} cannot be averaged: "
+            f"{run} has {count(len(steps), 'newest checkpoint')}, of which {n} cannot be averaged: "
             "ask for fewer, or keep "
             "more in training (train.keep_checkpoints)"
         )

@@ -9,6 +9,7 @@ from sublayer.api.html import figure, number, page, prose, table
 from sublayer.api.results import Completions, Result, Scores, Texts, Translations
 from sublayer.config.layering.run_recipe import read_run_recipe
 from sublayer.config.resolved import ResolvedRecipe
+from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.files.saved_record import read_record
 
@@ -112,7 +113,7 @@ class Run(dict[str, Any]):
         parameters = self.get("parameters") or {}
         facts = [
             ("valid", f"{scores} (step {self['valid']['step']:,})"),
-            ("trained", f"{self['step']:,} steps, {self['tokens']:,} tokens"),
+            ("trained", f"{count(self['step'], 'step')}, {count(self['tokens'], 'token')}"),
             ("time", f"{self['seconds']:,.1f} s, {self['tokens_per_s']:,.0f} tokens/s"),
         ]
         if "total" in parameters:

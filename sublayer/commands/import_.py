@@ -7,6 +7,7 @@ import typer
 
 from sublayer.commands.shared.base import JsonObject, JsonOption, emit
 from sublayer.commands.shared.following import after_import
+from sublayer.counts import count
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json_object
 from sublayer.files.paths import resolved
@@ -110,7 +111,7 @@ def _next(model: str, kind: str) -> list[str]:
 
 
 def _left_out(report: JsonObject) -> str:
-    parts = [f"{report['optimizer_tensors']} tensors of an optimizer"]
+    parts = [f"{count(report['optimizer_tensors'], 'tensor')} of an optimizer"]
     for name, reason in (("no_weights", "no weights"), ("copies", "equal to the embedding matrix")):
         if report.get(name):
             names = ", ".join(report[name])

@@ -13,6 +13,7 @@ from sublayer.commands.shared.base import JsonObject, JsonOption, emit, say
 from sublayer.commands.shared.text_options import DocumentsOption
 from sublayer.config.data import DataConfig, DocumentRule
 from sublayer.config.limits import LARGEST_TRAINED_VOCABULARY, MOST_SENTINELS
+from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.tables import table
 
@@ -150,7 +151,7 @@ def _train(config: DataConfig, target: Path, text: str | None) -> dict[str, Any]
     }
     wanted = config.vocab_size
     if wanted is not None and tokenizer.vocab_size < wanted:
-        say(f"the text fills {tokenizer.vocab_size:,} of {wanted:,} ids")
+        say(f"the text fills {tokenizer.vocab_size:,} of {count(wanted, 'id')}")
     if text is not None:
         result |= _tokens(tokenizer, _text(text))
     return result
@@ -202,10 +203,10 @@ def _render_tokens(result: JsonObject) -> str:
     lines = [table(["id", "piece"], rows[:_SHOWN], right=[0])]
     if len(rows) > _SHOWN:
         lines.append(f"... and {len(rows) - _SHOWN:,} more (--json has all)")
-    counts = f"{result['tokens']:,} tokens"
+    counts = count(result["tokens"], "token")
     if result["unknown"]:
         counts += f", {result['unknown']:,} unknown"
-    counts += f", {result['bytes']:,} bytes"
+    counts += f", {count(result['bytes'], 'byte')}"
     if result["bytes_per_token"] is not None:
         counts += f", {result['bytes_per_token']:.2f} bytes per token"
     lines.append(counts)
@@ -225,7 +226,7 @@ def _escape(character: str) -> str:
 
 
 def _render_trained(result: JsonObject) -> str:
-    trained = f"trained {result['kind']} of {result['vocab_size']:,} ids"
+    trained = f"trained {result['kind']} of {count(result['vocab_size'], 'id')}"
     lines = [f"{trained}: {result['tokenizer']}"]
     if "ids" in result:
         lines.append(_render_tokens(result))

@@ -19,6 +19,7 @@ from sublayer.commands.shared.following import after_training
 from sublayer.commands.shared.paragraphs import hanging
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.recipe import Recipe
+from sublayer.counts import count
 from sublayer.files.paths import as_typed
 from sublayer.system.launch import is_first_launched
 from sublayer.system.stages import stage
@@ -97,9 +98,9 @@ def _render(record: JsonObject, scores: Sequence[str], recipe: Recipe) -> str:
     from sublayer.study.report.number_format import format_quantity
 
     folder = record["run"]
-    steps = "1 step" if record["step"] == 1 else f"{record['step']:,} steps"
+    steps, tokens = count(record["step"], "step"), count(record["tokens"], "token")
     speed = f"{record['tokens_per_s']:,.0f} tokens/s"
-    trained = f"trained {steps}, {record['tokens']:,} tokens in {record['seconds']:.0f} s ({speed})"
+    trained = f"trained {steps}, {tokens} in {record['seconds']:.0f} s ({speed})"
     lines = [trained]
     if record.get("peak_memory_bytes") is not None:
         memory = format_quantity(record["peak_memory_bytes"], "B")

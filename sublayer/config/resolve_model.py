@@ -7,6 +7,7 @@ from sublayer.config.architecture.positions import POSITIONS, n_exact_buckets
 from sublayer.config.architecture.stacks import StackShape, entries, shares, stacks
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolved import ResolvedModel
+from sublayer.counts import count
 from sublayer.errors import ConfigError
 
 
@@ -167,6 +168,6 @@ def _check_sharing(model: ModelConfig) -> None:
         units = stack.n_layers // model.share_inner
         if model.share_groups > units:
             raise ConfigError(
-                f"model.share_groups = {model.share_groups} is more than the {units} units of "
-                f"{model.share_inner} block(s) in {layers}"
+                f"model.share_groups = {model.share_groups} is more than the "
+                f"{count(units, 'unit')} of {count(model.share_inner, 'block')} in {layers}"
             )

@@ -7,6 +7,7 @@ from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedTrain
 from sublayer.config.train import LENGTHS
+from sublayer.counts import count
 from sublayer.errors import ConfigError
 
 EVALUATIONS = 10
@@ -177,7 +178,7 @@ def resolve_optimizer(optimizer: OptimizerConfig, *, steps: int) -> OptimizerCon
     # A warm-up at the peak may be longer than the run: its rate is constant then.
     if warmup > steps and optimizer.warmup != "constant":
         raise ConfigError(
-            f"optimizer.warmup_steps = {warmup} is longer than the run of {steps} steps: "
+            f"optimizer.warmup_steps = {warmup} is longer than the run of {count(steps, 'step')}: "
             f"give optimizer.warmup_share, such as {_WARMUP_SHARE:g} of the run, or a longer run"
         )
     return optimizer.model_copy(update={"warmup_steps": warmup})

@@ -11,6 +11,7 @@ from sublayer.config.data import DataConfig, DocumentRule, SentenceRule
 from sublayer.config.text.corpora import INTRINSIC, PUBLISHED_SPLITS, Sources
 from sublayer.config.text.tokenizers import TOKENIZERS
 from sublayer.config.text.watched import watched_texts
+from sublayer.counts import count
 from sublayer.data.cache import content_key, replacing
 from sublayer.data.corpora.named import find_sources
 from sublayer.data.corpora.watched import read_watched
@@ -266,7 +267,7 @@ def _split(
     if store.n_tokens < 2:
         called = shown or f"the {name} split of {' and '.join(names)}"
         raise DataError(
-            f"{called} has {store.n_tokens} token(s); "
+            f"{called} has {count(store.n_tokens, 'token')}; "
             "2 are the least that can be scored: give a longer text"
         )
     weights: list[float] = []

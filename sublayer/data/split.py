@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+from sublayer.counts import count
 from sublayer.data.arrays import AnyInts, Ints
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.store import TokenStore
@@ -99,6 +100,6 @@ class Split:
             n_tokens = stop - start
             if n_tokens < needed:
                 raise DataError(
-                    f"the {self.name} split of {name} has {n_tokens:,} tokens, fewer than "
+                    f"the {self.name} split of {name} has {count(n_tokens, 'token')}, fewer than "
                     f"{why} = {needed:,}: give a longer text or a smaller data.context"
                 )

@@ -6,6 +6,7 @@ from sublayer.config.architecture.feedforward import Ffn
 from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.architecture.stacks import StackShape, shares
 from sublayer.config.resolved import ResolvedModel
+from sublayer.counts import count
 from sublayer.diagram.figure import Block, Box, Residual, Role, Sum
 
 _NORMS = {"layer": "LayerNorm", "rms": "RMSNorm"}
@@ -68,7 +69,7 @@ def _function(model: ResolvedModel, stack: StackShape, entry: Entry) -> Box:
     role: Role = "linear"
     if entry.kind.attends_to != "nothing":
         role = "attention"
-        notes.append(f"{model.n_heads} {_heads(model)} of {model.d_head}")
+        notes.append(f"{count(model.n_heads, 'head')} of {model.d_head}")
         if entry.kind.attends_to == "itself":
             if stack.is_causal:
                 title = f"Causal {title[:1].lower()}{title[1:]}"
@@ -87,10 +88,6 @@ def _function(model: ResolvedModel, stack: StackShape, entry: Entry) -> Box:
     if is_part_shared:
         notes.append("shared by layers")
     return Box(role, title, tuple(notes))
-
-
-def _heads(model: ResolvedModel) -> str:
-    return "head" if model.n_heads == 1 else "heads"
 
 
 def _positions_inside(model: ResolvedModel) -> list[str]:

@@ -6,6 +6,7 @@ from sublayer.config.layering.layers import LoadedRecipe
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolved import ResolvedModel
+from sublayer.counts import count
 from sublayer.diagram.blocks import draw_block
 from sublayer.diagram.ends import draw_embeddings, draw_final_norm, draw_heads, layer_loss
 from sublayer.diagram.figure import Column, Figure
@@ -61,15 +62,15 @@ def _column(
 
 
 def _sizes(model: ResolvedModel, shapes: tuple[StackShape, ...]) -> str:
-    layers = " + ".join(str(shape.n_layers) for shape in shapes)
-    is_one = layers == "1"
-    parts = [f"{model.kind}, {layers} layer{'' if is_one else 's'}", f"d_model {model.d_model:,}"]
+    layers = count(shapes[0].n_layers, "layer")
+    if len(shapes) > 1:
+        layers = f"{' + '.join(str(shape.n_layers) for shape in shapes)} layers"
+    parts = [f"{model.kind}, {layers}", f"d_model {model.d_model:,}"]
     entries = [entry for shape in shapes for entry in shape.block]
     if any(entry.ffn is not None for entry in entries):
         parts.append(f"d_ff {model.d_ff:,}")
     if any(entry.kind.attends_to != "nothing" for entry in entries):
-        heads = "head" if model.n_heads == 1 else "heads"
-        parts.append(f"{model.n_heads} {heads} of {model.d_head}")
+        parts.append(f"{count(model.n_heads, 'head')} of {model.d_head}")
     if model.d_embed != model.d_model:
         parts.append(f"d_embed {model.d_embed:,}")
     return ", ".join(parts)

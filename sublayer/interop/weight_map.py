@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sublayer.config.architecture.stacks import stacks
 from sublayer.config.resolved import ResolvedModel
+from sublayer.counts import count
 from sublayer.errors import CheckpointError
 from sublayer.estimate.cost import n_copies
 from sublayer.model.build import compose
@@ -184,8 +185,8 @@ def _check_depth(config: ResolvedModel, n_tensors: int, file: str) -> None:
         n_blocks += max(n_copies(config, stack, entry) for entry in stack.block)
     if n_blocks > n_tensors:
         raise CheckpointError(
-            f"{file} says {n_blocks:,} blocks of weights, "
-            f"and the weights hold {n_tensors:,} tensors"
+            f"{file} says {count(n_blocks, 'block')} of weights, "
+            f"and the weights hold {count(n_tensors, 'tensor')}"
         )
 
 
@@ -198,4 +199,4 @@ def _check(name: str, tensor: Tensor, expected: list[int], file: str) -> None:
 
 def _others(names: list[str]) -> str:
     n_others = len(names) - 1
-    return f" and {n_others} other(s)" if n_others else ""
+    return f" and {count(n_others, 'other')}" if n_others else ""

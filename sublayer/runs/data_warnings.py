@@ -10,6 +10,7 @@ from sublayer.config.data import DataConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.text.corpora import HUB, source_names
 from sublayer.config.text.watched import WATCHED
+from sublayer.counts import count
 from sublayer.data.batches import Batches
 from sublayer.data.parallel.batches import side_lengths
 from sublayer.data.prepare import Data
@@ -83,11 +84,9 @@ def _left_out(recipe: Recipe, data: Data) -> Iterator[str]:
     for name, sizes in data.sizes().items():
         n = sizes.get("empty_documents")
         if n and recipe.data.is_parallel:
-            yield (
-                f"the {name} split has {n:,} pair(s) with an empty side, which its loss leaves out"
-            )
+            yield (f"the loss of the {name} split leaves out {count(n, 'pair')} with an empty side")
         elif n:
-            yield f"the {name} split leaves out {n:,} document{'s' if n > 1 else ''} without text"
+            yield f"the {name} split leaves out {count(n, 'document')} without text"
 
 
 def _unknown(recipe: Recipe, data: Data) -> Iterator[str]:
@@ -117,6 +116,6 @@ def _too_long(recipe: Recipe, data: Data, batches: Batches) -> Iterator[str]:
         n_long = int(is_long.sum())
         if n_long:
             yield (
-                f"{n_long:,} pair(s) of the {split.name} split are longer than data.context: its "
-                "loss leaves them out"
+                f"the loss of the {split.name} split leaves out {count(n_long, 'pair')}, longer "
+                "than data.context"
             )

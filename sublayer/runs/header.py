@@ -7,6 +7,7 @@ from pathlib import Path
 from sublayer.config.fields.data_uses import fills_steps
 from sublayer.config.recipe import Recipe
 from sublayer.config.text.watched import watched_texts
+from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import Tokenizer
@@ -32,7 +33,7 @@ def list_header(session: Session, folder: Path, *, done: int) -> list[str]:
     parameters = count_parameters(recipe.model, recipe.objective).total
     rows = [
         *text_rows(recipe, session.data),
-        ("model", f"{recipe.model.kind}, {parameters:,} parameters"),
+        ("model", f"{recipe.model.kind}, {count(parameters, 'parameter')}"),
         ("device", _device(session)),
         ("batch", _batch(session)),
         ("length", _length(session, done)),
@@ -84,11 +85,6 @@ def lay_out(rows: Sequence[tuple[str, str]]) -> list[str]:
     return lines
 
 
-def count(number: int, unit: str) -> str:
-    """Format a number of things, one of them in the singular."""
-    return f"{number:,} {unit}{'' if number == 1 else 's'}"
-
-
 def _size(splits: Sequence[Split], n_documents: int, unit: str, languages: str = "") -> str:
     """Name where splits come from, and say how large they are together."""
     n_bytes = sum(split.store.n_bytes for split in splits)
@@ -125,7 +121,7 @@ def _tokenizer(tokenizer: Tokenizer) -> str:
     kind = tokenizer.kind
     if isinstance(tokenizer, BilingualTokenizer):
         kind = f"{tokenizer.vocabulary.kind} of both languages"
-    return f"{kind}, {tokenizer.vocab_size:,} ids"
+    return f"{kind}, {count(tokenizer.vocab_size, 'id')}"
 
 
 def _uses(splits: Sequence[str]) -> str:
@@ -138,7 +134,7 @@ def _device(session: Session) -> str:
     train = session.recipe.train
     words = [str(session.place.device), train.precision, count(train.threads, "thread")]
     if session.place.world.size > 1:
-        words.append(f"{session.place.world.size} processes")
+        words.append(count(session.place.world.size, "process"))
     return ", ".join(words)
 
 
@@ -160,7 +156,7 @@ def _length(session: Session, done: int) -> str:
     steps = recipe.train.steps
     epoch_tokens = family_of(recipe.objective).epoch_tokens(recipe, session.data.train)
     epochs = steps * recipe.train.batch_sequences * recipe.data.context / max(1, epoch_tokens)
-    text = f"{count(steps, 'step')}, {epochs:.3g} epochs"
+    text = f"{count(steps, 'step')}, {count(epochs, 'epoch', '.3g')}"
     return f"{text}; resumes at step {done:,}" if done else text
 
 

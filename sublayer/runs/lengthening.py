@@ -18,6 +18,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import run_steps
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.config.train import LENGTHS
+from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.checkpoints import checkpoint_path, read_state, saved_steps
@@ -131,10 +132,10 @@ def plan_lengthening(
     before = recipe.train.steps
     asked = _asked(given)
     if steps <= before:
-        is_same = steps == before
+        compared = "as long" if steps == before else "shorter"
         raise ConfigError(
-            f"{run} has {before:,} steps, and {asked} is {'as long' if is_same else 'shorter'}: "
-            "give more, or leave it out"
+            f"{run} has {count(before, 'step')}, and {asked} is {compared}: give more, or leave it "
+            "out"
         )
     saved = saved_steps(run / CHECKPOINTS)
     lengths = {name: getattr(given.train, name) for name in LENGTHS}

@@ -14,6 +14,7 @@ from sublayer.config.resolve_train import (
     run_steps,
 )
 from sublayer.config.resolved import ResolvedRecipe, resolved_recipe
+from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.objective.families import family_of
@@ -94,7 +95,9 @@ def resolve_run(
     recipe = _at_length(fixed, length, data, place)
     sequences = recipe.train.batch_sequences
     if sequences < world.size:
-        raise ConfigError(f"a batch of {sequences} windows is less than the {world.size} processes")
+        raise ConfigError(
+            f"a batch of {count(sequences, 'window')} is less than the {world.size} processes"
+        )
     check_memory(recipe, place)
     return Resolved(recipe, pace)
 

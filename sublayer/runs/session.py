@@ -7,6 +7,7 @@ import torch
 
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe
+from sublayer.counts import count
 from sublayer.data.prepare import Data, prepare
 from sublayer.data.split import Split
 from sublayer.errors import ConfigError
@@ -59,7 +60,7 @@ class Session:
         warmup = optimizer.warmup_steps or 0
         if 2 * warmup > steps and optimizer.warmup != "constant":
             notes.append(
-                f"the warm-up takes {warmup:,} of the run's {steps:,} steps: "
+                f"the warm-up takes {warmup:,} of the run's {count(steps, 'step')}: "
                 "optimizer.warmup_share=0.1 makes it a tenth of the run"
             )
         return notes

@@ -1,5 +1,6 @@
 """Say where the split that judges a model is of too few documents to stand for others."""
 
+from sublayer.counts import count
 from sublayer.data.prepare import Data
 
 _FEW = 10
@@ -15,8 +16,10 @@ def describe_small_test(data: Data) -> str | None:
     if n >= _FEW:
         return None
     if test.read_pairs is not None:
-        pairs = "1 pair" if n == 1 else f"{n} pairs"
-        return f"the test split is {pairs} of texts: what is measured on it says little of others"
+        return (
+            f"the test split is {count(n, 'pair')} of texts: what is measured on it says little of "
+            "others"
+        )
     if test.is_cut:
         whole = "one document, whose other parts" if n == 1 else f"{n} documents, whose other parts"
         part = "part" if n == 1 else "parts"

@@ -9,6 +9,7 @@ from typing import Any
 
 from sublayer.config.layering.layers import LoadedRecipe
 from sublayer.config.layering.overrides import override_layer
+from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
 from sublayer.runs.folder import RunFolder
@@ -171,7 +172,7 @@ def _notes(
     notes = []
     if missing > 0:
         ended = results.n_seeds * len(plan.settled) - missing
-        text = f"Unfinished: {ended} of {ended + missing} runs of all seeds have ended."
+        text = f"Unfinished: {ended} of {count(ended + missing, 'run')} of all seeds have ended."
         absent = [each.name for each in plan.settled]
         for each in arms:
             absent.remove(each.matched_arm.arm.name)

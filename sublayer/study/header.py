@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sublayer.config.layering.paths import absolute_paths
+from sublayer.counts import count
 from sublayer.data.prepare import Data
-from sublayer.runs.header import count, lay_out, text_rows
+from sublayer.runs.header import lay_out, text_rows
 from sublayer.runs.pace import recall_run_pace
 from sublayer.runs.session import Place
 from sublayer.study.budget.budget import MatchedArm, Measures, arm_steps

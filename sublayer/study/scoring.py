@@ -8,6 +8,7 @@ from pydantic import Field
 from sublayer.config.limits import LONGEST_WINDOW, MOST_BATCH_TOKENS
 from sublayer.config.recipe import Recipe
 from sublayer.config.table import Table
+from sublayer.counts import count
 from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Scoring(Table):
         if not recipe.objective.is_scored_in_windows:
             return text
         if self.tokens is not None:
-            text = f"{self.tokens:,} tokens spread over {text}"
+            text = f"{count(self.tokens, 'token')} spread over {text}"
         match self.stride:
             case None:
                 return f"{text}, each token behind at least half a context"

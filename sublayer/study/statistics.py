@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.objective.metric import Metric
 
@@ -286,7 +287,7 @@ def _with_missing_seeds(difference: Difference, planned_seeds: int) -> Differenc
     n_pairs = len(difference.seeds)
     if n_pairs == planned_seeds:
         return difference
-    note = f"{n_pairs} of {planned_seeds} seeds finished in both arms"
+    note = f"{n_pairs} of {count(planned_seeds, 'seed')} finished in both arms"
     if difference.note:
         note = f"{difference.note}; {note}"
     return replace(difference, note=note)

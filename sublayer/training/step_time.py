@@ -9,6 +9,7 @@ from functools import partial
 import torch
 
 from sublayer.config.resolve_train import format_step
+from sublayer.counts import count
 from sublayer.system.machine import wait_for
 
 N_CHECKED = 20
@@ -110,10 +111,8 @@ def describe_length(minutes: float, steps: int, pace: Pace) -> str:
 
     As in ``10 minutes: 1,200 steps of`` with the time of a step, and how long ago it was measured.
     """
-    plural = "" if minutes == 1 else "s"
-    asked = f"{minutes:g} minute{plural}"
-    plural = "" if steps == 1 else "s"
-    taken = f"{steps:,} step{plural} of {format_step(pace.step_s)}"
+    asked = count(minutes, "minute", "g")
+    taken = f"{count(steps, 'step')} of {format_step(pace.step_s)}"
     return f"{asked}: {taken}, measured {describe_age(pace.age_s)}"
 
 
@@ -124,8 +123,7 @@ def describe_age(seconds: float) -> str:
     fitting = [unit for unit, length in _UNITS.items() if seconds >= length]
     unit = fitting[0]
     n = int(seconds / _UNITS[unit])
-    plural = "" if n == 1 else "s"
-    return f"{n} {unit}{plural} ago"
+    return f"{count(n, unit)} ago"
 
 
 def describe_use(minutes: float, seconds: float) -> str | None:
@@ -138,6 +136,6 @@ def describe_use(minutes: float, seconds: float) -> str | None:
         return None
     how = "faster" if share < 1 else "slower"
     return (
-        f"it took {seconds / 60:.2g} of the {minutes:g} minutes asked for ({share:.0%}): steps "
-        f"were {how} than when their pace was measured"
+        f"it took {seconds / 60:.2g} of the {count(minutes, 'minute', 'g')} asked for "
+        f"({share:.0%}): steps were {how} than when their pace was measured"
     )

@@ -10,6 +10,7 @@ from torch import Tensor
 from sublayer.config.architecture.heads import HEADS
 from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.train import InitConfig
+from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.loading import find_model, load_model_tokenizer, load_untokenized
@@ -98,7 +99,7 @@ def note_training_only(objective: Objective, pretrained: Pretrained) -> list[str
         return []
     n_parameters = sum(value.numel() for value in values)
     return [
-        f"starts fresh: {n_parameters:,} parameters that training alone needs "
+        f"starts fresh: {count(n_parameters, 'parameter')} that training alone needs "
         "(no saved model has them)"
     ]
 
@@ -127,7 +128,7 @@ def _check_blocks(model: Transformer, source: Transformer, init: InitConfig) -> 
     ):
         if init.layers > blocks:
             raise ConfigError(
-                f"init.layers = {init.layers} is more than the {blocks} blocks of {name}"
+                f"init.layers = {init.layers} is more than the {count(blocks, 'block')} of {name}"
             )
 
 
@@ -172,4 +173,4 @@ def _fresh_blocks(model: Transformer, n_blocks: int) -> list[str]:
         n_fresh += not own <= taken
     if not n_fresh:
         return []
-    return [f"{n_fresh} of {n_layers} blocks (init.layers = {n_blocks})"]
+    return [f"{n_fresh} of {count(n_layers, 'block')} (init.layers = {n_blocks})"]

@@ -50,7 +50,7 @@ def test_what_a_vocabulary_lacks_is_counted(sublayer: Sublayer, tmp_path: Path) 
     codes.write_text("#version: 0.2\nd o\ndo g</w>\n")
     assert tokens_of(sublayer, codes, "dog zoo")["unknown"] == 1
     assert last_line(sublayer, codes, "dog zoo").startswith("4 tokens, 1 unknown, 7 ")
-    assert last_line(sublayer, codes, "dog").startswith("1 tokens, 3 bytes")
+    assert last_line(sublayer, codes, "dog").startswith("1 token, 3 bytes")
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "moses-bpe", "word-bpe"])

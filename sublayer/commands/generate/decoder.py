@@ -10,6 +10,7 @@ from sublayer.commands.generate.options import Asked
 from sublayer.commands.generate.prompt import check_no_gap, encode_prompt, tokenizer_of
 from sublayer.commands.shared.base import JsonObject, emit, say, write_result
 from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.system.stages import display, stage
 
@@ -58,7 +59,7 @@ def continue_prompt(run: Path, model: "Decoder", sampling: "Sampling", asked: As
     seconds = time.perf_counter() - start
     if is_shown:
         write_result("\n")
-        say(f"{n_steps} tokens, {n_steps / seconds:,.0f} a second")
+        say(f"{count(n_steps, 'token')}, {n_steps / seconds:,.0f} a second")
     else:
         drawn = [text.text for text in texts]
         result = {"prompt": asked.prompt, "texts": drawn, "tokens": n_steps, "seconds": seconds}
@@ -77,7 +78,7 @@ def _after_prompt(steps: Iterator[list[int]]) -> Iterator[list[int]]:
 def _counted(steps: Iterator[list[int]], n_tokens: int) -> Iterator[list[int]]:
     """Show how many tokens each continuation has."""
     for n_done, step in enumerate(steps, start=1):
-        text = f"generated {n_done:,} of {n_tokens:,} tokens"
+        text = f"generated {n_done:,} of {count(n_tokens, 'token')}"
         display().change_innermost(text, n_done / n_tokens)
         yield step
 

@@ -9,6 +9,7 @@ from sublayer.commands.generate.options import Asked
 from sublayer.commands.generate.prompt import check_no_gap, encode_prompt, tokenizer_of
 from sublayer.commands.shared.base import JsonObject, emit, say, write_result
 from sublayer.commands.shared.text_options import recipe_of
+from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.system.stages import stage
 
@@ -136,7 +137,7 @@ def _print(completions: list["Completion"], n_drawn: int, seconds: float) -> Non
     if n_drawn == 1:
         write_result(f"{_shown(best)}\n")
         _say_unplaced(best)
-        say(f"{best.n_tokens} tokens, {best.n_tokens / seconds:,.0f} a second")
+        say(f"{count(best.n_tokens, 'token')}, {best.n_tokens / seconds:,.0f} a second")
         return
     for number, each in enumerate(completions, start=1):
         write_result(f"--- {number}\n{_shown(each)}\n")

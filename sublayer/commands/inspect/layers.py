@@ -10,6 +10,7 @@ from sublayer.commands.inspect.sampling import SampleOptions
 from sublayer.commands.shared.base import JsonObject, emit
 from sublayer.commands.shared.paragraphs import paragraph
 from sublayer.commands.shared.text_options import TokenProgress, recipe_of
+from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed
 from sublayer.objective.evaluation import context_of
@@ -133,11 +134,8 @@ def _describe(run: JsonObject) -> str:
     sources = ", ".join(map(as_typed, run["sources"]))
     if run["split"] is not None:
         sources = f"the {run['split']} split of {sources}"
-    windows = "a window"
-    if run["windows"] != 1:
-        windows = f"{run['windows']:,} windows"
-    windows += f" of {run['context']:,}"
-    return f"{run['run']}: {run['tokens']:,} tokens of {sources}, in {windows}"
+    windows = f"{count(run['windows'], 'window')} of {run['context']:,}"
+    return f"{run['run']}: {count(run['tokens'], 'token')} of {sources}, in {windows}"
 
 
 def _table(layers: Sequence[JsonObject]) -> str:

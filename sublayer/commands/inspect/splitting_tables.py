@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from sublayer.commands.shared.base import JsonObject
 from sublayer.commands.shared.paragraphs import paragraph
+from sublayer.counts import count
 from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
 
@@ -78,7 +79,7 @@ def _term_table(terms: Sequence[JsonObject]) -> str:
 
 def _layer_table(run: JsonObject) -> str:
     rows = [_layer_row(layer) for layer in run["layers"]]
-    read = f"{run['run']}: {run['tokens']:,} tokens"
+    read = f"{run['run']}: {count(run['tokens'], 'token')}"
     layers = table(_LAYER_HEADINGS, rows, right=range(1, len(_LAYER_HEADINGS)))
     return f"{paragraph(f'{read}; {_LAYERS}')}\n{layers}"
 

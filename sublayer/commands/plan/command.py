@@ -12,6 +12,7 @@ from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import DeviceOption, JsonOption, emit, say
 from sublayer.commands.shared.study_options import JobsOption, MatchOption, ScaleOption
 from sublayer.config.limits import MOST_SEEDS
+from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.system.stages import stage
 
@@ -128,8 +129,8 @@ def command(
         notes.append(_ONE_SEED)
     if tuned:
         notes.append(
-            f"every arm tries {' '.join(tuned)} with seed 0, {n_trials} trials, and keeps what has "
-            "the lowest validation loss"
+            f"every arm tries {' '.join(tuned)} with seed 0, {count(n_trials, 'trial')}, and keeps "
+            "what has the lowest validation loss"
         )
     if not study.scoring.is_whole_test:
         notes.append(f"runs are scored on {study.scoring.describe(study.arms[0].loaded.recipe)}")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from sublayer.commands.shared.base import JsonObject
 from sublayer.commands.shared.paragraphs import noted, paragraph
+from sublayer.counts import count
 from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
 
@@ -60,15 +61,15 @@ def _total(total: JsonObject, available: JsonObject) -> str:
     from sublayer.study.report.number_format import format_quantity
 
     hours = _if_known(total["hours"], _format_hours) or "time unknown"
-    runs = "run" if total["runs"] == 1 else "runs"
+    runs = count(total["runs"], "run")
     if total["jobs"] > 1:
         needed_memory = format_quantity(total["memory_bytes"], "B")
-        runs = f"runs, {total['jobs']} at a time in {needed_memory} of memory"
+        runs += f", {total['jobs']} at a time in {needed_memory} of memory"
     needed_disk = format_quantity(total["disk_bytes"], "B")
     free_memory = format_quantity(available["memory_bytes"], "B")
     free_disk = format_quantity(available["disk_bytes"], "B")
     return (
-        f"{total['runs']} {runs}: {hours}, up to {needed_disk} of disk; "
+        f"{runs}: {hours}, up to {needed_disk} of disk; "
         f"free here: {free_memory} of memory ({available['device']}), {free_disk} of disk"
     )
 

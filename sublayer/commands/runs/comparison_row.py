@@ -7,6 +7,7 @@ from typing import Any
 
 from sublayer.commands.runs.row import Row, State, newest
 from sublayer.commands.runs.run_row import FAILURE, TEST
+from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object, read_toml
 from sublayer.files.saved_record import RECORD
@@ -137,4 +138,4 @@ def _told(arm: str, verdict: str, baseline: str) -> str:
 
 def _counted(verdicts: Sequence[str]) -> str:
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)]
-    return f"of {len(verdicts)} arms that are compared, {', '.join(counts)}"
+    return f"of {count(len(verdicts), 'arm')} that are compared, {', '.join(counts)}"

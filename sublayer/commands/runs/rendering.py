@@ -10,6 +10,7 @@ from typing import Any
 from sublayer.commands.runs.row import Row, Score
 from sublayer.commands.shared.paragraphs import page_width, paragraph
 from sublayer.config.fields.messages import LONGEST_VALUE, show
+from sublayer.counts import count
 
 _HEADINGS = ("folder", "when", "how good", "steps", "time")
 _UNITS = {
@@ -83,8 +84,8 @@ def format_score(score: Score) -> str:
 def _steps(row: Row) -> str:
     if row.kind == "comparison":
         if row.planned is None:
-            return f"{row.finished} runs"
-        return f"{row.finished} of {row.planned} runs"
+            return count(row.finished or 0, "run")
+        return f"{row.finished} of {count(row.planned, 'run')}"
     if row.step is None:
         return ""
     if row.state == "finished" or row.steps is None:
@@ -114,7 +115,7 @@ def _details(row: Row) -> list[str]:
 
 def _what(row: Row) -> str:
     if row.kind == "comparison":
-        seeds = f", {row.seeds} seed{'' if row.seeds == 1 else 's'}" if row.seeds else ""
+        seeds = f", {count(row.seeds, 'seed')}" if row.seeds else ""
         return f"comparison of {', '.join(row.arms)}{seeds}"
     if row.state == "damaged":
         return ""

@@ -26,6 +26,7 @@ from sublayer.commands.shared.beam_options import (
 from sublayer.commands.shared.text_options import recipe_of
 from sublayer.commands.translate.lines import LineInput, TranslationOutput
 from sublayer.config.limits import MOST_ROWS, WIDEST_BEAM
+from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.system.stages import display, stage
 
@@ -133,7 +134,7 @@ def translate_all(
     output = _output(model, computation.words, computation.n_best, is_held=as_json)
 
     def show(n_done: int) -> None:
-        display().change_innermost(f"translated {output.n_done + n_done:,} lines")
+        display().change_innermost(f"translated {count(output.n_done + n_done, 'line')}")
 
     translations = translate_lines(
         model,

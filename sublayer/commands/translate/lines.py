@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sublayer.commands.shared.base import say, write_result
+from sublayer.counts import count
 from sublayer.errors import DataError, Interrupted
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class TranslationOutput:
         if translation.is_too_long:
             self.n_too_long += 1
             say(
-                f"line {number}: {translation.n_tokens:,} tokens are more than the "
+                f"line {number} has {count(translation.n_tokens, 'token')}, more than the "
                 f"{self.longest:,} that the model reads"
             )
         self.n_tokens += translation.n_tokens
@@ -75,17 +76,17 @@ class TranslationOutput:
     def say_counts(self) -> None:
         """Report on standard error what was left out, and what is unknown to the vocabulary."""
         if self.n_too_long:
-            say(f"{self.n_too_long:,} of {self.n_done:,} lines were too long and are empty")
+            say(f"too long, and empty: {self.n_too_long:,} of {count(self.n_done, 'line')}")
         if self.n_unknown:
             say(
-                f"{self.n_unknown:,} of {self.n_tokens:,} tokens of the input are unknown to the "
-                "vocabulary"
+                f"unknown to the vocabulary: {self.n_unknown:,} of the input's "
+                f"{count(self.n_tokens, 'token')}"
             )
 
     def interruption(self) -> Interrupted:
         """Return the error that says where an interruption ended the output."""
         left = f"the input from line {self.n_done + 1:,} on is left"
-        return Interrupted(f"interrupted after {self.n_done:,} lines: {left}")
+        return Interrupted(f"interrupted after {count(self.n_done, 'line')}: {left}")
 
     def result(self) -> dict[str, Any]:
         """Return the translations that were held, and the counts."""
@@ -112,7 +113,7 @@ class LineInput:
                 text = decoded("standard input", number, data)
             except DataError as error:
                 self.error = DataError(
-                    f"{error}; the {number - 1:,} lines before it are translated"
+                    f"{error}; translated before it: {count(number - 1, 'line')}"
                 )
                 return
             yield text.rstrip("\r\n")

@@ -6,6 +6,7 @@ from sublayer.config.limits import LARGEST_FACTOR
 from sublayer.config.objectives.base import ObjectiveTable, OtherTables
 from sublayer.config.objectives.losses import Loss
 from sublayer.config.table import field
+from sublayer.counts import count
 from sublayer.errors import ConfigError
 
 
@@ -137,4 +138,4 @@ def _ahead(targets: int) -> str:
         return ""
     if targets == 2:
         return "the token after it"
-    return f"the {targets - 1} tokens after it"
+    return f"the {count(targets - 1, 'token')} after it"

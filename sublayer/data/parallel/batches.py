@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from sublayer.counts import count
 from sublayer.data.arrays import Ints
 from sublayer.data.batches import IGNORED, copy_to
 from sublayer.data.epochs import LastEpochs
@@ -129,7 +130,7 @@ class TranslationBatches:
         if not len(self._indices):
             raise DataError(
                 f"every pair of the {split.name} split has a side of more than "
-                f"data.context = {context} tokens: give a longer data.context"
+                f"data.context = {context}: give a longer data.context"
             )
         self._lengths = lengths[self._indices]  # [N, 2]
         self._batches = LastEpochs[list[Ints]]()
@@ -160,8 +161,8 @@ class TranslationBatches:
         if not self.n_left_out:
             return []
         return [
-            f"{self.n_left_out:,} pair(s) of the {self.split.name} split are longer than "
-            "data.context and are left out"
+            f"{count(self.n_left_out, 'pair')} of the {self.split.name} split, longer than "
+            "data.context, left out"
         ]
 
     def n_batches(self, epoch: int) -> int:

@@ -6,6 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from sublayer.counts import count
 from sublayer.data.text.hub import HubSet
 from sublayer.data.text.lines import decoded, read_lines
 from sublayer.data.text.records import (
@@ -46,7 +47,7 @@ def line_pairs(source: Path, target: Path) -> Iterator[Pair]:
     for number, (left, right) in enumerate(lines, 1):
         if left is None or right is None:
             raise DataError(
-                f"{source} has {_count_lines(source):,} lines "
+                f"{source} has {count(_count_lines(source), 'line')} "
                 f"and {target} has {_count_lines(target):,}: "
                 "line i of one must be the translation of line i of the other"
             )

@@ -3,6 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from sublayer.counts import count
+
 
 @dataclass
 class PairFilter:
@@ -30,7 +32,7 @@ class PairFilter:
         if shorter == 0:
             return "with an empty side"
         if self.longest is not None and longer > self.longest:
-            return f"with more than {self.longest} words"
+            return f"with more than {count(self.longest, 'word')}"
         if self.ratio is not None and longer > self.ratio * shorter:
             return f"with more than {self.ratio:g} words to one"
         return ""

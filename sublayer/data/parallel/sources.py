@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from sublayer.config.data import DataConfig, pair_fields
 from sublayer.config.text.corpora import HUB
+from sublayer.counts import count
 from sublayer.data.cache import content_key, file_digest
 from sublayer.data.parallel.files import (
     Fields,
@@ -183,11 +184,11 @@ def _documents(
             n_taken += 1
             lines = (" ".join(source_words), " ".join(target_words), source_text, target_text)
             yield line, "\n".join(lines).encode()
-    for reason, count in filter_.dropped.most_common():
-        sys.stderr.write(f"{source.name}: {count:,} pair(s) {reason} are left out\n")
+    for reason, n_dropped in filter_.dropped.most_common():
+        sys.stderr.write(f"{source.name}: {count(n_dropped, 'pair')} {reason} left out\n")
     if source.count not in (None, n_taken):
         sys.stderr.write(
-            f"{source.name}: {n_taken:,} pairs, where its papers have {source.count:,}\n"
+            f"{source.name}: {count(n_taken, 'pair')}, where its papers have {source.count:,}\n"
         )
 
 

@@ -120,8 +120,8 @@ class EpochPieces:
         if not n_long:
             return []
         return [
-            f"{n_long:,} document(s) of the {self.split.name} split are longer than "
-            f"objective.chunk_tokens = {self._chunk_tokens:,}: an epoch uses one chunk of each"
+            f"an epoch uses one chunk of {self._chunk_tokens:,} tokens (objective.chunk_tokens) of "
+            f"each longer document: {n_long:,} of the {self.split.name} split"
         ]
 
     def _rows(self, step: int) -> Ints:

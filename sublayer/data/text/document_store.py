@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from sublayer.counts import count
 from sublayer.data.arrays import Ints
 from sublayer.data.cache import replacing
 from sublayer.data.text.files import Document
@@ -173,7 +174,7 @@ def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, keeps_bl
             bounds.append(len(writer.stops))
             n_empty += n_empty_here
             if n_empty_here:
-                note = f"{name}: {n_empty_here:,} document(s) without text are left out\n"
+                note = f"{name}: {count(n_empty_here, 'document')} without text left out\n"
                 sys.stderr.write(note)
         writer.finish({"n_empty": n_empty, "bounds": bounds})
 

@@ -6,6 +6,7 @@ from typing import Literal, overload
 
 import numpy as np
 
+from sublayer.counts import count
 from sublayer.data.arrays import AnyInts, Ints
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.document_store import digests_of
@@ -97,7 +98,7 @@ def _contiguous(document: Document, shares: Shares, *, is_utf8: bool, sentences:
             stop = sentence_cut(text, stop, start)
         if stop <= start:
             raise DataError(
-                f"{document.name} has {n_bytes:,} bytes, too few for a {name} split: "
+                f"{document.name} has {count(n_bytes, 'byte')}, too few for a {name} split: "
                 "give a longer text, or other files in data.valid_path and data.test_path"
             )
         parts[name] = (DocumentRange(document, start, stop),)
@@ -116,7 +117,7 @@ def _whole(documents: Sequence[Document], shares: Shares, *, name: str) -> Parts
     n_distinct = len(distinct)
     if n_distinct < len(shares):
         raise DataError(
-            f"{name} has {n_distinct} different document(s), "
+            f"{name} has {count(n_distinct, 'different document')}, "
             f"too few for {len(shares)} splits by document: add "
             "some, name the files one by one in a list (each is then cut), "
             "or give data.valid_path and data.test_path"

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.sentinels import sentinel_name, split_at_gaps
 from sublayer.errors import ConfigError
@@ -75,8 +76,8 @@ def _check_gaps(names: list[str], n_sentinels: int) -> None:
             )
     if len(names) > n_sentinels:
         raise ConfigError(
-            f"the prompt has {len(names)} gaps, and the model's tokenizer has {n_sentinels} "
-            "sentinels: leave out gaps"
+            f"the prompt has {count(len(names), 'gap')}, and the model's tokenizer has "
+            f"{count(n_sentinels, 'sentinel')}: leave out gaps"
         )
 
 

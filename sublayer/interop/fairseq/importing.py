@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from sublayer.config.text.tokenizers import is_codes_file
+from sublayer.counts import count
 from sublayer.data.subwords.bpe_files import find_dictionary, read_codes
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.language_rules import LanguageRules
@@ -124,7 +125,7 @@ def _check_dictionaries(folder: Path, vocab_size: int) -> None:
         if n_entries != vocab_size:
             raise CheckpointError(
                 f"{path} has {n_entries} entries with the {_N_SPECIAL} special ones, "
-                f"{TABLE} has {vocab_size} rows: they do not belong together"
+                f"{TABLE} has {count(vocab_size, 'row')}: they do not belong together"
             )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from sublayer.config.resolved import ResolvedModel
+from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.storage import new_folder
 from sublayer.interop.certificate import CERTIFICATE, certify
@@ -181,6 +182,6 @@ def _describe_unknown(config: ClassConfig, family: Family) -> str | None:
         # A name may be any text at all: what is none of a field is quoted and cut.
         named.append(name if name.isidentifier() else format_value(name))
     n_others = len(config.unknown) - len(first)
-    others = f" and {n_others} other(s)" if n_others else ""
+    others = f" and {count(n_others, 'other')}" if n_others else ""
     title = family.fields.title
     return f"{', '.join(named)}{others} of {config.file}, which transformers' {title} has not"

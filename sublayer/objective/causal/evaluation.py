@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from sublayer.counts import count
 from sublayer.evaluation.likelihood import check_stride, score
 from sublayer.objective.evaluation import (
     Evaluation,
@@ -56,9 +57,9 @@ def describe_decoder(scores: Mapping[str, Any]) -> str:
 
 def render_decoder(result: Mapping[str, Any]) -> str:
     """Format the scores for the terminal."""
-    n_bytes = _counted(result["bytes"], "byte")
-    n_characters = _counted(result["characters"], "character")
-    n_words = _counted(result["words"], "word")
+    n_bytes = count(result["bytes"], "byte")
+    n_characters = count(result["characters"], "character")
+    n_words = count(result["words"], "word")
     rows = [
         ("loss", f"{result['loss']:.4f}", "nats per token"),
         ("bits per byte", f"{result['bits_per_byte']:.4f}", n_bytes),
@@ -67,7 +68,7 @@ def render_decoder(result: Mapping[str, Any]) -> str:
         ("word perplexity", f"{result['word_perplexity']:.4g}", n_words),
     ]
     lines = [
-        f"scored {result['tokens']:,} tokens of {describe_sources(result)}",
+        f"scored {count(result['tokens'], 'token')} of {describe_sources(result)}",
         f"in windows of {result['context']} tokens, stride {result['stride']}",
         table(["measure", "value", "of"], rows, right=[1]),
     ]
@@ -77,8 +78,3 @@ def render_decoder(result: Mapping[str, Any]) -> str:
             "so that these are not comparable"
         )
     return "\n".join(lines)
-
-
-def _counted(count: int, unit: str) -> str:
-    ending = "" if count == 1 else "s"
-    return f"{count:,} {unit}{ending}"

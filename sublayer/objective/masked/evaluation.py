@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.counts import count
 from sublayer.model.encoder import Encoder
 from sublayer.objective.evaluation import (
     Evaluation,
@@ -85,7 +86,7 @@ def render_encoder(result: Mapping[str, Any]) -> str:
         if accuracy is not None:
             low, high = result[f"{task}_interval"]
             n_pairs = result[f"{task}_pairs"]
-            pairs = f"{n_pairs:,} pairs, 95% CI {low:.1%} to {high:.1%}"
+            pairs = f"{count(n_pairs, 'pair')}, 95% CI {low:.1%} to {high:.1%}"
             rows.append((f"{label}, accuracy", f"{accuracy:.1%}", pairs))
     lines = [
         f"scored {describe_sources(result)}, in examples of up to {result['context']} tokens",

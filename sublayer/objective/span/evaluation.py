@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from sublayer.config.objectives.span import SpanObjective
+from sublayer.counts import count
 from sublayer.data.batches import IGNORED, Boundaries
 from sublayer.data.span.batches import ScoredPieces
 from sublayer.evaluation.split_work import ALONE
@@ -67,8 +68,8 @@ def render_spans(result: Mapping[str, Any]) -> str:
         ("by frequency", f"{result['frequency_loss']:.4f}", "the same, predicted by its share"),
     ]
     lines = [
-        f"scored {result['tokens']:,} tokens that were cut out of {describe_sources(result)}",
-        f"in {result['pieces']:,} pieces, inputs of up to {result['context']} tokens",
+        f"scored {count(result['tokens'], 'token')} cut out of {describe_sources(result)}",
+        f"in {count(result['pieces'], 'piece')}, inputs of up to {result['context']} tokens",
         table(["measure", "value", "of"], rows, right=[1]),
     ]
     return "\n".join(lines)

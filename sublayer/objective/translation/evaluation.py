@@ -7,6 +7,7 @@ from typing import Any
 
 from sublayer.config.objectives.translation import TranslationObjective
 from sublayer.config.recipe import Recipe
+from sublayer.counts import count
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.text.lines import decoded, read_lines
 from sublayer.data.tokenizers.language_rules import LanguageRules
@@ -171,7 +172,7 @@ def _read_translations(path: Path, n_lines: int) -> list[str]:
         texts.append(text.rstrip("\r\n"))
     if len(texts) != n_lines:
         raise DataError(
-            f"{path} has {len(texts):,} lines, the split has {n_lines:,}: "
+            f"{path} has {count(len(texts), 'line')}, the split has {n_lines:,}: "
             "give a translation of each line"
         )
     return texts
@@ -214,7 +215,7 @@ def render_translator(result: Mapping[str, Any]) -> str:
             value = f"{result[name]:.2f}"
             rows.append((label, value, signatures[name]))
     lines = [
-        f"translated {result['lines']:,} lines of the {result['split']} split "
+        f"translated {count(result['lines'], 'line')} of the {result['split']} split "
         f"with a beam of {result['beam']}",
         table(["measure", "value", "signature"], rows, right=[1], width=terminal_width()),
         *_caveats(result),
@@ -233,16 +234,16 @@ def _caveats(result: Mapping[str, Any]) -> list[str]:
         )
     if result["too_long"]:
         lines.append(
-            f"{result['too_long']:,} line(s) longer than the model reads were scored as empty"
+            f"{count(result['too_long'], 'line')} longer than the model reads, scored as empty"
         )
     for side in ("sources", "references"):
         n_empty = result[f"empty_{side}"]
         if n_empty:
-            lines.append(f"{n_empty:,} of the {side} are empty")
+            lines.append(f"empty {side}: {n_empty:,}")
     if result["unknown_tokens"]:
         lines.append(
-            f"{result['unknown_tokens']:,} tokens of what was translated "
-            "are unknown to the vocabulary"
+            f"{count(result['unknown_tokens'], 'token')} of what was translated unknown to the "
+            "vocabulary"
         )
     return lines
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sublayer.config.recipe import Recipe
+from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.estimate.capacity import format_bytes
@@ -46,7 +47,7 @@ def describe_share(
     own = _program_bytes(resources)
     needed = at_once * largest + own
     _check_memory(at_once, largest, own, resources)
-    words = [f"{n_runs} runs, {at_once} at a time with {_threads(threads)} each"]
+    words = [f"{count(n_runs, 'run')}, {at_once} at a time with {count(threads, 'thread')} each"]
     free = resources.memory_bytes
     if free is None:
         words.append(f"about {format_bytes(needed)} of memory together")
@@ -54,7 +55,8 @@ def describe_share(
         words.append(f"about {format_bytes(needed)} of memory together, {format_bytes(free)} free")
     if at_once * threads > cores():
         words.append(
-            f"{at_once} x {_threads(threads)} are more than {cores()} cores and wait for each other"
+            f"{at_once} x {count(threads, 'thread')} are more than {count(cores(), 'core')} and "
+            "wait for each other"
         )
     return "; ".join(words)
 
@@ -79,7 +81,3 @@ def _check_memory(at_once: int, each: int, own: int, resources: Resources) -> No
         f"--jobs {at_once} needs {format_bytes(needed)} of memory, {format_bytes(here)} here: "
         f"{remedy}"
     )
-
-
-def _threads(number: int) -> str:
-    return "1 thread" if number == 1 else f"{number} threads"

@@ -132,8 +132,13 @@ _SINGULAR = {
     "model.n_heads": "1 head",
     "model.share_groups": "1 group of shared blocks",
     "objective.targets": "1 target",
+    "objective.mean_span": "spans of 1 token",
+    "data.context": "context of 1 token",
     "train.steps": "1 step",
     "train.epochs": "1 epoch",
+    "train.tokens": "1 token trained on",
+    "train.batch_sequences": "batch of 1 window",
+    "train.batch_tokens": "batch of 1 token",
 }
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from sublayer.counts import count
 from sublayer.files.storage import write_file
 from sublayer.plot import palette
 from sublayer.study.findings.differing_fields import differing_fields
@@ -62,7 +63,7 @@ def _verdict(results: Results) -> dict[str, Any]:
         "headline": messages.headline(results),
         "conditions": messages.conditions(results),
         "statements": messages.statements(results),
-        "n_failed": f"{n_failed} run{'s' if n_failed > 1 else ''} failed",
+        "n_failed": f"{count(n_failed, 'run')} failed",
         "text": text_line(results),
         "forest": lay_out_forest(results),
         "others_too": bool(baselines - {results.baseline}),

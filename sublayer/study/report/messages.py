@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sublayer.counts import count
 from sublayer.study.report.arm_names import arm_name
 from sublayer.study.report.display_units import in_display_units
 from sublayer.study.report.number_format import (
@@ -251,5 +252,5 @@ def _outlook(difference: Difference) -> str:
         return "two seeds give no estimate of how many would decide"
     if difference.more_seeds is None:
         return f"more than {MOST_SEEDS} more seeds would be needed"
-    seeds = "seed" if difference.more_seeds == 1 else "seeds"
-    return f"about {difference.more_seeds} more {seeds} would decide ({_seeds_range(difference)})"
+    seeds = count(difference.more_seeds, "more seed")
+    return f"about {seeds} would decide ({_seeds_range(difference)})"

@@ -1,5 +1,6 @@
 """Which text a study is of, and when it was run, in a line."""
 
+from sublayer.counts import count
 from sublayer.study.report.number_format import format_quantity
 from sublayer.study.results import Results, StudyText
 
@@ -34,8 +35,7 @@ def _sizes(text: StudyText, scored: str) -> list[str]:
         sizes = text.sizes.get(split, {})
         if "bytes" not in sizes or "documents" not in sizes:
             continue
-        documents = sizes["documents"]
-        noun = "document" if documents == 1 else "documents"
+        documents = count(sizes["documents"], "document")
         size = format_quantity(sizes["bytes"], "B")
-        said.append(f"{verb} {documents:,} {noun}, {size}")
+        said.append(f"{verb} {documents}, {size}")
     return said

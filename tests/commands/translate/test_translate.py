@@ -56,8 +56,8 @@ def test_a_line_that_is_too_long_is_empty_and_said(translate: Translate, transla
     assert first
     assert third
     assert (second, end) == ("", "")
-    assert "line 2: 121 tokens are more than the 32 that the model reads" in err
-    assert "1 of 3 lines were too long and are empty" in err
+    assert "line 2 has 121 tokens, more than the 32 that the model reads" in err
+    assert "too long, and empty: 1 of 3 lines" in err
 
 
 def test_what_the_vocabulary_does_not_know_is_counted(
@@ -70,7 +70,7 @@ def test_what_the_vocabulary_does_not_know_is_counted(
     # pieces.
     ids = load(translator).tokenizer.encode_source(["a cat", "a Ж dog ЖЖ"])
     n_tokens = 2 + sum(map(len, ids))
-    assert err.strip() == f"3 of {n_tokens} tokens of the input are unknown to the vocabulary"
+    assert err.strip() == f"unknown to the vocabulary: 3 of the input's {n_tokens} tokens"
     assert translate(translator, "Ж\n".encode(), "--json").found()["unknown_tokens"] == 1
 
 
@@ -82,7 +82,7 @@ def test_bytes_that_are_no_text_are_named_and_what_is_before_them_translated(
     assert (code, out) == (2, whole)
     assert err.strip() == (
         "error: standard input, line 3: byte 0xff is not UTF-8: mend or convert it; "
-        "the 2 lines before it are translated"
+        "translated before it: 2 lines"
     )
 
 
@@ -100,7 +100,7 @@ def test_an_interruption_leaves_what_was_translated_and_says_what_is_left(
     code, out, err = translate(translator, interrupted_lines(), "--window", 3)
     assert (code, len(out.splitlines())) == (130, 3)
     assert "interrupted after 3 lines: the input from line 4 on is left" in err
-    assert "tokens of the input are unknown to the vocabulary" in err
+    assert "unknown to the vocabulary: " in err
 
 
 def test_an_interruption_leaves_json_of_what_was_translated(
@@ -109,7 +109,7 @@ def test_an_interruption_leaves_json_of_what_was_translated(
     code, out, err = translate(translator, interrupted_lines(), "--window", 3, "--json")
     assert code == 130
     assert "interrupted after 3 lines: the input from line 4 on is left" in err
-    assert "tokens of the input are unknown to the vocabulary" in err
+    assert "unknown to the vocabulary: " in err
     found = json.loads(out)
     assert (found["lines"], len(found["translations"])) == (3, 3)
 

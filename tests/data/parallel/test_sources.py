@@ -97,8 +97,8 @@ def test_training_is_filtered_and_what_is_scored_is_whole(
         ("a hat", "ein hut"),
     }
     err = capsys.readouterr().err
-    assert "8 pair(s) with an empty side are left out" in err
-    assert "8 pair(s) with more than 3 words to one are left out" in err
+    assert "8 pairs with an empty side left out" in err
+    assert "8 pairs with more than 3 words to one left out" in err
     pairs = data.test.pairs
     assert [(pair.source, pair.target) for pair in pairs] == list(zip(EN, DE, strict=True))
     assert pairs[0].source_words == "a man 's hat ."

@@ -31,9 +31,7 @@ def test_a_corpus_is_scored_on_one_of_its_splits(prose_cache):
 
 def test_a_text_of_one_token_cannot_be_scored(tmp_path, cache):
     (tmp_path / "text").write_bytes(b"a")
-    with pytest.raises(
-        DataError, match=r"text has 1 token\(s\); 2 are the least that can be scored"
-    ):
+    with pytest.raises(DataError, match=r"text has 1 token; 2 are the least that can be scored"):
         prepare_text(train_tokenizer("bytes", ()), path=str(tmp_path / "text"), cache=cache)
     with pytest.raises(ConfigError, match="there is no text"):
         prepare_text(train_tokenizer("bytes", ()), cache=cache)

@@ -125,7 +125,7 @@ def test_a_corpus_that_cannot_be_fetched_says_what_to_do(
         (None, r"no such file or folder: .*notes\.txt"),
         (b"", r"notes\.txt is empty"),
         (bytes(range(256)) * 4, r"notes\.txt is a binary file"),
-        (b"n", r"notes, which is watched, has 1 token\(s\); 2 are the least that can be scored"),
+        (b"n", r"notes, which is watched, has 1 token; 2 are the least that can be scored"),
     ],
 )
 def test_a_file_that_cannot_be_watched_is_refused_before_anything_is_trained(

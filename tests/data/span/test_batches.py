@@ -109,7 +109,7 @@ def test_a_long_document_gives_an_epoch_one_of_its_chunks(make_text) -> None:
     assert set(begins) == {(0, 40), (40, 40), (80, 20), (100, 40)}
     assert begins[100, 40] == 60
     assert min(begins.values()) > 8
-    assert "1 document(s)" in batches.notes()[0]
+    assert "each longer document: 1 of" in batches.notes()[0]
 
 
 @pytest.mark.parametrize("noise", MASKS)

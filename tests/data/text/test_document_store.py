@@ -36,7 +36,7 @@ def test_documents_are_kept_in_order_with_where_they_were(tmp_path, capsys):
     assert [each.read() for each in records[1:3]] == ["zw\u00e9i".encode(), b"first"]
     with pytest.raises(IndexError):
         records[4]
-    assert capsys.readouterr().err == "a: 1 document(s) without text are left out\n"
+    assert capsys.readouterr().err == "a: 1 document without text left out\n"
 
 
 def test_equal_documents_may_be_kept_once(tmp_path):

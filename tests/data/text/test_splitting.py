@@ -131,7 +131,7 @@ def test_every_split_gets_documents(sizes, split):
 def test_too_few_different_documents_are_refused(contents):
     found = [MemoryDocument(f"{index}", content) for index, content in enumerate(contents)]
     with pytest.raises(
-        DataError, match=r"folder has 2 different document\(s\), too few for 3 splits by document"
+        DataError, match=r"folder has 2 different documents, too few for 3 splits by document"
     ):
         divide(found, SHARES, name="folder", is_utf8=False)
 

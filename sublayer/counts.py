@@ -1,0 +1,14 @@
+"""How many of something there are, in words."""
+
+_HISSING = ("s", "x", "sh", "tch")
+
+
+def count(number: float, unit: str, form: str = ",") -> str:
+    """Format a number of things, such as ``1 step`` and ``2,000 steps``.
+
+    ``unit`` is what one of them is called; ``form`` is the number's format, by which 1 is told.
+    """
+    text = format(number, form)
+    if text == "1":
+        return f"1 {unit}"
+    return f"{text} {unit}{'es' if unit.endswith(_HISSING) else 's'}"
