@@ -192,18 +192,15 @@ def test_a_folder_without_runs_says_how_to_make_one(
     assert "elsewhere is not a folder" in sublayer("runs", "elsewhere").refusal()
 
 
-@pytest.mark.parametrize(
-    ("kind", "recipe"),
-    # BERT base has another title today: its run is known by the one that it had.
-    [("causal", "gpt"), ("masked", ""), ("translation", "multi30k-tiny")],
-)
-def test_runs_of_earlier_versions_are_listed(kind: str, recipe: str, sublayer: Sublayer):
+@pytest.mark.parametrize("kind", ["causal", "masked", "translation"])
+def test_runs_of_earlier_versions_are_listed(kind: str, sublayer: Sublayer):
     title = tomllib.loads((OLD / kind / "finished" / "recipe.toml").read_text())["title"]
     listed = rows(sublayer, OLD / kind)
     finished, stopped = listed[str(OLD / kind / "finished")], listed[str(OLD / kind / "stopped")]
     assert (finished["state"], stopped["state"]) == ("finished", "unfinished")
     assert (stopped["step"], stopped["steps"]) == (3, 6)
-    assert (finished["recipe"], finished["title"]) == (recipe, title)
+    # Their recipes have other titles today: they are known by those that they had.
+    assert (finished["recipe"], finished["title"]) == ("", title)
 
 
 @pytest.mark.slow
