@@ -1,17 +1,21 @@
 """What a comparison refuses: before it reads a text, before it trains, and at its end."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from sublayer.config.held_out import NO_TEST, holds_out
+from sublayer.config.layering.sources import shipped_recipes
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError, TrainingError
 from sublayer.runs.start_check import check_start
 from sublayer.study.asked import is_run
 from sublayer.study.definition import Overrides, Study
+from sublayer.study.finished_runs import RUNS
 from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options, command_line
+from sublayer.study.plan_file import PLAN
 from sublayer.study.results import Results
 from sublayer.system.launch import n_launched
 
@@ -20,6 +24,13 @@ def check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -
     """Refuse what has no effect on runs that exist, and what is no run beside one."""
     run = next(source for source in sources if is_run(source))
     for source in sources:
+        if not Path(source).exists() and source not in shipped_recipes():
+            raise ConfigError(f"{source} does not exist: name a run that has ended")
+        if (Path(source) / PLAN).is_file() or (Path(source) / RUNS).is_file():
+            raise ConfigError(
+                f"{source} is a comparison: sublayer report {shlex.quote(source)} shows it; to "
+                "compare runs, name their own folders"
+            )
         if not is_run(source):
             raise ConfigError(
                 f"{run} is a run and {source} is not: compare recipes, or runs that have ended"
@@ -41,7 +52,8 @@ def check_study(study: Study, n_seeds: int) -> None:
     if len(study.arms) < 2:
         raise ConfigError(
             f"{study.name} alone has nothing to be compared with: "
-            "say what varies, --vary model.ffn=gelu,swiglu, or name further recipes"
+            "say what varies, --vary model.ffn=gelu,swiglu, or name further recipes, or runs "
+            "beside a run"
         )
     if study.arms[0].loaded.origins.get("train.seed") == "command line":
         raise ConfigError(

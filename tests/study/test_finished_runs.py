@@ -137,6 +137,12 @@ def test_what_has_no_effect_on_runs_that_exist_is_refused(runs: list[str]):
         compare([runs[0], runs[2]], ["train.steps=3"], vary=["model.ffn=relu,gelu"])
     with pytest.raises(ConfigError, match="is a run and modern is not"):
         compare([runs[0], "modern"])
+    with pytest.raises(ConfigError, match="^runs/gone does not exist: name a run that has ended$"):
+        compare([runs[0], "runs/gone"])
+    Path("both").mkdir()
+    Path("both/runs.json").write_text("{}")
+    with pytest.raises(ConfigError, match="^both is a comparison: sublayer report both shows it"):
+        compare([runs[0], "both"])
     with pytest.raises(ConfigError, match="of one recipe with one seed, 0: name one of them"):
         compare([runs[0], shutil.copytree(runs[0], "copy")])
     Path(runs[1], "record.json").unlink()
