@@ -22,7 +22,10 @@ def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> Resol
     rows = _table_rows(model, vocab_size)
     max_len = model.max_len or context
     if max_len < context:
-        raise ConfigError(f"model.max_len = {max_len} is shorter than data.context = {context}")
+        raise ConfigError(
+            f"model.max_len = {max_len} is shorter than data.context = {context}: give "
+            f"data.context={max_len}, or a longer model.max_len"
+        )
     is_pre_norm = model.norm != "none" and model.norm_order == "pre"
     default_eps = 1e-6 if model.norm == "rms" else 1e-5
     derived = {

@@ -165,7 +165,10 @@ def test_line_breaks_in_a_value_stay_on_one_line():
             ["model.share=all", "model.share_groups=7"],
             ["model.share_groups = 7", "model.n_layers = 6"],
         ),
-        (["model.max_len=100", "data.context=101"], ["model.max_len = 100", "data.context = 101"]),
+        (
+            ["model.max_len=100", "data.context=101"],
+            ["model.max_len = 100", "data.context = 101: give data.context=100"],
+        ),
         (["optimizer.warmup_steps=9", "train.steps=8"], ["optimizer.warmup_steps = 9", "8 steps"]),
         (
             ["optimizer.schedule=inverse-sqrt", "optimizer.warmup_steps=0", "train.steps=3"],
