@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,19 @@ def _run(line: str, capsys: pytest.CaptureFixture[str]) -> None:
         Path(streams[">"]).write_bytes(ended.stdout)
     said = f"{shlex.join(command)}\n{ended.stdout.decode()}\n{ended.stderr.decode()}"
     assert ended.returncode == cli.DONE, said
+
+
+@pytest.mark.pages
+@pytest.mark.usefixtures("readers_folder")
+def test_the_examples_of_the_commands_run_in_an_order(capsys: pytest.CaptureFixture[str]) -> None:
+    examples = {}
+    for name, (module, _) in cli.COMMANDS.items():
+        examples[name] = str(import_module(f"sublayer.commands.{module}").EXAMPLE)
+    del examples["completion"]  # which changes the shell of whoever runs this
+    first = ("train", "compare", "recipes", "fields", "plan", "tokenize", "import")
+    _run("sublayer train multi30k-tiny data.source_path=train.en data.target_path=train.de", capsys)
+    for name in (*first, *(name for name in examples if name not in first)):
+        _run(examples[name], capsys)
 
 
 def test_what_cannot_be_run_here_is_on_a_page() -> None:

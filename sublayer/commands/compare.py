@@ -28,7 +28,7 @@ SourceArgument = Annotated[
 WordsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[RECIPE...] [KEY=VALUE...]",
+        metavar="[RECIPE ...] [KEY=VALUE ...]",
         autocompletion=candidates.recipes_and_settings,
         help="Further recipes or runs, then settings over all recipes, such as model.d_ff=512.",
     ),
@@ -49,7 +49,8 @@ SeedsOption = Annotated[
         metavar="N",
         min=1,
         max=MOST_SEEDS,
-        help="Train each arm with the seeds 0 to N - 1; 1 gives no verdict. Default: 5.",
+        help="Train each arm with the seeds 0 to N - 1; 1 gives no verdict. Default: the study's, "
+        "or 5.",
     ),
 ]
 TuneOption = Annotated[

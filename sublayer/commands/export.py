@@ -10,27 +10,28 @@ from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json_object
 from sublayer.system.stages import stage
 
-EXAMPLE = "sublayer export runs/gpt --to huggingface exported"
+EXAMPLE = "sublayer export runs/book --to huggingface exported"
 
 
 def command(
     run: RunArgument,
-    out: Annotated[Path, typer.Argument(metavar="DIR", help="The new folder.")],
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="The new folder to write.")],
     system: Annotated[
         Literal["huggingface"],
         typer.Option(
-            "--to", metavar="huggingface", help="The system whose format it gets: transformers'."
+            "--to", metavar="huggingface", help="The format: that of Hugging Face's transformers."
         ),
     ] = "huggingface",
     average: AverageOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a model so that transformers loads it: a decoder as GPT-2, an encoder as BERT or
-    ALBERT.
+    ALBERT, an encoder-decoder as M2M100, Marian or T5.
 
-    A translator becomes M2M100 or Marian, and T5 where it has relative positions. Models that those
-    classes cannot represent are refused by field. Where transformers is installed, the logits of
-    the two are compared; the largest difference is shown and kept in certificate.json.
+    T5 is the class of encoder-decoders with relative positions. A model that none of these classes
+    can represent is refused, and the field that prevents it is named. Where transformers is
+    installed, the logits of both models are compared; the largest difference is printed, and kept
+    in certificate.json.
     """
     with stage("starting PyTorch"):
         from sublayer.interop.huggingface.exchange import export_huggingface

@@ -20,15 +20,17 @@ FolderArgument = Annotated[
 ]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", help="The report's file. Default: report.html in the folder."),
+    typer.Option(
+        "--out", metavar="FILE", help="The file to write. Default: report.html in the folder."
+    ),
 ]
 
 
 def command(folder: FolderArgument, out: OutOption = None, as_json: JsonOption = False) -> None:
-    """Write the report of a comparison, or of a run, from its folder, and print where it is.
+    """Write the HTML report of a comparison, or of a run, from its folder, and print its path.
 
-    Nothing is trained. Of a comparison that is not finished the report has what there is, and says
-    what is missing. A file that is no report of the same folder is not overwritten.
+    Nothing is trained. The report of an unfinished comparison shows the runs that have ended, and
+    says what is missing. A file is overwritten only where it is a report of the same folder.
     """
     from sublayer.study.again import report_again
 

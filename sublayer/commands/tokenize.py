@@ -33,33 +33,38 @@ _SHOWN = 200
 SourceArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[RUN]",
-        help="A run, a model folder, or a tokenizer's file or folder to use.",
+        metavar="RUN",
+        help="Whose tokenizer to use: a run, a model's folder, or a tokenizer's file or folder.",
         autocompletion=candidates.runs,
     ),
 ]
 PathOption = Annotated[
     str | None,
     typer.Option(
-        "--path", help="Train on the training split of a text: a file, a folder or a glob."
+        "--path",
+        metavar="PATH",
+        help="Train on the training split of this text: a file, a folder or a glob.",
     ),
 ]
 CorpusOption = Annotated[
     str | None,
     typer.Option(
         "--corpus",
-        help="Train on the training split of a named corpus.",
+        metavar="NAME",
+        help="Train on the training split of a named corpus (see `sublayer fields data.corpus`).",
         autocompletion=candidates.corpora,
     ),
 ]
-KindOption = Annotated[Kind, typer.Option("--kind", help="What to train.")]
+KindOption = Annotated[Kind, typer.Option("--kind", help="The kind of tokenizer to train.")]
 VocabSizeOption = Annotated[
     int | None,
     typer.Option(
         "--vocab-size",
         min=2,
         max=LARGEST_TRAINED_VOCABULARY,
-        help="Ids. Default: as data.vocab_size in sublayer fields.",
+        metavar="N",
+        help="Size of the vocabulary to train. Default: that of its kind (see `sublayer fields "
+        "data.vocab_size`).",
     ),
 ]
 SentinelsOption = Annotated[
@@ -68,13 +73,22 @@ SentinelsOption = Annotated[
         "--sentinels",
         min=0,
         max=MOST_SENTINELS,
-        help="Ids for gaps of a text, of unigram: as data.sentinels in sublayer fields.",
+        metavar="N",
+        help="Ids of a unigram vocabulary that stand for gaps of a text, <extra_id_0> and so on; "
+        "T5 has 100.",
     ),
 ]
-OutOption = Annotated[Path | None, typer.Option("--out", help="The new tokenizer.json to write.")]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="FILE", help="The new file to save the tokenizer to, tokenizer.json."
+    ),
+]
 TextOption = Annotated[
     str | None,
-    typer.Option("--text", help="Text to show in tokens; without it, standard input."),
+    typer.Option(
+        "--text", help="A text to show the tokens of; with RUN, by default standard input."
+    ),
 ]
 
 
@@ -90,9 +104,9 @@ def command(
     text: TextOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a tokenizer on a text and keep it, or show the tokens of a text.
+    """Train a tokenizer on a text and save it, or show how one splits a text into tokens.
 
-    A recipe uses a tokenizer that was kept by data.tokenizer=FILE.
+    A recipe uses a saved tokenizer with data.tokenizer=FILE.
     """
     is_training = path is not None or corpus is not None
     if is_training == (source is not None):

@@ -24,7 +24,7 @@ from sublayer.files.paths import as_typed
 from sublayer.system.launch import is_first_launched
 from sublayer.system.stages import stage
 
-EXAMPLE = "sublayer train gpt data.path=book.txt model.ffn=swiglu train.minutes=2 --out runs/book"
+EXAMPLE = "sublayer train gpt data.path=book.txt model.n_layers=4 train.minutes=2 --out runs/book"
 
 
 def command(

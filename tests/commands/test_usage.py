@@ -17,6 +17,30 @@ def test_help_shows_no_types_of_python(command: str, sublayer: Sublayer):
     assert all(len(line) <= 80 or "Example: " in line for line in shown.splitlines())
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_usage_line_says_what_may_be_left_out_and_what_repeats(command: str, sublayer: Sublayer):
+    usage, _, rest = sublayer(command, "--help").shown().partition("\n\n")
+    places = usage.split()[4:]
+    assert "[[" not in usage
+    assert "]..." not in usage
+    assert all("|" in place for place in places if place.startswith("{"))
+    # What an option takes has a name, unless it is any text.
+    any_text = re.findall(r"^  (--\S+) TEXT", rest, re.MULTILINE)
+    assert set(any_text) <= {"--prompt", "--stop", "--text"}
+
+
+def test_usage_lines_are_as_they_are_typed(sublayer: Sublayer):
+    def usage(command: str) -> str:
+        shown = sublayer(command, "--help").shown().partition("\n\n")[0]
+        return " ".join(shown.removeprefix("Usage: ").split())
+
+    assert usage("tokenize") == "sublayer tokenize [OPTIONS] [RUN]"
+    assert usage("inspect") == "sublayer inspect [OPTIONS] WHAT [RUN ...]"
+    assert usage("export") == "sublayer export [OPTIONS] RUN DIR"
+    recipes = "{RECIPE|STUDY} [RECIPE ...] [KEY=VALUE ...]"
+    assert usage("plan") == f"sublayer plan [OPTIONS] {recipes}"
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -16,7 +16,7 @@ EXAMPLE = "sublayer completion bash --install"
 def command(
     shell: Annotated[
         Literal["bash", "zsh", "fish"] | None,
-        typer.Argument(metavar="[bash|zsh|fish]", help="Default: the shell that SHELL names."),
+        typer.Argument(metavar="bash|zsh|fish", help="Default: the shell that SHELL names."),
     ] = None,
     install: Annotated[
         bool,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sublayer.objective.evaluation import Evaluation
     from sublayer.objective.family import Family
 
-EXAMPLE = "sublayer evaluate runs/gpt --split test --stride 64"
+EXAMPLE = "sublayer evaluate runs/book --split test --stride 32"
 
 
 def command(

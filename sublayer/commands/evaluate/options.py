@@ -14,12 +14,17 @@ SplitOption = Annotated[
 ]
 PathOption = Annotated[
     str | None,
-    typer.Option("--path", help="Score another text, all of it: a file, a folder or a glob."),
+    typer.Option(
+        "--path",
+        metavar="PATH",
+        help="Score another text, all of it: a file, a folder or a glob.",
+    ),
 ]
 CorpusOption = Annotated[
     str | None,
     typer.Option(
         "--corpus",
+        metavar="NAME",
         autocompletion=candidates.corpora,
         help="Score a split of a named corpus instead; albert-intrinsic: the passages of --path.",
     ),

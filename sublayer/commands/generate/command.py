@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sublayer.model.decoder import Decoder
     from sublayer.model.encoder_decoder import EncoderDecoder
 
-EXAMPLE = 'sublayer generate runs/gpt --prompt "The " --tokens 200 --temperature 0.8'
+EXAMPLE = 'sublayer generate runs/book --prompt "The " --tokens 200 --temperature 0.8'
 
 
 def command(

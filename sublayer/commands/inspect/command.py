@@ -15,21 +15,21 @@ from sublayer.commands.shared.base import BatchOption, DeviceOption, JsonOption
 from sublayer.errors import ConfigError
 from sublayer.files.paths import resolved
 
-EXAMPLE = "sublayer inspect layers runs/bert runs/albert --path book.txt --out layers.svg"
+EXAMPLE = "sublayer inspect layers runs/book --path book.txt --out layers.svg"
 
 WhatArgument = Annotated[
     Literal["layers", "splitting"],
     typer.Argument(
         metavar="WHAT",
-        help="layers: distance and angle between each block's input and its output; splitting: "
-        "what a step of attention and feed-forward network errs by.",
+        help="layers: the distance and the angle between each block's input and output; splitting: "
+        "the error of applying attention and feed-forward network one after the other.",
     ),
 ]
 RunsArgument = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="RUN...",
-        help="Runs, checkpoints, or imported folders.",
+        metavar="RUN",
+        help="Runs, checkpoints, or folders of imported models.",
         autocompletion=candidates.runs,
     ),
 ]
@@ -37,7 +37,8 @@ PathOption = Annotated[
     str | None,
     typer.Option(
         "--path",
-        help="A text to read: a file, a folder or a glob. Default: each run's validation split.",
+        metavar="PATH",
+        help="The text to read: a file, a folder or a glob. Default: each run's validation split.",
     ),
 ]
 TokensOption = Annotated[
@@ -46,11 +47,14 @@ TokensOption = Annotated[
         "--tokens",
         min=1,
         max=1_000_000_000,
-        help="Tokens to read at most, in evenly spread windows; at least one window.",
+        metavar="N",
+        help="The most tokens to read, in windows spread evenly over the text; at least one "
+        "window.",
     ),
 ]
 OutOption = Annotated[
-    Path | None, typer.Option("--out", help="The new .svg file to draw the plot in.")
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="The new .svg file to draw a plot to."),
 ]
 
 
@@ -66,13 +70,13 @@ def command(
 ) -> None:
     """Measure what each block of a model does to the tokens of a text, and compare models by it.
 
-    layers: the L2 distance, the cosine and the angle between what enters each block and what leaves
-    it, and the norms of both, as means over tokens and quartiles (Lan et al. 2020, Fig. 1). The
-    arithmetic is that of the saved weights.
+    layers: the L2 distance, the cosine and the angle between each block's input and output, and the
+    norms of both: means over tokens, with quartiles (Lan et al. 2020, Fig. 1), computed in the
+    precision of the saved weights.
 
-    splitting: without a run, the error of a step of each splitting on equations whose flows are
-    known (Lu et al. 2019, sec. 3); of runs, how far each layer's step is from following its own
-    attention and feed-forward flows.
+    splitting: without a run, the error of one step of each splitting scheme on differential
+    equations whose flows are known (Lu et al. 2019, sec. 3). With runs, how far each layer's step
+    is from following the flows of its own attention and feed-forward network.
     """
     runs = runs or []
     _check_different(runs)

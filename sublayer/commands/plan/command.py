@@ -29,15 +29,16 @@ SourceArgument = Annotated[
     typer.Argument(
         metavar="RECIPE|STUDY",
         autocompletion=candidates.recipes_and_studies,
-        help="A recipe, a study or a run, by name or path; or the first of several recipes.",
+        help="A recipe, a study or a run, by name or path; or the first of several recipes, which "
+        "is the baseline.",
     ),
 ]
 WordsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[RECIPE...] [KEY=VALUE...]",
+        metavar="[RECIPE ...] [KEY=VALUE ...]",
         autocompletion=candidates.recipes_and_settings,
-        help="Further recipes, then settings over all of them, such as model.d_ff=512.",
+        help="Further recipes, an arm each, then settings for all arms, such as model.d_ff=512.",
     ),
 ]
 VaryOption = Annotated[
@@ -46,7 +47,7 @@ VaryOption = Annotated[
         "--vary",
         metavar="FIELD=A,B",
         autocompletion=candidates.varied,
-        help="Plan these values; the first is the baseline. Repeatable.",
+        help="Plan an arm for each of these values; the first is the baseline. Repeatable.",
     ),
 ]
 SeedsOption = Annotated[
@@ -56,7 +57,8 @@ SeedsOption = Annotated[
         metavar="N",
         min=1,
         max=MOST_SEEDS,
-        help="Runs of each arm. Default: 5; 1 of a single arm.",
+        help="Number of seeds: each arm has a run of each. Default: the study's, or 5; 1 of a "
+        "single arm.",
     ),
 ]
 TuneOption = Annotated[
@@ -65,18 +67,19 @@ TuneOption = Annotated[
         "--tune",
         metavar="FIELD=A,B",
         autocompletion=candidates.varied,
-        help="Count trials of these values in every arm. Repeatable.",
+        help="Also count a trial of each of these values in every arm. Repeatable.",
     ),
 ]
 MeasureOption = Annotated[
     bool,
     typer.Option(
-        "--measure", help="Take a few real steps (on random tokens) for at most a minute."
+        "--measure",
+        help="Time a few real training steps, on random tokens; takes a minute at most.",
     ),
 ]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", help="Where the runs would go: the disk whose free space counts."),
+    typer.Option("--out", help="Where the runs would go: whose disk's free space counts."),
 ]
 
 
@@ -94,10 +97,11 @@ def command(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what each arm has and takes: parameters, operations, memory; with --measure, time.
+    """Say what a run or each arm of a comparison takes: parameters, FLOPs, memory, disk; with
+    --measure, time.
 
-    The text is not read and nothing is trained. A vocabulary that is yet to be trained counts as
-    data.vocab_size.
+    No text is read and nothing is trained. A vocabulary that is yet to be trained is taken to have
+    data.vocab_size tokens.
     """
     from sublayer.study.asked import load_asked, split_words
     from sublayer.study.budget.plan import default_seeds, make_plan

@@ -17,18 +17,18 @@ _DEFAULT = Path("runs")
 def command(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FOLDER", help="Folders that hold runs. Default: runs."),
+        typer.Argument(metavar="FOLDER", help="Folders to look for runs in. Default: runs."),
     ] = None,
     arms: Annotated[
-        bool, typer.Option("--arms", help="List the single runs of comparisons too.")
+        bool, typer.Option("--arms", help="Also list the single runs of comparisons.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List runs, comparisons and imported models, the newest first.
 
-    Scores are of the validation split, the best of those during training, unless (test) stands
-    beside them. What is not finished has the command that resumes it. Nothing is written, and no
-    model is loaded.
+    A score is the best on the validation split during training, unless it is marked (test). Below
+    what is not finished stands the command that resumes it. Nothing is written, and no model is
+    loaded.
     """
     asked = folders or [_DEFAULT]
     is_default = not folders

@@ -41,21 +41,23 @@ RunArgument = Annotated[
     Path,
     typer.Argument(
         metavar="RUN",
-        help="A run, a checkpoint, or an imported folder.",
+        help="A run, a checkpoint, or the folder of an imported model.",
         autocompletion=candidates.runs,
     ),
 ]
 JsonOption = Annotated[
     bool,
     typer.Option(
-        "--json", help="Print one JSON object as the last line; all else goes to standard error."
+        "--json",
+        help="Print the result as one JSON object, the last line; all else goes to standard error.",
     ),
 ]
 DeviceOption = Annotated[
     str | None,
     typer.Option(
         "--device",
-        help="cpu, cuda, cuda:1 ... Default: the GPU where there is one.",
+        metavar="DEVICE",
+        help="Where to compute: cpu, cuda, cuda:1 ... Default: a GPU if there is one.",
         autocompletion=candidates.devices,
     ),
 ]
@@ -65,6 +67,7 @@ AverageOption = Annotated[
         "--average",
         min=1,
         max=10_000,
+        metavar="N",
         help="Average the weights of the run's N newest checkpoints.",
     ),
 ]
@@ -75,7 +78,8 @@ BatchOption = Annotated[
         "--batch",
         min=1,
         max=MOST_ROWS,
-        help="Windows computed at a time; it changes speed and memory only.",
+        metavar="N",
+        help="Windows computed at a time; affects speed and memory only.",
     ),
 ]
 

@@ -10,7 +10,9 @@ from sublayer.config.limits import MOST_JOBS
 MatchOption = Annotated[
     Literal["parameters", "flops", "time", "none"] | None,
     typer.Option(
-        "--match", help="What every arm has as much of as the baseline. Default: parameters."
+        "--match",
+        help="The budget that every arm shares with the baseline. Default: the study's, or "
+        "parameters.",
     ),
 ]
 ScaleOption = Annotated[
@@ -18,7 +20,8 @@ ScaleOption = Annotated[
     typer.Option(
         "--scale",
         metavar="NAME",
-        help="The size of a study, such as paper or cpu. Default: paper, else cpu, else its first.",
+        help="The scale at which a study is run, such as paper or cpu. Default: paper, else cpu, "
+        "else its first.",
         autocompletion=candidates.scales,
     ),
 ]
@@ -29,6 +32,7 @@ JobsOption = Annotated[
         metavar="N",
         min=1,
         max=MOST_JOBS,
-        help="Runs at a time, each in a process of its own with its share of the threads.",
+        help="Runs trained at the same time, each in a process of its own with its share of the "
+        "threads.",
     ),
 ]

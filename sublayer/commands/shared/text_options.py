@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 DocumentsOption = Annotated[
     DocumentRule | None,
-    typer.Option("--documents", help="What a document of --path is, as data.documents says."),
+    typer.Option(
+        "--documents",
+        help="What counts as one document of --path: each file, each block between blank lines, or "
+        "each JSON record (the field data.documents).",
+    ),
 ]
 
 

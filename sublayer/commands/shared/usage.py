@@ -21,6 +21,7 @@ def show_words(command: TyperCommand) -> None:
     for parameter in command.params:
         if isinstance(parameter, TyperArgument):
             _replace(parameter, "display_type_rich", None)
+            _replace(parameter, "get_usage_pieces", [_place(parameter)])
         elif isinstance(parameter, TyperOption):
             if parameter.metavar is None and not parameter.is_flag:
                 parameter.metavar = _in_words(parameter)
@@ -40,7 +41,19 @@ def wrong_value(name: str, message: str) -> str:
     return f"{name}: {said[:1].lower()}{said[1:]}"
 
 
-def _replace(parameter: Any, method: str, answer: str | None) -> None:
+def _place(argument: TyperArgument) -> str:
+    """Return an argument as it stands in a usage line: ``RUN``, ``[RUN]`` or ``[RUN ...]``."""
+    name = argument.metavar or argument.name.upper()
+    if name.startswith("["):
+        return name  # it says itself what may be left out
+    if argument.nargs == -1:
+        name += " ..."
+    if argument.required:
+        return f"{{{name}}}" if "|" in name else name
+    return f"[{name}]"
+
+
+def _replace(parameter: Any, method: str, answer: str | list[str] | None) -> None:
     setattr(parameter, method, lambda *_, **__: answer)
 
 

@@ -56,7 +56,7 @@ LinesOption = Annotated[
         "--batch",
         min=1,
         max=MOST_ROWS,
-        help="Lines translated at a time; it changes speed and memory only.",
+        help="Lines translated at a time; affects speed and memory only.",
     ),
 ]
 WindowOption = Annotated[
