@@ -34,11 +34,12 @@ def collect_results(
     measures: Measures,
     *,
     command: str,
+    n_awaited: int = 0,
 ) -> Results:
     """Build the results of a study of ``n_seeds`` planned seeds; ``command`` makes them again.
 
-    The first arm is the baseline. Reads each run's metrics and recipe. Raises ConfigError as
-    ``study_metrics`` does.
+    The first arm is the baseline; ``n_awaited`` further ones have no run yet. Reads each run's
+    metrics and recipe. Raises ConfigError as ``study_metrics`` does.
     """
     metrics = study_metrics(study)
     arms = []
@@ -53,7 +54,14 @@ def collect_results(
 
     def differences(metric: Metric, values: Values) -> tuple[Difference, ...]:
         against = study.against
-        found = compare_arms(baseline, values, metric, planned_seeds=n_seeds, against=against)
+        found = compare_arms(
+            baseline,
+            values,
+            metric,
+            planned_seeds=n_seeds,
+            against=against,
+            n_awaited=n_awaited,
+        )
         return tuple(found)
 
     values = {}
@@ -78,6 +86,7 @@ def collect_results(
         failures=collect_failures(runs),
         reproduction=describe_reproduction(runs, command),
         further=tuple(further),
+        n_awaited=n_awaited,
     )
 
 

@@ -227,7 +227,7 @@ def _results(arms: Arms, scored: Sequence[ArmRuns], data: Data, paths: Sequence[
         [n_seeds],
         list_text_caveats(dict.fromkeys(names, data), results.metric),
         n_seeds=n_seeds,
-        n_comparisons=len(results.differences),
+        n_comparisons=results.n_comparisons,
         metric=results.metric,
         elsewhere=scored_elsewhere(items, results.baseline, results.metric),
     )

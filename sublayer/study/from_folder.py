@@ -61,8 +61,17 @@ def results_of_folder(folder: Path) -> Results:
     n_seeds = plan.planned_seeds or earlier.get("planned_seeds") or _most_seeds(arms)
     study = _study(folder, plan, earlier, arms)
     command = earlier.get("reproduction", {}).get("command") or plan.command
+    # An arm against itself is compared with none.
+    against = about.against if about else {}
+    n_awaited = sum(against.get(name) != name for name in without)
     results = collect_results(
-        study, study.match, n_seeds, arms, recorded_measures(), command=command
+        study,
+        study.match,
+        n_seeds,
+        arms,
+        recorded_measures(),
+        command=command,
+        n_awaited=n_awaited,
     )
     results = replace(results, arms=kept_samples(results.arms, arms))
     missing = n_seeds * len(plan.settled) - sum(len(each.outcomes) for each in arms)
@@ -194,7 +203,7 @@ def _notes(
         sorted({*plan.reported_seeds, results.n_seeds}),
         plan.about.text_notes if plan.about is not None else (),
         n_seeds=results.n_seeds,
-        n_comparisons=len(results.differences),
+        n_comparisons=results.n_comparisons if results.differences else 0,
         metric=results.metric,
         elsewhere=elsewhere,
         jobs=plan.jobs,

@@ -172,6 +172,13 @@ class Results:
     further: tuple[Further, ...] = ()
     scored_on: str = ""
     """The split and how it was scored, in words; empty for the split alone."""
+    n_awaited: int = 0
+    """Comparisons that were planned, with an arm of which no run has ended."""
+
+    @property
+    def n_comparisons(self) -> int:
+        """Return how many comparisons the intervals are corrected for."""
+        return len(self.differences) + self.n_awaited
 
     def is_marked(self, arm: ArmResult) -> bool:
         """Return whether an arm misses what was meant to be equal."""

@@ -143,7 +143,7 @@ def _notes(
         folder.reported_seeds(),
         texts,
         n_seeds=results.n_seeds,
-        n_comparisons=len(results.differences),
+        n_comparisons=results.n_comparisons,
         metric=results.metric,
         elsewhere=scored_elsewhere(items, results.baseline, results.metric, study.against),
         jobs=folder.jobs(),

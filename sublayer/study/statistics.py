@@ -71,12 +71,14 @@ def compare_arms(
     *,
     planned_seeds: int,
     against: Mapping[str, str] | None = None,
+    n_awaited: int = 0,
 ) -> list[Difference]:
     """Compare every arm with the baseline, or its arm in ``against``, paired by seed.
 
     ``values`` maps an arm's name to the metric of each seed that finished. The correction counts
-    every arm that is compared, finished or not; one that is against itself is not. Of one planned
-    seed differences have neither interval nor verdict. Raises ConfigError for no ``planned_seeds``.
+    every arm that is compared, finished or not, and ``n_awaited`` further ones that no run has
+    ended of; one that is against itself is not. Of one planned seed differences have neither
+    interval nor verdict. Raises ConfigError for no ``planned_seeds``.
     """
     against = against or {}
     comparisons = []
@@ -86,14 +88,15 @@ def compare_arms(
             comparisons.append((arm, other))
     if planned_seeds < 1:
         raise ConfigError(f"seeds = {planned_seeds} is too few to compare: give at least 1")
-    n_comparisons = len(comparisons)
+    n_comparisons = len(comparisons) + n_awaited
     differences = []
     for arm, other in comparisons:
         found = _difference(
             arm, other, values[arm], values[other], metric, n_comparisons=n_comparisons
         )
         differences.append(found)
-    adjusted = holm([difference.p_raw for difference in differences])
+    family = [difference.p_raw for difference in differences] + [None] * n_awaited
+    adjusted = holm(family)[: len(differences)]
     complete = []
     for difference, p in zip(differences, adjusted, strict=True):
         with_p = replace(difference, p=p)

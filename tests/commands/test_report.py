@@ -98,6 +98,7 @@ def test_a_comparison_of_which_one_arm_has_ended_compares_nothing_yet(
     text = (study / "report.html").read_text()
     assert '<h1 id="verdict">Nothing to compare yet</h1>' in text
     assert "Not one of ffn=swiglu has." in text
+    assert results_of_folder(study).n_comparisons == 1
     # Neither an axis nor a table without rows.
     assert "How large" not in text
     assert "seeds are few" not in text

@@ -128,6 +128,16 @@ def test_an_arm_that_failed_everywhere_gets_no_interval_and_still_corrects_the_o
     assert beside.high > without.high
 
 
+def test_arms_of_which_no_run_has_ended_correct_the_others():
+    values = {"base": seeded(1.0, 1.1, 1.2), "arm": seeded(0.8, 0.95, 0.9)}
+    (found,) = compare_arms("base", values, BITS_PER_BYTE, planned_seeds=3, n_awaited=2)
+    waiting = {"later": seeded(), "last": seeded()}
+    with_them = compare_arms("base", {**values, **waiting}, BITS_PER_BYTE, planned_seeds=3)
+    assert found == with_them[0]
+    (alone,) = compare_arms("base", values, BITS_PER_BYTE, planned_seeds=3)
+    assert found.low < alone.low and found.p > alone.p
+
+
 def test_one_planned_seed_gives_the_difference_and_no_verdict():
     values = {"a": seeded(1.0), "b": seeded(2.0), "c": {}, "d": seeded(1.0)}
     b, c, d = compare_arms("a", values, BITS_PER_BYTE, planned_seeds=1)
