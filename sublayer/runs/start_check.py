@@ -47,7 +47,10 @@ def _fields_of_weights(start: Start, loaded: LoadedRecipe) -> list[str]:
     fields = []
     for name in ModelConfig.model_fields:
         value = getattr(model, name)
-        if value == getattr(start.model, name) or name in ("vocab_size", "max_len"):
+        # The tokenizer says how many ids there are, and the start how many positions, unless told.
+        if value == getattr(start.model, name) or name == "vocab_size":
+            continue
+        if name == "max_len" and None in (value, start.model.max_len):
             continue
         if name in ("n_layers", "n_decoder_layers") and loaded.recipe.init.layers is not None:
             continue
@@ -75,6 +78,8 @@ def _n_parameters(model: ModelConfig) -> int:
 def _remedy(loaded: LoadedRecipe, start: Start, fields: list[str], command: str) -> str:
     """Say what works: the settings of the command line, but for those that do not fit."""
     keys = [f"model.{name}" for name in fields]
+    if loaded.recipe.data.context > (start.model.max_len or loaded.recipe.data.context):
+        keys.append("data.context")
     *_, last = loaded.layers
     if last.origin != "command line" or not any(key in last.values for key in keys):
         return f"leave out {' and '.join(keys)}, which keeps those of {start.run}"
@@ -83,7 +88,7 @@ def _remedy(loaded: LoadedRecipe, start: Start, fields: list[str], command: str)
     for key, value in last.values.items():
         if key not in keys:
             words.append(f"{key}={as_setting(value)}")
-    for key, name in zip(keys, fields, strict=True):
+    for key, name in zip(keys, fields, strict=False):
         if key not in last.values:
             words.append(f"{key}={as_setting(getattr(start.model, name))}")
     return f"leave out {' and '.join(keys)}, as in `{shlex.join(words)}`"

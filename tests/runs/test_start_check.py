@@ -49,6 +49,25 @@ def test_other_weights_are_refused_by_field_with_a_command_that_works(
     assert "train.steps=5" in settings
 
 
+def test_other_positions_are_refused_with_the_context_that_is_too_long_for_them(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "recipe.toml").write_text(
+        "derived = []\n[model]\nn_layers = 2\nmax_len = 32\n[data]\ncontext = 32\n"
+    )
+    asked = {"init.run": str(tmp_path), "model.max_len": 64, "data.context": 48, "train.steps": 5}
+    with pytest.raises(ConfigError, match=r"model\.max_len = 64 where .* has 32") as refused:
+        check_start(load_recipe("gpt", asked))
+    _, command, _ = str(refused.value).split("`")
+    *_, kept, steps = shlex.split(command)
+    assert (kept, steps) == (f"init.run={tmp_path}", "train.steps=5")
+    rotary = (
+        (tmp_path / "recipe.toml").read_text().replace("max_len", 'positions="rotary"\nmax_len')
+    )
+    (tmp_path / "recipe.toml").write_text(rotary)
+    check_start(load_recipe("gpt", asked))
+
+
 @pytest.mark.parametrize(
     "fields",
     [
