@@ -1,14 +1,17 @@
 """The shipped studies can be planned at each scale, with the arms of the paper's table."""
 
 import math
+from pathlib import Path
 
 import pytest
 
 from sublayer.config.resolve_model import resolve_model
+from sublayer.runs.run import train_run
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.budget.resources import Resources
 from sublayer.study.definition import Study, load_study, shipped_studies, study_scales
 from sublayer.study.metrics import study_metrics
+from sublayer.training.progress import SilentProgress
 
 PLENTY = Resources("cpu", memory_bytes=1 << 60, disk_bytes=1 << 60, has_fast_bfloat16=True, cores=1)
 SCALES = [(name, scale) for name in shipped_studies() for scale in study_scales(name)]
@@ -198,6 +201,25 @@ def test_each_size_is_compared_with_the_one_below(name: str):
         study = load_study(name, scale=scale)
         names = [arm.name for arm in study.arms]
         assert study.against == dict(zip(names[2:], names[1:-1], strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [arm.name for arm in load_study("char-depth", scale="cpu").arms])
+def test_every_depth_trains_at_the_highest_rate_that_is_tried(
+    name: str, stories_path: Path, tmp_path: Path
+):
+    (tried,) = load_study("char-depth", scale="cpu").tune
+    settings = [
+        f"data.path={stories_path}",
+        *("model.d_model=16", "model.n_heads=2", "model.d_ff=32", "data.context=32"),
+        *("train.steps=12", "train.evaluate_steps=12", "train.evaluate_tokens=256"),
+        *("train.checkpoint_steps=12", f"optimizer.lr={tried.rpartition(',')[2]}"),
+    ]
+    study = load_study("char-depth", settings, scale="cpu")
+    (arm,) = [arm for arm in study.arms if arm.name == name]
+    record = train_run(arm.loaded, tmp_path / "run", progress=SilentProgress())
+    assert record["step"] == 12
+    assert record["valid"]["loss"] < math.log(256)
 
 
 def test_the_draft_draws_no_additional_text_into_its_first_arm():
