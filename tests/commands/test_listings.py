@@ -104,6 +104,17 @@ def test_a_plan_counts_trials_and_looks_at_the_disk_that_is_named(
     assert available["disk_bytes"] == pytest.approx(free_bytes, rel=0.1)
 
 
+def test_runs_that_have_ended_take_no_training(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "recipe.toml").write_text("derived = []\n")
+    assert main(["plan", "a", "b"]) == 2
+    assert "or use `sublayer compare a b`" in capsys.readouterr().err
+
+
 def test_a_plan_of_a_device_or_a_value_that_is_not_there_is_refused(
     capsys: pytest.CaptureFixture[str],
 ):

@@ -1,5 +1,6 @@
 """``sublayer plan``: what a run or a comparison will cost, before anything is spent."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -103,7 +104,7 @@ def command(
     No text is read and nothing is trained. A vocabulary that is yet to be trained is taken to have
     data.vocab_size tokens.
     """
-    from sublayer.study.asked import load_asked, split_words
+    from sublayer.study.asked import is_run, load_asked, split_words
     from sublayer.study.budget.plan import default_seeds, make_plan
     from sublayer.study.budget.plan_json import plan_to_json
     from sublayer.study.budget.resources import find_resources
@@ -111,6 +112,11 @@ def command(
     from sublayer.study.tuning import make_trials
 
     sources, settings = split_words(source, words or [])
+    if len(sources) > 1 and any(map(is_run, sources)):
+        raise ConfigError(
+            "runs that have ended are compared as they are, which takes no training: plan recipes, "
+            f"or use `sublayer compare {shlex.join(sources)}`"
+        )
     study = load_asked(sources, settings, vary_texts=vary or [], scale=scale)
     rule = match or study.match
     check_jobs(jobs, study.arms, rule)
