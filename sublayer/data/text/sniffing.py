@@ -1,12 +1,12 @@
 """What a file's first bytes tell: whether it is text, and in which encoding."""
 
 import codecs
-import json
 import shlex
 from pathlib import Path
 
 from sublayer.data.text.lines import read_start
 from sublayer.errors import DataError
+from sublayer.files.parsing import parse_json
 
 _SNIFFED_BYTES = 8000
 """As many as git reads to tell text from binary files."""
@@ -88,8 +88,8 @@ def describe_records(path: Path) -> str | None:
     """
     line, _, _ = _start_of(path).partition(b"\n")
     try:
-        first = json.loads(line)
-    except (ValueError, RecursionError):
+        first = parse_json(line, str(path), DataError)
+    except DataError:
         return None
     if not isinstance(first, dict):
         return None
