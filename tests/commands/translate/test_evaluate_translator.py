@@ -1,6 +1,7 @@
 """What ``evaluate``, ``inspect`` and ``export`` make of a translator and of its checkpoints."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,7 @@ def test_a_run_is_scored_on_its_own_splits(sublayer: Sublayer, translator: Path)
     words = "nrefs:1|case:mixed|eff:no|tok:none|smooth:none|version:"
     assert found["signature"]["bleu"].startswith(words)
     assert len(found["translations"]) == found["lines"]
-    last = evaluate_test(sublayer, translator).out.splitlines()[-1]
-    assert last.startswith("chrF of text")
+    assert re.search(r"^chrF of text ", evaluate_test(sublayer, translator).out, re.MULTILINE)
     split = evaluate_test(sublayer, translator, "--compounds").out
     assert "BLEU, compounds split" in split
     assert split.splitlines()[-1].startswith("with compounds split BLEU is inflated")
@@ -63,7 +63,7 @@ def test_a_run_is_tested_against_another_and_against_a_file(
     assert found["against"]["measures"] == of_text
     shown = evaluate_test(sublayer, translator, "--against", theirs).out
     assert f"against {theirs}" in shown
-    assert "p, randomisation" in shown
+    assert "randomisation" in shown
 
 
 def test_what_cannot_be_compared_is_refused(
