@@ -121,17 +121,18 @@ def _render(record: JsonObject, scores: Sequence[str], recipe: Recipe) -> str:
 
 def _last_losses(folder: Path, best: float) -> list[str]:
     """Say where training ended: the last losses, and how far validation is above training."""
-    from sublayer.training.metrics import METRICS, read_metrics
+    from sublayer.study.findings.run_curves import LOSS, read_curves
 
-    last = {}
-    for line in read_metrics(folder / METRICS):
-        if "loss" in line:
-            last[line["kind"]] = line["loss"]
-    if not {"train", "valid"} <= last.keys():
+    # Of a seed, which matters for nothing here.
+    curves = read_curves(0, folder, [LOSS])
+    trained = curves.training
+    if trained is None or LOSS not in curves.validation:
         return []
-    gap = last["valid"] - last["train"]
-    worse = f", {last['valid'] - best:.4f} above the best" if last["valid"] > best else ""
+    valid = curves.validation[LOSS].values[-1]
+    gap = valid - trained.values[-1]
+    worse = f", {valid - best:.4f} above the best" if valid > best else ""
     return [
-        f"at the end: valid {last['valid']:.4f}{worse}; train {last['train']:.4f} nats, "
-        f"so that valid is {abs(gap):.4f} {'above' if gap >= 0 else 'below'} it"
+        f"at the end: valid {valid:.4f}{worse}; train {trained.values[-1]:.4f} nats over the steps "
+        f"since the evaluation before, so that valid is {abs(gap):.4f} "
+        f"{'above' if gap >= 0 else 'below'} it"
     ]
