@@ -113,6 +113,7 @@ def test_every_command_has_help_with_an_example_that_it_accepts(name: str, run: 
             ["fields", "model", "train"],
             "Got unexpected extra argument(s) (train); see `sublayer fields --help`",
         ),
+        (["recipes", "runs/gone"], "there is no run runs/gone: sublayer runs lists"),
         (["recipes", "gtp"], "'gtp' is not a recipe, a .toml file or a run: did you mean gpt?"),
         (
             ["recipes", "gpt", "model.n_layer=3"],

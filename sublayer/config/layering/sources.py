@@ -177,6 +177,8 @@ def _not_found(source: str) -> str:
         return f"there is no recipe file {source}"
     if "=" in source:
         return f"{show(source)} is a setting: name a recipe before it, such as gpt {source}"
+    if "/" in source and not Path(source).exists():
+        return f"there is no run {source}: sublayer runs lists those that there are"
     recipes = shipped_recipes()
     near = nearest(source, recipes)
     hint = f"did you mean {near}?" if near else f"the recipes are {', '.join(recipes)}"
