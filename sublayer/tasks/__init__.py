@@ -1,0 +1,1 @@
+"""Tasks: what they ask, how their files are read, written for a model, and scored; no tensors."""

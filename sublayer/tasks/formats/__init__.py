@@ -1,0 +1,1 @@
+"""How an example is written for a model: pairs of texts, a traversal, or text to text."""

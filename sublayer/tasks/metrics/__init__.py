@@ -1,0 +1,1 @@
+"""The metrics of tasks, from predictions and what is right."""

@@ -1,0 +1,31 @@
+"""The tasks that there are, by name, and their files."""
+
+from pathlib import Path
+
+from sublayer.errors import DataError
+from sublayer.files.paths import expanded
+from sublayer.tasks.reading import ReadSplit
+from sublayer.tasks.suite import Found, Suite
+from sublayer.tasks.suites.glue import GLUE
+from sublayer.tasks.task import Task
+
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (GLUE,)}
+"""By name, in the order of ``sublayer tasks``."""
+TASKS: dict[str, Task] = {task.name: task for suite in SUITES.values() for task in suite.tasks}
+"""By name."""
+
+
+def find_files(task: Task, folder: str | Path) -> Found:
+    """Find the files of each split of a task; a split without any is left out.
+
+    Raises DataError where the folder does not exist.
+    """
+    path = expanded(str(folder))
+    if not path.is_dir():
+        raise DataError(f"{folder} is no folder: name the one that holds the tasks' files")
+    return SUITES[task.suite].find(task, path)
+
+
+def read_split(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
+    """Read a split of a task. Raises DataError, with file and line, for what is not its format."""
+    return SUITES[task.suite].read(task, split, paths)
