@@ -30,8 +30,8 @@ def read_tsv(path: Path) -> Iterator[TsvRow]:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}:{line}: byte 0x{data[error.start]:02x} is not UTF-8") from None
+        number = data.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}:{number}: byte 0x{data[error.start]:02x} is not UTF-8") from None
     # str.splitlines would cut at line separators inside a text, too.
     lines = text.removeprefix(_BOM).split("\n")
     if lines[-1] == "":
