@@ -1,7 +1,7 @@
 """An example of a task: texts with roles, and what belongs to them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +40,5 @@ class Example:
     source: str = ""
     """The passage, article or document that it is about: examples of one source never stand on
     both sides of a division. Empty: its own."""
+    extra: Mapping[str, int] = field(default_factory=dict)
+    """Numbers that belong to its texts, by the publisher's names, such as WSC's ``span2_index``."""
