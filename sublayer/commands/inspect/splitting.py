@@ -148,8 +148,8 @@ def _pairs(
 
 def _lines(model: "EncoderDecoder", path: str, tokens: int) -> "Sample":
     """Sample what a translator's encoder reads of the lines of a file."""
-    from sublayer.data.text.lines import decoded, read_lines
     from sublayer.decode.translate import tokenizer_of
+    from sublayer.files.lines import decoded, read_lines
     from sublayer.inspection.sample import spread_rows
     from sublayer.objective.evaluation import context_of
 

@@ -106,7 +106,7 @@ class LineInput:
         self._stream = stream
 
     def __iter__(self) -> Iterator[str]:
-        from sublayer.data.text.lines import decoded
+        from sublayer.files.lines import decoded
 
         for number, data in enumerate(self._stream, 1):
             try:

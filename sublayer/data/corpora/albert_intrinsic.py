@@ -14,9 +14,9 @@ from sublayer.config.text.corpora import INTRINSIC
 from sublayer.data.text.document_store import RawDocument
 from sublayer.data.text.documents import cache_documents
 from sublayer.data.text.files import Document, FileDocument, read_path
-from sublayer.data.text.lines import decoded
 from sublayer.data.text.records import encoded
 from sublayer.errors import DataError
+from sublayer.files.lines import decoded
 
 _NO_CONTEXT = "data without paragraphs that have a context"
 

@@ -8,16 +8,15 @@ from typing import Any
 
 from sublayer.counts import count
 from sublayer.data.text.hub import HubSet
-from sublayer.data.text.lines import decoded, read_lines
 from sublayer.data.text.records import (
     PARQUET_ROWS,
     check_single,
     json_objects,
-    parquet_file,
-    python_value,
     shown_fields,
 )
 from sublayer.errors import DataError
+from sublayer.files.lines import decoded, read_lines
+from sublayer.files.parquet import parquet_file, python_value
 
 Pair = tuple[int, str, str]
 """The line or row of a pair, from 1, its source and its target, without line ends."""

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from sublayer.data.cache import file_digest
 from sublayer.data.parallel.files import Pair, line_pairs
-from sublayer.data.text.lines import decoded, read_lines
 from sublayer.data.text.splitting import SplitName
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.lines import decoded, read_lines
 from sublayer.files.paths import expanded
 
 _LEFT_OUT = ("<url>", "<talkid>", "<keywords>")

@@ -11,9 +11,9 @@ from sublayer.data.cache import content_key
 from sublayer.data.text.document_store import Origin, RawDocument, Records, open_pack
 from sublayer.data.text.files import Document, FileDocument, is_parquet, read_path
 from sublayer.data.text.hub import HubSet, parse_hub
-from sublayer.data.text.lines import read_lines
 from sublayer.data.text.records import READERS, row_runs
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.lines import read_lines
 from sublayer.files.paths import expanded
 
 VERSION = 1

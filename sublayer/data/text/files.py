@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from sublayer.data.cache import file_digest
-from sublayer.data.text.lines import unpacked
 from sublayer.data.text.sniffing import check_text, is_text
 from sublayer.errors import DataError
+from sublayer.files.lines import unpacked
 from sublayer.files.paths import expanded
 
 Text = bytes | mmap.mmap

@@ -7,8 +7,9 @@ from typing import Any
 
 from sublayer.config.text.corpora import HUB
 from sublayer.data.text.document_store import RawDocument
-from sublayer.data.text.records import encoded, extra_module, shown_fields
+from sublayer.data.text.records import encoded, shown_fields
 from sublayer.errors import DataError
+from sublayer.system.extras import extra_module
 
 _NAME = re.compile(r"hub:(?P<name>[\w.-]+/[\w.-]+)(?::(?P<config>[^:@]+))?(?:@(?P<split>[^@]+))?")
 

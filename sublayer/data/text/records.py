@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,14 @@ from typing import Any
 from sublayer.data.text.document_store import RawDocument
 from sublayer.data.text.files import FileDocument
 from sublayer.data.text.gutenberg import body_range
-from sublayer.data.text.lines import decoded, read_lines
 from sublayer.errors import DataError
+from sublayer.files.lines import decoded, read_lines
+from sublayer.files.parquet import parquet_file, python_value
 
 ROWS_PER_DOCUMENT = 1000
 """Sentences per document, of a corpus published as sentences without document boundaries."""
 
 _SHOWN_FIELDS = 8
-_SHOWN_REASON = 200
 PARQUET_ROWS = 1024
 """Rows that are read at a time."""
 _START = re.compile(rb'<doc id="[^"]*"[^>]*?(?: title="([^"]*)")?>\s*')
@@ -62,37 +61,6 @@ def parquet_rows(path: Path, field: str) -> Iterator[RawDocument]:
                 row += 1
                 text = python_value(value, path, row)
                 yield row, encoded(text, path, row)
-
-
-@contextmanager
-def parquet_file(path: Path) -> Iterator[Any]:
-    """Open a Parquet file.
-
-    Raises DataError where pyarrow is not installed, or the file is damaged, then or while it is
-    read.
-    """
-    parquet = extra_module("pyarrow.parquet", "Parquet files")
-    arrow = import_module("pyarrow")
-    try:
-        with parquet.ParquetFile(path) as file:
-            yield file
-    except (arrow.ArrowException, OSError, MemoryError, ValueError) as error:
-        # One of its own for each kind of damage; sizes that are damaged ask for more memory than
-        # there is.
-        text = str(error) or type(error).__name__
-        reason = text.splitlines()[0][:_SHOWN_REASON]
-        raise DataError(f"{path} is not a whole Parquet file ({reason}): fetch it again") from error
-
-
-def python_value(value: Any, path: Path, row: int) -> Any:
-    """Convert a Parquet value to Python's; raise DataError, with the row, if it is not UTF-8."""
-    try:
-        return value.as_py()
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise DataError(
-            f"{path}, row {row}: byte 0x{byte:02x} is not UTF-8: mend or convert it"
-        ) from None
 
 
 def blank_line_texts(file: FileDocument, *, is_clean: bool) -> Iterator[RawDocument]:
@@ -186,17 +154,6 @@ def whole_file(file: FileDocument) -> Iterator[RawDocument]:
 def plain_lines(path: Path) -> Iterator[RawDocument]:
     """Read each line that is not blank as a row, by its number."""
     return ((number, line) for number, line in read_lines(path) if line.strip())
-
-
-def extra_module(name: str, what: str, extra: str = "data") -> Any:
-    """Import an optional library; raise DataError where it is missing.
-
-    ``what`` needs it, and ``extra`` is what installs it.
-    """
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise DataError(f"{what} need {error.name}: pip install 'sublayer[{extra}]'") from error
 
 
 def _object(text: str, path: Path, line: int) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from sublayer.config.data import SentenceRule
 from sublayer.data.text.document_range import DocumentRange, chunks_of, not_utf8
 from sublayer.data.text.files import Text
 from sublayer.data.text.gutenberg import body_range
-from sublayer.data.text.records import extra_module
 from sublayer.data.text.sentence_ends import split_sentences
 from sublayer.data.tokenizers.characters import character_start
+from sublayer.system.extras import extra_module
 
 VERSION = 1
 """Changes whenever equal text would be cut into other sentences."""

@@ -4,8 +4,8 @@ import codecs
 import shlex
 from pathlib import Path
 
-from sublayer.data.text.lines import read_start
 from sublayer.errors import DataError
+from sublayer.files.lines import read_start
 from sublayer.files.parsing import parse_json
 
 _SNIFFED_BYTES = 8000

@@ -9,7 +9,6 @@ from sublayer.config.objectives.translation import TranslationObjective
 from sublayer.config.recipe import Recipe
 from sublayer.counts import count
 from sublayer.data.parallel.sources import PairText
-from sublayer.data.text.lines import decoded, read_lines
 from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.decode.beam_settings import BeamSettings
 from sublayer.decode.translate import Translation
@@ -22,6 +21,7 @@ from sublayer.evaluation.bleu import (
     translated_lines,
 )
 from sublayer.evaluation.significance import compare_translations
+from sublayer.files.lines import decoded, read_lines
 from sublayer.loading import CHECKPOINTS_NAME, load
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.objective.evaluation import Evaluation

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from sublayer.data.corpora.albert_intrinsic import passages
 from sublayer.data.parallel.files import Fields, json_pairs, parquet_pairs, tab_pairs
 from sublayer.data.text.files import FileDocument, read_path
-from sublayer.data.text.lines import read_lines, unpacked
 from sublayer.data.text.records import json_lines, parquet_rows
 from sublayer.errors import DataError
+from sublayer.files.lines import read_lines, unpacked
 from tests.data.hostile import altered, damaged
 
 RANDOMS = st.randoms(use_true_random=False)
@@ -173,7 +173,7 @@ def test_packed_texts_are_read_or_refused(suffix: str, random: Random) -> None:
 def test_a_file_that_becomes_more_than_memory_is_refused(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sublayer.data.text.lines._most_bytes", lambda: 8 << 20)
+    monkeypatch.setattr("sublayer.files.lines._most_bytes", lambda: 8 << 20)
     text = bytes(64 << 20)
     path = tmp_path / f"bomb{suffix}"
     path.write_bytes(gzip.compress(text) if suffix == ".gz" else zstandard.compress(text))
@@ -184,7 +184,7 @@ def test_a_file_that_becomes_more_than_memory_is_refused(
 
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sublayer.data.text.lines._LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr("sublayer.files.lines._LONGEST_LINE", 1 << 20)
     (tmp_path / "a.jsonl").write_bytes(b"{}\n" + b" " * (1 << 20))
     with pytest.raises(DataError, match=r"a.jsonl, line 2: longer than 1 MiB"):
         list(read_lines(tmp_path / "a.jsonl"))

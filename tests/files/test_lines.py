@@ -4,8 +4,8 @@ import os
 import pytest
 import zstandard
 
-from sublayer.data.text.lines import decoded, read_lines
 from sublayer.errors import DataError
+from sublayer.files.lines import decoded, read_lines
 
 TEXT = b"one\n\ntwo \xff\r\nthree"
 

@@ -1,0 +1,43 @@
+"""Parquet files, opened and their values converted."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from sublayer.errors import DataError
+from sublayer.system.extras import extra_module
+
+_SHOWN_REASON = 200
+
+
+@contextmanager
+def parquet_file(path: Path) -> Iterator[Any]:
+    """Open a Parquet file.
+
+    Raises DataError where pyarrow is not installed, or the file is damaged, then or while it is
+    read.
+    """
+    parquet = extra_module("pyarrow.parquet", "Parquet files")
+    arrow = import_module("pyarrow")
+    try:
+        with parquet.ParquetFile(path) as file:
+            yield file
+    except (arrow.ArrowException, OSError, MemoryError, ValueError) as error:
+        # One of its own for each kind of damage; sizes that are damaged ask for more memory than
+        # there is.
+        text = str(error) or type(error).__name__
+        reason = text.splitlines()[0][:_SHOWN_REASON]
+        raise DataError(f"{path} is not a whole Parquet file ({reason}): fetch it again") from error
+
+
+def python_value(value: Any, path: Path, row: int) -> Any:
+    """Convert a Parquet value to Python's; raise DataError, with the row, if it is not UTF-8."""
+    try:
+        return value.as_py()
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise DataError(
+            f"{path}, row {row}: byte 0x{byte:02x} is not UTF-8: mend or convert it"
+        ) from None
