@@ -19,10 +19,10 @@ def traversal_rows(task: Task, example: Example) -> tuple[TraversalRow, ...]:
       filled; Story Cloze: the story, then the ending).
 
     All else is ours. Any other pair is written like an entailment, in the order of the task's
-    fields; of a task with three fields the last two are treated as
+    fields, and
 
-    - MultiRC: the answer to a question, as in RACE: passage and question, then the answer;
-    - WiC: two texts of their own: both sentences, then the word.
+    - MultiRC like RACE: passage and question, then the answer;
+    - WiC as three texts: both sentences, then the word.
 
     COPA asks in words, of ReCoRD the second text is the query with the entity in its place, WSC and
     DPR have the pronoun marked. SQuAD's question stands before the passage, or no state of the
