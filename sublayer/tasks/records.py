@@ -1,0 +1,205 @@
+"""Files of records with named values: JSON lines, CSV, TSV and Parquet, each with its line."""
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sublayer.errors import DataError
+from sublayer.files.lines import decoded, read_lines
+from sublayer.files.parquet import parquet_file
+from sublayer.files.parsing import parse_json
+from sublayer.tasks.tsv import read_tsv
+
+_PACKED = (".gz", ".zst")
+_LONGEST_FIELD = 16 << 20
+_PARQUET_ROWS = 8192
+_SHOWN_NAMES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A row of a file, its values by their names."""
+
+    path: Path
+    line: int
+    """Where it begins, from 1; of Parquet, and of a list of JSON, the number of its row."""
+    values: Mapping[str, Any]
+    """Texts, of JSON and Parquet also numbers, truths, None, lists and objects."""
+    problem: str = ""
+    """Why it is no row of the file's columns, such as ``fewer than 5 fields``; empty: it is one.
+    """
+
+    @property
+    def place(self) -> str:
+        """Return file and line, as messages name them."""
+        return f"{self.path}:{self.line}"
+
+    def value(self, name: str) -> Any:
+        """Return the value of a name; raise DataError, with the names there are, without it."""
+        try:
+            return self.values[name]
+        except KeyError:
+            raise DataError(f"{self.place} has no {name}: it has {named(self.values)}") from None
+
+    def text(self, name: str) -> str:
+        """Return a value that is a text; raise DataError where it is none, or not there."""
+        value = self.value(name)
+        if not isinstance(value, str):
+            kind = "null" if value is None else type(value).__name__
+            raise DataError(f"{self.place}: {name} is {kind}, not a text")
+        return value
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """Read the rows of a file, by its suffix; those of JSON lines, CSV and TSV may be packed.
+
+    JSON is an object a line, or a list of them. CSV has a header, quotes, and commas, or else
+    semicolons or tabs; TSV has a header, and its quotes are text. Blank lines are none.
+
+    Raises DataError, with the line where there is one, where the file cannot be read or is not of
+    its kind.
+    """
+    reader = _READERS.get(_kind(path))
+    if reader is None:
+        raise DataError(f"{path} is of no kind that is read: {', '.join(_READERS)}")
+    return reader(path)
+
+
+def named(names: Sequence[str] | Mapping[str, Any]) -> str:
+    """List names for a message, the first few of them."""
+    listed = list(names)
+    if not listed:
+        return "none"
+    rest = ", ..." if len(listed) > _SHOWN_NAMES else ""
+    return ", ".join(listed[:_SHOWN_NAMES]) + rest
+
+
+def _kind(path: Path) -> str:
+    name = path.name.lower()
+    for suffix in _PACKED:
+        name = name.removesuffix(suffix)
+    return Path(name).suffix
+
+
+def _json(path: Path) -> Iterator[Record]:
+    is_first = True
+    for line, data in read_lines(path):
+        if is_first and data.strip():
+            is_first = False
+            if decoded(path, line, data).lstrip().startswith("["):
+                yield from _json_list(path)
+                return
+        text = decoded(path, line, data)
+        if text.strip():
+            place = f"{path}:{line}"
+            yield _object(path, line, parse_json(text, place, DataError))
+
+
+def _json_list(path: Path) -> Iterator[Record]:
+    whole = b"".join(data for _, data in read_lines(path))
+    for row, value in enumerate(parse_json(whole, str(path), DataError), start=1):
+        yield _object(path, row, value)
+
+
+def _object(path: Path, line: int, value: object) -> Record:
+    if not isinstance(value, dict):
+        raise DataError(f"{path}:{line} is {type(value).__name__}, not an object of JSON")
+    return Record(path, line, value)
+
+
+def _csv(path: Path) -> Iterator[Record]:
+    lines = (decoded(path, line, data) for line, data in read_lines(path))
+    header = next(lines, "")
+    if not header.strip():
+        raise DataError(f"{path} has no header: its first line names the columns")
+    csv.field_size_limit(_LONGEST_FIELD)
+    first = iter([header])
+    rows = csv.reader(
+        (line for part in (first, lines) for line in part),
+        delimiter=_delimiter(header),
+        strict=True,
+    )
+    names: list[str] = []
+    begins = 1
+    while True:
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            raise DataError(
+                f"{path}:{begins} is not CSV ({error}): a field that holds quotes stands in "
+                "quotes, and they are doubled"
+            ) from None
+        if row is None:
+            return
+        if not names:
+            names = _columns(path, [name.strip() for name in row])
+        elif row:
+            yield _row(path, begins, names, row)
+        begins = rows.line_num + 1
+
+
+def _delimiter(header: str) -> str:
+    for delimiter in (",", ";", "\t"):
+        if delimiter in header:
+            return delimiter
+    return ","
+
+
+def _tsv(path: Path) -> Iterator[Record]:
+    names: list[str] = []
+    for row in read_tsv(path):
+        if not names:
+            names = _columns(path, [name.strip() for name in row.cells])
+        elif row.cells != [""]:
+            yield _row(path, row.line, names, row.cells)
+    if not names:
+        raise DataError(f"{path} has no header: its first line names the columns")
+
+
+def _columns(path: Path, names: list[str]) -> list[str]:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"{path} has several columns {', '.join(map(repr, twice))}: rename them")
+    return names
+
+
+def _row(path: Path, line: int, names: Sequence[str], cells: Sequence[str]) -> Record:
+    problem = ""
+    if len(cells) != len(names):
+        more = "fewer" if len(cells) < len(names) else "more"
+        problem = f"{more} than {len(names)} fields"
+    return Record(path, line, dict(zip(names, cells, strict=False)), problem)
+
+
+def _parquet(path: Path) -> Iterator[Record]:
+    with parquet_file(path) as file:
+        names = _columns(path, list(file.schema_arrow.names))
+        row = 0
+        for batch in file.iter_batches(batch_size=_PARQUET_ROWS):
+            columns = [_values(batch.column(name), path, row) for name in names]
+            for values in zip(*columns, strict=True):
+                row += 1
+                yield Record(path, row, dict(zip(names, values, strict=True)))
+
+
+def _values(column: Any, path: Path, before: int) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: a text behind row {before} has byte 0x{error.object[error.start]:02x}, "
+            "which is not UTF-8: mend or convert it"
+        ) from None
+
+
+_READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
+    ".jsonl": _json,
+    ".json": _json,
+    ".ndjson": _json,
+    ".csv": _csv,
+    ".tsv": _tsv,
+    ".parquet": _parquet,
+}
+"""By what a file's name ends in."""
