@@ -102,6 +102,7 @@ def _jackknife(influences: Numbers) -> float:
 def _n_outside(examples: Sequence[Example], predictions: Predictions) -> int:
     pairs = zip(examples, predictions, strict=True)
     return sum(
-        example.label is not None and (prediction is None or prediction.label is None)
+        (example.label is not None or example.choices != ())
+        and (prediction is None or prediction.label is None)
         for example, prediction in pairs
     )

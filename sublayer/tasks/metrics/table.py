@@ -1,8 +1,10 @@
 """The metrics of tasks, by name."""
 
 from sublayer.tasks.metrics.classes import accuracy, f1, macro_f1, matthews
+from sublayer.tasks.metrics.groups import gender_parity, group_exact_match
 from sublayer.tasks.metrics.metric import Metric
 from sublayer.tasks.metrics.numbers import pearson, spearman
+from sublayer.tasks.metrics.spans import exact_match, exact_match_v2, token_f1, token_f1_v2
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -13,6 +15,13 @@ METRICS: dict[str, Metric] = {
         Metric("matthews", "Matthews", matthews),
         Metric("pearson", "Pearson", pearson),
         Metric("spearman", "Spearman", spearman),
+        Metric("exact_match", "EM", exact_match),
+        Metric("token_f1", "F1", token_f1),
+        Metric("exact_match_v2", "EM", exact_match_v2),
+        Metric("token_f1_v2", "F1", token_f1_v2),
+        Metric("f1a", "F1a", f1),
+        Metric("group_exact_match", "EM", group_exact_match),
+        Metric("gender_parity", "parity", gender_parity),
     )
 }
 """In the order in which the documentation lists them."""

@@ -1,0 +1,123 @@
+"""Metrics of answers as texts: exact match and F1 of words, as SQuAD's scripts compute them.
+
+ReCoRD's script computes the same as SQuAD 1.1's, of the entity that was chosen.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sublayer.tasks.example import Example
+from sublayer.tasks.metrics.metric import Numbers, Predictions, Sums, quotient
+from sublayer.tasks.metrics.units import Units
+from sublayer.tasks.prediction import Prediction
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+Compare = Callable[[str, str], float]
+"""Scores a text against a gold answer, from 0 to 1."""
+
+
+def normalise(text: str) -> str:
+    """Return a text as answers are compared: in lower case, without ASCII punctuation and articles.
+
+    Punctuation goes first: of "The-Cat" remains "thecat".
+    """
+    without = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", without).split())
+
+
+def exact_match(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compare texts as SQuAD 1.1's script does; where there is no prediction it is wrong."""
+    return _mean(_scores(examples, predictions, _is_equal), units)
+
+
+def token_f1(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compare words as SQuAD 1.1's script does: 0 where none is shared, also of nothing."""
+    return _mean(_scores(examples, predictions, _f1), units)
+
+
+def exact_match_v2(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compare texts as SQuAD 2.0's script does.
+
+    No answer is an empty text. Gold answers of which nothing remains are none. What has no
+    prediction is left out.
+    """
+    return _mean(exact_scores_v2(examples, predictions), units)
+
+
+def token_f1_v2(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compare words as SQuAD 2.0's script does: of nothing, equality counts.
+
+    Otherwise as ``exact_match_v2``.
+    """
+    return _mean(f1_scores_v2(examples, predictions), units)
+
+
+def exact_scores_v2(examples: Sequence[Example], predictions: Predictions) -> Numbers:
+    """Return what ``exact_match_v2`` is the mean of; NaN where there is no prediction."""
+    return _scores_v2(examples, predictions, _is_equal)
+
+
+def f1_scores_v2(examples: Sequence[Example], predictions: Predictions) -> Numbers:
+    """Return what ``token_f1_v2`` is the mean of; NaN where there is no prediction."""
+    return _scores_v2(examples, predictions, _f1_v2)
+
+
+def answer_text(example: Example, prediction: Prediction) -> str:
+    """Return the text that was answered: that of the choice, where it is one."""
+    if example.choices and prediction.label is not None:
+        return example.choices[int(prediction.label)]
+    return prediction.text
+
+
+def _scores(examples: Sequence[Example], predictions: Predictions, compare: Compare) -> Numbers:
+    scores = []
+    for example, prediction in zip(examples, predictions, strict=True):
+        best = 0.0
+        if prediction is not None:
+            text = answer_text(example, prediction)
+            best = max((compare(gold.text, text) for gold in example.answers), default=0.0)
+        scores.append(best)
+    return np.array(scores)
+
+
+def _scores_v2(examples: Sequence[Example], predictions: Predictions, compare: Compare) -> Numbers:
+    scores = []
+    for example, prediction in zip(examples, predictions, strict=True):
+        if prediction is None:
+            scores.append(np.nan)
+            continue
+        golds = [gold.text for gold in example.answers if normalise(gold.text)] or [""]
+        scores.append(max(compare(gold, prediction.text) for gold in golds))
+    return np.array(scores)
+
+
+def _mean(scores: Numbers, units: Units) -> Sums:
+    is_there = ~np.isnan(scores)
+    columns = np.stack([np.where(is_there, scores, 0), is_there], axis=1)
+    reason = "" if is_there.any() else "there are no predictions"
+    return Sums(units.sums(columns), lambda sums: quotient(sums[:, 0], sums[:, 1]), reason)
+
+
+def _is_equal(gold: str, predicted: str) -> float:
+    return float(normalise(gold) == normalise(predicted))
+
+
+def _f1(gold: str, predicted: str) -> float:
+    return _f1_of_words(normalise(gold).split(), normalise(predicted).split())
+
+
+def _f1_v2(gold: str, predicted: str) -> float:
+    gold_words, words = normalise(gold).split(), normalise(predicted).split()
+    if not gold_words or not words:
+        return float(gold_words == words)
+    return _f1_of_words(gold_words, words)
+
+
+def _f1_of_words(gold: list[str], predicted: list[str]) -> float:
+    n_shared = (Counter(gold) & Counter(predicted)).total()
+    return 2 * n_shared / (len(gold) + len(predicted)) if n_shared else 0.0
