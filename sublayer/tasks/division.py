@@ -1,0 +1,121 @@
+"""The division of examples into those to train on and those held out to select by."""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sublayer.tasks.example import Example
+
+_Class = int | bool
+"""A label or the index of a choice; without one, whether there are answers."""
+
+
+def held_out(examples: Sequence[Example], share: float, at_most: int) -> NDArray[np.bool_]:
+    """Return which examples are held out: a share of them, and at most so many.
+
+    What has one source, one group or the same texts stands on one side, together. These bundles
+    are taken in an order that their texts alone decide, neither a seed nor the order of rows:
+    first those that bring every class nearer to its share, then those that bring the sum nearer
+    to it. There may be fewer where sources are large, but one bundle at least, if there are two
+    and ``at_most`` allows it.
+    """
+    assert 0 < share < 1, "the rest is trained on"
+    result = np.zeros(len(examples), dtype=np.bool_)
+    n_wanted = min(share * len(examples), at_most)
+    if n_wanted <= 0:
+        return result
+    counts = Counter(_class(example) for example in examples)
+    missing = _Missing(
+        n_wanted, {each: n_wanted * n / len(examples) for each, n in counts.items()}, at_most
+    )
+    bundles = _bundles(examples)
+    for weighs_sum in (False, True):
+        for rows in bundles:
+            if missing.n <= 0:
+                break
+            if result[rows[0]] or len(rows) > missing.n_allowed:
+                continue
+            added = _classes(examples, rows)
+            change = missing.change if weighs_sum else missing.change_of_classes
+            if change(added) < 0:
+                missing.take(added)
+                result[rows] = True
+    allowed = [rows for rows in bundles if len(rows) <= missing.n_allowed]
+    if not result.any() and allowed and len(bundles) > 1:
+        result[min(allowed, key=lambda rows: missing.change(_classes(examples, rows)))] = True
+    return result
+
+
+@dataclass
+class _Missing:
+    """How many examples are still to be held out: in all, and of each class."""
+
+    n: float
+    classes: dict[_Class, float]
+    n_allowed: int
+
+    def change_of_classes(self, added: Counter[_Class]) -> float:
+        """Return by how much further from their shares the classes are with a bundle."""
+        missing = self.classes
+        return sum(abs(missing[each] - n) - abs(missing[each]) for each, n in added.items())
+
+    def change_of_sum(self, added: Counter[_Class]) -> float:
+        return abs(self.n - added.total()) - abs(self.n)
+
+    def change(self, added: Counter[_Class]) -> float:
+        return self.change_of_classes(added) + self.change_of_sum(added)
+
+    def take(self, added: Counter[_Class]) -> None:
+        self.n -= added.total()
+        self.n_allowed -= added.total()
+        for each, n in added.items():
+            self.classes[each] -= n
+
+
+def _class(example: Example) -> _Class:
+    return example.label if isinstance(example.label, int) else bool(example.answers)
+
+
+def _classes(examples: Sequence[Example], rows: list[int]) -> Counter[_Class]:
+    return Counter([_class(examples[row]) for row in rows])
+
+
+def _bundles(examples: Sequence[Example]) -> list[list[int]]:
+    """Return the rows of each bundle, ordered by the least hash of what they have in common."""
+    parents: dict[bytes, bytes] = {}
+    keys = []
+    for example in examples:
+        own = [_root(parents, key) for key in _keys(example)]
+        least = min(own)
+        parents.update((root, least) for root in own)
+        keys.append(least)
+    bundles = defaultdict(list)
+    for row, key in enumerate(keys):
+        bundles[_root(parents, key)].append(row)
+    return [rows for _, rows in sorted(bundles.items())]
+
+
+def _root(parents: dict[bytes, bytes], key: bytes) -> bytes:
+    while (parent := parents.setdefault(key, key)) != key:
+        parents[key] = parents[parent]
+        key = parent
+    return key
+
+
+def _keys(example: Example) -> list[bytes]:
+    """Return the hashes of an example's texts, whatever their order, its source and its group."""
+    keys = [_hash("texts", *sorted([*example.fields.values(), *example.choices]))]
+    if example.source:
+        keys.append(_hash("source", example.source))
+    if example.group:
+        keys.append(_hash("group", example.group))
+    return keys
+
+
+def _hash(kind: str, *texts: str) -> bytes:
+    written = kind + "".join([f"\n{len(text)}:{text}" for text in texts])
+    return hashlib.blake2b(written.encode("utf-8", "surrogatepass"), digest_size=16).digest()
