@@ -176,6 +176,18 @@ class SubwordTokenizer(Tokenizer):
             return super().encode_many(texts)
         return [np.array(ids, dtype=np.int32) for ids in self._encode_each(decoded)]
 
+    def encode_with_spans(self, text: str) -> tuple[TokenIds, Ints]:
+        """Encode a text as a whole; return beside the ids where each begins and ends, ``[T, 2]``.
+
+        Places are in characters of the text before it was normalised.
+        """
+        encoding = call_library(
+            lambda: self._encoder.encode(text, add_special_tokens=False),
+            "the tokenizer cannot encode this text",
+        )
+        spans = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        return np.array(encoding.ids, dtype=np.int32), spans
+
     def cut(self, text: bytes, near: int) -> int:
         """Cut before whitespace, where GPT-2's and BERT's patterns end a word; 0 for others."""
         if not self._can_cut:

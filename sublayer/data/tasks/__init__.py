@@ -1,0 +1,1 @@
+"""Examples of tasks as tokens: where each token stands in its text, windows, spans."""
