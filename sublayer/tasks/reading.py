@@ -1,10 +1,19 @@
 """What was read of a task's files: examples, and what was left out or repaired, with reasons."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from sublayer.tasks.example import Example
+
+
+class Placed(Protocol):
+    """A row of a file."""
+
+    @property
+    def place(self) -> str:
+        """Return file and line, such as ``train.tsv:12``."""
 
 
 @dataclass
@@ -22,6 +31,23 @@ class ReadSplit:
     """Rows that were read otherwise than they are written, by what was done."""
     firsts: dict[str, str] = field(default_factory=dict)
     """For each reason the first place: file and line."""
+    _by_id: dict[str, Example] = field(default_factory=dict, repr=False)
+
+    def add(self, example: Example, row: Placed) -> None:
+        """Keep the example of a row.
+
+        One that is there already, its id included, is left out. Of another with an id that is there
+        already the id is made its own; both are counted.
+        """
+        earlier = self._by_id.get(example.id)
+        if earlier is not None:
+            if earlier == example:
+                self.skip("the same row again", row.place)
+                return
+            self.repair("an id that another row has: its place in the file is its id", row.place)
+            example = replace(example, id=f"{example.id} at {row.place}")
+        self._by_id[example.id] = example
+        self.examples.append(example)
 
     def skip(self, reason: str, place: str) -> None:
         """Leave out the row at a place, such as ``train.tsv:12``, for a reason."""

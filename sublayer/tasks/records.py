@@ -67,6 +67,30 @@ def read_records(path: Path) -> Iterator[Record]:
     return reader(path)
 
 
+def read_tsv_records(
+    path: Path,
+    without_header: Sequence[str] = (),
+    is_header: Callable[[Sequence[str]], bool] = lambda cells: True,
+) -> Iterator[Record]:
+    """Read the rows of TSV, whose quotes are text; lines with nothing on them are none.
+
+    ``without_header`` names the columns of a file whose first line is not what ``is_header`` tells.
+    Raises as ``read_records`` does.
+    """
+    names: list[str] = []
+    for row in read_tsv(path):
+        if not names:
+            cells = [name.strip() for name in row.cells]
+            if not without_header or is_header(cells):
+                names = _columns(path, cells)
+                continue
+            names = list(without_header)
+        if row.cells != [""]:
+            yield _row(path, row.line, names, row.cells)
+    if not names:
+        raise DataError(f"{path} is empty")
+
+
 def named(names: Sequence[str] | Mapping[str, Any]) -> str:
     """List names for a message, the first few of them."""
     listed = list(names)
@@ -113,7 +137,7 @@ def _csv(path: Path) -> Iterator[Record]:
     lines = (decoded(path, line, data) for line, data in read_lines(path))
     header = next(lines, "")
     if not header.strip():
-        raise DataError(f"{path} has no header: its first line names the columns")
+        raise DataError(f"{path} is empty, or its first line is: that names the columns")
     csv.field_size_limit(_LONGEST_FIELD)
     first = iter([header])
     rows = csv.reader(
@@ -145,17 +169,6 @@ def _delimiter(header: str) -> str:
         if delimiter in header:
             return delimiter
     return ","
-
-
-def _tsv(path: Path) -> Iterator[Record]:
-    names: list[str] = []
-    for row in read_tsv(path):
-        if not names:
-            names = _columns(path, [name.strip() for name in row.cells])
-        elif row.cells != [""]:
-            yield _row(path, row.line, names, row.cells)
-    if not names:
-        raise DataError(f"{path} has no header: its first line names the columns")
 
 
 def _columns(path: Path, names: list[str]) -> list[str]:
@@ -199,7 +212,7 @@ _READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".json": _json,
     ".ndjson": _json,
     ".csv": _csv,
-    ".tsv": _tsv,
+    ".tsv": read_tsv_records,
     ".parquet": _parquet,
 }
 """By what a file's name ends in."""

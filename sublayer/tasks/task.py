@@ -34,6 +34,8 @@ class Task:
     """Of ``span``: whether some questions have no answer in their passage."""
     splits: tuple[str, ...] = ("train", "dev", "test")
     """Those that its publisher has; ``dev`` and ``test`` may be several: ``dev_matched``."""
+    trained_as: str = ""
+    """Of a diagnostic set: the task whose model answers it, such as ``mnli``."""
 
     @property
     def dev_splits(self) -> tuple[str, ...]:

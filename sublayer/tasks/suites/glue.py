@@ -1,97 +1,101 @@
 """GLUE: nine tasks and a diagnostic set. Source: Wang et al. 2018 (1804.07461)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from sublayer.errors import DataError
-from sublayer.tasks.example import Example
+from sublayer.tasks.columns import Columns, may_be_of, read_columns
+from sublayer.tasks.finding import SUFFIXES, Layout, find_splits
 from sublayer.tasks.reading import ReadSplit
+from sublayer.tasks.records import read_records
 from sublayer.tasks.suite import Found, Suite
+from sublayer.tasks.suites.mrpc import MRPC, ORIGINAL, read_mrpc, with_dev_ids
 from sublayer.tasks.task import Task
-from sublayer.tasks.tsv import read_tsv
 
-_SPLITS = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+_SUITE = ("glue", "glue_data")
 _ENTAILMENT = ("entailment", "not_entailment")
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """The names of a file's columns by our names of fields, and that of the label."""
-
-    folder: str
-    fields: Mapping[str, str]
-    label: str
-    without_header: Sequence[str] = ()
-    """The columns of files that have no header: those with labels."""
-
+_THREE_WAY = ("entailment", "neutral", "contradiction")
+_PAIR = {"sentence1": ("sentence1",), "sentence2": ("sentence2",)}
+_INFERENCE = {
+    "premise": ("premise", "sentence1", "Premise"),
+    "hypothesis": ("hypothesis", "sentence2", "Hypothesis"),
+}
 
 _COLUMNS = {
-    "cola": _Columns(
-        "CoLA", {"sentence": "sentence"}, "label", ("source", "label", "mark", "sentence")
+    "cola": Columns(
+        {"sentence": ("sentence",)},
+        label=("label",),
+        without_header=("source", "label", "mark", "sentence"),
     ),
-    "sst2": _Columns("SST-2", {"sentence": "sentence"}, "label"),
-    "stsb": _Columns("STS-B", {"sentence1": "sentence1", "sentence2": "sentence2"}, "score"),
-    "rte": _Columns("RTE", {"sentence1": "sentence1", "sentence2": "sentence2"}, "label"),
+    "sst2": Columns({"sentence": ("sentence",)}, label=("label",)),
+    "mrpc": MRPC,
+    "qqp": Columns(
+        {"question1": ("question1",), "question2": ("question2",)},
+        label=("is_duplicate", "label"),
+    ),
+    "stsb": Columns(_PAIR, label=("score", "label")),
+    "mnli": Columns(
+        _INFERENCE,
+        label=("gold_label", "label"),
+        source="premise",
+        no_labels={"-": "no label that most annotators gave (-)"},
+    ),
+    "qnli": Columns(
+        {"question": ("question",), "sentence": ("sentence",)},
+        label=("label",),
+        source="question",
+    ),
+    "rte": Columns(_PAIR, label=("label",), source="sentence1"),
+    "wnli": Columns(_PAIR, label=("label",), source="sentence1"),
+    "ax": Columns(_INFERENCE, label=("Label", "label"), source="premise"),
+}
+
+_DIAGNOSTIC = {"ax.tsv": "test", "diagnostic.tsv": "test", "diagnostic-full.tsv": "dev"}
+_LAYOUTS = {
+    "cola": Layout(("CoLA",), _SUITE),
+    "sst2": Layout(("SST-2",), _SUITE),
+    "mrpc": Layout(("MRPC",), _SUITE, own=ORIGINAL),
+    "qqp": Layout(("QQP", "QQP-clean"), _SUITE),
+    "stsb": Layout(("STS-B",), _SUITE),
+    "mnli": Layout(("MNLI", "multinli", "multinli_1.0"), _SUITE, suffixes=(*SUFFIXES, ".txt")),
+    "qnli": Layout(("QNLI", "QNLIv2"), _SUITE),
+    "rte": Layout(("RTE",), _SUITE),
+    "wnli": Layout(("WNLI",), _SUITE),
+    "ax": Layout(("AX", "diagnostic", "diagnostics"), _SUITE, own=_DIAGNOSTIC),
 }
 
 
 def _find(task: Task, folder: Path) -> Found:
-    columns = _COLUMNS[task.name]
-    found = {}
-    for place in (folder / columns.folder, folder / "glue" / columns.folder, folder):
-        for split, name in _SPLITS.items():
-            if (place / name).is_file():
-                found[split] = (place / name,)
-        if found:
-            break
-    return found
+    may_be = may_be_of(task, _COLUMNS[task.name])
+    found = find_splits(folder, _LAYOUTS[task.name], may_be)
+    if task.name == "mrpc":
+        found = with_dev_ids(found)
+    if task.name == "ax":
+        # Some copies have it in the folder of the task that its models are trained on.
+        beside = Layout(("MNLI",), _SUITE, own=_DIAGNOSTIC, suffixes=())
+        found = find_splits(folder, beside, may_be) | found
+    if task.name == "rte" and any(_is_superglue(paths[0]) for paths in found.values()):
+        return {}
+    return {split: found[split] for split in task.splits if split in found}
+
+
+def _is_superglue(path: Path) -> bool:
+    """Return whether a file is of the RTE of SuperGLUE, whose folder has the same name."""
+    if path.suffix == ".tsv":
+        return False
+    try:
+        first = next(read_records(path), None)
+    except DataError:
+        return False
+    return first is not None and "premise" in first.values
 
 
 def _read(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
-    result = ReadSplit(split, paths)
-    columns = _COLUMNS[task.name]
-    has_label = split != "test"
-    for path in paths:
-        rows = read_tsv(path)
-        header = list(columns.without_header)
-        if not (header and has_label):
-            header = list(next(rows).cells)
-        places = {}
-        for field, name in columns.fields.items():
-            if name not in header:
-                raise DataError(f"{path} has no column {name}: it has {', '.join(header)}")
-            places[field] = header.index(name)
-        label_place = header.index(columns.label) if has_label else None
-        for row in rows:
-            place = f"{path}:{row.line}"
-            if len(row.cells) < len(header):
-                result.skip(f"fewer than {len(header)} fields", place)
-                continue
-            fields = {field: row.cells[index] for field, index in places.items()}
-            label = None
-            if label_place is not None:
-                label = _label(task, row.cells[label_place], place)
-            result.examples.append(
-                Example(
-                    id=str(len(result.examples)),
-                    fields=fields,
-                    label=label,
-                    is_labelled=has_label,
-                )
-            )
-    return result
+    if task.name == "mrpc":
+        return read_mrpc(task, split, paths)
+    return read_columns(task, split, paths, _COLUMNS[task.name])
 
 
-def _label(task: Task, written: str, place: str) -> int | float:
-    if task.kind == "number":
-        return float(written)
-    if written in task.labels:
-        return task.labels.index(written)
-    if written in ("0", "1"):
-        return int(written)
-    raise DataError(f"{place}: {written!r} is no label of {task.title}")
-
+_MATCHED = ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched")
 
 GLUE = Suite(
     "glue",
@@ -100,10 +104,22 @@ GLUE = Suite(
              labels=("unacceptable", "acceptable")),
         Task("sst2", "SST-2", "glue", "classes", ("sentence",), ("accuracy",),
              labels=("negative", "positive")),
+        Task("mrpc", "MRPC", "glue", "classes", ("sentence1", "sentence2"), ("f1", "accuracy"),
+             labels=("not_equivalent", "equivalent"), is_symmetric=True),
+        Task("qqp", "QQP", "glue", "classes", ("question1", "question2"), ("f1", "accuracy"),
+             labels=("not_duplicate", "duplicate"), is_symmetric=True),
         Task("stsb", "STS-B", "glue", "number", ("sentence1", "sentence2"),
              ("pearson", "spearman"), is_symmetric=True, numbers=(0.0, 5.0)),
+        Task("mnli", "MNLI", "glue", "classes", ("premise", "hypothesis"), ("accuracy",),
+             labels=_THREE_WAY, splits=_MATCHED),
+        Task("qnli", "QNLI", "glue", "classes", ("question", "sentence"), ("accuracy",),
+             labels=_ENTAILMENT),
         Task("rte", "RTE", "glue", "classes", ("sentence1", "sentence2"), ("accuracy",),
              labels=_ENTAILMENT),
+        Task("wnli", "WNLI", "glue", "classes", ("sentence1", "sentence2"), ("accuracy",),
+             labels=("not_entailment", "entailment")),
+        Task("ax", "AX", "glue", "classes", ("premise", "hypothesis"), ("matthews",),
+             labels=_THREE_WAY, splits=("dev", "test"), trained_as="mnli"),
     ),
     find=_find,
     read=_read,

@@ -1,0 +1,171 @@
+"""Where the files of a task's splits lie, by the names that publishers and the hub give them."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sublayer.errors import DataError
+
+SUFFIXES = (".tsv", ".jsonl", ".ndjson", ".json", ".csv", ".parquet")
+"""Those of files of records, in the order in which they are taken where a split has several."""
+
+_FOLDERS = {
+    "ax", "axb", "axg", "boolq", "cb", "cloze", "cola", "copa", "diagnostic", "diagnostics", "dpr",
+    "mnli", "mrpc", "multirc", "qnli", "qqp", "race", "record", "rte", "scitail", "snli", "squad",
+    "sst2", "storycloze", "stsb", "wic", "wnli", "wsc",
+}  # fmt: skip
+_WORDS = {"validation": "dev", "valid": "dev", "val": "dev"}
+_PACKED = re.compile(r"\.(gz|zst)$")
+_SHARD = re.compile(r"[-_](\d+)[-_]of[-_](\d+)")
+_NAME = re.compile(
+    r"(?:(?P<task>.*[^-_.])[-_.])?(?P<word>train|dev|validation|valid|val|test)"
+    r"(?:[-_](?P<part>matched|mismatched))?"
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The names of a task's folder and files."""
+
+    names: tuple[str, ...]
+    """Of the task's folder, and before the split in the name of a file: ``sst2_train.jsonl``."""
+    suite: tuple[str, ...] = ()
+    """Of the folder above that of the task."""
+    below: tuple[str, ...] = ("", "data", "default")
+    """Folders within that of the task that files may lie in, in the order in which they are looked
+    at."""
+    own: Mapping[str, str] = field(default_factory=dict)
+    """The splits of files that have names of their own, in small letters."""
+    suffixes: tuple[str, ...] = SUFFIXES
+
+    def is_named(self, name: str) -> bool:
+        """Return whether a name is the task's: SST-2, sst2 and glue_sst2 are one."""
+        plain = _plain(name)
+        suites = ("", *map(_plain, self.suite))
+        return any(plain == suite + _plain(each) for suite in suites for each in self.names)
+
+    def is_suite(self, name: str) -> bool:
+        """Return whether a name is the suite's."""
+        return _plain(name) in {_plain(each) for each in self.suite}
+
+
+def find_splits(
+    folder: Path, layout: Layout, may_be: Callable[[str, Path], bool]
+) -> dict[str, tuple[Path, ...]]:
+    """Find the files of each split, in the first place that has any.
+
+    Places are the task's folder, below ``folder`` or below that of the suite; ``folder`` itself,
+    unless it is called as another task or as a suite; files in it, or in that of the suite, that
+    bear the task's name. ``may_be`` judges a split's file by what it holds, where no name is the
+    task's.
+    """
+    suites = [each for each in _folders(folder) if layout.is_suite(each.name)]
+    for above in (*suites, folder):
+        for child in _folders(above):
+            if layout.is_named(child.name):
+                found = _first(child, layout)
+                if found:
+                    return found
+    name = folder.resolve().name
+    if layout.is_named(name):
+        found = _first(folder, layout)
+    elif _plain(name) not in _FOLDERS and not layout.is_suite(name):
+        found = _first(folder, layout)
+        if not all(may_be(split, paths[0]) for split, paths in found.items()):
+            found = {}
+    else:
+        found = {}
+    for place in (*suites, folder):
+        found = found or _splits(place, layout, is_own=False)
+    return found
+
+
+def check_shards(paths: tuple[Path, ...]) -> None:
+    """Raise DataError where of files such as ``train-00000-of-00002.parquet`` some are missing."""
+    shards = [shard for path in paths if (shard := _SHARD.search(path.name))]
+    if not shards:
+        return
+    n_shards = max(int(shard[2]) for shard in shards)
+    missing = set(range(n_shards)) - {int(shard[1]) for shard in shards}
+    if missing:
+        raise DataError(
+            f"{paths[0].parent} has {len(shards)} of the {n_shards} files of which "
+            f"{paths[0].name} is one: number {min(missing)} is missing"
+        )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_. ]", "", name.lower())
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [path for path in _entries(folder) if path.is_dir()]
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read: {error.strerror}") from None
+
+
+def _first(folder: Path, layout: Layout) -> dict[str, tuple[Path, ...]]:
+    """Return the splits in the first folder, of those that files may lie in, that has any."""
+    for below in layout.below:
+        found = _splits(folder / below, layout, is_own=True) if (folder / below).is_dir() else {}
+        if found:
+            return found
+    return {}
+
+
+def _splits(place: Path, layout: Layout, *, is_own: bool) -> dict[str, tuple[Path, ...]]:
+    """Return the files of each split in a folder, of which all, or those of its name, are its."""
+    files: dict[tuple[str, int], list[Path]] = {}
+    for path in _entries(place):
+        for split, suffix, file in _candidates(path, layout, is_own=is_own):
+            ranks = (*layout.suffixes, suffix)  # a file with a name of its own may end otherwise
+            files.setdefault((split, ranks.index(suffix)), []).append(file)
+    found: dict[str, tuple[Path, ...]] = {}
+    for split, rank in sorted(files):
+        found.setdefault(split, _whole(files[split, rank]))
+    return found
+
+
+def _candidates(path: Path, layout: Layout, *, is_own: bool) -> Iterator[tuple[str, str, Path]]:
+    """Return the split, the kind and the path of a file, or of those of a folder, of the task."""
+    name = _PACKED.sub("", path.name.lower())
+    if path.is_dir():
+        # Such as train/0000.parquet.
+        split = _split_of(name, layout, is_own=is_own) if is_own else ""
+        if split and ".parquet" in layout.suffixes:
+            for part in sorted(path.glob("*.parquet")):
+                yield split, ".parquet", part
+        return
+    stem, suffix = Path(name).stem, Path(name).suffix
+    split = layout.own.get(name, "")
+    if not split and suffix in layout.suffixes:
+        split = _split_of(_SHARD.sub("", stem), layout, is_own=is_own)
+    if split:
+        yield split, suffix, path
+
+
+def _split_of(stem: str, layout: Layout, *, is_own: bool) -> str:
+    match = _NAME.fullmatch(stem)
+    if match is None:
+        return ""
+    if not layout.is_named(match["task"]) if match["task"] else not is_own:
+        return ""
+    split = _WORDS.get(match["word"], match["word"])
+    return f"{split}_{match['part']}" if match["part"] else split
+
+
+def _whole(paths: list[Path]) -> tuple[Path, ...]:
+    """Return the parts of a split; of several whole files that of the shortest name, the task's
+    left out.
+    """
+    parts = [path for path in paths if _SHARD.search(path.name) or path.stem.isdigit()]
+    whole = sorted(set(paths) - set(parts), key=lambda path: (len(path.name), path.name))
+    return tuple(whole[:1] or parts)

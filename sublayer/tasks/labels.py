@@ -1,0 +1,67 @@
+"""Labels as files write them: words, or the numbers that the hub's copies have."""
+
+import math
+
+from sublayer.errors import DataError
+from sublayer.tasks.task import Task
+
+NO_LABEL = -1
+"""What the hub's copies have where the publisher keeps the labels to himself."""
+
+_DECIMALS = 6
+"""Those that a number keeps that was stored in single precision."""
+
+
+def read_class(task: Task, written: object, place: str) -> int | None:
+    """Return the index of a label, or None where none is given: -1, an empty text, null.
+
+    Raises DataError, with its place and the labels there are, for anything else.
+    """
+    label = _stripped(written)
+    if label is None or label == "":
+        return None
+    if label in task.labels:
+        return task.labels.index(str(label))
+    for index in range(NO_LABEL, len(task.labels)):
+        # A table with gaps, as pandas writes it, has whole numbers with a decimal point.
+        if label in (index, str(index), f"{index}.0"):
+            return None if index == NO_LABEL else index
+    raise DataError(f"{place}: {written!r} is no label of {task.title}: {labels_of(task)}")
+
+
+def read_number(task: Task, written: object, place: str) -> float | None:
+    """Return a number, or None where none is given: -1, an empty text, null.
+
+    Raises DataError, with its place, for what is no number within the task's bounds.
+    """
+    low, high = task.numbers
+    label = _stripped(written)
+    if label is None or label == "":
+        return None
+    try:
+        number = float(label)
+    except ValueError:
+        number = math.nan
+    if number == NO_LABEL:
+        return None
+    if not low <= number <= high:
+        raise DataError(
+            f"{place}: {written!r} is no number from {low:g} to {high:g}, as {task.title} has them"
+        )
+    return round(number, _DECIMALS)
+
+
+def labels_of(task: Task) -> str:
+    """List a task's labels for a message, each with its number."""
+    return ", ".join(f"{label} ({index})" for index, label in enumerate(task.labels))
+
+
+def _stripped(written: object) -> str | int | float | None:
+    """Return a label without blanks, None for none at all, and what is no label as it is shown."""
+    if written is None or (isinstance(written, float) and math.isnan(written)):
+        return None
+    if isinstance(written, str):
+        return written.strip()
+    if isinstance(written, int | float) and not isinstance(written, bool):
+        return written
+    return repr(written)
