@@ -27,6 +27,7 @@ from sublayer.model.model_folder import CONFIG_NAME, FORMAT, load_weights, read_
 from sublayer.model.transformer import Transformer
 from sublayer.system.machine import check_device
 from sublayer.system.stages import stage
+from sublayer.tasks.spec import FILE_NAME, TaskSpec, read_spec
 
 RECIPE_NAME, MODEL_NAME, CHECKPOINTS_NAME, TOKENIZER_NAME = (
     "recipe.toml",
@@ -67,6 +68,7 @@ def load(
         if dtype is not None:
             model = model.to(dtype)
         model.tokenizer = _tokenizer_in(folder, model.config)
+        model.task = load_task(folder)
     return model.eval()
 
 
@@ -86,6 +88,17 @@ def load_model_tokenizer(folder: Path) -> Tokenizer | None:
     Raises CheckpointError where it or the header of the weights does not fit the model's config.
     """
     return _tokenizer_in(folder, read_config(folder))
+
+
+def load_task(folder: Path) -> TaskSpec | None:
+    """Read what the model of a folder answers; None where it was not fine-tuned.
+
+    Raises CheckpointError where that is damaged.
+    """
+    path = folder / FILE_NAME
+    if not path.is_file():
+        return None
+    return read_spec(read_json_object(path, CheckpointError), str(path))
 
 
 def find_model(path: Path) -> Path:

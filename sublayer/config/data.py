@@ -20,6 +20,7 @@ from sublayer.config.text.corpora import (
     source_names,
 )
 from sublayer.config.text.split import parse_split
+from sublayer.config.text.tasks import check_tasks
 from sublayer.config.text.tokenizers import check_sentinels, check_tokenizer
 from sublayer.config.text.watched import Watched, check_watched
 from sublayer.errors import ConfigError
@@ -48,6 +49,29 @@ class DataConfig(Table):
             "they are mixed. albert-intrinsic is the passages of the files of SQuAD and RACE that "
             "path names. Of translations: iwslt14, wmt14."
         ),
+    )
+    tasks: Sources | None = field(
+        None,
+        (
+            "Tasks to fine-tune on, whose files are in the folder that path names: one, a list, or "
+            "{name = weight}; a mixture without weights draws each by its size. `sublayer tasks` "
+            "lists them."
+        ),
+    )
+    select: Literal["held-out", "dev"] = field(
+        "held-out",
+        (
+            "Which examples choose the checkpoint: some that are held out of the training part, or "
+            "the published development set, as in the papers, which is what is scored, too."
+        ),
+    )
+    held_out: float = field(
+        0.1,
+        "Share of the training part that is held out; at most 2,000 examples.",
+        unit="share of examples",
+        needs={"select": ("held-out",)},
+        gt=0.0,
+        le=0.5,
     )
     documents: DocumentRule | None = field(
         None,
@@ -230,6 +254,17 @@ class DataConfig(Table):
     def is_parallel(self) -> bool:
         """Return whether the text is pairs of a text and its translation."""
         return self.source_language is not None
+
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """Return the names of the tasks."""
+        return source_names(self.tasks)
+
+    @field_validator("tasks")
+    @classmethod
+    def _tasks_are_known(cls, tasks: Sources | None) -> Sources | None:
+        check_tasks(tasks)
+        return tasks
 
     @field_validator("split")
     @classmethod

@@ -8,6 +8,7 @@ hold what they allow is another question, which is asked before anything is allo
 MOST_LAYERS = 1000
 """Blocks of a stack; the deepest published has 1,000."""
 MOST_HEADS = 100_000
+MOST_LABELS = 100_000
 WIDEST = 1_000_000
 """Features of a residual stream, a head or an embedding."""
 WIDEST_FFN = 10_000_000

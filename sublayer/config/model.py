@@ -10,6 +10,7 @@ from sublayer.config.limits import (
     LONGEST_WINDOW,
     MOST_BUCKETS,
     MOST_HEADS,
+    MOST_LABELS,
     MOST_LAYERS,
     WIDEST,
     WIDEST_FFN,
@@ -210,10 +211,10 @@ class ModelConfig(Table):
         ge=1,
         le=MOST_LAYERS,
     )
-    head: Literal["linear", "transform"] = field(
+    head: Literal["linear", "transform", "none"] = field(
         "linear",
         "From hidden states to logits: a matrix, or first a linear map to d_embed with activation "
-        "and norm (BERT).",
+        "and norm (BERT); none: no logits of tokens, for a model that only answers a task.",
     )
     head_activation: Literal["ffn", "relu", "gelu", "swish"] = field(
         "ffn",
@@ -230,6 +231,19 @@ class ModelConfig(Table):
         "Outputs of the head that judges whether a pair's second text follows its first: none, one "
         "(logistic), two.",
         needs={"kind": ("encoder",)},
+    )
+    label_outputs: int = field(
+        0,
+        "Outputs of the head that answers a task about a text: one for each label, one for a "
+        "choice or a number; 0: no such head.",
+        unit="outputs",
+        ge=0,
+        le=MOST_LABELS,
+    )
+    span_head: Literal["none", "independent", "joint"] = field(
+        "none",
+        "The head that finds an answer in a text: where it starts and ends, apart (BERT), or the "
+        "end given the start, and whether there is one (ALBERT's for SQuAD 2.0).",
     )
     tie_embeddings: bool = field(True, "Whether the embedding matrix is also the output matrix.")
     embedding_scale: Literal["none", "sqrt"] = field(

@@ -42,6 +42,7 @@ class Purpose(IntEnum):
     BATCH_ORDER = 8
     DOCUMENT_ORDER = 9
     NOISE = 10
+    TEXT_ORDER = 11
 
 
 def seeds(seed: int, purpose: Purpose, epoch: int, count: int) -> Bits:

@@ -62,7 +62,7 @@ class BeamStepper:
         ]
         matrix, bias = model.output_projection()
         self._output = pack_linear(matrix, bias, self._n_rows)
-        projection = model.head.projection
+        projection = model.vocabulary_head.projection
         self._head = None if projection is None else linear(projection, self._n_rows)
 
     def admit(
@@ -116,7 +116,7 @@ class BeamStepper:
         x = model.final_norm(x)  # [R, D]
         if self._head is not None:
             x = self._head(x)
-        logits = self._output(model.head.finish(x))
+        logits = self._output(model.vocabulary_head.finish(x))
         return logits[None] if self._is_vector else logits
 
     def _bias(self, cache: BeamCache, dtype: torch.dtype) -> Float[Tensor, "N H 1 LB"] | None:

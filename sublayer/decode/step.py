@@ -37,7 +37,7 @@ class Stepper:
         self._layers = model.stack.map_slots(self._sublayer)
         matrix, bias = model.output_projection()
         self._output = pack_linear(matrix, bias, n_rows)
-        projection = model.head.projection
+        projection = model.vocabulary_head.projection
         self._head = None if projection is None else linear(projection, n_rows)
 
     def __call__(self, tokens: Int[Tensor, " B"], cache: Cache) -> Float[Tensor, "B V"]:
@@ -66,7 +66,7 @@ class Stepper:
         x = model.final_norm(x)
         if self._head is not None:
             x = self._head(x)
-        logits = self._output(model.head.finish(x))
+        logits = self._output(model.vocabulary_head.finish(x))
         return logits[None] if self._is_vector else logits
 
     def _sublayer(self, sublayer: Sublayer) -> Branch:

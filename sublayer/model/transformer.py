@@ -10,6 +10,7 @@ from torch import Tensor
 from sublayer.config.architecture.heads import HEADS, asked_heads
 from sublayer.config.architecture.stacks import stacks
 from sublayer.config.resolved import ResolvedModel
+from sublayer.errors import ConfigError
 from sublayer.model.body import Body, Hidden
 from sublayer.model.context.cache import Cache
 from sublayer.model.context.context import Memory
@@ -17,11 +18,14 @@ from sublayer.model.context.layout import Layout
 from sublayer.model.layers.embedding import TokenEmbedding
 from sublayer.model.layers.heads import (
     Head,
+    LabelHead,
     Pooler,
     SentenceHead,
+    SpanHead,
     VocabularyHead,
     build_head,
 )
+from sublayer.model.layers.joint_span_head import JointSpanHead
 from sublayer.model.layers.stack import Stack
 from sublayer.model.output import Output
 
@@ -32,19 +36,23 @@ class Transformer(Body):
     The config is resolved; weights start unset. ``sublayer.model.build`` makes the kind that a
     config asks for. A head is an attribute too, by the name that its saved tensors begin with; one
     that the config does not ask for is None. ``tokenizer`` is None until what loads or trains the
-    model sets it; nothing here reads it.
+    model sets it; nothing here reads it. So is ``task``, what a fine-tuned model answers.
     """
 
     text_position: ClassVar[Literal["first", "last"]] = "last"
     """Which token's hidden state stands for the text: one that sees all of it."""
-    head: VocabularyHead
+    head: VocabularyHead | None
     pooler: Pooler | None
     sentence_head: SentenceHead | None
+    label_head: LabelHead | None
+    span_head: SpanHead | None
+    joint_span_head: JointSpanHead | None
 
     def __init__(self, config: ResolvedModel) -> None:
         super().__init__(config, stacks(config)[-1])
         self.config = config
         self.tokenizer: Any = None
+        self.task: Any = None
         self.embedding = TokenEmbedding(config)
         asked = asked_heads(config)
         for name, row in HEADS.items():
@@ -150,18 +158,38 @@ class Transformer(Body):
         logits: Tensor = self.sentence_head(self.pool(text))
         return logits
 
+    def label_logits(self, text: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows L"]:
+        """Answer a task about texts by the hidden states that stand for them, pooled here.
+
+        The config asks for a label head.
+        """
+        assert self.label_head is not None, "the config asks for no label head"
+        logits: Tensor = self.label_head(self.pool(text))
+        return logits
+
+    @property
+    def vocabulary_head(self) -> VocabularyHead:
+        """The head that predicts tokens. Raises ConfigError where the model has none."""
+        if self.head is None:
+            raise ConfigError(
+                "this model predicts no tokens (model.head = none): it answers a task; name the "
+                "model that it was fine-tuned from"
+            )
+        return self.head
+
     def logits(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Compute the logits of hidden states."""
-        logits: Tensor = self.head(hidden, self.embedding.weight)
+        logits: Tensor = self.vocabulary_head(hidden, self.embedding.weight)
         return logits
 
     def to_embedding(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows E"]:
         """Map hidden states to what the output matrix reads."""
-        return self.head.to_embedding(hidden)
+        return self.vocabulary_head.to_embedding(hidden)
 
     def output_projection(self) -> tuple[Float[Tensor, "V E"], Float[Tensor, " V"] | None]:
         """Return the output matrix and its bias, for losses that take the vocabulary in pieces.
 
         They act on what ``to_embedding`` returns. A tied matrix is the embedding matrix itself.
         """
-        return self.head.matrix(self.embedding.weight), self.head.bias
+        head = self.vocabulary_head
+        return head.matrix(self.embedding.weight), head.bias

@@ -8,6 +8,7 @@ from sublayer.objective.causal.family import CAUSAL
 from sublayer.objective.family import Family
 from sublayer.objective.masked.family import MASKED
 from sublayer.objective.span.family import SPAN
+from sublayer.objective.supervised.family import SUPERVISED
 from sublayer.objective.translation.family import TRANSLATION
 
 FAMILIES: dict[str, Family] = {
@@ -15,6 +16,7 @@ FAMILIES: dict[str, Family] = {
     "masked": MASKED,
     "translation": TRANSLATION,
     "span": SPAN,
+    "supervised": SUPERVISED,
 }
 """The row of each kind of objective, by its name in a recipe."""
 
@@ -27,6 +29,8 @@ def family_of_model(model: Transformer, recipe: Recipe | None) -> tuple[str, Fam
     if recipe is not None:
         kind = recipe.objective.kind
         return kind, FAMILIES[kind]
+    if model.task is not None:
+        return "supervised", SUPERVISED
     kinds = [kind for kind, table in OBJECTIVES.items() if table.model_kind == model.config.kind]
     claiming = [kind for kind in kinds if FAMILIES[kind].claims(model)]
     kind = (claiming or kinds)[0]

@@ -4,15 +4,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
 from sublayer.data.batches import Batches
+from sublayer.data.prepare import Data, prepare
 from sublayer.data.split import Split
+from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.evaluation.items import Items
 from sublayer.evaluation.split_work import ALONE, Processes
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.objective.evaluation import Evaluation, need_recipe, render_metrics
 from sublayer.objective.metric import Metric
+from sublayer.tasks.spec import TaskSpec
 
 Scores = Mapping[str, Any]
 """Metrics by name, ``loss`` among them, and what they count."""
@@ -42,6 +46,21 @@ def take_any_text(recipe: Recipe, split: Split) -> None:
     """Take a training split of any length: what it lacks its batches say."""
 
 
+def prepare_text(recipe: Recipe, tokenizer: Tokenizer | None) -> Data:
+    """Prepare the text that ``[data]`` names."""
+    return prepare(recipe.data, tokenizer=tokenizer)
+
+
+def keep_model(recipe: Recipe, data: Data) -> ModelConfig:
+    """Take the model as the recipe says it."""
+    return recipe.model
+
+
+def answer_nothing(recipe: Recipe, data: Data) -> TaskSpec | None:
+    """Answer no task."""
+    return None
+
+
 def claim_nothing(model: Transformer) -> bool:
     """Leave every model outside a run to the first row for its kind."""
     return False
@@ -69,6 +88,13 @@ class Family:
     """What models are compared by on the test split; the first decides."""
     training_metrics: tuple[str, ...]
     """Names of what ``score`` gives in training, where it can; the first is the loss."""
+    prepare: Callable[[Recipe, Tokenizer | None], Data] = prepare_text
+    """Prepares what a recipe learns from; the tokenizer is that of the model that it starts from.
+    """
+    shape_model: Callable[[Recipe, Data], ModelConfig] = keep_model
+    """Gives a recipe's model the heads that the data asks for."""
+    describe_task: Callable[[Recipe, Data], TaskSpec | None] = answer_nothing
+    """Says what a trained model answers, which is saved with it."""
     check_text: Callable[[Recipe, Split], None] = take_any_text
     """Raises DataError where the training split is too short for a batch, before a run is begun."""
     check_scoring: Callable[[Recipe], None] = check_nothing

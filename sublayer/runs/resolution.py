@@ -69,9 +69,8 @@ def resolve_run(
         )
     threads = train.threads or max(1, cores() // world.size)
     torch.set_num_threads(threads)
-    model = resolve_model(
-        given.model, vocab_size=data.tokenizer.vocab_size, context=given.data.context
-    )
+    shaped = family_of(given.objective).shape_model(given, data)
+    model = resolve_model(shaped, vocab_size=data.tokenizer.vocab_size, context=given.data.context)
     precision = train.precision
     if precision == "auto":
         with stage("measuring which precision is faster"):

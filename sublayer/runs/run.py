@@ -18,6 +18,7 @@ from sublayer.data.prepare import Data
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import Transformer
+from sublayer.objective.families import family_of
 from sublayer.runs.folder import RECIPE, RunFolder
 from sublayer.runs.header import list_header
 from sublayer.runs.lengthening import earlier_ends, is_cut_off, lengthen
@@ -30,6 +31,7 @@ from sublayer.system.machine import choose_device
 from sublayer.system.peak_memory import PeakMemory
 from sublayer.system.stage_displays import Say, say_nothing
 from sublayer.system.stages import stage
+from sublayer.tasks.spec import spec_files
 from sublayer.training.loop import Evaluate, Loop
 from sublayer.training.parallel import World, join_world
 from sublayer.training.progress import Progress, SilentProgress, default_progress
@@ -52,14 +54,19 @@ def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) 
         _log.warning(note)
     recipe = loaded.recipe
     pretrained = Pretrained(recipe.init)
-    tokenizer = prepare_data(recipe, pretrained=pretrained).tokenizer
+    data = prepare_data(recipe, pretrained=pretrained)
+    family = family_of(recipe.objective)
+    tokenizer = data.tokenizer
     config = resolve_model(
-        recipe.model, vocab_size=tokenizer.vocab_size, context=recipe.data.context
+        family.shape_model(recipe, data),
+        vocab_size=tokenizer.vocab_size,
+        context=recipe.data.context,
     )
     model = build(config, seed=recipe.train.seed)
     for note in start_from(model, pretrained):
         _log.warning(note)
     model.tokenizer = tokenizer
+    model.task = family.describe_task(recipe, data)
     return model.eval()
 
 
@@ -193,8 +200,9 @@ def _train(
     """Train to the end; None where the first steps show another pace, and nothing has been kept."""
 
     def write_model(target: Path, weights: Mapping[str, Tensor]) -> None:
+        model = session.train_step.objective.model
         tokenizer = {"tokenizer.json": session.data.tokenizer.serialize()}
-        save_model(target, session.train_step.objective.model, tokenizer, weights)
+        save_model(target, model, {**tokenizer, **spec_files(model.task)}, weights)
 
     snapshots = Snapshots(
         folder.path,

@@ -8,7 +8,7 @@ import torch
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.counts import count
-from sublayer.data.prepare import Data, prepare
+from sublayer.data.prepare import Data
 from sublayer.data.split import Split
 from sublayer.errors import ConfigError
 from sublayer.estimate.micro_batch import DeviceKind
@@ -99,7 +99,7 @@ def prepare_data(recipe: Recipe, pretrained: Pretrained | None = None) -> Data:
     DataError and CheckpointError.
     """
     pretrained = pretrained or Pretrained(recipe.init)
-    data = prepare(recipe.data, tokenizer=pretrained.tokenizer)
+    data = family_of(recipe.objective).prepare(recipe, pretrained.tokenizer)
     if data.valid is None and recipe.train.best_by != "last":
         raise ConfigError(
             f"train.best_by = {recipe.train.best_by} needs a validation split, and nothing is held "
@@ -129,6 +129,7 @@ def assemble(
         zero_padding(model.embedding, data.tokenizer.pad_id)
     notes = start_from(model, pretrained)
     model.tokenizer = data.tokenizer
+    model.task = family.describe_task(recipe, data)
     objective = family.build(model, recipe.objective, recipe.train.seed)
     objective = objective.to(place.device)
     notes += note_training_only(objective, pretrained)

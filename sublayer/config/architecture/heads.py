@@ -62,6 +62,20 @@ def _count_sentence(config: ResolvedModel) -> int:
     return config.sentence_classes * (config.d_model + 1)
 
 
+def _count_joint_span(config: ResolvedModel) -> int:
+    width = config.d_model
+    start = width + 1
+    end = 2 * width * width + width + norm_parameters(config, width) + width + 1
+    answerable = 2 * width * width + width + width
+    return start + end + answerable
+
+
+def _count_joint_span_products(config: ResolvedModel) -> int:
+    # Of a position: its start, and its end given a start; whether there is an answer is of a text.
+    width = config.d_model
+    return width + 2 * width * width + width
+
+
 def has_head_projection(config: ResolvedModel) -> bool:
     """Return whether a linear map to the width of the output matrix stands before it."""
     return config.head == "transform" or is_factorised(config)
@@ -73,7 +87,7 @@ HEADS: dict[str, HeadRow] = {
         attribute="head",
         title="vocabulary head",
         reads="positions",
-        is_asked=lambda config: True,
+        is_asked=lambda config: config.head != "none",
         n_parameters=_count_vocabulary,
         n_products=_count_vocabulary_products,
     ),
@@ -94,6 +108,33 @@ HEADS: dict[str, HeadRow] = {
         is_asked=lambda config: config.sentence_classes > 0,
         n_parameters=_count_sentence,
         n_products=lambda config: config.d_model * config.sentence_classes,
+    ),
+    "label": HeadRow(
+        "sublayer.model.layers.heads:LabelHead",
+        attribute="label_head",
+        title="label head",
+        reads="pooled",
+        is_asked=lambda config: config.label_outputs > 0,
+        n_parameters=lambda config: config.label_outputs * (config.d_model + 1),
+        n_products=lambda config: config.d_model * config.label_outputs,
+    ),
+    "span": HeadRow(
+        "sublayer.model.layers.heads:SpanHead",
+        attribute="span_head",
+        title="span head",
+        reads="positions",
+        is_asked=lambda config: config.span_head == "independent",
+        n_parameters=lambda config: 2 * (config.d_model + 1),
+        n_products=lambda config: 2 * config.d_model,
+    ),
+    "joint_span": HeadRow(
+        "sublayer.model.layers.joint_span_head:JointSpanHead",
+        attribute="joint_span_head",
+        title="joint span head",
+        reads="positions",
+        is_asked=lambda config: config.span_head == "joint",
+        n_parameters=_count_joint_span,
+        n_products=_count_joint_span_products,
     ),
 }
 """By name, in the order of their computation: what reads the pooler's output stands after it."""

@@ -79,6 +79,8 @@ _FILLED = Use(
     (*_PAIRS.deciders, "objective.pairs", "train.batch_tokens"),
 )
 _TEXT = text_use("windows", "sentences")
+_TASKS = text_use("tasks")
+_NOT_TASKS = text_use("windows", "sentences", "pairs")
 _NOT_BOTH_PATHS = Use(
     "valid_path and test_path are not both given",
     _split_is_used,
@@ -136,7 +138,13 @@ DATA_USES: dict[str, tuple[Use, ...]] = {
     "data.batch_parts": (_FILLED,),
     "data.sentences": (_TEXT,),
     "data.watch": (_TEXT,),
-    "data.split": (_NOT_BOTH_PATHS, _UNPUBLISHED),
+    "data.tasks": (_TASKS,),
+    "data.select": (_TASKS,),
+    "data.held_out": (_TASKS,),
+    "data.corpus": (_NOT_TASKS,),
+    "data.valid_path": (_NOT_TASKS,),
+    "data.test_path": (_NOT_TASKS,),
+    "data.split": (_NOT_TASKS, _NOT_BOTH_PATHS, _UNPUBLISHED),
     "data.documents": (_TEXT, _READ_BY_RULE),
     "data.text_field": (_TEXT, _FIELDS),
     "data.tokenizer": (_OWN_TOKENIZER,),

@@ -15,6 +15,7 @@ from sublayer.errors import ConfigError
 SOURCES = (
     "path",
     "corpus",
+    "tasks",
     "source_path",
     "target_path",
     "valid_path",
@@ -104,7 +105,8 @@ def _fitting_context(start: Start, below: Sequence[Layer]) -> dict[str, int]:
 def check_kind(started: Started, recipe: Recipe) -> None:
     """Raise ConfigError where the start is another kind of model than the recipe trains."""
     start, trained = started.start, recipe.objective.model_kind
-    if start is not None and start.model.kind == recipe.model.kind != trained:
+    is_other = not recipe.objective.trains_kind(recipe.model.kind)
+    if start is not None and start.model.kind == recipe.model.kind and is_other:
         raise ConfigError(
             f"init.run = {start.run} is a model of another kind ({start.model.kind}) than the "
             f"recipe trains ({trained}, objective.kind = {recipe.objective.kind}): start from one "

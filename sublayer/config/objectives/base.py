@@ -11,8 +11,9 @@ from sublayer.config.train import InitConfig, TrainConfig
 from sublayer.errors import ConfigError
 
 ModelKind = Literal["decoder", "encoder", "encoder-decoder"]
-TextUse = Literal["windows", "sentences", "pairs"]
-"""What a row of a batch holds: a window of the text, its sentences, or a text in two languages."""
+TextUse = Literal["windows", "sentences", "pairs", "tasks"]
+"""What a row of a batch holds: a window of the text, its sentences, a text in two languages, or an
+example of a task."""
 
 
 class Lengths(NamedTuple):
@@ -65,6 +66,10 @@ class ObjectiveTable(Table):
         if self.text != "pairs":
             self._check_is_text(recipe)
 
+    def trains_kind(self, kind: str) -> bool:
+        """Return whether models of a kind can be trained at all."""
+        return kind == self.model_kind
+
     def resolve(self, context: int) -> Self:
         """Return the table with what it derives from ``data.context`` filled in."""
         return self
@@ -113,6 +118,11 @@ class ObjectiveTable(Table):
         return (Loss(self.kind),)
 
     def _check_is_text(self, recipe: OtherTables) -> None:
+        if recipe.data.tasks is not None:
+            raise ConfigError(
+                f"data.tasks = {', '.join(recipe.data.task_names)} is read by objective.kind = "
+                f"supervised, not {self.kind}: leave it out"
+            )
         if recipe.data.is_parallel:
             raise ConfigError(
                 f"data.source_language = {recipe.data.source_language:.40} makes the text pairs, "

@@ -8,6 +8,7 @@ from sublayer.config.objectives.base import ObjectiveTable
 from sublayer.config.objectives.causal import CausalObjective
 from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.config.objectives.span import SpanObjective
+from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.objectives.translation import TranslationObjective
 
 OBJECTIVES: dict[str, type[ObjectiveTable]] = {
@@ -15,6 +16,7 @@ OBJECTIVES: dict[str, type[ObjectiveTable]] = {
     "masked": MaskedObjective,
     "translation": TranslationObjective,
     "span": SpanObjective,
+    "supervised": SupervisedObjective,
 }
 NEXT_TOKEN = CausalObjective()
 

@@ -1,1 +1,1 @@
-"""Examples of tasks as tokens: where each token stands in its text, windows, spans."""
+"""Examples of tasks as tokens: stored, divided, packed; where tokens stand, windows, spans."""

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,8 @@ class Tokenizer(ABC):
     sentinel_ids: tuple[int, ...] = ()
     """What stands for the gaps of a text: the k-th is the id of ``<extra_id_k>``. It is never
     encoded from a text, has no bytes, and is decoded as its name."""
+    added_ids: Mapping[str, int] = MappingProxyType({})
+    """Ids that were put behind a vocabulary, by their names; they stand for no text."""
     has_words: bool = False
     """Whether ids show where words begin, as whole-word masks need."""
     is_lossless: bool = True

@@ -18,6 +18,7 @@ from sublayer.data.subwords.word_bpe import WordBpeTokenizer
 from sublayer.data.tokenizers.base import FORMAT, VERSION, Tokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
+from sublayer.data.tokenizers.extended import ExtendedTokenizer, check_names
 from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.data.tokenizers.moses import MosesTokenizer
 from sublayer.data.tokenizers.normalization import AS_WRITTEN
@@ -236,6 +237,7 @@ def _own(content: dict[str, Any], path: Path) -> Tokenizer:
         "word-bpe": WordBpeTokenizer.from_content,
         "sentencepiece-pair": PairedModels.from_content,
         "bilingual": lambda fields: _bilingual(fields, path),
+        "extended": lambda fields: _extended(fields, path),
     }
     read = readers.get(str(kind))
     if read is None:
@@ -257,6 +259,13 @@ def _bilingual(content: dict[str, Any], path: Path) -> Tokenizer:
     source = LanguageRules.from_content(content.get("source"))
     target = LanguageRules.from_content(content.get("target"))
     return BilingualTokenizer(vocabulary, source, target)
+
+
+def _extended(content: dict[str, Any], path: Path) -> Tokenizer:
+    inner = content.get("vocabulary")
+    if not isinstance(inner, dict):
+        raise DataError("its vocabulary is missing: it is damaged")
+    return ExtendedTokenizer(_inner(inner, path), check_names(content.get("names")))
 
 
 def _inner(content: dict[str, Any], path: Path) -> Tokenizer:

@@ -15,18 +15,23 @@ def linear_cross_entropy(
     matrix: Float[Tensor, "V E"],
     bias: Float[Tensor, " V"] | None,
     targets: Int[Tensor, " N"],
+    weights: Float[Tensor, " N"] | None = None,
 ) -> Float[Tensor, ""]:
     """Sum the nats of the targets under ``softmax(hidden matrix^T + bias)``.
 
-    A target of -1 does not count.
+    A target of -1 does not count, any other as often as ``weights`` says; None: once.
 
     Works in chunks of rows and computes gradients along with the loss, so that only a chunk of
     logits exists at a time. Under autocast the matrix products are in its type; softmax and sums in
     float32 at least. Differentiable once, by all but the targets.
     """
     if not torch.is_grad_enabled():
-        return nats_of_targets(hidden, matrix, bias, targets).total
-    return smoothed_cross_entropy(hidden, matrix, bias, targets, NO_SMOOTHING)[0]
+        nats = nats_of_targets(hidden, matrix, bias, targets)
+        return nats.total if weights is None else nats.each @ weights.to(nats.each.dtype)
+    losses: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden, matrix, bias, targets, NO_SMOOTHING, weights
+    )
+    return losses[0]
 
 
 class Nats(NamedTuple):
@@ -94,7 +99,7 @@ def smoothed_cross_entropy(
     the gradient of that has rank one.
     """
     losses: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden, matrix, bias, targets, smoothing
+        hidden, matrix, bias, targets, smoothing, None
     )
     return losses
 
@@ -114,8 +119,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         bias: Tensor | None,
         targets: Tensor,
         smoothing: Smoothing,
+        weights: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         is_counted = (targets >= 0)[:, None]
+        if weights is not None:
+            assert smoothing == NO_SMOOTHING, "what is smoothed counts once"
+            # Every target as often as its weight says, instead of once or not at all.
+            is_counted = is_counted * weights[:, None].to(hidden.dtype)
         grad_hidden = torch.empty_like(hidden)
         grad_matrix: Tensor | None = None
         grad_bias = None if bias is None else torch.zeros_like(bias)
@@ -124,7 +134,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         squares = torch.zeros_like(total)
         for chunk, rows, columns, logits, narrow in _chunks(hidden, matrix, bias):
             nats, log_partition, errors = _cross_entropy(logits, targets[chunk], smoothing)
-            total += nats.sum()
+            total += nats.sum() if weights is None else (nats * weights[chunk]).sum()
             partition += log_partition.sum()
             if smoothing.z:
                 squares += log_partition.square().sum()
@@ -163,7 +173,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         gradients = [
             None if saved is None else saved * grad.to(saved.dtype) for saved in ctx.saved_tensors
         ]
-        return *gradients, None, None
+        return *gradients, None, None, None
 
 
 def _smooth(

@@ -129,6 +129,35 @@ class SentenceHead(Linear):
         return super().forward(x)
 
 
+class LabelHead(Linear):
+    """Answer a task about a text from the vector that stands for it: ``config.label_outputs``."""
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__(config.d_model, config.label_outputs, bias=True)
+
+    def forward(
+        self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
+    ) -> Float[Tensor, "*rows L"]:
+        """Compute the outputs of texts from their vectors; the embedding matrix is not read."""
+        return super().forward(x)
+
+
+class SpanHead(Linear):
+    """Score each position as the start and as the end of an answer (Devlin et al. 2019, sec. 4.2).
+
+    The two are independent of each other.
+    """
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__(config.d_model, 2, bias=True)
+
+    def forward(
+        self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
+    ) -> Float[Tensor, "*rows 2"]:
+        """Compute two logits for each position; the embedding matrix is not read."""
+        return super().forward(x)
+
+
 class Classifier(nn.Module):
     """An untied map from hidden states to the vocabulary, with a bias.
 

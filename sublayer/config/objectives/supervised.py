@@ -1,0 +1,160 @@
+"""The table of fine-tuning: answer tasks, in one of three formats."""
+
+from typing import ClassVar, Literal
+
+from sublayer.config.limits import LARGEST_FACTOR, LONGEST_WINDOW
+from sublayer.config.objectives.base import (
+    Lengths,
+    ModelKind,
+    ObjectiveTable,
+    OtherTables,
+    TextUse,
+)
+from sublayer.config.objectives.losses import Loss
+from sublayer.config.table import field
+from sublayer.errors import ConfigError
+
+Format = Literal["pair", "traversal", "text"]
+KINDS: dict[str, tuple[ModelKind, ...]] = {
+    "pair": ("encoder",),
+    "traversal": ("decoder",),
+    "text": ("encoder-decoder", "decoder"),
+}
+"""The kinds of model that can read each format."""
+
+
+class SupervisedObjective(ObjectiveTable):
+    """Answer tasks: fine-tuning on examples with labels, choices, numbers or spans."""
+
+    model_kind: ClassVar[ModelKind] = "encoder"
+    text: ClassVar[TextUse] = "tasks"
+    scores_whole_split: ClassVar[bool] = True
+
+    kind: Literal["supervised"] = field(
+        "supervised", "Answer tasks: fine-tuning on examples with labels, choices or spans."
+    )
+    format: Format = field(
+        "pair",
+        "How an example is written: pair: [CLS] A [SEP] B [SEP], for encoders; traversal: texts "
+        "between a start, delimiters and an end, for decoders (GPT-1); text: all as text, the "
+        "answer too (T5).",
+    )
+    dropout: float = field(
+        0.1,
+        "Dropout of the vector that the task's head reads.",
+        unit="probability",
+        needs={"format": ("pair", "traversal")},
+        ge=0.0,
+        lt=1.0,
+    )
+    orders: Literal["given", "random", "both"] = field(
+        "given",
+        "Of tasks whose two texts may be exchanged: read in training as they are given, in either "
+        "order by chance, or in both. A traversal always has both.",
+        needs={"format": ("pair",)},
+    )
+    language_weight: float = field(
+        0.0,
+        "Weight of the loss of predicting the texts themselves, a mean over rows of each row's "
+        "mean (GPT-1: 0.5).",
+        needs={"format": ("traversal",)},
+        ge=0.0,
+        le=LARGEST_FACTOR,
+    )
+    answer: Literal["greedy", "rank"] = field(
+        "greedy",
+        "How an answer is read off: written token by token, or the label whose text is likeliest.",
+        needs={"format": ("text",)},
+    )
+    target_length: int = field(
+        64,
+        "Tokens of the longest target, its end included; what is beyond is cut off.",
+        unit="tokens",
+        needs={"format": ("text",)},
+        ge=2,
+        le=LONGEST_WINDOW,
+    )
+    doc_stride: int = field(
+        128,
+        "Tokens between the windows in which a long passage is read for a span.",
+        unit="tokens",
+        needs={"format": ("pair",)},
+        ge=1,
+        le=LONGEST_WINDOW,
+    )
+    max_answer: int = field(
+        30,
+        "Tokens of the longest span that is answered.",
+        unit="tokens",
+        needs={"format": ("pair",)},
+        ge=1,
+        le=LONGEST_WINDOW,
+    )
+
+    def check(self, recipe: OtherTables) -> None:
+        """Raise ConfigError, naming both fields, where the objective contradicts the recipe."""
+        kinds = KINDS[self.format]
+        if recipe.model.kind not in kinds:
+            fitting = [name for name, each in KINDS.items() if recipe.model.kind in each]
+            raise ConfigError(
+                f"objective.format = {self.format} is read by a model.kind = {' or '.join(kinds)}, "
+                f"not {recipe.model.kind}: give objective.format={fitting[0]}"
+            )
+        if recipe.data.tasks is None:
+            raise ConfigError(
+                "objective.kind = supervised needs data.tasks: name a task, such as sst2 "
+                "(`sublayer tasks` lists them)"
+            )
+        if recipe.data.is_parallel:
+            raise ConfigError(
+                f"data.source_language = {recipe.data.source_language:.40} makes the text pairs, "
+                "which objective.kind = supervised does not read: leave it out"
+            )
+        names = recipe.data.task_names
+        if len(names) > 1 and self.format != "text":
+            raise ConfigError(
+                f"data.tasks = {', '.join(names)} is a mixture, which objective.format = "
+                f"{self.format} has no one head for: name one task, or give objective.format=text"
+            )
+        if recipe.train.compile:
+            raise ConfigError(
+                "train.compile = true would compile anew for every length of an example: "
+                "leave it out"
+            )
+
+    def trains_kind(self, kind: str) -> bool:
+        """Return whether models of a kind can be trained at all."""
+        return kind in KINDS[self.format]
+
+    def lengths(self, context: int) -> Lengths:
+        """Return the greatest lengths of an input and of a target."""
+        if self.format == "text":
+            return Lengths(context, self.target_length)
+        return Lengths(context, context)
+
+    def n_predictions(self, context: int) -> int:
+        """Count the positions of a row that predict a token."""
+        if self.format == "text" or self.language_weight > 0:
+            return context
+        return 0
+
+    def n_ids(self, context: int) -> int:
+        """Count the ids that a row of a batch is certain to have, its targets included."""
+        return 1
+
+    def trains(self, head: str) -> bool:
+        """Return whether a head that the model has, by its name in ``HEADS``, has a loss."""
+        return head != "sentence"
+
+    def reads(self) -> str:
+        """Say what the first stack of a model reads."""
+        return "tokens of an example"
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Return what is learned: the answer, and with a traversal the text itself."""
+        if self.format == "text":
+            return (Loss("next token of the answer"),)
+        found = [Loss("answer", "label")]
+        if self.language_weight:
+            found.append(Loss("next token", notes=(f"weight {self.language_weight:g}",)))
+        return tuple(found)

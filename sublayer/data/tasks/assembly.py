@@ -1,0 +1,129 @@
+"""Encoded examples assembled into packed batches, as a model reads and writes them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from sublayer.config.objectives.supervised import Format
+from sublayer.data.arrays import AnyInts, Ints
+from sublayer.data.batches import IGNORED
+from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, pack_examples
+from sublayer.data.tasks.encoded import EncodedExamples
+from sublayer.data.tasks.marks import Marks
+from sublayer.data.tasks.rows import build_row, n_cut, row_lengths
+
+_ROW_TOKENS = 128
+"""Tokens of a row into which shorter examples are packed, where none is longer."""
+
+
+@dataclass(frozen=True)
+class RowRule:
+    """How texts become what a model reads."""
+
+    format: Format
+    marks: Marks
+    context: int
+    """Tokens that a row has at most, marks included."""
+    predicts_text: bool = False
+    """Whether a traversal's own tokens are predicted, too."""
+    target_length: int = 0
+    """Of text to text: tokens that a target has at most, its end included."""
+    first_id: int | None = None
+    """What a decoder beside an encoder reads first; None where there is none."""
+
+
+class Assembler:
+    """Examples packed by their numbers."""
+
+    def __init__(self, encoded: EncodedExamples, rule: RowRule) -> None:
+        self._encoded = encoded
+        self._rule = rule
+
+    @cached_property
+    def _row_lengths(self) -> Ints:
+        """Tokens of every row, marks included, as it is read: [R]."""
+        if self._rule.format != "text":
+            return row_lengths(self._encoded, self._rule.marks, self._rule.context)
+        firsts = self._encoded.text_lengths[self._encoded.row_starts[:-1]]
+        rest = self._encoded.row_tokens - firsts
+        read = np.minimum(firsts + 1, self._rule.context)
+        lengths: Ints = read + np.minimum(rest + 1, self._rule.target_length)
+        return lengths
+
+    @cached_property
+    def n_cut(self) -> int:
+        """Count the rows that are longer than the context."""
+        if self._rule.format != "text":
+            return n_cut(self._encoded, self._rule.marks, self._rule.context)
+        firsts = self._encoded.text_lengths[self._encoded.row_starts[:-1]]
+        return int((firsts + 1 > self._room).sum())
+
+    @property
+    def _room(self) -> int:
+        """Tokens of an input at most, its end included."""
+        rule = self._rule
+        if rule.first_id is None:
+            # Input and target stand in one row.
+            return max(1, rule.context - rule.target_length)
+        return rule.context
+
+    def tokens(self, numbers: Ints) -> Ints:
+        """Count the tokens of examples, marks included: ``[N]``."""
+        starts = self._encoded.example_starts
+        sums = np.concatenate([[0], np.cumsum(self._row_lengths)])
+        counts: Ints = sums[starts[numbers + 1]] - sums[starts[numbers]]
+        return counts
+
+    def pack(
+        self, numbers: Ints, *, weight: float = 1.0, is_swapped: Sequence[bool] | None = None
+    ) -> PackedBatch:
+        """Pack examples, by their numbers: ``[N]``, at least one.
+
+        A ``weight`` of 0 lets none of them count; ``is_swapped`` tells whose texts are exchanged.
+        """
+        swapped = is_swapped or [False] * len(numbers)
+        examples = []
+        for number, swaps in zip(numbers.tolist(), swapped, strict=True):
+            rows = self._encoded.rows_of(number)
+            sequences = [self._sequence(row, swaps) for row in rows]
+            label = float(self._encoded.labels[number])
+            examples.append(Unpacked(sequences, label, weight, number))
+        longest = max(len(each.ids) for one in examples for each in one.sequences)
+        return pack_examples(
+            examples,
+            width=min(self._rule.context, max(_ROW_TOKENS, longest)),
+            written_width=max(_ROW_TOKENS, self._rule.target_length),
+            pad_id=self._rule.marks.pad,
+            first_id=self._rule.first_id or 0,
+        )
+
+    def _sequence(self, row: int, is_swapped: bool) -> PackedSequence:
+        rule = self._rule
+        if rule.format == "text":
+            return self._text_to_text(self._encoded.texts_of(row))
+        ids, segments = build_row(
+            self._encoded, row, rule.marks, rule.context, is_swapped=is_swapped
+        )
+        if rule.format == "pair":
+            return PackedSequence(ids, segments, readout=0)
+        targets = np.append(ids[1:], IGNORED) if rule.predicts_text else None
+        return PackedSequence(ids, segments, readout=len(ids) - 1, targets=targets)
+
+    def _text_to_text(self, texts: Sequence[AnyInts]) -> PackedSequence:
+        rule = self._rule
+        end = rule.marks.last
+        source = np.append(texts[0][: self._room - 1], end).astype(np.int64)
+        written = None
+        if len(texts) > 1:
+            written = np.append(texts[1][: rule.target_length - 1], end).astype(np.int64)
+        if rule.first_id is not None:
+            return PackedSequence(source, np.zeros_like(source), 0, written=written)
+        if written is None:
+            return PackedSequence(source, np.zeros_like(source), len(source) - 1)
+        ids = np.concatenate([source, written])
+        targets = np.full(len(ids), IGNORED, dtype=np.int64)
+        # The input's end predicts the first of the target.
+        targets[len(source) - 1 : -1] = written
+        return PackedSequence(ids, np.zeros_like(ids), len(source) - 1, targets=targets)

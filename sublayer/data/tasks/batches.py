@@ -1,0 +1,145 @@
+"""Batches of examples: a pure function of (seed, step)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from sublayer.counts import count
+from sublayer.data.arrays import Ints
+from sublayer.data.counter_rng import Purpose, fork, seeds
+from sublayer.data.epochs import LastEpochs
+from sublayer.data.packing import PackedBatch
+from sublayer.data.tasks.assembly import Assembler, RowRule
+from sublayer.data.tasks.task_split import TaskSplit
+from sublayer.errors import DataError
+
+Orders = Literal["given", "random", "both"]
+
+
+class ExampleBatches:
+    """Batches of ``batch_sequences`` examples, each of which an epoch uses once.
+
+    An epoch follows the other without a gap: a batch may have the last examples of one and the
+    first of the next. In a mixture with weights an epoch has as many examples as all tasks
+    together, of each task its share; its examples are used in turn.
+
+    Raises DataError where the split has no example.
+    """
+
+    lengths_vary: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        split: TaskSplit,
+        *,
+        rule: RowRule,
+        batch_sequences: int,
+        seed: int,
+        orders: Orders = "given",
+    ) -> None:
+        if not split.n_examples:
+            names = ", ".join(part.task.title for part in split.parts)
+            raise DataError(f"the {split.name} part of {names} has no example")
+        self.split = split
+        self.rule = rule
+        self._assembler = Assembler(split.encoded, rule)
+        self._batch_sequences = batch_sequences
+        self._seed = seed
+        self._orders = orders
+        self._is_symmetric = np.concatenate(
+            [np.full(len(part.encoded), part.task.is_symmetric) for part in split.parts]
+        )
+        self._epochs = LastEpochs[Ints]()
+        self._times = 2 if orders == "both" and self._is_symmetric.any() else 1
+
+    @property
+    def n_epoch(self) -> int:
+        """Count the examples of an epoch, those read in both orders twice."""
+        return self._times * self.split.n_examples
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
+        """Return examples ``rank``, ``rank + world``, ... of the global batch of a step (0-based).
+
+        Where there are more processes than examples, those without one are given the first, which
+        does not count.
+        """
+        chosen = self.chosen(step)
+        own = chosen[rank::world]
+        if not len(own):
+            first = chosen[:1] % self.split.n_examples
+            return self._assembler.pack(first, weight=0.0)
+        numbers = own % self.split.n_examples
+        return self._assembler.pack(numbers, is_swapped=self._swapped(own, step))
+
+    def n_tokens(self, step: int) -> int:
+        """Count the tokens of the global batch of a step, marks included."""
+        numbers = self.chosen(step) % self.split.n_examples
+        return int(self._assembler.tokens(numbers).sum())
+
+    def notes(self) -> list[str]:
+        """Return a line on how many rows are cut, if any are."""
+        n_long = self._assembler.n_cut
+        if not n_long:
+            return []
+        return [
+            f"{count(n_long, 'row')} of the {self.split.name} part, longer than data.context = "
+            f"{self.rule.context}, cut to it"
+        ]
+
+    def chosen(self, step: int) -> Ints:
+        """Return which of an epoch's examples a step's global batch has, in order: ``[B]``.
+
+        Numbers from the split's number of examples on are the same ones with their texts exchanged.
+        """
+        first = step * self._batch_sequences
+        positions = np.arange(first, first + self._batch_sequences)
+        epochs = positions // self.n_epoch
+        found = np.empty(len(positions), dtype=np.int64)
+        for epoch in np.unique(epochs).tolist():
+            order = self._epochs.get(epoch, self._order)
+            is_of_epoch = epochs == epoch
+            found[is_of_epoch] = order[positions[is_of_epoch] - epoch * self.n_epoch]
+        return found
+
+    def _order(self, epoch: int) -> Ints:
+        n_all = self.n_epoch
+        keys = seeds(self._seed, Purpose.EXAMPLE_ORDER, epoch, n_all)
+        if all(part.weight is None for part in self.split.parts):
+            return np.argsort(keys, kind="stable")
+        return self._weighted(epoch)[np.argsort(keys, kind="stable")]
+
+    def _weighted(self, epoch: int) -> Ints:
+        """Return the examples of an epoch of a weighted mixture, task after task: ``[N]``."""
+        parts = self.split.parts
+        sizes = np.array([len(part.encoded) for part in parts])
+        weights = np.array([part.weight or 0.0 for part in parts])
+        bounds = np.concatenate([[0.0], np.cumsum(weights / weights.sum())])
+        shares = np.diff(np.round(bounds * self.n_epoch).astype(np.int64))
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        found = []
+        for number, (size, share) in enumerate(zip(sizes.tolist(), shares.tolist(), strict=True)):
+            # Its endless row of passes, each in an order of its own.
+            positions = np.arange(epoch * share, (epoch + 1) * share)
+            passes = positions // size
+            own = np.empty(share, dtype=np.int64)
+            for pass_ in np.unique(passes).tolist():
+                bits = seeds(self._seed, Purpose.EXAMPLE_ORDER, pass_, size)
+                order = np.argsort(fork(bits, number + 1), kind="stable")
+                is_of_pass = passes == pass_
+                own[is_of_pass] = order[positions[is_of_pass] - pass_ * size]
+            found.append(starts[number] + own)
+        return np.concatenate(found)
+
+    def _swapped(self, chosen: Ints, step: int) -> list[bool]:
+        n_examples = self.split.n_examples
+        numbers = chosen % n_examples
+        if self._orders == "both":
+            is_exchanged = chosen >= n_examples
+        elif self._orders == "random":
+            epoch = step * self._batch_sequences // self.n_epoch
+            coins = seeds(self._seed, Purpose.TEXT_ORDER, epoch, n_examples)[numbers]
+            is_exchanged = coins % np.uint64(2) == 1
+        else:
+            is_exchanged = np.zeros(len(chosen), dtype=np.bool_)
+        swapped: list[bool] = (is_exchanged & self._is_symmetric[numbers]).tolist()
+        return swapped

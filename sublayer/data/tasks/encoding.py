@@ -1,0 +1,117 @@
+"""Examples of a task encoded, in the format that a model reads."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sublayer.config.objectives.supervised import Format
+from sublayer.data.arrays import Ints
+from sublayer.data.tasks.encoded import CUTS, EncodedExamples
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.tasks.example import Example
+from sublayer.tasks.formats.pair import PairRow, pair_rows
+from sublayer.tasks.formats.text import text_input, text_target, training_texts
+from sublayer.tasks.formats.traversal import traversal_rows
+from sublayer.tasks.task import Task
+
+VERSION = 1
+"""Changes whenever equal examples would be encoded otherwise."""
+_BATCH_TEXTS = 4096
+
+
+class _Texts:
+    """The texts of rows, gathered to be encoded together."""
+
+    def __init__(self) -> None:
+        self.texts: list[bytes] = []
+        self.row_starts = [0]
+        self.example_starts = [0]
+        self.cuts: list[int] = []
+        self.most: dict[int, tuple[int | None, int | None]] = {}
+        self.labels: list[float] = []
+        self.is_labelled: list[bool] = []
+        self.numbers: list[int] = []
+
+    def add_row(self, texts: Sequence[str], cut: int = 0) -> None:
+        self.texts += [text.encode() for text in texts]
+        self.row_starts.append(len(self.texts))
+        self.cuts.append(cut)
+
+    def end_example(self, example: Example, number: int) -> None:
+        self.example_starts.append(len(self.cuts))
+        self.labels.append(0.0 if example.label is None else float(example.label))
+        self.is_labelled.append(example.is_labelled)
+        self.numbers.append(number)
+
+
+def encode_examples(
+    task: Task,
+    examples: Sequence[Example],
+    tokenizer: Tokenizer,
+    format_: Format,
+    *,
+    trains: bool,
+) -> EncodedExamples:
+    """Encode examples in a format.
+
+    ``trains``: as they are learned from, of which text to text makes an example of each gold
+    answer, input and target; otherwise each is one, its target that of the first, if it is known.
+    """
+    gathered = _Texts()
+    for number, example in enumerate(examples):
+        if format_ == "pair":
+            for row in pair_rows(task, example):
+                _add_pair(gathered, row)
+        elif format_ == "traversal":
+            for texts in traversal_rows(task, example):
+                gathered.add_row(texts)
+        elif not trains:
+            target = text_target(task, example) if example.is_labelled else None
+            read = text_input(task, example)
+            gathered.add_row((read,) if target is None else (read, target))
+        else:
+            # Each is an example of its own.
+            for texts in training_texts(task, example):
+                gathered.add_row(texts)
+                gathered.end_example(example, number)
+            continue
+        gathered.end_example(example, number)
+    return _encoded(gathered, tokenizer)
+
+
+def _add_pair(gathered: _Texts, row: PairRow) -> None:
+    texts = [row.first] if row.second is None else [row.first, row.second]
+    first = len(gathered.texts)
+    if row.first_tokens is not None:
+        gathered.most[first] = (None, row.first_tokens)
+    if row.second_tokens is not None:
+        # The last of its tokens are read.
+        gathered.most[first + 1] = (-row.second_tokens, None)
+    assert row.cut in CUTS, "windows are encoded with their offsets"
+    gathered.add_row(texts, CUTS.index(row.cut))
+
+
+def _encoded(gathered: _Texts, tokenizer: Tokenizer) -> EncodedExamples:
+    ids = []
+    for start in range(0, len(gathered.texts), _BATCH_TEXTS):
+        ids += tokenizer.encode_many(gathered.texts[start : start + _BATCH_TEXTS])
+    for index, (begin, stop) in gathered.most.items():
+        ids[index] = ids[index][begin:stop]
+    lengths = [len(each) for each in ids]
+    flat = np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32)
+    return EncodedExamples(
+        ids=flat,
+        text_starts=_starts(lengths),
+        row_starts=np.array(gathered.row_starts, dtype=np.int64),
+        example_starts=np.array(gathered.example_starts, dtype=np.int64),
+        labels=np.array(gathered.labels, dtype=np.float64),
+        is_labelled=np.array(gathered.is_labelled, dtype=np.bool_),
+        cuts=np.array(gathered.cuts, dtype=np.int64),
+        numbers=np.array(gathered.numbers, dtype=np.int64),
+    )
+
+
+def _starts(lengths: Sequence[int]) -> Ints:
+    starts = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts

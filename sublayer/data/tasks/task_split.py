@@ -1,0 +1,63 @@
+"""A split of tasks: encoded examples, and the examples themselves where they are asked for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from sublayer.config.objectives.supervised import Format
+from sublayer.data.split import Split
+from sublayer.data.tasks.encoded import EncodedExamples, joined
+from sublayer.data.tasks.marks import Marks
+from sublayer.tasks.example import Example
+from sublayer.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class TaskPart:
+    """The examples of one task."""
+
+    task: Task
+    published: str
+    """The name of the publisher's split that they are of, such as ``dev_matched``."""
+    encoded: EncodedExamples
+    read_examples: Callable[[], Sequence[Example]]
+    """Reads all examples of the publisher's split, of which ``encoded.numbers`` are these."""
+    skipped: Callable[[], Mapping[str, int]]
+    """Reads which rows of the publisher's split were left out: how many, by the reason."""
+    weight: float | None = None
+    """How often training draws from it, in proportion to the others; None: by its size."""
+
+    @cached_property
+    def examples(self) -> list[Example]:
+        """The examples, in the order of ``encoded``; read at the first access."""
+        read = self.read_examples()
+        return [read[number] for number in self.encoded.numbers]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSplit(Split):
+    """Examples of one task or several, one after another."""
+
+    parts: tuple[TaskPart, ...]
+    format: Format
+    marks: Marks
+
+    @cached_property
+    def encoded(self) -> EncodedExamples:
+        """The examples of all parts, one after another."""
+        return joined([part.encoded for part in self.parts])
+
+    @property
+    def n_examples(self) -> int:
+        """Count the examples."""
+        return sum(len(part.encoded) for part in self.parts)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the examples and tokens, for a record."""
+        return {"examples": self.n_examples, "tokens": len(self.ids)}
+
+
+def of_tasks(split: Split) -> TaskSplit:
+    """Return a split as one of tasks, which it is."""
+    assert isinstance(split, TaskSplit), "the objective reads tasks"
+    return split

@@ -1,0 +1,1 @@
+"""Answers tasks, and is scored by their metrics."""

@@ -1,0 +1,64 @@
+"""What a model answers about packed examples: the states that are read, the heads' outputs."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from sublayer.data.packing import PackedBatch
+from sublayer.model.context.layout import Layout
+from sublayer.model.kernels.dropout import dropout
+from sublayer.model.transformer import Transformer
+
+
+def packed_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "R T D"]:
+    """Compute final hidden states, each sequence as if it were alone."""
+    side = batch.read
+    if model.text_position == "first":
+        layout = Layout.bidirectional(side.tokens, side.mask, side.document_ids)
+    else:
+        # What is behind a text is padding, which nothing before it sees.
+        layout = Layout.causal(side.tokens, None, side.document_ids)
+    return model.hidden(side.tokens, layout, segments=batch.segments).final
+
+
+def text_vectors(
+    batch: PackedBatch, states: Float[Tensor, "R T D"], *, is_added: bool
+) -> Float[Tensor, "N D"]:
+    """Pick the state that stands for each sequence; ``is_added``: add those of an example."""
+    n_columns = states.shape[1]
+    index = batch.readouts[:, 0] * n_columns + batch.readouts[:, 1]
+    vectors = states.flatten(0, 1).index_select(0, index)  # [S, D]
+    if not is_added or len(vectors) == batch.n_examples:
+        return vectors
+    total = vectors.new_zeros(batch.n_examples, vectors.shape[1])
+    return total.index_add(0, batch.owners, vectors)
+
+
+def answer_logits(
+    model: Transformer, batch: PackedBatch, states: Float[Tensor, "R T D"], p: float, kind: str
+) -> Float[Tensor, "N L"]:
+    """Compute the outputs of examples: of each label, of each choice, or one number.
+
+    ``p`` is the dropout, in training, of what the head reads. Choices that an example does not have
+    get minus infinity.
+    """
+    # A choice has a sequence, and so a logit, of its own; the two orders of a pair have one.
+    vectors = text_vectors(batch, states, is_added=kind != "choice")
+    pooled = dropout(model.pool(vectors), p, model.training)
+    assert model.label_head is not None, "the config asks for a label head"
+    logits: Tensor = model.label_head(pooled)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if kind == "choice":
+        return by_choice(logits[:, 0], batch.owners, batch.n_examples)
+    return logits
+
+
+def by_choice(
+    logits: Float[Tensor, " S"], owners: Int[Tensor, " S"], n_examples: int
+) -> Float[Tensor, "N C"]:
+    """Put the logits of sequences into rows of their examples, filled up with minus infinity."""
+    counts = torch.bincount(owners, minlength=n_examples)
+    firsts = counts.cumsum(0) - counts
+    places = torch.arange(len(owners), device=owners.device) - firsts[owners]
+    rows = logits.new_full((n_examples, int(counts.max())), -torch.inf)
+    return rows.index_put((owners, places), logits)

@@ -1,0 +1,58 @@
+"""How well a model answers the examples of tasks, during training and at its end."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from sublayer.config.recipe import Recipe
+from sublayer.data.split import Split
+from sublayer.data.tasks.task_split import TaskPart, of_tasks
+from sublayer.evaluation.split_work import Processes
+from sublayer.model.transformer import Transformer
+from sublayer.objective.family import Effort, Scored
+from sublayer.objective.supervised.batches import rule_of_model
+from sublayer.objective.supervised.predictions import answer_examples
+from sublayer.tasks.metrics.score import score
+from sublayer.tasks.prediction import Prediction
+
+
+def task_scores(
+    model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
+) -> Scored:
+    """Score a model on all examples of a split: the mean loss, the score, and each metric of it."""
+    examples = of_tasks(split)
+    task = examples.parts[0].task
+    rule = rule_of_model(model, recipe, examples)
+    predictions, losses = answer_examples(model, examples, rule, task, processes)
+    scores: dict[str, Any] = {"loss": math.fsum(losses) / len(losses)}
+    scores.update(score_parts(examples.parts, predictions))
+    return Scored(scores, items=None)
+
+
+def score_parts(parts: tuple[TaskPart, ...], predictions: list[Prediction]) -> Mapping[str, float]:
+    """Compute the score and the metrics of the predictions of several parts, one after another.
+
+    Of several parts the score is the mean of theirs, and what each has stands behind its name.
+    """
+    scores: dict[str, float] = {}
+    first = 0
+    values = []
+    for part in parts:
+        own = predictions[first : first + len(part.encoded)]
+        first += len(part.encoded)
+        found = score(part.examples, own, part.task.metrics)
+        values.append(found.value)
+        prefix = "" if len(parts) == 1 else f"{part_name(part, parts)}/"
+        scores[f"{prefix}score"] = found.value
+        for name, metric in found.metrics.items():
+            scores[f"{prefix}{name}"] = metric.value
+    scores["score"] = math.fsum(values) / len(values)
+    return scores
+
+
+def part_name(part: TaskPart, parts: tuple[TaskPart, ...]) -> str:
+    """Name a part among others: by its task, or of one task's by its split."""
+    names = [each.task.name for each in parts]
+    if names.count(part.task.name) > 1:
+        return f"{part.task.name}_{part.published.removeprefix('dev_')}"
+    return part.task.name
