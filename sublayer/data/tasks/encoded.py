@@ -49,6 +49,12 @@ class EncodedExamples:
         wide["is_labelled"] = wide["is_labelled"].astype(np.bool_)
         return cls(**wide)
 
+    def arrays(self) -> dict[str, Any]:
+        """Return what is stored, by the names of the fields."""
+        stored = {each.name: getattr(self, each.name) for each in fields(self)}
+        stored["is_labelled"] = self.is_labelled.astype(np.uint8)
+        return stored
+
     def __len__(self) -> int:
         return len(self.labels)
 

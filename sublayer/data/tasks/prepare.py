@@ -1,7 +1,7 @@
 """From the tasks that ``[data]`` names to splits: located, read, divided, encoded, stored."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -267,7 +267,7 @@ class _Divider:
                 encoded = encode_examples(
                     self._files.task, examples, self._tokenizer, format_, trains=trains
                 )
-            return {each.name: getattr(encoded, each.name) for each in fields(encoded)}
+            return encoded.arrays()
 
         stored = self._cached(key, compute)
         return EncodedExamples.of_arrays(stored)
