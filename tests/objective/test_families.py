@@ -20,6 +20,8 @@ from sublayer.objective.families import FAMILIES, family_of
 from sublayer.objective.family import Scores
 from sublayer.objective.masked.scored_batches import Scoring
 from sublayer.objective.masked.scores import encoder_scores
+from sublayer.tasks.registry import TASKS
+from sublayer.tasks.spec import TaskSpec
 from tests.stories import numbered
 
 SPLIT = numbered([[3, 5, 2, 6, 4, 4] * 9, [5, 2, 7] * 12, [4, 4, 1] * 10])
@@ -91,6 +93,17 @@ TRAINED = {
     "masked": ("albert-small", {"model.d_embed": 4, "objective.sentence": "none"}),
     "translation": ("multi30k-tiny", {"optimizer.warmup_steps": 1}),
     "span": ("t5-mini", {}),
+    "supervised": (
+        "albert-small",
+        {
+            "model.d_embed": 4,
+            "objective.kind": "supervised",
+            "data.tasks": "sst2",
+            "model.head": "none",
+            "model.label_outputs": 2,
+            "model.sentence_classes": 0,
+        },
+    ),
 }
 """A recipe of each kind of objective, with all that training alone may need."""
 
@@ -101,7 +114,10 @@ def test_a_saved_model_holds_what_its_config_asks_for_and_nothing_that_training_
 ) -> None:
     name, settings = TRAINED[kind]
     recipe = recipe_of(name, **{**settings, "model.n_layers": 2})
-    objective = FAMILIES[kind].build(model_of(recipe, SPLIT), recipe.objective, 0)
+    model = model_of(recipe, SPLIT)
+    if kind == "supervised":
+        model.task = TaskSpec((TASKS["sst2"],), "pair", 16)
+    objective = FAMILIES[kind].build(model, recipe.objective, 0)
     save_model(tmp_path / "model", objective.model, {})
     saved = load_file(tmp_path / "model" / "model.safetensors")
     with torch.device("meta"):

@@ -7,7 +7,7 @@ from sublayer.config.fields.catalog import declaration, extra
 from sublayer.config.fields.data_uses import DATA_USES
 from sublayer.config.fields.messages import show
 from sublayer.config.fields.model_uses import MODEL_USES
-from sublayer.config.fields.use import Use, sibling_use, value_of
+from sublayer.config.fields.use import Use, has_value, sibling_use, value_of
 from sublayer.config.layering.settings import Setting, where
 from sublayer.config.recipe import Recipe
 from sublayer.errors import ConfigError
@@ -37,6 +37,9 @@ class Idle:
         """Build the error that says what decides, and when the field would count."""
         deciders = []
         for decider in self.use.deciders:
+            if not has_value(decider, recipe):
+                # A field of another kind of its table.
+                continue
             origin = where(settings[decider].origin) if decider in settings else ""
             deciders.append(f"{decider} = {show(value_of(decider, recipe))}{origin}")
         given = f"{self.key} = {show(self.setting.value)}{where(self.setting.origin)}"

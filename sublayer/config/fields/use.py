@@ -41,6 +41,12 @@ def text_use(*texts: TextUse) -> Use:
     return Use(f"objective.kind is {words}", holds, ("objective.kind",))
 
 
+def has_value(key: str, recipe: Recipe) -> bool:
+    """Return whether a recipe's tables have a field, ``table.field`` or a heading."""
+    table, dot, name = key.rpartition(".")
+    return not dot or name in type(getattr(recipe, table)).model_fields
+
+
 def value_of(key: str, recipe: Recipe) -> Any:
     """Return the value of ``table.field``, or of a heading, in a recipe."""
     value: Any = recipe

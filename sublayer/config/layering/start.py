@@ -26,7 +26,16 @@ SOURCES = (
     "test_target_path",
 )
 """Fields of ``[data]`` that name a text: where one is told, none of the start's is kept."""
-_READ_AS = ("split", "documents", "text_field", "sentences", "source_field", "target_field")
+_READ_AS = (
+    "split",
+    "documents",
+    "text_field",
+    "sentences",
+    "source_field",
+    "target_field",
+    "select",
+    "held_out",
+)
 """How those texts are read."""
 _SEEN_AS = (
     "context",
