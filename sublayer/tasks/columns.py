@@ -11,7 +11,7 @@ from sublayer.tasks.example import Example
 from sublayer.tasks.finding import check_shards
 from sublayer.tasks.labels import read_class, read_number
 from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.records import Record, named, read_records, read_tsv_records
+from sublayer.tasks.records import Record, is_json, named, read_records, read_tsv_records
 from sublayer.tasks.task import Task
 
 UNLABELLED = "no label (-1 or empty)"
@@ -36,12 +36,26 @@ class Columns:
     """The columns of TSV that has no header, in order."""
     no_labels: Mapping[str, str] = field(default_factory=dict)
     """What is written in place of a label, and why the row is left out then."""
+    synonyms: Mapping[str, str] = field(default_factory=dict)
+    """Labels that some files call otherwise."""
+    may_end_early: bool = False
+    """Whether rows may lack what stands behind the columns that are read."""
 
     def records(self, path: Path) -> Iterator[Record]:
-        """Read the rows of a file of any kind; ``.txt`` is TSV."""
-        if path.suffix.lower() in (".tsv", ".txt"):
+        """Read the rows of a file of any kind; ``.txt`` is TSV, or else JSON lines."""
+        suffix = path.suffix.lower()
+        if suffix == ".txt" and is_json(path):
+            return read_records(path, ".jsonl")
+        if suffix in (".tsv", ".txt"):
             return read_tsv_records(path, self.without_header, self.has_texts)
         return read_records(path)
+
+    def problem(self, record: Record) -> str:
+        """Return why a record is no row of these columns, or an empty text."""
+        if self.may_end_early and self.has_texts(record.values):
+            is_whole = record.problem.startswith("fewer") and _column(record, self.label)
+            return "" if is_whole else record.problem
+        return record.problem
 
     def has_texts(self, names: Iterable[str]) -> bool:
         """Return whether columns of these names hold all texts."""
@@ -97,7 +111,7 @@ def read_rows(
     before = n_rows
     problem = ""
     for record in records:
-        problem = record.problem
+        problem = record.problem and columns.problem(record)
         if problem:
             result.skip(problem, record.place)
         else:
@@ -140,8 +154,8 @@ class _RowReader:
                 return
             if not isinstance(texts[ours], str):
                 record.text(theirs)  # which says what it is
-        if isinstance(written, str) and written in self._columns.no_labels:
-            self._result.skip(self._columns.no_labels[written], record.place)
+        if self._columns.no_labels and str(written) in self._columns.no_labels:
+            self._result.skip(self._columns.no_labels[str(written)], record.place)
             return
         label = self._read_label(written, record)
         if label is None and not self._is_test:
@@ -162,7 +176,8 @@ class _RowReader:
         if not isinstance(written, str):
             return read(self._task, written, record.place)
         if written not in self._labels:
-            self._labels[written] = read(self._task, written, record.place)
+            label = self._columns.synonyms.get(written, written)
+            self._labels[written] = read(self._task, label, record.place)
         return self._labels[written]
 
 

@@ -1,13 +1,14 @@
 """Files of records with named values: JSON lines, CSV, TSV and Parquet, each with its line."""
 
 import csv
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sublayer.errors import DataError
-from sublayer.files.lines import decoded, read_lines
+from sublayer.files.lines import decoded, read_lines, read_start
 from sublayer.files.parquet import parquet_file
 from sublayer.files.parsing import parse_json
 from sublayer.tasks.tsv import read_tsv
@@ -16,6 +17,7 @@ _PACKED = (".gz", ".zst")
 _LONGEST_FIELD = 16 << 20
 _PARQUET_ROWS = 8192
 _SHOWN_NAMES = 16
+_BEGINNING = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,10 @@ class Record:
         return value
 
 
-def read_records(path: Path) -> Iterator[Record]:
+def read_records(path: Path, kind: str = "") -> Iterator[Record]:
     """Read the rows of a file, by its suffix; those of JSON lines, CSV and TSV may be packed.
+
+    ``kind`` is the suffix that a file should have that has another.
 
     JSON is an object a line, or a list of them. CSV has a header, quotes, and commas, or else
     semicolons or tabs; TSV has a header, and its quotes are text. Blank lines are none.
@@ -61,10 +65,15 @@ def read_records(path: Path) -> Iterator[Record]:
     Raises DataError, with the line where there is one, where the file cannot be read or is not of
     its kind.
     """
-    reader = _READERS.get(_kind(path))
+    reader = _READERS.get(kind or _kind(path))
     if reader is None:
         raise DataError(f"{path} is of no kind that is read: {', '.join(_READERS)}")
     return reader(path)
+
+
+def is_json(path: Path) -> bool:
+    """Return whether a file begins as an object of JSON does; raise DataError if it is no file."""
+    return read_start(path, _BEGINNING).removeprefix(BOM_UTF8).lstrip().startswith(b"{")
 
 
 def read_tsv_records(

@@ -17,7 +17,7 @@ class Task:
     title: str
     """As its publisher writes it, such as ``SST-2``."""
     suite: str
-    """``glue``, ``superglue``, ``squad``, ``race``, ``nli``, ``cloze`` or ``wsc``."""
+    """``glue``, ``superglue``, ``squad``, ``race``, ``nli``, ``cloze`` or ``dpr``."""
     kind: Kind
     fields: tuple[str, ...]
     """The names of its texts, in the order in which they are read: of a pair the first text, and
@@ -44,5 +44,5 @@ class Task:
 
     @property
     def test_splits(self) -> tuple[str, ...]:
-        """Return the splits without labels, of which predictions are handed in."""
+        """Return the splits of tests: most have no labels, and predictions are handed in."""
         return tuple(name for name in self.splits if name.startswith("test"))
