@@ -1,7 +1,10 @@
 """Shared by every test: shapes checked at run time, one thread, no network, and the real data."""
 
 import os
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -76,3 +79,22 @@ def words(request: pytest.FixtureRequest, stories: list[list[str]]) -> Tokenizer
     return train_tokenizer(
         request.param, ["\n".join(map("\n".join, stories)).encode()], vocab_size=90
     )
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A folder, and the address under which a server here serves it."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield folder, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()

@@ -1,21 +1,15 @@
-"""The cache folder: where prepared data lives, written so that no reader ever sees half a file."""
+"""What identifies content in the cache folder, where prepared data lives."""
 
-import errno
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from sublayer.errors import DataError
+from sublayer.files.cache_folder import replacing
 from sublayer.files.paths import resolved
-from sublayer.files.storage import new_file, remove_abandoned
 
 _LARGE_BYTES = 64 << 20
 _DIGEST_CHARACTERS = 64
-_NO_ACCESS = {errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EPERM, errno.EROFS}
-_NO_ROOM = {errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
 
 
 def content_key(*parts: Any) -> str:
@@ -25,28 +19,6 @@ def content_key(*parts: Any) -> str:
     """
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that appears at ``path`` only when it is whole, even with two processes at it.
-
-    The folder is made where it is missing, and what processes that died left in it is removed.
-
-    Raises DataError where the folder cannot be written or is full; nothing is left behind then.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(path.parent)
-        with new_file(path) as file:
-            yield file
-    except OSError as error:
-        if error.errno not in _NO_ACCESS | _NO_ROOM:
-            raise
-        raise DataError(
-            f"cannot write {path}: {error.strerror or error}; "
-            "set SUBLAYER_CACHE to a folder with room"
-        ) from error
 
 
 def file_digest(path: Path, cache: Path) -> str:

@@ -12,7 +12,7 @@ from sublayer.config.text.corpora import INTRINSIC, PUBLISHED_SPLITS, Sources
 from sublayer.config.text.tokenizers import TOKENIZERS
 from sublayer.config.text.watched import watched_texts
 from sublayer.counts import count
-from sublayer.data.cache import content_key, replacing
+from sublayer.data.cache import content_key
 from sublayer.data.corpora.named import find_sources
 from sublayer.data.corpora.watched import read_watched
 from sublayer.data.parallel.sources import PairText, read_pairs, sides_of
@@ -29,7 +29,7 @@ from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.characters import character_start
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer, trainer_version
 from sublayer.errors import DataError
-from sublayer.files.cache_folder import cache_folder
+from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.files.paths import expanded
 from sublayer.system.stages import stage
 

@@ -17,11 +17,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from sublayer.data.arrays import AnyInts, Ints, TokenIds
-from sublayer.data.cache import replacing
 from sublayer.data.text.document_range import DocumentRange, raw_chunks
 from sublayer.data.text.sentences import TextUnit, sentences_of
 from sublayer.data.tokenizers.base import NotUtf8, Tokenizer
 from sublayer.errors import DataError
+from sublayer.files.cache_folder import replacing
 from sublayer.files.json_footer import aligned, read_description, write_description
 
 VERSION = 1

@@ -1,9 +1,18 @@
-"""The cache folder, for all that can be made again."""
+"""The cache folder, for all that can be made again, where no reader ever sees half a file."""
 
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
+from sublayer.errors import DataError
 from sublayer.files.paths import expanded
+from sublayer.files.storage import new_file, remove_abandoned
+
+_NO_ACCESS = {errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EPERM, errno.EROFS}
+_NO_ROOM = {errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
 
 
 def cache_folder(cache: Path | None = None) -> Path:
@@ -16,3 +25,25 @@ def cache_folder(cache: Path | None = None) -> Path:
         return cache
     named = os.environ.get("SUBLAYER_CACHE")
     return expanded(named or "~/.cache/sublayer")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Write a file that appears at ``path`` only when it is whole, even with two processes at it.
+
+    The folder is made where it is missing, and what processes that died left in it is removed.
+
+    Raises DataError where the folder cannot be written or is full; nothing is left behind then.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(path.parent)
+        with new_file(path) as file:
+            yield file
+    except OSError as error:
+        if error.errno not in _NO_ACCESS | _NO_ROOM:
+            raise
+        raise DataError(
+            f"cannot write {path}: {error.strerror or error}; "
+            "set SUBLAYER_CACHE to a folder with room"
+        ) from error

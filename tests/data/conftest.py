@@ -1,9 +1,6 @@
 """Shared by the tests of data: a cache of their own, and splits made by hand."""
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -56,21 +53,3 @@ def make_split() -> MakeSplit:
         return Split("train", store, ByteTokenizer(), names, weights)
 
     return make
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    folder = tmp_path / "site"
-    folder.mkdir()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield folder, f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()

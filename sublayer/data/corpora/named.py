@@ -6,7 +6,6 @@ from pathlib import Path
 
 from sublayer.config.text.corpora import INTRINSIC, Sources, source_names
 from sublayer.data.corpora.albert_intrinsic import read_passages
-from sublayer.data.corpora.download import Download
 from sublayer.data.corpora.lm1b import RELEASE, extract_release, find_release, read_release
 from sublayer.data.corpora.published import PublishedFile, PublishedRecords, PublishedRelease
 from sublayer.data.corpora.python_docs import python_prose
@@ -15,6 +14,7 @@ from sublayer.data.text.documents import AS_FILES, Reading, read_documents
 from sublayer.data.text.files import is_tar
 from sublayer.data.text.hub import HubSet
 from sublayer.errors import ConfigError
+from sublayer.files.download import Download
 from sublayer.files.paths import expanded
 
 

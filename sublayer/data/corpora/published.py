@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sublayer.data.corpora.download import Download, fetch, unzip
 from sublayer.data.corpora.lm1b import RELEASE, extract_release, find_release, read_release
 from sublayer.data.corpora.source import Source
 from sublayer.data.text.documents import AS_FILES, Reading, read_files, read_hub, sniffed_kind
 from sublayer.data.text.files import Document, FileDocument, read_path
 from sublayer.data.text.hub import HubSet
 from sublayer.errors import DataError
+from sublayer.files.download import Download, fetch, unzip
 from sublayer.files.paths import expanded
 
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sublayer.data.cache import content_key, replacing
+from sublayer.data.cache import content_key
 from sublayer.data.text.files import MemoryDocument
 from sublayer.errors import DataError
+from sublayer.files.cache_folder import replacing
 
 _VERSION = 2
 _LEAST_BYTES = 200_000

@@ -15,9 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from sublayer.data.cache import content_key, replacing
+from sublayer.data.cache import content_key
 from sublayer.errors import DataError
-from sublayer.files.cache_folder import cache_folder
+from sublayer.files.cache_folder import cache_folder, replacing
 
 Library = Literal["tokenizers", "sentencepiece"]
 

@@ -12,7 +12,7 @@ from sublayer.config.data import DataConfig
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.text.tokenizers import TOKENIZERS
 from sublayer.data.arrays import Bools
-from sublayer.data.cache import content_key, file_digest, replacing
+from sublayer.data.cache import content_key, file_digest
 from sublayer.data.prepare import Data
 from sublayer.data.store import TokenStore
 from sublayer.data.tasks.encoded import EncodedExamples
@@ -24,7 +24,7 @@ from sublayer.data.tokenizers.extended import with_names
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import DataError
 from sublayer.files.arrays import dump_arrays, load_arrays
-from sublayer.files.cache_folder import cache_folder
+from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.files.paths import expanded
 from sublayer.system.stages import stage
 from sublayer.tasks.division import held_out

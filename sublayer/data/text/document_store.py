@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from sublayer.counts import count
 from sublayer.data.arrays import Ints
-from sublayer.data.cache import replacing
 from sublayer.data.text.files import Document
+from sublayer.files.cache_folder import replacing
 from sublayer.files.json_footer import aligned, read_description, write_description
 
 _CHECKED_BYTES = 256 << 20

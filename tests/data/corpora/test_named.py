@@ -9,7 +9,6 @@ import pytest
 from sublayer.config.data import DataConfig
 from sublayer.config.text.corpora import CORPORA as NAMES
 from sublayer.data.corpora import published
-from sublayer.data.corpora.download import Download
 from sublayer.data.corpora.lm1b import RELEASE
 from sublayer.data.corpora.named import CORPORA, find_sources
 from sublayer.data.corpora.published import PublishedFile, PublishedRecords, PublishedRelease
@@ -18,6 +17,7 @@ from sublayer.data.text.documents import AS_FILES, Reading
 from sublayer.data.text.files import FileDocument
 from sublayer.data.text.hub import HubSet
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.download import Download
 from tests.data.corpora.releases import FILES, write_archive, write_release, write_zip
 from tests.data.text.test_records import parquet
 

@@ -2,8 +2,8 @@ import hashlib
 
 import pytest
 
-from sublayer.data.corpora.download import Download, fetch, unzip
 from sublayer.errors import DataError
+from sublayer.files.download import Download, fetch, unzip
 from sublayer.system.stage_displays import HeardStages, say_nothing
 from sublayer.system.stages import shown_by
 from tests.data.corpora.releases import write_zip

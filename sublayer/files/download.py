@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from sublayer.data.cache import replacing
 from sublayer.errors import DataError
+from sublayer.files.cache_folder import replacing
 from sublayer.system.stages import display, stage
 
 _TIMEOUT_S = 30.0
