@@ -1,0 +1,108 @@
+"""Rows of SuperGLUE as it documents them, and as the hub's copies have them."""
+
+PASSAGE = "(CNN) Ann Lee met Bo Lee in Rome.\n@highlight\nRome was warm\n@highlight\nAnn left"
+BROWN = "Mark told Pete many lies about himself, which Pete included in his book."
+
+OFFICIAL = {
+    "BoolQ": [
+        {"question": "is it far", "passage": "Far -- It is far.", "idx": 0, "label": True},
+        {"question": "is it near", "passage": "Far -- It is far.", "idx": 1, "label": False},
+    ],
+    "CB": [
+        {"premise": "A.", "hypothesis": "B", "label": "neutral", "idx": 0},
+        {"premise": "C.", "hypothesis": "D", "label": "contradiction", "idx": 1},
+    ],
+    "COPA": [
+        {"premise": "It fell.", "choice1": "It was pushed.", "choice2": "It broke.",
+         "question": "effect", "label": 1, "idx": 0, "changed": False},
+        {"premise": "It fell.", "choice1": "It was pushed.", "choice2": "It broke.",
+         "question": "cause", "label": 0, "idx": 1, "changed": False},
+    ],
+    "MultiRC": [
+        {"idx": 3, "version": 1.1, "passage": {
+            "text": "<b>Sent 1: </b>Ann ran.<br>",
+            "questions": [
+                {"question": "Who ran?", "idx": 7, "answers": [
+                    {"text": "Ann", "idx": 20, "label": 1}, {"text": "Bo", "idx": 21, "label": 0},
+                ]},
+                {"question": "Who walked?", "idx": 8, "answers": [
+                    {"text": "Ann", "idx": 22, "label": 0},
+                ]},
+            ],
+        }},
+    ],
+    "ReCoRD": [
+        {"source": "CNN", "idx": 4, "passage": {
+            "text": PASSAGE,
+            # The ends are the places of the last characters; Rome stands twice.
+            "entities": [{"start": 28, "end": 31}, {"start": 6, "end": 12},
+                         {"start": 18, "end": 23}, {"start": 45, "end": 48}],
+        }, "qas": [
+            {"query": "@placeholder was warm", "idx": 9, "answers": [
+                {"start": 28, "end": 31, "text": "Rome"}, {"start": 45, "end": 48, "text": "Rome"},
+            ]},
+            {"query": "@placeholder left", "idx": 10, "answers": [
+                {"start": 6, "end": 12, "text": "Ann Lee"},
+            ]},
+        ]},
+    ],
+    "RTE": [
+        {"premise": "A.", "hypothesis": "B.", "label": "entailment", "idx": 0},
+        {"premise": "A.", "hypothesis": "C.", "label": "not_entailment", "idx": 1},
+    ],
+    "WiC": [
+        {"word": "class", "sentence1": "A class.", "sentence2": "Classes end.", "idx": 0,
+         "label": False, "start1": 2, "start2": 0, "end1": 7, "end2": 7, "version": 1.1},
+    ],
+    "WSC": [
+        {"text": BROWN, "idx": 0, "label": True, "target": {
+            "span1_index": 0, "span1_text": "Mark", "span2_index": 11, "span2_text": "his"}},
+        {"text": BROWN, "idx": 1, "label": False, "target": {
+            "span1_index": 2, "span1_text": "Pete", "span2_index": 6, "span2_text": "himself"}},
+    ],
+    "AX-b": [
+        {"sentence1": "A.", "sentence2": "B.", "label": "not_entailment", "idx": 0,
+         "knowledge": "", "lexical-semantics": "Quantifiers", "logic": "Negation",
+         "predicate-argument-structure": ""},
+    ],
+    "AX-g": [
+        {"premise": "He won.", "hypothesis": "A.", "label": "entailment", "idx": 0, "pair_id": 5},
+        {"premise": "She won.", "hypothesis": "A.", "label": "entailment", "idx": 1, "pair_id": 5},
+    ],
+}  # fmt: skip
+"""By folder."""
+
+HUB = {
+    "BoolQ": [{**OFFICIAL["BoolQ"][0], "label": 1}, {**OFFICIAL["BoolQ"][1], "label": 0}],
+    "CB": [{**OFFICIAL["CB"][0], "label": 2}, {**OFFICIAL["CB"][1], "label": 1}],
+    "COPA": OFFICIAL["COPA"],
+    "MultiRC": [
+        {"paragraph": "<b>Sent 1: </b>Ann ran.<br>", "question": question, "answer": answer,
+         "idx": {"paragraph": 3, "question": number, "answer": idx}, "label": label}
+        for question, number, answer, idx, label in [
+            ("Who ran?", 7, "Ann", 20, 1),
+            ("Who ran?", 7, "Bo", 21, 0),
+            ("Who walked?", 8, "Ann", 22, 0),
+        ]
+    ],
+    "ReCoRD": [
+        {"passage": PASSAGE, "query": query, "entities": ["Rome", "Ann Lee", "Bo Lee"],
+         "entity_spans": {"text": ["Rome"], "start": [28], "end": [32]},
+         "answers": [answer], "idx": {"passage": 4, "query": number}}
+        for query, answer, number in [
+            ("@placeholder was warm", "Rome", 9), ("@placeholder left", "Ann Lee", 10),
+        ]
+    ],
+    "RTE": [{**OFFICIAL["RTE"][0], "label": 0}, {**OFFICIAL["RTE"][1], "label": 1}],
+    "WiC": [{**OFFICIAL["WiC"][0], "label": 0}],
+    "WSC": [
+        {"text": row["text"], "idx": row["idx"], "label": int(row["label"]), **row["target"]}
+        for row in OFFICIAL["WSC"]
+    ],
+    "AX-b": [{"sentence1": "A.", "sentence2": "B.", "label": 1, "idx": 0}],
+    "AX-g": [
+        {"premise": row["premise"], "hypothesis": "A.", "label": 0, "idx": row["idx"]}
+        for row in OFFICIAL["AX-g"]
+    ],
+}  # fmt: skip
+"""The same, flattened, with numbers for labels; of AX-g without the numbers of pairs."""
