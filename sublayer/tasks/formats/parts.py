@@ -11,7 +11,8 @@ _COPA_QUESTIONS = {
     "cause": "What was the cause of this?",
     "effect": "What happened as a result?",
 }
-_PLACEHOLDER = "@placeholder"
+PLACEHOLDER = "@placeholder"
+"""What ReCoRD's query has where an entity is asked for."""
 _BLANK = "_"
 _BOLD = re.compile("</?b>")
 
@@ -52,7 +53,7 @@ def without_markup(text: str) -> str:
 
 def fill_query(query: str, entity: str) -> str:
     """Return ReCoRD's query with an entity in its place. Source: jiant's record.py."""
-    return query.replace(_PLACEHOLDER, entity)
+    return query.replace(PLACEHOLDER, entity)
 
 
 def answered(question: str, option: str) -> str:

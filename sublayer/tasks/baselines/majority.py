@@ -1,0 +1,62 @@
+"""The majority's answer: what is right most often, whatever is asked."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from sublayer.tasks.baselines.training import labelled_rows
+from sublayer.tasks.example import Example
+from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.task import Task
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s")
+
+
+def describe_majority(task: Task) -> str:
+    """Return in a few words what the majority's answer to a task is."""
+    if task.kind == "classes":
+        return "the most frequent label of the training rows"
+    if task.kind == "number":
+        return "the mean of the training rows"
+    if task.kind == "choice":
+        return "the place where the right choice of the training rows stands most often"
+    return "no answer" if task.has_unanswerable else "the passage's first sentence"
+
+
+def majority(task: Task, train: Sequence[Example], scored: Sequence[Example]) -> list[Prediction]:
+    """Predict one answer for all: see ``describe_majority``.
+
+    A choice that an example does not have is its first. Raises DataError where no training row has
+    a label, but for spans, of which nothing is learned.
+    """
+    if task.kind == "span":
+        return [_trivial_span(task, example) for example in scored]
+    rows = labelled_rows(task, train)
+    if task.kind == "number":
+        mean = float(np.mean([example.label for example in rows]))
+        return [Prediction(mean)] * len(scored)
+    if task.kind == "classes":
+        counts = np.bincount([int(example.label or 0) for example in rows], None, len(task.labels))
+        probabilities = tuple((counts / len(rows)).tolist())
+        return [Prediction(int(counts.argmax()), probabilities)] * len(scored)
+    places = Counter(_right_choice(example) for example in rows)
+    most = max(places.values())
+    place = min(each for each, n in places.items() if n == most)
+    return [Prediction(place if place < len(example.choices) else 0) for example in scored]
+
+
+def _right_choice(example: Example) -> int:
+    if example.label is not None:
+        return int(example.label)
+    golds = {answer.text for answer in example.answers}
+    right = [place for place, choice in enumerate(example.choices) if choice in golds]
+    return right[0] if right else 0
+
+
+def _trivial_span(task: Task, example: Example) -> Prediction:
+    if task.has_unanswerable:
+        return Prediction(no_answer=1.0)
+    passage = example.fields[task.fields[0]]
+    return Prediction(text=_SENTENCE_END.split(passage, maxsplit=1)[0], start=0)
