@@ -1,6 +1,6 @@
 """``[train]``: length, batches and what is kept; ``[init]``: what training starts from."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sublayer.config.limits import (
     LARGEST_SEED,
@@ -12,7 +12,13 @@ from sublayer.config.limits import (
     MOST_TOKENS,
     MOST_WINDOWS,
 )
+from sublayer.config.selection import SELECTORS
 from sublayer.config.table import Table, field
+
+if TYPE_CHECKING:
+    Selector = str
+else:
+    Selector = Literal[SELECTORS]
 
 LENGTHS = ("steps", "tokens", "epochs", "minutes")
 BATCHES = ("batch_tokens", "batch_sequences")
@@ -105,10 +111,11 @@ class TrainConfig(Table):
         ge=1,
         le=LONGEST_WINDOW,
     )
-    best_by: Literal["loss", "bleu", "last"] = field(
+    best_by: Selector = field(
         "loss",
-        "What the checkpoint has that becomes the model: the lowest validation loss, the highest "
-        "BLEU of greedy translations of the validation split, or nothing but being the last.",
+        "What the checkpoint has that becomes the model: the lowest validation loss, or the best "
+        "of another metric of its evaluations, such as the score of a task, the BLEU of greedy "
+        "translations, or nothing but being the last.",
     )
     checkpoint_steps: int | None = field(
         None,

@@ -82,12 +82,11 @@ class Family:
     score: Callable[[Transformer, Split, Recipe, Effort, Processes], Scored]
     """Scores a model on a split, the work divided among processes, of which all return the same.
 
-    In training the scores are ``training_metrics``; in a test the items are scored one by one too.
+    In training the scores are the ``evaluations`` of the objective's table, where it can; in a
+    test the items are scored one by one too.
     """
     metrics: tuple[Metric, ...]
     """What models are compared by on the test split; the first decides."""
-    training_metrics: tuple[str, ...]
-    """Names of what ``score`` gives in training, where it can; the first is the loss."""
     prepare: Callable[[Recipe, Tokenizer | None], Data] = prepare_text
     """Prepares what a recipe learns from; the tokenizer is that of the model that it starts from.
     """

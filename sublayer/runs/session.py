@@ -47,7 +47,7 @@ class Session:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The names of what ``evaluate`` returns, the loss first where there is one."""
-        own = family_of(self.recipe.objective).training_metrics
+        own = self.recipe.objective.evaluations(self.recipe.data)
         names = [] if self.data.valid is None else [*own]
         for text in self.data.watched:
             names += [f"{text}/{name}" for name in own]

@@ -10,7 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from sublayer.config.resolved import ResolvedTrain
-from sublayer.errors import Interrupted, TrainingError
+from sublayer.config.selection import LAST, is_better
+from sublayer.errors import ConfigError, Interrupted, TrainingError
 from sublayer.system.allocator import release_freed_memory
 from sublayer.system.machine import wait_for
 from sublayer.system.stages import stage
@@ -205,15 +206,17 @@ class Loop:
         if values:
             self._write(log, "valid", values)
         # The last evaluation comes with the last step, which is saved anyway.
-        return is_best and self._config.best_by != "last"
+        return is_best and self._config.best_by != LAST
 
     def _is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
         name = self._config.best_by
-        if name == "last":
+        if name == LAST:
             return True
-        if name == "loss":
-            return values[name] < best[name]
-        return values[name] > best[name]
+        if name not in values:
+            raise ConfigError(
+                f"train.best_by = {name}, which this text has not: give train.best_by=loss"
+            )
+        return is_better(name, values[name], best[name])
 
     def _evaluate_once(self) -> dict[str, float]:
         # All evaluate and learn the first one's figures, so that all agree on what is best.

@@ -14,7 +14,7 @@ import pytest
 
 from sublayer.commands.runs import comparison_row, run_row
 from sublayer.commands.runs.rendering import _UNITS
-from sublayer.objective.families import FAMILIES
+from sublayer.config.objectives.kinds import OBJECTIVES
 from sublayer.study import plan_file
 from sublayer.study import results as study_results
 from sublayer.study.execution import one_run
@@ -237,8 +237,8 @@ def test_the_files_are_called_as_where_they_are_written():
     assert comparison_row.RESULTS == study_results.RESULTS
     assert (run_row.TEST, run_row.FAILURE) == (one_run.TEST, one_run.FAILURE)
     assert set(run_row.SHOWN) == set(_UNITS)
-    for family in FAMILIES.values():
-        assert set(family.training_metrics) & set(run_row.SHOWN)
+    for table in OBJECTIVES.values():
+        assert set(table.evaluated) & set(run_row.SHOWN)
 
 
 def test_listing_runs_does_not_import_pytorch():

@@ -7,7 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from sublayer.config.data import DataConfig
 from sublayer.config.layering.layers import load_recipe
+from sublayer.config.objectives.kinds import OBJECTIVES
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.split import Split
@@ -74,7 +76,7 @@ def test_less_than_a_context_of_tokens_is_an_example() -> None:
 @pytest.mark.parametrize("name", ["gpt", "albert-small"])
 def test_every_measure_is_given_and_the_loss_comes_first(name: str) -> None:
     recipe = recipe_of(name, **({"model.d_embed": 4} if name == "albert-small" else {}))
-    measures = family_of(recipe.objective).training_metrics
+    measures = recipe.objective.evaluations(recipe.data)
     assert measures[0] == "loss"
     assert set(measures) <= evaluate_along(model_of(recipe, SPLIT), SPLIT, recipe).keys()
 
@@ -85,7 +87,9 @@ def test_what_a_study_compares_is_what_a_run_is_scored_by() -> None:
             kind == "translation"
         ):  # a study translates the test split, which is too long a work to do on the way
             continue
-        assert {metric.name for metric in family.metrics} <= set(family.training_metrics)
+        data = DataConfig(tasks="sst2" if kind == "supervised" else None)
+        given = OBJECTIVES[kind]().evaluations(data)  # type: ignore[call-arg]
+        assert {metric.name for metric in family.metrics} <= set(given)
 
 
 TRAINED = {

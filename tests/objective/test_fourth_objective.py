@@ -41,6 +41,8 @@ class BackwardsObjective(ObjectiveTable):
 
     gathers_positions: ClassVar[bool] = False
 
+    evaluated: ClassVar[tuple[str, ...]] = ("loss", "bits_per_token")
+
     kind: Literal["backwards"] = field("backwards", "Predict the text backwards.")
     weight: float = field(1.0, "What the loss is multiplied by.", gt=0.0, le=10.0)
 
@@ -114,7 +116,6 @@ BACKWARDS = Family(
     epoch_tokens=stored_tokens,
     score=score,
     metrics=(BITS_PER_TOKEN,),
-    training_metrics=("loss", "bits_per_token"),
 )
 
 

@@ -10,6 +10,7 @@ from sublayer.config.fields.model_uses import MODEL_USES
 from sublayer.config.fields.use import Use, has_value, sibling_use, value_of
 from sublayer.config.layering.settings import Setting, where
 from sublayer.config.recipe import Recipe
+from sublayer.config.selection import LAST
 from sublayer.errors import ConfigError
 
 
@@ -110,9 +111,9 @@ _WINDOWS = Use(
 )
 _INIT_RUN = Use("init.run is given", lambda recipe: recipe.init.run is not None, ("init.run",))
 _BEST_BY = Use(
-    "objective.kind is translation, for bleu",
-    lambda recipe: recipe.train.best_by != "bleu" or recipe.objective.text == "pairs",
-    ("objective.kind",),
+    "the objective's evaluations have it",
+    lambda recipe: recipe.train.best_by in (LAST, *recipe.objective.evaluations(recipe.data)),
+    ("objective.kind", "data.tasks"),
 )
 _EPOCHS = sibling_use("data.windows", ("shuffled",))
 

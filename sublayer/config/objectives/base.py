@@ -53,8 +53,14 @@ class ObjectiveTable(Table):
     """Whether states are read at positions that a batch lists, and not at all of them."""
     is_scored_in_windows: ClassVar[bool] = False
     """Whether a text is scored in windows, whose distance says how much context tokens have."""
+    evaluated: ClassVar[tuple[str, ...]] = ("loss",)
+    """The metrics of an evaluation during training, where the objective alone tells."""
     scores_whole_split: ClassVar[bool] = False
     """Whether every evaluation scores all of a split, and not ``train.evaluate_tokens`` of it."""
+
+    def evaluations(self, data: DataConfig) -> tuple[str, ...]:
+        """Return the metrics of an evaluation during training; the loss is the first."""
+        return self.evaluated
 
     def check(self, recipe: OtherTables) -> None:
         """Raise ConfigError, naming both fields, where the objective contradicts the recipe."""

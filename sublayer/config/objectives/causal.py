@@ -14,6 +14,7 @@ class CausalObjective(ObjectiveTable):
     """Predict the next token at every position."""
 
     gathers_positions: ClassVar[bool] = False
+    evaluated: ClassVar[tuple[str, ...]] = ("loss", "bits_per_byte")
     is_scored_in_windows: ClassVar[bool] = True
 
     kind: Literal["causal"] = field("causal", "Predict the next token at every position.")

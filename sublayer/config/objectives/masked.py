@@ -26,6 +26,7 @@ class MaskedObjective(ObjectiveTable):
 
     model_kind: ClassVar[ModelKind] = "encoder"
     text: ClassVar[TextUse] = "sentences"
+    evaluated: ClassVar[tuple[str, ...]] = ("loss", "mlm_accuracy", "nsp_accuracy", "sop_accuracy")
 
     kind: Literal["masked"] = field(
         "masked",

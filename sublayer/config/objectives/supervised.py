@@ -2,6 +2,7 @@
 
 from typing import ClassVar, Literal
 
+from sublayer.config.data import DataConfig
 from sublayer.config.limits import LARGEST_FACTOR, LONGEST_WINDOW
 from sublayer.config.objectives.base import (
     Lengths,
@@ -13,6 +14,7 @@ from sublayer.config.objectives.base import (
 from sublayer.config.objectives.losses import Loss
 from sublayer.config.table import field
 from sublayer.errors import ConfigError
+from sublayer.tasks.registry import TASKS
 
 Format = Literal["pair", "traversal", "text"]
 KINDS: dict[str, tuple[ModelKind, ...]] = {
@@ -125,6 +127,16 @@ class SupervisedObjective(ObjectiveTable):
     def trains_kind(self, kind: str) -> bool:
         """Return whether models of a kind can be trained at all."""
         return kind in KINDS[self.format]
+
+    def evaluations(self, data: DataConfig) -> tuple[str, ...]:
+        """Return the loss, the score, and the metrics of each task; of several behind its name."""
+        tasks = [TASKS[name] for name in data.task_names]
+        if len(tasks) == 1:
+            return ("loss", "score", *tasks[0].metrics)
+        names = []
+        for task in tasks:
+            names += [f"{task.name}/{metric}" for metric in ("score", *task.metrics)]
+        return ("loss", "score", *names)
 
     def lengths(self, context: int) -> Lengths:
         """Return the greatest lengths of an input and of a target."""

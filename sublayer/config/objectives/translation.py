@@ -17,6 +17,7 @@ class TranslationObjective(ObjectiveTable):
 
     model_kind: ClassVar[ModelKind] = "encoder-decoder"
     text: ClassVar[TextUse] = "pairs"
+    evaluated: ClassVar[tuple[str, ...]] = ("loss", "perplexity", "bleu")
     scores_whole_split: ClassVar[bool] = True
 
     kind: Literal["translation"] = field("translation", "Predict a translation from its source.")

@@ -32,7 +32,6 @@ CAUSAL = Family(
     score=causal_scores,
     score_at_stride=score_at_stride,
     metrics=(BITS_PER_BYTE,),
-    training_metrics=("loss", "bits_per_byte"),
     options=(*TEXT_OPTIONS, "stride"),
     evaluation=evaluate_decoder,
     rendering=render_decoder,

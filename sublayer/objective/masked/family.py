@@ -88,7 +88,6 @@ MASKED = Family(
         _judgement("sop"),
         Metric("loss", "nats per masked token", is_lower_better=True, from_items=LOSS_OF_ITEMS),
     ),
-    training_metrics=("loss", "mlm_accuracy", "nsp_accuracy", "sop_accuracy"),
     options=(*TEXT_OPTIONS, "pairs"),
     evaluation=evaluate_encoder,
     rendering=render_encoder,

@@ -44,7 +44,6 @@ SPAN = Family(
             basis="items",
         ),
     ),
-    training_metrics=("loss",),
     claims=_has_sentinels,
     evaluation=evaluate_spans,
     rendering=render_spans,

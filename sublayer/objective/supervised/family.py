@@ -106,7 +106,6 @@ SUPERVISED = Family(
             decimals=1,
         ),
     ),
-    training_metrics=("loss", "score"),
     options=(),
     description=_describe,
 )

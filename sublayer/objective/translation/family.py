@@ -135,7 +135,6 @@ TRANSLATION = Family(
         ),
         Metric("loss", "nats per token", is_lower_better=True, from_items=LOSS_OF_ITEMS),
     ),
-    training_metrics=("loss", "perplexity", "bleu"),
     options=(*BEAM_OPTIONS, "lowercase", "compounds", "against"),
     evaluation=evaluate_translator,
     rendering=render_translator,
