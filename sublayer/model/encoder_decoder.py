@@ -50,14 +50,23 @@ class EncoderDecoder(Transformer):
         final = self.hidden(target, layout, memory=self.encode(source, mask)).final
         return self.outputs(final, target_mask)
 
-    def encode(self, source: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"] | None = None) -> Memory:
+    def encode(
+        self,
+        source: Int[Tensor, "B S"],
+        mask: Bool[Tensor, "B S"] | None = None,
+        document_ids: Int[Tensor, "B S"] | None = None,
+        reader_ids: Int[Tensor, "B T"] | None = None,
+    ) -> Memory:
         """Read a source, for a decoder to look at; ``mask`` is True at real tokens.
+
+        ``document_ids`` keep apart runs of equal ids, and ``reader_ids`` tell which of them each
+        token of the decoder looks at.
 
         Raises ConfigError where the source is longer than the positions.
         """
-        layout = Layout.bidirectional(source, mask)
+        layout = Layout.bidirectional(source, mask, document_ids)
         states = self.source.states(self.embedding, source, layout).final
-        return Memory(states, Layout.reading(source, mask))
+        return Memory(states, Layout.reading(source, mask, document_ids, reader_ids))
 
     def decode(
         self, target: Int[Tensor, "B T"], memory: Memory, cache: Cache

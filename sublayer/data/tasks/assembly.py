@@ -111,6 +111,11 @@ class Assembler:
         targets = np.append(ids[1:], IGNORED) if rule.predicts_text else None
         return PackedSequence(ids, segments, readout=len(ids) - 1, targets=targets)
 
+    def source(self, number: int) -> Ints:
+        """Return what is read of an example of text to text, its end included: ``[T]``."""
+        texts = self._encoded.texts_of(self._encoded.example_starts[number])
+        return np.append(texts[0][: self._room - 1], self._rule.marks.last).astype(np.int64)
+
     def _text_to_text(self, texts: Sequence[AnyInts]) -> PackedSequence:
         rule = self._rule
         end = rule.marks.last

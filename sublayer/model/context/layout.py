@@ -114,15 +114,26 @@ class Layout:
 
     @classmethod
     def reading(
-        cls, tokens: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"] | None = None
+        cls,
+        tokens: Int[Tensor, "B S"],
+        mask: Bool[Tensor, "B S"] | None = None,
+        document_ids: Int[Tensor, "B S"] | None = None,
+        reader_ids: Int[Tensor, "B T"] | None = None,
     ) -> "Layout":
         """Lay out queries of another sequence, each of which sees all real tokens of a row.
 
-        ``mask`` is True at real tokens, None where all are; a row without any is seen whole. The
-        layout's positions are the keys', and of no matter: cross entries have none.
+        ``mask`` is True at real tokens, None where all are; a row without any is seen whole. With
+        ``document_ids`` of the tokens and ``reader_ids`` of the queries each query sees its own
+        document alone; one that has none sees the row. The layout's positions are the keys', and of
+        no matter: cross entries have none.
         """
         n_keys = tokens.shape[1]
         positions = torch.arange(n_keys, device=tokens.device)
+        if document_ids is not None:
+            assert reader_ids is not None, "queries are of documents where keys are"
+            own = reader_ids[:, :, None] == document_ids[:, None, :]  # [B, T, S]
+            own |= ~own.any(2, keepdim=True)
+            return cls(positions, Keys(False, own[:, None]), n_keys)
         allowed = None if mask is None else _seen(mask)[:, None]  # [B, 1, 1, S]
         return cls(positions, Keys(False, allowed), n_keys)
 

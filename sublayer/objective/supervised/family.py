@@ -18,12 +18,15 @@ from sublayer.objective.supervised.batches import epoch_tokens, example_batches,
 from sublayer.objective.supervised.loss import Supervised
 from sublayer.objective.supervised.scores import task_scores
 from sublayer.objective.supervised.synthetic import SyntheticExamples
+from sublayer.objective.supervised.text import TextAnswers
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Task
 
 
 def _build(model: Transformer, config: SupervisedObjective, seed: int) -> Objective:
     spec: TaskSpec = model.task
+    if config.format == "text":
+        return TextAnswers(model, config)
     return Supervised(model, config, spec.tasks[0])
 
 
@@ -82,8 +85,12 @@ def _synthetic(recipe: Recipe, vocab_size: int) -> SyntheticExamples:
 
 
 def _describe(scores: Scores) -> str:
-    named = [f"score {100 * scores['score']:.1f}"] if "score" in scores else []
-    return ", ".join([*named, f"loss {scores['loss']:.4f}"])
+    said = []
+    if "score" in scores:
+        said.append(f"score {100 * scores['score']:.1f}")
+    if "loss" in scores:
+        said.append(f"loss {scores['loss']:.4f}")
+    return ", ".join(said)
 
 
 SUPERVISED = Family(

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sublayer.data.arrays import Ints
 from sublayer.data.packing import PackedBatch
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.task_split import TaskSplit
@@ -16,24 +15,9 @@ from sublayer.model.transformer import Transformer
 from sublayer.objective.evaluation import Progress, batch_sequences
 from sublayer.objective.supervised.loss import answer_losses, unscaled
 from sublayer.objective.supervised.readout import answer_logits, packed_states
+from sublayer.objective.supervised.similar import similar_batches
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.task import Task
-
-
-def similar_batches(tokens: Ints, most_tokens: int) -> list[Ints]:
-    """Put examples of similar lengths, ``[N]``, into batches of at most so many tokens."""
-    order = np.argsort(tokens, kind="stable")
-    batches = []
-    first = 0
-    total = 0
-    for place, number in enumerate(order.tolist()):
-        if total + tokens[number] > most_tokens and place > first:
-            batches.append(order[first:place])
-            first, total = place, 0
-        total += int(tokens[number])
-    if len(order):
-        batches.append(order[first:])
-    return batches
 
 
 @torch.inference_mode()

@@ -6,14 +6,18 @@ from typing import Any
 
 from sublayer.config.recipe import Recipe
 from sublayer.data.split import Split
-from sublayer.data.tasks.task_split import TaskPart, of_tasks
+from sublayer.data.tasks.assembly import RowRule
+from sublayer.data.tasks.task_split import TaskPart, TaskSplit, of_tasks
 from sublayer.evaluation.split_work import Processes
 from sublayer.model.transformer import Transformer
+from sublayer.objective.evaluation import Progress
 from sublayer.objective.family import Effort, Scored
 from sublayer.objective.supervised.batches import rule_of_model
 from sublayer.objective.supervised.predictions import answer_examples
+from sublayer.objective.supervised.text_predictions import text_loss, write_part
 from sublayer.tasks.metrics.score import score
 from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.spec import TaskSpec
 
 
 def task_scores(
@@ -21,12 +25,34 @@ def task_scores(
 ) -> Scored:
     """Score a model on all examples of a split: the mean loss, the score, and each metric of it."""
     examples = of_tasks(split)
-    task = examples.parts[0].task
     rule = rule_of_model(model, recipe, examples)
-    predictions, losses = answer_examples(model, examples, rule, task, processes)
-    scores: dict[str, Any] = {"loss": math.fsum(losses) / len(losses)}
+    predictions, loss = answer_split(model, examples, rule, model.task, processes)
+    scores: dict[str, Any] = {"loss": loss}
     scores.update(score_parts(examples.parts, predictions))
     return Scored(scores, items=None)
+
+
+def answer_split(
+    model: Transformer,
+    split: TaskSplit,
+    rule: RowRule,
+    spec: TaskSpec,
+    processes: Processes,
+    progress: Progress = lambda n_done, n_all: None,
+) -> tuple[list[Prediction], float]:
+    """Answer all examples of a split, in its order; return the answers and the mean loss."""
+    if spec.format != "text":
+        task = split.parts[0].task
+        answers, losses = answer_examples(model, split, rule, task, processes, progress)
+        return answers, math.fsum(losses) / len(losses)
+    written: list[Prediction] = []
+    nats, n_tokens = 0.0, 0
+    for part in split.parts:
+        written += write_part(model, part, rule, spec, processes, progress)
+        own_nats, own_tokens = text_loss(model, part, rule, processes)
+        nats += own_nats
+        n_tokens += own_tokens
+    return written, nats / n_tokens if n_tokens else math.nan
 
 
 def score_parts(parts: tuple[TaskPart, ...], predictions: list[Prediction]) -> Mapping[str, float]:

@@ -1,0 +1,150 @@
+"""Answers as text: the loss of targets, what a model writes, and which label is the likeliest."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.data.arrays import Ints
+from sublayer.data.packing import PackedBatch
+from sublayer.data.tasks.assembly import RowRule
+from sublayer.data.tasks.encoded import EncodedExamples
+from sublayer.decode.beam import search
+from sublayer.decode.beam_settings import BeamSettings
+from sublayer.decode.sample import GREEDY, generate
+from sublayer.model.context.layout import Layout
+from sublayer.model.decoder import Decoder
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_targets
+from sublayer.model.transformer import Transformer
+from sublayer.objective.base import Objective
+
+
+class TextAnswers(Objective):
+    """Cross-entropy of the target's tokens, its end included, averaged over the global batch."""
+
+    reported = "task"
+
+    def __init__(self, model: Transformer, config: SupervisedObjective) -> None:
+        super().__init__(model)
+        self.weights = {"task": 1.0}
+
+    def counts(self, batch: PackedBatch) -> dict[str, int]:
+        """Count the target's tokens, its end included; none where no example counts."""
+        assert batch.targets is not None, "answers are written"
+        if not batch.weights.any():
+            return {"task": 0}
+        return {"task": int((batch.targets >= 0).sum())}
+
+    def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
+        """Sum the nats of the target's tokens, each given the reference before it."""
+        matrix, bias = self.model.output_projection()
+        assert batch.targets is not None, "answers are written"
+        embedded = self.model.to_embedding(written_states(self.model, batch)).flatten(0, 1)
+        nats = linear_cross_entropy(embedded, matrix, bias, batch.targets.flatten())
+        return {"task": nats * (batch.weights.max() > 0)}
+
+
+def written_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "R U D"]:
+    """Compute the states that a batch's targets are predicted from, each example as if alone."""
+    read, written = batch.read, batch.written
+    if written is None:
+        layout = Layout.causal(read.tokens, None, read.document_ids)
+        return model.hidden(read.tokens, layout).final
+    assert isinstance(model, EncoderDecoder), "what is written is written by a decoder beside"
+    memory = model.encode(read.tokens, read.mask, read.document_ids, written.sequence_ids)
+    layout = Layout.causal(written.tokens, None, written.document_ids)
+    return model.hidden(written.tokens, layout, memory=memory).final
+
+
+def nats_of_sequences(model: Transformer, batch: PackedBatch) -> Float[Tensor, " S"]:
+    """Compute the nats of each sequence's target, its end included, in the batch's order."""
+    assert batch.targets is not None, "answers are written"
+    matrix, bias = model.output_projection()
+    embedded = model.to_embedding(written_states(model, batch)).flatten(0, 1)
+    nats = nats_of_targets(embedded, matrix, bias, batch.targets.flatten()).each
+    side = batch.read if batch.written is None else batch.written
+    by_row = nats.view(batch.targets.shape).double()
+    n_most = int(side.sequence_ids.max()) + 1
+    sums = by_row.new_zeros(len(side), n_most)
+    sums.scatter_add_(1, side.sequence_ids.clamp_min(0), by_row)
+    rows, columns = batch.readouts[:, 0], batch.readouts[:, 1]
+    order = batch.read.sequence_ids[rows, columns]
+    return sums[rows, order]
+
+
+def with_targets(encoded: EncodedExamples, targets: Sequence[Sequence[Ints]]) -> EncodedExamples:
+    """Give each example a row for every one of its targets, by their token ids."""
+    ids: list[Ints] = []
+    example_starts = [0]
+    for example in range(len(encoded)):
+        source = encoded.texts_of(encoded.example_starts[example])[0]
+        for target in targets[example]:
+            ids += [np.asarray(source), np.asarray(target)]
+        example_starts.append(example_starts[-1] + len(targets[example]))
+    lengths = [len(each) for each in ids]
+    n_rows = example_starts[-1]
+    return EncodedExamples(
+        ids=np.concatenate(ids),
+        text_starts=np.concatenate([[0], np.cumsum(lengths)]),
+        row_starts=np.arange(n_rows + 1) * 2,
+        example_starts=np.array(example_starts),
+        labels=encoded.labels,
+        is_labelled=encoded.is_labelled,
+        cuts=np.zeros(n_rows, dtype=np.int64),
+        numbers=encoded.numbers,
+    )
+
+
+def write_answers(
+    model: Transformer, sources: Sequence[Ints], rule: RowRule
+) -> Iterator[tuple[int, Ints]]:
+    """Write an answer to each source greedily, token by token; yield its number and its ids.
+
+    A source has its end. Answers come in the order in which they are done, without their ends.
+    """
+    most = max(1, rule.target_length - 1)
+    if isinstance(model, EncoderDecoder):
+        assert rule.first_id is not None, "the decoder reads something first"
+        found = search(
+            model,
+            [source[:-1] for source in sources],
+            BeamSettings(beam=1, penalty=0.0, max_length_offset=most),
+            end_id=rule.marks.last,
+            pad_id=rule.marks.pad,
+            start_id=rule.first_id,
+        )
+        for number, hypotheses in found:
+            yield number, hypotheses[0].ids
+        return
+    assert isinstance(model, Decoder), "an encoder writes nothing"
+    yield from _continued(model, sources, rule, most)
+
+
+def _continued(
+    model: Decoder, sources: Sequence[Ints], rule: RowRule, most: int
+) -> Iterator[tuple[int, Ints]]:
+    """Continue sources of one length at a time."""
+    by_length: dict[int, list[int]] = {}
+    for number, source in enumerate(sources):
+        by_length.setdefault(len(source), []).append(number)
+    device = model.embedding.weight.device
+    for length, numbers in sorted(by_length.items()):
+        n_rows = max(1, 8192 // (length + most))
+        for first in range(0, len(numbers), n_rows):
+            some = numbers[first : first + n_rows]
+            prompt = torch.from_numpy(np.stack([sources[number] for number in some])).to(device)
+            has_ended = torch.zeros(len(some), dtype=torch.bool, device=device)
+            columns = []
+            for chosen in generate(model, prompt, most, GREEDY, context=rule.context):
+                columns.append(chosen)
+                has_ended |= chosen == rule.marks.last
+                if bool(has_ended.all()):
+                    break
+            written = torch.stack(columns, dim=1).cpu().numpy()
+            for number, row in zip(some, written, strict=True):
+                ends = np.flatnonzero(row == rule.marks.last)
+                yield number, row[: ends[0]] if len(ends) else row

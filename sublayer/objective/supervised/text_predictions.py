@@ -1,0 +1,167 @@
+"""What a model answers as text to every example of a split."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from sublayer.data.arrays import Ints
+from sublayer.data.tasks.assembly import Assembler, RowRule
+from sublayer.data.tasks.task_split import TaskPart
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.evaluation.split_work import Processes, Row, compute_each
+from sublayer.model.eval_mode import evaluating
+from sublayer.model.transformer import Transformer
+from sublayer.objective.evaluation import Progress, batch_sequences
+from sublayer.objective.supervised.similar import similar_batches
+from sublayer.objective.supervised.text import nats_of_sequences, with_targets, write_answers
+from sublayer.tasks.formats.text import text_targets
+from sublayer.tasks.formats.written import read_answer
+from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.spec import TaskSpec
+
+_AT_A_TIME = 128
+"""Examples whose answers are written together."""
+
+
+@torch.inference_mode()
+def write_part(
+    model: Transformer,
+    part: TaskPart,
+    rule: RowRule,
+    spec: TaskSpec,
+    processes: Processes,
+    progress: Progress = lambda n_done, n_all: None,
+) -> list[Prediction]:
+    """Answer every example of a task, in its order, as the spec says: written, or ranked.
+
+    Numbers and spans, which have no labels to rank, are written in any case. The work is divided
+    among ``processes``, and all return the same.
+    """
+    targets = [text_targets(part.task, example) for example in part.examples]
+    with evaluating(model):
+        if spec.answer == "rank" and all(targets):
+            return _ranked(model, part, rule, targets, processes, progress)
+        return _written(model, part, rule, processes, progress)
+
+
+@torch.inference_mode()
+def text_loss(
+    model: Transformer, part: TaskPart, rule: RowRule, processes: Processes
+) -> tuple[float, int]:
+    """Compute the nats of all targets of a part that are known, ends included, and their tokens."""
+    n_texts = part.encoded.row_texts
+    known = part.encoded.select(np.flatnonzero(n_texts == 2))
+    if not len(known):
+        return 0.0, 0
+    assembler = Assembler(known, rule)
+    numbers = np.arange(len(known))
+    batches = similar_batches(assembler.tokens(numbers), _most_tokens(model, rule))
+    device = model.embedding.weight.device
+
+    def work(index: int) -> Sequence[float]:
+        batch = assembler.pack(batches[index]).to(device)
+        assert batch.targets is not None, "targets are known"
+        return [float(nats_of_sequences(model, batch).sum()), float((batch.targets >= 0).sum())]
+
+    with evaluating(model):
+        rows = compute_each(work, len(batches), processes)
+    return math.fsum(row[0] for row in rows), int(sum(row[1] for row in rows))
+
+
+def _most_tokens(model: Transformer, rule: RowRule) -> int:
+    return batch_sequences(model, rule.context) * rule.context
+
+
+def _written(
+    model: Transformer,
+    part: TaskPart,
+    rule: RowRule,
+    processes: Processes,
+    progress: Progress,
+) -> list[Prediction]:
+    tokenizer: Tokenizer = model.tokenizer
+    assembler = Assembler(part.encoded, rule)
+    # Similar lengths together, so that little is computed on padding.
+    lengths = np.array([len(assembler.source(number)) for number in range(len(part.encoded))])
+    order = np.argsort(lengths, kind="stable")
+    groups = [order[start : start + _AT_A_TIME] for start in range(0, len(order), _AT_A_TIME)]
+    n_done = 0
+
+    def work(index: int) -> Sequence[float]:
+        nonlocal n_done
+        numbers = groups[index]
+        sources = [assembler.source(number) for number in numbers.tolist()]
+        row: list[float] = []
+        for place, ids in write_answers(model, sources, rule):
+            row += [float(numbers[place]), float(len(ids)), *map(float, ids.tolist())]
+        n_done += 1
+        progress(n_done, len(groups))
+        return row
+
+    rows = compute_each(work, len(groups), processes)
+    answers = _ids_by_number(rows)
+    predictions = []
+    for number, example in enumerate(part.examples):
+        text = tokenizer.decode(answers[number]).decode("utf-8", "replace")
+        predictions.append(read_answer(part.task, example, text))
+    return predictions
+
+
+def _ids_by_number(rows: Sequence[Row]) -> dict[int, Ints]:
+    answers = {}
+    for row in rows:
+        place = 0
+        while place < len(row):
+            number, n_ids = int(row[place]), int(row[place + 1])
+            answers[number] = row[place + 2 : place + 2 + n_ids].astype(np.int64)
+            place += 2 + n_ids
+    return answers
+
+
+def _ranked(
+    model: Transformer,
+    part: TaskPart,
+    rule: RowRule,
+    targets: Sequence[Sequence[str]],
+    processes: Processes,
+    progress: Progress,
+) -> list[Prediction]:
+    encoded = with_targets(part.encoded, _encode_targets(model.tokenizer, targets))
+    assembler = Assembler(encoded, rule)
+    numbers = np.arange(len(encoded))
+    batches = similar_batches(assembler.tokens(numbers), _most_tokens(model, rule))
+    device = model.embedding.weight.device
+    n_done = 0
+
+    def work(index: int) -> Sequence[float]:
+        nonlocal n_done
+        batch = assembler.pack(batches[index]).to(device)
+        nats = nats_of_sequences(model, batch).tolist()
+        owners = [batch.numbers[owner] for owner in batch.owners.tolist()]
+        n_done += 1
+        progress(n_done, len(batches))
+        return [value for pair in zip(map(float, owners), nats, strict=True) for value in pair]
+
+    rows = compute_each(work, len(batches), processes)
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        for number, nats in row.reshape(-1, 2).tolist():
+            found.setdefault(int(number), []).append(-nats)
+    return [_likeliest(found[number], targets[number]) for number in range(len(encoded))]
+
+
+def _likeliest(log_p: Sequence[float], texts: Sequence[str]) -> Prediction:
+    values = np.array(log_p)
+    shares = np.exp(values - values.max())
+    shares /= shares.sum()
+    best = int(values.argmax())
+    return Prediction(label=best, probabilities=tuple(shares.tolist()), text=texts[best])
+
+
+def _encode_targets(tokenizer: Tokenizer, targets: Sequence[Sequence[str]]) -> list[list[Ints]]:
+    texts = sorted({text for each in targets for text in each})
+    ids = tokenizer.encode_many([text.encode() for text in texts])
+    known = dict(zip(texts, ids, strict=True))
+    return [[known[text].astype(np.int64) for text in each] for each in targets]
