@@ -1,0 +1,134 @@
+"""An example of a task as each format writes it, token by token: the papers' figures."""
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from sublayer.config.objectives.supervised import Format
+from sublayer.data.arrays import AnyInts
+from sublayer.data.sentencepiece.unigram import UnigramTokenizer
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tasks.encoding import encode_examples
+from sublayer.data.tasks.marks import TRAVERSAL_NAMES, Marks, find_marks
+from sublayer.data.tasks.rows import build_row
+from sublayer.data.tasks.word_tokens import WordTokens
+from sublayer.data.tokenizers.base import SPECIAL_NAMES, Tokenizer
+from sublayer.data.tokenizers.extended import ExtendedTokenizer, with_names
+from sublayer.data.tokenizers.words import SPACE
+from sublayer.errors import ConfigError
+from sublayer.tasks.example import Example
+from sublayer.tasks.formats.pair import pair_rows
+from sublayer.tasks.formats.text import text_input, text_target
+from sublayer.tasks.formats.traversal import traversal_rows
+from sublayer.tasks.task import Task
+
+FORMATS: tuple[Format, ...] = ("pair", "traversal", "text")
+_UNCUT = 1 << 20
+_END = "</s>"
+
+
+class Shown(NamedTuple):
+    """A token as it is shown."""
+
+    text: str
+    is_mark: bool
+    """Whether it belongs to the format, and not to a text."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An example in one format."""
+
+    format: Format
+    rows: tuple[tuple[Shown, ...], ...]
+    """Rows that are read; of a choice one for each, in their order."""
+    target: tuple[Shown, ...] = ()
+    """What is written of it; none where it is not known, and where nothing is written."""
+    problem: str = ""
+    """Why there are no rows."""
+
+
+def draw_figures(task: Task, example: Example, tokenizer: Tokenizer | None) -> list[Figure]:
+    """Write an example in each format, uncut; without a tokenizer as words."""
+    return [_draw(task, example, format_, tokenizer) for format_ in FORMATS]
+
+
+def _draw(task: Task, example: Example, format_: Format, tokenizer: Tokenizer | None) -> Figure:
+    if tokenizer is None:
+        last = _END if format_ == "text" else "[SEP]"
+        tokenizer = WordTokens(_texts(task, example, format_), last=last)
+    tokenizer = with_names(tokenizer, TRAVERSAL_NAMES)
+    try:
+        marks = find_marks(tokenizer, format_)
+    except ConfigError as error:
+        return Figure(format_, (), problem=str(error))
+    if task.kind == "span" and format_ == "pair":
+        return Figure(format_, (_question_and_passage(task, example, tokenizer, marks),))
+    encoded = encode_examples(task, [example], tokenizer, format_, trains=False)
+    if format_ == "text":
+        read, *written = (_ended(text, marks) for text in encoded.texts_of(0))
+        target = _shown(written[0], tokenizer) if written else ()
+        return Figure(format_, (_shown(read, tokenizer),), target)
+    rows = (build_row(encoded, row, marks, _UNCUT).ids for row in range(encoded.n_rows))
+    return Figure(format_, tuple(_shown(row, tokenizer) for row in rows))
+
+
+def _texts(task: Task, example: Example, format_: Format) -> list[str]:
+    if format_ == "traversal":
+        return list(chain.from_iterable(traversal_rows(task, example)))
+    if format_ == "text":
+        return [text_input(task, example), text_target(task, example) or ""]
+    rows = pair_rows(task, example)
+    return [text for row in rows for text in (row.first, row.second or "")]
+
+
+def _question_and_passage(
+    task: Task, example: Example, tokenizer: Tokenizer, marks: Marks
+) -> tuple[Shown, ...]:
+    # Where all of the passage stands in one window.
+    (row,) = pair_rows(task, example)
+    assert row.second is not None and marks.first is not None, "a question is about a passage"
+    question = tokenizer.encode(row.first.encode())[: row.first_tokens]
+    passage = tokenizer.encode(row.second.encode())
+    ends = [np.array([id_]) for id_ in (marks.first, marks.between, marks.last)]
+    ids = [ends[0], question, ends[1], passage, ends[2]]
+    return _shown(np.concatenate(ids), tokenizer)
+
+
+def _ended(text: AnyInts, marks: Marks) -> AnyInts:
+    return np.append(text, marks.last)
+
+
+def _shown(ids: AnyInts, tokenizer: Tokenizer) -> tuple[Shown, ...]:
+    marks = _names_of_marks(tokenizer)
+    return tuple(
+        Shown(marks[id_], True) if id_ in marks else Shown(_piece(tokenizer, id_), False)
+        for id_ in ids.tolist()
+    )
+
+
+def _names_of_marks(tokenizer: Tokenizer) -> dict[int, str]:
+    names = {id_: name for name, id_ in tokenizer.added_ids.items()}
+    ids = {key: usual[0] for key, usual in SPECIAL_NAMES.items()} | {"end_id": _END}
+    for key, usual in ids.items():
+        id_ = getattr(tokenizer, key)
+        if id_ is not None:
+            names.setdefault(id_, _named(tokenizer, id_) or usual)
+    return names
+
+
+def _named(tokenizer: Tokenizer, id_: int) -> str:
+    if isinstance(tokenizer, ExtendedTokenizer):
+        return _named(tokenizer.vocabulary, id_)
+    if isinstance(tokenizer, SubwordTokenizer | UnigramTokenizer | WordTokens):
+        return tokenizer.names[id_]
+    return ""
+
+
+def _piece(tokenizer: Tokenizer, id_: int) -> str:
+    name = "" if tokenizer.is_lossless else _named(tokenizer, id_)
+    piece = name or tokenizer.decode([id_]).decode("utf-8", "backslashreplace")
+    spaced = piece.replace(" ", SPACE)
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in spaced)
