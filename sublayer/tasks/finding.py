@@ -100,10 +100,11 @@ def _plain(name: str) -> str:
 
 
 def _folders(folder: Path) -> list[Path]:
-    return [path for path in _entries(folder) if path.is_dir()]
+    return [path for path in entries(folder) if path.is_dir()]
 
 
-def _entries(folder: Path) -> list[Path]:
+def entries(folder: Path) -> list[Path]:
+    """Return the files and folders of a folder in order; none where there is no such folder."""
     try:
         return sorted(folder.iterdir())
     except FileNotFoundError:
@@ -124,13 +125,13 @@ def _first(folder: Path, layout: Layout) -> dict[str, tuple[Path, ...]]:
 def _splits(place: Path, layout: Layout, *, is_own: bool) -> dict[str, tuple[Path, ...]]:
     """Return the files of each split in a folder, of which all, or those of its name, are its."""
     files: dict[tuple[str, int], list[Path]] = {}
-    for path in _entries(place):
+    for path in entries(place):
         for split, suffix, file in _candidates(path, layout, is_own=is_own):
             ranks = (*layout.suffixes, suffix)  # a file with a name of its own may end otherwise
             files.setdefault((split, ranks.index(suffix)), []).append(file)
     found: dict[str, tuple[Path, ...]] = {}
     for split, rank in sorted(files):
-        found.setdefault(split, _whole(files[split, rank]))
+        found.setdefault(split, one_copy(files[split, rank]))
     return found
 
 
@@ -162,10 +163,8 @@ def _split_of(stem: str, layout: Layout, *, is_own: bool) -> str:
     return f"{split}_{match['part']}" if match["part"] else split
 
 
-def _whole(paths: list[Path]) -> tuple[Path, ...]:
-    """Return the parts of a split; of several whole files that of the shortest name, the task's
-    left out.
-    """
+def one_copy(paths: list[Path]) -> tuple[Path, ...]:
+    """Return the parts of a split; of several whole files the one of the shortest name."""
     parts = [path for path in paths if _SHARD.search(path.name) or path.stem.isdigit()]
     whole = sorted(set(paths) - set(parts), key=lambda path: (len(path.name), path.name))
     return tuple(whole[:1] or parts)

@@ -29,6 +29,9 @@ class ReadSplit:
     """Rows that were left out, by the reason."""
     repaired: Counter[str] = field(default_factory=Counter)
     """Rows that were read otherwise than they are written, by what was done."""
+    kept: Counter[str] = field(default_factory=Counter)
+    """Rows with something wrong that are kept as they are, so that all are scored, by what it is.
+    """
     firsts: dict[str, str] = field(default_factory=dict)
     """For each reason the first place: file and line."""
     _by_id: dict[str, Example] = field(default_factory=dict, repr=False)
@@ -58,3 +61,8 @@ class ReadSplit:
         """Count a repair of the row at a place."""
         self.repaired[what] += 1
         self.firsts.setdefault(what, place)
+
+    def keep(self, reason: str, place: str) -> None:
+        """Count the row at a place as kept, whatever is wrong with it."""
+        self.kept[reason] += 1
+        self.firsts.setdefault(reason, place)
