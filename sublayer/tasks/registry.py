@@ -10,12 +10,13 @@ from sublayer.tasks.suites.cloze import CLOZE
 from sublayer.tasks.suites.dpr import DPR
 from sublayer.tasks.suites.glue import GLUE
 from sublayer.tasks.suites.nli import NLI
+from sublayer.tasks.suites.race import RACE
 from sublayer.tasks.suites.squad import SQUAD
 from sublayer.tasks.suites.superglue import SUPERGLUE
 from sublayer.tasks.task import Task
 
 SUITES: dict[str, Suite] = {
-    suite.name: suite for suite in (GLUE, SUPERGLUE, SQUAD, NLI, CLOZE, DPR)
+    suite.name: suite for suite in (GLUE, SUPERGLUE, SQUAD, RACE, NLI, CLOZE, DPR)
 }
 """By name, in the order of ``sublayer tasks``."""
 TASKS: dict[str, Task] = {task.name: task for suite in SUITES.values() for task in suite.tasks}

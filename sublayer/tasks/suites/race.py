@@ -1,0 +1,130 @@
+"""RACE: questions with four options about passages of English exams. Source: Lai et al. 2017."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from json import JSONDecoder
+from pathlib import Path
+
+from sublayer.errors import DataError
+from sublayer.files.lines import decoded, read_lines
+from sublayer.files.parsing import parse_json
+from sublayer.tasks.example import Example
+from sublayer.tasks.finding import check_shards
+from sublayer.tasks.nested import Nested, add_known
+from sublayer.tasks.reading import ReadSplit
+from sublayer.tasks.records import read_records
+from sublayer.tasks.suite import Suite
+from sublayer.tasks.suites.race_files import LEVELS, find_race, level_of
+from sublayer.tasks.task import Task
+
+_LETTERS = "ABCDEFGHIJ"
+
+
+def _read(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
+    for folder in {path.parent for path in paths}:
+        check_shards(tuple(path for path in paths if path.parent == folder))
+    result = ReadSplit(split, paths)
+    n_before: Counter[str] = Counter()  # questions of each passage, whose rows may stand apart
+    for path in paths:
+        is_empty = True
+        for row in _rows(path):
+            is_empty = False
+            _add(task, row, level_of(path), n_before, result)
+        if is_empty:
+            raise DataError(f"{path} is empty")
+    return result
+
+
+def _rows(path: Path) -> Iterator[Nested]:
+    """Read the objects of a file: a row each, or in a text one behind the other."""
+    if path.suffix != ".txt":
+        for record in read_records(path):
+            yield Nested(record.place, "", record.values)
+        return
+    decoder = JSONDecoder()
+    for line, data in read_lines(path):
+        place = f"{path}:{line}"
+        text = decoded(path, line, data).strip()
+        while text:
+            try:
+                _, stop = decoder.raw_decode(text)
+            except (ValueError, RecursionError):
+                stop = len(text)  # which is said with its reason below
+            content = parse_json(text[:stop], place, DataError)
+            if not isinstance(content, dict):
+                raise DataError(f"{place} is {type(content).__name__}, not an object of JSON")
+            yield Nested(place, "", content)
+            text = text[stop:].lstrip()
+
+
+def _add(task: Task, row: Nested, level: str, n_before: Counter[str], result: ReadSplit) -> None:
+    id_ = row.text("id" if row.has("id") else "example_id")
+    level = level or next((each for each in LEVELS if id_.startswith(each)), "")
+    if task.name != "race" and level != task.name.removeprefix("race_"):
+        if not level:
+            raise DataError(
+                f"{row.place}: {id_!r} begins with neither of {', '.join(LEVELS)}, nor does a "
+                "folder or the file say which it is"
+            )
+        return
+    article = row.text("article")
+    for question, options, answer in _questions(row):
+        number = n_before[id_]
+        n_before[id_] += 1
+        example = Example(
+            id=f"{id_}.{number}",
+            fields={"article": article, "question": question},
+            label=_label(answer, options, row),
+            choices=tuple(options),
+            is_labelled=answer is not None,
+            source=article,
+        )
+        add_known(result, example, row)
+
+
+def _questions(row: Nested) -> list[tuple[str, Sequence[str], str | None]]:
+    """Return questions, options and answers: of a passage, or of a row for each, as the hub has."""
+    if row.has("question"):
+        answer = row.text("answer") if row.has("answer") else None
+        return [(row.text("question"), row.texts("options"), answer)]
+    questions = row.texts("questions")
+    answers = row.texts("answers") if row.has("answers") else [None] * len(questions)
+    options = _lists(row, "options")
+    if not len(questions) == len(options) == len(answers):
+        raise DataError(
+            f"{row.place} has questions, options and answers of {len(questions)}, {len(options)} "
+            f"and {len(answers)}: they belong together one by one"
+        )
+    return list(zip(questions, options, answers, strict=True))
+
+
+def _lists(row: Nested, name: str) -> list[tuple[str, ...]]:
+    values = row.get(name)
+    if not isinstance(values, list):
+        row.texts(name)  # which says what it is
+    names = [f"{name}[{index}]" for index in range(len(values))]
+    inner = Nested(row.whole_place, row.path, dict(zip(names, values, strict=True)))
+    return [inner.texts(each) for each in names]
+
+
+def _label(answer: str | None, options: Sequence[str], row: Nested) -> int | None:
+    letters = _LETTERS[: len(options)]
+    if answer is None:
+        return None
+    if len(answer) != 1 or answer not in letters:
+        raise DataError(f"{row.place}: {answer!r} is no answer of {', '.join(letters)}")
+    return letters.index(answer)
+
+
+_FIELDS = ("article", "question")
+
+RACE = Suite(
+    "race",
+    tasks=(
+        Task("race_middle", "RACE middle", "race", "choice", _FIELDS, ("accuracy",)),
+        Task("race_high", "RACE high", "race", "choice", _FIELDS, ("accuracy",)),
+        Task("race", "RACE", "race", "choice", _FIELDS, ("accuracy",)),
+    ),
+    find=find_race,
+    read=_read,
+)  # fmt: skip
