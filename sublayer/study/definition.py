@@ -9,8 +9,8 @@ from sublayer.config.fields.messages import show
 from sublayer.config.layering.layers import LoadedRecipe, load_recipe, vary
 from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.sources import read_toml, shipped_recipes
-from sublayer.config.nearest import nearest
 from sublayer.errors import ConfigError
+from sublayer.nearest import nearest
 from sublayer.study.arms import Arm, check_distinct, expand, make_arm
 from sublayer.study.budget.match import Rule
 from sublayer.study.names import name_folder

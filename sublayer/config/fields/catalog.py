@@ -7,12 +7,12 @@ from pydantic.fields import FieldInfo
 
 from sublayer.config.data import DataConfig
 from sublayer.config.model import ModelConfig
-from sublayer.config.nearest import nearest
 from sublayer.config.objectives.kinds import OBJECTIVES
 from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.config.recipe import Recipe
 from sublayer.config.table import Table
 from sublayer.config.train import InitConfig, TrainConfig
+from sublayer.nearest import nearest
 
 TABLES: dict[str, Mapping[str, type[Table]]] = {
     "model": {"": ModelConfig},

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from sublayer.config.nearest import nearest_hint
 from sublayer.files.paths import as_typed
+from sublayer.nearest import nearest_hint
 
 LONGEST_VALUE = 80
 """Characters of a value in a message."""

@@ -6,8 +6,8 @@ from sublayer.config.fields.catalog import TABLES, nearest_key
 from sublayer.config.fields.listing import FieldRow, field_rows
 from sublayer.config.fields.messages import show
 from sublayer.config.fields.renames import current_name
-from sublayer.config.nearest import nearest
 from sublayer.errors import ConfigError
+from sublayer.nearest import nearest
 
 
 def find_fields(asked: str) -> tuple[FieldRow, ...]:

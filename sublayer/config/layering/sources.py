@@ -10,10 +10,10 @@ from sublayer.config.fields.messages import show
 from sublayer.config.fields.renames import current_name, with_current_names
 from sublayer.config.layering.settings import Layer
 from sublayer.config.layering.unknown import unknown_table
-from sublayer.config.nearest import nearest
 from sublayer.errors import ConfigError
 from sublayer.files import parsing
 from sublayer.files.paths import resolved
+from sublayer.nearest import nearest
 
 SHIPPED = Path(__file__).parents[2] / "recipes"
 RUN_RECIPE = "recipe.toml"

@@ -3,7 +3,7 @@
 from sublayer.config.fields.catalog import TABLES, nearest_key
 from sublayer.config.fields.messages import LONGEST_VALUE, show
 from sublayer.config.fields.renames import RENAMED
-from sublayer.config.nearest import nearest
+from sublayer.nearest import nearest
 
 
 def unknown_field(key: str) -> str:

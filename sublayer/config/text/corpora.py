@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 
 from sublayer.config.limits import LARGEST_FACTOR
-from sublayer.config.nearest import LONGEST_WORD, nearest_hint
 from sublayer.config.table import List
 from sublayer.errors import ConfigError
+from sublayer.nearest import LONGEST_WORD, nearest_hint
 
 Sources = str | List | dict[str, float]
 """One text, several, or several with their weights."""

@@ -3,9 +3,9 @@
 import math
 
 from sublayer.config.limits import LARGEST_FACTOR
-from sublayer.config.nearest import LONGEST_WORD, nearest_hint
 from sublayer.config.text.corpora import Sources, source_names
 from sublayer.errors import ConfigError
+from sublayer.nearest import LONGEST_WORD, nearest_hint
 from sublayer.tasks.registry import TASKS
 
 

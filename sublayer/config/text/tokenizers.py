@@ -2,8 +2,8 @@
 
 from pathlib import PurePath
 
-from sublayer.config.nearest import LONGEST_WORD, nearest_hint
 from sublayer.errors import ConfigError
+from sublayer.nearest import LONGEST_WORD, nearest_hint
 
 TOKENIZERS = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe", "word-bpe")
 CODES_SUFFIXES, CODES_NAMES = (".codes", ".code", ".bpe"), ("codes", "code", "bpecodes")

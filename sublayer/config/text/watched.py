@@ -2,10 +2,10 @@
 
 import re
 
-from sublayer.config.nearest import LONGEST_WORD, nearest_hint
 from sublayer.config.table import List
 from sublayer.config.text.corpora import INTRINSIC
 from sublayer.errors import ConfigError
+from sublayer.nearest import LONGEST_WORD, nearest_hint
 
 Watched = List | dict[str, str]
 """Corpora by name, or the path of each name."""
