@@ -12,7 +12,7 @@ from typing import BinaryIO, Protocol
 
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import replacing
-from sublayer.system.stages import display, stage
+from sublayer.system.stages import display, note, stage
 
 _TIMEOUT_S = 30.0
 _BLOCK_BYTES = 1 << 20
@@ -23,12 +23,16 @@ class Download:
     """A published file, as its publisher serves it."""
 
     url: str
-    n_bytes: int
-    """Its size, for the display of progress; what is verified is the checksum."""
+    n_bytes: int | None
+    """Its size, for the display of progress, where it is known; what is verified is the checksum.
+    """
     algorithm: str
     """The hash function, by its name in hashlib."""
     checksum: str
     """In hexadecimal."""
+    may_differ: bool = False
+    """Whether another file than that of the checksum is taken, with a note: its publisher serves
+    a newer one without saying so."""
 
 
 class _Readable(Protocol):
@@ -39,8 +43,8 @@ class _Readable(Protocol):
 def fetch(download: Download, target: Path) -> Path:
     """Download a file to ``target``, which appears once it is whole and verified; return it.
 
-    Raises DataError where there is no network,
-    what came is not the published file, or ``target`` cannot be written.
+    Raises DataError where there is no network, what came is not the published file, unless that
+    may differ, or ``target`` cannot be written.
     """
     name = download.url.rpartition("/")[2]
     try:
@@ -50,8 +54,15 @@ def fetch(download: Download, target: Path) -> Path:
             replacing(target) as file,
         ):
             hash_ = hashlib.new(download.algorithm)
-            digest = _copy(response, file, hash_, f"downloading {name}", download.n_bytes)
-            if digest != download.checksum:
+            n_announced = int(response.headers.get("Content-Length") or 0)
+            n_bytes = download.n_bytes or n_announced or None
+            digest = _copy(response, file, hash_, f"downloading {name}", n_bytes)
+            if file.tell() < n_announced:
+                raise DataError(
+                    f"the download of {download.url} ended after {file.tell():,} of "
+                    f"{n_announced:,} bytes: try again"
+                )
+            if digest != download.checksum and not download.may_differ:
                 raise DataError(f"the download of {download.url} is damaged ({digest}): try again")
     except (
         urllib.error.URLError,
@@ -61,6 +72,11 @@ def fetch(download: Download, target: Path) -> Path:
     ) as error:
         reason = getattr(error, "reason", error)
         raise DataError(f"{name} cannot be downloaded from {download.url} ({reason})") from error
+    if digest != download.checksum:
+        note(
+            f"{download.url} is not the file whose {download.algorithm} is known, but one of "
+            f"{digest}: a newer one, or a mirror's"
+        )
     return target
 
 

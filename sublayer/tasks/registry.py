@@ -4,6 +4,7 @@ from pathlib import Path
 
 from sublayer.errors import DataError
 from sublayer.files.paths import expanded
+from sublayer.tasks.fetching import fetched_folder
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.suite import Found, Suite
 from sublayer.tasks.suites.cloze import CLOZE
@@ -32,6 +33,25 @@ def find_files(task: Task, folder: str | Path) -> Found:
     if not path.is_dir():
         raise DataError(f"{folder} is no folder: name the one that holds the tasks' files")
     return SUITES[task.suite].find(task, path)
+
+
+def locate_files(task: Task, folder: str | Path | None = None, cache: Path | None = None) -> Found:
+    """Find a task's files in a folder; without one in the cache, else download them.
+
+    Raises DataError where there are none, or they cannot be downloaded, with what to do.
+    """
+    if folder is None:
+        fetched = fetched_folder(task, cache)
+        found = find_files(task, fetched)
+        if not found:
+            raise DataError(f"{fetched} has no files of {task.title}: remove it, and try again")
+        return found
+    found = find_files(task, folder)
+    if not found:
+        raise DataError(
+            f"{folder} has no files of {task.title}: `sublayer tasks {folder}` lists what it has"
+        )
+    return found
 
 
 def read_split(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:

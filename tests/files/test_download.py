@@ -1,4 +1,7 @@
 import hashlib
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -29,6 +32,42 @@ def test_what_is_not_the_published_file_is_refused_and_not_kept(site, tmp_path, 
     (folder / "file.zip").write_bytes(content)
     with pytest.raises(DataError, match=r"the download of http.*file.zip is damaged .*try again"):
         fetch(published(url), tmp_path / "file")
+    assert not (tmp_path / "file").exists()
+
+
+def test_a_file_that_may_differ_is_kept_with_a_note(site, tmp_path):
+    folder, url = site
+    (folder / "file.zip").write_bytes(b"newer")
+    download = replace(published(url), n_bytes=None, may_differ=True)
+    notes = []
+    with shown_by(HeardStages(say_nothing, notes.append)):
+        fetch(download, tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == b"newer"
+    (said,) = notes
+    assert f"{url}/file.zip is not the file whose sha256 is known" in said
+
+
+def test_a_download_that_is_cut_off_is_refused(tmp_path):
+    class CutOff(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "10")
+            self.end_headers()
+            self.wfile.write(b"1234")
+
+        def log_message(self, *args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), CutOff) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        download = replace(
+            published(f"http://127.0.0.1:{server.server_port}"), n_bytes=None, may_differ=True
+        )
+        with pytest.raises(DataError, match=r"ended after 4 of 10 bytes: try again"):
+            fetch(download, tmp_path / "file")
+        server.shutdown()
+        thread.join()
     assert not (tmp_path / "file").exists()
 
 
