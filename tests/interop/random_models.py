@@ -184,6 +184,7 @@ _ODD: Values = {
     "relative_distance": (7, 20),
     "share_groups": (1, 2, 3),
     "share_inner": (1, 2, 3),
+    "label_outputs": (0, 1, 3),
     "dropout": (0.9,),
     "dropout_attention": (0.9,),
     "dropout_ffn": (0.9,),

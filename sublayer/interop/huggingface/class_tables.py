@@ -62,6 +62,8 @@ _ALL: Table = {
     "bias": _EITHER,
     "vocab_size": ANY,
     "max_len": ANY,
+    "label_outputs": (0,),
+    "span_head": ("none",),
     **_NO_MATTER,
 }
 _NO_TRANSLATOR: Table = {
