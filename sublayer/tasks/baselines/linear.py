@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,6 +91,9 @@ def _features(task: Task, train: Sequence[Example], scored: Sequence[Example]) -
 
 def _by_place(task: Task, examples: Sequence[Example], words: Words) -> list[list[list[str]]]:
     """Return the words of all first texts, of all second ones, and so on."""
+    if not set(task.fields) <= set(examples[0].fields):
+        # A diagnostic set may call the texts otherwise than the task that it is trained as.
+        task = replace(task, fields=tuple(examples[0].fields))
     rows = [[words.of(text) for text in texts_of(task, example)] for example in examples]
     return [list(texts) for texts in zip(*rows, strict=True)]
 

@@ -77,6 +77,21 @@ def test_words_of_pairs_learn_whether_both_say_the_same():
     assert score(train[30:], predictions, task.metrics).value == 1
 
 
+def test_a_diagnostic_set_is_answered_by_what_its_task_teaches():
+    train = [
+        Example(str(index), {"premise": premise, "hypothesis": hypothesis}, label=label)
+        for index, (premise, hypothesis, label) in enumerate(
+            [("a cat sat", "a cat sat", 0), ("a cat sat", "dogs ran off", 1)] * 5
+        )
+    ]
+    scored = [
+        Example("0", {"sentence1": "a cow ate", "sentence2": "a cow ate"}),
+        Example("1", {"sentence1": "a cow ate", "sentence2": "it rained"}),
+    ]
+    predictions = BASELINES["words"].predict(TASKS["axb"], train, scored)
+    assert [each.label for each in predictions] == [0, 1]
+
+
 @pytest.mark.parametrize("task", [_CLASSES, _NUMBER])
 def test_texts_without_a_word_are_no_reason_to_stop(task):
     train = _rows(["", "", ""], [1, 0, 1])

@@ -1,0 +1,1 @@
+"""Predictions as the publishers of tasks take them, complete and checked."""
