@@ -32,6 +32,8 @@ class ReadSplit:
     kept: Counter[str] = field(default_factory=Counter)
     """Rows with something wrong that are kept as they are, so that all are scored, by what it is.
     """
+    notes: list[str] = field(default_factory=list)
+    """What is said of a whole file, such as how its quotes are read."""
     firsts: dict[str, str] = field(default_factory=dict)
     """For each reason the first place: file and line."""
     _by_id: dict[str, Example] = field(default_factory=dict, repr=False)

@@ -17,6 +17,7 @@ _PACKED = (".gz", ".zst")
 _LONGEST_FIELD = 16 << 20
 _PARQUET_ROWS = 8192
 _SHOWN_NAMES = 16
+_DELIMITERS = (",", ";", "\t")
 _BEGINNING = 64
 
 
@@ -59,8 +60,8 @@ def read_records(path: Path, kind: str = "") -> Iterator[Record]:
 
     ``kind`` is the suffix that a file should have that has another.
 
-    JSON is an object a line, or a list of them. CSV has a header, quotes, and commas, or else
-    semicolons or tabs; TSV has a header, and its quotes are text. Blank lines are none.
+    JSON is an object a line, or a list of them. CSV has a header, and may have quotes; TSV has a
+    header, and its quotes are text. Blank lines are none.
 
     Raises DataError, with the line where there is one, where the file cannot be read or is not of
     its kind.
@@ -142,7 +143,12 @@ def _object(path: Path, line: int, value: object) -> Record:
     return Record(path, line, value)
 
 
-def _csv(path: Path) -> Iterator[Record]:
+def read_csv(path: Path, delimiter: str = "") -> Iterator[Record]:
+    """Read the rows of a file whose fields may stand in quotes, in which quotes are doubled.
+
+    Without ``delimiter`` it is a comma, a semicolon or a tab: that which gives the header most
+    columns. Raises as ``read_records`` does.
+    """
     lines = (decoded(path, line, data) for line, data in read_lines(path))
     header = next(lines, "")
     if not header.strip():
@@ -151,7 +157,7 @@ def _csv(path: Path) -> Iterator[Record]:
     first = iter([header])
     rows = csv.reader(
         (line for part in (first, lines) for line in part),
-        delimiter=_delimiter(header),
+        delimiter=delimiter or _delimiter(header),
         strict=True,
     )
     names: list[str] = []
@@ -174,10 +180,10 @@ def _csv(path: Path) -> Iterator[Record]:
 
 
 def _delimiter(header: str) -> str:
-    for delimiter in (",", ";", "\t"):
-        if delimiter in header:
-            return delimiter
-    return ","
+    def n_columns(delimiter: str) -> int:
+        return len(next(csv.reader([header], delimiter=delimiter)))
+
+    return max(_DELIMITERS, key=n_columns)
 
 
 def _columns(path: Path, names: list[str]) -> list[str]:
@@ -220,7 +226,7 @@ _READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".jsonl": _json,
     ".json": _json,
     ".ndjson": _json,
-    ".csv": _csv,
+    ".csv": read_csv,
     ".tsv": read_tsv_records,
     ".parquet": _parquet,
 }

@@ -1,0 +1,43 @@
+"""TSV of anyone's, whose quotes stand around fields, as in CSV, or are text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sublayer.errors import DataError
+from sublayer.tasks.records import Record, read_csv, read_records
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTsv:
+    """The rows of a file."""
+
+    records: Sequence[Record]
+    note: str = ""
+    """How quotes were read; empty where no field begins with one."""
+
+
+def read_own_tsv(path: Path) -> OwnTsv:
+    """Read the rows of a file of TSV.
+
+    Quotes are those of CSV, around fields, where all rows have their columns so; unless all have
+    them too where quotes are text, and there are more rows: then a quote would have joined lines
+    that do not belong together.
+
+    Raises DataError where the file cannot be read.
+    """
+    as_text = list(read_records(path, ".tsv"))
+    if not any(_begins_quoted(record) for record in as_text):
+        return OwnTsv(as_text)
+    try:
+        as_csv = list(read_csv(path, "\t"))
+    except DataError:
+        as_csv = []
+    is_whole = as_csv and not any(record.problem for record in as_csv)
+    if is_whole and (len(as_csv) == len(as_text) or any(record.problem for record in as_text)):
+        return OwnTsv(as_csv, f"{path}: quotes stand around fields, as in CSV")
+    return OwnTsv(as_text, f"{path}: quotes are text")
+
+
+def _begins_quoted(record: Record) -> bool:
+    return any(text.startswith('"') for text in (*record.values, *record.values.values()))

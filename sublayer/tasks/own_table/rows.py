@@ -1,0 +1,127 @@
+"""The rows of a table of one's own: its files, its columns, and rows that have their texts."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sublayer.counts import count
+from sublayer.errors import DataError
+from sublayer.files.paths import expanded
+from sublayer.nearest import nearest_hint
+from sublayer.tasks.finding import check_shards, entries, one_copy
+from sublayer.tasks.name_words import split_in_name, unpacked_name
+from sublayer.tasks.own_table.labels import is_blank
+from sublayer.tasks.own_table.quoted_tsv import read_own_tsv
+from sublayer.tasks.own_table.table import Table
+from sublayer.tasks.reading import ReadSplit
+from sublayer.tasks.records import Record, named, read_records
+from sublayer.tasks.suite import Found
+
+_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row with its texts; what is right is not yet read."""
+
+    record: Record
+    number: int
+    """Among all rows of its split, from 0."""
+    fields: Mapping[str, str]
+    choices: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        """Return file and line."""
+        return self.record.place
+
+
+@dataclass
+class Rows:
+    """The rows of a split, and what was left out of it."""
+
+    table: Table
+    result: ReadSplit
+    rows: list[Row] = field(default_factory=list)
+
+
+def find_table(path: str | Path) -> Found:
+    """Find a table's files: one, which is to be trained on, or those of a folder, by their splits.
+
+    Raises DataError where there are none.
+    """
+    place = expanded(path)
+    if place.is_file():
+        return {"train": (place,)}
+    if not place.is_dir():
+        raise DataError(f"{path} is not there: name the file of a table, or a folder of them")
+    found = {}
+    for split in ("train", "dev", "test"):
+        paths = [each for each in entries(place) if split_in_name(each, _SUFFIXES) == split]
+        if paths:
+            found[split] = one_copy(paths)
+    if not found:
+        raise DataError(
+            f"{path} has no table with train, dev or test in its name: name a file that ends in "
+            f"{', '.join(_SUFFIXES)}"
+        )
+    return found
+
+
+def rows_of(table: Table, split: str, paths: tuple[Path, ...]) -> Rows:
+    """Read the rows of a split. Those without a text, a choice or a column are counted.
+
+    Raises DataError for a column that is missing, a text that is none, and where nothing is left.
+    """
+    check_shards(paths)
+    rows = Rows(table, ReadSplit(split, paths))
+    n_rows = 0
+    for path in paths:
+        before = n_rows
+        for record in _records(path, rows.result):
+            if n_rows == before:
+                _check_columns(table, split, record)
+            _add(rows, record, n_rows)
+            n_rows += 1
+        if n_rows == before:
+            raise DataError(f"{path} has no rows")
+    if not rows.rows:
+        reasons = " or ".join(rows.result.skipped)
+        raise DataError(f"{paths[0]} has {count(n_rows, 'row')}, all to be left out: {reasons}")
+    return rows
+
+
+def _records(path: Path, result: ReadSplit) -> Iterable[Record]:
+    if not unpacked_name(path).endswith(".tsv"):
+        return read_records(path)
+    read = read_own_tsv(path)
+    if read.note:
+        result.notes.append(read.note)
+    return read.records
+
+
+def _check_columns(table: Table, split: str, record: Record) -> None:
+    names = [*table.texts, *table.choices, table.group, table.id]
+    if split != "test":
+        names += [table.label, table.answer, table.answer_start]
+    for name in filter(None, names):
+        if name not in record.values and not record.problem:
+            raise DataError(
+                f"{record.path} has no column {name!r}: it has {named(record.values)}"
+                f"{nearest_hint(name, record.values)}"
+            )
+
+
+def _add(rows: Rows, record: Record, number: int) -> None:
+    table = rows.table
+    if record.problem:
+        rows.result.skip(record.problem, record.place)
+        return
+    texts = {}
+    for name in (*table.texts, *table.choices):
+        if is_blank(record.values.get(name)):
+            rows.result.skip(f"nothing in the column {name!r}", record.place)
+            return
+        texts[name] = record.text(name)
+    fields = {name: texts[name] for name in table.texts}
+    rows.rows.append(Row(record, number, fields, tuple(texts[name] for name in table.choices)))
