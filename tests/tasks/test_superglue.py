@@ -243,6 +243,7 @@ def test_a_span_that_its_text_does_not_have_is_left_out_and_counted(tmp_path):
     assert train.firsts["a noun that is not in its text"].endswith("train.jsonl:1")
     dev = _wsc(tmp_path, text, nouns)
     assert dev.examples[0].fields["span1_text"] == "Kamenev and Zinoviev"
+    assert dev.kept == {"a noun that is not in its text": 1}
     for split in ("train", "dev"):
         read = _wsc(tmp_path, text, [("Lev", 0), ("her", 6)], split)
         assert read.skipped == {"a pronoun that is not in its text": 1}
@@ -261,6 +262,7 @@ def test_queries_of_record_that_cannot_be_learned_are_counted(tmp_path):
     dev = _read_rows(tmp_path, "record", rows)
     assert [example.label for example in dev.examples] == [None]
     assert dev.examples[0].answers == (Answer("Ann"),)
+    assert dev.kept == {"an answer that is none of the entities": 1}
     rows[0]["passage"]["entities"] = []
     assert _read_rows(tmp_path, "record", rows).skipped == {"no entities to choose from": 2}
 

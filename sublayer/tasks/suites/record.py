@@ -70,9 +70,11 @@ def _add(
     if not choices:
         result.skip(_NO_ENTITIES, row.place)
         return
-    if answers and not right and result.name == "train":
-        result.skip(_NO_CHOICE, row.place)
-        return
+    if answers and not right:
+        if result.name == "train":
+            result.skip(_NO_CHOICE, row.place)
+            return
+        result.keep(_NO_CHOICE, row.place)
     name = f"{idx['passage']}.{idx['query']}"
     example = Example(
         id=name,

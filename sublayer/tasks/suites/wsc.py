@@ -43,9 +43,11 @@ def read_wsc(task: Task, row: Nested, result: ReadSplit) -> None:
     if pronoun is None:
         result.skip(_NO_PRONOUN, row.place)
         return
-    if noun is None and result.name == "train":
-        result.skip(_NO_NOUN, row.place)
-        return
+    if noun is None:
+        if result.name == "train":
+            result.skip(_NO_NOUN, row.place)
+            return
+        result.keep(_NO_NOUN, row.place)
     spans = [noun or written[0], pronoun]
     label = read_class(task, row.values.get("label"), row.place)
     example = Example(
