@@ -119,7 +119,7 @@ def _prepare(
         run=text.run,
         model=model,
         recipe=recipe,
-        split=text.split_name,
+        split=text.split or ("valid" if model.task is None else "test"),
         options=given,
         batch=computation.batch,
         average=computation.average,

@@ -15,6 +15,7 @@ from sublayer.objective.base import Objective
 from sublayer.objective.family import Family, Scores
 from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.batches import epoch_tokens, example_batches, supervised
+from sublayer.objective.supervised.evaluation import evaluate_tasks, render_tasks
 from sublayer.objective.supervised.loss import Supervised
 from sublayer.objective.supervised.scores import task_scores
 from sublayer.objective.supervised.synthetic import SyntheticExamples
@@ -113,6 +114,8 @@ SUPERVISED = Family(
             decimals=1,
         ),
     ),
-    options=(),
+    options=("path",),
+    evaluation=evaluate_tasks,
+    rendering=render_tasks,
     description=_describe,
 )

@@ -1,0 +1,81 @@
+"""Find runs that learned nothing: one answer for all, or no better than the labels' frequencies."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from sublayer.tasks.example import Example
+from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.task import Task
+
+REMEDY = "a lower optimizer.lr, a longer warm-up (optimizer.warmup_share), more train.steps"
+_SAME = 1e-3
+"""Of the range of numbers: predictions that differ by less are one."""
+
+
+def find_collapse(
+    task: Task,
+    predictions: Sequence[Prediction],
+    train: Sequence[Example],
+    loss: float | None,
+) -> str:
+    """Say in a few words why a run is one that collapsed; empty where it is none.
+
+    ``predictions`` are those of all examples that are scored, ``loss`` is the mean loss at the end
+    of training, as ``answer_losses`` has it; None where it is not known.
+    """
+    answer = _one_answer(task, predictions)
+    if answer:
+        return answer
+    floor = frequency_loss(task, train)
+    if loss is not None and floor is not None and loss >= floor:
+        return (
+            f"its loss of training, {loss:.3f}, is not below {floor:.3f}, that of the labels' "
+            "frequencies"
+        )
+    return ""
+
+
+def _one_answer(task: Task, predictions: Sequence[Prediction]) -> str:
+    if len(predictions) < 2:
+        return ""
+    if task.kind == "span":
+        texts = {each.text for each in predictions}
+        return f"it answers {texts.pop()!r} to all questions" if len(texts) == 1 else ""
+    labels = [each.label for each in predictions]
+    if task.kind == "number":
+        numbers = [label for label in labels if label is not None]
+        low, high = task.numbers
+        if len(numbers) == len(labels) and max(numbers) - min(numbers) < _SAME * (high - low):
+            return f"it answers {numbers[0]:.2f} to all examples"
+        return ""
+    if len(set(labels)) > 1:
+        return ""
+    [label] = set(labels)
+    if label is None:
+        return "it answers none of the labels to all examples"
+    if task.kind == "choice":
+        return f"it answers choice {int(label) + 1} to all examples"
+    return f"it answers {task.labels[int(label)]} to all examples"
+
+
+def frequency_loss(task: Task, train: Sequence[Example]) -> float | None:
+    """Compute the mean loss of predicting the labels' frequencies, or the mean of numbers.
+
+    None for spans, and where no example has a label. In nats; of numbers half the squared error on
+    the scale of -1 to 1. Of choices all are equally likely.
+    """
+    labelled = [example for example in train if example.label is not None]
+    if not labelled or task.kind == "span":
+        return None
+    if task.kind == "choice":
+        return math.fsum(math.log(len(each.choices)) for each in labelled) / len(labelled)
+    labels = [float(each.label or 0.0) for each in labelled]
+    if task.kind == "number":
+        low, high = task.numbers
+        mean = math.fsum(labels) / len(labels)
+        spread = math.fsum((2 * (label - mean) / (high - low)) ** 2 for label in labels)
+        return spread / len(labels) / 2
+    counts = Counter(labels)
+    shares = [n / len(labels) for n in counts.values()]
+    return -math.fsum(share * math.log(share) for share in shares)

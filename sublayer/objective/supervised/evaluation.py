@@ -1,0 +1,109 @@
+"""What ``sublayer evaluate`` does with a fine-tuned model: score the examples of its tasks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sublayer.config.data import DataConfig
+from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.data.prepare import Data
+from sublayer.data.tasks.prepare import prepare_tasks
+from sublayer.data.tasks.task_split import of_tasks
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.evaluation.split_work import ALONE
+from sublayer.model.transformer import Transformer
+from sublayer.objective.evaluation import Evaluation
+from sublayer.objective.supervised.batches import row_rule
+from sublayer.objective.supervised.report import render_reports, report_split
+from sublayer.objective.supervised.scores import answer_split
+from sublayer.tasks.spec import TaskSpec
+
+
+def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
+    """Score the published development set, or what was held out, beside the baselines.
+
+    Raises ConfigError where it is not known where the files are, DataError where they are not what
+    they should be.
+    """
+    model = asked.model
+    data = data_of(asked)
+    split = of_tasks(data.valid if asked.split == "valid" else data.test)  # type: ignore[arg-type]
+    spec: TaskSpec = model.task
+    rule = row_rule(
+        objective_of(spec),
+        split,
+        context=spec.context,
+        kind=model.config.kind,
+        starts_with_pad=model.config.decoder_start == "pad",
+    )
+    progress = asked.progress("answered", "batches")
+    predictions, loss = answer_split(model, split, rule, spec, ALONE, progress)
+    reports = report_split(split, of_tasks(data.train), predictions)
+    return {
+        "tasks": [each.to_json() for each in reports],
+        "loss": loss,
+        "selected_by": _selected_by(asked),
+        "part": asked.split,
+        "run": str(asked.run),
+    }
+
+
+def data_of(asked: Evaluation) -> Data:
+    """Prepare the examples of a model's tasks, from its run's folder of files or another."""
+    model = asked.model
+    spec: TaskSpec = model.task
+    if model.tokenizer is None:
+        raise CheckpointError(f"{asked.run} has no tokenizer.json, without which it reads no text")
+    path = asked.options.get("path")
+    if asked.recipe is not None:
+        config = asked.recipe.data
+        if path is not None:
+            config = config.model_copy(update={"path": path})
+    elif path is None:
+        raise ConfigError(
+            f"{asked.run} does not belong to a run: name the folder of the tasks' files (--path)"
+        )
+    else:
+        config = DataConfig(tasks=tuple(task.name for task in spec.tasks), path=path)
+    return prepare_tasks(config, objective_of(spec), tokenizer=model.tokenizer)
+
+
+def objective_of(spec: TaskSpec) -> SupervisedObjective:
+    """Return an objective that writes examples as a model reads them."""
+    return SupervisedObjective(
+        format=spec.format,
+        answer=spec.answer,
+        target_length=spec.target_length or 64,
+        doc_stride=spec.doc_stride,
+        max_answer=spec.max_answer,
+    )
+
+
+def _selected_by(asked: Evaluation) -> str | None:
+    if asked.recipe is None:
+        return None
+    if asked.recipe.train.best_by == "last":
+        return "last"
+    return asked.recipe.data.select
+
+
+def render_tasks(result: Mapping[str, Any]) -> str:
+    """Format the scores for the terminal."""
+    lines = [render_reports(result["tasks"])]
+    if result["part"] == "valid":
+        lines.append("scored on what was held out, which chose the checkpoint: too good by that")
+    elif result["selected_by"] == "dev":
+        lines.append(
+            "the development set chose the checkpoint that it scores (data.select = dev), as in "
+            "the papers: too good by that"
+        )
+    return "\n".join(lines)
+
+
+def task_model(model: Transformer) -> TaskSpec:
+    """Return what a model answers. Raises ConfigError where it was not fine-tuned."""
+    spec: TaskSpec | None = model.task
+    if spec is None:
+        raise ConfigError(
+            "this model answers no task: fine-tune it first (`sublayer finetune RUN TASK`)"
+        )
+    return spec
