@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fields": ("fields", "List every field of a recipe: unit, default, when it counts."),
     "plan": ("plan.command", "Say what a run or a comparison will cost, without starting it."),
     "train": ("train", "Train a recipe, or resume a run."),
+    "finetune": ("finetune.command", "Teach a model a task, and say what that is worth."),
     "compare": ("compare", "Say which variants are better at an equal budget, and how surely."),
     "report": ("report", "Write the HTML report of a run or a comparison again."),
     "runs": ("runs.command", "List runs and comparisons: what, when, how good, how to resume."),

@@ -59,7 +59,7 @@ def load_recipe(
     layers = read_layers(found)
     if overrides:
         layers.append(override_layer(overrides, origin))
-    return replace(_load(layers, found.name), run=found.run)
+    return replace(load_layers(layers, found.name), run=found.run)
 
 
 def vary(
@@ -71,10 +71,11 @@ def vary(
     ``load_recipe`` does.
     """
     layer = override_layer(overrides, origin)
-    return _load([*loaded.layers, layer], loaded.name)
+    return load_layers([*loaded.layers, layer], loaded.name)
 
 
-def _load(layers: Sequence[Layer], name: str) -> LoadedRecipe:
+def load_layers(layers: Sequence[Layer], name: str) -> LoadedRecipe:
+    """Merge layers, the base first, into a checked recipe. Raises as ``load_recipe`` does."""
     started = with_start(layers)
     settled = settle(started.layers)
     recipe = settled.recipe

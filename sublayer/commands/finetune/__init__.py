@@ -1,0 +1,1 @@
+"""``sublayer finetune``: its options, how its scores are printed."""

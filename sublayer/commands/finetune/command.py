@@ -1,0 +1,106 @@
+"""``sublayer finetune``: teach a model a task, and say what that is worth."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sublayer.commands.finetune.rendering import render_finetuned, result_of
+from sublayer.commands.shared import candidates
+from sublayer.commands.shared.base import DeviceOption, JsonOption, emit, say
+from sublayer.config.layering.finetune import load_finetune
+from sublayer.errors import ConfigError
+from sublayer.nearest import nearest_hint
+from sublayer.system.launch import is_first_launched
+from sublayer.system.stages import stage
+from sublayer.tasks.registry import TASKS
+
+EXAMPLE = "sublayer finetune runs/albert-small sst2 --data glue"
+_MOST_SEEDS = 100
+
+
+def command(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run, a checkpoint or an imported folder to start from; or a recipe, whose "
+            "model then starts from random weights.",
+            autocompletion=candidates.runs,
+        ),
+    ],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TASK... [KEY=VALUE]...",
+            help="Tasks by name (`sublayer tasks` lists them), then settings such as "
+            "optimizer.lr=1e-4 (see `sublayer fields`).",
+        ),
+    ],
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="DIR", help="The folder of the tasks' files."),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds",
+            min=1,
+            max=_MOST_SEEDS,
+            metavar="N",
+            help="Train with seeds 0 to N - 1, and give median, spread and how many collapsed.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="The run's folder. Default: runs/TASK, then runs/TASK.2, ..."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume the run in --out, or the last of this task.")
+    ] = False,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fine-tune a model on a task, and score it beside what needs no model.
+
+    A part of the training examples is held out to choose the checkpoint; the published development
+    set is scored once, in the end. Beside the score stand its standard error, the majority's answer
+    and a linear model of words trained on the same rows. All settings are those of a recipe:
+    `sublayer train RUN` takes the folder's recipe, too.
+    """
+    tasks, settings = split_words(words)
+    loaded = load_finetune(run, tasks, data, {}, settings)
+
+    with stage("starting PyTorch"):
+        from sublayer.runs.finetuning import finetune_seeds
+        from sublayer.runs.folder import default_folder
+        from sublayer.training.parallel import leave_world
+
+    try:
+        folder = out or default_folder(loaded, resume=resume)
+        results = finetune_seeds(loaded, folder, seeds, resume=resume, device=device)
+    finally:
+        leave_world()
+    if is_first_launched():
+        emit(result_of(folder, results, loaded.recipe), as_json, render_finetuned)
+
+
+def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Tell tasks from settings. Raises ConfigError for a task that there is not."""
+    tasks = [word for word in words if "=" not in word]
+    settings = [word for word in words if "=" in word]
+    for name in tasks:
+        if name not in TASKS:
+            raise ConfigError(
+                f"{name} is no task{nearest_hint(name, tuple(TASKS))}: `sublayer tasks` lists them"
+            )
+    if not tasks:
+        raise ConfigError("no task is named: `sublayer tasks` lists them")
+    return tasks, settings
+
+
+def tell(settings: dict[str, Any], origin: str) -> None:
+    """Print a preset's settings, before anything is trained."""
+    for key, value in settings.items():
+        say(f"{origin}: {key} = {value}")

@@ -1,0 +1,108 @@
+"""Fine-tuning: a run for each seed, scored once each, beside what needs no model."""
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.layering.layers import LoadedRecipe, vary
+from sublayer.data.prepare import Data
+from sublayer.data.tasks.task_split import of_tasks
+from sublayer.evaluation.split_work import ALONE
+from sublayer.files.storage import write_file
+from sublayer.loading import load
+from sublayer.objective.supervised.batches import rule_of_model
+from sublayer.objective.supervised.report import PartReport, report_split
+from sublayer.objective.supervised.scores import answer_split
+from sublayer.runs.run import train_run
+from sublayer.runs.session import prepare_data
+from sublayer.system.stages import stage
+from sublayer.training.warm_start import Pretrained
+
+SCORES = "scores.json"
+"""What a fine-tuned run scored on the development set, in its folder."""
+_LAST_SHARE = 0.1
+"""Of the run: the steps whose mean loss is that of its end."""
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """A run of one seed."""
+
+    seed: int
+    folder: Path
+    record: Mapping[str, Any]
+    reports: Sequence[PartReport]
+
+    @property
+    def score(self) -> float:
+        """The mean of the parts' scores."""
+        return statistics.fmean(each.score.value for each in self.reports)
+
+    @property
+    def has_collapsed(self) -> bool:
+        """Whether it answers nothing of any part."""
+        return any(each.collapse for each in self.reports)
+
+
+def finetune_seed(
+    loaded: LoadedRecipe, folder: Path, data: Data, *, resume: bool, device: str | None
+) -> SeedResult:
+    """Train a run, and score its best checkpoint on the development set.
+
+    Raises as ``train_run`` does.
+    """
+    record = train_run(loaded, folder, resume=resume, device=device, data=data)
+    model = load(folder, device=device or "cpu")
+    test = of_tasks(data.test or data.train)
+    rule = rule_of_model(model, loaded.recipe, test)
+    with stage("scoring the development set"):
+        predictions, _ = answer_split(model, test, rule, model.task, ALONE)
+    loss = None
+    if loaded.recipe.objective.text == "tasks" and model.task.format != "text":
+        loss = last_loss(folder)
+    reports = report_split(test, of_tasks(data.train), predictions, loss)
+    scores = {"tasks": [each.to_json() for each in reports], "seed": loaded.recipe.train.seed}
+    write_file(folder / SCORES, json.dumps(scores, indent=1).encode() + b"\n")
+    return SeedResult(loaded.recipe.train.seed, folder, record, reports)
+
+
+def finetune_seeds(
+    loaded: LoadedRecipe,
+    folder: Path,
+    n_seeds: int | None,
+    *,
+    resume: bool,
+    device: str | None,
+) -> list[SeedResult]:
+    """Fine-tune once, or with seeds 0 to ``n_seeds - 1``, each in a folder of its own below.
+
+    What is held out is the same for all. Raises as ``train_run`` does.
+    """
+    data = prepare_data(loaded.recipe, Pretrained(loaded.recipe.init))
+    if n_seeds is None:
+        return [finetune_seed(loaded, folder, data, resume=resume, device=device)]
+    results = []
+    for seed in range(n_seeds):
+        seeded = vary(loaded, {"train.seed": seed}, origin=f"seed {seed}")
+        own = folder / f"seed-{seed}"
+        own_resume = resume or (own / SCORES).is_file()
+        results.append(finetune_seed(seeded, own, data, resume=own_resume, device=device))
+    return results
+
+
+def last_loss(folder: Path) -> float | None:
+    """Compute the mean loss of a run's last tenth; None where it was not logged."""
+    path = folder / "metrics.jsonl"
+    losses = []
+    if path.is_file():
+        for line in path.read_text().splitlines():
+            values = json.loads(line)
+            if values.get("kind") == "train" and "loss" in values:
+                losses.append(float(values["loss"]))
+    if not losses:
+        return None
+    return statistics.fmean(losses[-max(1, math.ceil(_LAST_SHARE * len(losses))) :])
