@@ -33,7 +33,7 @@ def command(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="TASK... [KEY=VALUE]...",
+            metavar="WORDS",
             help="Tasks by name (`sublayer tasks` lists them), then settings such as "
             "optimizer.lr=1e-4 (see `sublayer fields`).",
         ),

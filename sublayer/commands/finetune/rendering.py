@@ -63,7 +63,7 @@ def render_finetuned(result: Mapping[str, Any]) -> str:
         )
     if result["collapsed"]:
         lines.append(
-            f"{result['collapsed']} of {count(len(seeds), 'run')} collapsed; what helps: {REMEDY}"
+            f"collapsed: {result['collapsed']} of {count(len(seeds), 'run')}; what helps: {REMEDY}"
         )
         if len(seeds) > 1:
             for each in seeds:
