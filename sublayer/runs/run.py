@@ -63,10 +63,10 @@ def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) 
         context=recipe.data.context,
     )
     model = build(config, seed=recipe.train.seed)
-    for note in start_from(model, pretrained):
-        _log.warning(note)
     model.tokenizer = tokenizer
     model.task = family.describe_task(recipe, data)
+    for note in start_from(model, pretrained):
+        _log.warning(note)
     return model.eval()
 
 

@@ -127,9 +127,9 @@ def assemble(
     model = build(recipe.model, seed=recipe.train.seed).to(place.device)
     if recipe.model.zero_padding:
         zero_padding(model.embedding, data.tokenizer.pad_id)
-    notes = start_from(model, pretrained)
     model.tokenizer = data.tokenizer
     model.task = family.describe_task(recipe, data)
+    notes = start_from(model, pretrained)
     objective = family.build(model, recipe.objective, recipe.train.seed)
     objective = objective.to(place.device)
     notes += note_training_only(objective, pretrained)

@@ -4,6 +4,7 @@ import shlex
 
 from pydantic import ValidationError
 
+from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.fields.messages import show
 from sublayer.config.layering.layers import LoadedRecipe
 from sublayer.config.layering.overrides import as_setting
@@ -15,19 +16,30 @@ from sublayer.estimate.cost import count_parameters
 
 _ORDERS = ("block", "decoder_block")
 """Fields that name the same number of weights in another order."""
+_OF_HEADS = (
+    "head",
+    "head_activation",
+    "head_bias",
+    "pooler",
+    "sentence_classes",
+    "label_outputs",
+    "span_head",
+)
+"""Fields of parts that start fresh where the start has none that fits."""
 
 
 def check_start(loaded: LoadedRecipe, command: str = "train") -> None:
     """Raise ConfigError where fields of ``[model]`` ask for other weights than the start has.
 
-    The message names each field with both values, and the command that would work. With
-    ``init.layers`` the number of blocks may differ.
+    The message names each field with both values, and the command that would work. Heads may
+    differ, learned positions be fewer, and with ``init.layers`` the number of blocks may differ.
     """
     start = loaded.start
     if start is None:
         return
     fields = _fields_of_weights(start, loaded)
     if not fields:
+        _check_positions(start, loaded, command)
         return
     model = loaded.recipe.model
     differences = []
@@ -40,6 +52,16 @@ def check_start(loaded: LoadedRecipe, command: str = "train") -> None:
     )
 
 
+def _check_positions(start: Start, loaded: LoadedRecipe, command: str) -> None:
+    context, learned = loaded.recipe.data.context, start.model.max_len
+    if not POSITIONS[loaded.recipe.model.positions].has_rows or context <= (learned or context):
+        return
+    raise ConfigError(
+        f"data.context = {context} is longer than the {learned} positions that {start.run} has "
+        f"learned, and no others can be added: {_remedy(loaded, start, [], command)}"
+    )
+
+
 def _fields_of_weights(start: Start, loaded: LoadedRecipe) -> list[str]:
     """Return the fields that were told otherwise and alone ask for other weights."""
     model = loaded.recipe.model
@@ -48,9 +70,9 @@ def _fields_of_weights(start: Start, loaded: LoadedRecipe) -> list[str]:
     for name in ModelConfig.model_fields:
         value = getattr(model, name)
         # The tokenizer says how many ids there are, and the start how many positions, unless told.
-        if value == getattr(start.model, name) or name == "vocab_size":
+        if value == getattr(start.model, name) or name in ("vocab_size", *_OF_HEADS):
             continue
-        if name == "max_len" and None in (value, start.model.max_len):
+        if name == "max_len" and (value or 0) <= (start.model.max_len or value or 0):
             continue
         if name in ("n_layers", "n_decoder_layers") and loaded.recipe.init.layers is not None:
             continue

@@ -13,10 +13,13 @@ from sublayer.config.train import InitConfig
 from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.loading import find_model, load_model_tokenizer, load_untokenized
+from sublayer.loading import find_model, load_model_tokenizer, load_task, load_untokenized
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
+from sublayer.tasks.spec import TaskSpec
 from sublayer.training.snapshot import load_into
+from sublayer.training.start_heads import fresh_heads, without_output_bias
+from sublayer.training.start_rows import added_ids, describe_added, describe_cut, fit_rows
 
 
 class Pretrained:
@@ -40,6 +43,11 @@ class Pretrained:
         return None if self._folder is None else load_model_tokenizer(self._folder)
 
     @cached_property
+    def task(self) -> TaskSpec | None:
+        """What it answers; None where that is no task."""
+        return None if self._folder is None else load_task(self._folder)
+
+    @cached_property
     def _folder(self) -> Path | None:
         if self.init.run is None:
             return None
@@ -50,10 +58,12 @@ class Pretrained:
 def start_from(model: Transformer, pretrained: Pretrained) -> list[str]:
     """Copy the parts that ``[init]`` names into a model; return in lines which start fresh and why.
 
-    A head that only one of the models has is no obstacle: it keeps its initial weights, or is left
-    out. With ``init.layers`` = n the first n blocks are taken, with everything that stands outside
-    the blocks; the other blocks keep their initial weights. Without a model to start from nothing
-    is done, and no line returned.
+    The model has its tokenizer and its task. Tokens that the start's tokenizer lacks keep their
+    initial rows, behind all others; of learned positions the first are taken. A head that only one
+    of the models has is no obstacle: it keeps its initial weights, or is left out. So is one that
+    has other weights, or answers otherwise. With ``init.layers`` = n the first n blocks are taken,
+    with everything that stands outside the blocks; the other blocks keep their initial weights.
+    Without a model to start from nothing is done, and no line returned.
 
     Raises ConfigError if either model has fewer blocks than asked for, or first blocks are asked of
     one with two stacks, CheckpointError where names or shapes within a part differ.
@@ -62,21 +72,24 @@ def start_from(model: Transformer, pretrained: Pretrained) -> list[str]:
     init = pretrained.init
     if source is None or init.run is None:
         return []
-    fresh = [name for name in model.heads if name not in source.heads]
+    where = Path(init.run)
+    fresh = fresh_heads(model, source, pretrained.task, init.run)
     left_out = [name for name in source.heads if name not in model.heads]
     targets = _without(model, fresh)
-    tensors = _without(source, left_out)
-    reasons = []
-    for name in fresh:
-        reasons.append(f"{HEADS[name].title} ({init.run} has none)")
+    new_ids = added_ids(model.tokenizer, pretrained.tokenizer)
+    tensors = fit_rows(_without(source, {*fresh, *left_out}), targets, new_ids, where)
+    reasons = describe_added(model, source, model.tokenizer, new_ids)
+    reasons += without_output_bias(targets, tensors, init.run)
+    for name, reason in fresh.items():
+        reasons.append(f"{HEADS[name].title} ({reason})")
     if init.layers is None:
-        load_into(targets, tensors, Path(init.run))
+        load_into(targets, tensors, where)
     else:
         _check_blocks(model, source, init)
         load_into(
             _outside_blocks(model, targets, init.layers),
             _outside_blocks(source, tensors, init.layers),
-            Path(init.run),
+            where,
         )
         _copy_first_blocks(model, source, init)
         reasons += _fresh_blocks(model, init.layers)
@@ -86,7 +99,7 @@ def start_from(model: Transformer, pretrained: Pretrained) -> list[str]:
     if left_out:
         titles = ", ".join(HEADS[name].title for name in left_out)
         notes.append(f"left out of {init.run}: {titles} (the recipe asks for none)")
-    return notes
+    return notes + describe_cut(model, source, init.run)
 
 
 def note_training_only(objective: Objective, pretrained: Pretrained) -> list[str]:

@@ -68,10 +68,35 @@ def test_other_positions_are_refused_with_the_context_that_is_too_long_for_them(
     check_start(load_recipe("gpt", asked))
 
 
+def test_a_longer_context_than_was_learned_is_refused_with_the_command_that_works(
+    book: str,
+) -> None:
+    (Path(book) / "recipe.toml").write_text("[model]\nmax_len = 32\n[data]\ncontext = 32\n")
+    asked = {"init.run": book, "data.context": 48, "train.steps": 5}
+    with pytest.raises(ConfigError, match="48 is longer than the 32 positions that") as refused:
+        check_start(load_recipe("gpt", asked))
+    _, command, _ = str(refused.value).split("`")
+    _, _, source, *settings = shlex.split(command)
+    loaded = load_recipe(source, settings)
+    check_start(loaded)
+    assert (loaded.recipe.data.context, loaded.recipe.model.max_len) == (32, 32)
+
+
+def test_a_shorter_context_keeps_the_positions_unless_they_are_told(book: str) -> None:
+    (Path(book) / "recipe.toml").write_text("[model]\nmax_len = 32\n[data]\ncontext = 32\n")
+    for told, kept in (({}, 32), ({"model.max_len": 16}, 16)):
+        loaded = load_recipe("gpt", {"init.run": book, "data.context": 8, **told})
+        check_start(loaded)
+        assert loaded.recipe.model.max_len == kept
+
+
 @pytest.mark.parametrize(
     "fields",
     [
         {},
+        {"model.head": "transform", "model.head_bias": True},
+        {"model.label_outputs": 3},
+        {"model.span_head": "joint"},
         {"model.dropout": 0.2, "model.ffn": "relu", "model.positions": "learned"},
         {"model.n_heads": 8},
         {"model.n_layers": 4, "init.layers": 2},

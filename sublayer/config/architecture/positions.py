@@ -67,6 +67,8 @@ class PositionScheme:
     """Whether queries and keys are rotated, or scores biased."""
     has_end: bool = False
     """Whether there is no position from ``max_len`` on."""
+    has_rows: bool = False
+    """Whether each position up to ``max_len`` has learned weights of its own."""
     even_width: Literal["embedding", "head"] | None = None
     """The width that must be even."""
     n_parameters: Count = _no_parameters
@@ -84,12 +86,14 @@ POSITIONS: dict[str, PositionScheme] = {
         "sublayer.model.positions.learned:LearnedPositions",
         adds_before="first",
         has_end=True,
+        has_rows=True,
         n_parameters=_one_table,
     ),
     "learned-per-layer": PositionScheme(
         "sublayer.model.positions.learned_per_layer:LayerwiseLearnedPositions",
         adds_before="every",
         has_end=True,
+        has_rows=True,
         n_parameters=_table_per_layer,
     ),
     "rotary": PositionScheme(

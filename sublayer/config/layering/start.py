@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.data import DataConfig
 from sublayer.config.fields.messages import setting_in_words, show_path
 from sublayer.config.layering.settings import Layer
@@ -63,7 +64,8 @@ class Started:
 def with_start(layers: Sequence[Layer]) -> Started:
     """Put what the start gives over the base, and under the layer that names the start.
 
-    Where a finished run names it, the run's own recipe says all, and nothing is put.
+    Where a finished run names it, the run's own recipe says all, and nothing is put. What the base
+    says of data counts where it names tasks: a recipe of fine-tuning is for any model.
     """
     index = _naming_layer(layers)
     if index is None:
@@ -72,7 +74,8 @@ def with_start(layers: Sequence[Layer]) -> Started:
     if start is None or layers[index].is_complete:
         return Started(tuple(layers), start, {})
     told = {key for layer in layers[index:] for key in layer.values}
-    dropped = _kept_fields(start, told)
+    of_tasks = _told_of_tasks(layers[:index])
+    dropped = set(_kept_fields(start, told | of_tasks)) - of_tasks
     replaced: dict[str, Any] = {}
     below = []
     for layer in layers[:index]:
@@ -85,6 +88,9 @@ def with_start(layers: Sequence[Layer]) -> Started:
         below.append(Layer(layer.origin, kept, is_complete=layer.is_complete))
     given = {**_set_fields("model", start.model), **_set_fields("data", start.data)}
     settings = {key: value for key, value in given.items() if key in dropped}
+    if _exceeds_positions(start, layers if of_tasks else layers[index:]):
+        # As many as the context has, which is refused with the reason (``check_start``).
+        settings.pop("model.max_len", None)
     own = Layer(f"run {start.run}", {**settings, **_fitting_context(start, below)})
     return Started((*below, own, *layers[index:]), start, replaced)
 
@@ -98,6 +104,21 @@ def _kept_fields(start: Start, told: Set[str]) -> list[str]:
     if not any(f"data.{name}" in told for name in SOURCES):
         names += [*SOURCES, *_READ_AS]
     return keys + [f"data.{name}" for name in names]
+
+
+def _told_of_tasks(below: Sequence[Layer]) -> set[str]:
+    """Return the fields of ``[data]`` that the base sets, where it names tasks."""
+    given = {key for layer in below for key in layer.values if key.startswith("data.")}
+    return given if "data.tasks" in given else set()
+
+
+def _exceeds_positions(start: Start, told: Sequence[Layer]) -> bool:
+    """Return whether a longer context is asked for than the start has learned positions for."""
+    longest = start.model.max_len
+    if longest is None or not POSITIONS[start.model.positions].has_rows:
+        return False
+    values = [layer.values["data.context"] for layer in told if "data.context" in layer.values]
+    return bool(values) and isinstance(values[-1], int) and values[-1] > longest
 
 
 def _fitting_context(start: Start, below: Sequence[Layer]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from sublayer.data.prepare import Data
 from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.extended import ExtendedTokenizer
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.objective.family import Family, Scores
@@ -53,7 +54,9 @@ def _shape(recipe: Recipe, data: Data) -> ModelConfig:
     """Return the model with the head that the task needs, and none that it does not."""
     objective = supervised(recipe)
     model = recipe.model
-    changes: dict[str, Any] = {"sentence_classes": 0}
+    # A start that answers another task has heads for that.
+    changes: dict[str, Any] = {"sentence_classes": 0, "label_outputs": 0, "span_head": "none"}
+    changes["vocab_size"] = _rows(model, data.tokenizer)
     if objective.format == "text":
         return model.model_copy(update=changes)
     task = of_tasks(data.train).parts[0].task
@@ -65,6 +68,16 @@ def _shape(recipe: Recipe, data: Data) -> ModelConfig:
     else:
         changes["label_outputs"] = n_outputs(task)
     return model.model_copy(update=changes)
+
+
+def _rows(model: ModelConfig, tokenizer: Tokenizer) -> int | None:
+    """Return the rows of a model's table of tokens, with those of ids that a format has added."""
+    rows = model.vocab_size
+    if rows is None or not isinstance(tokenizer, ExtendedTokenizer):
+        return rows
+    if not tokenizer.vocabulary.vocab_size <= rows < tokenizer.vocab_size:
+        return rows
+    return -(-tokenizer.vocab_size // model.vocab_multiple) * model.vocab_multiple
 
 
 def n_outputs(task: Task) -> int:

@@ -84,6 +84,20 @@ def test_what_stands_for_a_text_of_the_recipe_is_named(run: Run) -> None:
     assert "unset" not in others
 
 
+def test_what_a_recipe_of_tasks_says_of_its_data_counts_for_any_model(
+    run: Run, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "tasks.toml"
+    recipe.write_text(
+        '[objective]\nkind = "supervised"\nformat = "traversal"\n[model]\nn_layers = 9\n'
+        '[data]\ntasks = "rte"\npath = "glue"\ncontext = 48\n'
+    )
+    loaded = load_recipe(str(recipe), {"init.run": run()})
+    model, data = loaded.recipe.model, loaded.recipe.data
+    assert (data.tasks, data.path, data.context, data.split) == ("rte", "glue", 48, None)
+    assert (model.n_layers, model.max_len) == (2, 64)
+
+
 def test_an_arm_over_a_start_stands_too(run: Run) -> None:
     loaded = vary(load_recipe("gpt", {"init.run": run()}), {"model.norm_eps": 1e-3})
     assert (loaded.recipe.model.norm_eps, loaded.recipe.model.d_model) == (1e-3, 32)
