@@ -110,6 +110,57 @@ def test_z_loss_and_its_gradients_equal_the_definition(
     )
 
 
+@pytest.mark.parametrize("chunk_logits", [1, 2 * V, 1000])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_target_counts_as_often_as_its_weight_says(
+    monkeypatch: pytest.MonkeyPatch, chunk_logits: int, has_bias: bool
+) -> None:
+    monkeypatch.setattr(cross_entropy, "CPU_CHUNK_LOGITS", chunk_logits)
+    hidden, matrix, some_bias, targets = inputs()
+    bias = some_bias if has_bias else None
+    wanted = [hidden, matrix, some_bias] if has_bias else [hidden, matrix]
+    # A weight of nothing, one of what does not count, and others.
+    weights = torch.tensor([0.5, 0.0, 9.0, 2.0, 1.0, 1 / 3, 7.0], dtype=torch.float64)
+    logits = F.linear(hidden, matrix, bias)
+    each = F.cross_entropy(logits, targets, ignore_index=-1, reduction="none")
+    expected = (each * weights).sum()
+    actual = linear_cross_entropy(hidden, matrix, bias, targets, weights)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        torch.autograd.grad(3 * actual, wanted),
+        torch.autograd.grad(3 * expected, wanted),
+        rtol=0,
+        atol=1e-12,
+    )
+    with torch.no_grad():
+        evaluated = linear_cross_entropy(hidden, matrix, bias, targets, weights)
+    torch.testing.assert_close(evaluated, expected.detach(), rtol=0, atol=1e-12)
+
+
+def test_weights_of_one_change_nothing() -> None:
+    hidden, matrix, bias, targets = inputs()
+    plain = linear_cross_entropy(hidden, matrix, bias, targets)
+    weighted = linear_cross_entropy(hidden, matrix, bias, targets, torch.ones(N).double())
+    assert torch.equal(plain, weighted)
+    wanted = (hidden, matrix, bias)
+    pairs = zip(torch.autograd.grad(plain, wanted), torch.autograd.grad(weighted, wanted))
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_weights_of_a_model_in_float32_are_applied_in_it() -> None:
+    hidden, matrix, bias, targets = inputs(dtype=torch.float32)
+    weights = torch.linspace(0, 2, N)
+    exact = [tensor.detach().double().requires_grad_() for tensor in (hidden, matrix, bias)]
+    expected = linear_cross_entropy(*exact, targets, weights.double())
+    actual = linear_cross_entropy(hidden, matrix, bias, targets, weights)
+    assert actual.dtype == torch.float32
+    assert actual.item() == pytest.approx(expected.item(), rel=1e-6)
+    for found, wanted in zip(
+        torch.autograd.grad(actual, (hidden, matrix, bias)), torch.autograd.grad(expected, exact)
+    ):
+        torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-6)
+
+
 def test_gradients_equal_finite_differences() -> None:
     hidden, matrix, bias, targets = inputs()
     assert torch.autograd.gradcheck(
