@@ -211,8 +211,8 @@ def pack_examples(
     owners: list[int] = []
     for unit in units:
         members = [examples[index] for index in unit]
-        fits = sum(sizes[index][0] for index in unit) <= width
-        if len(members) == 1 and not fits:
+        n_read, n_written = sizes[unit[0]]
+        if len(members) == 1 and (n_read > width or n_written > written_width):
             rows += [[each] for each in members[0].sequences]
         else:
             rows.append([each for member in members for each in member.sequences])

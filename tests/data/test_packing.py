@@ -1,0 +1,205 @@
+"""Examples packed into rows: each once, no row too long, and slices that are batches."""
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, best_fit, pack_examples
+
+WIDTH, WRITTEN_WIDTH, PAD, FIRST = 12, 6, 0, 1
+ROOM = (WIDTH, WRITTEN_WIDTH)
+SIZES = st.lists(st.tuples(st.integers(1, 15), st.integers(0, 6)), min_size=1, max_size=30)
+
+
+def with_lengths(lengths, *, writes=False, predicts=False):
+    """Examples of sequences of so many tokens, whose ids tell all apart: 100, 101 and so on."""
+    next_id = 100
+    examples = []
+    for number, own in enumerate(lengths):
+        sequences = []
+        for length in own:
+            ids = np.arange(next_id, next_id + length)
+            next_id += length
+            written = -ids[:WRITTEN_WIDTH] if writes else None
+            targets = np.append(ids[1:], -1) if predicts else None
+            span = (0, length - 1)
+            sequences.append(
+                PackedSequence(ids, ids % 2, length - 1, span, written=written, targets=targets)
+            )
+        examples.append(Unpacked(sequences, number / 2, float(number % 2), number))
+    return examples
+
+
+def packed(examples, width=WIDTH):
+    return pack_examples(
+        examples, width=width, written_width=WRITTEN_WIDTH, pad_id=PAD, first_id=FIRST
+    )
+
+
+@given(SIZES)
+@example([(12, 0), (12, 0), (5, 6), (5, 6), (2, 0)])
+def test_every_item_stands_in_one_row_which_it_fills_alone_or_shares_within_its_room(sizes):
+    rows = best_fit(sizes, ROOM)
+    assert sorted(index for row in rows for index in row) == list(range(len(sizes)))
+    for row in rows:
+        if len(row) > 1:
+            for side, room in enumerate(ROOM):
+                assert sum(sizes[index][side] for index in row) <= room
+
+
+@given(SIZES)
+def test_rows_of_one_item_stand_first_and_of_either_kind_the_fullest(sizes):
+    rows = best_fit(sizes, ROOM)
+    keys = [(len(row) > 1, -sum(sizes[index][0] for index in row)) for row in rows]
+    assert keys == sorted(keys)
+
+
+@given(SIZES)
+def test_no_two_rows_would_fit_into_one(sizes):
+    # Whatever was begun later did not fit into a row that was there.
+    for one, other in pairwise(best_fit([(read, 0) for read, _ in sizes], ROOM)):
+        assert sum(sizes[index][0] for index in one + other) > WIDTH
+
+
+def test_an_item_goes_where_it_leaves_the_least_room():
+    # 7 and 6 begin rows, which leave 5 and 6; 5 fits the first exactly, 4 then the second.
+    assert best_fit([(4, 0), (6, 0), (5, 0), (7, 0)], ROOM) == [[3, 2], [1, 0]]
+    # Where what is written would not fit, the next row is taken.
+    assert best_fit([(7, 5), (6, 1), (5, 4)], ROOM) == [[0], [1, 2]]
+
+
+LENGTHS = st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=4), min_size=1, max_size=12)
+
+
+def sequences_of(batch: PackedBatch):
+    """Each sequence of a batch as it stands in its row: ids, segments, what is written, targets."""
+    found = []
+    side = batch.written or batch.read
+    for row in range(len(batch.read)):
+        for number in range(int(batch.read.sequence_ids[row].max()) + 1):
+            own = batch.read.sequence_ids[row] == number
+            on_side = side.sequence_ids[row] == number
+            found.append(
+                (
+                    batch.read.tokens[row, own].tolist(),
+                    batch.segments[row, own].tolist(),
+                    side.tokens[row, on_side].tolist(),
+                    None if batch.targets is None else batch.targets[row, on_side].tolist(),
+                )
+            )
+    return found
+
+
+def check(batch: PackedBatch, examples):
+    """Every sequence of these examples stands in the batch as it was given."""
+    found = sequences_of(batch)
+    assert sorted(batch.numbers) == sorted(each.number for each in examples)
+    by_number = {each.number: each for each in examples}
+    assert batch.owners.tolist() == sorted(batch.owners.tolist())
+    expected = []
+    for number, label, weight in zip(batch.numbers, batch.labels, batch.weights, strict=True):
+        example = by_number[number]
+        assert (label, weight) == (example.label, example.weight)
+        expected += example.sequences
+    owners = [batch.numbers[owner] for owner in batch.owners]
+    assert owners == [n for n in batch.numbers for _ in by_number[n].sequences]
+    assert len(found) == len(expected) == len(batch.readouts) == batch.read.n_sequences
+    for each, given_, readout, span in zip(
+        found, expected, batch.readouts.tolist(), batch.spans.tolist(), strict=True
+    ):
+        ids, segments, written, targets = each
+        assert ids == given_.ids.tolist()
+        assert segments == given_.segments.tolist()
+        if given_.written is not None:
+            assert written == [FIRST, *given_.written.tolist()[:-1]]
+            assert targets == given_.written.tolist()
+        else:
+            assert targets == (None if given_.targets is None else given_.targets.tolist())
+        row, column = readout
+        assert batch.read.tokens[row, column] == given_.ids[given_.readout]
+        first, last = span
+        assert batch.read.tokens[row, first] == given_.ids[given_.span[0]]
+        assert batch.read.tokens[row, last] == given_.ids[given_.span[1]]
+    for side in (batch.read, batch.written):
+        if side is not None:
+            assert side.lengths == tuple((side.sequence_ids >= 0).sum(1).tolist())
+            assert side.tokens.shape[1] == max(side.lengths)
+            assert (side.mask is None) == bool((side.sequence_ids >= 0).all())
+            assert (side.document_ids is None) == (int(side.sequence_ids.max()) == 0)
+
+
+@given(LENGTHS, st.booleans(), st.booleans())
+def test_a_batch_holds_every_example_as_it_was_given(lengths, writes, predicts):
+    examples = with_lengths(lengths, writes=writes, predicts=predicts and not writes)
+    batch = packed(examples)
+    check(batch, examples)
+    for side, room in ((batch.read, WIDTH), (batch.written, WRITTEN_WIDTH)):
+        if side is not None:
+            assert max(side.lengths) <= room
+
+
+@settings(max_examples=40)
+@given(LENGTHS, st.booleans(), st.integers(1, 5))
+def test_a_slice_of_units_is_a_batch_of_its_examples(lengths, writes, size):
+    examples = with_lengths(lengths, writes=writes, predicts=not writes)
+    batch = packed(examples)
+    by_number = {each.number: each for each in examples}
+    numbers = []
+    for start in range(0, len(batch), size):
+        part = batch[start : start + size]
+        assert len(part) == min(size, len(batch) - start)
+        check(part, [by_number[number] for number in part.numbers])
+        # A slice of it once more.
+        check(part[:1], [by_number[number] for number in part[:1].numbers])
+        numbers += part.numbers
+    assert tuple(numbers) == batch.numbers
+    parts = [batch[start : start + size] for start in range(0, len(batch), size)]
+    assert sum(part.n_tokens for part in parts) == batch.n_tokens
+
+
+def test_an_example_that_does_not_fit_a_row_has_one_for_each_sequence():
+    batch = packed(with_lengths([[5, 7, 6], [4], [3, 2]]))
+    # Three rows of the first example are a unit, the others share a row.
+    assert batch.unit_rows == (0, 3, 4)
+    assert batch.read.lengths == (5, 7, 6, 9)
+    assert batch.unit_examples == (0, 1, 3)
+    assert batch.numbers == (0, 2, 1)
+    assert batch.owners.tolist() == [0, 0, 0, 1, 1, 2]
+    assert batch.readouts.tolist()[:3] == [[0, 4], [1, 6], [2, 5]]
+
+
+def test_what_would_be_written_beyond_a_row_has_rows_of_its_own():
+    # Both sequences of an example could be read in one row, but not written.
+    batch = packed(with_lengths([[5, 5], [2]], writes=True))
+    assert batch.unit_rows == (0, 2, 3)
+    assert batch.read.lengths == (5, 5, 2)
+    assert batch.written is not None and batch.written.lengths == (5, 5, 2)
+
+
+def test_a_sequence_as_long_as_a_row_has_one_to_itself_and_no_mask():
+    batch = packed(with_lengths([[12], [12]]))
+    assert batch.read.mask is None and batch.read.document_ids is None
+    assert len(batch) == 2
+
+
+def test_units_of_a_micro_batch_have_the_tokens_of_so_many_full_rows():
+    rows_of_twelve = packed(with_lengths([[12]] * 8))
+    assert rows_of_twelve.micro_rows(2, 24) == 4
+    assert rows_of_twelve.micro_rows(1, 6) == 1
+    units_of_three = packed(with_lengths([[5, 7, 6], [12]]))
+    assert units_of_three.micro_rows(6, 12) == 2
+
+
+def test_the_padding_of_a_batch_on_the_cpu_is_its_own():
+    batch = packed(with_lengths([[5], [9]]))
+    assert batch.to(torch.device("cpu")) is batch
+    assert batch.read.tokens[1].tolist()[5:] == [PAD] * 4
+
+
+def test_tokens_that_are_read_and_written_are_counted():
+    assert packed(with_lengths([[5], [9, 2]])).n_tokens == 16
+    # Of nine tokens six are written, of fewer all.
+    assert packed(with_lengths([[5], [9, 2]], writes=True)).n_tokens == 16 + 5 + 6 + 2
