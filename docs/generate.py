@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from sublayer import cli
+from sublayer.commands.tasks.rendering import SUITE_TITLES
 from sublayer.config.fields.catalog import TABLES
 from sublayer.config.fields.listing import FieldRow, field_rows
+from sublayer.tasks.metrics.table import METRICS
+from sublayer.tasks.registry import SUITES
 
 REFERENCE = Path(__file__).parent / "reference"
 RECORDS = Path(__file__).parent.parent / "records"
@@ -33,6 +36,12 @@ _SCORES = {
 _VERDICTS = {"cannot tell": "undecided"}
 """What verdicts of earlier versions are called today."""
 
+_ANSWERS = {
+    "number": "a number",
+    "choice": "one of the example's choices",
+    "span": "a span of the passage",
+}
+
 _TABLES = {
     "": "The head of a recipe file",
     "model": "What is computed",
@@ -45,10 +54,13 @@ _TABLES = {
 
 
 def write_reference(folder: Path = REFERENCE) -> None:
-    """Write ``fields.md``, ``commands.md``, ``records.md`` and the reports that it links."""
+    """Write ``fields.md``, ``commands.md``, ``tasks.md``, ``records.md`` and the reports that it
+    links.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "fields.md").write_text(fields_page(), encoding="utf-8")
     (folder / "commands.md").write_text(commands_page(), encoding="utf-8")
+    (folder / "tasks.md").write_text(tasks_page(), encoding="utf-8")
     (folder / "records.md").write_text(records_page(), encoding="utf-8")
     for report in RECORDS.glob("*/report.html"):
         (folder / "records" / report.parent.name).mkdir(parents=True, exist_ok=True)
@@ -80,6 +92,26 @@ def commands_page() -> str:
     lines = ["# Commands", "", "What `sublayer COMMAND --help` prints.", ""]
     for name in cli.COMMANDS:
         lines += [f"## {name}", "", "```text", _help(name), "```", ""]
+    return "\n".join(lines)
+
+
+def tasks_page() -> str:
+    """Lay out the table of tasks, suite by suite."""
+    lines = ["# The list of tasks", "", "What `sublayer tasks` lists.", ""]
+    for suite in SUITES.values():
+        lines += [
+            f"## {SUITE_TITLES[suite.name]}",
+            "",
+            "| task | title | texts | answer | metrics | splits |",
+            "| --- | --- | --- | --- | --- | --- |",
+        ]
+        for task in suite.tasks:
+            metrics = [METRICS[name].title for name in task.metrics]
+            texts, splits = ", ".join(task.fields), ", ".join(task.splits)
+            answer = ", ".join(task.labels) or _ANSWERS[task.kind]
+            cells = (task.name, task.title, texts, answer, ", ".join(metrics), splits)
+            lines.append(f"| {' | '.join(map(_escaped, cells))} |")
+        lines.append("")
     return "\n".join(lines)
 
 

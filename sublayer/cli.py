@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("compare", "Say which variants are better at an equal budget, and how surely."),
     "report": ("report", "Write the HTML report of a run or a comparison again."),
     "runs": ("runs.command", "List runs and comparisons: what, when, how good, how to resume."),
+    "tasks": ("tasks.command", "List the tasks, and what a folder has of them."),
     "evaluate": ("evaluate.command", "Score how well a model predicts a text."),
     "inspect": (
         "inspect.command",

@@ -23,10 +23,11 @@ from sublayer.config.objectives.kinds import OBJECTIVES
 from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.study.asked import is_run, load_asked, split_words
 from sublayer.study.definition import find_study, load_study
+from sublayer.tasks.registry import TASKS
 from tests.documentation import PAGES, PROJECT, Command, blocks, commands, inline_code
 from tests.wrapping import unwrapped
 
-NOT_FIELDS = {"model.safetensors"}
+NOT_FIELDS = {"model.safetensors", "train.c", "train.jsonl", "train.tsv"}
 
 
 SUBLAYER = [command for command in commands(*PAGES) if command.line.startswith("sublayer ")]
@@ -221,9 +222,10 @@ def generator() -> ModuleType:
 
 def test_the_reference_has_every_field_and_every_command():
     generate = generator()
-    fields, shown = generate.fields_page(), generate.commands_page()
+    fields, shown, tasks = generate.fields_page(), generate.commands_page(), generate.tasks_page()
     assert [key for key in keys() if f"### `{key}`\n" not in fields] == []
     assert [name for name in cli.COMMANDS if f"## {name}\n" not in shown] == []
+    assert [task.title for task in TASKS.values() if f" | {task.title} | " not in tasks] == []
 
 
 @pytest.mark.slow

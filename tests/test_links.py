@@ -15,7 +15,8 @@ PAGES = (
     *sorted(PROJECT.glob("tests/**/*.md")),
 )
 GENERATED = {
-    PROJECT / "docs" / "reference" / name for name in ("fields.md", "commands.md", "records.md")
+    PROJECT / "docs" / "reference" / name
+    for name in ("fields.md", "commands.md", "records.md", "tasks.md")
 }
 """What `docs/generate.py` writes; the build of the site checks links to it."""
 

@@ -68,6 +68,11 @@ def readers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "race" / "test.jsonl").write_text(
         "".join(f'{{"article": "{" ".join(document)}"}}\n' for document in documents)
     )
+    (tmp_path / "glue" / "RTE").mkdir(parents=True)
+    rows = [f"{number}\tIt rains.\tIt is wet.\tentailment\n" for number in range(4)]
+    for split in ("train", "dev"):
+        path = tmp_path / "glue" / "RTE" / f"{split}.tsv"
+        path.write_text("".join(["index\tsentence1\tsentence2\tlabel\n", *rows]))
     shutil.copytree(letters, tmp_path / "books")
     for path in (tmp_path / "books").iterdir():
         path.write_text(f"{path.read_text()}{_EVERY_LETTER}\n")

@@ -11,10 +11,11 @@ import typer
 from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import JsonObject, JsonOption, emit, say
 from sublayer.commands.shared.text_options import DocumentsOption
+from sublayer.commands.shared.tokenizers import read_tokenizer
 from sublayer.config.data import DataConfig, DocumentRule
 from sublayer.config.limits import LARGEST_TRAINED_VOCABULARY, MOST_SENTINELS
 from sublayer.counts import count
-from sublayer.errors import CheckpointError, ConfigError
+from sublayer.errors import ConfigError
 from sublayer.tables import table
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def command(
         )
     if source is not None:
         _check_training_options(out, documents)
-        tokens = _tokens(_read(source), _text(text))
+        tokens = _tokens(read_tokenizer(source), _text(text))
         emit(tokens, as_json, _render_tokens)
         return
     target = _new_file(out)
@@ -169,20 +170,6 @@ def _train(config: DataConfig, target: Path, text: str | None) -> dict[str, Any]
     if text is not None:
         result |= _tokens(tokenizer, _text(text))
     return result
-
-
-def _read(source: Path) -> "Tokenizer":
-    from sublayer.data.tokenizers.named import has_tokenizer, load_tokenizer
-
-    if source.is_file() or has_tokenizer(source):
-        return load_tokenizer(source)
-
-    from sublayer.loading import find_model
-
-    file = find_model(source) / "tokenizer.json"
-    if not file.is_file():
-        raise CheckpointError(f"{source} has no tokenizer.json")
-    return load_tokenizer(file)
 
 
 def _text(given: str | None) -> bytes:

@@ -87,6 +87,13 @@ def corpora(incomplete: str) -> Candidates:
     return [(name, "") for name in CORPORA]
 
 
+def tasks(incomplete: str) -> Candidates:
+    """Return the tasks that models are fine-tuned on."""
+    from sublayer.tasks.registry import TASKS
+
+    return [(task.name, task.title) for task in TASKS.values()]
+
+
 def devices(incomplete: str) -> Candidates:
     """Return kinds of devices; which there are takes PyTorch to say."""
     return [("cpu", "the processor"), ("cuda", "the first GPU")]

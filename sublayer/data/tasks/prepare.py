@@ -29,7 +29,7 @@ from sublayer.files.paths import expanded
 from sublayer.system.stages import stage
 from sublayer.tasks.division import held_out
 from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.registry import TASKS, find_files, read_split
+from sublayer.tasks.registry import TASKS, locate_files, read_split
 from sublayer.tasks.task import Task
 
 MOST_HELD_OUT = 2000
@@ -78,7 +78,7 @@ def prepare_tasks(
     Raises DataError where files are missing or are not what they should be.
     """
     folder = cache_folder(cache)
-    files = [task_files(TASKS[name], config.path) for name in config.task_names]
+    files = [task_files(TASKS[name], config.path, folder) for name in config.task_names]
     if tokenizer is None:
         tokenizer = _tokenizer(config, files)
     if objective.format == "traversal":
@@ -101,21 +101,19 @@ def prepare_tasks(
     return Data(tokenizer, splits[0], splits[1], splits[2], checksums)
 
 
-def task_files(task: Task, path: Any) -> TaskFiles:
-    """Find a task's files in the folder that ``data.path`` names.
+def task_files(task: Task, path: Any, cache: Path) -> TaskFiles:
+    """Find a task's files in the folder that ``data.path`` names; without one in the cache, or else
+    download them.
 
     Raises DataError where there are none.
     """
-    if not isinstance(path, str):
-        raise DataError(
-            f"data.path must name the folder of {task.title}'s files: one, not "
-            f"{'none' if path is None else 'several'}"
-        )
-    found = find_files(task, path)
+    if path is not None and not isinstance(path, str):
+        raise DataError(f"data.path must name the folder of {task.title}'s files: one, not several")
+    found = locate_files(task, path, cache)
     if not any(name.startswith(("train", "dev")) for name in found):
         raise DataError(
-            f"{path} has no files of {task.title} with labels: `sublayer tasks {path}` lists what "
-            "is there"
+            f"{path or 'the cache'} has no files of {task.title} with labels: `sublayer tasks` "
+            "lists what is there, also of a folder"
         )
     return TaskFiles(task, found)
 
