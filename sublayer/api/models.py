@@ -36,6 +36,7 @@ def evaluate(
     lowercase: bool = False,
     compounds: bool = False,
     against: PathOrText | None = None,
+    answer: Literal["greedy", "rank"] | None = None,
     batch: int | None = None,
     device: str | None = None,
 ) -> Scores:
@@ -48,7 +49,7 @@ def evaluate(
     """
     from sublayer.commands.evaluate.command import command
 
-    answer = ask(
+    found = ask(
         command,
         run=as_path(run),
         split=split,
@@ -66,10 +67,11 @@ def evaluate(
         lowercase=lowercase,
         compounds=compounds,
         against=None if against is None else as_path(against),
+        answer=answer,
         batch=batch,
         device=device,
     )
-    return Scores(answer)
+    return Scores(found)
 
 
 def generate(

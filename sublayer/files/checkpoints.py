@@ -46,6 +46,8 @@ class SavedState(Typed):
     """Wall clock of the optimizer steps alone."""
     best: Evaluation | None
     """The best evaluation so far; None before the first."""
+    task_bests: dict[str, Evaluation] = {}
+    """In a mixture of tasks the best evaluation of each, by its name; none elsewhere."""
     pending_losses: list[Number]
     """Losses of the steps that no line of the metrics has averaged yet."""
 
@@ -161,8 +163,11 @@ def newest_checkpoint(
             state = read_state(path)
             if state.step != step:
                 raise CheckpointError(f"{path / STATE} is of step {state.step}")
-            if state.best is not None and state.best.step != step:
-                verify_checkpoint(checkpoint_path(root, state.best.step))
+            bests = [*state.task_bests.values()]
+            if state.best is not None:
+                bests.append(state.best)
+            for best_step in sorted({best.step for best in bests} - {step}):
+                verify_checkpoint(checkpoint_path(root, best_step))
             check(path, state)
         except (CheckpointError, OSError) as error:
             report(f"checkpoint {path.name} is refused: {error}")

@@ -4,7 +4,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.evaluation.split_work import ALONE
+from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file
 from sublayer.loading import load
 from sublayer.objective.supervised.batches import rule_of_model
@@ -36,6 +37,8 @@ class SeedResult:
     folder: Path
     record: Mapping[str, Any]
     reports: Sequence[PartReport]
+    task_bests: Sequence[PartReport]
+    """Of a mixture: each task by the checkpoint that was best for it."""
 
     @property
     def score(self) -> float:
@@ -65,9 +68,31 @@ def finetune_seed(
     if loaded.recipe.objective.text == "tasks" and model.task.format != "text":
         loss = last_loss(folder)
     reports = report_split(test, of_tasks(data.train), predictions, loss)
-    scores = {"tasks": [each.to_json() for each in reports], "seed": loaded.recipe.train.seed}
+    bests = []
+    for task, best in record.get("task_bests", {}).items():
+        checkpoint = checkpoint_path(folder / "checkpoints", best["step"])
+        bests += _report_task(loaded, checkpoint, data, task, device)
+    scores = {
+        "tasks": [each.to_json() for each in reports],
+        "task_bests": [each.to_json() for each in bests],
+        "seed": loaded.recipe.train.seed,
+    }
     write_file(folder / SCORES, json.dumps(scores, indent=1).encode() + b"\n")
-    return SeedResult(loaded.recipe.train.seed, folder, record, reports)
+    return SeedResult(loaded.recipe.train.seed, folder, record, reports, bests)
+
+
+def _report_task(
+    loaded: LoadedRecipe, checkpoint: Path, data: Data, task: str, device: str | None
+) -> list[PartReport]:
+    """Score the part of one task of a mixture by a checkpoint."""
+    model = load(checkpoint, device=device or "cpu")
+    test = of_tasks(data.test or data.train)
+    parts = tuple(part for part in test.parts if part.task.name == task)
+    own = replace(test, parts=parts)
+    rule = rule_of_model(model, loaded.recipe, own)
+    with stage(f"scoring the best checkpoint of {task}"):
+        predictions, _ = answer_split(model, own, rule, model.task, ALONE)
+    return report_split(own, of_tasks(data.train), predictions)
 
 
 def finetune_seeds(

@@ -39,6 +39,7 @@ def describe_run(
         "tokens": state.tokens,
         "tokens_per_s": round(state.tokens / state.step_seconds, 1),
         "valid": state.best,
+        **({"task_bests": state.task_bests} if state.task_bests else {}),
         "seconds": round(state.seconds, 3),
         "lengthened": as_dicts(read_lengthenings(run / RECIPE)),
         "minutes": _minutes(recipe.train.minutes, state.seconds),

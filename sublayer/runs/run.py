@@ -223,7 +223,9 @@ def _train(
         if session.place.world.is_main and progress.is_alone:
             for line in list_header(session, folder.path, done=state.step):
                 progress.note(line)
-        evaluate = Evaluate(session.evaluate, session.metrics, session.describe_watched)
+        evaluate = Evaluate(
+            session.evaluate, session.metrics, session.task_scores, session.describe_watched
+        )
         expected_s = None if pace is None else pace.step_s
         loop = Loop(
             session.recipe.train, session.train_step, evaluate, snapshots, state, pace_s=expected_s

@@ -53,6 +53,13 @@ class Session:
             names += [f"{text}/{name}" for name in own]
         return tuple(names)
 
+    @property
+    def task_scores(self) -> tuple[str, ...]:
+        """The names of the scores of each task of a mixture; none elsewhere."""
+        if self.recipe.objective.text != "tasks":
+            return ()
+        return tuple(name for name in self.metrics if name.endswith("/score"))
+
     def notes(self) -> list[str]:
         """List what of the text a user would not expect, such as documents left out."""
         notes = list_data_warnings(self.recipe, self.data, self.train_step.batches)

@@ -35,6 +35,8 @@ class Evaluate:
     """Metrics by name, of which some may be left out, but not the loss; every process calls it."""
     names: tuple[str, ...]
     """The metrics that are written, in the same order in every process."""
+    task_scores: tuple[str, ...] = ()
+    """Of ``names`` those by which each task of a mixture has a best checkpoint of its own."""
     describe: Callable[[Mapping[str, Any]], Sequence[str]] = lambda _: ()
     """Says in lines what is noted of an evaluation, such as the scores of what is watched."""
 
@@ -201,12 +203,24 @@ class Loop:
         is_best = best is None or self._is_better(values, best)
         if is_best:
             self.state.best = {"step": self.state.step, **values}
+        is_tasks_best = self._keep_task_bests(values)
         for line in self._evaluate.describe(values):
             self._note(f"step {self.state.step}/{self._steps}  {line}")
         if values:
             self._write(log, "valid", values)
         # The last evaluation comes with the last step, which is saved anyway.
-        return is_best and self._config.best_by != LAST
+        return (is_best or is_tasks_best) and self._config.best_by != LAST
+
+    def _keep_task_bests(self, values: Mapping[str, float]) -> bool:
+        """Note which tasks of a mixture have never scored better; return whether any has not."""
+        is_any = False
+        for name in self._evaluate.task_scores:
+            task = name.rpartition("/")[0]
+            best = self.state.task_bests.get(task)
+            if name in values and (best is None or values[name] > best[name]):
+                self.state.task_bests[task] = {"step": self.state.step, name: values[name]}
+                is_any = True
+        return is_any
 
     def _is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
         name = self._config.best_by

@@ -58,6 +58,8 @@ class LoopState:
     """Wall clock of the optimizer steps alone."""
     best: dict[str, Any] | None = None
     """Step and figures of the best evaluation so far."""
+    task_bests: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """In a mixture of tasks, step and figures of the best evaluation of each so far."""
     pending_losses: list[float] = field(default_factory=list)
     """Losses since the last line of metrics.jsonl."""
 
@@ -129,6 +131,7 @@ class Snapshots:
         kept = steps[-keep:]
         if state.best is not None:
             kept.append(int(state.best["step"]))
+        kept += [int(best["step"]) for best in state.task_bests.values()]
         prune_checkpoints(self.root, kept)
 
     def set_aside_after(self, step: int) -> None:
@@ -205,6 +208,7 @@ class Snapshots:
         restore_optimizer(train_step.optimizer, train_step.parameters, optimizer_state)
         fields = dict(state)
         fields["best"] = None if state.best is None else state.best.model_dump()
+        fields["task_bests"] = {task: best.model_dump() for task, best in state.task_bests.items()}
         return LoopState(**fields)
 
     def _check_progress(self, path: Path, state: SavedState) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sublayer.commands.evaluate.options import (
     AgainstOption,
+    AnswerOption,
     CompoundsOption,
     CorpusOption,
     LowercaseOption,
@@ -59,6 +60,7 @@ def command(
     lowercase: LowercaseOption = False,
     compounds: CompoundsOption = False,
     against: AgainstOption = None,
+    answer: AnswerOption = None,
     batch: BatchOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
@@ -82,6 +84,7 @@ def command(
         "lowercase": lowercase or None,
         "compounds": compounds or None,
         "against": against,
+        "answer": answer,
     }
     given = {name: value for name, value in options.items() if value is not None}
     family, request = _prepare(text, given, _Computation(device, batch, average))

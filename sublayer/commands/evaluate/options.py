@@ -20,6 +20,14 @@ PathOption = Annotated[
         help="Score another text, all of it: a file, a folder or a glob.",
     ),
 ]
+AnswerOption = Annotated[
+    Literal["greedy", "rank"] | None,
+    typer.Option(
+        "--answer",
+        help="Of tasks as text to text: written token by token, or the label whose text is "
+        "likeliest. Default: as the model was fine-tuned.",
+    ),
+]
 CorpusOption = Annotated[
     str | None,
     typer.Option(

@@ -26,6 +26,7 @@ def result_of(folder: Path, results: "Sequence[SeedResult]", recipe: "Recipe") -
                 "steps": each.record["step"],
                 "seconds": each.record["seconds"],
                 "tasks": [report.to_json() for report in each.reports],
+                "task_bests": [report.to_json() for report in each.task_bests],
                 "collapsed": each.has_collapsed,
             }
         )
@@ -51,6 +52,9 @@ def render_finetuned(result: Mapping[str, Any]) -> str:
     lines = []
     if len(seeds) == 1:
         lines.append(render_reports(seeds[0]["tasks"]))
+        if seeds[0]["task_bests"]:
+            lines.append("each task by the checkpoint that was best for it:")
+            lines.append(render_reports(seeds[0]["task_bests"]))
     else:
         # The seed in the middle stands for all of them.
         ordered = sorted(seeds, key=lambda each: each["score"])

@@ -1,6 +1,7 @@
 """What ``sublayer evaluate`` does with a fine-tuned model: score the examples of its tasks."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sublayer.config.data import DataConfig
@@ -28,6 +29,14 @@ def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
     data = data_of(asked)
     split = of_tasks(data.valid if asked.split == "valid" else data.test)  # type: ignore[arg-type]
     spec: TaskSpec = model.task
+    answer = asked.options.get("answer")
+    if answer is not None:
+        if spec.format != "text":
+            raise ConfigError(
+                f"--answer is for models that read tasks as text to text, and this one reads them "
+                f"in format {spec.format}: leave it out"
+            )
+        spec = replace(spec, answer=answer)
     rule = row_rule(
         objective_of(spec),
         split,

@@ -127,7 +127,7 @@ SUPERVISED = Family(
             decimals=1,
         ),
     ),
-    options=("path",),
+    options=("path", "answer"),
     evaluation=evaluate_tasks,
     rendering=render_tasks,
     description=_describe,
