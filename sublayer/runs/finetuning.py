@@ -21,6 +21,7 @@ from sublayer.objective.supervised.scores import answer_split
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
 from sublayer.system.stages import stage
+from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.warm_start import Pretrained
 
 SCORES = "scores.json"
@@ -121,13 +122,10 @@ def finetune_seeds(
 
 def last_loss(folder: Path) -> float | None:
     """Compute the mean loss of a run's last tenth; None where it was not logged."""
-    path = folder / "metrics.jsonl"
     losses = []
-    if path.is_file():
-        for line in path.read_text().splitlines():
-            values = json.loads(line)
-            if values.get("kind") == "train" and "loss" in values:
-                losses.append(float(values["loss"]))
+    for line in read_metrics(folder / METRICS):
+        if line["kind"] == "train" and "loss" in line:
+            losses.append(float(line["loss"]))
     if not losses:
         return None
     return statistics.fmean(losses[-max(1, math.ceil(_LAST_SHARE * len(losses))) :])
