@@ -118,6 +118,12 @@ class SupervisedObjective(ObjectiveTable):
                 f"data.tasks = {', '.join(names)} is a mixture, which objective.format = "
                 f"{self.format} has no one head for: name one task, or give objective.format=text"
             )
+        if self.format == "traversal" and TASKS[names[0]].kind == "span":
+            raise ConfigError(
+                f"data.tasks = {names[0]} asks for a part of a passage, of which "
+                "objective.format = traversal, whose tokens see only what is before them, knows "
+                "no end: give objective.format=text, or start from an encoder"
+            )
         if recipe.train.compile:
             raise ConfigError(
                 "train.compile = true would compile anew for every length of an example: "

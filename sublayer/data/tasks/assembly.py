@@ -107,7 +107,7 @@ class Assembler:
             self._encoded, row, rule.marks, rule.context, is_swapped=is_swapped
         )
         if rule.format == "pair":
-            return PackedSequence(ids, segments, readout=0)
+            return PackedSequence(ids, segments, readout=0, span=self._encoded.span_of(row))
         targets = np.append(ids[1:], IGNORED) if rule.predicts_text else None
         return PackedSequence(ids, segments, readout=len(ids) - 1, targets=targets)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class EncodedExamples:
     """The place of each among the examples that were read: ``[E]``."""
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, Any]) -> "EncodedExamples":
+    def of_arrays(cls, arrays: Mapping[str, Any]) -> Self:
         """Put together what was stored, by the names of the fields, as narrow numbers."""
         wide: dict[str, Any] = {}
         for each in fields(cls):
@@ -87,20 +87,32 @@ class EncodedExamples:
     def texts_of(self, row: int) -> list[AnyInts]:
         """Return the token ids of each text of a row."""
         first, stop = self.row_starts[row], self.row_starts[row + 1]
-        bounds = self.text_starts[first : stop + 1]
-        return [self.ids[start:end] for start, end in pairwise(bounds)]
+        starts = self.text_starts[first : stop + 1]
+        return [self.ids[start:end] for start, end in pairwise(starts)]
 
-    def select(self, examples: Ints) -> "EncodedExamples":
+    def span_of(self, row: int) -> tuple[int, int]:
+        """Return the places of the first and the last token of a row's answer, marks included.
+
+        They are 0 and 0 where it has none, or where answers are no spans.
+        """
+        return 0, 0
+
+    def golds(self) -> list[Any]:
+        """Return what is right, as a checksum takes it."""
+        gold: list[Any] = self.labels.tolist()
+        return gold
+
+    def select(self, examples: Ints) -> Self:
         """Return some of the examples, by their places here, in this order."""
-        rows = _ranges(self.example_starts, examples)
-        texts = _ranges(self.row_starts, rows)
-        tokens = _ranges(self.text_starts, texts)
+        rows = ranges(self.example_starts, examples)
+        texts = ranges(self.row_starts, rows)
+        tokens = ranges(self.text_starts, texts)
         return replace(
             self,
             ids=self.ids[tokens],
-            text_starts=_bounds(self.text_lengths[texts]),
-            row_starts=_bounds(self.row_texts[rows]),
-            example_starts=_bounds(np.diff(self.example_starts)[examples]),
+            text_starts=bounds(self.text_lengths[texts]),
+            row_starts=bounds(self.row_texts[rows]),
+            example_starts=bounds(np.diff(self.example_starts)[examples]),
             labels=self.labels[examples],
             is_labelled=self.is_labelled[examples],
             cuts=self.cuts[rows],
@@ -117,23 +129,24 @@ def joined(parts: Sequence[EncodedExamples]) -> EncodedExamples:
     for each in fields(EncodedExamples):
         values = [getattr(part, each.name) for part in parts]
         if each.name in starts:
-            arrays[each.name] = _bounds(np.concatenate([np.diff(value) for value in values]))
+            arrays[each.name] = bounds(np.concatenate([np.diff(value) for value in values]))
         else:
             arrays[each.name] = np.concatenate(values)
     return EncodedExamples(**arrays)
 
 
-def _bounds(lengths: Ints) -> Ints:
-    bounds = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=bounds[1:])
-    return bounds
+def bounds(lengths: Sequence[int] | Ints) -> Ints:
+    """Return where each of so many begins, and the end of the last."""
+    starts = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts
 
 
-def _ranges(starts: Ints, chosen: Ints) -> Ints:
+def ranges(starts: Ints, chosen: Ints) -> Ints:
     """Return all numbers from ``starts[i]`` to ``starts[i + 1]`` of each chosen ``i``, in order."""
     lengths = np.diff(starts)[chosen]
-    bounds = _bounds(lengths)
-    offsets = np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)
+    own_starts = bounds(lengths)
+    offsets = np.arange(own_starts[-1]) - np.repeat(own_starts[:-1], lengths)
     numbers: Ints = np.repeat(starts[chosen], lengths) + offsets
     return numbers
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sublayer.config.objectives.supervised import Format
-from sublayer.data.arrays import Ints
-from sublayer.data.tasks.encoded import CUTS, EncodedExamples
+from sublayer.data.tasks.encoded import CUTS, EncodedExamples, bounds
+from sublayer.data.tasks.span_encoding import WindowRule, encode_passages
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.tasks.example import Example
 from sublayer.tasks.formats.pair import PairRow, pair_rows
@@ -51,12 +51,16 @@ def encode_examples(
     format_: Format,
     *,
     trains: bool,
+    windows: WindowRule | None = None,
 ) -> EncodedExamples:
-    """Encode examples in a format.
+    """Encode examples in a format; ``windows`` says how pairs of a question and a passage are read.
 
     ``trains``: as they are learned from, of which text to text makes an example of each gold
     answer, input and target; otherwise each is one, its target that of the first, if it is known.
     """
+    if task.kind == "span" and format_ == "pair":
+        assert windows is not None, "a passage is read in windows"
+        return encode_passages(task, examples, tokenizer, windows, trains=trains)
     gathered = _Texts()
     for number, example in enumerate(examples):
         if format_ == "pair":
@@ -87,7 +91,7 @@ def _add_pair(gathered: _Texts, row: PairRow) -> None:
     if row.second_tokens is not None:
         # The last of its tokens are read.
         gathered.most[first + 1] = (-row.second_tokens, None)
-    assert row.cut in CUTS, "windows are encoded with their offsets"
+    assert row.cut in CUTS, "a passage is read in windows"
     gathered.add_row(texts, CUTS.index(row.cut))
 
 
@@ -101,7 +105,7 @@ def _encoded(gathered: _Texts, tokenizer: Tokenizer) -> EncodedExamples:
     flat = np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32)
     return EncodedExamples(
         ids=flat,
-        text_starts=_starts(lengths),
+        text_starts=bounds(lengths),
         row_starts=np.array(gathered.row_starts, dtype=np.int64),
         example_starts=np.array(gathered.example_starts, dtype=np.int64),
         labels=np.array(gathered.labels, dtype=np.float64),
@@ -109,9 +113,3 @@ def _encoded(gathered: _Texts, tokenizer: Tokenizer) -> EncodedExamples:
         cuts=np.array(gathered.cuts, dtype=np.int64),
         numbers=np.array(gathered.numbers, dtype=np.int64),
     )
-
-
-def _starts(lengths: Sequence[int]) -> Ints:
-    starts = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=starts[1:])
-    return starts

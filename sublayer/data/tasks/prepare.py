@@ -18,6 +18,8 @@ from sublayer.data.store import TokenStore
 from sublayer.data.tasks.encoded import EncodedExamples
 from sublayer.data.tasks.encoding import VERSION, encode_examples
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES, find_marks
+from sublayer.data.tasks.span_encoding import WindowRule
+from sublayer.data.tasks.span_examples import SpanExamples
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.extended import with_names
@@ -131,8 +133,7 @@ def task_split(
         first += len(encoded.ids)
     keys: list[Any] = [[part.task.name, part.published] for part in parts]
     for part in parts:
-        labels = part.encoded.labels
-        keys.append([part.encoded.numbers.tolist(), labels.tolist()])
+        keys.append([part.encoded.numbers.tolist(), part.encoded.golds()])
     store = TokenStore(
         ids=ids,
         document_starts=np.concatenate(starts),
@@ -241,8 +242,11 @@ class _Divider:
         trains: bool = False,
     ) -> TaskPart:
         encoded = self._encoded(split, trains=trains)
+        n_lost = 0
         if chosen is not None:
             encoded = encoded.select(np.flatnonzero(chosen[encoded.numbers]))
+            if isinstance(encoded, SpanExamples):
+                n_lost = int(chosen.sum()) - encoded.n_questions
         files = self._files
         return TaskPart(
             task=files.task,
@@ -251,24 +255,31 @@ class _Divider:
             read_examples=lambda: files.read(split).examples,
             weight=weight,
             skipped=lambda: files.read(split).skipped,
+            n_lost=n_lost,
         )
 
     def _encoded(self, split: str, *, trains: bool) -> EncodedExamples:
         format_ = self._objective.format
+        task = self._files.task
+        windows = None
+        if task.kind == "span" and format_ == "pair":
+            windows = WindowRule(self._config.context, self._objective.doc_stride)
+        identity = [*self._identity(split), *([] if windows is None else windows)]
         key = content_key(
-            "encoded", VERSION, self._tokenizer.fingerprint, format_, trains, self._identity(split)
+            "encoded", VERSION, self._tokenizer.fingerprint, format_, trains, identity
         )
 
         def compute() -> dict[str, Any]:
             examples = self._files.read(split).examples
-            with stage(f"turning {self._files.task.title}, {split}, into tokens"):
+            with stage(f"turning {task.title}, {split}, into tokens"):
                 encoded = encode_examples(
-                    self._files.task, examples, self._tokenizer, format_, trains=trains
+                    task, examples, self._tokenizer, format_, trains=trains, windows=windows
                 )
             return encoded.arrays()
 
         stored = self._cached(key, compute)
-        return EncodedExamples.of_arrays(stored)
+        kind = EncodedExamples if windows is None else SpanExamples
+        return kind.of_arrays(stored)
 
     def _identity(self, split: str) -> list[Any]:
         return [self._files.task.name, split, self._files.digest(split, self._cache)]

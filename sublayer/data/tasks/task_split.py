@@ -26,6 +26,14 @@ class TaskPart:
     """Reads which rows of the publisher's split were left out: how many, by the reason."""
     weight: float | None = None
     """How often training draws from it, in proportion to the others; None: by its size."""
+    n_lost: int = 0
+    """Questions that are left out, since no tokens of their passages are the answer."""
+
+    @property
+    def distinct_examples(self) -> list[Example]:
+        """The examples, once each, where ``encoded`` has several of one."""
+        read = self.read_examples()
+        return [read[number] for number in dict.fromkeys(self.encoded.numbers.tolist())]
 
     @cached_property
     def examples(self) -> list[Example]:

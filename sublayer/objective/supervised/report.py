@@ -78,7 +78,7 @@ def report_split(
     loss: float | None = None,
 ) -> list[PartReport]:
     """Report every part of a split, of which there are predictions in its order."""
-    trained = {part.task.name: part.examples for part in train.parts}
+    trained = {part.task.name: part.distinct_examples for part in train.parts}
     reports = []
     first = 0
     for part in split.parts:

@@ -54,6 +54,17 @@ from sublayer.errors import ConfigError
             "has no use for",
         ),
         (
+            "gpt",
+            {
+                "objective.kind": "supervised",
+                "objective.format": "traversal",
+                "data.tasks": "squad",
+            },
+            "data.tasks = squad asks for a part of a passage, of which objective.format = "
+            "traversal, whose tokens see only what is before them, knows no end: give "
+            "objective.format=text, or start from an encoder",
+        ),
+        (
             "albert-small",
             {"objective.pairs": "sentences"},
             "objective.pairs = sentences pairs what follows and what does not, not "
