@@ -2,6 +2,9 @@
 
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import field_validator
+
+from sublayer.config.freezing import Frozen, parse_freeze
 from sublayer.config.limits import (
     LARGEST_SEED,
     LONGEST_WINDOW,
@@ -13,7 +16,7 @@ from sublayer.config.limits import (
     MOST_WINDOWS,
 )
 from sublayer.config.selection import SELECTORS
-from sublayer.config.table import Table, field
+from sublayer.config.table import List, Table, field
 
 if TYPE_CHECKING:
     Selector = str
@@ -160,3 +163,19 @@ class InitConfig(Table):
         ge=0,
         le=MOST_LAYERS,
     )
+    freeze: str | List = field(
+        (),
+        "What of that model stays as it is: embeddings, all that stands before the first block; "
+        "layers:K, the first K blocks; or both in a list.",
+    )
+
+    @field_validator("freeze")
+    @classmethod
+    def _parts_are_known(cls, freeze: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        parse_freeze(freeze)
+        return freeze
+
+    @property
+    def frozen(self) -> Frozen:
+        """Return the parts that ``freeze`` names."""
+        return parse_freeze(self.freeze)

@@ -162,6 +162,12 @@ def n_copies(config: ResolvedModel, stack: StackShape, entry: Entry) -> int:
     return stack.n_layers
 
 
+def embedding_parameters(config: ResolvedModel) -> int:
+    """Count the parameters that stand before the first blocks, but for those of positions."""
+    norms = len(stacks(config)) * _embedding_norm(config)
+    return _token_table(config) + _segment_table(config) + _projection(config) + norms
+
+
 def _classifier(config: ResolvedModel) -> int:
     return config.vocab_size * (config.d_model + 1)
 

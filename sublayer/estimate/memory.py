@@ -16,6 +16,7 @@ from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.optimizers.sgd import SgdConfig
 from sublayer.config.resolved import ResolvedModel
 from sublayer.estimate.cost import count_parameters, n_copies
+from sublayer.estimate.frozen import n_frozen_parameters
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch, Precision
 from sublayer.estimate.optimizer_states import adafactor_work, n_states
 from sublayer.estimate.peaks import peaks_of_pass
@@ -59,17 +60,20 @@ def training_memory(
 ) -> MemoryEstimate:
     """Estimate the peak memory of an optimizer step of ``n_passes`` equal passes.
 
-    ``step`` is one of them: a micro-batch. Several passes hold the gradients of those before.
+    ``step`` is one of them: a micro-batch. Several passes hold the gradients of those before. What
+    is frozen has neither gradients nor states; a pass may keep less of it than is counted.
     """
-    weights = FLOAT32_BYTES * count_parameters(step.config, step.objective).training
-    gradients = weights
-    states = FLOAT32_BYTES * n_states(step.config, step.objective, optimizer)
+    n_parameters = count_parameters(step.config, step.objective).training
+    weights = FLOAT32_BYTES * n_parameters
+    n_trained = n_parameters - n_frozen_parameters(step.config, step.frozen)
+    gradients = FLOAT32_BYTES * n_trained
+    states = FLOAT32_BYTES * n_states(step.config, step.objective, optimizer, step.frozen)
     peaks = peaks_of_pass(step)
     backward = peaks.activations + gradients
     if n_passes == 1:
         # Gradients are not there before the backward pass makes them.
         backward = max(peaks.activations, peaks.last_block + gradients)
-    update = gradients + _update(step, optimizer, weights)
+    update = gradients + _update(step, optimizer, gradients)
     staying = weights + states
     moving = max(backward, update)
     moving_and_holes = round((1 + _holes(step, n_passes)) * moving)
@@ -92,18 +96,18 @@ def _holes(step: MicroBatch, n_passes: int) -> float:
     return holes[step.precision]
 
 
-def _update(step: MicroBatch, optimizer: OptimizerConfig, weights: int) -> int:
+def _update(step: MicroBatch, optimizer: OptimizerConfig, trained: int) -> int:
     """Compute the bytes of a step beside states: decayed gradients, or updates to be added."""
     match optimizer:
         case SgdConfig():
-            return weights if optimizer.weight_decay > 0 else 0
+            return trained if optimizer.weight_decay > 0 else 0
         case AdamWConfig():
             is_fused = optimizer.bias_correction and not optimizer.parameter_scale
-            return 0 if is_fused else weights
+            return 0 if is_fused else trained
         case LambConfig():
             # Stacked matrices have their turn apart from the rest.
             stacked = FLOAT32_BYTES * _n_stacked(step.config)
-            return max(stacked, weights - stacked)
+            return max(stacked, trained - stacked)
         case AdafactorConfig():
             work = adafactor_work(step.config, step.objective, optimizer, step.device)
             return FLOAT32_BYTES * work

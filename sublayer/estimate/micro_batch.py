@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sublayer.config.architecture.stacks import StackShape
+from sublayer.config.freezing import NOTHING, Frozen
 from sublayer.config.objectives.base import Lengths, ObjectiveTable
 from sublayer.config.objectives.kinds import NEXT_TOKEN
 from sublayer.config.resolved import ResolvedModel
@@ -34,6 +35,8 @@ class MicroBatch:
     """Whether the backward pass runs each block again instead of keeping what it needs of it."""
     keeps_documents_apart: bool = False
     """Whether each row has positions of its own."""
+    frozen: Frozen = NOTHING
+    """What of the model has no gradient."""
 
     @property
     def narrow(self) -> int:

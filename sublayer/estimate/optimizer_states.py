@@ -7,12 +7,14 @@ import math
 from collections import Counter
 
 from sublayer.config.architecture.stacks import stacks
+from sublayer.config.freezing import NOTHING, Frozen
 from sublayer.config.objectives.base import ObjectiveTable
 from sublayer.config.optimizers.adafactor import AdafactorConfig
 from sublayer.config.optimizers.base import Shape
 from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.resolved import ResolvedModel
 from sublayer.estimate.cost import all_classifiers, count_parameters, n_copies
+from sublayer.estimate.frozen import n_frozen_states
 from sublayer.estimate.kernel_sizes import CPU_UPDATE_PART, GPU_UPDATE_PART
 from sublayer.estimate.micro_batch import DeviceKind
 from sublayer.estimate.sublayers.table import estimate_of
@@ -20,8 +22,13 @@ from sublayer.estimate.sublayers.table import estimate_of
 _UPDATE_PART = {"cpu": CPU_UPDATE_PART, "cuda": GPU_UPDATE_PART}
 
 
-def n_states(config: ResolvedModel, objective: ObjectiveTable, optimizer: OptimizerConfig) -> int:
-    """Count the numbers that an optimizer keeps of all parameters that are trained.
+def n_states(
+    config: ResolvedModel,
+    objective: ObjectiveTable,
+    optimizer: OptimizerConfig,
+    frozen: Frozen = NOTHING,
+) -> int:
+    """Count the numbers that an optimizer keeps of all parameters that are not frozen.
 
     Its counts of steps take next to nothing and are left out. Where what is kept of a matrix
     depends on its shape, that of a matrix which ``matrix_shapes`` leaves out is counted as large as
@@ -34,7 +41,8 @@ def n_states(config: ResolvedModel, objective: ObjectiveTable, optimizer: Optimi
         n_kept = sum(math.prod(each) for each in kept if each)
         total += n_copies_of_shape * n_kept
         n_left -= n_copies_of_shape * math.prod(shape)
-    return total + optimizer.states_per_parameter * n_left
+    total += optimizer.states_per_parameter * n_left
+    return total - n_frozen_states(config, frozen, optimizer)
 
 
 def matrix_shapes(config: ResolvedModel, objective: ObjectiveTable) -> Counter[Shape]:

@@ -5,6 +5,7 @@ import math
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.estimate.capacity import check_memory
 from sublayer.estimate.cost import count_parameters
+from sublayer.estimate.frozen import n_frozen_parameters
 from sublayer.estimate.memory import training_memory
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch
 from sublayer.estimate.optimizer_states import n_states
@@ -31,8 +32,10 @@ def check_training(
             weights, "the model", "make model.d_model, model.n_layers or the vocabulary smaller"
         )
         return
-    states = FLOAT32_BYTES * n_states(recipe.model, recipe.objective, recipe.optimizer)
-    state = 2 * weights + states
+    frozen = recipe.init.frozen
+    states = n_states(recipe.model, recipe.objective, recipe.optimizer, frozen)
+    fewer = n_frozen_parameters(recipe.model, frozen)
+    state = 2 * weights + FLOAT32_BYTES * (states - fewer)
     check_memory(
         state,
         "the model with its gradients and the optimizer's states",
@@ -56,6 +59,7 @@ def _check_pass(recipe: ResolvedRecipe, sequences: int) -> None:
         objective=recipe.objective,
         recomputes=recipe.train.recompute == "blocks",
         keeps_documents_apart=recipe.data.boundaries == "respect",
+        frozen=recipe.init.frozen,
     )
     n_passes = math.ceil(sequences / micro)
     memory = training_memory(step, recipe.optimizer, n_passes=n_passes)

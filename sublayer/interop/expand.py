@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from sublayer.config.architecture.derived import embedding_width
-from sublayer.config.architecture.stacks import stacks
+from sublayer.config.architecture.stacks import slot, stacks
 from sublayer.config.resolved import ResolvedModel
 from sublayer.interop.weight_map import shapes_of
-from sublayer.model.layers.stack import slot
 from sublayer.model.positions.sinusoidal import sinusoids
 
 

@@ -19,6 +19,7 @@ from sublayer.objective.families import family_of
 from sublayer.objective.family import Scores, describe_watched
 from sublayer.runs.data_warnings import list_data_warnings
 from sublayer.system.allocator import allocate_for_training
+from sublayer.training.freezing import freeze
 from sublayer.training.parallel import World
 from sublayer.training.step import TrainStep
 from sublayer.training.warm_start import Pretrained, note_training_only, start_from
@@ -140,6 +141,7 @@ def assemble(
     objective = family.build(model, recipe.objective, recipe.train.seed)
     objective = objective.to(place.device)
     notes += note_training_only(objective, pretrained)
+    notes += freeze(objective, recipe.init)
     batches = family.batches(recipe, data.train)
     train_step = TrainStep(recipe, objective, batches, device=place.device, world=place.world)
     return Session(recipe, data, place, train_step, tuple(notes))

@@ -50,7 +50,9 @@ class TrainStep:
         self.batches = batches
         self.device = device
         self.world = world
-        self.parameters: dict[str, nn.Parameter] = dict(objective.named_parameters())
+        self.parameters: dict[str, nn.Parameter] = {
+            name: each for name, each in objective.named_parameters() if each.requires_grad
+        }
         self.optimizer = build_optimizer(
             recipe.optimizer, self.parameters, parameter_roles(objective)
         )

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sublayer.config.architecture.stacks import stacks
+from sublayer.config.architecture.stacks import slot, stacks
 from sublayer.config.model import ModelConfig
-from sublayer.model.layers.stack import slot
 from sublayer.model.transformer import Transformer
 
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
@@ -112,6 +113,20 @@ def test_two_processes_give_the_losses_and_weights_of_one(
     )
     for name, value in ours.items():
         assert_close(theirs[name], value, rtol=1e-2, atol=2e-3)
+
+
+def test_two_processes_that_freeze_a_part_give_the_weights_of_one(run, tmp_path, text_path):
+    run("start", {"model.dropout": 0.0, "train.steps": 4})
+    settings = {"init.run": str(tmp_path / "start"), "init.freeze": "embeddings"}
+    run("one", {"model.dropout": 0.0, **settings})
+    subprocess.run(command(tmp_path / "two", text_path, settings), check=True, capture_output=True)
+    start, ours, theirs = (
+        load_file(tmp_path / name / "model" / "model.safetensors")
+        for name in ("start", "one", "two")
+    )
+    for name, value in ours.items():
+        assert_close(theirs[name], value, rtol=1e-2, atol=2e-3)
+    assert torch.equal(theirs["embedding.weight"], start["embedding.weight"])
 
 
 def test_two_processes_stopped_and_resumed_equal_two_unbroken(tmp_path, text_path):

@@ -66,3 +66,20 @@ def shares(model: ModelConfig, entry: Entry) -> bool:
     ``attention`` stands for cross entries too.
     """
     return model.share in ("all", entry.kind.shared_as)
+
+
+def slot(model: ModelConfig, shape: StackShape, layer: int, entry: Entry) -> int:
+    """Compute which set of weights an entry of an executed block of a stack uses.
+
+    Layers and sets count from 0.
+
+    Shared entries: of ``n_units`` units of ``share_inner`` blocks, unit u belongs to group
+    ``floor(u * share_groups / n_units)``; within a unit blocks are distinct. Others have one set
+    per block. Source: ALBERT's group and inner-group indices, as released.
+    """
+    if not shares(model, entry):
+        return layer
+    unit, inner = divmod(layer, model.share_inner)
+    n_units = shape.n_layers // model.share_inner
+    group = unit * model.share_groups // n_units
+    return group * model.share_inner + inner

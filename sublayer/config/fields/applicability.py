@@ -128,5 +128,6 @@ USES: dict[str, tuple[Use, ...]] = {
     "train.best_by": (_BEST_BY,),
     "train.evaluate_stride": (_WINDOWS,),
     "init.layers": (_INIT_RUN,),
+    "init.freeze": (_INIT_RUN,),
 }
 """Conditions beyond ``needs`` of a declaration, which more than one sibling's value decides."""

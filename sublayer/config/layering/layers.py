@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.fields.catalog import HEADINGS, TABLES, keys
+from sublayer.config.freezing import check_frozen
 from sublayer.config.held_out import check_chosen
 from sublayer.config.layering.dropped import settle
 from sublayer.config.layering.overrides import override_layer
@@ -94,6 +95,7 @@ def _check_contradictions(recipe: Recipe) -> None:
     data = recipe.data
     resolve_model(recipe.model, vocab_size=data.vocab_size or 1, context=data.context)
     recipe.objective.check(recipe)
+    check_frozen(recipe.model, recipe.init.frozen, recipe.init.layers)
     check_chosen(recipe)
     if recipe.train.steps is not None:
         resolve_optimizer(recipe.optimizer, steps=recipe.train.steps)

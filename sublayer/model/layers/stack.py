@@ -9,8 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from sublayer.config.architecture.block import Entry
-from sublayer.config.architecture.stacks import StackShape, shares
+from sublayer.config.architecture.stacks import StackShape, slot
 from sublayer.config.resolved import ResolvedModel
 from sublayer.model.context.cache import Cache
 from sublayer.model.context.context import Context
@@ -18,23 +17,6 @@ from sublayer.model.layers.block import Sublayer
 from sublayer.model.positions.base import Positions
 
 _T = TypeVar("_T")
-
-
-def slot(config: ResolvedModel, shape: StackShape, layer: int, entry: Entry) -> int:
-    """Compute which set of weights an entry of an executed block of a stack uses.
-
-    Layers and sets count from 0.
-
-    Shared entries: of ``n_units`` units of ``share_inner`` blocks, unit u belongs to group
-    ``floor(u * share_groups / n_units)``; within a unit blocks are distinct. Others have one set
-    per block. Source: ALBERT's group and inner-group indices, as released.
-    """
-    if not shares(config, entry):
-        return layer
-    unit, inner = divmod(layer, config.share_inner)
-    n_units = shape.n_layers // config.share_inner
-    group = unit * config.share_groups // n_units
-    return group * config.share_inner + inner
 
 
 class Stack(nn.Module):

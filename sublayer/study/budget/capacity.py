@@ -49,6 +49,7 @@ def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> Memory
         objective=recipe.objective,
         recomputes=recipe.train.recompute == "blocks",
         keeps_documents_apart=recipe.data.boundaries == "respect",
+        frozen=recipe.init.frozen,
     )
     n_passes = math.ceil(train.batch_sequences / train.micro_batch_sequences)
     return training_memory(step, recipe.optimizer, n_passes=n_passes)
@@ -75,7 +76,7 @@ def run_disk(recipe: Recipe, vocab_size: int) -> int:
     """Estimate the peak bytes of a run's folder: checkpoints, optimizer states, and the model."""
     model = resolve_model(recipe.model, vocab_size=vocab_size, context=recipe.data.context)
     n_parameters = count_parameters(model, recipe.objective).training
-    n_saved = n_parameters + n_states(model, recipe.objective, recipe.optimizer)
+    n_saved = n_parameters + n_states(model, recipe.objective, recipe.optimizer, recipe.init.frozen)
     n_checkpoints = recipe.train.keep_checkpoints + _BESIDES_NEWEST
     return FLOAT32_BYTES * n_saved * n_checkpoints
 
