@@ -69,10 +69,11 @@ def search(
     A source is its ids without their end. ``sentences`` are translated at a time: those that are
     done make room for the next, which changes speed and memory only; they come in the order in
     which they are done. Numbers count ``sources`` from 0; these are read as room appears. A
-    sentence has at most ``beam`` hypotheses; a translation has no padding, ``pad_id``, and is
-    never empty. ``start_id`` is what the decoder begins with, by default the end. What ends a text
-    as the end does, ``other_ends``, counts as that: the end's probability is that of all of them.
-    ``continuations`` selects how they continue: the best ways, or, with a beam of 1, drawn ones.
+    sentence has at most ``beam`` hypotheses; a translation has no padding, ``pad_id``, which may be
+    the end, and is never empty. ``start_id`` is what the decoder begins with, by default the end.
+    What ends a text as the end does, ``other_ends``, counts as that: the end's probability is that
+    of all of them. ``continuations`` selects how they continue: the best ways, or, with a beam of
+    1, drawn ones.
 
     Raises ConfigError where the model would drop units out or this machine cannot hold the rows,
     and, when it comes to it, where a source is longer than the model's positions.
@@ -209,7 +210,8 @@ class _Search:
     def _mask(self, logits: Float[Tensor, "R V"], n_written: list[int]) -> None:
         """Mask padding, an end at once, and all but the end at the longest length."""
         beam = self._settings.beam
-        logits[:, self._pad] = -torch.inf
+        if self._pad != self._end:
+            logits[:, self._pad] = -torch.inf
         for slot, sentence in enumerate(self._slots):
             if sentence is None:
                 continue

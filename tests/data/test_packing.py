@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, best_fit, pack_examples
+from tests.packed_rows import unpack
 
 WIDTH, WRITTEN_WIDTH, PAD, FIRST = 12, 6, 0, 1
 ROOM = (WIDTH, WRITTEN_WIDTH)
@@ -74,28 +75,9 @@ def test_an_item_goes_where_it_leaves_the_least_room():
 LENGTHS = st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=4), min_size=1, max_size=12)
 
 
-def sequences_of(batch: PackedBatch):
-    """Each sequence of a batch as it stands in its row: ids, segments, what is written, targets."""
-    found = []
-    side = batch.written or batch.read
-    for row in range(len(batch.read)):
-        for number in range(int(batch.read.sequence_ids[row].max()) + 1):
-            own = batch.read.sequence_ids[row] == number
-            on_side = side.sequence_ids[row] == number
-            found.append(
-                (
-                    batch.read.tokens[row, own].tolist(),
-                    batch.segments[row, own].tolist(),
-                    side.tokens[row, on_side].tolist(),
-                    None if batch.targets is None else batch.targets[row, on_side].tolist(),
-                )
-            )
-    return found
-
-
 def check(batch: PackedBatch, examples):
     """Every sequence of these examples stands in the batch as it was given."""
-    found = sequences_of(batch)
+    found = unpack(batch)
     assert sorted(batch.numbers) == sorted(each.number for each in examples)
     by_number = {each.number: each for each in examples}
     assert batch.owners.tolist() == sorted(batch.owners.tolist())
@@ -110,14 +92,15 @@ def check(batch: PackedBatch, examples):
     for each, given_, readout, span in zip(
         found, expected, batch.readouts.tolist(), batch.spans.tolist(), strict=True
     ):
-        ids, segments, written, targets = each
-        assert ids == given_.ids.tolist()
-        assert segments == given_.segments.tolist()
+        assert each.ids.tolist() == given_.ids.tolist()
+        assert each.segments.tolist() == given_.segments.tolist()
+        wanted = given_.targets
         if given_.written is not None:
-            assert written == [FIRST, *given_.written.tolist()[:-1]]
-            assert targets == given_.written.tolist()
-        else:
-            assert targets == (None if given_.targets is None else given_.targets.tolist())
+            assert each.written.tolist() == [FIRST, *given_.written.tolist()[:-1]]
+            wanted = given_.written
+        assert (each.targets is None) == (wanted is None)
+        if wanted is not None:
+            assert each.targets.tolist() == wanted.tolist()
         row, column = readout
         assert batch.read.tokens[row, column] == given_.ids[given_.readout]
         first, last = span

@@ -213,3 +213,14 @@ def test_the_best_of_pieces_are_the_best_of_all(n_tokens: int, count: int) -> No
     assert torch.equal(values, scores.topk(count, -1).values)
     assert torch.equal(scores.gather(1, indices), values)
     assert all(len(set(row.tolist())) == count for row in indices)
+
+
+def test_what_pads_may_be_the_end() -> None:
+    model, settings = make_model(9), BeamSettings(beam=2, max_length_offset=LONGEST)
+    source = np.array([4, 5, 3])
+    ((_, found),) = search(model, [source], settings, end_id=END, pad_id=END)
+    every = every_hypothesis(model, source.tolist(), settings)
+    known = [each for each in found if PAD not in each.ids]
+    assert len(found) == 2 and known
+    for hypothesis in known:
+        assert hypothesis.score == pytest.approx(every[tuple(hypothesis.ids.tolist())])

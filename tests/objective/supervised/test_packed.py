@@ -1,0 +1,246 @@
+"""An example has the same answer and the same loss alone and packed among others, in float64."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sublayer.data.packing import PackedBatch
+from sublayer.data.tasks.assembly import Assembler
+from sublayer.evaluation.split_work import ALONE
+from sublayer.model.context.layout import Layout
+from sublayer.model.encoder import Encoder
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.transformer import Transformer
+from sublayer.objective.supervised import predictions, text_predictions
+from sublayer.objective.supervised.predictions import answer_examples
+from sublayer.objective.supervised.readout import answer_logits, packed_states
+from sublayer.objective.supervised.text import nats_of_sequences, written_states
+from sublayer.objective.supervised.text_predictions import text_loss, write_part
+from tests.answerers import (
+    assembler_of,
+    draw_examples,
+    model_of,
+    objective_of,
+    rule_of,
+    split_of,
+)
+from tests.packed_rows import unpack
+
+CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-9}
+N = 13
+POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "relative", "learned-per-layer", "none")
+
+
+def packed(assembler: Assembler) -> PackedBatch:
+    """All examples in one batch, of which some share rows and some rows are padded."""
+    batch = assembler.pack(np.arange(N))
+    assert batch.read.document_ids is not None and batch.read.mask is not None
+    assert 1 < len(batch.read) < batch.read.n_sequences
+    return batch
+
+
+def vectors_alone(model: Transformer, batch: PackedBatch) -> Tensor:
+    """The state that stands for each sequence of a batch, each in a row of its own: [S, D]."""
+    vectors = []
+    for sequence in unpack(batch):
+        tokens = sequence.ids[None]
+        if isinstance(model, Encoder):
+            layout = Layout.bidirectional(tokens)
+            final = model.hidden(tokens, layout, segments=sequence.segments[None]).final
+            vectors.append(final[0, 0])
+        else:
+            vectors.append(model.hidden(tokens, Layout.causal(tokens)).final[0, -1])
+    return torch.stack(vectors)
+
+
+def logits_of(model: Transformer, batch: PackedBatch) -> Tensor:
+    task = model.task.tasks[0]
+    return answer_logits(model, batch, packed_states(model, batch), 0.0, task.kind)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("format_", "name", "positions"),
+    [
+        *[("pair", "mnli", positions) for positions in POSITIONS],
+        *[("traversal", "mrpc", positions) for positions in POSITIONS],
+        ("pair", "sst2", "learned"),
+        ("pair", "stsb", "relative"),
+        ("pair", "race_high", "learned"),
+        ("traversal", "sst2", "rotary"),
+        ("traversal", "copa", "learned"),
+    ],
+)
+def test_heads_answer_a_packed_example_as_if_it_were_alone(format_, name, positions):
+    split = split_of({name: draw_examples(name, N)}, format_)
+    model = model_of(split, positions=positions)
+    batch = packed(assembler_of(split))
+    vectors = vectors_alone(model, batch)
+    found = logits_of(model, batch)
+    for number in range(batch.n_examples):
+        own = vectors[batch.owners == number]
+        if model.task.tasks[0].kind == "choice":
+            # One logit for each, and no probability of what the example does not have.
+            expected = model.label_logits(own)[:, 0]
+            assert torch.isneginf(found[number, len(own) :]).all()
+        else:
+            expected = model.label_logits(own.sum(0))
+        torch.testing.assert_close(found[number, : len(expected)], expected, **CLOSE)
+
+
+@torch.no_grad()
+def test_one_text_is_answered_as_the_model_itself_answers_it():
+    split = split_of({"sst2": draw_examples("sst2", N)}, "pair")
+    model = model_of(split)
+    batch = packed(assembler_of(split))
+    assert isinstance(model, Encoder)
+    expected = [model(each.ids[None])["label"][0] for each in unpack(batch)]
+    torch.testing.assert_close(logits_of(model, batch), torch.stack(expected), **CLOSE)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("format_", ["pair", "traversal"])
+def test_an_example_alone_is_not_packed_and_has_the_same_logits(format_):
+    split = split_of({"sst2": draw_examples("sst2", N)}, format_)
+    model, assembler = model_of(split), assembler_of(split)
+    together = packed(assembler)
+    logits = logits_of(model, together)
+    for place, number in enumerate(together.numbers):
+        batch = assembler.pack(np.array([number]))
+        assert batch.read.document_ids is None and batch.read.mask is None
+        torch.testing.assert_close(logits_of(model, batch)[0], logits[place], **CLOSE)
+
+
+@torch.no_grad()
+def test_padding_changes_no_answer():
+    split = split_of({"sst2": draw_examples("sst2", N)}, "pair")
+    model, assembler = model_of(split), assembler_of(split)
+    # Each has a row: nothing keeps them apart but padding.
+    wide = assembler.pack(np.arange(N))
+    numbers = wide.numbers[:3]
+    rows = torch.nn.utils.rnn.pad_sequence(
+        [unpack(assembler.pack(np.array([number])))[0].ids for number in numbers], batch_first=True
+    )
+    mask = torch.nn.utils.rnn.pad_sequence(
+        [torch.ones(len(unpack(assembler.pack(np.array([n])))[0].ids)) for n in numbers],
+        batch_first=True,
+    ).bool()
+    assert isinstance(model, Encoder) and not mask.all()
+    torch.testing.assert_close(model(rows, mask)["label"], logits_of(model, wide)[:3], **CLOSE)
+
+
+def loss_of_texts(model: Transformer, tokens: Tensor, targets: Tensor) -> Tensor:
+    """Nats of the targets of a sequence alone."""
+    final = model.hidden(tokens[None], Layout.causal(tokens[None])).final
+    return F.cross_entropy(model.logits(final)[0], targets, ignore_index=-1, reduction="sum")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_traversal_costs_as_its_own_text_what_it_costs_alone(positions):
+    split = split_of({"mrpc": draw_examples("mrpc", N)}, "traversal")
+    model = model_of(split, positions=positions, head="linear")
+    batch = packed(assembler_of(split, language_weight=0.5))
+    found = objective_of(model, language_weight=0.5)(batch)
+    losses = []
+    for sequence in unpack(batch):
+        assert sequence.targets is not None
+        assert sequence.targets.tolist() == [*sequence.ids.tolist()[1:], -1]
+        n_targets = len(sequence.ids) - 1
+        losses.append(loss_of_texts(model, sequence.ids, sequence.targets) / n_targets)
+    # Weights are of float32.
+    torch.testing.assert_close(found["language"], torch.stack(losses).sum(), rtol=1e-6, atol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_packed_answer_costs_what_it_costs_alone(positions, kind):
+    examples = {name: draw_examples(name, 6, longest=5) for name in ("mnli", "stsb", "copa")}
+    split = split_of(examples, "text")
+    model = model_of(split, 64, positions=positions, kind=kind)
+    batch = assembler_of(split, 64, kind=kind).pack(np.arange(18))
+    assert batch.read.document_ids is not None
+    nats = nats_of_sequences(model, batch)
+    expected = []
+    for sequence in unpack(batch):
+        assert sequence.targets is not None
+        if isinstance(model, EncoderDecoder):
+            logits = model(sequence.ids[None], target=sequence.written[None]).logits[0]
+            each = F.cross_entropy(logits, sequence.targets, reduction="sum")
+        else:
+            each = loss_of_texts(model, sequence.ids, sequence.targets)
+        expected.append(each)
+    torch.testing.assert_close(nats, torch.stack(expected), **CLOSE)
+    total = objective_of(model)(batch)["task"]
+    torch.testing.assert_close(total, torch.stack(expected).sum(), **CLOSE)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_what_is_written_of_an_example_sees_no_other_example(positions):
+    split = split_of({"mnli": draw_examples("mnli", 8, longest=5)}, "text")
+    model = model_of(split, 64, positions=positions)
+    batch = assembler_of(split, 64).pack(np.arange(8))
+    assert batch.written is not None and batch.read.document_ids is not None
+    before = written_states(model, batch)
+    row, column = batch.readouts[0].tolist()
+    own = batch.read.sequence_ids[row, column]
+    is_own = batch.read.sequence_ids[row] == own
+    batch.read.tokens[row, is_own] = 5  # a word, instead of all
+    has_changed = (written_states(model, batch) - before).abs().amax(-1) > 1e-6
+    expected = torch.zeros_like(has_changed)
+    expected[row] = batch.written.sequence_ids[row] == own
+    is_real = batch.written.sequence_ids >= 0
+    assert torch.equal(has_changed & is_real, expected)
+
+
+@pytest.mark.parametrize(
+    ("format_", "name"),
+    [("pair", "mnli"), ("pair", "stsb"), ("pair", "race_high"), ("traversal", "mrpc")],
+)
+def test_predictions_do_not_depend_on_the_batch(monkeypatch, format_, name):
+    split = split_of({name: draw_examples(name, N)}, format_)
+    model = model_of(split)
+    found = []
+    for size in (100, 4, 1):
+        monkeypatch.setattr(predictions, "batch_sequences", lambda model, context, n=size: n)
+        answers, losses = answer_examples(model, split, rule_of(split), model.task.tasks[0], ALONE)
+        found.append((answers, losses))
+    (answers, losses), *others = found
+    for other_answers, other_losses in others:
+        assert other_losses == pytest.approx(losses, abs=1e-9)
+        for one, other in zip(answers, other_answers, strict=True):
+            assert one.label == pytest.approx(other.label, abs=1e-9)
+            n_choices = len(one.probabilities)
+            # The batch of the most choices has probabilities of 0 for those that others lack.
+            assert other.probabilities[:n_choices] == pytest.approx(
+                one.probabilities[: len(other.probabilities)], abs=1e-9
+            )
+
+
+@pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
+@pytest.mark.parametrize("answer", ["greedy", "rank"])
+def test_what_is_written_does_not_depend_on_the_batch(monkeypatch, kind, answer):
+    split = split_of({"mnli": draw_examples("mnli", N, longest=5)}, "text", trains=False)
+    model = model_of(split, 64, kind=kind, answer=answer)
+    [part] = split.parts
+    rule = rule_of(split, 64, kind=kind)
+    found = []
+    for size in (128, 3, 1):
+        monkeypatch.setattr(text_predictions, "_AT_A_TIME", size)
+        monkeypatch.setattr(text_predictions, "batch_sequences", lambda model, context, n=size: n)
+        loss = text_loss(model, part, rule, ALONE)
+        found.append((write_part(model, part, rule, model.task, ALONE), loss))
+    (answers, loss), *others = found
+    shown = {each.text if answer == "greedy" else each.probabilities for each in answers}
+    assert len(shown) > 1
+    for other_answers, other_loss in others:
+        assert other_loss == pytest.approx(loss, abs=1e-9)
+        assert [each.text for each in other_answers] == [each.text for each in answers]
+        for one, other in zip(answers, other_answers, strict=True):
+            assert one.probabilities == pytest.approx(other.probabilities, abs=1e-9)
