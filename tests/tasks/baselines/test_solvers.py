@@ -6,6 +6,7 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge as ScikitRidge
 
+from sublayer.tasks.baselines.lbfgs import minimise
 from sublayer.tasks.baselines.logistic import fit_logistic
 from sublayer.tasks.baselines.ridge import fit_ridge
 
@@ -46,6 +47,34 @@ def test_logistic_regression_is_scikit_learns(n_classes, is_balanced):
         tolerance=1e-9,
     )
     np.testing.assert_allclose(dense.weights, model.weights, atol=1e-6)
+
+
+def test_the_minimum_of_a_long_valley_is_found_in_few_steps():
+    # It bends a hundred thousand times as much along the last as along the first.
+    bends = 10.0 ** np.arange(6)
+    lowest = np.array([3.0, -2, 1, 0, 0, 0])
+    n_computed = 0
+
+    def objective(place):
+        nonlocal n_computed
+        n_computed += 1
+        away = place - lowest
+        return float((np.cosh(away) - 1) @ bends), np.sinh(away) * bends
+
+    found = minimise(objective, np.zeros(6), tolerance=1e-9, most_steps=200)
+    np.testing.assert_allclose(found, lowest, atol=1e-8)
+    assert n_computed < 100
+
+
+def test_steps_end_where_they_are_to_end():
+    places = []
+
+    def objective(place):
+        places.append(place)
+        return float(place @ place), 2 * place
+
+    minimise(objective, np.array([100.0, 1.0]), tolerance=0, most_steps=0)
+    assert len(places) == 1
 
 
 def test_a_label_that_was_never_seen_is_never_predicted():
