@@ -16,7 +16,7 @@ from torch import Tensor
 from sublayer.config.resolved import ResolvedModel
 from sublayer.errors import CheckpointError
 from sublayer.estimate.capacity import format_bytes
-from sublayer.interop.huggingface.classes import Oracle
+from sublayer.interop.huggingface.family import Oracle
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.transformer import Transformer
 from sublayer.system.memory import total_memory

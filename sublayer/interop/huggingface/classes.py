@@ -1,16 +1,13 @@
 """The families of models of HuggingFace folders: how each is read, written and checked."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from sublayer.config.architecture.derived import is_factorised
 from sublayer.config.resolved import ResolvedModel
-from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.bert import albert_config, encoder_config, encoder_weights
 from sublayer.interop.bert.encoder_fields import ALBERT_FIELDS, BERT_FIELDS
@@ -20,11 +17,8 @@ from sublayer.interop.gpt2 import gpt2_config, gpt2_weights
 from sublayer.interop.gpt2.gpt2_fields import GPT2_FIELDS
 from sublayer.interop.huggingface import class_tables
 from sublayer.interop.huggingface.class_fields import ClassConfig, ClassFields
-from sublayer.interop.huggingface.folder_tokenizer import (
-    decoder_files,
-    encoder_files,
-    read_tokenizer,
-)
+from sublayer.interop.huggingface.family import Family, Oracle, Tensors
+from sublayer.interop.huggingface.folder_tokenizer import decoder_files, encoder_files
 from sublayer.interop.huggingface.representable import Table, refused_fields
 from sublayer.interop.seq2seq import translator_config, translator_weights
 from sublayer.interop.seq2seq.translator_fields import M2M100_FIELDS, MARIAN_FIELDS
@@ -36,56 +30,6 @@ from sublayer.interop.seq2seq.translator_tokenizer import (
 from sublayer.interop.t5 import t5_config, t5_tokenizer, t5_weights
 from sublayer.interop.t5.t5_fields import T5_FIELDS
 from sublayer.interop.values import format_value
-from sublayer.interop.weight_map import Pair
-
-Tensors = Mapping[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Oracle:
-    """A class of transformers, and which of our outputs each of its outputs should equal."""
-
-    name: str
-    outputs: Mapping[str, str]
-    """Ours by the names of theirs."""
-
-
-@dataclass(frozen=True)
-class Family:
-    """One family: a class of transformers, what it can represent, and how it is read and written.
-
-    Names of tensors that its functions take and return are without the prefix.
-    """
-
-    title: str
-    table: Table
-    """What a model may be to be written as it."""
-    fields: ClassFields
-    """What its config.json may say."""
-    prefix: str
-    """What names of tensors begin with in a file, except those of heads."""
-    heads: tuple[str, ...]
-    """What names of heads begin with."""
-    is_ignored: Callable[[str], bool]
-    """Tells the tensors that hold no weights."""
-    prepare: Callable[[Content, Tensors], dict[str, Tensor]]
-    """Settles what a file may say in several ways: ties, old names, copies."""
-    read_config: Callable[[ClassConfig, Tensors], ResolvedModel]
-    """Takes the tensors that ``prepare`` left, which say what a config does not."""
-    required_fields: Callable[[ResolvedModel], dict[str, Any]]
-    """What the class always has; ``write_config`` and ``pairs`` take a config with all of it."""
-    write_config: Callable[[ResolvedModel, Tokenizer | None], dict[str, Any]]
-    tokenizer_files: Callable[..., dict[str, bytes]]
-    """Takes a tokenizer and ``max_len``."""
-    pairs: Callable[[ResolvedModel], Iterable[Pair]]
-    oracle: Callable[[ResolvedModel], Oracle]
-    """The class with which logits are compared."""
-    copies: Callable[[ResolvedModel], Mapping[str, str]] = lambda config: {}
-    """Tensors that a file holds beside those of ``pairs``, and what each is a copy of."""
-    read_tokenizer: Callable[..., Tokenizer | None] = read_tokenizer
-    """Takes a folder and the model's ``vocab_size``."""
-    describe_unread: Callable[[Path], str | None] = lambda folder: None
-    """Tells why the tokenizer of a folder is not read."""
 
 
 def family_of(content: Content) -> Family:

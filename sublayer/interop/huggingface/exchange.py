@@ -16,7 +16,8 @@ from sublayer.interop.certificate import CERTIFICATE, certify
 from sublayer.interop.config_reader import Content
 from sublayer.interop.expand import expand
 from sublayer.interop.huggingface.class_fields import ClassConfig
-from sublayer.interop.huggingface.classes import Family, family_for, family_of
+from sublayer.interop.huggingface.classes import family_for, family_of
+from sublayer.interop.huggingface.family import Family
 from sublayer.interop.huggingface.folder import (
     CONFIG,
     check_new,
