@@ -19,12 +19,15 @@ from sublayer.estimate.capacity import format_bytes
 from sublayer.interop.huggingface.family import Oracle
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.transformer import Transformer
+from sublayer.objective.supervised.loss import unscaled
 from sublayer.system.memory import total_memory
 
 CERTIFICATE = "certificate.json"
 _ROWS, _MAX_TOKENS, _SEED = 2, 128, 0
 _FLOAT64_PARAMETERS = 1_000_000_000
 """The most parameters of a model that is compared in float64 too."""
+_OF_POSITIONS = ("logits", "start_logits", "end_logits")
+_OF_CHOICES = "ForMultipleChoice"
 _COPIES = 3
 """Models that are in memory together: the one at hand, a copy of it, and transformers'."""
 # Beyond rounding by far: what a tensor in the wrong place would cause.
@@ -49,9 +52,15 @@ class Batch:
     """Whether the tokens are a source and a target, as of a translator."""
 
     @classmethod
-    def draw(cls, config: ResolvedModel) -> "Batch":
-        """Draw the batch for a model: always the same for equal sizes."""
-        shape = (_ROWS, min(config.max_len, _MAX_TOKENS))
+    def draw(cls, config: ResolvedModel, pad_id: int | None = None) -> "Batch":
+        """Draw the batch for a model: always the same for equal sizes.
+
+        ``pad_id`` is what a class takes for padding. A decoder that answers for texts has none of
+        it, or else one row, as its class needs.
+        """
+        is_of_texts = config.kind == "decoder" and config.label_outputs > 0
+        n_rows = 1 if is_of_texts and pad_id is None else _ROWS
+        shape = (n_rows, min(config.max_len, _MAX_TOKENS))
         generator = torch.Generator().manual_seed(_SEED)
         tokens = torch.randint(config.vocab_size, shape, generator=generator)
         is_padded = config.kind != "decoder"
@@ -60,9 +69,12 @@ class Batch:
             # M2M100 takes its padding for no token wherever it stands.
             other = config.first_position % config.vocab_size
             tokens = torch.where(tokens == config.first_position - 1, other, tokens)
+        elif is_of_texts and pad_id is not None:
+            other = (pad_id + 1) % config.vocab_size
+            tokens = torch.where(tokens == pad_id, other, tokens)
         n_tokens = shape[1]
         n_of_second = (n_tokens + 1) // 2 if is_padded else n_tokens
-        lengths = torch.tensor([n_tokens, n_of_second])[:, None]
+        lengths = torch.tensor([n_tokens, n_of_second])[:n_rows, None]
         positions = torch.arange(n_tokens)
         mask = positions < lengths
         segments = ((positions >= lengths // 2) & mask).long()
@@ -71,7 +83,7 @@ class Batch:
     def ours(self, model: Transformer) -> dict[str, Tensor]:
         """Return a model's outputs, by the names by which an oracle's are compared with them.
 
-        Without a sentence head its logits are None.
+        Numbers are on the task's own scale, and choices those of one example.
         """
         if isinstance(model, EncoderDecoder):
             output = model(self.tokens, self.mask, target=self.tokens.flip(1))
@@ -80,28 +92,47 @@ class Batch:
             if self.is_padded:
                 inputs += [self.mask, self.segments]
             output = model(*inputs)
-        return {"logits": output.logits, "sentence_logits": output.sentence_logits}
+        found = {}
+        if "vocabulary" in output:
+            found["logits"] = output["vocabulary"]
+        if "sentence" in output:
+            found["sentence_logits"] = output["sentence"]
+        if "span" in output:
+            found["start_logits"], found["end_logits"] = output["span"].unbind(-1)
+        if "label" in output:
+            task = None if model.task is None else model.task.tasks[0]
+            labels = output["label"]
+            found["choice_logits"] = labels.T
+            if task is not None and task.kind == "number":
+                labels = unscaled(task, labels)
+            found["label_logits"] = labels
+        return found
 
     def theirs(self, oracle: Any) -> Any:
         """Return the outputs of a model of transformers, as that class returns them."""
         if not self.is_padded:
             return oracle(self.tokens)
+        mask = self.mask.long()
         if oracle.config.is_encoder_decoder:
-            mask = self.mask.long()
             return oracle(
                 self.tokens,
                 attention_mask=mask,
                 decoder_input_ids=self.tokens.flip(1),
                 use_cache=False,
             )
-        return oracle(self.tokens, attention_mask=self.mask.long(), token_type_ids=self.segments)
+        inputs = [self.tokens, mask, self.segments]
+        if type(oracle).__name__.endswith(_OF_CHOICES):
+            # Its rows are the choices of one example.
+            inputs = [each[None] for each in inputs]
+        tokens, mask, segments = inputs
+        return oracle(tokens, attention_mask=mask, token_type_ids=segments)
 
-    def kept(self, logits: Tensor) -> Tensor:
-        """Leave out padded positions, whose logits mean nothing.
+    def kept(self, name: str, logits: Tensor) -> Tensor:
+        """Leave out padded positions of ours by name, whose logits mean nothing.
 
         Logits of texts, and those of a translator's target, have none.
         """
-        if logits.dim() != 3 or self.is_pair:
+        if name not in _OF_POSITIONS or self.is_pair:
             return logits
         return logits[self.mask]
 
@@ -127,7 +158,7 @@ def certify(
     if find_spec("transformers") is None:
         return {"checked": False, "reason": "transformers is not installed"}
     transformers: Any = import_module("transformers")
-    batch = Batch.draw(model.config)
+    batch = Batch.draw(model.config, fields.get("pad_token_id"))
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     dtypes = [torch.float64, torch.float32]
     if n_parameters > _FLOAT64_PARAMETERS:
@@ -150,8 +181,8 @@ def certify(
         largest = 0.0
         largest_difference = 0.0
         for name, every_logit in expected.items():
-            logits = batch.kept(every_logit)
-            difference = _compare(batch.kept(computed[name]), logits)
+            logits = batch.kept(name, every_logit)
+            difference = _compare(batch.kept(name, computed[name]), logits)
             largest_difference = max(largest_difference, difference)
             largest = max(largest, float(logits.abs().max()))
         differences[str(dtype).removeprefix("torch.")] = largest_difference

@@ -64,6 +64,20 @@ class Pair:
         return part.detach().clone(memory_format=torch.contiguous_format)
 
 
+@dataclass(frozen=True)
+class Zeros(Pair):
+    """One of our tensors that theirs has not: zeros, which are read and not written."""
+
+    def read(self, parts: list[Tensor], ours: torch.Size) -> Tensor:
+        """Return zeros of shape ``ours``."""
+        return torch.zeros(ours)
+
+    def write(self, tensor: Tensor) -> dict[str, Tensor]:
+        """Return nothing: ours holds zeros."""
+        assert not tensor.any(), f"{self.ours} is zeros"
+        return {}
+
+
 def pair_linear(theirs: str, ours: str, *, is_transposed: bool = False) -> Iterator[Pair]:
     """Pair the weight and the bias of a linear map or a norm, called so by both."""
     yield Pair((f"{theirs}.weight",), f"{ours}.weight", is_transposed=is_transposed)
@@ -115,7 +129,7 @@ def read_pairs(
     weights = {}
     for pair in pairs:
         parts = [usable(name, tensors[name], dtype) for name in pair.theirs]
-        weights[pair.ours] = pair.read(parts, shapes[pair.ours])
+        weights[pair.ours] = pair.read(parts, shapes[pair.ours]).to(dtype)
     return weights
 
 
@@ -131,7 +145,11 @@ def assemble(
 
     Raises CheckpointError as ``read_pairs`` does.
     """
-    weights = read_pairs(tensors, pairs, config, title=title, file=file)
+    return with_weights(config, read_pairs(tensors, pairs, config, title=title, file=file))
+
+
+def with_weights(config: ResolvedModel, weights: Mapping[str, Tensor]) -> Transformer:
+    """Build a model, in evaluation mode, of all of its tensors; without a tokenizer."""
     with torch.device("meta"):
         model = compose(config)
     model.load_state_dict(weights, assign=True)

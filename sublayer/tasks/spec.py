@@ -12,6 +12,8 @@ FILE_NAME = "task.json"
 VERSION = 1
 _KINDS = ("classes", "choice", "number", "span")
 _FORMATS = ("pair", "traversal", "text")
+_ANSWERS = ("greedy", "rank")
+_LEAST = {"context": 1, "target_length": 0, "doc_stride": 1, "max_answer": 1}
 
 
 @dataclass(frozen=True)
@@ -56,17 +58,22 @@ def read_spec(content: Mapping[str, Any], source: str) -> TaskSpec:
     """
     if content.get("version") != VERSION:
         raise CheckpointError(
-            f"{source} is of version {content.get('version')!r}, this program reads {VERSION}"
+            f"{source} is of version {content.get('version')!r:.60}, this program reads {VERSION}"
         )
     try:
         values = {each.name: content[each.name] for each in fields(TaskSpec)}
         values["tasks"] = tuple(_read_task(task) for task in content["tasks"])
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{source} does not describe a task ({error})") from None
+        raise CheckpointError(f"{source} does not describe a task ({error!s:.200})") from None
     if not values["tasks"] or values["format"] not in _FORMATS:
         raise CheckpointError(f"{source} does not describe a task")
-    if not isinstance(values["context"], int) or values["context"] < 1:
-        raise CheckpointError(f"{source} has no context")
+    if values["answer"] not in _ANSWERS:
+        raise CheckpointError(f"{source} does not say how an answer is read off")
+    for name, least in _LEAST.items():
+        if type(values[name]) is not int or values[name] < least:
+            raise CheckpointError(f"{source}: {name} is not a whole number of at least {least}")
+    if values["threshold"] is not None and type(values["threshold"]) not in (int, float):
+        raise CheckpointError(f"{source}: threshold is no number")
     return TaskSpec(**values)
 
 
@@ -80,4 +87,23 @@ def _read_task(content: Mapping[str, Any]) -> Task:
     task = Task(**values)
     if task.kind not in _KINDS:
         raise ValueError(f"{task.kind!r} is no kind of task")
+    _check_texts(task)
+    is_number = [type(each) in (int, float) for each in task.numbers]
+    if is_number != [True, True] or not task.numbers[0] < task.numbers[1]:
+        raise ValueError("its numbers are not the lowest and the highest")
     return task
+
+
+def _check_texts(task: Task) -> None:
+    """Raise ValueError where words of a task are none, or a task lacks those that it needs."""
+    for name in ("name", "title", "suite", "trained_as"):
+        if type(getattr(task, name)) is not str:
+            raise ValueError(f"its {name} is no text")
+    for name in ("fields", "metrics", "labels", "splits"):
+        words = getattr(task, name)
+        if type(words) is not tuple or not all(type(word) is str for word in words):
+            raise ValueError(f"its {name} are no texts")
+        if len(set(words)) < len(words):
+            raise ValueError(f"of its {name} two are one")
+    if not task.fields or (task.kind == "classes") != bool(task.labels):
+        raise ValueError("it lacks fields, or labels, or has labels of no classes")

@@ -30,6 +30,8 @@ class Task:
     """Whether the two texts may be exchanged."""
     numbers: tuple[float, float] = (0.0, 1.0)
     """Of ``number``: the lowest and the highest."""
+    is_bounded: bool = True
+    """Of ``number``: whether there is none beyond those."""
     has_unanswerable: bool = False
     """Of ``span``: whether some questions have no answer in their passage."""
     splits: tuple[str, ...] = ("train", "dev", "test")

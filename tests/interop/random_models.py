@@ -12,6 +12,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolved import ResolvedModel
 from sublayer.errors import ConfigError
+from sublayer.tasks.task import Task
 
 VOCAB_SIZE, CONTEXT = 23, 8
 Values = Mapping[str, tuple[Any, ...]]
@@ -74,18 +75,38 @@ _TRANSLATOR: Values = {
     "segments": ("none", "second"),
     "positions": ("sinusoidal",),
 }
+_GPT2: Values = {
+    **_EVERYWHERE,
+    "block": ("transformer", ("attention", "ffn"), ("attention", "ffn:swish")),
+    "segments": ("none", "second"),
+    "final_norm": (None, "affine", "plain"),
+    "positions": ("learned", "sinusoidal", "none"),
+    "attention_scale": ("sqrt", "none"),
+}
+_BERT: Values = {**_ENCODER, "share": ("none", "attention", "ffn")}
+_ALBERT: Values = {
+    **_ENCODER,
+    "d_embed": (4, 14),
+    "embedding_projection": ("sum",),
+    "project_embeddings": ("as-needed", "always"),
+}
+_LABELS: Values = {
+    "head": ("none", "transform", "linear"),
+    "pooler": ("tanh",),
+    "label_outputs": (1, 3),
+}
+_CHOICES: Values = {**_LABELS, "label_outputs": (1,)}
+_SPANS: Values = {"head": ("none", "transform"), "span_head": ("independent",)}
+CHOICE = Task("copa", "COPA", "superglue", "choice", ("premise", "question"), ("accuracy",))
 EXPORTED: dict[str, tuple[str, Values]] = {
-    "gpt2": (
-        "gpt2",
-        {
-            **_EVERYWHERE,
-            "block": ("transformer", ("attention", "ffn"), ("attention", "ffn:swish")),
-            "segments": ("none", "second"),
-            "final_norm": (None, "affine", "plain"),
-            "positions": ("learned", "sinusoidal", "none"),
-            "attention_scale": ("sqrt", "none"),
-        },
-    ),
+    "gpt2": ("gpt2", _GPT2),
+    "gpt2 for labels": ("gpt2 for labels", {**_GPT2, **_LABELS, "pooler": ("none",)}),
+    "bert for labels": ("bert for labels", {**_BERT, **_LABELS}),
+    "bert for choices": ("bert for choices", {**_BERT, **_CHOICES}),
+    "bert for spans": ("bert for spans", {**_BERT, **_SPANS}),
+    "albert for labels": ("albert for labels", {**_ALBERT, **_LABELS}),
+    "albert for choices": ("albert for choices", {**_ALBERT, **_CHOICES}),
+    "albert for spans": ("albert for spans", {**_ALBERT, **_SPANS}),
     "bert": (
         "bert",
         {**_ENCODER, "share": ("none", "attention", "ffn"), "sentence_classes": (0,)},
@@ -196,6 +217,11 @@ _ODD: Values = {
     "max_len": (1, 9),
 }
 """Numbers and blocks beside those; choices are drawn from all that a field has."""
+
+
+def task_of(name: str) -> Task | None:
+    """Return the task that decides what a model is exported as; None where its head does."""
+    return CHOICE if name.endswith("for choices") else None
 
 
 def values_of(name: str) -> tuple[Any, ...]:

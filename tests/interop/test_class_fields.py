@@ -15,7 +15,7 @@ from sublayer.interop.config_reader import Content
 from sublayer.interop.huggingface.classes import FAMILIES
 from sublayer.interop.huggingface.exchange import import_huggingface, read_huggingface
 from sublayer.loading import load
-from tests.interop.tiny import CLASSES, VOCAB_SIZE, Tiny, ours, theirs, tiny
+from tests.interop.tiny import CLASSES, VOCAB_SIZE, Tiny, model_type, ours, theirs, tiny
 
 each_class = pytest.mark.parametrize("name", list(CLASSES))
 _TINY: dict[str, Tiny] = {}
@@ -68,6 +68,13 @@ _SMALL = {
     },
     "bert": {"hidden_act": "relu", "layer_norm_eps": 0.01},
     "albert": {"hidden_act": "gelu", "layer_norm_eps": 0.01},
+    "bert for labels": {"hidden_act": "relu", "num_labels": 3},
+    "bert for choices": {"hidden_act": "relu", "layer_norm_eps": 0.01},
+    "bert for spans": {"hidden_act": "relu", "num_labels": 2},
+    "albert for labels": {"hidden_act": "gelu", "num_labels": 3},
+    "albert for choices": {"hidden_act": "gelu", "layer_norm_eps": 0.01},
+    "albert for spans": {"hidden_act": "gelu", "num_labels": 2},
+    "gpt2 for labels": {"activation_function": "relu", "pad_token_id": 3, "num_labels": 3},
     "m2m_100": {"activation_function": "gelu", "scale_embedding": False, "pad_token_id": 3},
     "marian": {"activation_function": "relu", "scale_embedding": True},
     "t5": {
@@ -99,7 +106,7 @@ def check(name: str, fields: dict[str, Any], original: Tiny | None = None) -> No
         _TINY[name] = tiny(name)
     original = original or _TINY[name]
     with TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
-        original = dataclasses.replace(original, fields={"model_type": name, **fields})
+        original = dataclasses.replace(original, fields={"model_type": model_type(name), **fields})
         folder = original.save(Path(place) / "theirs")
         oracle = original.kind.from_pretrained(folder, local_files_only=True)
         patch.setattr("sublayer.interop.certificate.find_spec", lambda name: None)
@@ -129,6 +136,13 @@ _WIDTHS = {
     "gpt2": {"n_embd": 12},
     "bert": {"hidden_size": 12},
     "albert": {"hidden_size": 64},
+    "bert for labels": {"hidden_size": 12},
+    "bert for choices": {"hidden_size": 12, "architectures": ["BertForMultipleChoice"]},
+    "bert for spans": {"hidden_size": 12},
+    "albert for labels": {"hidden_size": 64},
+    "albert for choices": {"hidden_size": 64, "architectures": ["AlbertForMultipleChoice"]},
+    "albert for spans": {"hidden_size": 64},
+    "gpt2 for labels": {"n_embd": 12},
     "m2m_100": {"d_model": 16},
     "marian": {"d_model": 16},
     "t5": {"d_model": 16},
@@ -146,7 +160,8 @@ def test_sizes_that_a_file_leaves_out_are_the_defaults(name: str, data: st.DataO
     }
     said = {key: value for key, value in sizes.items() if data.draw(st.booleans())}
     if (original := _TINY.get(f"large {name}")) is None:
-        defaults = {key: table.fields[key].default for key in {*sizes, *CLASSES[name][1]}}
+        known = {*sizes, *CLASSES[name][1]} & table.fields.keys()
+        defaults = {key: table.fields[key].default for key in known}
         original = _TINY[f"large {name}"] = tiny(name, **{**defaults, **_WIDTHS[name]})
     check(name, {**said, **_WIDTHS[name]}, original)
 
@@ -205,6 +220,14 @@ def test_a_size_that_a_file_leaves_out_is_the_default(tmp_path: Path) -> None:
             ("t5", "relative_attention_max_distance", (4, 1, 10**12)),
             ("t5", "decoder_start_token_id", (5, VOCAB_SIZE, -1)),
             ("t5", "num_decoder_layers", (0, 1.0, 10**9)),
+            ("bert for labels", "id2label", ({}, [], "x", {"1": "a"}, {"0": "a", "2": "b"})),
+            ("albert for labels", "id2label", ({"0": ""}, {"0": 3}, {"0": " "}, {"0": "a\n"})),
+            ("gpt2 for labels", "id2label", ({"0": "a", "1": "a"}, {"00": "a"})),
+            ("bert for labels", "num_labels", (0, None, 2.0, "3", True, 10**12, 2)),
+            ("bert for labels", "problem_type", ("x", 3, "multi_label_classification")),
+            ("bert for spans", "num_labels", (1, 3, 0)),
+            ("bert for spans", "id2label", ({"0": 1},)),
+            ("gpt2 for labels", "pad_token_id", (VOCAB_SIZE, -1, "x", 0.0)),
         ]
         for value in values
     ],
@@ -255,6 +278,8 @@ def test_fields_that_change_no_number_are_left_out_and_unknown_ones_are_named(
         "transformers_version": [[1]],
         "architectures": {"a": None},
     }
+    computed = {*FAMILIES[name].fields.fields, *CLASSES[name][1]}
+    harmless = {key: value for key, value in harmless.items() if key not in computed}
     folder = original.save(tmp_path / "theirs", **harmless, sub_configs={}, rotary=True)
     certificate = import_huggingface(folder, tmp_path / "ours")
     assert certificate["largest_difference"]["float64"] < 1e-12

@@ -272,14 +272,14 @@ def replace_weights(folder: Path, change: Callable[[dict[str, Tensor]], None]) -
 
 def test_weights_that_do_not_fit_are_refused_by_name(save_gpt2: SaveGpt2) -> None:
     folder, _ = save_gpt2(tie_word_embeddings=True)
-    replace_weights(folder, lambda tensors: tensors.update({"score.weight": torch.ones(2)}))
+    replace_weights(folder, lambda tensors: tensors.update({"gauge.weight": torch.ones(2)}))
     with pytest.raises(
-        CheckpointError, match=r"hold score\.weight, which GPT-2's language model has not"
+        CheckpointError, match=r"hold gauge\.weight, which GPT-2's language model has not"
     ):
         read_huggingface(folder)
 
     def untie(tensors: dict[str, Tensor]) -> None:
-        del tensors["score.weight"]
+        del tensors["gauge.weight"]
         tensors["lm_head.weight"] = tensors["transformer.wte.weight"] + 1
 
     replace_weights(folder, untie)

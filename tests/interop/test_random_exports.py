@@ -16,8 +16,10 @@ from sublayer.interop.huggingface.classes import family_for
 from sublayer.interop.huggingface.exchange import export_huggingface
 from sublayer.model.build import build
 from sublayer.model.transformer import Transformer
+from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.task import Task
 from tests.in_time import some_in_time
-from tests.interop.random_models import EXPORTED, any_model, exported_fields, resolved
+from tests.interop.random_models import EXPORTED, any_model, exported_fields, resolved, task_of
 
 
 def random_model(config: ResolvedModel) -> Transformer:
@@ -31,9 +33,12 @@ def random_model(config: ResolvedModel) -> Transformer:
     return model
 
 
-def assert_exported(config: ResolvedModel) -> None:
+def assert_exported(config: ResolvedModel, task: Task | None = None) -> None:
+    model = random_model(config)
+    if task is not None:
+        model.task = TaskSpec((task,), "pair", config.max_len)
     with tempfile.TemporaryDirectory() as folder:
-        certificate = export_huggingface(random_model(config), Path(folder) / "exported")
+        certificate = export_huggingface(model, Path(folder) / "exported")
     assert certificate["checked"]
     # Sinusoids and scaled tables are rounded to float32, and norms enlarge what is rounded.
     assert certificate["largest_difference"]["float64"] <= 1e-4 * certificate["largest_logit"]
@@ -55,7 +60,7 @@ def assert_exported_or_refused(config: ResolvedModel) -> None:
 @settings(max_examples=3)
 @given(st.data())
 def test_what_was_exported_is_exported_with_the_same_logits(name: str, data: st.DataObject) -> None:
-    assert_exported(resolved(data.draw(exported_fields(name))))
+    assert_exported(resolved(data.draw(exported_fields(name))), task_of(name))
 
 
 @settings(max_examples=12)

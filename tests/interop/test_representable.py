@@ -14,7 +14,7 @@ from sublayer.interop.huggingface.classes import FAMILIES, family_for
 from sublayer.interop.huggingface.exchange import export_huggingface
 from sublayer.interop.huggingface.representable import Rule
 from sublayer.model.build import build
-from tests.interop.random_models import EXPORTED, resolved
+from tests.interop.random_models import EXPORTED, resolved, task_of
 
 CHOICES = {
     name: (True, False) if field.annotation is bool else choices_of(field.annotation)
@@ -49,9 +49,9 @@ def test_every_field_of_a_model_is_in_the_table_of_every_class(name: str) -> Non
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_value_that_no_table_has_is_refused_by_name(name: str, each: str) -> None:
     config = config_of(name)
-    assert family_for(config) is FAMILIES[name]
+    assert family_for(config, task_of(name)) is FAMILIES[name]
     with pytest.raises(ConfigError, match=f"represent .*model.{each} = something new"):
-        family_for(config.model_copy(update={each: "something new"}))
+        family_for(config.model_copy(update={each: "something new"}), task_of(name))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -95,6 +95,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("t5", {"norm": "layer"}, "model.norm = layer"),
     ("t5", {"ffn": "swiglu", "swish_beta": 0.5}, "model.swish_beta = 0.5"),
     ("m2m_100", {"output_scale": "sqrt"}, "model.output_scale = sqrt"),
+    # transformers has no class of spans that there may be none of.
+    ("bert for spans", {"span_head": "joint"}, "model.span_head = joint"),
+    ("albert for spans", {"span_head": "joint"}, "model.span_head = joint"),
+    ("bert for spans", {"label_outputs": 2}, "model.label_outputs = 2"),
+    ("bert for labels", {"pooler": "none"}, "model.pooler = none"),
+    ("gpt2", {"span_head": "independent"}, "model.span_head = independent"),
+    ("t5", {"label_outputs": 2}, "model.label_outputs = 2"),
 ]
 
 

@@ -9,6 +9,14 @@ import torch
 from torch import Tensor
 
 VOCAB_SIZE, LENGTH = 23, 7
+_GPT2 = {
+    "vocab_size": VOCAB_SIZE,
+    "n_embd": 12,
+    "n_layer": 2,
+    "n_head": 3,
+    "n_positions": 16,
+    "n_inner": 10,
+}
 _ENCODER = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 12,
@@ -17,6 +25,8 @@ _ENCODER = {
     "intermediate_size": 10,
     "max_position_embeddings": 16,
 }
+_ALBERT = {**_ENCODER, "embedding_size": 8}
+_LABELS = {"id2label": {"0": "no", "1": "it may be", "2": "yes"}}
 _TRANSLATOR = {
     "vocab_size": VOCAB_SIZE,
     "d_model": 12,
@@ -29,19 +39,22 @@ _TRANSLATOR = {
     "max_position_embeddings": 16,
 }
 CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
-    "gpt2": (
-        "GPT2LMHeadModel",
-        {
-            "vocab_size": VOCAB_SIZE,
-            "n_embd": 12,
-            "n_layer": 2,
-            "n_head": 3,
-            "n_positions": 16,
-            "n_inner": 10,
-        },
-    ),
+    "gpt2": ("GPT2LMHeadModel", _GPT2),
     "bert": ("BertForPreTraining", _ENCODER),
-    "albert": ("AlbertForPreTraining", {**_ENCODER, "embedding_size": 8}),
+    "albert": ("AlbertForPreTraining", _ALBERT),
+    "bert for labels": ("BertForSequenceClassification", {**_ENCODER, **_LABELS}),
+    "bert for choices": (
+        "BertForMultipleChoice",
+        {**_ENCODER, "architectures": ["BertForMultipleChoice"]},
+    ),
+    "bert for spans": ("BertForQuestionAnswering", _ENCODER),
+    "albert for labels": ("AlbertForSequenceClassification", {**_ALBERT, **_LABELS}),
+    "albert for choices": (
+        "AlbertForMultipleChoice",
+        {**_ALBERT, "architectures": ["AlbertForMultipleChoice"]},
+    ),
+    "albert for spans": ("AlbertForQuestionAnswering", _ALBERT),
+    "gpt2 for labels": ("GPT2ForSequenceClassification", {**_GPT2, **_LABELS}),
     "m2m_100": ("M2M100ForConditionalGeneration", _TRANSLATOR),
     "t5": (
         "T5ForConditionalGeneration",
@@ -106,7 +119,12 @@ def tiny(name: str, *, dtype: torch.dtype = torch.float64, **changes: Any) -> Ti
             parameter.add_(place.endswith("weight"))
     if name == "marian":
         model.final_logits_bias.normal_(generator=generator)
-    return Tiny(name, kind, {"model_type": name, **fields}, stored(model))
+    return Tiny(name, kind, {"model_type": model_type(name), **fields}, stored(model))
+
+
+def model_type(name: str) -> str:
+    """Return what a config.json of a class says of its type."""
+    return name.partition(" ")[0]
 
 
 def stored(model: Any) -> dict[str, Tensor]:
@@ -134,7 +152,8 @@ def ours(model: Any) -> Tensor:
     if model.config.kind == "encoder-decoder":
         found: Tensor = model(tokens, torch.ones_like(tokens).bool(), target=target).logits
         return found
-    plain: Tensor = model(tokens).logits
+    output = model(tokens)
+    plain: Tensor = output.get("label", output.get("span", output.get("vocabulary")))
     return plain
 
 
@@ -146,6 +165,16 @@ def theirs(model: Any) -> Tensor:
     if model.config.is_encoder_decoder:
         found: Tensor = model(tokens, decoder_input_ids=target, use_cache=False).logits
         return found
+    title = type(model).__name__
+    if title.endswith("ForMultipleChoice"):
+        choices: Tensor = model(tokens[None]).logits
+        return choices.T
+    if title == "GPT2ForSequenceClassification":
+        # Without a padding it reads the last token, and one row.
+        model.config.pad_token_id = None
+        return torch.cat([model(row[None]).logits for row in tokens])
     output = model(tokens, return_dict=True)
+    if "start_logits" in output:
+        return torch.stack([output.start_logits, output.end_logits], dim=-1)
     logits: Tensor = output.logits if "logits" in output else output.prediction_logits
     return logits

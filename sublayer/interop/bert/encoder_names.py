@@ -32,6 +32,10 @@ class Names:
     pooler: str
     sentence: tuple[str, str]
     """The weight and the bias of the head that judges pairs."""
+    labels: str = "classifier"
+    """The head that answers by labels or choices."""
+    spans: str = "qa_outputs"
+    """The head that finds spans."""
     linear: tuple[str, str] = (".weight", ".bias")
     """What the names of a map end with."""
     norm: tuple[str, str] = (".weight", ".bias")

@@ -62,7 +62,7 @@ def find_heads(weights: Mapping[str, Tensor], names: Names) -> dict[str, Any]:
     if needed not in weights:
         raise CheckpointError(
             f"the weights hold no {needed}: only a model that predicts masked tokens "
-            "can be imported, with or without a pooler and a sentence head"
+            "or answers a task can be imported"
         )
     has_sentence = names.sentence[0] in weights
     # A sentence head is never without a pooler: one that is missing is reported by its name.
@@ -114,18 +114,23 @@ def pairs(config: ResolvedModel, names: Names) -> Iterator[Pair]:
         group, inner = divmod(slot, n_inner)
         unit = names.unit.format(group=group, inner=inner)
         yield from _block(names, unit, slot)
-    yield from _linear(names, [names.transform], "head.projection")
-    yield from _norm(names, names.transform_norm, "head.norm")
-    yield Pair((names.output_bias,), "head.bias")
-    if not config.tie_embeddings:
-        yield Pair((f"{names.decoder}.weight",), "head.weight")
-        yield Pair((f"{names.decoder}.bias",), "head.bias")
+    if config.head != "none":
+        yield from _linear(names, [names.transform], "head.projection")
+        yield from _norm(names, names.transform_norm, "head.norm")
+        yield Pair((names.output_bias,), "head.bias")
+        if not config.tie_embeddings:
+            yield Pair((f"{names.decoder}.weight",), "head.weight")
+            yield Pair((f"{names.decoder}.bias",), "head.bias")
     if config.pooler == "tanh":
         yield from _linear(names, [names.pooler], "pooler.linear")
     if config.sentence_classes:
         weight, bias = names.sentence
         yield Pair((weight,), "sentence_head.weight")
         yield Pair((bias,), "sentence_head.bias")
+    if config.label_outputs:
+        yield from _linear(names, [names.labels], "label_head")
+    if config.span_head == "independent":
+        yield from _linear(names, [names.spans], "span_head")
 
 
 def _block(names: Names, unit: str, slot: int) -> Iterator[Pair]:

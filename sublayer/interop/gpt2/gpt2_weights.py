@@ -48,5 +48,5 @@ def pairs(config: ResolvedModel) -> Iterator[Pair]:
         yield from _pair_map(f"h.{layer}.mlp.c_fc", f"{ffn}.function.input")
         yield from _pair_map(f"h.{layer}.mlp.c_proj", f"{ffn}.function.output")
     yield from pair_linear("ln_f", "final_norm")
-    if not config.tie_embeddings:
+    if config.head != "none" and not config.tie_embeddings:
         yield Pair((HEAD,), "head.weight")

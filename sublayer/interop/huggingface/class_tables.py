@@ -1,5 +1,8 @@
 """What each class of transformers can represent: a row for every field of a model."""
 
+from collections.abc import Mapping
+
+from sublayer.interop.huggingface.family import Answers
 from sublayer.interop.huggingface.representable import (
     ANY,
     HEAD_ACTIVATION_OF_BLOCKS,
@@ -119,6 +122,28 @@ BERT: Table = {
     "project_embeddings": ("as-needed",),
     "share": ("none", "attention", "ffn"),
 }
+_NO_OTHER_HEAD: Table = {
+    "head": ("none", "linear", "transform"),
+    "head_activation": ("ffn", "relu", "gelu", "swish"),
+    "head_bias": _EITHER,
+    "output_scale": ("none", "sqrt"),
+    "sentence_classes": (0, 1, 2),
+}
+"""Heads that a model may have beside the one that answers, and that are left out."""
+
+_LABELS: Table = {**_NO_OTHER_HEAD, "pooler": ("tanh",), "label_outputs": ANY}
+_SPANS: Table = {**_NO_OTHER_HEAD, "pooler": ("none", "tanh"), "span_head": ("independent",)}
+BERT_ANSWERS: Mapping[Answers, Table] = {
+    "labels": {**BERT, **_LABELS},
+    "choices": {**BERT, **_LABELS, "label_outputs": (1,)},
+    "spans": {**BERT, **_SPANS},
+}
+ALBERT_ANSWERS: Mapping[Answers, Table] = {
+    "labels": {**ALBERT, **_LABELS},
+    "choices": {**ALBERT, **_LABELS, "label_outputs": (1,)},
+    "spans": {**ALBERT, **_SPANS},
+}
+GPT2_LABELS: Table = {**GPT2, **_LABELS, "pooler": ("none",)}
 _TRANSLATORS: Table = {
     "kind": ("encoder-decoder",),
     **_ALL,

@@ -1,6 +1,6 @@
 """The families of models of HuggingFace folders: how each is read, written and checked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -9,6 +9,11 @@ from torch import Tensor
 from sublayer.config.architecture.derived import is_factorised
 from sublayer.config.resolved import ResolvedModel
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop.answers.classes import (
+    Fields,
+    decoder_class,
+    encoder_classes,
+)
 from sublayer.interop.bert import albert_config, encoder_config, encoder_weights
 from sublayer.interop.bert.encoder_fields import ALBERT_FIELDS, BERT_FIELDS
 from sublayer.interop.bert.encoder_names import ALBERT, BERT
@@ -17,7 +22,7 @@ from sublayer.interop.gpt2 import gpt2_config, gpt2_weights
 from sublayer.interop.gpt2.gpt2_fields import GPT2_FIELDS
 from sublayer.interop.huggingface import class_tables
 from sublayer.interop.huggingface.class_fields import ClassConfig, ClassFields
-from sublayer.interop.huggingface.family import Family, Oracle, Tensors
+from sublayer.interop.huggingface.family import ANSWERS, Answers, Family, Oracle, Tensors
 from sublayer.interop.huggingface.folder_tokenizer import decoder_files, encoder_files
 from sublayer.interop.huggingface.representable import Table, refused_fields
 from sublayer.interop.seq2seq import translator_config, translator_weights
@@ -30,31 +35,49 @@ from sublayer.interop.seq2seq.translator_tokenizer import (
 from sublayer.interop.t5 import t5_config, t5_tokenizer, t5_weights
 from sublayer.interop.t5.t5_fields import T5_FIELDS
 from sublayer.interop.values import format_value
+from sublayer.tasks.task import Task
 
 
-def family_of(content: Content) -> Family:
-    """Find a config.json's family by its ``model_type``.
+def families_of(content: Content) -> dict[Answers, Family]:
+    """Find the families of a config.json by its ``model_type``, by what they answer.
 
-    Raises CheckpointError where it is none of ``FAMILIES``.
+    Raises CheckpointError where there are none.
     """
-    name = content.fields.get("model_type")
-    if not isinstance(name, str) or name not in FAMILIES:
+    model_type = content.fields.get("model_type")
+    if not isinstance(model_type, str) or model_type not in _OF_TOKENS:
         raise CheckpointError(
-            f"{content.file} has model_type = {format_value(name)}; "
-            f"only {', '.join(map(repr, FAMILIES))} can be imported"
+            f"{content.file} has model_type = {format_value(model_type)}; "
+            f"only {', '.join(map(repr, _OF_TOKENS))} can be imported"
         )
-    return FAMILIES[name]
+    found: dict[Answers, Family] = {"tokens": FAMILIES[model_type]}
+    for answers in ANSWERS:
+        if (key := _key(model_type, answers)) in FAMILIES:
+            found[answers] = FAMILIES[key]
+    return found
 
 
-def family_for(config: ResolvedModel) -> Family:
-    """Choose the family that a resolved config's model is exported as.
+def family_for(config: ResolvedModel, task: Task | None = None) -> Family:
+    """Choose the family that a resolved config's model is exported as; ``task`` is what it answers.
 
     Raises ConfigError that names every field which no class of the model's kind can represent.
     """
     name, whose = _class_for(config)
-    if refused := refused_fields(config, FAMILIES[name].table):
+    family = FAMILIES.get(_key(name, _answers(config, task)), FAMILIES[name])
+    if refused := refused_fields(config, family.table):
         raise ConfigError(f"{whose} represent {', '.join(refused)}: the model cannot be exported")
-    return FAMILIES[name]
+    return family
+
+
+def _key(name: str, answers: Answers) -> str:
+    return f"{name} for {answers}"
+
+
+def _answers(config: ResolvedModel, task: Task | None) -> Answers:
+    if config.span_head != "none":
+        return "spans"
+    if config.label_outputs:
+        return "choices" if task is not None and task.kind == "choice" else "labels"
+    return "tokens"
 
 
 def _class_for(config: ResolvedModel) -> tuple[str, str]:
@@ -83,13 +106,11 @@ def _prepare_albert(content: Content, tensors: Tensors) -> dict[str, Tensor]:
     return weights
 
 
-def _read_bert(content: ClassConfig, weights: Tensors) -> ResolvedModel:
-    heads = encoder_weights.find_heads(weights, BERT)
+def _read_bert(content: ClassConfig, weights: Tensors, heads: Fields) -> ResolvedModel:
     return encoder_config.read_bert(content, heads)
 
 
-def _read_albert(content: ClassConfig, weights: Tensors) -> ResolvedModel:
-    heads = encoder_weights.find_heads(weights, ALBERT)
+def _read_albert(content: ClassConfig, weights: Tensors, heads: Fields) -> ResolvedModel:
     has_projection = ALBERT.projection + ALBERT.linear[0] in weights
     group = albert_config.group_in_transformers
     return albert_config.read_albert(content, heads, has_projection=has_projection, group=group)
@@ -134,7 +155,7 @@ def _translator(
     )
 
 
-FAMILIES: dict[str, Family] = {
+_OF_TOKENS: dict[str, Family] = {
     "gpt2": Family(
         title="GPT-2's language model",
         table=class_tables.GPT2,
@@ -143,7 +164,7 @@ FAMILIES: dict[str, Family] = {
         heads=(gpt2_weights.HEAD,),
         is_ignored=gpt2_weights.is_mask,
         prepare=gpt2_weights.prepare,
-        read_config=lambda content, weights: gpt2_config.read_config(content),
+        read_config=lambda content, weights: gpt2_config.read_config(content, {}),
         required_fields=gpt2_config.required_fields,
         write_config=gpt2_config.write_config,
         tokenizer_files=decoder_files,
@@ -158,7 +179,9 @@ FAMILIES: dict[str, Family] = {
         heads=("cls.",),
         is_ignored=encoder_weights.is_constant,
         prepare=partial(encoder_weights.prepare, names=BERT),
-        read_config=_read_bert,
+        read_config=lambda content, weights: _read_bert(
+            content, weights, encoder_weights.find_heads(weights, BERT)
+        ),
         required_fields=encoder_config.required_fields,
         write_config=lambda config, tokenizer: encoder_config.write_bert(
             config, tokenizer, architecture=_bert_oracle(config).name
@@ -175,7 +198,9 @@ FAMILIES: dict[str, Family] = {
         heads=("predictions.", "sop_classifier."),
         is_ignored=encoder_weights.is_constant,
         prepare=_prepare_albert,
-        read_config=_read_albert,
+        read_config=lambda content, weights: _read_albert(
+            content, weights, encoder_weights.find_heads(weights, ALBERT)
+        ),
         required_fields=albert_config.required_fields,
         write_config=lambda config, tokenizer: albert_config.write_albert(
             config, tokenizer, architecture=_albert_oracle(config).name
@@ -220,3 +245,33 @@ FAMILIES: dict[str, Family] = {
         describe_unread=t5_tokenizer.describe_unread,
     ),
 }
+
+
+def _with_answers(families: Mapping[str, Family]) -> dict[str, Family]:
+    """Return families with those of the same models that answer tasks."""
+    answering: dict[str, Mapping[Answers, Family]] = {
+        "bert": encoder_classes(
+            families["bert"],
+            "Bert",
+            tables=class_tables.BERT_ANSWERS,
+            read=_read_bert,
+            write=encoder_config.write_bert,
+        ),
+        "albert": encoder_classes(
+            families["albert"],
+            "Albert",
+            tables=class_tables.ALBERT_ANSWERS,
+            read=_read_albert,
+            write=albert_config.write_albert,
+        ),
+        "gpt2": {"labels": decoder_class(families["gpt2"], class_tables.GPT2_LABELS)},
+    }
+    found = dict(families)
+    for name, by_answers in answering.items():
+        for answers, family in by_answers.items():
+            found[_key(name, answers)] = family
+    return found
+
+
+FAMILIES: dict[str, Family] = _with_answers(_OF_TOKENS)
+"""By ``model_type``; those that answer also by what, such as ``bert for labels``."""

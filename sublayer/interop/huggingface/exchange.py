@@ -8,15 +8,21 @@ from typing import Any
 
 from torch import Tensor
 
+from sublayer.config.architecture.heads import asked_heads
 from sublayer.config.resolved import ResolvedModel
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.storage import new_folder
+from sublayer.interop.answers.classes import choose_family
+from sublayer.interop.answers.exported_task import check_task
+from sublayer.interop.answers.folder_task import folder_task
+from sublayer.interop.answers.label_fields import describe_labels
+from sublayer.interop.answers.number_scale import from_numbers, to_numbers
 from sublayer.interop.certificate import CERTIFICATE, certify
 from sublayer.interop.config_reader import Content
 from sublayer.interop.expand import expand
 from sublayer.interop.huggingface.class_fields import ClassConfig
-from sublayer.interop.huggingface.classes import family_for, family_of
+from sublayer.interop.huggingface.classes import families_of, family_for
 from sublayer.interop.huggingface.family import Family
 from sublayer.interop.huggingface.folder import (
     CONFIG,
@@ -31,10 +37,11 @@ from sublayer.interop.huggingface.folder import (
 from sublayer.interop.huggingface.hub_models import fetch_model, is_hub_name
 from sublayer.interop.seq2seq.translator_tokenizer import describe_text
 from sublayer.interop.values import format_value
-from sublayer.interop.weight_map import assemble, strip_prefix, write_pairs
+from sublayer.interop.weight_map import read_pairs, strip_prefix, with_weights, write_pairs
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import Transformer
 from sublayer.model.weights import describe_conversion
+from sublayer.tasks.spec import spec_files
 
 _MOST_NAMED = 5
 
@@ -94,17 +101,21 @@ def read_huggingface(folder: Path) -> Transformer:
 
 def _read(folder: Path) -> _Read:
     content = read_content(folder / CONFIG)
-    family = family_of(content)
+    families = families_of(content)
+    held = read_tensors(folder)
+    family = choose_family(families, content, held)
     settings = family.fields.read(content)
     tensors = {}
-    for name, tensor in read_tensors(folder).items():
+    for name, tensor in held.items():
         if not family.is_ignored(name.removeprefix(family.prefix)):
             tensors[name] = tensor
     unprefixed = strip_prefix(tensors, family.prefix)
     weights = family.prepare(settings, unprefixed)
     config = family.read_config(settings, weights)
-    pairs = family.pairs(config)
-    model = assemble(weights, pairs, config, title=family.title)
+    task = folder_task(folder, family.answers, settings, config)
+    own = read_pairs(weights, family.pairs(config), config, title=family.title)
+    model = with_weights(config, own if task is None else from_numbers(own, task.tasks[0]))
+    model.task = task
     model.tokenizer = family.read_tokenizer(folder, vocab_size=config.vocab_size)
     return _Read(model, family, settings, tensors)
 
@@ -114,7 +125,9 @@ def save_imported(model: Transformer, out: Path, certificate: dict[str, Any]) ->
 
     Raises CheckpointError where ``out`` exists or cannot be written.
     """
-    files = {} if model.tokenizer is None else {"tokenizer.json": model.tokenizer.serialize()}
+    files = spec_files(model.task)
+    if model.tokenizer is not None:
+        files["tokenizer.json"] = model.tokenizer.serialize()
     files[CERTIFICATE] = json.dumps(certificate, indent=2).encode() + b"\n"
     save_model(out, model, files)
 
@@ -131,16 +144,24 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
     is written then.
     """
     check_new(out)
-    tokenizer = model.tokenizer
-    family = family_for(model.config)
+    tokenizer, spec = model.tokenizer, model.task
+    task = None
+    if spec is not None:
+        check_task(spec)
+        task = spec.tasks[0]
+    family = family_for(model.config, task)
     required = family.required_fields(model.config)
     full, weights = expand(model.state_dict(), model.config, required)
-    tensors = _foreign_tensors(family, full, weights)
+    settled = family.settle(full, to_numbers(weights, task))
+    tensors = _foreign_tensors(family, full, settled)
     described = family.write_config(full, tokenizer)
+    if family.answers == "labels":
+        described |= describe_labels(task, full.label_outputs)
     try:
         with new_folder(out) as partial:
             write_folder(partial, described, tensors)
-            files = family.tokenizer_files(tokenizer, max_len=full.max_len)
+            context = full.max_len if spec is None else spec.context
+            files = spec_files(spec) | family.tokenizer_files(tokenizer, max_len=context)
             for name, file in files.items():
                 (partial / name).write_bytes(file)
             # What was written is what is compared.
@@ -149,10 +170,18 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
             oracle = family.oracle(full)
             certificate = certify(model, given, read_tensors(partial), oracle)
             certificate |= _noted("tokenizer", describe_text(tokenizer))
+            certificate |= _noted("left_out", _describe_left_out(model.config, full))
             write_json(partial / CERTIFICATE, certificate)
     except OSError as error:
         raise ConfigError(f"cannot write {out}: {error.strerror or error}") from None
     return certificate
+
+
+def _describe_left_out(own: ResolvedModel, full: ResolvedModel) -> str | None:
+    """Format in a line which heads of a model its class has not; None: it has all."""
+    kept = asked_heads(full)
+    titles = [row.title for name, row in asked_heads(own).items() if name not in kept]
+    return ", ".join(titles) or None
 
 
 def _foreign_tensors(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -16,6 +16,10 @@ from sublayer.interop.huggingface.representable import Table
 from sublayer.interop.weight_map import Pair
 
 Tensors = Mapping[str, Tensor]
+Answers = Literal["tokens", "labels", "choices", "spans"]
+"""What a model's outputs are of: tokens, or a task's labels (or a number), choices or spans."""
+ANSWERS: tuple[Answers, ...] = ("labels", "choices", "spans")
+"""Those of tasks."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,11 @@ class Family:
     pairs: Callable[[ResolvedModel], Iterable[Pair]]
     oracle: Callable[[ResolvedModel], Oracle]
     """The class with which logits are compared."""
+    answers: Answers = "tokens"
+    settle: Callable[[ResolvedModel, Tensors], dict[str, Tensor]] = lambda config, weights: dict(
+        weights
+    )
+    """Has an expanded model's weights compute the same without what the class has not."""
     copies: Callable[[ResolvedModel], Mapping[str, str]] = lambda config: {}
     """Tensors that a file holds beside those of ``pairs``, and what each is a copy of."""
     read_tokenizer: Callable[..., Tokenizer | None] = read_tokenizer

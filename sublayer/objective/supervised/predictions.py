@@ -90,7 +90,7 @@ def _predictions(
 
 def _prediction(task: Task, outputs: Row) -> Prediction:
     if task.kind == "number":
-        low, high = task.numbers
+        low, high = task.numbers if task.is_bounded else (-np.inf, np.inf)
         return Prediction(label=float(np.clip(outputs[0], low, high)))
     # Of choices that an example does not have the probability is 0.
     return Prediction(label=int(outputs.argmax()), probabilities=tuple(outputs.tolist()))

@@ -22,12 +22,13 @@ NAME = "table"
 LONE = "a label that no other row has: it is learned from one row, or not at all"
 """What is kept."""
 
-_METRICS: dict[Kind, tuple[str, ...]] = {
+METRICS: dict[Kind, tuple[str, ...]] = {
     "classes": ("accuracy",),
     "number": ("pearson", "spearman"),
     "choice": ("accuracy",),
     "span": ("exact_match", "token_f1"),
 }
+"""Of tasks that no publisher scores."""
 _UNANSWERABLE_METRICS = ("exact_match_v2", "token_f1_v2")
 
 
@@ -75,7 +76,7 @@ def _task(table: Table, learned: Sequence[Rows], splits: tuple[str, ...]) -> Tas
         NAME,
         table.kind,
         table.texts,
-        _UNANSWERABLE_METRICS if has_unanswerable else _METRICS[table.kind],
+        _UNANSWERABLE_METRICS if has_unanswerable else METRICS[table.kind],
         labels=labels,
         numbers=numbers,
         has_unanswerable=has_unanswerable,
