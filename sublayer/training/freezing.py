@@ -4,12 +4,11 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.freezing import Frozen
 from sublayer.config.train import InitConfig
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.model.body import Body
+from sublayer.model.parts import block_parameters, embedding_parameters
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 
@@ -38,25 +37,8 @@ def freeze(objective: Objective, init: InitConfig) -> list[str]:
 
 
 def frozen_parameters(model: Transformer, frozen: Frozen) -> Iterator[nn.Parameter]:
-    """Generate the parameters of parts of a model; one that is shared may come twice.
-
-    Embeddings are the tables of tokens, of segments and of positions that are added before the
-    first block, and the map and the norm that follow them. A block's own table of positions goes
-    with the block.
-    """
-    has_tables = POSITIONS[model.config.positions].has_rows
+    """Generate the parameters of parts of a model; one that is shared may come twice."""
     if frozen.embeddings:
-        yield from model.embedding.parameters()
-        for body in model.modules():
-            if not isinstance(body, Body):
-                continue
-            for part in (body.segment_table, body.embedding_norm):
-                if part is not None:
-                    yield from part.parameters()
-            if has_tables:
-                yield from body.positions.get_submodule("tables.0").parameters()
+        yield from embedding_parameters(model)
     for layer in range(frozen.n_layers):
-        for sublayer in model.stack.block(layer):
-            yield from sublayer.parameters()
-        if layer > 0 and POSITIONS[model.config.positions].adds_before == "every":
-            yield from model.positions.get_submodule(f"tables.{layer}").parameters()
+        yield from block_parameters(model, layer)

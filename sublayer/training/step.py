@@ -12,6 +12,7 @@ from sublayer.model.roles import parameter_roles
 from sublayer.objective.base import Objective
 from sublayer.training.dropout_seed import seed_dropout
 from sublayer.training.optimizers.build import build_optimizer, clip_gradient, set_learning_rate
+from sublayer.training.optimizers.layer_decay import rate_shares
 from sublayer.training.parallel import World, parallelise
 from sublayer.training.schedule import learning_rate
 
@@ -54,7 +55,10 @@ class TrainStep:
             name: each for name, each in objective.named_parameters() if each.requires_grad
         }
         self.optimizer = build_optimizer(
-            recipe.optimizer, self.parameters, parameter_roles(objective)
+            recipe.optimizer,
+            self.parameters,
+            parameter_roles(objective),
+            rate_shares(objective, getattr(recipe.optimizer, "layer_decay", 1.0)),
         )
         self.lr = 0.0
         self._recipe = recipe

@@ -40,6 +40,7 @@ VARIANTS = {
     "factored": {"optimizer.kind": "adafactor", "optimizer.min_factored": 8},
     "scaled": {"optimizer.parameter_scale": True},
     "uncorrected": {"optimizer.bias_correction": False},
+    "layer by layer": {"optimizer.layer_decay": 0.8},
     "shuffled": {
         "data.windows": "shuffled",
         "model.positions": "rotary",

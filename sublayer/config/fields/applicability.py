@@ -115,6 +115,7 @@ _BEST_BY = Use(
     lambda recipe: recipe.train.best_by in (LAST, *recipe.objective.evaluations(recipe.data)),
     ("objective.kind", "data.tasks"),
 )
+_ONE_STACK = sibling_use("model.kind", ("decoder", "encoder"))
 _EPOCHS = sibling_use("data.windows", ("shuffled",))
 
 USES: dict[str, tuple[Use, ...]] = {
@@ -124,6 +125,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "objective.auxiliary": (_BLOCKS_BELOW,),
     "objective.chunk_tokens": (_EPOCHS,),
     "optimizer.decay_vectors": (_DECAY,),
+    "optimizer.layer_decay": (_ONE_STACK,),
     "optimizer.warmup": (_WARMUP,),
     "train.best_by": (_BEST_BY,),
     "train.evaluate_stride": (_WINDOWS,),

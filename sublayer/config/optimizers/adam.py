@@ -10,6 +10,7 @@ from sublayer.config.optimizers.base import (
     Shape,
     counted_moments,
     decay_vectors,
+    layer_decay,
     moments,
     parameter_scale,
 )
@@ -26,6 +27,7 @@ class AdamConfig(OptimizerTable):
         0.0, "L2 penalty on matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR
     )
     decay_vectors: bool = decay_vectors()
+    layer_decay: float = layer_decay()
 
     def state_shapes(self, shape: Shape) -> Mapping[str, Shape]:
         """Return the shapes of both moments and of the count that they are corrected by."""
@@ -44,6 +46,7 @@ class AdamWConfig(OptimizerTable):
         0.1, "Decoupled decay of matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR
     )
     decay_vectors: bool = decay_vectors()
+    layer_decay: float = layer_decay()
     bias_correction: bool = field(
         True, "Correct the moments for their start at 0; false as in BERT and ALBERT."
     )

@@ -99,6 +99,17 @@ def counted_moments(shape: Shape) -> dict[str, Shape]:
     return {"step": (), **moments(shape)}
 
 
+def layer_decay() -> Any:
+    """Declare the field of how much lower rates are nearer to the input."""
+    return field(
+        1.0,
+        "Factor of the learning rate from block to block towards the input, the embeddings lowest; "
+        "the last block has its square, heads have the whole rate (ELECTRA: 0.8).",
+        gt=0.0,
+        le=1.0,
+    )
+
+
 def decay_vectors() -> Any:
     """Declare the field of whether vectors decay."""
     return field(False, "Weight decay of gains, offsets and biases too, as in fairseq.")

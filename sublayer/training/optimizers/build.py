@@ -31,21 +31,26 @@ ADAPTED: dict[Role, Adapted] = {
 """What has a trust ratio of its own in LAMB."""
 VARIABLE_AXES: dict[Role, int] = {"matrix": 2, "embedding": 2, "stacked": 2, "vector": 1}
 """The last axes that are one variable where updates go by variable: axes before are a stack."""
-
-
+_RATE_SHARE = "rate_share"
+"""The option of a group that says what share of the learning rate it has."""
 Groups = list[dict[str, Any]]
 """Parameters with the options that they share, as PyTorch's optimizers take them."""
 
 
 def build_optimizer(
-    config: OptimizerConfig, parameters: Mapping[str, nn.Parameter], roles: Mapping[str, Role]
+    config: OptimizerConfig,
+    parameters: Mapping[str, nn.Parameter],
+    roles: Mapping[str, Role],
+    rate_shares: Mapping[str, float] | None = None,
 ) -> torch.optim.Optimizer:
     """Build the optimizer, its parameters in groups by what their role is decayed and adapted by.
 
     Weight decay acts on matrices and embeddings, on vectors with ``decay_vectors``. ``roles`` has
-    every name of ``parameters``. The rate is the config's until ``set_learning_rate``.
+    every name of ``parameters``, as has ``rate_shares``: the share of the learning rate that each
+    has, None the whole. The rate is the config's until ``set_learning_rate``.
     """
-    return BUILDERS[config.kind](config, _groups(config, parameters, roles))
+    shares = rate_shares or dict.fromkeys(parameters, 1.0)
+    return BUILDERS[config.kind](config, _groups(config, parameters, roles, shares))
 
 
 def _sgd(config: SgdConfig, groups: Groups) -> torch.optim.Optimizer:
@@ -87,11 +92,14 @@ BUILDERS: dict[str, Callable[[Any, Groups], torch.optim.Optimizer]] = {
 
 
 def _groups(
-    config: OptimizerConfig, parameters: Mapping[str, nn.Parameter], roles: Mapping[str, Role]
+    config: OptimizerConfig,
+    parameters: Mapping[str, nn.Parameter],
+    roles: Mapping[str, Role],
+    rate_shares: Mapping[str, float],
 ) -> Groups:
     groups: Groups = []
     for name, parameter in parameters.items():
-        options = _options(config, roles[name])
+        options = {**_options(config, roles[name]), _RATE_SHARE: rate_shares[name]}
         alike = [group for group in groups if group["options"] == options]
         if alike:
             alike[0]["params"].append(parameter)
@@ -114,9 +122,9 @@ def _options(config: OptimizerConfig, role: Role) -> dict[str, Any]:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set the learning rate of every parameter group."""
+    """Set the learning rate of every parameter group, to its share of ``lr``."""
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group[_RATE_SHARE]
 
 
 def optimizer_tensors(
