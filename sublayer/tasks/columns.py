@@ -11,7 +11,7 @@ from sublayer.tasks.example import Example
 from sublayer.tasks.finding import check_shards
 from sublayer.tasks.labels import read_class, read_number
 from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.records import Record, is_json, named, read_records, read_tsv_records
+from sublayer.tasks.records import Record, is_json, named, read_records, read_tsv_records, suffix_of
 from sublayer.tasks.task import Task
 
 UNLABELLED = "no label (-1 or empty)"
@@ -43,7 +43,7 @@ class Columns:
 
     def records(self, path: Path) -> Iterator[Record]:
         """Read the rows of a file of any kind; ``.txt`` is TSV, or else JSON lines."""
-        suffix = path.suffix.lower()
+        suffix = suffix_of(path)
         if suffix == ".txt" and is_json(path):
             return read_records(path, ".jsonl")
         if suffix in (".tsv", ".txt"):

@@ -66,7 +66,7 @@ def read_records(path: Path, kind: str = "") -> Iterator[Record]:
     Raises DataError, with the line where there is one, where the file cannot be read or is not of
     its kind.
     """
-    reader = _READERS.get(kind or _kind(path))
+    reader = _READERS.get(kind or suffix_of(path))
     if reader is None:
         raise DataError(f"{path} is of no kind that is read: {', '.join(_READERS)}")
     return reader(path)
@@ -101,6 +101,14 @@ def read_tsv_records(
         raise DataError(f"{path} is empty")
 
 
+def suffix_of(path: Path) -> str:
+    """Return what the name of a file ends in, in small letters, unpacked: ``.tsv``."""
+    name = path.name.lower()
+    for suffix in _PACKED:
+        name = name.removesuffix(suffix)
+    return Path(name).suffix
+
+
 def named(names: Sequence[str] | Mapping[str, Any]) -> str:
     """List names for a message, the first few of them."""
     listed = list(names)
@@ -108,13 +116,6 @@ def named(names: Sequence[str] | Mapping[str, Any]) -> str:
         return "none"
     rest = ", ..." if len(listed) > _SHOWN_NAMES else ""
     return ", ".join(listed[:_SHOWN_NAMES]) + rest
-
-
-def _kind(path: Path) -> str:
-    name = path.name.lower()
-    for suffix in _PACKED:
-        name = name.removesuffix(suffix)
-    return Path(name).suffix
 
 
 def _json(path: Path) -> Iterator[Record]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import re
 import tarfile
 import zipfile
 
@@ -10,7 +11,7 @@ import pytest
 from sublayer.errors import DataError
 from sublayer.files.download import Download
 from sublayer.tasks.fetching import cached_folder
-from sublayer.tasks.registry import TASKS, locate_files, read_split
+from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
 from sublayer.tasks.releases import RELEASES, Release
 
 _TSV = b"sentence\tlabel\nfine\t1\n"
@@ -123,6 +124,55 @@ def test_what_is_not_served_is_asked_for(cache):
 def test_a_folder_without_the_task_is_named(tmp_path):
     with pytest.raises(DataError, match=r"has no files of SST-2: `sublayer tasks .*` lists"):
         locate_files(TASKS["sst2"], tmp_path)
+
+
+_CONTENT = '{"version": "1.1", "data": [], "premise": "A", "hypothesis": "B"}'
+_PACKED = {
+    "cola": "CoLA/train.tsv",
+    "sst2": "SST-2/train.tsv",
+    "mrpc": "msr_paraphrase_train.txt",
+    "qqp": "QQP/train.tsv",
+    "stsb": "STS-B/train.tsv",
+    "mnli": "MNLI/dev_matched.tsv",
+    "qnli": "QNLI/train.tsv",
+    "rte": "RTE/train.tsv",
+    "wnli": "WNLI/train.tsv",
+    "ax": "AX.tsv",
+    "boolq": "BoolQ/train.jsonl",
+    "cb": "CB/val.jsonl",
+    "copa": "COPA/train.jsonl",
+    "multirc": "MultiRC/train.jsonl",
+    "record": "ReCoRD/train.jsonl",
+    "sg_rte": "RTE/train.jsonl",
+    "wic": "WiC/train.jsonl",
+    "wsc": "WSC/train.jsonl",
+    "axb": "AX-b/AX-b.jsonl",
+    "axg": "AX-g/AX-g.jsonl",
+    "squad": "train-v1.1.json",
+    "squad2": "dev-v2.0.json",
+    "race_middle": "RACE/train/middle/1.txt",
+    "race_high": "RACE/dev/high/1.txt",
+    "race": "RACE/test/middle/1.txt RACE/test/high/1.txt",
+    "snli": "snli_1.0/snli_1.0_train.jsonl",
+    "scitail": "SciTailV1.1/tsv_format/scitail_1.0_train.tsv",
+}
+"""Of each release paths that its archive is known to have, or files that are served as they are."""
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_what_is_kept_of_a_release_is_found_in_the_cache(name, cache):
+    release = RELEASES[name]
+    is_packed = release.files[0].url.endswith((".zip", ".tar.gz"))
+    files = []
+    for path in _PACKED[name].split():
+        assert re.fullmatch(release.keeps, path) if is_packed else "/" not in path
+        files.append(cache / "tasks" / release.folder / path)
+        files[-1].parent.mkdir(parents=True)
+        files[-1].write_text(_CONTENT)
+    folder = cached_folder(TASKS[name], cache)
+    assert folder is not None
+    (paths,) = find_files(TASKS[name], folder).values()
+    assert sorted(paths) == sorted(files)
 
 
 def test_every_release_has_an_address_and_a_checksum():

@@ -1,5 +1,6 @@
 """GLUE's files, as they are published and as the hub's copies have them."""
 
+import gzip
 import json
 
 import pytest
@@ -273,6 +274,19 @@ def test_cola_may_have_a_header(tmp_path, header):
     row = "He left.\t1\n" if header.startswith("sent") else "gj04\t1\t\tHe left.\n"
     (example,) = _read_text(tmp_path, "cola", "train", header + row).examples
     assert (example.fields["sentence"], example.label) == ("He left.", 1)
+
+
+@pytest.mark.parametrize("name", _TSV)
+def test_files_may_be_packed(tmp_path, name):
+    _, split, text = _TSV[name]
+    path = _write(tmp_path, name, split, text)
+    packed = path.with_name(f"{_NAMES.get(name, path.name)}.gz")
+    packed.write_bytes(gzip.compress(text.encode()))
+    path.unlink()
+    texts, labels = _READ[name]
+    read = _read(tmp_path, name, split)
+    assert read.examples[0].fields == texts
+    assert [example.label for example in read.examples] == labels
 
 
 def test_a_quote_is_text(tmp_path):

@@ -10,7 +10,7 @@ from sublayer.files.lines import decoded, read_lines
 from sublayer.tasks.example import Example
 from sublayer.tasks.finding import Layout, check_shards, find_splits
 from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.records import read_records
+from sublayer.tasks.records import read_records, suffix_of
 from sublayer.tasks.suite import Found, Suite
 from sublayer.tasks.task import Task
 
@@ -55,7 +55,7 @@ def _read(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
     n_rows = 0
     for path in paths:
         before = n_rows
-        rows = _records(task, path) if path.suffix != ".txt" else _blocks(path, result)
+        rows = _records(task, path) if suffix_of(path) != ".txt" else _blocks(path, result)
         for row in rows:
             _add(result, row, n_rows)
             n_rows += 1

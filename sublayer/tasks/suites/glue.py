@@ -6,7 +6,7 @@ from sublayer.errors import DataError
 from sublayer.tasks.columns import Columns, may_be_of, read_columns
 from sublayer.tasks.finding import SUFFIXES, Layout, find_splits
 from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.records import read_records
+from sublayer.tasks.records import read_records, suffix_of
 from sublayer.tasks.suite import Found, Suite
 from sublayer.tasks.suites.mrpc import MRPC, ORIGINAL, read_mrpc, with_dev_ids
 from sublayer.tasks.task import Task
@@ -80,7 +80,7 @@ def _find(task: Task, folder: Path) -> Found:
 
 def _is_superglue(path: Path) -> bool:
     """Return whether a file is of the RTE of SuperGLUE, whose folder has the same name."""
-    if path.suffix == ".tsv":
+    if suffix_of(path) == ".tsv":
         return False
     try:
         first = next(read_records(path), None)
