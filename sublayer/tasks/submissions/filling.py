@@ -9,6 +9,10 @@ from sublayer.tasks.baselines.majority import describe_majority, majority
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.submissions.answers import Answers, in_order
 
+_ONE_FOR_ALL = (
+    "one answer: the majority's of the published training set, or the first of balanced classes"
+)
+
 
 @dataclass(frozen=True)
 class SuiteFile:
@@ -21,8 +25,7 @@ class SuiteFile:
     n_rows: int
     """Of the published set; 0 where rows cannot be made without it."""
     most: Prediction
-    """The answer that the published training set has most often. MNLI's, QNLI's and WiC's labels
-    are all as frequent."""
+    """The majority's answer in the published training set; the first where classes are balanced."""
     takes_text: bool = False
     """Whether what is none of the choices can be written, as the text that it is."""
 
@@ -65,7 +68,7 @@ def fill(file: SuiteFile, answers: Answers | None) -> Filled:
         ids = [str(index) for index in range(file.n_rows)]
         note = (
             f"{file.name}: not trained, and its rows are not here; {file.n_rows:,} rows, as "
-            "published, all with the answer most frequent in the published training set"
+            f"published, have {_ONE_FOR_ALL}"
         )
         return Filled(ids, [file.most] * len(ids), [note])
     ids = [example.id for example in answers.examples]
@@ -79,8 +82,8 @@ def fill(file: SuiteFile, answers: Answers | None) -> Filled:
     predictions, n_outside = _with_labels(predictions, file)
     if n_outside:
         notes.append(
-            f"{file.name}: {count(n_outside, 'row')} answered with none of the labels; the most "
-            "frequent one is written"
+            f"{file.name}: {count(n_outside, 'row')} answered with none of the labels; the "
+            "majority's is written"
         )
     if file.n_rows and len(ids) != file.n_rows:
         notes.append(f"{file.name}: {len(ids):,} rows, of {file.n_rows:,} as published")
@@ -91,8 +94,7 @@ def _untrained(file: SuiteFile, answers: Answers) -> tuple[list[Prediction], str
     if answers.train:
         predictions = majority(answers.task, answers.train, answers.examples)
         return predictions, describe_majority(answers.task)
-    how = "the answer most frequent in the published training set"
-    return [file.most] * len(answers.examples), how
+    return [file.most] * len(answers.examples), _ONE_FOR_ALL
 
 
 def _with_labels(
