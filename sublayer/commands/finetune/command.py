@@ -40,7 +40,12 @@ def command(
     ],
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="DIR", help="The folder of the tasks' files."),
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            help="The folder of the tasks' files. Default: the cache, into which they are "
+            "downloaded where they are missing.",
+        ),
     ] = None,
     seeds: Annotated[
         int | None,
