@@ -76,7 +76,7 @@ def token_weights(batch: PackedBatch) -> Float[Tensor, "R T"]:
     order = ids[batch.readouts[:, 0], batch.readouts[:, 1]]
     weights[batch.readouts[:, 0], order] = batch.weights[batch.owners]
     share = (weights / counts.clamp_min(1.0)).gather(1, rows)
-    return (share * is_counted).float()
+    return share * is_counted
 
 
 def answer_losses(

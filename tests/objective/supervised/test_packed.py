@@ -152,8 +152,7 @@ def test_a_traversal_costs_as_its_own_text_what_it_costs_alone(positions):
         assert sequence.targets.tolist() == [*sequence.ids.tolist()[1:], -1]
         n_targets = len(sequence.ids) - 1
         losses.append(loss_of_texts(model, sequence.ids, sequence.targets) / n_targets)
-    # Weights are of float32.
-    torch.testing.assert_close(found["language"], torch.stack(losses).sum(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(found["language"], torch.stack(losses).sum(), **CLOSE)
 
 
 @torch.no_grad()

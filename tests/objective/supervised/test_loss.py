@@ -1,0 +1,178 @@
+"""The losses of answers and of texts by hand, and in pieces of any size."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, pack_examples
+from sublayer.data.tasks.encoding import encode_examples
+from sublayer.data.tasks.word_tokens import WordTokens
+from sublayer.objective.base import Objective
+from sublayer.objective.supervised.loss import (
+    answer_losses,
+    scaled,
+    token_weights,
+    unscaled,
+)
+from sublayer.objective.supervised.readout import by_choice
+from sublayer.tasks.example import Answer, Example
+from sublayer.tasks.registry import TASKS
+from tests.answerers import assembler_of, draw_examples, model_of, objective_of, split_of
+
+N = 13
+
+
+def test_an_answer_costs_the_nats_of_its_label():
+    logits = torch.tensor([[0.0, math.log(3.0)], [math.log(4.0), 0.0]])
+    losses = answer_losses(TASKS["sst2"], logits, torch.tensor([1.0, 1.0]))
+    assert losses.tolist() == pytest.approx([math.log(4 / 3), math.log(5.0)])
+
+
+def test_choices_that_an_example_does_not_have_take_no_share():
+    # Three sequences are of the first example, two of the second.
+    owners = torch.tensor([0, 0, 0, 1, 1])
+    rows = by_choice(torch.tensor([0.0, 0.0, math.log(2.0), 1.0, 1.0]), owners, 2)
+    assert rows[1].tolist() == [1.0, 1.0, -math.inf]
+    losses = answer_losses(TASKS["copa"], rows, torch.tensor([2.0, 0.0]))
+    assert losses.tolist() == pytest.approx([math.log(2.0), math.log(2.0)])
+
+
+def test_a_number_costs_half_its_squared_distance_on_a_scale_from_minus_one_to_one():
+    task = TASKS["stsb"]
+    labels = torch.tensor([0.0, 5.0, 2.5, 4.0])
+    assert scaled(task, labels).tolist() == pytest.approx([-1.0, 1.0, 0.0, 0.6])
+    assert unscaled(task, scaled(task, labels)).tolist() == pytest.approx(labels.tolist())
+    losses = answer_losses(task, torch.tensor([[-1.0], [0.0], [0.5], [0.6]]), labels)
+    assert losses.tolist() == pytest.approx([0.0, 0.5, 0.125, 0.0], abs=1e-12)
+
+
+def traversal(*rows: list[int], weight: float = 1.0) -> PackedBatch:
+    examples = []
+    for number, row in enumerate(rows):
+        ids = np.array(row)
+        sequence = PackedSequence(ids, ids * 0, len(ids) - 1, targets=np.append(ids[1:], -1))
+        examples.append(Unpacked([sequence], 0.0, weight, number))
+    return pack_examples(examples, width=16, written_width=16, pad_id=0)
+
+
+def test_the_texts_cost_the_mean_over_rows_of_each_rows_mean():
+    split = split_of({"sst2": draw_examples("sst2", 2)}, "traversal")
+    model = model_of(split, head="linear", head_bias=True)
+    # Whatever the model reads, token t has a share of 2^-t, but for what is left of one.
+    with torch.no_grad():
+        model.embedding.weight.zero_()
+        assert model.head is not None and model.head.bias is not None
+        model.head.bias.fill_(-1e9)
+        model.head.bias[1:9] = -math.log(2.0) * torch.arange(1, 9).double()
+    left = math.log(1 - 2**-8)
+    objective = objective_of(model, language_weight=0.5)
+    # Three tokens follow in a row, one in the next, two in the last: the rows count alike.
+    batch = traversal([7, 3, 3, 1], [5, 2], [6, 8, 8])
+    assert len(batch.read) == 1
+    total = objective(batch)["language"].item() / objective.counts(batch)["language"]
+    means = [(3 + 3 + 1) / 3, 2 / 1, (8 + 8) / 2]
+    assert total == pytest.approx(math.log(2.0) * sum(means) / 3 + left, rel=1e-12)
+    assert objective.weights == {"task": 1.0, "language": 0.5}
+
+
+def test_weights_of_tokens_add_up_to_one_for_each_row_that_counts():
+    batch = traversal([7, 3, 3, 1], [5, 2], [6, 8, 8])
+    assert token_weights(batch).sum().item() == pytest.approx(3.0, rel=1e-15)
+    none = traversal([7, 3, 3, 1], [5, 2], weight=0.0)
+    assert token_weights(none).sum().item() == 0.0
+
+
+def terms(format_: str, name: str, **fields: object) -> tuple[Objective, PackedBatch]:
+    split = split_of({name: draw_examples(name, N, longest=9)}, format_)
+    language = {"language_weight": 0.7} if format_ == "traversal" else {}
+    model = model_of(split, 64, **({"head": "linear"} if language else {}), **fields)
+    objective = objective_of(model, **language)
+    return objective.train(), assembler_of(split, 64, **language).pack(np.arange(N))
+
+
+def gradients_of(
+    objective: Objective, batches: list[PackedBatch]
+) -> tuple[dict[str, torch.Tensor], float]:
+    """The gradient that a step takes, as the loop adds it up, and its loss."""
+    counts: dict[str, int] = {}
+    for batch in batches:
+        for term, count in objective.counts(batch).items():
+            counts[term] = counts.get(term, 0) + count
+    loss = 0.0
+    objective.zero_grad()
+    for batch in batches:
+        totals = objective(batch)
+        assert totals.keys() == objective.weights.keys()
+        share = sum(objective.weights[term] * totals[term] / counts[term] for term in totals)
+        share.backward()
+        loss += share.item()
+    found = {}
+    for parameter_name, parameter in objective.named_parameters():
+        if parameter.grad is not None:
+            found[parameter_name] = parameter.grad.clone()
+    return found, loss
+
+
+@pytest.mark.parametrize(
+    ("format_", "name"),
+    [
+        ("pair", "mnli"),
+        ("pair", "stsb"),
+        ("pair", "race_high"),
+        ("traversal", "mrpc"),
+        ("traversal", "copa"),
+        ("text", "mnli"),
+    ],
+)
+def test_micro_batches_of_any_size_add_up_to_the_batch(format_, name):
+    objective, batch = terms(format_, name, dropout=0.0)
+    whole, loss = gradients_of(objective, [batch])
+    assert len(batch) > 2 and all(gradient.any() for gradient in whole.values())
+    for size in (1, 2, len(batch) - 1):
+        parts = [batch[start : start + size] for start in range(0, len(batch), size)]
+        found, own_loss = gradients_of(objective, parts)
+        assert own_loss == pytest.approx(loss, rel=1e-12)
+        assert found.keys() == whole.keys()
+        for key, gradient in whole.items():
+            torch.testing.assert_close(found[key], gradient, rtol=0, atol=1e-10, msg=key)
+
+
+@pytest.mark.parametrize(
+    ("format_", "name"), [("pair", "mnli"), ("traversal", "mrpc"), ("text", "mnli")]
+)
+def test_what_stands_for_no_example_counts_for_nothing(format_, name):
+    split = split_of({name: draw_examples(name, N, longest=9)}, format_)
+    language = {"language_weight": 0.7} if format_ == "traversal" else {}
+    model = model_of(split, 64, **({"head": "linear"} if language else {}))
+    objective = objective_of(model, **language)
+    batch = assembler_of(split, 64, **language).pack(np.array([3]), weight=0.0)
+    assert set(objective.counts(batch).values()) == {0}
+    totals = objective(batch)
+    assert all(total.item() == 0.0 for total in totals.values())
+    sum(totals.values()).backward()
+    for parameter in objective.parameters():
+        assert parameter.grad is None or not parameter.grad.any()
+
+
+def test_what_is_counted_are_examples_sequences_and_tokens():
+    objective, batch = terms("traversal", "mrpc")
+    # Both orders of a pair are one example, and two rows.
+    assert objective.counts(batch) == {"task": N, "language": 2 * N}
+    objective, batch = terms("pair", "race_high")
+    assert objective.counts(batch) == {"task": N}
+    objective, batch = terms("text", "mnli")
+    # A label is a word, and its end.
+    assert objective.counts(batch) == {"task": 2 * N}
+
+
+def test_of_several_right_answers_each_is_learned_as_text_and_an_example_is_asked_once():
+    fields = {"passage": "w1 w2", "query": "w3 @placeholder"}
+    example = Example("0", fields, None, ("w4", "w5"), (Answer("w4"), Answer("w5")))
+    words = WordTokens(["record query: w3 @placeholder entities: w4, w5 passage: w1 w2 w4"])
+    trained = encode_examples(TASKS["record"], [example], words, "text", trains=True)
+    asked = encode_examples(TASKS["record"], [example], words, "text", trains=False)
+    assert trained.numbers.tolist() == [0, 0] and asked.numbers.tolist() == [0]
+    targets = [words.decode(trained.texts_of(row)[1]) for row in range(2)]
+    assert targets == [b"w4", b"w5"]

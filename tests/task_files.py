@@ -1,0 +1,91 @@
+"""Files of tasks, as their publishers write them, whose answers a tiny model can learn."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+GOOD, BAD = ("fine", "great", "lovely"), ("awful", "dull", "poor")
+_NOUNS = ("film", "plot", "actor", "scene", "song", "story", "ending", "joke", "cast", "idea")
+_SIZES = {"train": 60, "dev": 20}
+
+
+def write_sst2(
+    folder: Path, sizes: dict[str, int] = _SIZES, *, seed: int = 0, marks: Sequence[str] = ()
+) -> Path:
+    """Write sentences that are positive where a word is; no two are alike.
+
+    ``marks`` are names of splits, in whose sentences the word of that name stands.
+    """
+    rng = np.random.default_rng(seed)
+    numbers = iter(range(10_000))
+    for split, n in sizes.items():
+        lines = ["sentence\tlabel"]
+        for place in range(n):
+            label = place % 2
+            words = [*rng.choice(_NOUNS, rng.integers(2, 7)), rng.choice((BAD, GOOD)[label])]
+            words += [split] if split in marks else []
+            rng.shuffle(words)
+            lines.append(f"{' '.join(words)} n{next(numbers)} \t{label}")
+        _write(folder / "SST-2" / f"{split}.tsv", lines)
+    return folder
+
+
+def write_stsb(folder: Path, sizes: dict[str, int] = _SIZES, seed: int = 1) -> Path:
+    """Write pairs of sentences, and the share of their words that are alike, from 0 to 5."""
+    rng = np.random.default_rng(seed)
+    for split, n in sizes.items():
+        lines = ["index\tsentence1\tsentence2\tscore"]
+        for place in range(n):
+            first = rng.choice(_NOUNS, 5, replace=False)
+            n_equal = int(rng.integers(0, 6))
+            others = rng.permutation([noun for noun in _NOUNS if noun not in first])
+            second = [*first[:n_equal], *others[: 5 - n_equal]]
+            lines.append(f"{place}\t{' '.join(first)}\t{' '.join(second)}\t{n_equal:.3f}")
+        _write(folder / "STS-B" / f"{split}.tsv", lines)
+    return folder
+
+
+def write_rte(folder: Path, sizes: dict[str, int] = _SIZES, seed: int = 2) -> Path:
+    """Write texts and what follows from them: what has no word that the text lacks."""
+    rng = np.random.default_rng(seed)
+    for split, n in sizes.items():
+        lines = ["index\tsentence1\tsentence2\tlabel"]
+        for place in range(n):
+            words = rng.permutation(_NOUNS)
+            label = ("entailment", "not_entailment")[place % 2]
+            second = words[1] if place % 2 == 0 else words[6]
+            first = " ".join(words[:4])
+            lines.append(f"{place}\t{first} t{split}{place}\tthe {second}\t{label}")
+        _write(folder / "RTE" / f"{split}.tsv", lines)
+    return folder
+
+
+def write_copa(folder: Path, sizes: dict[str, int] = _SIZES, seed: int = 3) -> Path:
+    """Write premises and two alternatives, the right one of which is good."""
+    rng = np.random.default_rng(seed)
+    for split, n in sizes.items():
+        lines = []
+        for place in range(n):
+            label = place % 2
+            choices = [str(rng.choice(GOOD if label == k else BAD)) for k in range(2)]
+            row = {
+                "premise": f"{rng.choice(_NOUNS)} {place}",
+                "choice1": choices[0],
+                "choice2": choices[1],
+                "question": "effect",
+                "label": label,
+                "idx": place,
+            }
+            lines.append(json.dumps(row))
+        _write(folder / "COPA" / f"{_JSON_NAMES[split]}.jsonl", lines)
+    return folder
+
+
+_JSON_NAMES = {"train": "train", "dev": "val"}
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
