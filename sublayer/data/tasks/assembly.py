@@ -48,8 +48,9 @@ class Assembler:
             return row_lengths(self._encoded, self._rule.marks, self._rule.context)
         firsts = self._encoded.text_lengths[self._encoded.row_starts[:-1]]
         rest = self._encoded.row_tokens - firsts
-        read = np.minimum(firsts + 1, self._rule.context)
-        lengths: Ints = read + np.minimum(rest + 1, self._rule.target_length)
+        written = np.minimum(rest + 1, self._rule.target_length)
+        is_written = self._encoded.row_texts > 1
+        lengths: Ints = np.minimum(firsts + 1, self._room) + np.where(is_written, written, 0)
         return lengths
 
     @cached_property

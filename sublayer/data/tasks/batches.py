@@ -70,7 +70,8 @@ class ExampleBatches:
             first = chosen[:1] % self.split.n_examples
             return self._assembler.pack(first, weight=0.0)
         numbers = own % self.split.n_examples
-        return self._assembler.pack(numbers, is_swapped=self._swapped(own, step))
+        is_swapped = self._is_swapped(chosen, step)[rank::world]
+        return self._assembler.pack(numbers, is_swapped=is_swapped)
 
     def n_tokens(self, step: int) -> int:
         """Count the tokens of the global batch of a step, marks included."""
@@ -106,7 +107,8 @@ class ExampleBatches:
     def _order(self, epoch: int) -> Ints:
         n_all = self.n_epoch
         keys = seeds(self._seed, Purpose.EXAMPLE_ORDER, epoch, n_all)
-        if all(part.weight is None for part in self.split.parts):
+        parts = self.split.parts
+        if len(parts) == 1 or all(part.weight is None for part in parts):
             return np.argsort(keys, kind="stable")
         return self._weighted(epoch)[np.argsort(keys, kind="stable")]
 
@@ -132,18 +134,17 @@ class ExampleBatches:
             found.append(starts[number] + own)
         return np.concatenate(found)
 
-    def _swapped(self, chosen: Ints, step: int) -> list[bool]:
+    def _is_swapped(self, chosen: Ints, step: int) -> list[bool]:
+        """Return which of a step's examples are read with their texts exchanged: ``[B]``."""
         n_examples = self.split.n_examples
-        numbers = chosen % n_examples
         if self._orders == "both":
             is_exchanged = chosen >= n_examples
         elif self._orders == "random":
-            epoch = step * self._batch_sequences // self.n_epoch
-            coins = seeds(self._seed, Purpose.TEXT_ORDER, epoch, n_examples)[numbers]
+            coins = seeds(self._seed, Purpose.TEXT_ORDER, step, len(chosen))
             is_exchanged = coins % np.uint64(2) == 1
         else:
             is_exchanged = np.zeros(len(chosen), dtype=np.bool_)
-        swapped: list[bool] = (is_exchanged & self._is_symmetric[numbers]).tolist()
+        swapped: list[bool] = (is_exchanged & self._is_symmetric[chosen % n_examples]).tolist()
         return swapped
 
 

@@ -1,0 +1,208 @@
+"""Batches of examples: each once an epoch, by seed and step alone, shared by processes."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from sublayer.data.tasks.batches import ExampleBatches
+from sublayer.errors import DataError
+from tests.answerers import draw_examples, rule_of, split_of
+from tests.packed_rows import unpack
+
+N = 23
+
+
+def batches_of(
+    examples=None, format_="pair", *, size=5, seed=1, orders="given", weights=None, context=48
+):
+    split = split_of(examples or {"mrpc": draw_examples("mrpc", N)}, format_, weights=weights)
+    rule = rule_of(split, context)
+    return ExampleBatches(split, rule=rule, batch_sequences=size, seed=seed, orders=orders)
+
+
+def same(one, other):
+    return one.numbers == other.numbers and torch.equal(one.read.tokens, other.read.tokens)
+
+
+@pytest.mark.parametrize("size", [1, 5, 23, 40])
+def test_every_example_is_used_once_an_epoch_without_a_gap(size):
+    batches = batches_of(size=size)
+    n_epochs = 3
+    used = []
+    for step in range(math.ceil(n_epochs * N / size)):
+        chosen = batches.chosen(step).tolist()
+        assert sorted(batches.batch(step).numbers) == sorted(chosen)
+        assert len(chosen) == size
+        used += chosen
+    orders = [tuple(used[epoch * N : (epoch + 1) * N]) for epoch in range(n_epochs)]
+    assert all(sorted(order) == list(range(N)) for order in orders)
+    assert len(set(orders)) == n_epochs
+
+
+def test_a_batch_follows_from_seed_and_step_alone():
+    batches, others = batches_of(), batches_of()
+    backwards = [others.batch(step) for step in reversed(range(12))][::-1]
+    assert all(same(batches.batch(step), backwards[step]) for step in range(12))
+    assert batches_of(seed=2).chosen(0).tolist() != batches.chosen(0).tolist()
+
+
+@pytest.mark.parametrize("orders", ["given", "random", "both"])
+@pytest.mark.parametrize("world", [2, 3, 5])
+def test_the_shares_of_processes_are_the_batch(world, orders):
+    batches = batches_of(orders=orders)
+    for step in range(7):
+        whole = batches.batch(step)
+        shares = [batches.batch(step, rank, world) for rank in range(world)]
+        rows = [each.ids.tolist() for share in shares for each in unpack(share)]
+        assert sorted(rows) == sorted(each.ids.tolist() for each in unpack(whole))
+        assert sum(int(share.weights.sum()) for share in shares) == 5
+        assert sum(share.read.n_sequences for share in shares) == whole.read.n_sequences
+
+
+def test_a_process_without_an_example_has_one_that_does_not_count():
+    batches = batches_of(size=2)
+    shares = [batches.batch(3, rank, 4) for rank in range(4)]
+    assert [share.weights.tolist() for share in shares] == [[1.0], [1.0], [0.0], [0.0]]
+
+
+def texts_read(batches, n_steps):
+    """How often each row was read in each order, by its ids between the marks."""
+    read = Counter()
+    for step in range(n_steps):
+        batch = batches.batch(step)
+        numbers = [batch.numbers[owner] for owner in batch.owners]
+        for number, sequence in zip(numbers, unpack(batch), strict=True):
+            n_first = int((sequence.segments == 0).sum())
+            ids = sequence.ids.tolist()
+            read[number, tuple(ids[1 : n_first - 1]), tuple(ids[n_first:-1])] += 1
+    return read
+
+
+def test_both_orders_are_two_examples_of_an_epoch():
+    batches = batches_of(orders="both", size=2)
+    assert batches.n_epoch == 2 * N
+    read = texts_read(batches, N)
+    assert len(read) == 2 * N and set(read.values()) == {1}
+    assert all(read[number, second, first] == 1 for number, first, second in read)
+
+
+def test_an_order_by_chance_is_drawn_anew_for_every_use():
+    batches = batches_of(orders="random", size=10)
+    assert batches.n_epoch == N
+    given = texts_read(batches_of(size=1), N).keys()
+    n_epochs = 20
+    read = texts_read(batches, n_epochs * N // 10)
+    n_given = sum(read[key] for key in given)
+    # Of 460 draws; six standard deviations are 64.
+    assert abs(n_given - n_epochs * N / 2) < 64
+    assert sum(read.values()) == n_epochs * N
+    assert all(0 < read[key] < n_epochs for key in given)
+
+
+@pytest.mark.parametrize("orders", ["random", "both"])
+def test_texts_of_a_task_that_is_not_symmetric_stay_in_their_order(orders):
+    examples = {"mnli": draw_examples("mnli", N)}
+    batches = batches_of(examples, orders=orders, size=1)
+    assert batches.n_epoch == N
+    assert texts_read(batches, N) == texts_read(batches_of(examples, size=1), N)
+
+
+def test_a_weight_of_one_task_alone_changes_nothing():
+    examples = {"mrpc": draw_examples("mrpc", N)}
+    weighted = batches_of(examples, orders="both", size=1, weights={"mrpc": 3.0})
+    read = texts_read(weighted, 2 * N)
+    assert len(read) == 2 * N and set(read.values()) == {1}
+
+
+MIXTURE = {"sst2": 40, "rte": 10, "cb": 6}
+
+
+def mixture(weights=None, size=7):
+    examples = {name: draw_examples(name, n) for name, n in MIXTURE.items()}
+    return batches_of(examples, "text", size=size, weights=weights)
+
+
+def drawn(batches, n_steps):
+    """How often each example of each task was drawn."""
+    bounds = np.cumsum([0, *MIXTURE.values()])
+    counts = {name: Counter() for name in MIXTURE}
+    for step in range(n_steps):
+        for number in batches.chosen(step).tolist():
+            task = int(np.searchsorted(bounds, number, side="right")) - 1
+            counts[list(MIXTURE)[task]][number - bounds[task]] += 1
+    return counts
+
+
+def test_a_mixture_without_weights_draws_each_task_by_its_size():
+    found = drawn(mixture(), 8)  # 56 examples, an epoch
+    assert {name: sum(each.values()) for name, each in found.items()} == MIXTURE
+    assert all(set(each.values()) == {1} for each in found.values())
+
+
+def test_a_weighted_mixture_draws_each_task_in_proportion():
+    batches = mixture({"sst2": 1.0, "rte": 2.0, "cb": 1.0})
+    assert batches.n_epoch == 56
+    for n_epochs in (1, 5):
+        found = drawn(batches, 8 * n_epochs)
+        totals = {name: sum(each.values()) for name, each in found.items()}
+        assert totals == {"sst2": 14 * n_epochs, "rte": 28 * n_epochs, "cb": 14 * n_epochs}
+        for name, each in found.items():
+            # In turn: no example is drawn a second time more than another.
+            times = [each[number] for number in range(MIXTURE[name])]
+            assert max(times) - min(times) <= 1
+
+
+def test_the_turns_of_a_weighted_mixture_are_in_other_orders():
+    found = mixture({"sst2": 1.0, "rte": 1e-3, "cb": 1e-3})
+    order = [number for step in range(40) for number in found.chosen(step).tolist()]
+    of_sst2 = [number for number in order if number < 40]
+    turns = {tuple(of_sst2[start : start + 40]) for start in (0, 40, 80)}
+    assert len(turns) == 3
+
+
+def test_the_labels_and_the_weights_of_a_batch_are_those_of_its_examples():
+    examples = draw_examples("stsb", N)
+    batches = batches_of({"stsb": examples})
+    batch = batches.batch(2)
+    assert batch.labels.tolist() == [examples[number].label for number in batch.numbers]
+    assert batch.weights.tolist() == [1.0] * 5
+
+
+@pytest.mark.parametrize("format_", ["pair", "traversal", "text"])
+@pytest.mark.parametrize("context", [14, 48])
+def test_the_tokens_of_a_step_are_those_of_its_batch(format_, context):
+    batches = batches_of(format_=format_, context=context)
+    for step in range(6):
+        assert batches.n_tokens(step) == batches.batch(step).n_tokens
+
+
+@pytest.mark.parametrize("context", [14, 30])
+def test_the_tokens_of_a_decoders_texts_are_counted_as_they_are_read(context):
+    split = split_of({"mrpc": draw_examples("mrpc", N)}, "text")
+    rule = rule_of(split, context, kind="decoder")
+    batches = ExampleBatches(split, rule=rule, batch_sequences=5, seed=1)
+    for step in range(6):
+        batch = batches.batch(step)
+        assert batches.n_tokens(step) == batch.n_tokens
+        assert batch.read.tokens.shape[1] <= context
+
+
+def test_rows_that_are_cut_are_counted():
+    examples = draw_examples("sst2", N)
+    lengths = [len(each.fields["sentence"].split()) + 2 for each in examples]
+    n_long = sum(length > 9 for length in lengths)
+    batches = batches_of({"sst2": examples}, context=9)
+    assert n_long > 2
+    assert batches.notes() == [
+        f"{n_long} rows of the train part, longer than data.context = 9, cut to it"
+    ]
+    assert max(max(batches.batch(step).read.lengths) for step in range(5)) <= 9
+    assert batches_of({"sst2": examples}).notes() == []
+
+
+def test_a_part_without_examples_is_refused():
+    with pytest.raises(DataError, match=r"^the train part of SST-2 has no example$"):
+        batches_of({"sst2": []})
