@@ -111,7 +111,7 @@ def test_every_task_is_read_as_published(tmp_path, name, form):
     assert not read.skipped and not read.repaired
 
 
-@pytest.mark.parametrize("name", set(_TSV) - {"cola", "ax"})
+@pytest.mark.parametrize("name", sorted(set(_TSV) - {"cola", "ax"}))
 def test_columns_are_found_by_name_in_any_order(tmp_path, name):
     _, split, text = _TSV[name]
     rows = [line.split("\t")[::-1] for line in text.removeprefix("\ufeff").splitlines()]

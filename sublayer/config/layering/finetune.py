@@ -21,6 +21,24 @@ _FORMATS: dict[str, Format] = {
 """The format of each kind of model, unless told: the first that it can read."""
 
 
+_ADAM = {
+    "optimizer.kind": "adamw",
+    "optimizer.schedule": "linear",
+    "optimizer.warmup_share": 0.1,
+    "optimizer.weight_decay": 0.01,
+    "optimizer.clip_norm": 1.0,
+    "train.batch_sequences": 32,
+    "train.epochs": 3.0,
+    "train.best_by": "score",
+}
+_DEFAULTS: dict[Format, dict[str, Any]] = {
+    "pair": {**_ADAM, "optimizer.lr": 2e-4},
+    "traversal": {**_ADAM, "optimizer.lr": 2e-4, "objective.language_weight": 0.5},
+    "text": {**_ADAM, "optimizer.lr": 1e-3},
+}
+"""What is set where nothing is told: ours, for models of a few million parameters."""
+
+
 def load_finetune(
     source: str,
     tasks: Sequence[str],
@@ -52,7 +70,14 @@ def load_finetune(
         base = read_layers(find_source(source))
     else:
         words["init.run"] = source
-    layers = [*base, Layer("finetune", words), Layer(origin, dict(settings)), told]
+    format_ = told.values.get("objective.format", words["objective.format"])
+    defaults = _DEFAULTS.get(format_, {})
+    layers = [
+        *base,
+        Layer("finetune", {**defaults, **words}),
+        Layer(origin, dict(settings)),
+        told,
+    ]
     loaded = load_layers(layers, "-".join(tasks))
     # What the recipe of a pre-training says of its text has no effect here, which is no news.
     return replace(

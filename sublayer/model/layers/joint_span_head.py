@@ -3,8 +3,6 @@
 Source: Lan et al. 2020 (1909.11942), as released for SQuAD 2.0, which is XLNet's.
 """
 
-from typing import NamedTuple
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -15,16 +13,6 @@ from sublayer.model.layers.norm import build_norm
 
 HIDDEN = -1e30
 """The logit of a position where no answer may begin or end."""
-
-
-class JointSpan(NamedTuple):
-    """Logits of texts that stand in a row each, or of one each; hidden positions have -1e30."""
-
-    start: Float[Tensor, "N T"]
-    end: Float[Tensor, "N K T"]
-    """Given each of ``K`` starts."""
-    no_answer: Float[Tensor, " N"]
-    """Positive where there is none."""
 
 
 class JointSpanHead(nn.Module):

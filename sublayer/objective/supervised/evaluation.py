@@ -11,7 +11,6 @@ from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.evaluation.split_work import ALONE
-from sublayer.model.transformer import Transformer
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.supervised.batches import row_rule
 from sublayer.objective.supervised.report import render_reports, report_split
@@ -106,13 +105,3 @@ def render_tasks(result: Mapping[str, Any]) -> str:
             "the papers: too good by that"
         )
     return "\n".join(lines)
-
-
-def task_model(model: Transformer) -> TaskSpec:
-    """Return what a model answers. Raises ConfigError where it was not fine-tuned."""
-    spec: TaskSpec | None = model.task
-    if spec is None:
-        raise ConfigError(
-            "this model answers no task: fine-tune it first (`sublayer finetune RUN TASK`)"
-        )
-    return spec

@@ -1,6 +1,6 @@
 """Pairs of texts, as encoders read them: ``[CLS] first [SEP] second [SEP]``."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from sublayer.tasks.example import Example
@@ -68,9 +68,3 @@ def _with_choice(task: Task, texts: list[str], choice: str) -> PairRow:
         second = answered(rest[0], choice)
         return PairRow(first, second, cut="first", second_tokens=_RACE_TOKENS)
     return PairRow(first, " ".join([*rest, choice]))
-
-
-def both_orders(row: PairRow) -> tuple[PairRow, PairRow]:
-    """Return a row of two texts, and the same with its texts exchanged, for symmetric tasks."""
-    assert row.second is not None, "a symmetric task has two texts"
-    return row, replace(row, first=row.second, second=row.first)

@@ -6,7 +6,7 @@ import pytest
 
 from sublayer.errors import DataError
 from sublayer.tasks.example import Example
-from sublayer.tasks.formats.pair import PairRow, both_orders, pair_rows
+from sublayer.tasks.formats.pair import PairRow, pair_rows
 from sublayer.tasks.formats.pronoun import mark_first, mark_word
 from sublayer.tasks.task import Task
 
@@ -88,11 +88,6 @@ def test_dprs_and_story_clozes_choices_are_second_texts():
 def test_squads_question_stands_before_windows_of_its_passage():
     rows = _rows("squad", "span", {"context": "C", "question": "Q"}, suite="squad")
     assert rows == (PairRow("Q", "C", cut="windows", first_tokens=64),)
-
-
-def test_both_orders_exchange_the_texts_alone():
-    row = PairRow("A", "B", cut="first")
-    assert both_orders(row) == (row, PairRow("B", "A", cut="first"))
 
 
 @pytest.mark.parametrize(
