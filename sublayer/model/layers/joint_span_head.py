@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from sublayer.config.resolved import ResolvedModel
+from sublayer.model.kernels.dropout import dropout
 from sublayer.model.layers.linear import Linear
 from sublayer.model.layers.norm import build_norm
 
@@ -39,8 +40,7 @@ class JointSpanHead(nn.Module):
         self, states: Float[Tensor, "N T D"], may_answer: Bool[Tensor, "N T"]
     ) -> Float[Tensor, "N T"]:
         """Compute the start's logits; ``may_answer`` is True at the first token and the text."""
-        logits: Tensor = self.start(states)[..., 0]
-        return logits.float().masked_fill(~may_answer, HIDDEN)
+        return _widened(self.start(states)[..., 0]).masked_fill(~may_answer, HIDDEN)
 
     def ends(
         self,
@@ -58,20 +58,24 @@ class JointSpanHead(nn.Module):
             [states[:, None].expand(shape), at_start[:, :, None].expand(shape)], dim=-1
         )
         hidden = self.end_norm(torch.tanh(self.end_hidden(both)))
-        logits: Tensor = self.end(hidden)[..., 0]
-        return logits.float().masked_fill(~may_answer[:, None], HIDDEN)
+        return _widened(self.end(hidden)[..., 0]).masked_fill(~may_answer[:, None], HIDDEN)
 
     def no_answer(
         self,
         states: Float[Tensor, "N T D"],
         start_logits: Float[Tensor, "N T"],
-        dropout: nn.Dropout | None = None,
+        p: float = 0.0,
     ) -> Float[Tensor, " N"]:
-        """Compute the logit of no answer, from the expected start and the first token."""
+        """Compute the logit of no answer, from the expected start and the first token.
+
+        ``p`` is the dropout, in training, of what the last map reads.
+        """
         shares = start_logits.softmax(-1).to(states.dtype)
         expected = torch.einsum("nt,ntd->nd", shares, states)
         hidden = torch.tanh(self.answer_hidden(torch.cat([expected, states[:, 0]], dim=-1)))
-        if dropout is not None:
-            hidden = dropout(hidden)
-        logits: Tensor = self.answer(hidden)[..., 0]
-        return logits.float()
+        return _widened(self.answer(dropout(hidden, p, self.training))[..., 0])
+
+
+def _widened(logits: Tensor) -> Tensor:
+    # Narrow types do not hold the logit of what is hidden.
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -19,6 +19,7 @@ from sublayer.objective.supervised.batches import epoch_tokens, example_batches,
 from sublayer.objective.supervised.evaluation import evaluate_tasks, render_tasks
 from sublayer.objective.supervised.loss import Supervised
 from sublayer.objective.supervised.scores import task_scores
+from sublayer.objective.supervised.span_loss import SpanAnswers
 from sublayer.objective.supervised.synthetic import SyntheticExamples
 from sublayer.objective.supervised.text import TextAnswers
 from sublayer.tasks.spec import TaskSpec
@@ -29,6 +30,8 @@ def _build(model: Transformer, config: SupervisedObjective, seed: int) -> Object
     spec: TaskSpec = model.task
     if config.format == "text":
         return TextAnswers(model, config)
+    if spec.tasks[0].kind == "span":
+        return SpanAnswers(model, config)
     return Supervised(model, config, spec.tasks[0])
 
 
