@@ -38,7 +38,8 @@ def list_data_warnings(recipe: Recipe, data: Data, batches: Batches) -> list[str
 
 def _files(data: DataConfig) -> Iterator[str]:
     """Warn of files that are left out, not in UTF-8, or of JSON, by the names of the first."""
-    if data.is_parallel:
+    if data.is_parallel or data.tasks is not None:
+        # Their readers count what they leave out.
         return
     has_parquet = data.documents in (None, "json")
     paths = [*source_names(data.path), data.valid_path, data.test_path]

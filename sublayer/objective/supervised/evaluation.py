@@ -71,7 +71,8 @@ def data_of(asked: Evaluation) -> Data:
             f"{asked.run} does not belong to a run: name the folder of the tasks' files (--path)"
         )
     else:
-        config = DataConfig(tasks=tuple(task.name for task in spec.tasks), path=path)
+        names = tuple(task.name for task in spec.tasks)
+        config = DataConfig(tasks=names, path=path, context=spec.context)
     return prepare_tasks(config, objective_of(spec), tokenizer=model.tokenizer)
 
 

@@ -42,6 +42,9 @@ def _prepare(recipe: Recipe, tokenizer: Tokenizer | None) -> Data:
 def _describe_task(recipe: Recipe, data: Data) -> TaskSpec:
     objective = supervised(recipe)
     tasks = {part.task.name: part.task for part in of_tasks(data.train).parts}
+    first = next(iter(tasks.values()))
+    # At even odds, until what is held out chooses another.
+    threshold = 0.0 if objective.format == "pair" and first.has_unanswerable else None
     return TaskSpec(
         tasks=tuple(tasks.values()),
         format=objective.format,
@@ -50,6 +53,7 @@ def _describe_task(recipe: Recipe, data: Data) -> TaskSpec:
         answer=objective.answer,
         doc_stride=objective.doc_stride,
         max_answer=objective.max_answer,
+        threshold=threshold,
     )
 
 

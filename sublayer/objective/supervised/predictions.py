@@ -1,6 +1,6 @@
 """What a model answers to every example of a split."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -34,6 +34,26 @@ def answer_examples(
     Both are in the split's order. The loss of an example without a label means nothing. The work is
     divided among ``processes``, and all return the same; ``progress`` hears of batches.
     """
+
+    def answered(batch: PackedBatch) -> list[float]:
+        return _answered(model, batch, task)
+
+    rows = each_batch(model, split, rule, answered, processes, progress)
+    return _predictions(task, rows, split.n_examples)
+
+
+def each_batch(
+    model: Transformer,
+    split: TaskSplit,
+    rule: RowRule,
+    answered: Callable[[PackedBatch], Sequence[float]],
+    processes: Processes,
+    progress: Progress,
+) -> list[Row]:
+    """Answer the examples of a split in batches of similar lengths; return what each batch gave.
+
+    The work is divided among ``processes``, and all return the same; ``progress`` hears of batches.
+    """
     assembler = Assembler(split.encoded, rule)
     numbers = np.arange(split.n_examples)
     most_tokens = batch_sequences(model, rule.context) * rule.context
@@ -44,14 +64,13 @@ def answer_examples(
     def work(index: int) -> Sequence[float]:
         nonlocal done
         batch = assembler.pack(batches[index]).to(device)
-        row = _answered(model, batch, task)
+        row = answered(batch)
         done += 1
         progress(done, len(batches))
         return row
 
     with evaluating(model):
-        rows = compute_each(work, len(batches), processes)
-    return _predictions(task, rows, split.n_examples)
+        return compute_each(work, len(batches), processes)
 
 
 def _answered(model: Transformer, batch: PackedBatch, task: Task) -> list[float]:

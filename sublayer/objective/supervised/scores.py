@@ -14,8 +14,10 @@ from sublayer.objective.evaluation import Progress
 from sublayer.objective.family import Effort, Scored
 from sublayer.objective.supervised.batches import rule_of_model
 from sublayer.objective.supervised.predictions import answer_examples
+from sublayer.objective.supervised.span_predictions import answer_questions
 from sublayer.objective.supervised.text_predictions import text_loss, write_part
 from sublayer.tasks.metrics.score import score
+from sublayer.tasks.metrics.thresholds import best_thresholds, with_threshold
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.spec import TaskSpec
 
@@ -23,10 +25,21 @@ from sublayer.tasks.spec import TaskSpec
 def task_scores(
     model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
 ) -> Scored:
-    """Score a model on all examples of a split: the mean loss, the score, and each metric of it."""
+    """Score a model on all examples of a split: the mean loss, the score, and each metric of it.
+
+    On what is held out the threshold of no answer is chosen, by which F1 is best, and becomes part
+    of what the model says of its task.
+    """
     examples = of_tasks(split)
     rule = rule_of_model(model, recipe, examples)
-    predictions, loss = answer_split(model, examples, rule, model.task, processes)
+    spec: TaskSpec = model.task
+    selects = split.name == "valid" and spec.threshold is not None
+    if selects:
+        # All answers are given, to find which had better not be.
+        spec = spec.with_threshold(math.inf)
+    predictions, loss = answer_split(model, examples, rule, spec, processes)
+    if selects:
+        predictions = _choose_threshold(model, examples.parts[0], predictions)
     scores: dict[str, Any] = {"loss": loss}
     scores.update(score_parts(examples.parts, predictions))
     return Scored(scores, items=None)
@@ -41,8 +54,13 @@ def answer_split(
     progress: Progress = lambda n_done, n_all: None,
 ) -> tuple[list[Prediction], float]:
     """Answer all examples of a split, in its order; return the answers and the mean loss."""
+    task = split.parts[0].task
+    if spec.format == "pair" and task.kind == "span":
+        spans, losses = answer_questions(model, split, rule, spec, processes, progress)
+        if spec.threshold is not None:
+            spans = with_threshold(spans, spec.threshold)
+        return spans, math.fsum(losses) / len(losses)
     if spec.format != "text":
-        task = split.parts[0].task
         answers, losses = answer_examples(model, split, rule, task, processes, progress)
         return answers, math.fsum(losses) / len(losses)
     written: list[Prediction] = []
@@ -53,6 +71,14 @@ def answer_split(
         nats += own_nats
         n_tokens += own_tokens
     return written, nats / n_tokens if n_tokens else math.nan
+
+
+def _choose_threshold(
+    model: Transformer, part: TaskPart, predictions: list[Prediction]
+) -> list[Prediction]:
+    threshold = best_thresholds(part.examples, predictions).f1.threshold
+    model.task = model.task.with_threshold(threshold)
+    return with_threshold(predictions, threshold)
 
 
 def score_parts(parts: tuple[TaskPart, ...], predictions: list[Prediction]) -> Mapping[str, float]:
