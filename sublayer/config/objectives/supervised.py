@@ -15,6 +15,7 @@ from sublayer.config.objectives.losses import Loss
 from sublayer.config.table import field
 from sublayer.errors import ConfigError
 from sublayer.tasks.registry import TASKS
+from sublayer.tasks.task import Task
 
 Format = Literal["pair", "traversal", "text"]
 KINDS: dict[str, tuple[ModelKind, ...]] = {
@@ -48,6 +49,17 @@ class SupervisedObjective(ObjectiveTable):
         needs={"format": ("pair", "traversal")},
         ge=0.0,
         lt=1.0,
+    )
+    zero_head: bool = field(
+        False,
+        "Whether the head that answers begins at zero (Macaron Net), whatever the start has.",
+        needs={"format": ("pair", "traversal")},
+    )
+    logistic: bool = field(
+        False,
+        "Whether a task of two labels has one output, the logit of the second label (Macaron Net), "
+        "and not one for each.",
+        needs={"format": ("pair", "traversal")},
     )
     orders: Literal["given", "random", "both"] = field(
         "given",
@@ -124,10 +136,24 @@ class SupervisedObjective(ObjectiveTable):
                 "objective.format = traversal, whose tokens see only what is before them, knows "
                 "no end: give objective.format=text, or start from an encoder"
             )
+        self._check_head(TASKS[names[0]])
         if recipe.train.compile:
             raise ConfigError(
                 "train.compile = true would compile anew for every length of an example: "
                 "leave it out"
+            )
+
+    def _check_head(self, task: Task) -> None:
+        """Raise ConfigError where a field of the head that answers has no effect on a task's."""
+        if self.logistic and not (task.kind == "classes" and len(task.labels) == 2):
+            raise ConfigError(
+                "objective.logistic = true is for a task of two labels, which data.tasks = "
+                f"{task.name} is not: leave it out"
+            )
+        if self.zero_head and task.kind == "span":
+            raise ConfigError(
+                "objective.zero_head = true is for a head of labels, choices or numbers, and "
+                f"data.tasks = {task.name} asks for spans: leave it out"
             )
 
     def trains_kind(self, kind: str) -> bool:

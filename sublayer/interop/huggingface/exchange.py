@@ -147,7 +147,7 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
     tokenizer, spec = model.tokenizer, model.task
     task = None
     if spec is not None:
-        check_task(spec)
+        check_task(spec, model.config.label_outputs)
         task = spec.tasks[0]
     family = family_for(model.config, task)
     required = family.required_fields(model.config)

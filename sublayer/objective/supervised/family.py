@@ -73,7 +73,7 @@ def _shape(recipe: Recipe, data: Data) -> ModelConfig:
         joint = "joint" if task.has_unanswerable else "independent"
         changes.update(span_head=joint, pooler="none")
     else:
-        changes["label_outputs"] = n_outputs(task)
+        changes["label_outputs"] = n_outputs(task, logistic=objective.logistic)
     return model.model_copy(update=changes)
 
 
@@ -87,9 +87,12 @@ def _rows(model: ModelConfig, tokenizer: Tokenizer) -> int | None:
     return -(-tokenizer.vocab_size // model.vocab_multiple) * model.vocab_multiple
 
 
-def n_outputs(task: Task) -> int:
-    """Count the outputs of a label head: one for each class, or one of a choice or a number."""
-    return len(task.labels) if task.kind == "classes" else 1
+def n_outputs(task: Task, *, logistic: bool = False) -> int:
+    """Count the outputs of a label head: one for each class, or one of a choice or a number.
+
+    ``logistic``: one of two classes, too.
+    """
+    return len(task.labels) if task.kind == "classes" and not logistic else 1
 
 
 def _synthetic(recipe: Recipe, vocab_size: int) -> SyntheticExamples:

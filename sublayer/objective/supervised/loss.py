@@ -6,7 +6,7 @@ Source: Devlin et al. 2019, sec. 4; of traversals Radford et al. 2018, sec. 3.2.
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.batches import IGNORED
@@ -33,6 +33,9 @@ class Supervised(Objective):
         self._task = task
         self._dropout = config.dropout
         self.weights = {"task": 1.0}
+        if config.zero_head and model.label_head is not None:
+            for parameter in model.label_head.parameters():
+                nn.init.zeros_(parameter)
         if config.language_weight > 0:
             self.weights["language"] = config.language_weight
 

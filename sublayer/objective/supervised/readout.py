@@ -50,6 +50,9 @@ def answer_logits(
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if kind == "choice":
         return by_choice(logits[:, 0], batch.owners, batch.n_examples)
+    if kind == "classes" and logits.shape[1] == 1:
+        # Of two classes: beside a logit of 0 its softmax is the logistic function.
+        return torch.cat([torch.zeros_like(logits), logits], 1)
     return logits
 
 

@@ -1,0 +1,66 @@
+"""The head that answers: at zero, with one output for two labels."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from sublayer.config.layering.layers import load_recipe
+from sublayer.errors import ConfigError
+from sublayer.interop.answers.exported_task import check_task
+from sublayer.objective.supervised.family import n_outputs
+from sublayer.objective.supervised.readout import answer_logits, packed_states
+from sublayer.tasks.registry import TASKS
+from tests.answerers import assembler_of, draw_examples, model_of, objective_of, spec_of, split_of
+
+N = 7
+
+
+def test_one_output_costs_what_the_logistic_loss_does() -> None:
+    split = split_of({"mrpc": draw_examples("mrpc", N)}, "pair")
+    model = model_of(split, label_outputs=1)
+    batch = assembler_of(split).pack(np.arange(N))
+    states = packed_states(model, batch)
+    logits = answer_logits(model, batch, states, 0.0, "classes")
+    assert logits.shape == (N, 2) and not logits[:, 0].any()
+    loss = objective_of(model, dropout=0.0)(batch)["task"]
+    expected = F.binary_cross_entropy_with_logits(logits[:, 1], batch.labels.double())
+    torch.testing.assert_close(loss, N * expected, rtol=1e-12, atol=0)
+
+
+def test_tasks_of_two_labels_may_have_one_output() -> None:
+    assert n_outputs(TASKS["mrpc"], logistic=True) == 1
+    assert [n_outputs(TASKS[name]) for name in ("mrpc", "mnli", "stsb", "copa")] == [2, 3, 1, 1]
+
+
+@pytest.mark.parametrize(("format_", "name"), [("pair", "mnli"), ("traversal", "copa")])
+def test_a_head_at_zero_finds_all_answers_alike(format_: Any, name: str) -> None:
+    split = split_of({name: draw_examples(name, N)}, format_)
+    model = model_of(split)
+    objective_of(model, zero_head=True)
+    batch = assembler_of(split).pack(np.arange(N))
+    logits = answer_logits(model, batch, packed_states(model, batch), 0.0, TASKS[name].kind)
+    assert not logits[logits.isfinite()].any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"objective.logistic": True, "data.tasks": "mnli"}, "two labels, which .* mnli is not"),
+        ({"objective.logistic": True, "data.tasks": "stsb"}, "two labels, which .* stsb is not"),
+        ({"objective.zero_head": True, "data.tasks": "squad"}, "squad asks for spans"),
+    ],
+)
+def test_a_setting_of_another_head_is_refused(settings: dict[str, Any], message: str) -> None:
+    tasks = {"objective.kind": "supervised", "data.path": "glue", "data.context": 64}
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("bert-base", {**tasks, **settings})
+
+
+def test_one_output_for_two_labels_has_no_class_of_transformers() -> None:
+    with pytest.raises(ConfigError, match="answers for both labels of MRPC"):
+        check_task(spec_of([TASKS["mrpc"]], "pair"), n_outputs=1)
+    check_task(spec_of([TASKS["mrpc"]], "pair"), n_outputs=2)
+    check_task(spec_of([TASKS["stsb"]], "pair"), n_outputs=1)
