@@ -12,8 +12,10 @@ from sublayer.data.prepare import Data
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.evaluation.split_work import ALONE
 from sublayer.loading import load
-from sublayer.objective.supervised.batches import rule_of_model
+from sublayer.objective.supervised.batches import example_batches, rule_of_model
+from sublayer.objective.supervised.report import render_reports
 from sublayer.objective.supervised.scores import answer_split
+from sublayer.runs.data_warnings import list_data_warnings
 from sublayer.runs.finetuning import SeedResult, finetune_seed
 from sublayer.runs.session import prepare_data
 from sublayer.tasks.metrics.score import score
@@ -82,6 +84,26 @@ def test_a_rule_of_single_words_is_learned(finetuned):
     [report] = finetuned[0].reports
     assert report.score.value > 0.9
     assert not report.collapse
+
+
+def test_questions_with_and_without_an_answer_are_scored_apart(finetuned):
+    [report] = finetuned[0].reports
+    said = report.to_json()
+    if report.task.name == "squad":
+        assert "answerable" not in said and "unanswerable" not in said
+        return
+    kinds = said["answerable"], said["unanswerable"]
+    assert [each["n"] for each in kinds] == [20, 10]
+    together = sum(each["n"] * each["exact"] for each in kinds) / 30
+    assert together == pytest.approx(said["metrics"]["exact_match_v2"]["value"])
+    assert "SQuAD 2.0: 10 questions without one: EM " in render_reports([said])
+
+
+def test_files_of_tasks_are_not_judged_as_a_text(finetuned):
+    result, data = finetuned
+    recipe = load_recipe(result.folder / "recipe.toml", {}).recipe
+    [note] = list_data_warnings(recipe, data, example_batches(recipe, data.train))
+    assert "windows of their passages" in note
 
 
 def test_the_threshold_that_what_is_held_out_chooses_is_kept_and_used(finetuned):

@@ -198,7 +198,8 @@ class SupervisedObjective(ObjectiveTable):
         """Return what is learned: the answer, and with a traversal the text itself."""
         if self.format == "text":
             return (Loss("next token of the answer"),)
-        found = [Loss("answer", "label")]
+        # A model has one of the three.
+        found = [Loss("answer", head) for head in ("label", "span", "joint_span")]
         if self.language_weight:
             found.append(Loss("next token", notes=(f"weight {self.language_weight:g}",)))
         return tuple(found)

@@ -1,9 +1,10 @@
 """The score of a part of a task, beside what needs no model: the majority, a model of words."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sublayer.counts import count
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.objective.supervised.collapse import find_collapse
 from sublayer.objective.supervised.scores import part_name
@@ -13,6 +14,7 @@ from sublayer.tasks.baselines.table import BASELINES
 from sublayer.tasks.example import Example
 from sublayer.tasks.metrics.score import Score, score
 from sublayer.tasks.metrics.table import METRICS
+from sublayer.tasks.metrics.thresholds import ByAnswerable, by_answerable
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.task import Task
 
@@ -29,6 +31,8 @@ class PartReport:
     baselines: Mapping[str, Score]
     collapse: str
     """Why the model answers nothing; empty where it does."""
+    by_answerable: Mapping[bool, ByAnswerable] = field(default_factory=dict)
+    """Where questions may have no answer: what those that have one score, and those without."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -41,7 +45,12 @@ class PartReport:
             **_values(self.score),
             "baselines": {name: _values(each) for name, each in self.baselines.items()},
             "collapse": self.collapse,
+            **self._answerable(),
         }
+
+    def _answerable(self) -> dict[str, Any]:
+        names = {True: "answerable", False: "unanswerable"}
+        return {names[kind]: asdict(each) for kind, each in self.by_answerable.items()}
 
 
 def report_part(
@@ -61,6 +70,7 @@ def report_part(
         with stage(f"scoring the baseline {baseline.name} of {part.task.title}"):
             own = baseline.predict(part.task, train, part.examples)
         baselines[baseline.name] = score(part.examples, own, metrics)
+    apart = by_answerable(part.examples, predictions) if part.task.has_unanswerable else {}
     return PartReport(
         name=name,
         task=part.task,
@@ -68,6 +78,7 @@ def report_part(
         score=score(part.examples, predictions, metrics),
         baselines=baselines,
         collapse=find_collapse(part.task, predictions, train, loss),
+        by_answerable=apart,
     )
 
 
@@ -118,13 +129,20 @@ def _notes(each: Mapping[str, Any], words: float) -> list[str]:
         notes.append(f"{title}: the run collapsed: {each['collapse']}")
     error = each["standard_error"] or 0.0
     if each["score"] < words:
-        notes.append(f"{title}: below words, a linear model of words trained on the same rows")
+        notes.append(f"{title}: below words, which knows nothing but words")
     elif each["score"] - words < 2 * error:
         notes.append(
             f"{title}: less than two standard errors above words: so few examples cannot tell"
         )
     if each["outside"]:
         notes.append(f"{title}: {each['outside']:,} answers are none of the labels, and wrong")
+    for key, said in (("answerable", "with an answer"), ("unanswerable", "without one")):
+        if key in each:
+            apart = each[key]
+            notes.append(
+                f"{title}: {count(apart['n'], 'question')} {said}: EM {100 * apart['exact']:.1f}, "
+                f"F1 {100 * apart['f1']:.1f}"
+            )
     for name, metric in each["metrics"].items():
         if metric["reason"]:
             notes.append(f"{title}: {METRICS[name].title} is 0: {metric['reason']}")

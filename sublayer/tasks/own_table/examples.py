@@ -68,7 +68,8 @@ def _span(task: Task, table: Table, row: Row, result: ReadSplit) -> Example | No
         id=_id(table, row),
         fields=row.fields,
         answers=tuple(each.answer for each in (found if result.name == "train" else placed)),
-        source=_source(table, row),
+        # Questions about one passage stand on one side.
+        source=_source(table, row) or row.fields[table.text],
     )
 
 

@@ -274,6 +274,8 @@ def test_answers_are_spans_of_the_text(tmp_path):
         (Answer("at", 5),),
     ]
     assert read.skipped == {"nothing in the column 'answer'": 1}
+    # Questions about one passage stand on one side of a division.
+    assert {example.source for example in read.examples} == {PASSAGE}
     assert read.repaired == {SEVERAL: 1}
 
 
