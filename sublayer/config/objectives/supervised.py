@@ -44,7 +44,8 @@ class SupervisedObjective(ObjectiveTable):
     )
     dropout: float = field(
         0.1,
-        "Dropout of the vector that the task's head reads.",
+        "Dropout of the vector that the task's head reads; of spans of what no answer is judged "
+        "by.",
         unit="probability",
         needs={"format": ("pair", "traversal")},
         ge=0.0,

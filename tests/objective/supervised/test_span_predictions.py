@@ -1,5 +1,6 @@
 """Questions are answered with the best span of all their windows, whatever batch they are in."""
 
+import json
 import string
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from sublayer.data.tasks.span_encoding import WindowRule, encode_passages
 from sublayer.data.tasks.spans import independent_candidates
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.data.tasks.windows import best_windows
+from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.context.layout import Layout
@@ -24,6 +26,9 @@ from sublayer.objective.supervised.span_predictions import (
     answer_questions,
 )
 from sublayer.tasks.example import Example
+from sublayer.tasks.metrics.thresholds import with_threshold
+from sublayer.tasks.own_table.table import Table
+from sublayer.tasks.own_table.task import read_table
 from sublayer.tasks.registry import TASKS, find_files, read_split
 from sublayer.tasks.spec import TaskSpec
 from tests.objective.supervised.span_models import (
@@ -177,3 +182,32 @@ def test_every_answer_of_the_shared_piece_comes_back_from_perfect_logits(
     assert len(others) == n_inside
     marks = string.punctuation + string.digits
     assert all(answer.strip(marks) == found.strip(marks) for answer, found in others)
+
+
+def test_answers_in_a_table_of_ones_own_come_back(tmp_path):
+    story = "The cat sat on the mat. It was a warm day in May."
+    rows = [
+        {"about": story, "asked": "Where?", "said": "on the mat"},
+        {"about": story, "asked": "Who?", "said": ["The cat", "cat"]},
+        {"about": "Dogs bark.", "asked": "Why?", "said": []},
+    ]
+    path = tmp_path / "own.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    task, splits = read_table(Table(path, "about", text_pair="asked", answer="said"))
+    examples = splits["train"].examples
+    encoded = encode_passages(task, examples, ByteTokenizer(), WindowRule(40, 10), trains=False)
+    texts = []
+    for number, example in enumerate(examples):
+        scores = []
+        for row in encoded.rows_of(number):
+            first, last = encoded.span_of(row)
+            logits = np.zeros((2, 40))
+            logits[0, first] = logits[1, last] = 10.0
+            scores.append(WindowScores(independent_candidates(*logits), sum(logits[:, 0])))
+        found = answer_question(
+            encoded, number, example.fields["about"], scores,
+            is_joint=False, has_unanswerable=True, most_tokens=30,
+        )  # fmt: skip
+        texts.append(with_threshold([found], 0.0)[0].text)
+    assert task.has_unanswerable and encoded.n_rows > 3
+    assert texts == ["on the mat", "The cat", ""]
