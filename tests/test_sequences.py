@@ -15,7 +15,10 @@ import pytest
 from tokenizers import ByteLevelBPETokenizer
 
 from sublayer import cli
+from sublayer.interop.huggingface.exchange import export_huggingface
+from sublayer.tasks.registry import TASKS
 from tests.documentation import PAGES, blocks, commands
+from tests.interop.answering import model_for
 from tests.interop.tiny import tiny
 from tests.shrink import shrink
 from tests.stories import write_stories
@@ -95,6 +98,7 @@ def _save_downloads(folder: Path) -> None:
     names = {"gpt2": "gpt2", "bert": "bert-base-uncased", "albert": "albert-base-v2"}
     for kind, name in names.items():
         tiny(kind, vocab_size=_N_IDS).save(folder / name)
+    export_huggingface(model_for("bert", TASKS["rte"]), folder / "bert-base-rte")
     tokenizer = ByteLevelBPETokenizer()
     tokenizer.train_from_iterator([], vocab_size=_N_IDS, show_progress=False)
     tokenizer.save(str(folder / "gpt2" / "tokenizer.json"))

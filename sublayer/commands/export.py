@@ -10,6 +10,7 @@ from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json_object
 from sublayer.system.stages import stage
 
+_LABELS = "ForSequenceClassification"
 EXAMPLE = "sublayer export runs/book --to huggingface exported"
 
 
@@ -28,7 +29,9 @@ def command(
     """Write a model so that transformers loads it: a decoder as GPT-2, an encoder as BERT or
     ALBERT, an encoder-decoder as M2M100, Marian or T5.
 
-    T5 is the class of encoder-decoders with relative positions. A model that none of these classes
+    T5 is the class of encoder-decoders with relative positions. A model that was fine-tuned on a
+    task becomes the class that answers it (labels or a number, choices, spans), with the words of
+    its labels. A model that none of these classes
     can represent is refused, and the field that prevents it is named. Where transformers is
     installed, the logits of both models are compared; the largest difference is printed, and kept
     in certificate.json.
@@ -58,5 +61,10 @@ def _render(result: JsonObject) -> str:
     exported = f"exported: {result['model']}, {tokenizer}"
     if certificate.get("tokenizer"):
         exported += f": {certificate['tokenizer']}"
-    following = f"next: transformers.{result['class']}.from_pretrained({result['model']!r})"
-    return "\n".join([exported, describe(certificate), following])
+    lines = [exported, describe(certificate)]
+    if "left_out" in certificate:
+        lines.append(f"left out, as {result['class']} has none: {certificate['left_out']}")
+    following = f"{result['class']}.from_pretrained({result['model']!r})"
+    if result["has_tokenizer"] and result["class"].endswith(_LABELS):
+        following = f"pipeline('text-classification', model={result['model']!r})"
+    return "\n".join([*lines, f"next: transformers.{following}"])

@@ -49,8 +49,9 @@ def command(
     all commands read.
 
     Where transformers is installed and can read the model, the logits of the two are compared; the
-    largest difference is shown and kept in certificate.json. Encoders need the head that predicts
-    masked tokens. Of pickles only fairseq's are read, as tensors and plain values: nothing that a
+    largest difference is shown and kept in certificate.json. Encoders need a head: that which
+    predicts masked tokens, or one that answers a task (labels, a number, choices, spans). Of
+    pickles only fairseq's are read, as tensors and plain values: nothing that a
     file names is run.
     """
     with stage("starting PyTorch"):
@@ -100,13 +101,16 @@ def _render(result: JsonObject) -> str:
 def _next(model: str, kind: str) -> list[str]:
     from sublayer.data.tokenizers.bilingual import BilingualTokenizer
     from sublayer.data.tokenizers.named import load_tokenizer
+    from sublayer.loading import load_task
 
+    spec = load_task(Path(model))
     tokenizer = load_tokenizer(Path(model) / "tokenizer.json")
     return after_import(
         model,
         kind,
         is_translator=isinstance(tokenizer, BilingualTokenizer),
         knows_gaps=bool(tokenizer.sentinel_ids),
+        answers=None if spec is None else spec.tasks[0].name,
     )
 
 

@@ -1,8 +1,9 @@
 """Labels as files write them: words, or the numbers that the hub's copies have."""
 
 import math
+from collections.abc import Sequence
 
-from sublayer.errors import DataError
+from sublayer.errors import ConfigError, DataError
 from sublayer.tasks.task import Task
 
 NO_LABEL = -1
@@ -49,6 +50,28 @@ def read_number(task: Task, written: object, place: str) -> float | None:
             f"{place}: {written!r} is no number from {low:g} to {high:g}, as {task.title} has them"
         )
     return round(number, _DECIMALS)
+
+
+def label_places(words: Sequence[str], task: Task) -> tuple[int, ...]:
+    """Return for each label of a task the place of its word among ``words``.
+
+    Capitals do not count, nor whether words are joined by spaces, hyphens or underscores. Raises
+    ConfigError where the words are not those of the labels: an order is never guessed.
+    """
+    plain = [_plain(word) for word in words]
+    wanted = [_plain(label) for label in task.labels]
+    if sorted(plain) != sorted(wanted):
+        named = ", ".join(words)
+        raise ConfigError(
+            f"the model's labels are {named:.200}, those of {task.title} {', '.join(task.labels)}: "
+            "which is which is not guessed; write the words into id2label of config.json, and "
+            "import it again"
+        )
+    return tuple(plain.index(label) for label in wanted)
+
+
+def _plain(label: str) -> str:
+    return "_".join(label.casefold().replace("-", " ").replace("_", " ").split())
 
 
 def labels_of(task: Task) -> str:

@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from sublayer.interop.huggingface.exchange import export_huggingface
+from sublayer.model.model_folder import save_model
+from sublayer.tasks.registry import TASKS
+from sublayer.tasks.spec import spec_files
 from tests.commands.results import Sublayer
+from tests.interop.answering import model_for
 from tests.interop.bundles import write_bundle
 from tests.interop.encoders import MAX_LEN, VOCAB_SIZE, random_encoder
 from tests.interop.fairseq_checkpoints import Shape, as_fork, draw, save_fork, settings
@@ -54,6 +59,30 @@ def test_an_encoder_comes_in_and_goes_out(sublayer: Sublayer, tmp_path: Path) ->
     exported = sublayer("export", model, "--to", "huggingface", there).shown()
     following = f"next: transformers.BertForPreTraining.from_pretrained({str(there)!r})\n"
     assert exported.endswith(following)
+
+
+def test_a_model_that_answers_comes_in_and_goes_out(sublayer: Sublayer, tmp_path: Path) -> None:
+    there, back, again = (tmp_path / name for name in ("there", "back", "again"))
+    export_huggingface(model_for("gpt2", TASKS["sst2"], head="linear"), there)
+    shown = sublayer("import", "huggingface", there, "--out", back).shown()
+    assert shown.endswith(f"next: sublayer evaluate {back} --path DIR\n")
+    exported = sublayer("export", back, "--to", "huggingface", again).shown()
+    following = f"next: transformers.pipeline('text-classification', model={str(again)!r})\n"
+    assert exported.endswith(following)
+    (there / "task.json").unlink()
+    unnamed = sublayer("import", "huggingface", there, "--out", tmp_path / "unnamed").shown()
+    assert unnamed.endswith("/unnamed --task TASK --path DIR\n")
+
+
+def test_heads_that_do_not_answer_are_named(sublayer: Sublayer, tmp_path: Path) -> None:
+    model = model_for("gpt2", TASKS["sst2"], head="linear")
+    assert model.tokenizer is not None
+    files = {"tokenizer.json": model.tokenizer.serialize(), **spec_files(model.task)}
+    save_model(tmp_path / "model", model, files)
+    there = tmp_path / "there"
+    exported = sublayer("export", tmp_path / "model", "--to", "huggingface", there).shown()
+    named = "left out, as GPT2ForSequenceClassification has none: vocabulary head"
+    assert named in exported.splitlines()
 
 
 def test_the_release_of_albert_comes_in(sublayer: Sublayer, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from sublayer.commands.evaluate.options import (
     PathOption,
     SplitOption,
     StrideOption,
+    TaskOption,
 )
 from sublayer.commands.evaluate.text import ScoredText
 from sublayer.commands.shared.base import (
@@ -61,6 +62,7 @@ def command(
     compounds: CompoundsOption = False,
     against: AgainstOption = None,
     answer: AnswerOption = None,
+    task: TaskOption = None,
     batch: BatchOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
@@ -85,6 +87,7 @@ def command(
         "compounds": compounds or None,
         "against": against,
         "answer": answer,
+        "task": task,
     }
     given = {name: value for name, value in options.items() if value is not None}
     family, request = _prepare(text, given, _Computation(device, batch, average))

@@ -20,6 +20,15 @@ PathOption = Annotated[
         help="Score another text, all of it: a file, a folder or a glob.",
     ),
 ]
+TaskOption = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="NAME",
+        help="The task to score a model on that answers one, such as an imported model: in its "
+        "order the model's labels are put, by their words. Default: its own.",
+    ),
+]
 AnswerOption = Annotated[
     Literal["greedy", "rank"] | None,
     typer.Option(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sublayer.config.recipe import Recipe
 from sublayer.files.paths import as_typed
+from sublayer.tasks.registry import TASKS
 
 PROMPT, GAPS = '"The "', '"The <extra_id_0> of the book."'
 _FILE = "FILE"
@@ -38,9 +39,17 @@ def after_training(run: str, recipe: Recipe, splits: Collection[str]) -> list[st
     return _listed(commands)
 
 
-def after_import(model: str, kind: str, *, is_translator: bool, knows_gaps: bool) -> list[str]:
-    """Return commands for an imported model that has a tokenizer; its text is not known."""
+def after_import(
+    model: str, kind: str, *, is_translator: bool, knows_gaps: bool, answers: str | None = None
+) -> list[str]:
+    """Return commands for an imported model that has a tokenizer; its text is not known.
+
+    ``answers`` is the name of the task that it answers, if any.
+    """
     name = shlex.quote(as_typed(model))
+    if answers is not None:
+        named = "" if answers in TASKS else " --task TASK"
+        return _listed([f"evaluate {name}{named} --path DIR"])
     if kind == "decoder":
         prompted = f"generate {name} --prompt {PROMPT}"
         return _listed([f"evaluate {name} --path {_FILE}", prompted])

@@ -17,7 +17,6 @@ from sublayer.interop.answers.classes import choose_family
 from sublayer.interop.answers.exported_task import check_task
 from sublayer.interop.answers.folder_task import folder_task
 from sublayer.interop.answers.label_fields import describe_labels
-from sublayer.interop.answers.number_scale import from_numbers, to_numbers
 from sublayer.interop.certificate import CERTIFICATE, certify
 from sublayer.interop.config_reader import Content
 from sublayer.interop.expand import expand
@@ -41,6 +40,7 @@ from sublayer.interop.weight_map import read_pairs, strip_prefix, with_weights, 
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import Transformer
 from sublayer.model.weights import describe_conversion
+from sublayer.objective.supervised.number_scale import from_numbers, to_numbers
 from sublayer.tasks.spec import spec_files
 
 _MOST_NAMED = 5

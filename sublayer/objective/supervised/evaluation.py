@@ -7,14 +7,18 @@ from typing import Any
 from sublayer.config.data import DataConfig
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.prepare import Data
+from sublayer.data.tasks.marks import find_marks
 from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.evaluation.split_work import ALONE
+from sublayer.nearest import nearest_hint
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.supervised.batches import row_rule
+from sublayer.objective.supervised.known_task import answer_known
 from sublayer.objective.supervised.report import render_reports, report_split
 from sublayer.objective.supervised.scores import answer_split
+from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
 
 
@@ -25,6 +29,10 @@ def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
     they should be.
     """
     model = asked.model
+    if (name := asked.options.get("task")) is not None:
+        if name not in TASKS:
+            raise ConfigError(f"--task {name:.60} is no task{nearest_hint(name, TASKS)}")
+        answer_known(model, TASKS[name])
     data = data_of(asked)
     split = of_tasks(data.valid if asked.split == "valid" else data.test)  # type: ignore[arg-type]
     spec: TaskSpec = model.task
@@ -63,16 +71,23 @@ def data_of(asked: Evaluation) -> Data:
         raise CheckpointError(f"{asked.run} has no tokenizer.json, without which it reads no text")
     path = asked.options.get("path")
     if asked.recipe is not None:
-        config = asked.recipe.data
-        if path is not None:
-            config = config.model_copy(update={"path": path})
+        given: dict[str, Any] = {"path": path, "tasks": asked.options.get("task")}
+        changes = {name: value for name, value in given.items() if value is not None}
+        config = asked.recipe.data.model_copy(update=changes)
     elif path is None:
         raise ConfigError(
             f"{asked.run} does not belong to a run: name the folder of the tasks' files (--path)"
         )
     else:
         names = tuple(task.name for task in spec.tasks)
+        if unknown := [name for name in names if name not in TASKS]:
+            raise ConfigError(
+                f"{asked.run} answers {unknown[0]}, of which there are no files: name a task that "
+                "has the same labels (--task)"
+            )
         config = DataConfig(tasks=names, path=path, context=spec.context)
+    # Without the marks of its format it reads none.
+    find_marks(model.tokenizer, spec.format)
     return prepare_tasks(config, objective_of(spec), tokenizer=model.tokenizer)
 
 

@@ -137,7 +137,7 @@ SUPERVISED = Family(
             decimals=1,
         ),
     ),
-    options=("path", "answer"),
+    options=("path", "answer", "task"),
     evaluation=evaluate_tasks,
     rendering=render_tasks,
     description=_describe,

@@ -1,0 +1,98 @@
+"""Small models of every kind that answer tasks, with their tokenizers, and what they answer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve_model import resolve_model
+from sublayer.data.tasks.assembly import Assembler, RowRule
+from sublayer.data.tasks.encoding import encode_examples
+from sublayer.data.tasks.marks import TRAVERSAL_NAMES, find_marks
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.extended import with_names
+from sublayer.data.tokenizers.named import train_tokenizer
+from sublayer.model.build import build
+from sublayer.model.transformer import Transformer
+from sublayer.objective.supervised.loss import unscaled
+from sublayer.objective.supervised.readout import answer_logits, packed_states
+from sublayer.tasks.example import Example
+from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.task import Task
+
+TRAINING = [
+    b"a film that the cat would not sit through; the dog ran from it, over the mat and the field.",
+    b"it is the best of them all, and everyone who saw it smiled; nothing of it was wrong.",
+] * 9
+CONTEXT = 64
+ENCODER: dict[str, Any] = {
+    "kind": "encoder",
+    "norm_order": "post",
+    "embedding_norm": True,
+    "segments": "both",
+    "head": "none",
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "bert": ENCODER,
+    "albert": {**ENCODER, "share": "all", "d_embed": 6, "embedding_projection": "sum"},
+    "gpt2": {"head": "none"},
+    "t5": {
+        "kind": "encoder-decoder",
+        "norm": "rms",
+        "positions": "relative",
+        "attention_scale": "none",
+        "bias": False,
+        "decoder_start": "pad",
+    },
+}
+"""What models of each kind have, beside their heads."""
+TOKENIZERS = {"bert": "wordpiece", "albert": "unigram", "gpt2": "bpe", "t5": "unigram"}
+FORMATS: dict[str, Any] = {"bert": "pair", "albert": "pair", "gpt2": "traversal", "t5": "text"}
+
+
+def tokenizer_of(name: str) -> Tokenizer:
+    """Train the tokenizer of a kind of model, with the marks of its format."""
+    size = 270 if name == "gpt2" else 60
+    sentinels = 4 if name == "t5" else 0
+    kind = TOKENIZERS[name]
+    tokenizer = train_tokenizer(kind, TRAINING, vocab_size=size, sentinels=sentinels)
+    return with_names(tokenizer, TRAVERSAL_NAMES) if name == "gpt2" else tokenizer
+
+
+def model_for(name: str, task: Task, **fields: Any) -> Transformer:
+    """Build a model of random weights, biases included, that answers a task."""
+    heads: dict[str, Any] = {}
+    if name != "t5":
+        heads = {"label_outputs": max(1, len(task.labels))}
+        if task.kind == "span":
+            heads = {"span_head": "independent"}
+        elif name != "gpt2":
+            heads["pooler"] = "tanh"
+    sizes = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_ff": 17, "init_std": 0.3}
+    config = ModelConfig.model_validate({**sizes, **SHAPES[name], **heads, **fields})
+    tokenizer = tokenizer_of(name)
+    model = build(resolve_model(config, vocab_size=tokenizer.vocab_size, context=CONTEXT), seed=5)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.empty_like(parameter).normal_(std=0.2, generator=generator))
+    model.tokenizer = tokenizer
+    model.task = TaskSpec((task,), FORMATS[name], CONTEXT, target_length=8 if name == "t5" else 0)
+    return model.eval()
+
+
+@torch.inference_mode()
+def answered(model: Transformer, examples: Sequence[Example]) -> Tensor:
+    """Return what a model answers to examples: probabilities, or numbers, a row for each."""
+    spec: TaskSpec = model.task
+    task = spec.tasks[0]
+    encoded = encode_examples(task, examples, model.tokenizer, spec.format, trains=False)
+    rule = RowRule(spec.format, find_marks(model.tokenizer, spec.format), spec.context)
+    batch = Assembler(encoded, rule).pack(np.arange(len(examples)))
+    logits = answer_logits(model, batch, packed_states(model, batch), 0.0, task.kind)
+    answers = unscaled(task, logits) if task.kind == "number" else logits.softmax(-1)
+    return answers[torch.tensor(batch.numbers).argsort()]
