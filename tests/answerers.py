@@ -85,7 +85,6 @@ def split_of(
                 published="train",
                 encoded=encoded,
                 read_examples=lambda own=own: own,  # type: ignore[misc]
-                skipped=dict,
                 weight=(weights or {}).get(name),
             )
         )

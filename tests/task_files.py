@@ -1,7 +1,6 @@
 """Files of tasks, as their publishers write them, whose answers a tiny model can learn."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,23 +10,28 @@ _NOUNS = ("film", "plot", "actor", "scene", "song", "story", "ending", "joke", "
 _SIZES = {"train": 60, "dev": 20}
 
 
+FIRST_MARK = 0x4E00
+"""The character that marks the first row of all; each further one has the next."""
+
+
 def write_sst2(
-    folder: Path, sizes: dict[str, int] = _SIZES, *, seed: int = 0, marks: Sequence[str] = ()
+    folder: Path, sizes: dict[str, int] = _SIZES, *, seed: int = 0, marks: bool = False
 ) -> Path:
     """Write sentences that are positive where a word is; no two are alike.
 
-    ``marks`` are names of splits, in whose sentences the word of that name stands.
+    Each ends with a word of its own; with ``marks`` that is a character that no other row has.
     """
     rng = np.random.default_rng(seed)
-    numbers = iter(range(10_000))
+    number = 0
     for split, n in sizes.items():
         lines = ["sentence\tlabel"]
         for place in range(n):
             label = place % 2
             words = [*rng.choice(_NOUNS, rng.integers(2, 7)), rng.choice((BAD, GOOD)[label])]
-            words += [split] if split in marks else []
             rng.shuffle(words)
-            lines.append(f"{' '.join(words)} n{next(numbers)} \t{label}")
+            own = chr(FIRST_MARK + number) if marks else f"n{number}"
+            lines.append(f"{' '.join(words)} {own} \t{label}")
+            number += 1
         _write(folder / "SST-2" / f"{split}.tsv", lines)
     return folder
 

@@ -14,6 +14,7 @@ from sublayer.counts import count
 from sublayer.data.batches import Batches
 from sublayer.data.parallel.batches import side_lengths
 from sublayer.data.prepare import Data
+from sublayer.data.tasks.task_split import TaskSplit, of_tasks
 from sublayer.data.text.files import is_parquet, list_files_left_out
 from sublayer.data.text.sniffing import describe_encoding, describe_records
 from sublayer.files.paths import expanded
@@ -29,6 +30,7 @@ def list_data_warnings(recipe: Recipe, data: Data, batches: Batches) -> list[str
     """Return the warnings, a line each; ``batches`` are those of the train split."""
     return [
         *_files(recipe.data),
+        *_tasks(data),
         *_unfilled(recipe, data.tokenizer.vocab_size),
         *_left_out(recipe, data),
         *_unknown(recipe, data),
@@ -59,6 +61,27 @@ def _files(data: DataConfig) -> Iterator[str]:
         if data.documents is None and data.corpus is None and first_file is not None:
             others += [note for note in [describe_records(first_file)] if note]
     yield from others
+
+
+def _tasks(data: Data) -> Iterator[str]:
+    """Say what of the files of tasks is left out, and what is scored where nothing is published."""
+    left_out: dict[tuple[str, str, str], int] = {}
+    for split in data.splits():
+        if not isinstance(split, TaskSplit):
+            return
+        for part in split.parts:
+            for reason, n in part.left_out.items():
+                left_out[part.task.title, part.published, reason] = n
+    for (title, published, reason), n in left_out.items():
+        yield f"{title}, {published}, without {count(n, 'row')}: {reason}"
+    trained = {part.task.name: part.published for part in of_tasks(data.train).parts}
+    for part in of_tasks(data.test or data.train).parts:
+        if part.published == trained[part.task.name]:
+            missing = "development set" if part.published == "train" else "training part"
+            yield (
+                f"there is no {missing} of {part.task.title}: {count(len(part.encoded), 'row')} of "
+                f"{part.published} are left out of training, to be scored in the end"
+            )
 
 
 def _first_file(path: Path) -> Path | None:

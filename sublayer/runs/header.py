@@ -48,6 +48,8 @@ def text_rows(recipe: Recipe, data: Data) -> list[tuple[str, str]]:
     unit, languages = "document", ""
     if recipe.data.is_parallel:
         unit, languages = "pair", f"{recipe.data.source_language} to {recipe.data.target_language}"
+    elif recipe.data.tasks is not None:
+        unit = "example"
     splits = data.splits()
     divided = [split for split in splits if split.sources == data.train.sources]
     # Bytes of one document are in every split.
@@ -88,7 +90,10 @@ def lay_out(rows: Sequence[tuple[str, str]]) -> list[str]:
 def _size(splits: Sequence[Split], n_documents: int, unit: str, languages: str = "") -> str:
     """Name where splits come from, and say how large they are together."""
     n_bytes = sum(split.store.n_bytes for split in splits)
-    said = [count(n_documents, unit), languages, count(n_bytes, "byte")]
+    size = count(n_bytes, "byte")
+    if unit == "example":
+        size = count(sum(len(split.ids) for split in splits), "token")
+    said = [count(n_documents, unit), languages, size]
     return f"{_sources(splits[0].sources)}: {', '.join(filter(None, said))}"
 
 
@@ -143,6 +148,8 @@ def _batch(session: Session) -> str:
     train = recipe.train
     context = recipe.data.context
     n_tokens = train.batch_sequences * context
+    if recipe.data.tasks is not None:
+        return f"{count(train.batch_sequences, 'example')} a step, of up to {context:,} tokens each"
     if fills_steps(recipe):
         n_tokens = train.batch_tokens or n_tokens
         return f"{n_tokens:,} tokens a step, in pairs of similar length up to {context:,} tokens"

@@ -1,7 +1,8 @@
-"""Say where the split that judges a model is of too few documents to stand for others."""
+"""Say where the split that judges a model is too small to stand for others."""
 
 from sublayer.counts import count
 from sublayer.data.prepare import Data
+from sublayer.data.tasks.task_split import TaskSplit
 
 _FEW = 10
 """Fewer documents than these are few."""
@@ -27,5 +28,6 @@ def describe_small_test(data: Data) -> str | None:
             f"the test split is {part} of {whole} are trained on: "
             "what is measured on it says little of other documents"
         )
-    documents = "one document" if n == 1 else f"{n} documents"
-    return f"the test split is {documents}: what is measured on it says little of others"
+    unit = "example" if isinstance(test, TaskSplit) else "document"
+    items = f"one {unit}" if n == 1 else f"{n} {unit}s"
+    return f"the test split is {items}: what is measured on it says little of others"

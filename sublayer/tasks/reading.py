@@ -7,6 +7,9 @@ from typing import Protocol
 
 from sublayer.tasks.example import Example
 
+VERSION = 1
+"""Changes whenever equal files would be read otherwise, by the reader of any task."""
+
 
 class Placed(Protocol):
     """A row of a file."""

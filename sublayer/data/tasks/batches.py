@@ -116,9 +116,13 @@ class ExampleBatches:
         """Return the examples of an epoch of a weighted mixture, task after task: ``[N]``."""
         parts = self.split.parts
         sizes = np.array([len(part.encoded) for part in parts])
-        weights = np.array([part.weight or 0.0 for part in parts])
+        # What has no example is not drawn from.
+        weights = np.array([part.weight or 0.0 for part in parts]) * (sizes > 0)
         bounds = np.concatenate([[0.0], np.cumsum(weights / weights.sum())])
         shares = np.diff(np.round(bounds * self.n_epoch).astype(np.int64))
+        # However small a weight is, an example of an epoch is of its task.
+        shares = np.maximum(shares, sizes > 0)
+        shares[shares.argmax()] -= shares.sum() - self.n_epoch
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         found = []
         for number, (size, share) in enumerate(zip(sizes.tolist(), shares.tolist(), strict=True)):

@@ -1,8 +1,8 @@
 """From the tasks that ``[data]`` names to splits: located, read, divided, encoded, stored."""
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,56 +11,25 @@ import numpy as np
 from sublayer.config.data import DataConfig
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.text.tokenizers import TOKENIZERS
-from sublayer.data.arrays import Bools
-from sublayer.data.cache import content_key, file_digest
+from sublayer.data.cache import content_key
 from sublayer.data.prepare import Data
 from sublayer.data.store import TokenStore
+from sublayer.data.tasks.division import Chosen, Division
 from sublayer.data.tasks.encoded import EncodedExamples
 from sublayer.data.tasks.encoding import VERSION, encode_examples
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES, find_marks
 from sublayer.data.tasks.span_encoding import WindowRule
 from sublayer.data.tasks.span_examples import SpanExamples
+from sublayer.data.tasks.task_files import Kept, TaskFiles, task_files
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.extended import with_names
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import DataError
-from sublayer.files.arrays import dump_arrays, load_arrays
-from sublayer.files.cache_folder import cache_folder, replacing
+from sublayer.files.cache_folder import cache_folder
 from sublayer.files.paths import expanded
 from sublayer.system.stages import stage
-from sublayer.tasks.division import held_out
-from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.registry import TASKS, locate_files, read_split
-from sublayer.tasks.task import Task
-
-MOST_HELD_OUT = 2000
-"""Examples that are held out of the training part at most."""
-_TEST_SHARE = 0.2
-"""Of the rows of a folder without a training part: those that are scored in the end."""
-
-
-@dataclass(frozen=True)
-class TaskFiles:
-    """The files of one task, each split read when it is first asked for."""
-
-    task: Task
-    found: Mapping[str, tuple[Path, ...]]
-
-    @cached_property
-    def _read(self) -> dict[str, ReadSplit]:
-        return {}
-
-    def read(self, split: str) -> ReadSplit:
-        """Read a split, once."""
-        if split not in self._read:
-            with stage(f"reading {self.task.title}, {split}"):
-                self._read[split] = read_split(self.task, split, self.found[split])
-        return self._read[split]
-
-    def digest(self, split: str, cache: Path) -> list[str]:
-        """Return the checksums of a split's files."""
-        return [file_digest(path, cache) for path in self.found[split]]
+from sublayer.tasks.registry import TASKS
 
 
 def prepare_tasks(
@@ -75,49 +44,34 @@ def prepare_tasks(
     ``train`` is the training part without what is held out, ``valid`` what is held out, or the
     published development set (``data.select``), ``test`` the published development set, which is
     what is scored. ``tokenizer`` is that of the model that training starts from; without one the
-    recipe's is trained on the training part.
+    recipe's is trained on what is trained on.
 
     Raises DataError where files are missing or are not what they should be.
     """
     folder = cache_folder(cache)
     files = [task_files(TASKS[name], config.path, folder) for name in config.task_names]
+    divisions = [Division(config, each) for each in files]
     if tokenizer is None:
-        tokenizer = _tokenizer(config, files)
+        tokenizer = _tokenizer(config, files, divisions)
     if objective.format == "traversal":
         tokenizer = with_names(tokenizer, TRAVERSAL_NAMES)
     weights = config.tasks if isinstance(config.tasks, dict) else {}
     train, valid, test = [], [], []
-    for each in files:
-        parts = _Divider(config, objective, each, tokenizer, folder)
+    for each, division in zip(files, divisions, strict=True):
+        parts = _Parts(config, objective, each, tokenizer)
         weight = weights.get(each.task.name)
-        train.append(parts.train(weight))
-        valid += parts.valid()
-        test += parts.test()
+        train.append(parts.part(division.trained, weight, trains=True))
+        valid += [parts.part(chosen) for chosen in division.selecting]
+        test += [parts.part(chosen) for chosen in division.scored]
+    _check_trained(train, objective)
     splits = [
-        task_split(name, parts, tokenizer, objective)
-        for name, parts in (("train", train), ("valid", valid), ("test", test))
+        task_split(name, own, tokenizer, objective)
+        for name, own in (("train", train), ("valid", valid), ("test", test))
     ]
     checksums = {"tokenizer": tokenizer.fingerprint}
     for split in splits:
         checksums[split.name] = split.store.sha256
     return Data(tokenizer, splits[0], splits[1], splits[2], checksums)
-
-
-def task_files(task: Task, path: Any, cache: Path) -> TaskFiles:
-    """Find a task's files in the folder that ``data.path`` names; without one in the cache, or else
-    download them.
-
-    Raises DataError where there are none.
-    """
-    if path is not None and not isinstance(path, str):
-        raise DataError(f"data.path must name the folder of {task.title}'s files: one, not several")
-    found = locate_files(task, path, cache)
-    if not any(name.startswith(("train", "dev")) for name in found):
-        raise DataError(
-            f"{path or 'the cache'} has no files of {task.title} with labels: `sublayer tasks` "
-            "lists what is there, also of a folder"
-        )
-    return TaskFiles(task, found)
 
 
 def task_split(
@@ -139,7 +93,7 @@ def task_split(
         document_starts=np.concatenate(starts),
         source_starts=np.zeros(1, dtype=np.int64),
         n_bytes=0,
-        sha256=content_key(keys, tokenizer.fingerprint, ids[:1000].tolist(), len(ids)),
+        sha256=content_key(keys, tokenizer.fingerprint, hashlib.sha256(ids.tobytes()).hexdigest()),
         is_lossless=False,
     )
     return TaskSplit(
@@ -153,163 +107,84 @@ def task_split(
     )
 
 
-class _Divider:
-    """One task's examples divided into those that train, select and are scored."""
+@dataclass(frozen=True)
+class _Parts:
+    """Encodes examples of one task."""
 
-    def __init__(
-        self,
-        config: DataConfig,
-        objective: SupervisedObjective,
-        files: TaskFiles,
-        tokenizer: Tokenizer,
-        cache: Path,
-    ) -> None:
-        self._config = config
-        self._objective = objective
-        self._files = files
-        self._tokenizer = tokenizer
-        self._cache = cache
-        self._devs = [name for name in files.task.dev_splits if name in files.found]
-        self._has_train = "train" in files.found
-        self._source = "train" if self._has_train else self._devs[0]
+    config: DataConfig
+    objective: SupervisedObjective
+    files: TaskFiles
+    tokenizer: Tokenizer
 
-    def train(self, weight: float | None) -> TaskPart:
-        """Return what is trained on."""
-        return self._part(self._source, ~(self._is_held_out | self._is_test), weight, trains=True)
-
-    def valid(self) -> list[TaskPart]:
-        """Return what selects."""
-        if self._config.select == "dev" and self._has_train and self._devs:
-            # The first alone, where there are several: the matched one.
-            return [self._part(self._devs[0])]
-        return [self._part(self._source, self._is_held_out)]
-
-    def test(self) -> list[TaskPart]:
-        """Return what is scored in the end."""
-        if not self._has_train:
-            return [self._part(self._source, self._is_test)]
-        if not self._devs:
-            return [self._part(self._source, self._is_held_out)]
-        return [self._part(name) for name in self._devs]
-
-    @cached_property
-    def _is_test(self) -> Bools:
-        if self._has_train:
-            return np.zeros(len(self._is_usable), dtype=np.bool_)
-        return self._divided("test", _TEST_SHARE, len(self._is_usable), self._is_usable)
-
-    @cached_property
-    def _is_held_out(self) -> Bools:
-        selects_by_dev = self._config.select == "dev" and self._has_train and bool(self._devs)
-        if selects_by_dev:
-            return np.zeros(len(self._is_usable), dtype=np.bool_)
-        usable = self._is_usable & ~self._is_test
-        return self._divided("valid", self._config.held_out, MOST_HELD_OUT, usable)
-
-    @cached_property
-    def _is_usable(self) -> Bools:
-        """Return which examples of the source have labels."""
-        key = content_key("usable", self._identity(self._source))
-
-        def compute() -> dict[str, Any]:
-            examples = self._files.read(self._source).examples
-            return {"usable": np.array([each.is_labelled for each in examples], dtype=np.uint8)}
-
-        usable: Bools = self._cached(key, compute)["usable"].astype(np.bool_)
-        return usable
-
-    def _divided(self, purpose: str, share: float, at_most: int, usable: Bools) -> Bools:
-        key = content_key(
-            "divided", purpose, share, at_most, self._identity(self._source), int(usable.sum())
-        )
-
-        def compute() -> dict[str, Any]:
-            examples = self._files.read(self._source).examples
-            chosen = [examples[index] for index in np.flatnonzero(usable)]
-            is_out = np.zeros(len(examples), dtype=np.uint8)
-            is_out[usable] = held_out(chosen, share, at_most)
-            return {"out": is_out}
-
-        is_out: Bools = self._cached(key, compute)["out"].astype(np.bool_)
-        return is_out
-
-    def _part(
-        self,
-        split: str,
-        chosen: Bools | None = None,
-        weight: float | None = None,
-        *,
-        trains: bool = False,
+    def part(
+        self, chosen: Chosen, weight: float | None = None, *, trains: bool = False
     ) -> TaskPart:
+        files, split = self.files, chosen.split
         encoded = self._encoded(split, trains=trains)
         n_lost = 0
-        if chosen is not None:
-            encoded = encoded.select(np.flatnonzero(chosen[encoded.numbers]))
+        if chosen.examples is not None:
+            encoded = encoded.select(np.flatnonzero(chosen.examples[encoded.numbers]))
             if isinstance(encoded, SpanExamples):
-                n_lost = int(chosen.sum()) - encoded.n_questions
-        files = self._files
+                n_lost = int(chosen.examples.sum()) - encoded.n_questions
         return TaskPart(
             task=files.task,
             published=split,
             encoded=encoded,
             read_examples=lambda: files.read(split).examples,
             weight=weight,
-            skipped=lambda: files.read(split).skipped,
+            left_out=files.left_out(split),
             n_lost=n_lost,
         )
 
     def _encoded(self, split: str, *, trains: bool) -> EncodedExamples:
-        format_ = self._objective.format
-        task = self._files.task
+        format_ = self.objective.format
+        task = self.files.task
         windows = None
         if task.kind == "span" and format_ == "pair":
-            windows = WindowRule(self._config.context, self._objective.doc_stride)
-        identity = [*self._identity(split), *([] if windows is None else windows)]
-        key = content_key(
-            "encoded", VERSION, self._tokenizer.fingerprint, format_, trains, identity
-        )
+            windows = WindowRule(self.config.context, self.objective.doc_stride)
+        identity = [*self.files.identity(split), *([] if windows is None else windows)]
+        key = content_key("encoded", VERSION, self.tokenizer.fingerprint, format_, trains, identity)
 
-        def compute() -> dict[str, Any]:
-            examples = self._files.read(split).examples
+        def compute() -> Kept:
+            examples = self.files.read(split).examples
             with stage(f"turning {task.title}, {split}, into tokens"):
                 encoded = encode_examples(
-                    task, examples, self._tokenizer, format_, trains=trains, windows=windows
+                    task, examples, self.tokenizer, format_, trains=trains, windows=windows
                 )
-            return encoded.arrays()
+            return encoded.arrays(), {}
 
-        stored = self._cached(key, compute)
+        arrays, _ = self.files.kept(key, compute)
         kind = EncodedExamples if windows is None else SpanExamples
-        return kind.of_arrays(stored)
-
-    def _identity(self, split: str) -> list[Any]:
-        return [self._files.task.name, split, self._files.digest(split, self._cache)]
-
-    def _cached(self, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Read arrays from the cache, or compute and store them."""
-        path = self._cache / "tasks" / key
-        if path.is_file():
-            try:
-                arrays, _ = load_arrays(path.read_bytes(), str(path), DataError)
-            except DataError:
-                # A damaged file of the cache is made again.
-                path.unlink(missing_ok=True)
-            else:
-                return arrays
-        computed = compute()
-        data = dump_arrays(computed, {})
-        with replacing(path) as file:
-            file.write(data)
-        return load_arrays(data, str(path), DataError)[0]
+        return kind.of_arrays(arrays)
 
 
-def _tokenizer(config: DataConfig, files: Sequence[TaskFiles]) -> Tokenizer:
+def _check_trained(parts: Sequence[TaskPart], objective: SupervisedObjective) -> None:
+    has_others = any(len(part.encoded) for part in parts)
+    for part in parts:
+        # As text WNLI is answered by a model of WSC or DPR, and not learned itself.
+        if len(part.encoded) or (
+            has_others and part.task.name == "wnli" and objective.format == "text"
+        ):
+            continue
+        raise DataError(
+            f"nothing of {part.task.title} is left to train on in objective.format = "
+            f"{objective.format}: leave {part.task.name} out of data.tasks"
+        )
+
+
+def _tokenizer(
+    config: DataConfig, files: Sequence[TaskFiles], divisions: Sequence[Division]
+) -> Tokenizer:
     kind = config.tokenizer
     if kind not in TOKENIZERS:
         return load_tokenizer(expanded(kind), sentinels=config.sentinels)
     texts: list[bytes] = []
-    for each in files:
-        split = "train" if "train" in each.found else next(iter(each.found))
-        for example in each.read(split).examples:
+    for own_files, division in zip(files, divisions, strict=True):
+        split, chosen = division.trained
+        assert chosen is not None, "what is trained on is chosen"
+        examples = own_files.read(split).examples
+        for number in np.flatnonzero(chosen).tolist():
+            example = examples[number]
             texts += [f"{text}\n".encode() for text in (*example.fields.values(), *example.choices)]
     with stage(f"training a {kind} tokenizer on the training examples"):
         return train_tokenizer(

@@ -1,7 +1,7 @@
 """A split of tasks: encoded examples, and the examples themselves where they are asked for."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from sublayer.config.objectives.supervised import Format
@@ -22,8 +22,8 @@ class TaskPart:
     encoded: EncodedExamples
     read_examples: Callable[[], Sequence[Example]]
     """Reads all examples of the publisher's split, of which ``encoded.numbers`` are these."""
-    skipped: Callable[[], Mapping[str, int]]
-    """Reads which rows of the publisher's split were left out: how many, by the reason."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Rows of the publisher's split that are no examples: how many, by the reason."""
     weight: float | None = None
     """How often training draws from it, in proportion to the others; None: by its size."""
     n_lost: int = 0

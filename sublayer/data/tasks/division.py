@@ -1,0 +1,132 @@
+"""A task's published parts divided into what trains, what selects and what is scored."""
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from sublayer.config.data import DataConfig
+from sublayer.data.arrays import Bools
+from sublayer.data.cache import content_key
+from sublayer.data.tasks.task_files import Kept, TaskFiles
+from sublayer.errors import DataError
+from sublayer.tasks.division import held_out
+
+MOST_HELD_OUT = 2000
+"""Examples that are held out of the training part at most."""
+_TEST_SHARE = 0.2
+"""Of the rows of a folder with one part alone: those that are scored in the end."""
+
+
+class Chosen(NamedTuple):
+    """Some examples of a published split."""
+
+    split: str
+    examples: Bools | None = None
+    """``[N]``; None: all."""
+
+
+class Division:
+    """The division of one task's examples.
+
+    Where there is a training part and a development set, the latter is scored, and either selects
+    (``data.select``). Where there is one of both alone, its examples are divided in three.
+
+    Raises DataError where nothing is left for one of the three.
+    """
+
+    def __init__(self, config: DataConfig, files: TaskFiles) -> None:
+        self._config = config
+        self._files = files
+        self._devs = [name for name in files.task.dev_splits if name in files.found]
+        self._has_train = "train" in files.found
+        self._source = "train" if self._has_train else self._devs[0]
+        self._is_published = self._has_train and bool(self._devs)
+        if config.select == "dev" and not self._is_published:
+            missing = "development set" if self._has_train else "training part"
+            raise DataError(
+                f"data.select = dev selects by the development set, and there is no {missing} of "
+                f"{files.task.title}: leave it out"
+            )
+
+    @property
+    def trained(self) -> Chosen:
+        """What is trained on."""
+        chosen = self._is_usable & ~self._is_test & ~self._is_held_out
+        if not chosen.any():
+            raise DataError(
+                f"no row of {self._files.task.title}, {self._source}, is left to train on: "
+                f"{self._n_usable} with a label"
+            )
+        return Chosen(self._source, chosen)
+
+    @property
+    def selecting(self) -> list[Chosen]:
+        """What selects."""
+        if self._config.select == "dev":
+            # The first alone, where there are several: the matched one.
+            return self._published(self._devs[:1])
+        if not self._is_held_out.any():
+            otherwise = ", or data.select=dev" if self._is_published else ""
+            raise DataError(
+                f"nothing can be held out of {self._files.task.title}, {self._source}, which has "
+                f"{self._n_usable} with a label: give more{otherwise}"
+            )
+        return [Chosen(self._source, self._is_held_out)]
+
+    @property
+    def scored(self) -> list[Chosen]:
+        """What is scored in the end."""
+        if self._is_published:
+            return self._published(self._devs)
+        if not self._is_test.any():
+            raise DataError(
+                f"{self._files.task.title} has no development set, and nothing of its "
+                f"{self._n_usable} with a label can be left out to be scored: give more"
+            )
+        return [Chosen(self._source, self._is_test)]
+
+    def _published(self, splits: list[str]) -> list[Chosen]:
+        for split in splits:
+            if not self._files.usable(split).any():
+                raise DataError(
+                    f"no row of {self._files.task.title}, {split}, has a label to score by"
+                )
+        return [Chosen(split) for split in splits]
+
+    @property
+    def _n_usable(self) -> str:
+        n = int(self._is_usable.sum())
+        return f"{n:,} of {len(self._is_usable):,} rows"
+
+    @cached_property
+    def _is_usable(self) -> Bools:
+        return self._files.usable(self._source)
+
+    @cached_property
+    def _is_test(self) -> Bools:
+        if self._is_published:
+            return np.zeros(len(self._is_usable), dtype=np.bool_)
+        return self._divided(_TEST_SHARE, len(self._is_usable), self._is_usable)
+
+    @cached_property
+    def _is_held_out(self) -> Bools:
+        if self._config.select == "dev":
+            return np.zeros(len(self._is_usable), dtype=np.bool_)
+        usable = self._is_usable & ~self._is_test
+        return self._divided(self._config.held_out, MOST_HELD_OUT, usable)
+
+    def _divided(self, share: float, at_most: int, usable: Bools) -> Bools:
+        identity = self._files.identity(self._source)
+        key = content_key("divided", identity, share, at_most, np.flatnonzero(~usable).tolist())
+
+        def compute() -> Kept:
+            examples = self._files.read(self._source).examples
+            chosen = [examples[index] for index in np.flatnonzero(usable)]
+            is_out = np.zeros(len(examples), dtype=np.uint8)
+            is_out[usable] = held_out(chosen, share, at_most)
+            return {"out": is_out}, {}
+
+        arrays, _ = self._files.kept(key, compute)
+        is_out: Bools = arrays["out"].astype(np.bool_)
+        return is_out

@@ -1,0 +1,315 @@
+"""Files of tasks become splits: what is held out is never seen, what is kept is never stale."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sublayer.config.data import DataConfig
+from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.data.tasks import encoding, prepare
+from sublayer.data.tasks.batches import ExampleBatches
+from sublayer.data.tasks.prepare import prepare_tasks
+from sublayer.data.tasks.task_split import of_tasks
+from sublayer.errors import ConfigError, DataError
+from sublayer.tasks.division import held_out
+from tests.answerers import rule_of
+from tests.task_files import FIRST_MARK, write_copa, write_rte, write_sst2, write_stsb
+
+N_TRAIN, N_DEV = 60, 20
+MARKS = [chr(FIRST_MARK + number) for number in range(N_TRAIN + N_DEV)]
+
+
+@pytest.fixture
+def marked(tmp_path):
+    return write_sst2(tmp_path / "glue", {"train": N_TRAIN, "dev": N_DEV}, marks=True)
+
+
+def prepared(folder, cache, *, format_="pair", tasks="sst2", tokenizer="wordpiece", **settings):
+    config = DataConfig(
+        tasks=tasks, path=str(folder), tokenizer=tokenizer, vocab_size=400, **settings
+    )
+    return prepare_tasks(config, SupervisedObjective(format=format_), cache=cache)
+
+
+def marks_of(split):
+    """The marks of the rows of a split, as they are written in its examples."""
+    texts = [each.fields["sentence"] for part in split.parts for each in part.examples]
+    return {text.strip()[-1] for text in texts}
+
+
+def marks_read(split, n_steps=30):
+    """The marks that occur in batches, and whether a token is unknown."""
+    batches = ExampleBatches(split, rule=rule_of(split), batch_sequences=8, seed=3)
+    text = ""
+    for step in range(n_steps):
+        tokens = batches.batch(step).read.tokens
+        text += "".join(split.tokenizer.decode(row.numpy()).decode() for row in tokens)
+    return {mark for mark in MARKS if mark in text}
+
+
+def vocabulary(tokenizer):
+    return json.dumps(tokenizer.content(), ensure_ascii=False)
+
+
+@pytest.mark.parametrize("select", ["held-out", "dev"])
+@pytest.mark.parametrize("parts", [("train", "dev"), ("train",), ("dev",)])
+def test_what_is_held_out_and_what_is_scored_never_meet_training(marked, cache, parts, select):
+    for part in {"train", "dev"} - set(parts):
+        (marked / "SST-2" / f"{part}.tsv").unlink()
+    if select == "dev" and len(parts) == 1:
+        with pytest.raises(DataError, match=r"^data.select = dev selects by the development set,"):
+            prepared(marked, cache, select=select)
+        return
+    data = prepared(marked, cache, select=select)
+    train, valid, test = (marks_of(of_tasks(split)) for split in data.splits())
+    assert train and valid and test
+    # In the batches of four epochs, and in the vocabulary, are the marks of the rows that train.
+    assert marks_read(of_tasks(data.train)) == train
+    content = vocabulary(data.tokenizer)
+    assert {mark for mark in MARKS if mark in content} == train
+    assert not train & (valid | test)
+    assert len(train | valid | test) == sum({"train": N_TRAIN, "dev": N_DEV}[p] for p in parts)
+    if len(parts) == 1 or select == "held-out":
+        assert not valid & test
+    if len(parts) == 2:
+        assert test == set(MARKS[N_TRAIN:])
+        assert (valid == test) == (select == "dev")
+    else:
+        assert of_tasks(data.test).parts[0].published == parts[0]
+
+
+def test_rows_that_are_held_out_are_the_same_for_every_seed_tokenizer_and_format(marked, cache):
+    found = [
+        of_tasks(prepared(marked, cache, **settings).valid).parts[0].encoded.numbers.tolist()
+        for settings in (
+            {},
+            {"tokenizer": "unigram"},
+            {"format_": "text", "tokenizer": "unigram"},
+            {"format_": "traversal", "tokenizer": "characters"},
+        )
+    ]
+    assert found[1:] == found[:1] * 3
+    assert len(found[0]) == 6
+
+
+def test_examples_are_read_of_the_publishers_rows(marked, cache):
+    data = prepared(marked, cache)
+    for split in data.splits():
+        for part in of_tasks(split).parts:
+            for place, example in enumerate(part.examples):
+                assert part.encoded.labels[place] == example.label
+                ids = part.encoded.texts_of(place)[0]
+                known = data.tokenizer.encode(example.fields["sentence"].encode())
+                assert ids.tolist() == known.tolist()
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often a split was encoded."""
+    calls = []
+
+    def count(task, examples, *rest, **settings):
+        calls.append((task.name, len(examples)))
+        return encoding.encode_examples(task, examples, *rest, **settings)
+
+    monkeypatch.setattr(prepare, "encode_examples", count)
+    return calls
+
+
+def stored(data):
+    return [split.ids.tolist() for split in data.splits()]
+
+
+def test_what_was_encoded_is_kept_and_what_is_damaged_is_made_again(marked, cache, counted):
+    first = prepared(marked, cache)
+    assert len(counted) == 3
+    again = prepared(marked, cache)
+    assert len(counted) == 3
+    assert stored(again) == stored(first) and again.checksums == first.checksums
+    kept = sorted((cache / "tasks").iterdir())
+    for damage in (lambda data: data[:-3], lambda data: b"", lambda data: b"x" * len(data)):
+        for path in kept:
+            path.write_bytes(damage(path.read_bytes()))
+        assert stored(prepared(marked, cache)) == stored(first)
+    assert len(counted) == 12
+    assert sorted((cache / "tasks").iterdir()) == kept
+
+
+def test_a_file_that_has_changed_is_read_again(marked, cache):
+    first = prepared(marked, cache)
+    for name in ("train", "dev"):
+        path = marked / "SST-2" / f"{name}.tsv"
+        path.write_text(path.read_text().replace("film", "book"))
+    second = prepared(marked, cache)
+    for split in ("train", "valid", "test"):
+        assert second.checksums[split] != first.checksums[split]
+    texts = [each.fields["sentence"] for each in of_tasks(second.train).parts[0].examples]
+    assert any("book" in text for text in texts) and not any("film" in text for text in texts)
+
+
+def test_a_word_far_behind_changes_the_checksum(tmp_path, cache):
+    folder = write_sst2(tmp_path / "glue", {"train": 300, "dev": 4})
+    tokenizer = prepared(folder, cache).tokenizer
+    config = DataConfig(tasks="sst2", path=str(folder))
+    first = prepare_tasks(config, SupervisedObjective(), tokenizer=tokenizer, cache=cache)
+    path = folder / "SST-2" / "train.tsv"
+    head, last = path.read_text().rsplit("n299", 1)
+    path.write_text(f"{head}n298{last}")
+    second = prepare_tasks(config, SupervisedObjective(), tokenizer=tokenizer, cache=cache)
+    changed = [name for name in first.checksums if second.checksums[name] != first.checksums[name]]
+    assert changed in (["train"], ["valid"], ["train", "valid"])
+
+
+def test_formats_tokenizers_and_what_trains_do_not_share_what_is_kept(tmp_path, cache, counted):
+    folder = write_rte(tmp_path / "glue")
+    found = {}
+    for format_, tokenizer in (
+        ("pair", "wordpiece"),
+        ("pair", "unigram"),
+        ("text", "unigram"),
+        ("traversal", "unigram"),
+    ):
+        data = prepared(folder, cache, format_=format_, tokenizer=tokenizer, tasks="rte")
+        found[format_, tokenizer] = tuple(map(tuple, stored(data)))
+    # The training part as what trains, and as what selects, and the development set.
+    assert len(counted) == 4 * 3
+    assert len(set(found.values())) == 3
+    # A pair and a traversal are the same texts: what differs stands around them.
+    assert found["pair", "unigram"] == found["traversal", "unigram"]
+
+
+def test_a_mixture_has_a_part_of_each_task(tmp_path, cache):
+    folder = write_rte(write_sst2(tmp_path / "glue", {"train": 30, "dev": 10}))
+    write_stsb(folder), write_copa(folder)
+    tasks = {"sst2": 1.0, "stsb": 2.0, "copa": 0.5, "rte": 1.0}
+    data = prepared(folder, cache, format_="text", tokenizer="unigram", tasks=tasks)
+    train = of_tasks(data.train)
+    assert [part.task.name for part in train.parts] == list(tasks)
+    assert [part.weight for part in train.parts] == list(tasks.values())
+    assert train.n_examples == sum(len(part.encoded) for part in train.parts) == 27 + 3 * 54
+    whole = train.encoded
+    first = 0
+    for part in train.parts:
+        for place in range(len(part.encoded)):
+            row, own = whole.rows_of(first + place)[0], part.encoded.rows_of(place)[0]
+            for one, other in zip(whole.texts_of(row), part.encoded.texts_of(own), strict=True):
+                assert one.tolist() == other.tolist()
+        first += len(part.encoded)
+
+
+def rows_of(folder, split, *lines):
+    path = folder / "SST-2" / f"{split}.tsv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
+
+
+def test_rows_without_a_label_are_left_out_and_counted(tmp_path, cache):
+    rows_of(tmp_path, "train", "fine\t1", "bad\t0", "so so\t-1", "dull\t0", "great\t1", "x")
+    rows_of(tmp_path, "dev", "good\t1", "poor\t-1", "awful\t")
+    for _ in range(2):  # the second time from what is kept
+        data = prepared(tmp_path, cache)
+        [train], [test] = of_tasks(data.train).parts, of_tasks(data.test).parts
+        assert (
+            train.left_out
+            == {
+                "no label (-1 or empty)": 1,
+                "fewer fields than the header": 1,
+            }
+            or sum(train.left_out.values()) == 2
+        )
+        assert test.left_out == {"no label (-1 or empty)": 2}
+        assert len(test.encoded) == 1 and sum(len(s.document_starts) for s in data.splits()) == 5
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "message"),
+    [
+        (
+            ["fine\t1"],
+            ["good\t1"],
+            "nothing can be held out of SST-2, train, which has 1 of 1 rows",
+        ),
+        (["fine\t-1", "bad\t-1"], ["good\t1"], "no row of SST-2, train, is left to train on: 0 of"),
+        (["fine\t1", "bad\t0"], ["good\t-1"], "no row of SST-2, dev, has a label to score by"),
+        (["fine\t1", "bad\t2"], ["good\t1"], "train.tsv:3: '2' is no label of SST-2: negative (0)"),
+        ([], ["good\t1"], "train.tsv has no rows"),
+        (None, ["fine\t1"], "nothing can be held out of SST-2, dev, which has 1 of 1 rows"),
+    ],
+)
+def test_what_is_missing_of_a_tasks_rows_is_said(tmp_path, cache, train, dev, message):
+    if train is not None:
+        rows_of(tmp_path, "train", *train)
+    rows_of(tmp_path, "dev", *dev)
+    with pytest.raises(DataError) as caught:
+        prepared(tmp_path, cache, tokenizer=str(_vocabulary(tmp_path)))
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def _vocabulary(folder: Path) -> Path:
+    path = folder / "vocab.txt"
+    path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnop"]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tokenizer": "bytes"}, "of kind bytes, has no [CLS], no [SEP], which objective.format"),
+        (
+            {"tokenizer": "bpe"},
+            "of kind bpe, has no [CLS], no [SEP], which objective.format = pair",
+        ),
+        (
+            {"tokenizer": "bytes", "format_": "text"},
+            "of kind bytes, has no end of a text, which objective.format = text needs",
+        ),
+    ],
+)
+def test_a_vocabulary_without_the_marks_of_a_format_is_refused(marked, cache, settings, message):
+    with pytest.raises(ConfigError) as caught:
+        prepared(marked, cache, **settings)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_several_folders_are_refused(marked, cache):
+    config = DataConfig(tasks="sst2", path=[str(marked), "other"])
+    with pytest.raises(DataError, match=r"^data.path must name the folder of SST-2's files: one,"):
+        prepare_tasks(config, SupervisedObjective(), cache=cache)
+
+
+def test_a_folder_without_the_task_says_what_lists_it(marked, cache):
+    with pytest.raises(DataError, match=r"has no files of RTE: `sublayer tasks .*` lists what"):
+        prepared(marked, cache, tasks="rte")
+    with pytest.raises(DataError, match=r"nowhere is no folder"):
+        prepared(marked / "nowhere", cache)
+
+
+def test_wnli_is_learned_by_no_model_of_texts_but_answered_beside_another_task(tmp_path, cache):
+    folder = write_sst2(tmp_path / "glue")
+    texts = "Ann told Eve that she won {0} games.\tEve won {0} games."
+    lines = [f"{number}\t{texts.format(number)}\t{number % 2}" for number in range(20)]
+    (folder / "WNLI").mkdir()
+    for split in ("train", "dev"):
+        text = "\n".join(["index\tsentence1\tsentence2\tlabel", *lines]) + "\n"
+        (folder / "WNLI" / f"{split}.tsv").write_text(text)
+    with pytest.raises(
+        DataError, match=r"^nothing of WNLI is left to train on in objective.format"
+    ):
+        prepared(folder, cache, format_="text", tokenizer="unigram", tasks="wnli")
+    data = prepared(
+        folder, cache, format_="text", tokenizer="unigram", tasks={"wnli": 1.0, "sst2": 1.0}
+    )
+    assert [len(part.encoded) for part in of_tasks(data.train).parts] == [0, 54]
+    assert [len(part.encoded) for part in of_tasks(data.test).parts] == [20, 20]
+    batches = ExampleBatches(
+        of_tasks(data.train), rule=rule_of(data.train), batch_sequences=8, seed=1
+    )
+    assert sorted(n for step in range(27) for n in batches.chosen(step)) == sorted([*range(54)] * 4)
+
+
+def test_a_division_is_that_of_the_examples_with_labels(marked, cache):
+    part = of_tasks(prepared(marked, cache, held_out=0.25).valid).parts[0]
+    is_out = held_out(part.read_examples(), 0.25, 2000)
+    assert part.encoded.numbers.tolist() == np.flatnonzero(is_out).tolist()
