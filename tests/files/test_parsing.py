@@ -155,6 +155,7 @@ _OTHER_READERS = {
     "data/corpora/python_docs.py",
     "data/text/records.py",
     "data/subwords/subword.py",
+    "interop/answers/traversal_tokenizer.py",
     "interop/huggingface/folder_tokenizer.py",
     "study/execution/child.py",
     "study/execution/job.py",
