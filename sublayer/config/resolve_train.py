@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from sublayer.config.epochs import default_epochs
 from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedTrain
@@ -46,8 +47,8 @@ def run_steps(recipe: Recipe, *, train_tokens: int | None) -> int | None:
     """Return the optimizer steps of a run, or None where the recipe alone does not tell.
 
     It does not where a measurement (minutes) or the data (epochs) must. ``train_tokens`` is the
-    size of the training split, None while unknown. Raises ConfigError where
-    no length is set.
+    size of the training split, None while unknown. Tasks have as many epochs as
+    ``default_epochs`` gives them, unless told. Raises ConfigError where no length is set.
     """
     train = recipe.train
     if train.steps is not None:
@@ -61,6 +62,11 @@ def run_steps(recipe: Recipe, *, train_tokens: int | None) -> int | None:
         return max(1, math.ceil(train.epochs * train_tokens / tokens_per_step))
     if train.minutes is not None:
         return None
+    if recipe.objective.text == "tasks":
+        if train_tokens is None:
+            return None
+        epochs = default_epochs(train_tokens // recipe.data.context)
+        return max(1, math.ceil(epochs * train_tokens / tokens_per_step))
     raise ConfigError(
         f"the run has no length: give one of {', '.join(f'train.{name}' for name in LENGTHS)}"
     )

@@ -36,7 +36,7 @@ class TrainConfig(Table):
         None,
         "Optimizer steps; excludes tokens, epochs, minutes.",
         unit="steps",
-        derived="tokens, epochs or minutes",
+        derived="tokens, epochs or minutes; of tasks epochs by their number of examples",
         ge=1,
         le=MOST_STEPS,
     )

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sublayer.config.layering.layers import load_recipe
-from sublayer.config.resolve_train import Length, length_in, resolve_train
+from sublayer.config.resolve_train import Length, length_in, resolve_train, run_steps
 from sublayer.errors import ConfigError
 
 
@@ -115,3 +115,21 @@ def test_a_micro_batch_has_1024_tokens_for_each_thread_and_more_in_narrow_models
     recipe = load_recipe("gpt", [f"{name}={value}" for name, value in whole.items()]).recipe
     train = resolve_train(recipe, steps=10, valid_tokens=None, is_gpu=is_gpu, threads=threads)
     assert train.micro_batch_sequences == expected
+
+
+def test_tasks_have_a_length_by_their_number_of_examples_unless_told() -> None:
+    tasks = {
+        "model.kind": "encoder",
+        "objective.kind": "supervised",
+        "data.tasks": "rte",
+        "data.path": "files",
+        "data.context": 64,
+        "train.batch_sequences": 32,
+        "train.epochs": 5,
+    }
+    told = load_recipe("gpt", tasks).recipe
+    unset = told.model_copy(update={"train": told.train.model_copy(update={"epochs": None})})
+    # 2,400 examples, of which ten epochs are 24,000: 750 steps of 32.
+    assert run_steps(unset, train_tokens=2400 * 64) == 750
+    assert run_steps(told, train_tokens=2400 * 64) == 375
+    assert run_steps(unset, train_tokens=None) is None

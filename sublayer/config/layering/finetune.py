@@ -11,6 +11,8 @@ from sublayer.config.layering.settings import Layer
 from sublayer.config.layering.sources import find_source, read_layers, shipped_recipes
 from sublayer.config.layering.start_folder import read_start
 from sublayer.config.objectives.supervised import KINDS, Format
+from sublayer.config.presets import DEFAULT, load_preset
+from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed
 
@@ -20,23 +22,7 @@ _FORMATS: dict[str, Format] = {
 }
 """The format of each kind of model, unless told: the first that it can read."""
 
-
-_ADAM = {
-    "optimizer.kind": "adamw",
-    "optimizer.schedule": "linear",
-    "optimizer.warmup_share": 0.1,
-    "optimizer.weight_decay": 0.01,
-    "optimizer.clip_norm": 1.0,
-    "train.batch_sequences": 32,
-    "train.epochs": 3.0,
-    "train.best_by": "score",
-}
-_DEFAULTS: dict[Format, dict[str, Any]] = {
-    "pair": {**_ADAM, "optimizer.lr": 2e-4},
-    "traversal": {**_ADAM, "optimizer.lr": 2e-4, "objective.language_weight": 0.5},
-    "text": {**_ADAM, "optimizer.lr": 1e-3},
-}
-"""What is set where nothing is told: ours, for models of a few million parameters."""
+_LENGTHS = tuple(f"train.{name}" for name in LENGTHS)
 
 
 def load_finetune(
@@ -52,7 +38,8 @@ def load_finetune(
 
     ``source`` is a run, a checkpoint or an imported folder to start from, or a recipe, whose model
     then starts from random weights. ``folder`` has the tasks' files. ``settings`` are those of a
-    preset, of which ``origin`` is the name. Raises ConfigError as ``load_recipe`` does.
+    preset, of which ``origin`` is the name; without any they are the default's. Raises ConfigError
+    as ``load_recipe`` does.
     """
     told = override_layer(overrides, "command line")
     base: list[Layer] = []
@@ -67,15 +54,17 @@ def load_finetune(
     if folder is not None:
         words["data.path"] = folder
     if is_recipe(source):
-        base = read_layers(find_source(source))
+        base = [_without_length(layer) for layer in read_layers(find_source(source))]
     else:
         words["init.run"] = source
     format_ = told.values.get("objective.format", words["objective.format"])
-    defaults = _DEFAULTS.get(format_, {})
+    chosen = settings
+    if not settings and format_ in KINDS:
+        chosen = load_preset(DEFAULT, format_, tasks).settings
     layers = [
         *base,
-        Layer("finetune", {**defaults, **words}),
-        Layer(origin, dict(settings)),
+        Layer("finetune", words),
+        Layer(origin, dict(chosen)),
         told,
     ]
     loaded = load_layers(layers, "-".join(tasks))
@@ -83,6 +72,12 @@ def load_finetune(
     return replace(
         loaded, notes=tuple(note for note in loaded.notes if "has no effect" not in note)
     )
+
+
+def _without_length(layer: Layer) -> Layer:
+    """Leave out how long a recipe pre-trains: a task is trained on by its number of examples."""
+    values = {key: value for key, value in layer.values.items() if key not in _LENGTHS}
+    return replace(layer, values=values)
 
 
 def is_recipe(source: str) -> bool:
