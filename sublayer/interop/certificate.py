@@ -105,6 +105,9 @@ class Batch:
             found["choice_logits"] = labels.T
             if task is not None and task.kind == "number":
                 labels = unscaled(task, labels)
+            elif task is not None and labels.shape[1] < len(task.labels):
+                # One output answers for two labels: it is the second's logit, the first's is 0.
+                labels = torch.cat([torch.zeros_like(labels), labels], 1)
             found["label_logits"] = labels
         return found
 

@@ -111,6 +111,19 @@ def test_a_model_without_offsets_is_exported_with_its_bias(tmp_path: Path) -> No
     assert certificate["largest_difference"]["float64"] < 1e-12
 
 
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_one_output_of_two_labels_becomes_one_of_each(tmp_path: Path, name: str) -> None:
+    model = model_for(name, TASKS["sst2"], label_outputs=1).double()
+    certificate = export_huggingface(model, tmp_path / "exported")
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    again = read_huggingface(tmp_path / "exported")
+    assert again.config.label_outputs == 2
+    example = Example("0", {"sentence": "the cat ran"})
+    expected = answered(model, [example])
+    assert expected.shape == (1, 2)
+    torch.testing.assert_close(answered(again, [example]), expected, rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("name", "task", "fields", "message"),
     [

@@ -4,19 +4,9 @@ from sublayer.errors import ConfigError
 from sublayer.tasks.spec import TaskSpec
 
 
-def check_task(spec: TaskSpec, n_outputs: int) -> None:
-    """Raise ConfigError where no class answers a task as a model with ``n_outputs`` does.
-
-    That is where a class reads one row, and a task is answered from several, or where one output
-    answers for two labels.
-    """
+def check_task(spec: TaskSpec) -> None:
+    """Raise ConfigError where a class reads one row, and a task is answered from several."""
     task = spec.tasks[0]
-    if task.kind == "classes" and n_outputs == 1 and spec.format != "text":
-        raise ConfigError(
-            f"one output of the model answers for both labels of {task.title} "
-            "(objective.logistic), and the classes of transformers have one for each: the model "
-            "cannot be exported"
-        )
     if spec.format != "traversal":
         return
     if task.kind == "choice":

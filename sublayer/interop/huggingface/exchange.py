@@ -17,6 +17,7 @@ from sublayer.interop.answers.classes import choose_family
 from sublayer.interop.answers.exported_task import check_task
 from sublayer.interop.answers.folder_task import folder_task
 from sublayer.interop.answers.label_fields import describe_labels
+from sublayer.interop.answers.label_rows import with_row_of_each
 from sublayer.interop.certificate import CERTIFICATE, certify
 from sublayer.interop.config_reader import Content
 from sublayer.interop.expand import expand
@@ -147,11 +148,12 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
     tokenizer, spec = model.tokenizer, model.task
     task = None
     if spec is not None:
-        check_task(spec, model.config.label_outputs)
+        check_task(spec)
         task = spec.tasks[0]
     family = family_for(model.config, task)
     required = family.required_fields(model.config)
     full, weights = expand(model.state_dict(), model.config, required)
+    full, weights = with_row_of_each(full, weights, task)
     settled = family.settle(full, to_numbers(weights, task))
     tensors = _foreign_tensors(family, full, settled)
     described = family.write_config(full, tokenizer)

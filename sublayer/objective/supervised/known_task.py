@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+from torch import Tensor
+
 from sublayer.errors import ConfigError
 from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised.number_scale import BIAS, WEIGHT, from_numbers, to_numbers
@@ -33,9 +35,16 @@ def answer_known(model: Transformer, task: Task) -> None:
             changed = from_numbers(to_numbers(weights, own), task)
         else:
             places = label_places(own.labels, task)
-            changed = {name: weights[name][list(places)] for name in (WEIGHT, BIAS)}
+            changed = {name: _in_order(weights[name], places) for name in (WEIGHT, BIAS)}
         model.load_state_dict({**weights, **changed})
     model.task = replace(spec, tasks=(task,))
+
+
+def _in_order(rows: Tensor, places: tuple[int, ...]) -> Tensor:
+    if len(rows) < len(places):
+        # One output answers for two labels: it is the second's logit, the first's is 0.
+        return rows if places == (0, 1) else -rows
+    return rows[list(places)]
 
 
 def _described(task: Task) -> str:

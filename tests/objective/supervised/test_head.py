@@ -9,11 +9,10 @@ import torch.nn.functional as F
 
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
-from sublayer.interop.answers.exported_task import check_task
 from sublayer.objective.supervised.family import n_outputs
 from sublayer.objective.supervised.readout import answer_logits, packed_states
 from sublayer.tasks.registry import TASKS
-from tests.answerers import assembler_of, draw_examples, model_of, objective_of, spec_of, split_of
+from tests.answerers import assembler_of, draw_examples, model_of, objective_of, split_of
 
 N = 7
 
@@ -57,10 +56,3 @@ def test_a_setting_of_another_head_is_refused(settings: dict[str, Any], message:
     tasks = {"objective.kind": "supervised", "data.path": "glue", "data.context": 64}
     with pytest.raises(ConfigError, match=message):
         load_recipe("bert-base", {**tasks, **settings})
-
-
-def test_one_output_for_two_labels_has_no_class_of_transformers() -> None:
-    with pytest.raises(ConfigError, match="answers for both labels of MRPC"):
-        check_task(spec_of([TASKS["mrpc"]], "pair"), n_outputs=1)
-    check_task(spec_of([TASKS["mrpc"]], "pair"), n_outputs=2)
-    check_task(spec_of([TASKS["stsb"]], "pair"), n_outputs=1)

@@ -21,9 +21,10 @@ IMPORTED = Task("imported", "imported", "table", "classes", ("text",), ("accurac
 TOKENS = torch.arange(7)[None]
 
 
-def model_of(task: Task) -> Transformer:
+def model_of(task: Task, n_outputs: int | None = None) -> Transformer:
     fields = {"kind": "encoder", "head": "none", "n_layers": 1, "d_model": 8, "n_heads": 2}
-    config = ModelConfig.model_validate({**fields, "label_outputs": max(1, len(task.labels))})
+    outputs = n_outputs or max(1, len(task.labels))
+    config = ModelConfig.model_validate({**fields, "label_outputs": outputs})
     model = build(resolve_model(config, vocab_size=7, context=7), seed=0).eval()
     assert model.label_head is not None
     with torch.no_grad():
@@ -77,6 +78,14 @@ def test_places_of_labels_are_those_of_their_words(
 def test_an_order_is_not_guessed(words: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match=r"labels are .*, those of RTE entailment, not_.*guessed"):
         label_places(words, TASKS["rte"])
+
+
+def test_one_output_of_two_labels_is_turned_round() -> None:
+    model = model_of(replace(IMPORTED, labels=("positive", "negative")), n_outputs=1)
+    with torch.inference_mode():
+        before = model(TOKENS)["label"]
+        answer_known(model, TASKS["sst2"])
+        assert torch.equal(model(TOKENS)["label"], -before)
 
 
 def test_numbers_are_put_on_the_tasks_scale() -> None:
