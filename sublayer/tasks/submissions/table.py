@@ -17,3 +17,8 @@ SUBMISSIONS: dict[str, Callable[[Path, Sequence[Answers]], Submission]] = {
     "race": write_race,
 }
 """By ``Task.suite``; the others' publishers take no predictions."""
+
+
+def write_submission(suite: str, folder: Path, answers: Sequence[Answers]) -> Submission:
+    """Write predictions as the publisher of a suite takes them. Raises as its own writer does."""
+    return SUBMISSIONS[suite](folder, answers)
