@@ -19,6 +19,6 @@ SUBMISSIONS: dict[str, Callable[[Path, Sequence[Answers]], Submission]] = {
 """By ``Task.suite``; the others' publishers take no predictions."""
 
 
-def write_submission(suite: str, folder: Path, answers: Sequence[Answers]) -> Submission:
+def hand_in(suite: str, folder: Path, answers: Sequence[Answers]) -> Submission:
     """Write predictions as the publisher of a suite takes them. Raises as its own writer does."""
     return SUBMISSIONS[suite](folder, answers)
