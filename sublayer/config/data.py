@@ -19,6 +19,7 @@ from sublayer.config.text.corpora import (
     check_weights,
     source_names,
 )
+from sublayer.config.text.own_table import OwnColumns, check_columns
 from sublayer.config.text.split import parse_split
 from sublayer.config.text.tasks import check_tasks
 from sublayer.config.text.tokenizers import check_sentinels, check_tokenizer
@@ -55,7 +56,16 @@ class DataConfig(Table):
         (
             "Tasks to fine-tune on, whose files are in the folder that path names: one, a list, or "
             "{name = weight}; a mixture without weights draws each by its size. `sublayer tasks` "
-            "lists them."
+            "lists them. Or table: one of your own, which path names."
+        ),
+    )
+    columns: OwnColumns | None = field(
+        None,
+        (
+            "Which columns of a table of your own are what: text; text_pair, a second text, or the "
+            "question about it; label, the class, or number, a label that is one; choices, a list "
+            "of columns, of which label says the right one; answer, a part of the text, and "
+            "answer_start, where it begins; group, a document's rows, which stay together; id."
         ),
     )
     select: Literal["held-out", "dev"] = field(
@@ -265,6 +275,12 @@ class DataConfig(Table):
     def _tasks_are_known(cls, tasks: Sources | None) -> Sources | None:
         check_tasks(tasks)
         return tasks
+
+    @field_validator("columns")
+    @classmethod
+    def _columns_fit_together(cls, columns: OwnColumns | None) -> OwnColumns | None:
+        check_columns(columns)
+        return columns
 
     @field_validator("split")
     @classmethod

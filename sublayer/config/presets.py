@@ -120,8 +120,9 @@ def _tables(
     if len(tasks) > 1:
         own = [content["mixture"]] if "mixture" in content else []
     else:
-        task = TASKS[tasks[0]]
-        own = [content.get("suites", {}).get(task.suite), content.get("tasks", {}).get(task.name)]
+        task = TASKS.get(tasks[0])  # none of a table of one's own
+        suite = content.get("suites", {}).get(task.suite) if task is not None else None
+        own = [suite, content.get("tasks", {}).get(tasks[0])]
     found = [each for each in own if each is not None]
     if not found and "any" not in content:
         what = "a mixture" if len(tasks) > 1 else tasks[0]

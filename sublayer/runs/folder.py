@@ -4,7 +4,7 @@ import filecmp
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count, takewhile
 from pathlib import Path
@@ -12,7 +12,8 @@ from typing import Any
 
 from sublayer.config.fields.messages import show
 from sublayer.config.layering.layers import LoadedRecipe, load_recipe
-from sublayer.config.layering.run_recipe import dump_recipe, read_run_recipe
+from sublayer.config.layering.run_recipe import dump_recipe, read_derived, read_run_recipe
+from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.config.train import LENGTHS
@@ -102,10 +103,11 @@ class RunFolder:
         if self._is_occupied():
             raise ConfigError(f"{self.path} already holds other files: give another --out")
 
-    def check_recipe(self, given: Recipe) -> None:
+    def check_recipe(self, given: Recipe, shape: Callable[[], ModelConfig] | None = None) -> None:
         """Raise ConfigError, naming field and values, if the run was started from another recipe.
 
-        Its length may be another: ``lengthening.py`` says whether it may have that.
+        Its length may be another: ``lengthening.py`` says whether it may have that. ``shape``
+        returns the model as the data shape it; it is asked where the model seems another.
 
         Raises CheckpointError if the folder holds something that is not a run.
         """
@@ -119,9 +121,24 @@ class RunFolder:
         # out.
         before = load_recipe(self.path).recipe.model_dump()
         now = given.model_dump()
+        if shape is not None and before["model"] != now["model"]:
+            now["model"] = self._with_recorded(before["model"], now["model"], shape())
         for table, values in now.items():
             if isinstance(values, dict):
                 self._compare(table, before[table], values)
+
+    def _with_recorded(
+        self, before: Mapping[str, Any], now: Mapping[str, Any], shaped: ModelConfig
+    ) -> dict[str, Any]:
+        """Return a model's fields, those that the data gave their values as the run has them."""
+        recorded = self.recipe().model.model_dump()
+        derived = read_derived(self.path / RECIPE)
+        after = shaped.model_dump()
+        fields = dict(now)
+        for name, value in now.items():
+            if value != after[name] == recorded[name] and f"model.{name}" in derived:
+                fields[name] = before[name]
+        return fields
 
     def check_model(self) -> None:
         """Raise ConfigError if what stands at ``model/`` is not the model of a checkpoint.

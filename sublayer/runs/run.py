@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sublayer.config.layering.layers import LoadedRecipe, load_recipe
 from sublayer.config.layering.paths import absolute_paths
+from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import derived_fields
@@ -19,6 +20,7 @@ from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import Transformer
 from sublayer.objective.families import family_of
+from sublayer.objective.family import keep_model
 from sublayer.runs.folder import RECIPE, RunFolder
 from sublayer.runs.header import list_header
 from sublayer.runs.lengthening import earlier_ends, is_cut_off, lengthen
@@ -97,7 +99,7 @@ def train_run(
         record = folder.record()
         given = absolute_paths(loaded.recipe)
         if record is not None and not is_cut_off(folder, given, record):
-            folder.check_recipe(given)
+            folder.check_recipe(given, lambda: _shape(given, data))
             return record
         with PeakMemory(chosen) as memory:
             session, state = _set_up_and_train(folder, loaded, place, shown, data)
@@ -106,6 +108,14 @@ def train_run(
         if place.world.is_main:
             keep_run_pace(session.recipe, place, state.seconds / state.step)
     return record
+
+
+def _shape(recipe: Recipe, data: Data | None, pretrained: Pretrained | None = None) -> ModelConfig:
+    """Return a recipe's model with the heads that its data asks for, as a run's has."""
+    family = family_of(recipe.objective)
+    if family.shape_model is keep_model:
+        return recipe.model
+    return family.shape_model(recipe, data or prepare_data(recipe, pretrained))
 
 
 def _finish(folder: RunFolder, record: Mapping[str, Any]) -> None:
@@ -164,7 +174,7 @@ def _open_session(
     def prepare_first() -> None:
         nonlocal data
         if not is_again:
-            folder.check_recipe(given)
+            folder.check_recipe(given, lambda: _shape(given, data, pretrained))
             folder.check_model()
         data = prepare_data(given, pretrained) if data is None else data
 

@@ -1,11 +1,12 @@
 """What a fine-tuned model answers, and how: saved with it, and enough to use it."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
-from sublayer.errors import CheckpointError
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.tasks.own_table.table import table_of
 from sublayer.tasks.task import Task
 
 FILE_NAME = "task.json"
@@ -35,6 +36,9 @@ class TaskSpec:
     threshold: float | None = None
     """Of spans with unanswerable questions: the score of no answer above which none is given."""
 
+    columns: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    """Of a table of one's own: which of its columns are what, as ``data.columns`` says it."""
+
     def with_threshold(self, threshold: float) -> "TaskSpec":
         """Return the same with another threshold."""
         return replace(self, threshold=threshold)
@@ -42,6 +46,11 @@ class TaskSpec:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
         return {"version": VERSION, **asdict(self)}
+
+
+_NAMES = tuple(each.name for each in fields(TaskSpec))
+_LATER = ("columns",)
+"""Fields that files of earlier versions of this program lack."""
 
 
 def spec_files(spec: TaskSpec | None) -> dict[str, bytes]:
@@ -61,7 +70,8 @@ def read_spec(content: Mapping[str, Any], source: str) -> TaskSpec:
             f"{source} is of version {content.get('version')!r:.60}, this program reads {VERSION}"
         )
     try:
-        values = {each.name: content[each.name] for each in fields(TaskSpec)}
+        known = [name for name in _NAMES if name in content or name not in _LATER]
+        values = {name: content[name] for name in known}
         values["tasks"] = tuple(_read_task(task) for task in content["tasks"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{source} does not describe a task ({error!s:.200})") from None
@@ -74,7 +84,21 @@ def read_spec(content: Mapping[str, Any], source: str) -> TaskSpec:
             raise CheckpointError(f"{source}: {name} is not a whole number of at least {least}")
     if values["threshold"] is not None and type(values["threshold"]) not in (int, float):
         raise CheckpointError(f"{source}: threshold is no number")
+    values["columns"] = _read_columns(values.get("columns", {}), source)
     return TaskSpec(**values)
+
+
+def _read_columns(content: Any, source: str) -> Mapping[str, str | Sequence[str]]:
+    try:
+        columns = {
+            role: tuple(named) if isinstance(named, list) else named
+            for role, named in content.items()
+        }
+        if columns:
+            table_of("", columns)
+    except (AttributeError, TypeError, ConfigError) as error:
+        raise CheckpointError(f"{source}: its columns are none ({error})") from None
+    return columns
 
 
 def _read_task(content: Mapping[str, Any]) -> Task:

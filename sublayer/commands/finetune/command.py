@@ -6,6 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
+from sublayer.commands.finetune.own_table import (
+    AnswerOption,
+    AnswerStartOption,
+    ChoicesOption,
+    ColumnOptions,
+    GroupOption,
+    IdOption,
+    LabelOption,
+    NumberOption,
+    TextOption,
+    TextPairOption,
+    table_among,
+)
 from sublayer.commands.finetune.rendering import render_finetuned, result_of
 from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import DeviceOption, JsonOption, emit, say
@@ -34,8 +47,8 @@ def command(
         list[str],
         typer.Argument(
             metavar="WORDS",
-            help="Tasks by name (`sublayer tasks` lists them), then settings such as "
-            "optimizer.lr=1e-4 (see `sublayer fields`).",
+            help="Tasks by name (`sublayer tasks` lists them), or the file of a table of your own; "
+            "then settings such as optimizer.lr=1e-4 (see `sublayer fields`).",
         ),
     ],
     data: Annotated[
@@ -47,6 +60,15 @@ def command(
             "downloaded where they are missing.",
         ),
     ] = None,
+    text: TextOption = None,
+    text_pair: TextPairOption = None,
+    label: LabelOption = None,
+    number: NumberOption = False,
+    choices: ChoicesOption = None,
+    answer: AnswerOption = None,
+    answer_start: AnswerStartOption = None,
+    group: GroupOption = None,
+    id_: IdOption = None,
     seeds: Annotated[
         int | None,
         typer.Option(
@@ -74,8 +96,17 @@ def command(
     and a linear model of words trained on the same rows. All settings are those of a recipe:
     `sublayer train RUN` takes the folder's recipe, too.
     """
-    tasks, settings = split_words(words)
-    loaded = load_finetune(run, tasks, data, {}, settings)
+    options = ColumnOptions(
+        text, text_pair, label, number, choices, answer, answer_start, group, id_
+    )
+    names = [word for word in words if not is_setting(word)]
+    settings = [word for word in words if is_setting(word)]
+    table = table_among(names, options, data)
+    if table is None:
+        check_tasks(names)
+        loaded = load_finetune(run, names, data, {}, settings)
+    else:
+        loaded = load_finetune(run, (), table, {}, settings, columns=options.columns(table))
 
     with stage("starting PyTorch"):
         from sublayer.runs.finetuning import finetune_seeds
@@ -91,18 +122,22 @@ def command(
         emit(result_of(folder, results, loaded.recipe), as_json, render_finetuned)
 
 
-def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Tell tasks from settings. Raises ConfigError for a task that there is not."""
-    tasks = [word for word in words if "=" not in word]
-    settings = [word for word in words if "=" in word]
+def is_setting(word: str) -> bool:
+    """Return whether a word is a setting, and neither a task nor a table."""
+    return "=" in word
+
+
+def check_tasks(tasks: Sequence[str]) -> None:
+    """Raise ConfigError for a task that there is not, and for none."""
     for name in tasks:
         if name not in TASKS:
             raise ConfigError(
                 f"{name} is no task{nearest_hint(name, tuple(TASKS))}: `sublayer tasks` lists them"
             )
     if not tasks:
-        raise ConfigError("no task is named: `sublayer tasks` lists them")
-    return tasks, settings
+        raise ConfigError(
+            "no task is named: `sublayer tasks` lists them; or name a table of your own"
+        )
 
 
 def tell(settings: dict[str, Any], origin: str) -> None:

@@ -80,6 +80,9 @@ _FILLED = Use(
 )
 _TEXT = text_use("windows", "sentences")
 _TASKS = text_use("tasks")
+_TABLE = Use(
+    "data.tasks is table", lambda recipe: recipe.data.task_names == ("table",), ("data.tasks",)
+)
 _NOT_TASKS = text_use("windows", "sentences", "pairs")
 _NOT_BOTH_PATHS = Use(
     "valid_path and test_path are not both given",
@@ -139,6 +142,7 @@ DATA_USES: dict[str, tuple[Use, ...]] = {
     "data.sentences": (_TEXT,),
     "data.watch": (_TEXT,),
     "data.tasks": (_TASKS,),
+    "data.columns": (_TASKS, _TABLE),
     "data.select": (_TASKS,),
     "data.held_out": (_TASKS,),
     "data.corpus": (_NOT_TASKS,),

@@ -22,6 +22,7 @@ _NAMES: dict[Any, str] = {
     float: "a number",
     bool: "true or false",
 }
+_TABLES: dict[Any, str] = {str: "{name = path}", float: "{name = weight}"}
 _BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
 
@@ -155,7 +156,7 @@ def _one_type(annotation: Any) -> str:
         names = ", ".join(str(each) for each in arguments)
         return names if len(arguments) == 1 else f"one of {names}"
     if origin is dict:
-        return "{name = path}" if arguments[1] is str else "{name = weight}"
+        return _TABLES.get(arguments[1], "{name = column}")
     if origin is tuple:
         is_open = arguments[-1] is Ellipsis
         return "a list of texts" if is_open else f"a list of {len(arguments)} numbers"

@@ -12,9 +12,11 @@ from sublayer.config.layering.sources import find_source, read_layers, shipped_r
 from sublayer.config.layering.start_folder import read_start
 from sublayer.config.objectives.supervised import KINDS, Format
 from sublayer.config.presets import DEFAULT, load_preset
+from sublayer.config.text.own_table import OwnColumns
 from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed
+from sublayer.tasks.own_table.task import NAME
 
 _FORMATS: dict[str, Format] = {
     kind: next(name for name, kinds in KINDS.items() if kind in kinds)  # type: ignore[misc]
@@ -33,24 +35,30 @@ def load_finetune(
     overrides: Sequence[str] | Mapping[str, Any] = (),
     *,
     origin: str = "default",
+    columns: OwnColumns | None = None,
 ) -> LoadedRecipe:
     """Put together the recipe that ``sublayer finetune`` trains.
 
     ``source`` is a run, a checkpoint or an imported folder to start from, or a recipe, whose model
-    then starts from random weights. ``folder`` has the tasks' files. ``settings`` are those of a
-    preset, of which ``origin`` is the name; without any they are the default's. Raises ConfigError
-    as ``load_recipe`` does.
+    then starts from random weights. ``folder`` has the tasks' files; with ``columns`` it is a table
+    of one's own, and there are no ``tasks``. ``settings`` are those of a preset, of which
+    ``origin`` is the name; without any they are the default's. Raises ConfigError as
+    ``load_recipe`` does.
     """
     told = override_layer(overrides, "command line")
     base: list[Layer] = []
+    names = [NAME] if columns is not None else list(tasks)
+    title = Path(folder or "").name if columns is not None else ", ".join(tasks)
     words: dict[str, Any] = {
-        "title": f"{', '.join(tasks)}, fine-tuned from {as_typed(source)}",
+        "title": f"{title}, fine-tuned from {as_typed(source)}",
         "source": "sublayer finetune",
         "cost": "",
         "objective.kind": "supervised",
         "objective.format": format_of(source),
-        "data.tasks": list(tasks) if len(tasks) > 1 else tasks[0],
+        "data.tasks": names if len(names) > 1 else names[0],
     }
+    if columns is not None:
+        words["data.columns"] = columns
     if folder is not None:
         words["data.path"] = folder
     if is_recipe(source):
@@ -60,14 +68,14 @@ def load_finetune(
     format_ = told.values.get("objective.format", words["objective.format"])
     chosen = settings
     if not settings and format_ in KINDS:
-        chosen = load_preset(DEFAULT, format_, tasks).settings
+        chosen = load_preset(DEFAULT, format_, names).settings
     layers = [
         *base,
         Layer("finetune", words),
         Layer(origin, dict(chosen)),
         told,
     ]
-    loaded = load_layers(layers, "-".join(tasks))
+    loaded = load_layers(layers, _run_name(tasks, folder))
     # What the recipe of a pre-training says of its text has no effect here, which is no news.
     return replace(
         loaded, notes=tuple(note for note in loaded.notes if "has no effect" not in note)
@@ -78,6 +86,13 @@ def _without_length(layer: Layer) -> Layer:
     """Leave out how long a recipe pre-trains: a task is trained on by its number of examples."""
     values = {key: value for key, value in layer.values.items() if key not in _LENGTHS}
     return replace(layer, values=values)
+
+
+def _run_name(tasks: Sequence[str], folder: str | None) -> str:
+    if tasks or folder is None:
+        return "-".join(tasks)
+    # Of a table the name up to what says its kind, and whether it is packed.
+    return Path(folder).name.partition(".")[0] or NAME
 
 
 def is_recipe(source: str) -> bool:

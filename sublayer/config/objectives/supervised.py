@@ -13,7 +13,10 @@ from sublayer.config.objectives.base import (
 )
 from sublayer.config.objectives.losses import Loss
 from sublayer.config.table import field
+from sublayer.config.text.own_table import own_table
+from sublayer.config.text.tasks import kind_of, metrics_of
 from sublayer.errors import ConfigError
+from sublayer.tasks.own_table.task import NAME
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.task import Task
 
@@ -126,35 +129,42 @@ class SupervisedObjective(ObjectiveTable):
                 "which objective.kind = supervised does not read: leave it out"
             )
         names = recipe.data.task_names
+        if names == (NAME,):
+            own_table(recipe.data.path, recipe.data.columns)
         if len(names) > 1 and self.format != "text":
             raise ConfigError(
                 f"data.tasks = {', '.join(names)} is a mixture, which objective.format = "
                 f"{self.format} has no one head for: name one task, or give objective.format=text"
             )
-        if self.format == "traversal" and TASKS[names[0]].kind == "span":
+        kind = kind_of(names[0], recipe.data.columns)
+        if self.format == "traversal" and kind == "span":
             raise ConfigError(
                 f"data.tasks = {names[0]} asks for a part of a passage, of which "
                 "objective.format = traversal, whose tokens see only what is before them, knows "
                 "no end: give objective.format=text, or start from an encoder"
             )
-        self._check_head(TASKS[names[0]])
+        if self.zero_head and kind == "span":
+            raise ConfigError(
+                "objective.zero_head = true is for a head of labels, choices or numbers, and "
+                f"data.tasks = {names[0]} asks for spans: leave it out"
+            )
+        if names[0] in TASKS:
+            self.check_head(TASKS[names[0]])
         if recipe.train.compile:
             raise ConfigError(
                 "train.compile = true would compile anew for every length of an example: "
                 "leave it out"
             )
 
-    def _check_head(self, task: Task) -> None:
-        """Raise ConfigError where a field of the head that answers has no effect on a task's."""
+    def check_head(self, task: Task) -> None:
+        """Raise ConfigError where a head of one output is asked for, and a task has no two labels.
+
+        The labels of a table of one's own are not known before it is read.
+        """
         if self.logistic and not (task.kind == "classes" and len(task.labels) == 2):
             raise ConfigError(
                 "objective.logistic = true is for a task of two labels, which data.tasks = "
                 f"{task.name} is not: leave it out"
-            )
-        if self.zero_head and task.kind == "span":
-            raise ConfigError(
-                "objective.zero_head = true is for a head of labels, choices or numbers, and "
-                f"data.tasks = {task.name} asks for spans: leave it out"
             )
 
     def trains_kind(self, kind: str) -> bool:
@@ -163,12 +173,13 @@ class SupervisedObjective(ObjectiveTable):
 
     def evaluations(self, data: DataConfig) -> tuple[str, ...]:
         """Return the loss, the score, and the metrics of each task; of several behind its name."""
-        tasks = [TASKS[name] for name in data.task_names]
-        if len(tasks) == 1:
-            return ("loss", "score", *tasks[0].metrics)
+        metrics = {name: metrics_of(name, data.columns) for name in data.task_names}
+        if len(metrics) == 1:
+            [own] = metrics.values()
+            return ("loss", "score", *own)
         names = []
-        for task in tasks:
-            names += [f"{task.name}/{metric}" for metric in ("score", *task.metrics)]
+        for task, own in metrics.items():
+            names += [f"{task}/{metric}" for metric in ("score", *own)]
         return ("loss", "score", *names)
 
     def lengths(self, context: int) -> Lengths:

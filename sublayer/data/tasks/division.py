@@ -38,7 +38,7 @@ class Division:
     def __init__(self, config: DataConfig, files: TaskFiles) -> None:
         self._config = config
         self._files = files
-        self._devs = [name for name in files.task.dev_splits if name in files.found]
+        self._devs = files.scored_splits
         self._has_train = "train" in files.found
         self._source = "train" if self._has_train else self._devs[0]
         self._is_published = self._has_train and bool(self._devs)

@@ -20,7 +20,8 @@ from sublayer.data.tasks.encoding import VERSION, encode_examples
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES, find_marks
 from sublayer.data.tasks.span_encoding import WindowRule
 from sublayer.data.tasks.span_examples import SpanExamples
-from sublayer.data.tasks.task_files import Kept, TaskFiles, task_files
+from sublayer.data.tasks.table_files import find_task_files
+from sublayer.data.tasks.task_files import Kept, TaskFiles
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.extended import with_names
@@ -29,7 +30,6 @@ from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.paths import expanded
 from sublayer.system.stages import stage
-from sublayer.tasks.registry import TASKS
 
 
 def prepare_tasks(
@@ -49,7 +49,7 @@ def prepare_tasks(
     Raises DataError where files are missing or are not what they should be.
     """
     folder = cache_folder(cache)
-    files = [task_files(TASKS[name], config.path, folder) for name in config.task_names]
+    files = find_task_files(config, folder)
     divisions = [Division(config, each) for each in files]
     if tokenizer is None:
         tokenizer = _tokenizer(config, files, divisions)

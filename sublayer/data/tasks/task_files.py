@@ -42,6 +42,11 @@ class TaskFiles:
                 self._read[split] = read_split(self.task, split, self.found[split])
         return self._read[split]
 
+    @property
+    def scored_splits(self) -> list[str]:
+        """The splits that are scored in the end: those of the published development set."""
+        return [name for name in self.task.dev_splits if name in self.found]
+
     def usable(self, split: str) -> Bools:
         """Return which examples of a split have labels: ``[N]``."""
         arrays, _ = self._summary(split)

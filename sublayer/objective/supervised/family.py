@@ -54,6 +54,7 @@ def _describe_task(recipe: Recipe, data: Data) -> TaskSpec:
         doc_stride=objective.doc_stride,
         max_answer=objective.max_answer,
         threshold=threshold,
+        columns=recipe.data.columns or {},
     )
 
 
@@ -73,6 +74,7 @@ def _shape(recipe: Recipe, data: Data) -> ModelConfig:
         joint = "joint" if task.has_unanswerable else "independent"
         changes.update(span_head=joint, pooler="none")
     else:
+        objective.check_head(task)
         changes["label_outputs"] = n_outputs(task, logistic=objective.logistic)
     return model.model_copy(update=changes)
 

@@ -17,7 +17,7 @@ from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import Record, named, read_records
 from sublayer.tasks.suite import Found
 
-_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +57,25 @@ def find_table(path: str | Path) -> Found:
         raise DataError(f"{path} is not there: name the file of a table, or a folder of them")
     found = {}
     for split in ("train", "dev", "test"):
-        paths = [each for each in entries(place) if split_in_name(each, _SUFFIXES) == split]
+        paths = [each for each in entries(place) if split_in_name(each, SUFFIXES) == split]
         if paths:
             found[split] = one_copy(paths)
     if not found:
         raise DataError(
             f"{path} has no table with train, dev or test in its name: name a file that ends in "
-            f"{', '.join(_SUFFIXES)}"
+            f"{', '.join(SUFFIXES)}"
         )
     return found
+
+
+def columns_of(path: str | Path) -> tuple[str, ...]:
+    """Return the columns of a table's first file; raise DataError where it is none, or is empty."""
+    first, *_ = find_table(path).values()
+    records = _records(first[0], ReadSplit("", first))
+    record = next(iter(records), None)
+    if record is None:
+        raise DataError(f"{first[0]} has no rows")
+    return tuple(record.values)
 
 
 def rows_of(table: Table, split: str, paths: tuple[Path, ...]) -> Rows:

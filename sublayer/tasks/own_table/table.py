@@ -1,11 +1,19 @@
 """The settings of a table of one's own: which of its columns are read, and as what."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sublayer.errors import ConfigError
+from sublayer.nearest import nearest_hint
 from sublayer.tasks.task import Kind
+
+ROLES = (
+    "text", "text_pair", "label", "number", "choices", "answer", "answer_start", "group", "id",
+)  # fmt: skip
+"""What ``data.columns`` says which columns are; ``number`` is a label that is a number."""
 
 
 @dataclass(frozen=True)
@@ -70,3 +78,32 @@ class Table:
     def texts(self) -> tuple[str, ...]:
         """Return the columns of texts."""
         return (self.text, self.text_pair) if self.text_pair else (self.text,)
+
+
+def table_of(path: str | Path, columns: Mapping[str, str | Sequence[str]]) -> Table:
+    """Return the settings of a table whose columns are said by their roles, as recipes do.
+
+    Raises ConfigError for a role that there is not, a column without a name, and columns that
+    exclude each other.
+    """
+    values: dict[str, Any] = {}
+    for role, named in columns.items():
+        if role not in ROLES:
+            raise ConfigError(
+                f"data.columns: {role} is not one of {', '.join(ROLES)}{nearest_hint(role, ROLES)}"
+            )
+        is_list = not isinstance(named, str)
+        if is_list != (role == "choices"):
+            wanted = "a list of columns" if role == "choices" else "one column"
+            raise ConfigError(f"data.columns: {role} is {wanted}")
+        if not named or not all(named):
+            raise ConfigError(f"data.columns: {role} is empty: name a column, or leave it out")
+        values[role] = tuple(named) if is_list else named
+    if "text" not in values:
+        raise ConfigError("data.columns does not say which column is the text: give text")
+    if "number" in values:
+        if "label" in values:
+            raise ConfigError("data.columns: label and number exclude each other: give one of them")
+        values["label"] = values.pop("number")
+        values["is_number"] = True
+    return Table(path, **values)

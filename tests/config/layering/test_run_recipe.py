@@ -21,6 +21,11 @@ LIMITED: dict[str, st.SearchStrategy[Any]] = {
     "objective.p_random": st.floats(0.0, 0.5),
     "data.split": st.sampled_from([None, "90/5/5", "98/1/1"]),
     "data.watch": st.sampled_from([(), ("race-dev",), {"squad": "dev.json", "own": "a/b.txt"}]),
+    "data.tasks": st.sampled_from([None, "sst2", ("sst2", "cola"), {"sst2": 0.5, "cola": 2.0}]),
+    "data.columns": st.sampled_from(
+        [None, {"text": "a", "label": "b"}, {"text": "a", "choices": ("b", "c"), "label": "d"}]
+    ),
+    "init.freeze": st.sampled_from([(), "embeddings", ("embeddings", "layers:2")]),
     "data.tokenizer": st.sampled_from(["bytes", "bpe", "my/tokenizer.json"]),
 }
 

@@ -1,0 +1,142 @@
+"""A table of one's own on the command line: its file, and the options that name its columns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sublayer.config.text.own_table import OwnColumns
+from sublayer.errors import ConfigError
+from sublayer.files.paths import expanded
+from sublayer.tasks.own_table.rows import SUFFIXES, columns_of
+from sublayer.tasks.own_table.table import table_of
+from sublayer.tasks.records import named
+from sublayer.tasks.registry import TASKS
+
+TextOption = Annotated[
+    str | None,
+    typer.Option("--text", metavar="COLUMN", help="Of a table of your own: the column of texts."),
+]
+TextPairOption = Annotated[
+    str | None,
+    typer.Option(
+        "--text-pair",
+        metavar="COLUMN",
+        help="The column of second texts; with --answer that of questions about the texts.",
+    ),
+]
+LabelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--label", metavar="COLUMN", help="The column of labels; with --choices of the right one."
+    ),
+]
+NumberOption = Annotated[
+    bool,
+    typer.Option("--number", help="The label is a number to predict, and no class."),
+]
+ChoicesOption = Annotated[
+    str | None,
+    typer.Option("--choices", metavar="A,B,...", help="The columns of answers to choose from."),
+]
+AnswerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--answer", metavar="COLUMN", help="The column of answers that are a part of the text."
+    ),
+]
+AnswerStartOption = Annotated[
+    str | None,
+    typer.Option(
+        "--answer-start",
+        metavar="COLUMN",
+        help="Where the answer begins in the text, in characters. Default: where it first stands.",
+    ),
+]
+GroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        metavar="COLUMN",
+        help="The column of the document or author: rows of one are never divided between what is "
+        "trained on and what is scored.",
+    ),
+]
+IdOption = Annotated[
+    str | None, typer.Option("--id", metavar="COLUMN", help="The column of the rows' ids.")
+]
+
+
+@dataclass(frozen=True)
+class ColumnOptions:
+    """What the options say which column is."""
+
+    text: str | None = None
+    text_pair: str | None = None
+    label: str | None = None
+    number: bool = False
+    choices: str | None = None
+    answer: str | None = None
+    answer_start: str | None = None
+    group: str | None = None
+    id: str | None = None
+
+    @property
+    def first_given(self) -> str | None:
+        """Return the first option that was given, as it is typed; None where none was."""
+        given = (name for name, value in vars(self).items() if value)
+        name = next(given, None)
+        return None if name is None else f"--{name.replace('_', '-')}"
+
+    def columns(self, path: str) -> OwnColumns:
+        """Return the columns of a table as recipes say them.
+
+        Raises ConfigError where they do not say what the text is and what is right.
+        """
+        if not self.text or not (self.label or self.answer):
+            raise ConfigError(
+                f"{path} has the columns {named(columns_of(path))}: say which is the text and "
+                "which what is right, such as --text review --label stars"
+            )
+        columns: OwnColumns = {}
+        for role in ("text", "text_pair", "answer", "answer_start", "group", "id"):
+            value = getattr(self, role)
+            if value:
+                columns[role] = value
+        if self.label:
+            columns["number" if self.number else "label"] = self.label
+        if self.choices:
+            columns["choices"] = tuple(name.strip() for name in self.choices.split(","))
+        table_of(path, columns)
+        return columns
+
+
+def is_table(word: str) -> bool:
+    """Return whether a word names a table, and no task: a file, a folder, or what would be one."""
+    if word in TASKS:
+        return False
+    return word.lower().endswith(SUFFIXES) or expanded(word).exists()
+
+
+def table_among(words: Sequence[str], options: ColumnOptions, data: str | None) -> str | None:
+    """Return the table that is named among words; None where tasks are.
+
+    Raises ConfigError where it stands beside another word or ``--data``, or without a table the
+    options of one are given.
+    """
+    tables = [word for word in words if is_table(word)]
+    if not tables:
+        if options.first_given:
+            raise ConfigError(
+                f"{options.first_given} is of a table of your own: name its file, such as my.csv"
+            )
+        return None
+    if len(words) > 1:
+        raise ConfigError(
+            f"{tables[0]} is a table of your own, which is learned alone: name it only"
+        )
+    if data is not None:
+        raise ConfigError(f"{tables[0]} is all that is read: leave out --data")
+    return str(Path(tables[0]))
