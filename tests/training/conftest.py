@@ -5,6 +5,7 @@ import torch
 from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.runs.run import train_run
 from sublayer.training.progress import SilentProgress
+from tests.task_files import write_copa, write_rte, write_sst2, write_stsb
 
 WORDS = [
     "the",
@@ -86,6 +87,41 @@ SPAN = {
 }
 """Laid over the tiny recipe, an encoder-decoder that fills gaps; one document is long."""
 
+PAIR = {
+    "model.kind": "encoder",
+    "model.segments": "both",
+    "model.pooler": "tanh",
+    "objective.kind": "supervised",
+    "objective.orders": "random",
+    "data.tasks": "stsb",
+    "data.tokenizer": "wordpiece",
+    "data.vocab_size": 90,
+}
+"""Laid over the tiny recipe, an encoder that learns a number of two texts."""
+
+TRAVERSAL = {
+    "objective.kind": "supervised",
+    "objective.format": "traversal",
+    "objective.language_weight": 0.5,
+    "data.tasks": "copa",
+    "data.tokenizer": "unigram",
+    "data.vocab_size": 90,
+}
+"""Laid over the tiny recipe, a decoder that learns to choose, and the texts themselves."""
+
+TEXT = {
+    "model.kind": "encoder-decoder",
+    "model.decoder_start": "pad",
+    "model.positions": "relative",
+    "objective.kind": "supervised",
+    "objective.format": "text",
+    "objective.target_length": 8,
+    "data.tasks": {"sst2": 1.0, "rte": 2.0},
+    "data.tokenizer": "unigram",
+    "data.vocab_size": 90,
+}
+"""Laid over the tiny recipe, an encoder-decoder that writes the answers of a mixture."""
+
 
 class Notes(SilentProgress):
     """Keeps what is said."""
@@ -114,6 +150,12 @@ def pairs_path(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="session")
+def tasks_path(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tasks")
+    return write_rte(write_copa(write_stsb(write_sst2(folder))))
+
+
 @pytest.fixture
 def double():
     """Tensors of float64 where nothing else is said."""
@@ -131,9 +173,9 @@ def own_cache(tmp_path_factory):
 
 
 @pytest.fixture
-def tiny(text_path, stories_path, pairs_path):
+def tiny(text_path, stories_path, pairs_path, tasks_path):
     """A loader of the tiny recipe: `tiny({"optimizer.kind": "sgd"})`; masked ones read stories."""
-    paths = {"masked": stories_path, "translation": pairs_path}
+    paths = {"masked": stories_path, "translation": pairs_path, "supervised": tasks_path}
 
     def load(settings=None):
         path = paths.get((settings or {}).get("objective.kind"), text_path)

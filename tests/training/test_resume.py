@@ -14,7 +14,15 @@ from sublayer.errors import ConfigError, Interrupted
 from sublayer.runs.run import train_run
 from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.progress import SilentProgress
-from tests.training.conftest import MASKED, SPAN, TRANSLATION, Notes
+from tests.training.conftest import (
+    MASKED,
+    PAIR,
+    SPAN,
+    TEXT,
+    TRANSLATION,
+    TRAVERSAL,
+    Notes,
+)
 
 VARIANTS = {
     **{kind: {"optimizer.kind": kind} for kind in OPTIMIZERS},
@@ -73,6 +81,9 @@ VARIANTS = {
         "model.zero_padding": True,
     },
     "span": SPAN,
+    "pairs of a task": {**PAIR, "train.best_by": "spearman"},
+    "traversals of a task": TRAVERSAL,
+    "tasks as text": {**TEXT, "train.best_by": "score"},
 }
 
 

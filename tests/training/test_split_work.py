@@ -28,7 +28,7 @@ def found(folder, what, *texts):
 
 
 @pytest.fixture(scope="module")
-def scores(tmp_path_factory, text_path, stories_path, pairs_path):
+def scores(tmp_path_factory, text_path, stories_path, pairs_path, tasks_path):
     folder = tmp_path_factory.mktemp("two")
     text = folder / "text.txt"
     # Some batches of 4096 tokens, which is what is shared.
@@ -37,18 +37,22 @@ def scores(tmp_path_factory, text_path, stories_path, pairs_path):
     stories.mkdir()
     for number, path in enumerate(sorted(stories_path.iterdir()) * 30):
         (stories / f"{number}.txt").write_text(path.read_text())
-    return found(folder, "scores", text, stories, pairs_path, text)
+    return found(folder, "scores", text, stories, pairs_path, text, *[tasks_path] * 4)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("effort", ["training", "test"])
-@pytest.mark.parametrize("kind", ["causal", "masked", "translation", "span"])
+@pytest.mark.parametrize(
+    "kind",
+    ["causal", "masked", "translation", "span", "pair", "traversal", "text", "ranked"],
+)
 def test_two_processes_score_what_one_does_to_the_bit_and_share_the_work(
     scores, kind, effort, dtype
 ):
     first, second = (each[f"{kind} {effort} torch.{dtype}"] for each in scores)
     assert "loss" in first["alone"]["scores"]
-    assert bool(first["alone"]["items"]) == (effort == "test")
+    keeps_items = kind in ("causal", "masked", "translation", "span")
+    assert bool(first["alone"]["items"]) == (effort == "test" and keeps_items)
     assert first["together"]["items"] == first["alone"]["items"]
     assert second["together"]["items"] == first["alone"]["items"]
     assert first["together"]["scores"] == first["alone"]["scores"]

@@ -13,10 +13,11 @@ from sublayer.errors import SublayerError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.transformer import Transformer
 from sublayer.objective.families import family_of
+from sublayer.objective.supervised import predictions, text_predictions
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.training.parallel import World, join_world, leave_world
-from tests.training.conftest import MASKED, SPAN, TINY, TRANSLATION
+from tests.training.conftest import MASKED, PAIR, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 
 CPU = torch.device("cpu")
 SETTINGS = {
@@ -34,6 +35,10 @@ SETTINGS = {
         "data.split": "40/30/30",
         "train.evaluate_tokens": 20000,
     },
+    "pair": PAIR,
+    "traversal": TRAVERSAL,
+    "text": TEXT,
+    "ranked": {**TEXT, "objective.answer": "rank"},
 }
 CALLS = Counter()
 _states = Transformer.states
@@ -65,6 +70,9 @@ def scored(session, effort, processes):
 
 def scores(world, paths):
     found = {}
+    # So few examples at a time that the work of few is shared.
+    predictions.batch_sequences = text_predictions.batch_sequences = lambda model, context: 2
+    text_predictions._AT_A_TIME = 2
     for kind, settings in SETTINGS.items():
         loaded = vary(load_recipe("gpt", {**TINY, "data.path": paths[kind]}), settings)
         place = Place(CPU, World(rank=0, size=1))
