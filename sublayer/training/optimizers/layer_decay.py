@@ -12,12 +12,14 @@ def rate_shares(objective: Objective, layer_decay: float) -> dict[str, float]:
     ``layer_decay ** (n_layers + 2 - depth)``, where embeddings have depth 0, blocks count from 1,
     and what stands behind the blocks has the whole rate: the final norm and the heads. Weights
     that several blocks share have the rate of the last of them, as has a bias of scores; a tied
-    output matrix has that of the embeddings. The model has one stack.
+    output matrix has that of the embeddings. The model has one stack, unless nothing decays.
 
     Source: Clark et al. 2020 (2003.10555), as released (google-research/electra,
     ``model/optimization.py``), where the last block has the square of the decay, too. Of shared
     blocks, biases of scores and a final norm the source has none: their rates are a choice.
     """
+    if layer_decay == 1.0:
+        return {name: 1.0 for name, _ in objective.named_parameters()}
     model = objective.model
     n_layers = model.config.n_layers
     depths: dict[int, int] = {}
