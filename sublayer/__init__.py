@@ -14,18 +14,19 @@ from sublayer.errors import (
 )
 
 if TYPE_CHECKING:
+    from sublayer.api.loading import load
     from sublayer.api.models import (
         evaluate,
         fill,
         generate,
         inspect_layers,
         inspect_splitting,
+        predict,
         translate,
     )
     from sublayer.api.recipes import draw, list_recipes, list_runs, plan, recipe, report
     from sublayer.api.run import Run, open_run
-    from sublayer.api.training import compare, train
-    from sublayer.loading import load
+    from sublayer.api.training import compare, finetune, train
     from sublayer.runs.run import from_recipe
 
 __version__ = "0.1.0"
@@ -42,6 +43,7 @@ __all__ = [
     "draw",
     "evaluate",
     "fill",
+    "finetune",
     "from_recipe",
     "generate",
     "inspect_layers",
@@ -51,6 +53,7 @@ __all__ = [
     "load",
     "open_run",
     "plan",
+    "predict",
     "recipe",
     "report",
     "train",
@@ -64,17 +67,19 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 _LAZY = {
-    "load": "sublayer.loading",
+    "load": "sublayer.api.loading",
     "from_recipe": "sublayer.runs.run",
     "Run": "sublayer.api.run",
     "open_run": "sublayer.api.run",
     "train": "sublayer.api.training",
     "compare": "sublayer.api.training",
+    "finetune": "sublayer.api.training",
     "evaluate": "sublayer.api.models",
     "fill": "sublayer.api.models",
     "generate": "sublayer.api.models",
     "inspect_layers": "sublayer.api.models",
     "inspect_splitting": "sublayer.api.models",
+    "predict": "sublayer.api.models",
     "translate": "sublayer.api.models",
     "draw": "sublayer.api.recipes",
     "list_recipes": "sublayer.api.recipes",

@@ -11,6 +11,7 @@ TRAINING = ("train", "compare")
 _STEPS = 4
 _LENGTHS = tuple(f"train.{name}=" for name in LENGTHS)
 _MODEL = {"n_layers": 2, "n_decoder_layers": 2, "d_model": 32, "n_heads": 2, "d_head": 16}
+_TUNED = {"n_layers": 1, "d_model": 32, "n_heads": 2}
 _WIDTHS = {"d_ff": 48, "d_embed": 16}
 
 
@@ -21,6 +22,8 @@ def shrink(words: Sequence[str]) -> list[str]:
     """
     if words[0] == "demo":
         return ["compare", "demo", *_shortened([]), "--seeds", "2"]
+    if words[0] == "finetune":
+        return _tuned(words)
     if words[0] not in TRAINING:
         return list(words)
     names = list(takewhile(lambda word: "=" not in word and not word.startswith("-"), words[1:]))
@@ -44,6 +47,14 @@ def shrink(words: Sequence[str]) -> list[str]:
         return [*kept, *_shortened(settings), *options]
     loaded = load_recipe(words[1], settings)
     return [*kept, *_shortened(settings), *_small_model(loaded, settings), *options]
+
+
+def _tuned(words: Sequence[str]) -> list[str]:
+    """Return the words of a fine-tuning of a few steps, of a small model where it is a recipe's."""
+    settings = [word for word in words[1:] if "=" in word]
+    others = [word for word in words[1:] if "=" not in word]
+    small = [] if others[0].startswith("runs/") else [f"model.{k}={v}" for k, v in _TUNED.items()]
+    return ["finetune", *others, *_shortened(settings), *small]
 
 
 def _shortened(settings: Sequence[str]) -> list[str]:

@@ -93,3 +93,19 @@ _JSON_NAMES = {"train": "train", "dev": "val"}
 def _write(path: Path, lines: list[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
+
+
+def write_squad(folder: Path, n: int = 12) -> Path:
+    """Write questions after what is praised in short passages, each of an article of its own."""
+    articles = []
+    for number in range(n):
+        noun = _NOUNS[number % len(_NOUNS)]
+        context = f"Of article {number} the {noun} is lovely."
+        answer = {"text": noun, "answer_start": context.index(noun)}
+        question = {"id": f"q{number}", "question": "What is lovely?", "answers": [answer]}
+        paragraphs = [{"context": context, "qas": [question]}]
+        articles.append({"title": f"article {number}", "paragraphs": paragraphs})
+    content = json.dumps({"version": "1.1", "data": articles})
+    _write(folder / "train-v1.1.json", [content])
+    _write(folder / "dev-v1.1.json", [content])
+    return folder

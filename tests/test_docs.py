@@ -27,7 +27,7 @@ from sublayer.tasks.registry import TASKS
 from tests.documentation import PAGES, PROJECT, Command, blocks, commands, inline_code
 from tests.wrapping import unwrapped
 
-NOT_FIELDS = {"model.safetensors", "train.c", "train.jsonl", "train.tsv"}
+NOT_FIELDS = {"model.safetensors", "train.c", "train.csv", "train.jsonl", "train.tsv"}
 
 
 SUBLAYER = [command for command in commands(*PAGES) if command.line.startswith("sublayer ")]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import sublayer
+from tests.commands.reviews import reviews, write_csv
 
 PROJECT = Path(__file__).resolve().parent.parent
 PAGE = PROJECT / "docs" / "python.md"
@@ -26,6 +27,10 @@ SMALLER = {
     '{"data.path": "book.txt", "train.minutes": 2}': (
         '{"data.path": "book.txt", "data.vocab_size": 150, "train.steps": 2, '
         '"train.batch_sequences": 2, "train.threads": 1, "train.precision": "float32"}'
+    ),
+    '{"train.epochs": 1}': (
+        '{"model.n_layers": 1, "model.d_model": 16, "model.n_heads": 2, "train.steps": 2, '
+        '"train.threads": 1, "train.precision": "float32"}'
     ),
     '"train.minutes": 2, "optimizer.warmup_share"': (
         '"data.vocab_size": 100, "train.steps": 2, "train.batch_tokens": 512, '
@@ -64,6 +69,7 @@ def test_the_page_has_every_public_name():
 def test_the_python_of_the_page_runs_in_order(tmp_path: Path):
     for name in ("book.txt", "train.en", "train.de"):
         (tmp_path / name).write_text("\n".join(SENTENCES * 200))
+    write_csv(tmp_path / "my.csv", reviews(40))
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), flags=re.M | re.S))
     for whole, small in SMALLER.items():
         assert whole in code

@@ -17,11 +17,13 @@ from tokenizers import ByteLevelBPETokenizer
 from sublayer import cli
 from sublayer.interop.huggingface.exchange import export_huggingface
 from sublayer.tasks.registry import TASKS
+from tests.commands.reviews import reviews, write_csv
 from tests.documentation import PAGES, blocks, commands
 from tests.interop.answering import model_for
 from tests.interop.tiny import tiny
 from tests.shrink import shrink
 from tests.stories import write_stories
+from tests.task_files import write_squad, write_sst2
 
 NOT_HERE: dict[str, str] = {
     "sublayer import albert-tf downloads/albert_base": "needs a release of TensorFlow's",
@@ -37,6 +39,9 @@ BEFORE: dict[str, tuple[str, ...]] = {
     "data.md": ("sublayer train gpt data.path=book.txt train.steps=200 --out runs/book",),
     "evaluating.md": ("sublayer train gpt data.path=book.txt train.steps=200 --out runs/book",),
     "exchanging.md": ("sublayer train gpt train.steps=200 --out runs/first",),
+    "finetuning.md": (
+        "sublayer train albert-small data.path=letters train.steps=200 --out runs/albert-small",
+    ),
     "generating.md": (
         "sublayer train gpt data.path=book.txt train.steps=200 --out runs/book",
         "sublayer train t5-mini data.path=books --out runs/t5",
@@ -76,6 +81,10 @@ def readers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for split in ("train", "dev"):
         path = tmp_path / "glue" / "RTE" / f"{split}.tsv"
         path.write_text("".join(["index\tsentence1\tsentence2\tlabel\n", *rows]))
+    write_sst2(tmp_path / "glue")
+    write_squad(tmp_path / "squad")
+    write_csv(tmp_path / "my.csv", reviews(60))
+    write_csv(tmp_path / "new.csv", reviews(5, seed=1))
     shutil.copytree(letters, tmp_path / "books")
     for path in (tmp_path / "books").iterdir():
         path.write_text(f"{path.read_text()}{_EVERY_LETTER}\n")
@@ -154,6 +163,8 @@ def test_the_examples_of_the_commands_run_in_an_order(capsys: pytest.CaptureFixt
     del examples["completion"]  # which changes the shell of whoever runs this
     first = ("train", "compare", "recipes", "fields", "plan", "tokenize", "import")
     _run("sublayer train multi30k-tiny data.source_path=train.en data.target_path=train.de", capsys)
+    _run("sublayer train albert-small data.path=letters", capsys)
+    _run("sublayer finetune albert-small my.csv --text review --label stars", capsys)
     for name in (*first, *(name for name in examples if name not in first)):
         _run(examples[name], capsys)
 

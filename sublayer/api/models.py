@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from os import fspath
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sublayer.api.ask import PathOrText, as_path, ask, kept
 from sublayer.api.results import (
@@ -14,6 +14,9 @@ from sublayer.api.results import (
     Translations,
 )
 from sublayer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sublayer.tasks.predicting.named import NamedPrediction
 
 SplitName = Literal["valid", "test"]
 
@@ -192,6 +195,28 @@ def translate(
     computation = Computation(n_best, words, average, batch, 2048, device)
     answer = kept(translate_all, as_path(run), sources, search, computation, as_json=True)
     return Translations(answer, sources)
+
+
+def predict(
+    run: PathOrText,
+    rows: Iterable[Any],
+    *,
+    task: str | None = None,
+    average: int | None = None,
+    batch: int | None = None,
+    device: str | None = None,
+) -> "list[NamedPrediction]":
+    """Answer rows by a fine-tuned model: texts, tuples of texts, or mappings by the fields' names.
+
+    ``task`` names one of several that the model answers; ``batch`` rows are computed at a time. A
+    row with an empty text is not answered. Raises ConfigError for a model that answers no task, and
+    DataError for a row that is none of these.
+    """
+    from sublayer.api.loading import load
+    from sublayer.system.machine import choose_device
+
+    model = load(as_path(run), device=choose_device(device), average=average)
+    return model.predict(rows, task=task, batch=batch)
 
 
 def inspect_layers(

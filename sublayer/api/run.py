@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sublayer.model.transformer import Transformer
+    from sublayer.tasks.predicting.named import NamedPrediction
 
 
 class Run(dict[str, Any]):
@@ -58,7 +59,7 @@ class Run(dict[str, Any]):
 
     def load(self, device: str = "cpu") -> "Transformer":
         """Load its model, in evaluation mode, as ``sublayer.load`` does."""
-        from sublayer.loading import load
+        from sublayer.api.loading import load
 
         return load(self.path, device=device)
 
@@ -77,6 +78,10 @@ class Run(dict[str, Any]):
     def translate(self, lines: "Iterable[str]", **options: Any) -> Translations:
         """Translate lines: ``sublayer.translate``."""
         return models.translate(self, lines, **options)
+
+    def predict(self, rows: "Iterable[Any]", **options: Any) -> "list[NamedPrediction]":
+        """Answer rows by a fine-tuned model: ``sublayer.predict``."""
+        return models.predict(self, rows, **options)
 
     def inspect_layers(self, **options: Any) -> Result:
         """Measure what each block does to a text: ``sublayer.inspect_layers``."""

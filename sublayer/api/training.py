@@ -1,12 +1,12 @@
 """Training and comparing from Python."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from sublayer.api.ask import Overrides, kept
-from sublayer.api.results import Comparison
+from sublayer.api.ask import Overrides, as_words, ask, kept
+from sublayer.api.results import Comparison, Result
 from sublayer.api.run import Run
 from sublayer.config.layering.layers import load_recipe
 
@@ -36,6 +36,51 @@ def train(
     folder = Path(fspath(out)) if out is not None else default_folder(loaded, resume=resume)
     train_run(loaded, folder, resume=resume, device=device)
     return Run(folder)
+
+
+def finetune(
+    source: str | PathLike[str],
+    tasks: str | PathLike[str] | Sequence[str],
+    overrides: Overrides | None = None,
+    *,
+    data: str | PathLike[str] | None = None,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    seeds: int | None = None,
+    out: str | PathLike[str] | None = None,
+    resume: bool = False,
+    device: str | None = None,
+) -> Result:
+    """Fine-tune a model on tasks, or a table of one's own, and score it beside the baselines.
+
+    ``source`` is a run, a checkpoint, an imported folder, or a recipe. ``tasks`` are one or several
+    by name, whose files are in the folder ``data``; or the path of a table, of which ``columns``
+    says what they are, as ``data.columns`` does: ``{"text": "review", "label": "stars"}``. Other
+    arguments are the options of ``sublayer finetune``. Returns a dict of what ``--json`` prints.
+    Raises the errors of :mod:`sublayer.errors`.
+    """
+    from sublayer.commands.finetune.command import command
+
+    given: dict[str, Any] = dict(columns or {})
+    if "number" in given:
+        given |= {"label": given["number"], "number": True}
+    if "choices" in given:
+        given["choices"] = ",".join(given["choices"])
+    if "id" in given:
+        given["id_"] = given.pop("id")
+    names = [fspath(tasks)] if isinstance(tasks, str | PathLike) else list(tasks)
+    return Result(
+        ask(
+            command,
+            run=fspath(source),
+            words=[*names, *as_words(overrides)],
+            data=None if data is None else fspath(data),
+            seeds=seeds,
+            out=None if out is None else Path(fspath(out)),
+            resume=resume,
+            device=device,
+            **given,
+        )
+    )
 
 
 def compare(

@@ -1,6 +1,6 @@
 """What every kind of model is made of: an embedding matrix, a body of blocks, heads."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -28,6 +28,7 @@ from sublayer.model.layers.heads import (
 from sublayer.model.layers.joint_span_head import JointSpanHead
 from sublayer.model.layers.stack import Stack
 from sublayer.model.output import Output
+from sublayer.tasks.predicting.named import NamedPrediction
 
 
 class Transformer(Body):
@@ -36,7 +37,8 @@ class Transformer(Body):
     The config is resolved; weights start unset. ``sublayer.model.build`` makes the kind that a
     config asks for. A head is an attribute too, by the name that its saved tensors begin with; one
     that the config does not ask for is None. ``tokenizer`` is None until what loads or trains the
-    model sets it; nothing here reads it. So is ``task``, what a fine-tuned model answers.
+    model sets it; nothing here reads it. So is ``task``, what a fine-tuned model answers, and
+    ``answers_rows``, by which ``predict`` answers: ``sublayer.load`` sets it.
     """
 
     text_position: ClassVar[Literal["first", "last"]] = "last"
@@ -53,11 +55,28 @@ class Transformer(Body):
         self.config = config
         self.tokenizer: Any = None
         self.task: Any = None
+        self.answers_rows: Callable[..., list[NamedPrediction]] | None = None
         self.embedding = TokenEmbedding(config)
         asked = asked_heads(config)
         for name, row in HEADS.items():
             head = build_head(row, config) if name in asked else None
             self.register_module(row.attribute, head)
+
+    def predict(
+        self, rows: Iterable[Any], *, task: str | None = None, batch: int | None = None
+    ) -> list[NamedPrediction]:
+        """Answer rows: texts, tuples of texts, or mappings by the names of the task's fields.
+
+        Of a choice the choices stand behind the texts of a tuple, and as ``choices`` in a mapping.
+        A row with an empty text is not answered. ``task`` names one of several that the model
+        answers; ``batch`` rows are computed at a time.
+
+        Raises ConfigError where the model answers no task, or was not loaded by ``sublayer.load``,
+        and DataError for a row that is none of these.
+        """
+        if self.answers_rows is None:
+            raise ConfigError("the model was not loaded by sublayer.load, which lets it predict")
+        return self.answers_rows(self, rows, task=task, batch=batch)
 
     @property
     def stacks(self) -> tuple[Stack, ...]:

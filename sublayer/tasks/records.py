@@ -77,6 +77,11 @@ def is_json(path: Path) -> bool:
     return read_start(path, _BEGINNING).removeprefix(BOM_UTF8).lstrip().startswith(b"{")
 
 
+def is_json_list(path: Path) -> bool:
+    """Return whether a file is a list of JSON; raise DataError if it cannot be read."""
+    return read_start(path, _BEGINNING).removeprefix(BOM_UTF8).lstrip().startswith(b"[")
+
+
 def read_tsv_records(
     path: Path,
     without_header: Sequence[str] = (),
@@ -178,6 +183,12 @@ def read_csv(path: Path, delimiter: str = "") -> Iterator[Record]:
         elif row:
             yield _row(path, begins, names, row)
         begins = rows.line_num + 1
+
+
+def delimiter_of(path: Path) -> str:
+    """Return what stands between the columns of a file of CSV, by its header."""
+    line, data = next(read_lines(path), (1, b""))
+    return _delimiter(decoded(path, line, data))
 
 
 def _delimiter(header: str) -> str:

@@ -1,9 +1,10 @@
 """A suite: tasks that are published together, where their files lie, and how they are read."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from sublayer.tasks.columns import Columns
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.task import Task
 
@@ -25,3 +26,5 @@ class Suite:
     """Reads a split's files. Rows that have no meaning are left out and counted.
 
     Raises DataError, with file and line, where a file is not of the format."""
+    columns: Mapping[str, Columns] = field(default_factory=dict)
+    """By the task, what the columns of its files are called; of others, as its fields are."""

@@ -1,6 +1,7 @@
-"""A small run, trained once, and the commands run in this process."""
+"""Small runs, trained once, and the commands run in this process."""
 
 import io
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +13,27 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.runs.run import train_run
 from sublayer.training.progress import SilentProgress
 from tests.commands.results import Result, Sublayer
+from tests.commands.reviews import reviews, write_csv
 
 TEXT = "The cat sat on the mät. Another dog ran over the green fields while it rained.\n"
+
+TINY = (
+    "model.n_layers=1",
+    "model.d_model=32",
+    "model.n_heads=2",
+    "model.d_embed=32",
+    "data.tokenizer=wordpiece",
+    "data.vocab_size=120",
+    "data.context=24",
+    "optimizer.kind=adamw",
+    "optimizer.lr=1e-2",
+    "train.steps=60",
+    "train.batch_sequences=16",
+    "train.evaluate_steps=30",
+    "train.precision=float32",
+    "train.threads=1",
+)
+"""What makes ``albert-small`` learn the table in a second."""
 
 StandardInput = Callable[[Iterable[bytes]], None]
 
@@ -69,3 +89,25 @@ def standard_input(monkeypatch: pytest.MonkeyPatch) -> StandardInput:
         monkeypatch.setattr("sys.stdin", stream)
 
     return give
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_cache: None) -> Path:
+    """An empty working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def reviewer(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
+    """The folder of a run that was trained on ``my.csv`` beside its ``runs``."""
+    folder = tmp_path_factory.mktemp("reviewer")
+    write_csv(folder / "my.csv", reviews(240))
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        words = ("--text", "review", "--label", "stars", "--group", "film", *TINY)
+        assert cli.main(["finetune", "albert-small", "my.csv", *words]) == 0
+    finally:
+        os.chdir(before)
+    return folder / "runs" / "my"

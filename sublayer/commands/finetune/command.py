@@ -93,8 +93,9 @@ def command(
 
     A part of the training examples is held out to choose the checkpoint; the published development
     set is scored once, in the end. Beside the score stand its standard error, the majority's answer
-    and a linear model of words trained on the same rows. All settings are those of a recipe:
-    `sublayer train RUN` takes the folder's recipe, too.
+    and a linear model of words trained on the same rows. A table of your own is named by its file,
+    and its columns by options: `sublayer finetune albert-small my.csv --text review --label stars`.
+    All settings are those of a recipe: `sublayer train RUN` takes the folder's recipe, too.
     """
     options = ColumnOptions(
         text, text_pair, label, number, choices, answer, answer_start, group, id_

@@ -20,7 +20,7 @@ _ROW_TOKENS = 128
 
 @dataclass(frozen=True)
 class RowRule:
-    """How texts become what a model reads."""
+    """How texts become what a model reads, and how many at once."""
 
     format: Format
     marks: Marks
@@ -32,6 +32,9 @@ class RowRule:
     """Of text to text: tokens that a target has at most, its end included."""
     first_id: int | None = None
     """What a decoder beside an encoder reads first; None where there is none."""
+    n_rows: int | None = None
+    """Rows of so many tokens that are computed at a time where nothing is learned; None: what the
+    device is quick with."""
 
 
 class Assembler:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 from sublayer.config.data import DataConfig
-from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.marks import find_marks
 from sublayer.data.tasks.prepare import prepare_tasks
@@ -16,6 +15,7 @@ from sublayer.nearest import nearest_hint
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.supervised.batches import row_rule
 from sublayer.objective.supervised.known_task import answer_known
+from sublayer.objective.supervised.objective_of import objective_of
 from sublayer.objective.supervised.report import render_reports, report_split
 from sublayer.objective.supervised.scores import answer_split
 from sublayer.tasks.registry import TASKS
@@ -89,17 +89,6 @@ def data_of(asked: Evaluation) -> Data:
     # Without the marks of its format it reads none.
     find_marks(model.tokenizer, spec.format)
     return prepare_tasks(config, objective_of(spec), tokenizer=model.tokenizer)
-
-
-def objective_of(spec: TaskSpec) -> SupervisedObjective:
-    """Return an objective that writes examples as a model reads them."""
-    return SupervisedObjective(
-        format=spec.format,
-        answer=spec.answer,
-        target_length=spec.target_length or 64,
-        doc_stride=spec.doc_stride,
-        max_answer=spec.max_answer,
-    )
 
 
 def _selected_by(asked: Evaluation) -> str | None:

@@ -56,7 +56,7 @@ def each_batch(
     """
     assembler = Assembler(split.encoded, rule)
     numbers = np.arange(split.n_examples)
-    most_tokens = batch_sequences(model, rule.context) * rule.context
+    most_tokens = (rule.n_rows or batch_sequences(model, rule.context)) * rule.context
     batches = similar_batches(assembler.tokens(numbers), most_tokens)
     device = model.embedding.weight.device
     done = 0

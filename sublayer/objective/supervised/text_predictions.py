@@ -71,7 +71,7 @@ def text_loss(
 
 
 def _most_tokens(model: Transformer, rule: RowRule) -> int:
-    return batch_sequences(model, rule.context) * rule.context
+    return (rule.n_rows or batch_sequences(model, rule.context)) * rule.context
 
 
 def _written(
@@ -86,7 +86,8 @@ def _written(
     # Similar lengths together, so that little is computed on padding.
     lengths = np.array([len(assembler.source(number)) for number in range(len(part.encoded))])
     order = np.argsort(lengths, kind="stable")
-    groups = [order[start : start + _AT_A_TIME] for start in range(0, len(order), _AT_A_TIME)]
+    n_rows = rule.n_rows or _AT_A_TIME
+    groups = [order[start : start + n_rows] for start in range(0, len(order), n_rows)]
     n_done = 0
 
     def work(index: int) -> Sequence[float]:

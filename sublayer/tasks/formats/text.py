@@ -18,6 +18,8 @@ from sublayer.tasks.task import Task
 UNANSWERABLE = "unanswerable"
 """What is written of a question that has no answer in its passage; ours."""
 
+UNRANKED = ("wsc", "wnli")
+"""Tasks of which one noun alone is written, which has no rank."""
 REFERENTS = ("wsc", "wnli", "dpr")
 """Tasks of which the noun that a pronoun stands for is written."""
 
@@ -101,7 +103,7 @@ def text_targets(task: Task, example: Example) -> tuple[str, ...]:
 
     None for numbers and spans, and for WSC and WNLI: one noun alone has no rank.
     """
-    if task.name in ("wsc", "wnli"):
+    if task.name in UNRANKED:
         return ()
     if task.kind == "classes":
         return task.labels

@@ -15,6 +15,8 @@ class OwnTsv:
     records: Sequence[Record]
     note: str = ""
     """How quotes were read; empty where no field begins with one."""
+    is_quoted: bool = False
+    """Whether they stand around fields."""
 
 
 def read_own_tsv(path: Path) -> OwnTsv:
@@ -35,7 +37,7 @@ def read_own_tsv(path: Path) -> OwnTsv:
         as_csv = []
     is_whole = as_csv and not any(record.problem for record in as_csv)
     if is_whole and (len(as_csv) == len(as_text) or any(record.problem for record in as_text)):
-        return OwnTsv(as_csv, f"{path}: quotes stand around fields, as in CSV")
+        return OwnTsv(as_csv, f"{path}: quotes stand around fields, as in CSV", is_quoted=True)
     return OwnTsv(as_text, f"{path}: quotes are text")
 
 

@@ -123,4 +123,5 @@ GLUE = Suite(
     ),
     find=_find,
     read=_read,
+    columns=_COLUMNS,
 )  # fmt: skip

@@ -63,4 +63,5 @@ NLI = Suite(
     ),
     find=_find,
     read=_read,
+    columns=_COLUMNS,
 )  # fmt: skip

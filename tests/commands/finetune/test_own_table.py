@@ -7,9 +7,9 @@ from sublayer.config.layering.run_recipe import read_run_recipe
 from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.loading import load
-from tests.commands.finetune.conftest import TINY
-from tests.commands.finetune.reviews import reviews, write_csv
+from tests.commands.conftest import TINY
 from tests.commands.results import Sublayer
+from tests.commands.reviews import reviews, write_csv
 
 COLUMNS = ("--text", "review", "--label", "stars")
 

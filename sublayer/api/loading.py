@@ -1,0 +1,36 @@
+"""Loading as the public name does it: a model that also answers rows of its task."""
+
+from os import PathLike, fspath
+from typing import TYPE_CHECKING
+
+from sublayer.model.transformer import Transformer
+
+if TYPE_CHECKING:
+    import torch
+
+
+def load(
+    path: str | PathLike[str],
+    device: "str | torch.device" = "cpu",
+    dtype: "torch.dtype | None" = None,
+    *,
+    average: int | None = None,
+) -> Transformer:
+    """Load a model in evaluation mode, with its ``.config``, ``.tokenizer`` and ``.task``.
+
+    ``path`` is a run, a checkpoint, or a model folder (as training saves it and ``sublayer import``
+    writes it). Of a run it is the final model, or, before there is one, the checkpoint of the best
+    evaluation, or else the newest whole one. ``average`` gives the mean of a run's newest
+    checkpoints, so many, instead (Vaswani et al. 2017, sec. 6.1). ``dtype`` converts the weights;
+    None makes them float32, but where all were saved as float64. ``.tokenizer`` is None where the
+    folder has none; ``predict`` answers rows where the model was fine-tuned.
+
+    Raises CheckpointError where there is no such model, or it is damaged, or of another format;
+    ConfigError for a device that is not there, or fewer checkpoints than are asked for.
+    """
+    from sublayer.loading import load as load_model
+    from sublayer.objective.supervised.predicting import predict_rows
+
+    model = load_model(fspath(path), device=device, dtype=dtype, average=average)
+    model.answers_rows = predict_rows
+    return model

@@ -1,0 +1,1 @@
+"""``sublayer predict``: its options, rows in and rows with their answers out."""

@@ -1,0 +1,111 @@
+"""Answers to examples that were not prepared: those of users, and of published test sets."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sublayer.data.tasks.encoding import encode_examples
+from sublayer.data.tasks.marks import find_marks
+from sublayer.data.tasks.prepare import task_split
+from sublayer.data.tasks.span_encoding import WindowRule
+from sublayer.data.tasks.task_split import TaskPart
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.evaluation.split_work import ALONE
+from sublayer.model.transformer import Transformer
+from sublayer.nearest import nearest_hint
+from sublayer.objective.evaluation import Progress
+from sublayer.objective.supervised.batches import row_rule
+from sublayer.objective.supervised.objective_of import objective_of
+from sublayer.objective.supervised.scores import answer_split
+from sublayer.tasks.example import Example
+from sublayer.tasks.formats.text import UNRANKED
+from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.registry import TASKS
+from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.task import Task
+
+
+class Answerer:
+    """Answers examples of one task by a model.
+
+    ``name`` is that of the task: one that the model was trained on, or one that is answered like
+    it; None: the only one.
+
+    Raises ConfigError where the model answers no task, several and none is named, or another; and
+    CheckpointError where it has no tokenizer.
+    """
+
+    def __init__(
+        self, model: Transformer, name: str | None = None, *, batch: int | None = None
+    ) -> None:
+        spec: TaskSpec | None = model.task
+        if spec is None:
+            raise ConfigError(
+                "the model answers no task: fine-tune it first (`sublayer finetune RUN TASK`)"
+            )
+        if model.tokenizer is None:
+            raise CheckpointError("the model has no tokenizer.json, without which it reads no text")
+        find_marks(model.tokenizer, spec.format)
+        self.task = _chosen(spec, name)
+        self.spec = replace(spec, tasks=(self.task,))
+        self._model = model
+        self._objective = objective_of(spec)
+        self._batch = batch
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the model writes its answers as text."""
+        return self.spec.format == "text" and not self._ranks
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether answers have probabilities."""
+        return self.spec.format != "text" or self._ranks
+
+    @property
+    def _ranks(self) -> bool:
+        has_texts = self.task.kind in ("classes", "choice") and self.task.name not in UNRANKED
+        return self.spec.answer == "rank" and has_texts
+
+    def answer(
+        self,
+        examples: Sequence[Example],
+        progress: Progress = lambda n_done, n_all: None,
+    ) -> list[Prediction]:
+        """Answer examples, in their order; ``progress`` hears of batches."""
+        if not examples:
+            return []
+        task, spec, model = self.task, self.spec, self._model
+        windows = None
+        if task.kind == "span" and spec.format == "pair":
+            windows = WindowRule(spec.context, spec.doc_stride)
+        encoded = encode_examples(
+            task, examples, model.tokenizer, spec.format, trains=False, windows=windows
+        )
+        part = TaskPart(task, "test", encoded, lambda: examples)
+        split = task_split("test", [part], model.tokenizer, self._objective)
+        rule = row_rule(
+            self._objective,
+            split,
+            context=spec.context,
+            kind=model.config.kind,
+            starts_with_pad=model.config.decoder_start == "pad",
+        )
+        rule = replace(rule, n_rows=self._batch)
+        return answer_split(model, split, rule, spec, ALONE, progress)[0]
+
+
+def _chosen(spec: TaskSpec, name: str | None) -> Task:
+    tasks = {task.name: task for task in spec.tasks}
+    listed = ", ".join(tasks)
+    if name is None:
+        if len(tasks) > 1:
+            raise ConfigError(f"the model answers several tasks, {listed}: name one (--task)")
+        return spec.tasks[0]
+    if name in tasks:
+        return tasks[name]
+    known = TASKS.get(name)
+    if known is not None and known.trained_as in tasks:
+        return known
+    raise ConfigError(
+        f"the model does not answer {name:.60}, but {listed}{nearest_hint(name, tuple(tasks))}"
+    )
