@@ -9,6 +9,7 @@ import torch
 from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.supervised import Format, SupervisedObjective
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.task_heads import n_outputs
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.prepare import task_split
@@ -20,7 +21,6 @@ from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.objective.families import FAMILIES
 from sublayer.objective.supervised.batches import row_rule
-from sublayer.objective.supervised.family import n_outputs
 from sublayer.tasks.example import Example
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec

@@ -130,16 +130,18 @@ def flops_per_token(
             estimate = estimate_of(config, entry)
             blocks += stack.n_layers * estimate.n_products(stack, n_tokens, lengths.read)
     projection = d_model * d_embed if is_factorised(config) else 0
-    per_position = per_text = 0
+    per_prediction = per_example = 0
     for head in trained_heads(config, objective):
-        if head.reads == "positions":
-            per_position += head.n_products(config)
+        if head.predicts_tokens:
+            per_prediction += head.n_products(config)
+        elif head.reads == "positions":
+            per_example += lengths.read * head.n_products(config)
         else:
-            per_text += head.n_products(config)
+            per_example += head.n_products(config)
     classifier = config.vocab_size * d_model
     classifiers = objective.mean_classifiers(config.n_layers) * classifier
     n_predictions = objective.n_predictions(lengths.written)
-    heads = n_predictions * (per_position + classifiers) + per_text
+    heads = n_predictions * (per_prediction + classifiers) + per_example
     entering = n_entering * projection
     products = blocks / context + entering / context + heads / context
     # Forward and twice that backward; a product is a multiplication and an addition.

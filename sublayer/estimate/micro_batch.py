@@ -64,5 +64,5 @@ class MicroBatch:
 
 
 def stack_length(stack: StackShape, lengths: Lengths) -> int:
-    """Return how many tokens of an example a stack has: those read, of one that feeds a memory."""
-    return lengths.read if stack.feeds_memory else lengths.written
+    """Return how many tokens of an example a stack has: those written, of one beside an encoder."""
+    return lengths.written if stack.is_fed else lengths.read

@@ -56,10 +56,13 @@ def loss_activations(step: MicroBatch) -> int:
     large as the matrix, whatever the micro-batch.
     """
     config = step.config
+    texts = _n_read_texts(step) * _text_activations(step)
+    texts += step.n_read * _span_activations(step)
+    if not n_predicted(step):
+        return texts
     predictions = n_predicted(step) * _prediction_activations(step)
     n_columns = config.d_embed + (1 if config.head_bias else 0)
     matrix_gradient = FLOAT32_BYTES * config.vocab_size * n_columns
-    texts = _n_read_texts(step) * _text_activations(step)
     return predictions + matrix_gradient + texts + _classifier_activations(step)
 
 
@@ -119,6 +122,23 @@ def _text_activations(step: MicroBatch) -> int:
     n_states = 2 if step.config.pooler == "tanh" else 1
     states = step.narrow * step.config.d_model * n_states
     return _ID_BYTES + states
+
+
+def _span_activations(step: MicroBatch) -> int:
+    """Compute the bytes of a token that heads for spans save."""
+    config = step.config
+    width = config.d_model
+    if config.span_head == "none" or not step.objective.trains("span"):
+        return 0
+    state = step.narrow * width
+    if config.span_head == "independent":
+        return state
+    norm = norm_activations(config, width)
+    if step.precision == "float32" and norm:
+        # Its input is what tanh has saved.
+        norm -= FLOAT32_BYTES * width
+    # The start reads the state, the end it beside the start's, tanh and norm return as much each.
+    return 5 * state + norm
 
 
 def _classifier_activations(step: MicroBatch) -> int:

@@ -56,7 +56,7 @@ def keep_model(recipe: Recipe, data: Data) -> ModelConfig:
     return recipe.model
 
 
-def answer_nothing(recipe: Recipe, data: Data) -> TaskSpec | None:
+def answer_nothing(recipe: Recipe, data: Data | None) -> TaskSpec | None:
     """Answer no task."""
     return None
 
@@ -92,8 +92,8 @@ class Family:
     """
     shape_model: Callable[[Recipe, Data], ModelConfig] = keep_model
     """Gives a recipe's model the heads that the data asks for."""
-    describe_task: Callable[[Recipe, Data], TaskSpec | None] = answer_nothing
-    """Says what a trained model answers, which is saved with it."""
+    describe_task: Callable[[Recipe, Data | None], TaskSpec | None] = answer_nothing
+    """Says what a trained model answers, which is saved with it; without data what is expected."""
     check_text: Callable[[Recipe, Split], None] = take_any_text
     """Raises DataError where the training split is too short for a batch, before a run is begun."""
     check_scoring: Callable[[Recipe], None] = check_nothing

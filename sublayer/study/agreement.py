@@ -5,6 +5,7 @@ from typing import Any
 
 from sublayer.config.data import DataConfig
 from sublayer.config.fields.messages import setting_in_words, show_path
+from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.errors import ConfigError
 from sublayer.study.recorded import Recorded
 
@@ -37,10 +38,21 @@ def check_agree(runs: Sequence[Recorded]) -> None:
             raise ConfigError(
                 f"{both}: objective.kind = {kinds[0]} and {kinds[1]} have other metrics"
             )
+        formats = _format(first), _format(run)
+        if formats[0] != formats[1]:
+            raise ConfigError(
+                f"{both}: objective.format = {formats[0]} and {formats[1]} write examples for "
+                "other kinds of model: `sublayer compare` of their recipes trains and compares both"
+            )
         before, now = first.checksums, run.checksums
         for name, what in _NAMES.items():
             if before.get(name) != now.get(name):
                 raise ConfigError(f"{both}: their {what} differ, {_why(first, run, name)}")
+
+
+def _format(run: Recorded) -> str:
+    objective = run.recipe.objective
+    return objective.format if isinstance(objective, SupervisedObjective) else ""
 
 
 def _why(first: Recorded, second: Recorded, name: str) -> str:

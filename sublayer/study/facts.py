@@ -38,6 +38,9 @@ class StudyFacts:
         # However a path is written, the text is the same.
         absolute = absolute_paths(recipe)
         key = f"{absolute.data.model_dump_json()} {absolute.init.run}"
+        if absolute.data.tasks is not None:
+            # How examples are written is the objective's.
+            key += absolute.objective.model_dump_json()
         if key not in self._data:
             self._data[key] = prepare_data(absolute)
         return self._data[key]

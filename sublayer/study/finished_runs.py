@@ -161,9 +161,11 @@ def _score(arms: Arms, data: Data, folder: Path, device: str | None) -> list[Arm
         outcomes = {}
         for seed, run in runs.items():
             done += 1
-            recipe = run.recipe.model_copy(update={"objective": objective})
+            recipe = run.recipe
+            if recipe.data.tasks is None:
+                recipe = recipe.model_copy(update={"objective": objective})
             test = None
-            if run.recipe.objective == objective:
+            if run.recipe.objective == recipe.objective:
                 test = read_test(run.path / TEST, recipe)
             kept = _kept(folder, name, seed)
             mark = {"record_sha256": _checksum(run)}

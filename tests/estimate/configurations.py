@@ -6,6 +6,7 @@ from typing import Any
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.span import SpanObjective
+from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.resolve_model import resolve_model
 from sublayer.estimate.micro_batch import MicroBatch
 
@@ -141,6 +142,34 @@ T5S: list[dict[str, Any]] = [
     {**T5, "dropout": 0.1, "dropout_ffn": 0.1, "dropout_final": 0.1},
     {**T5, "ffn": "geglu", "output_scale": "none", "tie_embeddings": False},
 ]
+ANSWERER: dict[str, Any] = {**ENCODER, "head": "none", "norm_order": "post"}
+TASK_MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "labels of pairs": ("mnli", {**ANSWERER, "label_outputs": 3, "pooler": "tanh"}, {}),
+    "labels without a pooler": (
+        "mnli",
+        {"kind": "encoder", "head": "none", "label_outputs": 3},
+        {},
+    ),
+    "spans": ("squad", {**ANSWERER, "span_head": "independent"}, {}),
+    "spans of the joint head": ("squad2", {**ANSWERER, "span_head": "joint"}, {}),
+    "labels of traversals": (
+        "mnli",
+        {"head": "none", "label_outputs": 3, "dropout": 0.1},
+        {"format": "traversal"},
+    ),
+    "traversals and their texts": (
+        "mnli",
+        {"label_outputs": 3, "d_embed": 32},
+        {"format": "traversal", "language_weight": 0.5},
+    ),
+    "text": (
+        "mnli",
+        {**T5, "n_layers": 6, "dropout": 0.1},
+        {"format": "text", "target_length": 16},
+    ),
+    "text of a decoder": ("mnli", {}, {"format": "text", "target_length": 16}),
+}
+"""What answers tasks: the task, the model, the objective."""
 
 
 def make_pass(fields: dict[str, Any], precision: Any) -> MicroBatch:
@@ -173,6 +202,19 @@ def make_span_pass(fields: dict[str, Any], precision: Any, z_loss: float) -> Mic
     made = make_pass(fields, precision)
     objective = SpanObjective(z_loss=z_loss).resolve(CONTEXT)
     return replace(made, objective=objective)
+
+
+def make_task_pass(name: str, precision: Any) -> MicroBatch:
+    _, fields, objective = TASK_MODELS[name]
+    config = ModelConfig.model_validate({"n_layers": 5, "d_model": 96, **fields})
+    return MicroBatch(
+        resolve_model(config, vocab_size=VOCAB_SIZE, context=CONTEXT),
+        sequences=SEQUENCES,
+        context=CONTEXT,
+        precision=precision,
+        objective=SupervisedObjective(**objective),
+        keeps_documents_apart=True,
+    )
 
 
 def resolved(*, vocab_size: int = 17, context: int = 11, **fields: Any) -> ModelConfig:

@@ -11,11 +11,13 @@ from torch.profiler import ProfilerActivity, profile
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.objectives.causal import CausalObjective
 from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
 from sublayer.data.batches import Batch, Windows
 from sublayer.data.masked.packing import MaskedBatch
+from sublayer.data.packing import PackedBatch
 from sublayer.data.parallel.batches import Seq2SeqBatch
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
@@ -26,7 +28,10 @@ from sublayer.model.build import build
 from sublayer.objective.base import Objective
 from sublayer.objective.families import family_of
 from sublayer.objective.masked.synthetic import SyntheticPairs
+from sublayer.objective.supervised.synthetic import SyntheticExamples
 from sublayer.objective.targets.synthetic import SyntheticTargets
+from sublayer.tasks.registry import TASKS
+from sublayer.tasks.spec import TaskSpec
 from sublayer.training.parallel import World
 from sublayer.training.step import TrainStep
 
@@ -34,10 +39,14 @@ from .configurations import CONTEXT, SEQUENCES, VOCAB_SIZE
 
 
 def build_objective(step: MicroBatch) -> Objective:
-    return family_of(step.objective).build(build(step.config, seed=0), step.objective, 0)
+    model = build(step.config, seed=0)
+    if isinstance(step.objective, SupervisedObjective):
+        task = {"joint": "squad2", "independent": "squad", "none": "mnli"}[step.config.span_head]
+        model.task = TaskSpec((TASKS[task],), step.objective.format, step.context)
+    return family_of(step.objective).build(model, step.objective, 0)
 
 
-def make_batch(step: MicroBatch) -> Batch | MaskedBatch | Seq2SeqBatch:
+def make_batch(step: MicroBatch) -> Batch | MaskedBatch | Seq2SeqBatch | PackedBatch:
     if not isinstance(step.objective, CausalObjective):
         return make_pairs(step, SEQUENCES).batch(0)
     n_ahead = step.objective.targets
@@ -47,7 +56,18 @@ def make_batch(step: MicroBatch) -> Batch | MaskedBatch | Seq2SeqBatch:
     return Batch(ids[:, :CONTEXT].contiguous(), targets[0], None, further=further)
 
 
-def make_pairs(step: MicroBatch, n_sequences: int) -> SyntheticPairs | SyntheticTargets:
+def make_pairs(
+    step: MicroBatch, n_sequences: int
+) -> SyntheticPairs | SyntheticTargets | SyntheticExamples:
+    if isinstance(step.objective, SupervisedObjective):
+        has_encoder = step.config.kind == "encoder-decoder"
+        return SyntheticExamples(
+            VOCAB_SIZE,
+            step.lengths,
+            n_sequences,
+            n_predicted=0 if has_encoder else step.objective.n_predictions(step.lengths.written),
+            has_encoder=has_encoder,
+        )
     if step.config.kind == "encoder-decoder":
         return SyntheticTargets(VOCAB_SIZE, step.lengths, n_sequences)
     assert isinstance(step.objective, MaskedObjective)

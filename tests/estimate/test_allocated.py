@@ -23,9 +23,11 @@ from .configurations import (
     MODELS,
     PRECISIONS,
     T5S,
+    TASK_MODELS,
     TRANSLATORS,
     make_pass,
     make_span_pass,
+    make_task_pass,
 )
 from .measured import allocated_peak, check_saved, make_step
 
@@ -104,6 +106,27 @@ def test_a_step_of_span_corruption_allocates_what_is_said(
     take_step = make_step(one, optimizer, n_passes)
     take_step(0)
     said = training_memory(one, optimizer, n_passes=n_passes)
+    assert said.tensors - said.weights - said.optimizer == pytest.approx(
+        allocated_peak(take_step), rel=0.1
+    )
+
+
+OF_TASKS = [
+    pytest.param(name, *kind, marks=[] if kind == OFTEN.get(2 * (number % 2)) else pytest.mark.slow)
+    for number, name in enumerate(TASK_MODELS)
+    for kind in product([1, 2], PRECISIONS, [False, True])
+]
+
+
+@pytest.mark.parametrize(("name", "n_passes", "precision", "recomputes"), OF_TASKS)
+def test_a_step_on_a_task_allocates_what_is_said(
+    name: str, n_passes: int, precision: str, recomputes: bool
+) -> None:
+    step = replace(make_task_pass(name, precision), recomputes=recomputes)
+    optimizer = load_recipe("gpt").recipe.optimizer
+    take_step = make_step(step, optimizer, n_passes)
+    take_step(0)
+    said = training_memory(step, optimizer, n_passes=n_passes)
     assert said.tensors - said.weights - said.optimizer == pytest.approx(
         allocated_peak(take_step), rel=0.1
     )

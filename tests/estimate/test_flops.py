@@ -7,11 +7,14 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from sublayer.config.architecture.stacks import stacks
 from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.estimate.cost import flops_per_token
+from sublayer.estimate.micro_batch import stack_length
 from sublayer.model.build import build
 
-from .configurations import resolved
+from .configurations import CONTEXT, TASK_MODELS, make_task_pass, resolved
+from .measured import build_objective, make_batch
 
 
 @pytest.mark.parametrize(
@@ -66,6 +69,23 @@ def test_flops_are_those_of_the_built_model_but_for_half_of_attention(
     assert counted == pytest.approx(
         flops_per_token(config, n_tokens) + unseen, abs=0.5
     )  # the head of pairs, in pieces
+
+
+@pytest.mark.parametrize("name", TASK_MODELS)
+def test_flops_of_a_step_on_a_task_are_those_of_its_loss(name: str) -> None:
+    step = make_task_pass(name, "float32")
+    config = step.config
+    objective, batch = build_objective(step).train(), make_batch(step)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        sum(objective(batch).values(), torch.zeros(())).backward()
+    said = step.sequences * CONTEXT * flops_per_token(config, CONTEXT, step.objective)
+    # Scores of keys that a decoder does not see are computed in full here.
+    unseen = 0
+    for stack in stacks(config):
+        if stack.is_causal:
+            length = stack_length(stack, step.lengths)
+            unseen += 3 * stack.n_layers * 2 * config.d_model * length**2 * step.sequences
+    assert counter.get_total_flops() == pytest.approx(said + unseen, rel=5e-3)
 
 
 def test_flops_of_a_tiny_model_are_those_worked_out_by_hand() -> None:

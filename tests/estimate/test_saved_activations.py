@@ -19,9 +19,11 @@ from .configurations import (
     PRECISIONS,
     SEQUENCES,
     T5S,
+    TASK_MODELS,
     TRANSLATORS,
     make_pass,
     make_span_pass,
+    make_task_pass,
 )
 from .measured import check_saved, saved_bytes, saved_storages
 
@@ -47,6 +49,12 @@ def test_what_autograd_keeps_of_span_corruption_is_what_is_said(
     fields: dict[str, Any], precision: str, z_loss: float
 ) -> None:
     check_saved(make_span_pass(fields, precision, z_loss))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", TASK_MODELS)
+def test_what_autograd_keeps_of_a_task_is_what_is_said(name: str, precision: str) -> None:
+    check_saved(make_task_pass(name, precision))
 
 
 def test_documents_kept_apart_have_a_bias_for_each_row() -> None:

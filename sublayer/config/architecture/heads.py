@@ -34,6 +34,8 @@ class HeadRow:
     """Counts its parameters where a model has it."""
     n_products: Callable[[ResolvedModel], int]
     """Counts the multiply-adds of its matrix products for one state that it reads."""
+    predicts_tokens: bool = False
+    """Whether training computes it only where a token is predicted."""
 
 
 def _count_vocabulary(config: ResolvedModel) -> int:
@@ -90,6 +92,7 @@ HEADS: dict[str, HeadRow] = {
         is_asked=lambda config: config.head != "none",
         n_parameters=_count_vocabulary,
         n_products=_count_vocabulary_products,
+        predicts_tokens=True,
     ),
     "pooler": HeadRow(
         "sublayer.model.layers.heads:Pooler",

@@ -11,13 +11,15 @@ from sublayer.config.model import ModelConfig
 class StackShape:
     """A stack of a model: executed blocks, and the sub-layers of each in order.
 
-    ``feeds_memory`` tells the encoder beside a decoder, whose cross entries attend to its states.
+    ``feeds_memory`` tells the encoder beside a decoder, whose cross entries attend to its states,
+    ``is_fed`` that decoder.
     """
 
     name: Literal["encoder", "decoder"]
     n_layers: int
     block: tuple[Entry, ...]
     feeds_memory: bool = False
+    is_fed: bool = False
 
     @property
     def attends_to_itself(self) -> bool:
@@ -46,7 +48,7 @@ def stacks(model: ModelConfig) -> tuple[StackShape, ...]:
         decoder_block = parse_block(model.decoder_block, default_ffn=model.ffn, field=field)
     encoder = StackShape("encoder", model.n_layers, block, feeds_memory=True)
     n_decoder_layers = model.n_decoder_layers or model.n_layers
-    return encoder, StackShape("decoder", n_decoder_layers, decoder_block)
+    return encoder, StackShape("decoder", n_decoder_layers, decoder_block, is_fed=True)
 
 
 def entries(model: ModelConfig) -> tuple[Entry, ...]:

@@ -183,7 +183,10 @@ class SupervisedObjective(ObjectiveTable):
         return ("loss", "score", *names)
 
     def lengths(self, context: int) -> Lengths:
-        """Return the greatest lengths of an input and of a target."""
+        """Return the greatest lengths of an input and of a target.
+
+        A decoder alone has the target in the row that it reads.
+        """
         if self.format == "text":
             return Lengths(context, self.target_length)
         return Lengths(context, context)

@@ -4,7 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
 from sublayer.config.objectives.supervised import Format
+from sublayer.data.cache import content_key
 from sublayer.data.split import Split
 from sublayer.data.tasks.encoded import EncodedExamples, joined
 from sublayer.data.tasks.marks import Marks
@@ -26,6 +29,8 @@ class TaskPart:
     """Rows of the publisher's split that are no examples: how many, by the reason."""
     weight: float | None = None
     """How often training draws from it, in proportion to the others; None: by its size."""
+    digest: str = ""
+    """Of the publisher's split, however its examples are written."""
     n_lost: int = 0
     """Questions that are left out, since no tokens of their passages are the answer."""
 
@@ -59,6 +64,13 @@ class TaskSplit(Split):
     def n_examples(self) -> int:
         """Count the examples."""
         return sum(len(part.encoded) for part in self.parts)
+
+    @property
+    def examples_digest(self) -> str:
+        """Return what is equal for equal examples, however they are written for a model."""
+        return content_key(
+            [(part.digest, np.unique(part.encoded.numbers).tolist()) for part in self.parts]
+        )
 
     def sizes(self) -> dict[str, int]:
         """Return the examples and tokens, for a record."""

@@ -1,11 +1,10 @@
 """The row of fine-tuning on tasks."""
 
-from typing import Any
-
 from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import batch_sequences
+from sublayer.config.task_heads import expected_tasks, rows_of_example, with_heads
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.data.tasks.task_split import of_tasks
@@ -39,14 +38,14 @@ def _prepare(recipe: Recipe, tokenizer: Tokenizer | None) -> Data:
     return prepare_tasks(recipe.data, supervised(recipe), tokenizer=tokenizer)
 
 
-def _describe_task(recipe: Recipe, data: Data) -> TaskSpec:
+def _describe_task(recipe: Recipe, data: Data | None) -> TaskSpec:
     objective = supervised(recipe)
-    tasks = {part.task.name: part.task for part in of_tasks(data.train).parts}
-    first = next(iter(tasks.values()))
+    tasks = _tasks(recipe, data)
+    first = tasks[0]
     # At even odds, until what is held out chooses another.
     threshold = 0.0 if objective.format == "pair" and first.has_unanswerable else None
     return TaskSpec(
-        tasks=tuple(tasks.values()),
+        tasks=tasks,
         format=objective.format,
         context=recipe.data.context,
         target_length=objective.target_length if objective.format == "text" else 0,
@@ -58,25 +57,17 @@ def _describe_task(recipe: Recipe, data: Data) -> TaskSpec:
     )
 
 
+def _tasks(recipe: Recipe, data: Data | None) -> tuple[Task, ...]:
+    if data is None:
+        return expected_tasks(recipe.data)
+    found = {part.task.name: part.task for part in of_tasks(data.train).parts}
+    return tuple(found.values())
+
+
 def _shape(recipe: Recipe, data: Data) -> ModelConfig:
     """Return the model with the head that the task needs, and none that it does not."""
-    objective = supervised(recipe)
-    model = recipe.model
-    # A start that answers another task has heads for that.
-    changes: dict[str, Any] = {"sentence_classes": 0, "label_outputs": 0, "span_head": "none"}
-    changes["vocab_size"] = _rows(model, data.tokenizer)
-    if objective.format == "text":
-        return model.model_copy(update=changes)
-    task = of_tasks(data.train).parts[0].task
-    if not objective.language_weight:
-        changes.update(head="none", head_activation="ffn", head_bias=False, output_scale="none")
-    if task.kind == "span":
-        joint = "joint" if task.has_unanswerable else "independent"
-        changes.update(span_head=joint, pooler="none")
-    else:
-        objective.check_head(task)
-        changes["label_outputs"] = n_outputs(task, logistic=objective.logistic)
-    return model.model_copy(update=changes)
+    model = with_heads(recipe.model, supervised(recipe), _tasks(recipe, data)[0])
+    return model.model_copy(update={"vocab_size": _rows(model, data.tokenizer)})
 
 
 def _rows(model: ModelConfig, tokenizer: Tokenizer) -> int | None:
@@ -89,24 +80,17 @@ def _rows(model: ModelConfig, tokenizer: Tokenizer) -> int | None:
     return -(-tokenizer.vocab_size // model.vocab_multiple) * model.vocab_multiple
 
 
-def n_outputs(task: Task, *, logistic: bool = False) -> int:
-    """Count the outputs of a label head: one for each class, or one of a choice or a number.
-
-    ``logistic``: one of two classes, too.
-    """
-    return len(task.labels) if task.kind == "classes" and not logistic else 1
-
-
 def _synthetic(recipe: Recipe, vocab_size: int) -> SyntheticExamples:
     objective = supervised(recipe)
     lengths = objective.lengths(recipe.data.context)
+    has_encoder = recipe.model.kind == "encoder-decoder"
     return SyntheticExamples(
         vocab_size,
-        context=recipe.data.context,
-        target_length=lengths.written,
-        n_rows=batch_sequences(recipe),
-        predicts_text=objective.language_weight > 0,
-        has_encoder=recipe.model.kind == "encoder-decoder",
+        lengths,
+        n_examples=batch_sequences(recipe),
+        n_sequences=rows_of_example(recipe),
+        n_predicted=0 if has_encoder else objective.n_predictions(lengths.written),
+        has_encoder=has_encoder,
     )
 
 

@@ -14,7 +14,7 @@ from sublayer.data.packing import PackedBatch
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
-from sublayer.objective.supervised.readout import answer_logits, packed_states
+from sublayer.objective.supervised.readout import answer_logits, packed_states, target_places
 from sublayer.tasks.task import Task
 
 
@@ -58,10 +58,12 @@ class Supervised(Objective):
 
     def _language(self, batch: PackedBatch, states: Float[Tensor, "R T D"]) -> Tensor:
         assert batch.targets is not None, "the texts are predicted"
+        places = target_places(batch)
         matrix, bias = self.model.output_projection()
-        embedded = self.model.to_embedding(states).flatten(0, 1)
+        embedded = self.model.to_embedding(states.flatten(0, 1).index_select(0, places))
+        weights = token_weights(batch).flatten()[places]
         return linear_cross_entropy(
-            embedded, matrix, bias, batch.targets.flatten(), token_weights(batch).flatten()
+            embedded, matrix, bias, batch.targets.flatten()[places], weights
         )
 
 

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from sublayer.data.batches import IGNORED
 from sublayer.data.packing import PackedBatch
 from sublayer.model.context.layout import Layout
 from sublayer.model.kernels.dropout import dropout
@@ -19,6 +20,12 @@ def packed_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "R T 
         # What is behind a text is padding, which nothing before it sees.
         layout = Layout.causal(side.tokens, None, side.document_ids)
     return model.hidden(side.tokens, layout, segments=batch.segments).final
+
+
+def target_places(batch: PackedBatch) -> Int[Tensor, " P"]:
+    """Return the places that predict a token, in rows one after another."""
+    assert batch.targets is not None, "tokens are predicted"
+    return (batch.targets.flatten() != IGNORED).nonzero()[:, 0]
 
 
 def text_vectors(

@@ -21,6 +21,7 @@ from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_targets
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
+from sublayer.objective.supervised.readout import target_places
 
 
 class TextAnswers(Objective):
@@ -43,8 +44,10 @@ class TextAnswers(Objective):
         """Sum the nats of the target's tokens, each given the reference before it."""
         matrix, bias = self.model.output_projection()
         assert batch.targets is not None, "answers are written"
-        embedded = self.model.to_embedding(written_states(self.model, batch)).flatten(0, 1)
-        nats = linear_cross_entropy(embedded, matrix, bias, batch.targets.flatten())
+        places = target_places(batch)
+        states = written_states(self.model, batch).flatten(0, 1).index_select(0, places)
+        embedded = self.model.to_embedding(states)
+        nats = linear_cross_entropy(embedded, matrix, bias, batch.targets.flatten()[places])
         return {"task": nats * (batch.weights.max() > 0)}
 
 
@@ -64,10 +67,14 @@ def nats_of_sequences(model: Transformer, batch: PackedBatch) -> Float[Tensor, "
     """Compute the nats of each sequence's target, its end included, in the batch's order."""
     assert batch.targets is not None, "answers are written"
     matrix, bias = model.output_projection()
-    embedded = model.to_embedding(written_states(model, batch)).flatten(0, 1)
-    nats = nats_of_targets(embedded, matrix, bias, batch.targets.flatten()).each
+    places = target_places(batch)
+    states = written_states(model, batch).flatten(0, 1).index_select(0, places)
+    targets = batch.targets.flatten()
+    found = nats_of_targets(model.to_embedding(states), matrix, bias, targets[places]).each
+    nats = torch.zeros(len(targets), dtype=torch.float64, device=targets.device)
+    nats[places] = found.double()
     side = batch.read if batch.written is None else batch.written
-    by_row = nats.view(batch.targets.shape).double()
+    by_row = nats.view(batch.targets.shape)
     n_most = int(side.sequence_ids.max()) + 1
     sums = by_row.new_zeros(len(side), n_most)
     sums.scatter_add_(1, side.sequence_ids.clamp_min(0), by_row)

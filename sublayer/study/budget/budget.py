@@ -9,9 +9,9 @@ from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.paths import absolute_paths
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import EVALUATIONS, batch_sequences, run_steps
 from sublayer.config.resolved import ResolvedModel, ResolvedRecipe, ResolvedTrain
+from sublayer.config.task_heads import expected_model
 from sublayer.config.train import LENGTHS, TrainConfig
 from sublayer.study.arms import Arm
 from sublayer.study.budget.match import Match, Rule, match_arms
@@ -93,7 +93,7 @@ def arm_model(loaded: LoadedRecipe, measures: Measures) -> ResolvedModel:
     """Resolve the model of an arm's recipe, with the vocabulary of its tokenizer."""
     recipe = absolute_paths(loaded.recipe)
     vocab_size = measures.vocab_size(recipe)
-    return resolve_model(recipe.model, vocab_size=vocab_size, context=recipe.data.context)
+    return expected_model(recipe, vocab_size)
 
 
 def arm_steps(loaded: LoadedRecipe, measures: Measures) -> int:

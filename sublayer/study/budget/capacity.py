@@ -6,9 +6,9 @@ from functools import partial
 
 from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import resolve_train
 from sublayer.config.resolved import ResolvedTrain
+from sublayer.config.task_heads import expected_model, rows_of_example
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.estimate.memory import MemoryEstimate, training_memory
@@ -39,19 +39,21 @@ def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> Memory
     """
     context = recipe.data.context
     train = batches(recipe, resources)
-    model = resolve_model(recipe.model, vocab_size=vocab_size, context=context)
+    model = expected_model(recipe, vocab_size)
+    n_rows = rows_of_example(recipe)
+    n_examples = max(1, train.micro_batch_sequences // n_rows)
     step = MicroBatch(
         model,
-        sequences=train.micro_batch_sequences,
+        sequences=n_examples * n_rows,
         context=context,
         precision=resources.precision(recipe),
         device=resources.device,
         objective=recipe.objective,
         recomputes=recipe.train.recompute == "blocks",
-        keeps_documents_apart=recipe.data.boundaries == "respect",
+        keeps_documents_apart=recipe.data.boundaries == "respect" or recipe.data.tasks is not None,
         frozen=recipe.init.frozen,
     )
-    n_passes = math.ceil(train.batch_sequences / train.micro_batch_sequences)
+    n_passes = math.ceil(train.batch_sequences / n_examples)
     return training_memory(step, recipe.optimizer, n_passes=n_passes)
 
 
@@ -74,7 +76,7 @@ def fits_disk(recipe: Recipe, vocab_size: int, resources: Resources) -> bool | N
 
 def run_disk(recipe: Recipe, vocab_size: int) -> int:
     """Estimate the peak bytes of a run's folder: checkpoints, optimizer states, and the model."""
-    model = resolve_model(recipe.model, vocab_size=vocab_size, context=recipe.data.context)
+    model = expected_model(recipe, vocab_size)
     n_parameters = count_parameters(model, recipe.objective).training
     n_saved = n_parameters + n_states(model, recipe.objective, recipe.optimizer, recipe.init.frozen)
     n_checkpoints = recipe.train.keep_checkpoints + _BESIDES_NEWEST

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import batch_sequences, resolve_optimizer, resolve_train
 from sublayer.config.resolved import resolved_recipe
+from sublayer.config.task_heads import expected_model
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.model.build import build
 from sublayer.objective.families import family_of
@@ -187,13 +187,13 @@ def _smaller(recipe: Recipe) -> Iterator[Recipe]:
 
 def _operations(recipe: Recipe, vocab_size: int) -> float:
     context = recipe.data.context
-    model = resolve_model(recipe.model, vocab_size=vocab_size, context=context)
+    model = expected_model(recipe, vocab_size)
     per_token = flops_per_token(model, context, recipe.objective)
     return float(per_token * batch_sequences(recipe) * context)
 
 
 def _n_parameters(recipe: Recipe, vocab_size: int) -> int:
-    model = resolve_model(recipe.model, vocab_size=vocab_size, context=recipe.data.context)
+    model = expected_model(recipe, vocab_size)
     return count_parameters(model, recipe.objective).training
 
 
@@ -204,7 +204,7 @@ def train_step(recipe: Recipe, vocab_size: int, device: torch.device) -> TrainSt
     number of PyTorch's threads for the whole process.
     """
     context = recipe.data.context
-    config = resolve_model(recipe.model, vocab_size=vocab_size, context=context)
+    config = expected_model(recipe, vocab_size)
     threads = recipe.train.threads or cores()
     torch.set_num_threads(threads)
     if device.type == "cpu":
@@ -218,6 +218,7 @@ def train_step(recipe: Recipe, vocab_size: int, device: torch.device) -> TrainSt
     resolved = resolved_recipe(recipe, config, train, optimizer)
     family = family_of(recipe.objective)
     model = build(config, seed=0)
+    model.task = family.describe_task(recipe, None)
     objective = family.build(model, recipe.objective, 0).to(device)
     batches = family.synthetic(resolved, vocab_size)
     return TrainStep(resolved, objective, batches, device=device, world=World(rank=0, size=1))

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from sublayer.config.layering.layers import LoadedRecipe
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolved import ResolvedModel
+from sublayer.config.task_heads import expected_model
 from sublayer.study.arms import Arm
 
 
@@ -45,5 +45,5 @@ def size_arm(arm: Arm, loaded: LoadedRecipe, vocab_size: int) -> Sized:
     Raises ConfigError as ``resolve_model`` does.
     """
     recipe = loaded.recipe
-    model = resolve_model(recipe.model, vocab_size=vocab_size, context=recipe.data.context)
+    model = expected_model(recipe, vocab_size)
     return Sized(arm, loaded, model, vocab_size)

@@ -78,8 +78,11 @@ class _Tasks:
         return tasks
 
     def _scored(self, recipe: Recipe, data: Data) -> Recipe:
-        """Return the recipe with the baseline's masked tokens and pairs, if ids are the same."""
-        if data.tokenizer.fingerprint != self._fingerprint:
+        """Return the recipe with the baseline's masked tokens and pairs, if ids are the same.
+
+        How answers are written and read off is an arm's own.
+        """
+        if data.tokenizer.fingerprint != self._fingerprint or recipe.data.tasks is not None:
             return recipe
         return recipe.model_copy(update={"objective": self._objective})
 

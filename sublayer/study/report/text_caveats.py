@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from sublayer.data.prepare import Data
+from sublayer.data.tasks.task_split import TaskSplit
 from sublayer.objective.metric import Metric
 from sublayer.runs.small_test import describe_small_test
 from sublayer.study.scoring import WHOLE_TEST, Scoring
@@ -58,6 +59,13 @@ def _others(data: Mapping[str, Data], what: str, against: Mapping[str, str]) -> 
     names = []
     for name, each in data.items():
         baseline = data[against.get(name, first)]
-        if each.checksums[what] != baseline.checksums[what]:
+        if _digest(each, what) != _digest(baseline, what):
             names.append(name)
     return ", ".join(names)
+
+
+def _digest(data: Data, what: str) -> str:
+    for split in data.splits():
+        if split.name == what and isinstance(split, TaskSplit):
+            return split.examples_digest
+    return data.checksums[what]

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from sublayer.config.layering.layers import load_recipe
+from sublayer.config.task_heads import n_outputs
 from sublayer.errors import ConfigError
-from sublayer.objective.supervised.family import n_outputs
 from sublayer.objective.supervised.readout import answer_logits, packed_states
 from sublayer.tasks.registry import TASKS
 from tests.answerers import assembler_of, draw_examples, model_of, objective_of, split_of
