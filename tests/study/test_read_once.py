@@ -14,8 +14,8 @@ from sublayer.data import prepare as preparing
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.evaluation.split_work import ALONE
+from sublayer.objective import family
 from sublayer.objective.families import family_of
-from sublayer.runs import session
 from sublayer.runs.run import from_recipe, train_run
 from sublayer.runs.session import prepare_data
 from sublayer.training.progress import SilentProgress
@@ -40,7 +40,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
 
         monkeypatch.setattr(module, name, counted)
 
-    count(session, "prepare")
+    count(family, "prepare")
     count(preparing, "find_texts")
     count(preparing, "read_pairs")
     return found
