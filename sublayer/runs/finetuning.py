@@ -18,6 +18,7 @@ from sublayer.loading import load
 from sublayer.objective.supervised.batches import rule_of_model
 from sublayer.objective.supervised.report import PartReport, report_split
 from sublayer.objective.supervised.scores import answer_split
+from sublayer.objective.supervised.scoring import trained_examples
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
 from sublayer.system.stages import stage
@@ -68,7 +69,7 @@ def finetune_seed(
     loss = None
     if loaded.recipe.objective.text == "tasks" and model.task.format != "text":
         loss = last_loss(folder)
-    reports = report_split(test, of_tasks(data.train), predictions, loss)
+    reports = report_split(test, trained_examples(data), predictions, loss)
     bests = []
     for task, best in record.get("task_bests", {}).items():
         checkpoint = checkpoint_path(folder / "checkpoints", best["step"])
@@ -93,7 +94,7 @@ def _report_task(
     rule = rule_of_model(model, loaded.recipe, own)
     with stage(f"scoring the best checkpoint of {task}"):
         predictions, _ = answer_split(model, own, rule, model.task, ALONE)
-    return report_split(own, of_tasks(data.train), predictions)
+    return report_split(own, trained_examples(data), predictions)
 
 
 def finetune_seeds(

@@ -81,7 +81,8 @@ AgainstOption = Annotated[
     Path | None,
     typer.Option(
         "--against",
-        help="Another translator, or a file with a translation of each line: "
-        "is the difference more than chance?",
+        metavar="RUN",
+        help="Another fine-tuned run of the same tasks, another translator, or a file with a "
+        "translation of each line: is the difference more than chance?",
     ),
 ]

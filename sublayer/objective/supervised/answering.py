@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sublayer.data.tasks.assembly import RowRule
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.marks import find_marks
 from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.span_encoding import WindowRule
-from sublayer.data.tasks.task_split import TaskPart
+from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.transformer import Transformer
@@ -48,7 +49,6 @@ class Answerer:
         self.task = _chosen(spec, name)
         self.spec = replace(spec, tasks=(self.task,))
         self._model = model
-        self._objective = objective_of(spec)
         self._batch = batch
 
     @property
@@ -74,24 +74,37 @@ class Answerer:
         """Answer examples, in their order; ``progress`` hears of batches."""
         if not examples:
             return []
-        task, spec, model = self.task, self.spec, self._model
-        windows = None
-        if task.kind == "span" and spec.format == "pair":
-            windows = WindowRule(spec.context, spec.doc_stride)
-        encoded = encode_examples(
-            task, examples, model.tokenizer, spec.format, trains=False, windows=windows
-        )
-        part = TaskPart(task, "test", encoded, lambda: examples)
-        split = task_split("test", [part], model.tokenizer, self._objective)
-        rule = row_rule(
-            self._objective,
-            split,
-            context=spec.context,
-            kind=model.config.kind,
-            starts_with_pad=model.config.decoder_start == "pad",
-        )
-        rule = replace(rule, n_rows=self._batch)
-        return answer_split(model, split, rule, spec, ALONE, progress)[0]
+        model = self._model
+        part = unprepared_part(model, self.task, examples, "test")
+        split = task_split("test", [part], model.tokenizer, objective_of(self.spec))
+        rule = replace(model_rule(model, split), n_rows=self._batch)
+        return answer_split(model, split, rule, self.spec, ALONE, progress)[0]
+
+
+def unprepared_part(
+    model: Transformer, task: Task, examples: Sequence[Example], published: str
+) -> TaskPart:
+    """Encode examples as a model reads them that are not of its run's data."""
+    spec: TaskSpec = model.task
+    windows = None
+    if task.kind == "span" and spec.format == "pair":
+        windows = WindowRule(spec.context, spec.doc_stride)
+    encoded = encode_examples(
+        task, examples, model.tokenizer, spec.format, trains=False, windows=windows
+    )
+    return TaskPart(task, published, encoded, lambda: examples)
+
+
+def model_rule(model: Transformer, split: TaskSplit) -> RowRule:
+    """Return how a split's texts become what a model reads, by what it says of its tasks."""
+    spec: TaskSpec = model.task
+    return row_rule(
+        objective_of(spec),
+        split,
+        context=spec.context,
+        kind=model.config.kind,
+        starts_with_pad=model.config.decoder_start == "pad",
+    )
 
 
 def _chosen(spec: TaskSpec, name: str | None) -> Task:

@@ -123,7 +123,7 @@ SUPERVISED = Family(
             decimals=1,
         ),
     ),
-    options=("path", "answer", "task"),
+    options=("path", "answer", "task", "against"),
     evaluation=evaluate_tasks,
     rendering=render_tasks,
     description=_describe,

@@ -66,7 +66,7 @@ def report_part(
     """
     metrics = part.task.metrics
     baselines = {}
-    for baseline in BASELINES.values():
+    for baseline in BASELINES.values() if train else ():
         with stage(f"scoring the baseline {baseline.name} of {part.task.title}"):
             own = baseline.predict(part.task, train, part.examples)
         baselines[baseline.name] = score(part.examples, own, metrics)
@@ -84,19 +84,21 @@ def report_part(
 
 def report_split(
     split: TaskSplit,
-    train: TaskSplit,
+    train: Mapping[str, Sequence[Example]],
     predictions: Sequence[Prediction],
     loss: float | None = None,
 ) -> list[PartReport]:
-    """Report every part of a split, of which there are predictions in its order."""
-    trained = {part.task.name: part.distinct_examples for part in train.parts}
+    """Report every part of a split, of which there are predictions in its order.
+
+    ``train`` has by the task what baselines learn from; without any there are none.
+    """
     reports = []
     first = 0
     for part in split.parts:
         own = predictions[first : first + len(part.encoded)]
         first += len(part.encoded)
         name = part_name(part, split.parts)
-        reports.append(report_part(part, name, own, trained[part.task.name], loss))
+        reports.append(report_part(part, name, own, train.get(part.task.name, ()), loss))
     return reports
 
 
@@ -106,29 +108,30 @@ def render_reports(reports: Sequence[Mapping[str, Any]]) -> str:
     notes = []
     for each in reports:
         parts = [_shown(name, value) for name, value in each["metrics"].items()]
-        words = each["baselines"]["words"]["score"]
+        baselines = {name: found["score"] for name, found in each["baselines"].items()}
         rows.append(
             (
                 each["title"],
                 f"{each['examples']:,}",
                 _with_error(each["score"], each["standard_error"]),
                 ", ".join(parts),
-                f"{100 * each['baselines']['majority']['score']:.1f}",
-                f"{100 * words:.1f}",
+                *(f"{100 * baselines[name]:.1f}" if baselines else "" for name in BASELINES),
             )
         )
-        notes += _notes(each, words)
-    header = ["task", "examples", "score", "metrics", "majority", "words"]
+        notes += _notes(each, baselines.get("words"))
+    header = ["task", "examples", "score", "metrics", *BASELINES]
     return "\n".join([table(header, rows, right=[1, 2, 4, 5]), *notes])
 
 
-def _notes(each: Mapping[str, Any], words: float) -> list[str]:
+def _notes(each: Mapping[str, Any], words: float | None) -> list[str]:
     notes = []
     title = each["title"]
     if each["collapse"]:
         notes.append(f"{title}: the run collapsed: {each['collapse']}")
     error = each["standard_error"] or 0.0
-    if each["score"] < words:
+    if words is None:
+        notes.append(f"{title}: no training rows are here, from which the baselines would learn")
+    elif each["score"] < words:
         notes.append(f"{title}: below words, which knows nothing but words")
     elif each["score"] - words < 2 * error:
         notes.append(

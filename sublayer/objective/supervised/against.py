@@ -1,0 +1,129 @@
+"""Two fine-tuned models on the same examples, compared example by example."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.data.tasks.task_split import TaskPart
+from sublayer.errors import ConfigError, DataError
+from sublayer.loading import find_recipe, load
+from sublayer.objective.evaluation import Evaluation
+from sublayer.objective.supervised.scores import part_name
+from sublayer.objective.supervised.scoring import Answered, answer_asked
+from sublayer.tasks.example import Example
+from sublayer.tasks.metrics.paired import paired
+from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.spec import TaskSpec
+
+
+def compare_with(asked: Evaluation, ours: Answered, against: Path) -> dict[str, Any]:
+    """Compare a model's answers with another's to the same examples, for each task of both.
+
+    Raises ConfigError where the other answers none of the tasks, DataError where it is scored on
+    other examples.
+    """
+    theirs = _answered(asked, against)
+    mine, others = _by_part(ours), _by_part(theirs)
+    common = [key for key in mine if key in others]
+    if not common:
+        raise ConfigError(
+            f"{against} answers {_titles(theirs)}, and {asked.run} {_titles(ours)}: compare models "
+            "of one task"
+        )
+    parts = ours.scoring.split.parts
+    tasks = []
+    for key in common:
+        part, predictions = mine[key]
+        other, other_predictions = others[key]
+        _check_same(asked, against, part, other)
+        found = paired(part.examples, predictions, other_predictions, part.task.metrics)
+        tasks.append(
+            {
+                "task": part_name(part, parts),
+                "title": part.task.title,
+                "examples": len(part.examples),
+                **asdict(found),
+                "is_decided": found.is_decided,
+            }
+        )
+    return {"run": str(against), "tasks": tasks}
+
+
+def _answered(asked: Evaluation, against: Path) -> Answered:
+    model = load(against, device=asked.model.embedding.weight.device)
+    spec: TaskSpec | None = model.task
+    if spec is None:
+        raise ConfigError(f"{against} answers no task: name a fine-tuned model")
+    recipe = find_recipe(against)
+    options = {name: value for name, value in asked.options.items() if name != "against"}
+    if spec.format != "text":
+        options.pop("answer", None)
+    return answer_asked(
+        replace(
+            asked,
+            run=against,
+            model=model,
+            recipe=None if recipe is None else read_run_recipe(recipe),
+            options=options,
+        )
+    )
+
+
+def _by_part(
+    answered: Answered,
+) -> dict[tuple[str, str], tuple[TaskPart, list[Prediction]]]:
+    found = {}
+    first = 0
+    for part in answered.scoring.split.parts:
+        stop = first + len(part.encoded)
+        found[part.task.name, part.published] = part, answered.predictions[first:stop]
+        first = stop
+    return found
+
+
+def _check_same(asked: Evaluation, against: Path, part: TaskPart, other: TaskPart) -> None:
+    if part.task.labels != other.task.labels:
+        raise ConfigError(
+            f"{against} answers {part.task.title} by other labels than {asked.run}: compare models "
+            "of one task"
+        )
+    mine, theirs = map(_rows, (part.examples, other.examples))
+    if mine != theirs:
+        n_common = len(set(mine) & set(theirs))
+        raise DataError(
+            f"{against} is scored on other rows of {part.task.title} than {asked.run}: "
+            f"{n_common:,} of {len(theirs):,} are the same; compare models of the same data, "
+            "divided alike, or on a file that neither has seen (--path)"
+        )
+
+
+def _rows(examples: Sequence[Example]) -> list[tuple[Any, ...]]:
+    return [
+        (each.id, *each.fields.values(), *each.choices, each.label, *each.answers)
+        for each in examples
+    ]
+
+
+def _titles(answered: Answered) -> str:
+    return ", ".join(dict.fromkeys(part.task.title for part in answered.scoring.split.parts))
+
+
+def render_comparison(result: Mapping[str, Any]) -> list[str]:
+    """Format what ``compare_with`` returned, a line for each task and one that says what it is."""
+    lines = [f"against {result['run']}, on the same examples:"]
+    for each in result["tasks"]:
+        low, high = (f"{100 * bound:+.1f}" for bound in each["interval"])
+        verdict = "more than chance" if each["is_decided"] else "undecided"
+        line = (
+            f"{each['title']}: {100 * each['value']:.1f} and {100 * each['other']:.1f}, difference "
+            f"{100 * each['difference']:+.1f}, 95 % interval {low} to {high}: {verdict}"
+        )
+        if each["p_mcnemar"] is not None:
+            line += (
+                f"; {each['n_only_first']:,} right here alone, {each['n_only_other']:,} there "
+                f"alone, McNemar's p = {each['p_mcnemar']:.2g}"
+            )
+        lines.append(line)
+    return lines

@@ -1,0 +1,164 @@
+"""The examples that an evaluation of a fine-tuned model scores, and what the model answers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sublayer.data.prepare import Data
+from sublayer.data.tasks.marks import find_marks
+from sublayer.data.tasks.prepare import prepare_tasks, task_split
+from sublayer.data.tasks.task_split import TaskPart, TaskSplit, of_tasks
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.evaluation.split_work import ALONE
+from sublayer.files.paths import expanded, resolved
+from sublayer.nearest import nearest_hint
+from sublayer.objective.evaluation import Evaluation
+from sublayer.objective.supervised.answering import model_rule, unprepared_part
+from sublayer.objective.supervised.known_task import answer_known
+from sublayer.objective.supervised.objective_of import objective_of
+from sublayer.objective.supervised.scores import answer_split
+from sublayer.tasks.example import Example
+from sublayer.tasks.labelled_files import read_labelled, read_labelled_table
+from sublayer.tasks.own_table.table import table_of
+from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.reading import ReadSplit
+from sublayer.tasks.registry import TASKS
+from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Examples to be scored, and those that baselines learn from."""
+
+    split: TaskSplit
+    train: Mapping[str, Sequence[Example]]
+    """By the task; those of which nothing can be learned are not there."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a model answers to them."""
+
+    scoring: Scoring
+    predictions: list[Prediction]
+    loss: float
+
+
+def answer_asked(asked: Evaluation) -> Answered:
+    """Answer what an evaluation scores.
+
+    Raises ConfigError where it is not known where the files are, or an option has no meaning, and
+    DataError where files are not what they should be.
+    """
+    model = asked.model
+    if (name := asked.options.get("task")) is not None:
+        if name not in TASKS:
+            raise ConfigError(f"--task {name:.60} is no task{nearest_hint(name, TASKS)}")
+        answer_known(model, TASKS[name])
+    spec: TaskSpec = model.task
+    answer = asked.options.get("answer")
+    if answer is not None:
+        if spec.format != "text":
+            raise ConfigError(
+                f"--answer is for models that read tasks as text to text, and this one reads them "
+                f"in format {spec.format}: leave it out"
+            )
+        spec = replace(spec, answer=answer)
+    if model.tokenizer is None:
+        raise CheckpointError(f"{asked.run} has no tokenizer.json, without which it reads no text")
+    # Without the marks of its format it reads none.
+    find_marks(model.tokenizer, spec.format)
+    scoring = _scoring(asked)
+    rule = replace(model_rule(model, scoring.split), n_rows=asked.batch)
+    progress = asked.progress("answered", "batches")
+    predictions, loss = answer_split(model, scoring.split, rule, spec, ALONE, progress)
+    return Answered(scoring, predictions, loss)
+
+
+def _scoring(asked: Evaluation) -> Scoring:
+    path = asked.options.get("path")
+    recipe = asked.recipe
+    if path is not None and not (recipe is not None and _is_same(path, recipe.data.path)):
+        return _scoring_of_path(asked, path)
+    if recipe is None:
+        raise ConfigError(
+            f"{asked.run} does not belong to a run: name the folder of the tasks' files (--path)"
+        )
+    data = _own_data(asked)
+    split = of_tasks(data.valid if asked.split == "valid" else data.test)  # type: ignore[arg-type]
+    notes: tuple[str, ...] = ()
+    if path is not None and asked.model.task.columns:
+        notes = (f"{path} is what it was trained on: scored on the rows that were left for that",)
+    return Scoring(split, trained_examples(data), notes)
+
+
+def _own_data(asked: Evaluation) -> Data:
+    """Prepare the examples of a model's run."""
+    assert asked.recipe is not None, "the model belongs to a run"
+    name = asked.options.get("task")
+    config = asked.recipe.data
+    if name is not None:
+        config = config.model_copy(update={"tasks": name})
+    spec: TaskSpec = asked.model.task
+    return prepare_tasks(config, objective_of(spec), tokenizer=asked.model.tokenizer)
+
+
+def _is_same(path: str, own: Any) -> bool:
+    return isinstance(own, str) and resolved(expanded(path)) == resolved(own)
+
+
+def trained_examples(data: Data) -> dict[str, list[Example]]:
+    """Return what was trained on, by the task."""
+    return {part.task.name: part.distinct_examples for part in of_tasks(data.train).parts}
+
+
+def _scoring_of_path(asked: Evaluation, path: str) -> Scoring:
+    """Take all labelled rows of another file or folder: none of them chose or trained anything."""
+    model = asked.model
+    spec: TaskSpec = model.task
+    parts: list[TaskPart] = []
+    train: dict[str, Sequence[Example]] = {}
+    for task in spec.tasks:
+        read, learned = _read(asked, task, path)
+        if learned is not None:
+            train[task.name] = learned.examples
+        parts += [unprepared_part(model, task, each.examples, each.name) for each in read]
+    split = task_split("test", parts, model.tokenizer, objective_of(spec))
+    if asked.recipe is None:
+        return Scoring(split, train)
+    own = trained_examples(_own_data(asked))
+    return Scoring(split, {**own, **train}, tuple(_trained_notes(parts, own)))
+
+
+def _read(asked: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | None]:
+    spec: TaskSpec = asked.model.task
+    if spec.columns:
+        # What is not divided needs no groups.
+        needed = {role: spec.columns[role] for role in spec.columns if role not in ("group", "id")}
+        return [read_labelled_table(table_of(path, needed), task)], None
+    if task.name not in TASKS:
+        raise ConfigError(
+            f"{asked.run} answers {task.name}, of which there are no files: name a task that has "
+            "the same labels (--task)"
+        )
+    return read_labelled(task, path)
+
+
+def _trained_notes(parts: Sequence[TaskPart], own: Mapping[str, Sequence[Example]]) -> list[str]:
+    """Say which rows were trained on, if any were."""
+    notes = []
+    for part in parts:
+        trained = {_texts(example) for example in own.get(part.task.name, ())}
+        n_trained = sum(_texts(example) in trained for example in part.examples)
+        if n_trained:
+            notes.append(
+                f"{part.task.title}: {n_trained:,} of {len(part.examples):,} rows are among those "
+                "that it was trained on: too good by that"
+            )
+    return notes
+
+
+def _texts(example: Example) -> tuple[str, ...]:
+    return (*example.fields.values(), *example.choices)

@@ -1,0 +1,174 @@
+"""``sublayer evaluate`` on fine-tuned models: other files, and another run beside."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sublayer import cli
+from tests.commands.conftest import TINY
+from tests.commands.reviews import reviews, write_csv
+from tests.task_files import write_rte
+
+SHORT = [word for word in TINY if not word.startswith(("train.steps", "train.evaluate"))]
+
+
+def finetuned(folder: Path, *words: str) -> Path:
+    """Fine-tune in a folder of its own beside ``my.csv``."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        assert cli.main(["finetune", "albert-small", *words]) == 0
+    finally:
+        os.chdir(before)
+    return folder / words[words.index("--out") + 1]
+
+
+@pytest.fixture(scope="module")
+def untrained(reviewer: Path) -> Path:
+    """A run of one step on the table of ``reviewer``, divided alike."""
+    columns = ("--text", "review", "--label", "stars", "--group", "film")
+    folder = reviewer.parents[1]
+    return finetuned(folder, "my.csv", *columns, *SHORT, "train.steps=1", "--out", "runs/one")
+
+
+@pytest.fixture(scope="module")
+def entailed(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
+    """A run of one step on RTE, in ``glue`` beside it."""
+    folder = tmp_path_factory.mktemp("entailed")
+    write_rte(folder / "glue")
+    words = ("rte", "--data", "glue", *SHORT, "train.steps=1", "--out", "rte")
+    return finetuned(folder, *words)
+
+
+def test_two_runs_are_compared_row_by_row(sublayer, reviewer, untrained):
+    found = sublayer("evaluate", reviewer, "--against", untrained, "--json").found()
+    against = found["against"]
+    assert against["run"] == str(untrained)
+    [table] = against["tasks"]
+    assert table["examples"] == found["tasks"][0]["examples"] == 48
+    assert table["value"] == found["tasks"][0]["score"]
+    other = sublayer("evaluate", untrained, "--json").found()
+    assert table["other"] == other["tasks"][0]["score"]
+    assert table["difference"] == table["value"] - table["other"]
+    assert table["n_only_first"] - table["n_only_other"] == round(48 * table["difference"])
+    low, high = table["interval"]
+    assert 0 < low < table["difference"] < high
+    assert table["is_decided"]
+    assert table["p_mcnemar"] < 0.01
+
+
+def test_the_comparison_is_said_in_words(sublayer, reviewer, untrained):
+    shown = sublayer("evaluate", reviewer, "--against", untrained).out
+    assert f"against {untrained}, on the same examples:" in shown
+    assert "95 % interval +" in shown
+    assert ": more than chance; " in shown
+    same = sublayer("evaluate", reviewer, "--against", reviewer).out
+    assert "difference +0.0, 95 % interval +0.0 to +0.0: undecided; 0 right here alone" in same
+
+
+def test_a_run_of_another_task_is_refused(sublayer, reviewer, entailed, trained):
+    refused = sublayer("evaluate", reviewer, "--against", entailed)
+    assert refused.code == 2
+    assert "answers RTE, and" in refused.err
+    assert "my.csv: compare models of one task" in refused.err
+    refused = sublayer("evaluate", reviewer, "--against", trained)
+    assert "answers no task: name a fine-tuned model" in refused.err
+
+
+def test_a_run_that_is_scored_on_other_rows_is_refused(sublayer, reviewer, tmp_path):
+    write_csv(tmp_path / "my.csv", reviews(240))
+    columns = ("--text", "review", "--label", "stars")
+    apart = finetuned(tmp_path, "my.csv", *columns, *SHORT, "train.steps=1", "--out", "apart")
+    refused = sublayer("evaluate", reviewer, "--against", apart)
+    assert refused.code == 2
+    assert "is scored on other rows of my.csv than" in refused.err
+    write_csv(tmp_path / "new.csv", reviews(30, seed=9))
+    words = ("--path", tmp_path / "new.csv", "--against", apart, "--json")
+    found = sublayer("evaluate", reviewer, *words).found()
+    assert found["against"]["tasks"][0]["examples"] == 30
+
+
+def test_all_rows_of_another_file_are_scored_beside_the_baselines_of_the_run(
+    sublayer, reviewer, tmp_path
+):
+    new = write_csv(tmp_path / "new.csv", reviews(30, seed=9))
+    found = sublayer("evaluate", reviewer, "--path", new, "--json").found()
+    [table] = found["tasks"]
+    assert table["examples"] == 30
+    assert table["score"] > 0.9
+    assert set(table["baselines"]) == {"majority", "words"}
+    assert found["notes"] == []
+
+
+def test_rows_that_were_trained_on_are_counted(sublayer, reviewer, tmp_path):
+    shutil.copy(reviewer.parents[1] / "my.csv", tmp_path / "copy.csv")
+    found = sublayer("evaluate", reviewer, "--path", tmp_path / "copy.csv", "--json").found()
+    assert found["tasks"][0]["examples"] == 240
+    [note] = found["notes"]
+    assert note.endswith("of 240 rows are among those that it was trained on: too good by that")
+    own = sublayer("evaluate", reviewer, "--path", reviewer.parents[1] / "my.csv", "--json").found()
+    assert own["tasks"][0]["examples"] == 48
+    assert "is what it was trained on: scored on the rows that were left" in own["notes"][0]
+
+
+def test_a_model_outside_a_run_is_scored_without_what_nothing_is_learned_from(
+    sublayer, reviewer, tmp_path
+):
+    shutil.copytree(reviewer / "model", tmp_path / "model")
+    new = write_csv(tmp_path / "new.csv", reviews(30, seed=9))
+    found = sublayer("evaluate", tmp_path / "model", "--path", new, "--json").found()
+    assert found["tasks"][0]["baselines"] == {}
+    shown = sublayer("evaluate", tmp_path / "model", "--path", new).out
+    assert "my.csv: no training rows are here, from which the baselines would learn" in shown
+    refused = sublayer("evaluate", tmp_path / "model")
+    assert "does not belong to a run: name the folder of the tasks' files (--path)" in refused.err
+
+
+def test_answers_are_scored_alike_in_any_batch(sublayer, reviewer):
+    first, second = (
+        sublayer("evaluate", reviewer, "--batch", n, "--json").found() for n in (1, 64)
+    )
+    assert first["tasks"] == second["tasks"]
+    assert first["loss"] == pytest.approx(second["loss"], rel=1e-5)
+
+
+def test_the_development_set_of_another_folder_is_scored_whole(sublayer, entailed, tmp_path):
+    glue = write_rte(tmp_path / "glue", {"dev": 30}, seed=5)
+    found = sublayer("evaluate", entailed, "--path", glue, "--json").found()
+    assert found["tasks"][0]["examples"] == 30
+    shutil.copytree(entailed / "model", tmp_path / "model")
+    found = sublayer("evaluate", tmp_path / "model", "--path", glue / "RTE" / "dev.tsv", "--json")
+    assert found.found()["tasks"][0]["examples"] == 30
+
+
+def test_a_test_set_is_not_scored(sublayer, entailed, tmp_path):
+    glue = write_rte(tmp_path / "glue", {"dev": 4})
+    lines = (glue / "RTE" / "dev.tsv").read_text().splitlines()
+    (glue / "RTE" / "dev.tsv").unlink()
+    test = glue / "RTE" / "test.tsv"
+    test.write_text("".join(f"{line.rpartition(chr(9))[0]}\n" for line in lines))
+    for path, message in (
+        (test, "no row of "),
+        (glue, "has test of RTE, and no development set to score"),
+    ):
+        refused = sublayer("evaluate", entailed, "--path", path)
+        assert refused.code == 2
+        assert message in refused.err
+        assert "a test set is handed in" in refused.err
+
+
+def test_a_table_without_labels_is_not_scored(sublayer, reviewer, tmp_path):
+    rows = reviews(4, seed=9)
+    write_csv(tmp_path / "a.csv", [{"review": row["review"]} for row in rows])
+    write_csv(tmp_path / "b.csv", [{**row, "stars": "", "film": "a"} for row in rows])
+    write_csv(tmp_path / "c.csv", [{**row, "stars": "fine"} for row in rows])
+    for name, message in (
+        ("a.csv", "has no column 'stars': it has review"),
+        ("b.csv", "has a label to score by: answer it, by predict"),
+        ("c.csv", "'fine' is not among the labels: bad, good"),
+    ):
+        refused = sublayer("evaluate", reviewer, "--path", tmp_path / name)
+        assert refused.code == 2
+        assert message in refused.err
