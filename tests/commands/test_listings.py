@@ -173,7 +173,9 @@ def test_a_recipe_is_shown_resolved_with_the_origin_of_each_value(
     assert fields["model.d_head"]["origin"].startswith("derived: d_model / n_heads")
     assert fields["train.steps"] == {
         "value": None,
-        "origin": "derived: tokens, epochs or minutes",
+        "origin": (
+            "derived: tokens, epochs or minutes; of tasks epochs by their number of examples"
+        ),
         "is_used": True,
     }
     assert set(fields) <= set(keys())
