@@ -15,25 +15,33 @@ _SAME = 1e-3
 
 def find_collapse(
     task: Task,
+    examples: Sequence[Example],
     predictions: Sequence[Prediction],
     train: Sequence[Example],
     loss: float | None,
 ) -> str:
     """Say in a few words why a run is one that collapsed; empty where it is none.
 
-    ``predictions`` are those of all examples that are scored, ``loss`` is the mean loss at the end
-    of training, as ``answer_losses`` has it; None where it is not known.
+    ``predictions`` are those of all ``examples`` that are scored, ``loss`` is the mean loss at the
+    end of training, as ``answer_losses`` has it; None where it is not known. One answer for all is
+    no collapse where it is the right one for all.
     """
     answer = _one_answer(task, predictions)
-    if answer:
+    if answer and len(set(map(_gold, examples))) > 1:
         return answer
     floor = frequency_loss(task, train)
-    if loss is not None and floor is not None and loss >= floor:
+    if loss is not None and floor is not None and not loss < floor:
         return (
             f"its loss of training, {loss:.3f}, is not below {floor:.3f}, that of the labels' "
             "frequencies"
         )
     return ""
+
+
+def _gold(example: Example) -> float | str | None:
+    if example.label is None and example.answers:
+        return example.answers[0].text
+    return example.label
 
 
 def _one_answer(task: Task, predictions: Sequence[Prediction]) -> str:

@@ -77,7 +77,7 @@ def report_part(
         split=part.published,
         score=score(part.examples, predictions, metrics),
         baselines=baselines,
-        collapse=find_collapse(part.task, predictions, train, loss),
+        collapse=find_collapse(part.task, part.examples, predictions, train, loss),
         by_answerable=apart,
     )
 

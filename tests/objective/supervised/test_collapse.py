@@ -1,0 +1,118 @@
+"""Runs that learned nothing are found by what they answer or lose, and healthy ones are not."""
+
+import math
+
+import numpy as np
+import pytest
+
+from sublayer.objective.supervised.collapse import find_collapse, frequency_loss
+from sublayer.tasks.example import Answer, Example
+from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.registry import TASKS
+from tests.answerers import draw_examples
+
+N = 40
+
+
+def right(examples):
+    """What a model answers that makes no mistake."""
+    return [Prediction(label=example.label) for example in examples]
+
+
+def with_labels(name, labels):
+    examples = draw_examples(name, len(labels))
+    return [
+        Example(each.id, each.fields, label, each.choices)
+        for each, label in zip(examples, labels, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", ["sst2", "mnli", "stsb", "copa", "race_high"])
+def test_a_model_that_is_right_has_not_collapsed(name):
+    examples = draw_examples(name, N)
+    assert find_collapse(TASKS[name], examples, right(examples), examples, 0.1) == ""
+    assert find_collapse(TASKS[name], examples, right(examples), examples, None) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "said"),
+    [
+        ("sst2", 1, "it answers positive to all examples"),
+        ("mnli", 2, "it answers contradiction to all examples"),
+        ("stsb", 2.5, "it answers 2.50 to all examples"),
+        ("copa", 0, "it answers choice 1 to all examples"),
+        ("sst2", None, "it answers none of the labels to all examples"),
+    ],
+)
+def test_one_answer_for_all_is_a_collapse(name, label, said):
+    examples = draw_examples(name, N)
+    same = [Prediction(label=label)] * N
+    assert find_collapse(TASKS[name], examples, same, examples, 0.01) == said
+    # One example answered otherwise, and it is none.
+    other = 4.0 if name == "stsb" else 1 - (label or 0)
+    assert (
+        find_collapse(TASKS[name], examples, [*same[1:], Prediction(label=other)], examples, 0.01)
+        == ""
+    )
+
+
+def test_numbers_that_hardly_differ_are_one():
+    examples = draw_examples("stsb", N)
+    rng = np.random.default_rng(0)
+    near = [Prediction(label=2.4 + 1e-3 * rng.random()) for _ in range(N)]
+    assert (
+        find_collapse(TASKS["stsb"], examples, near, examples, 0.01)
+        == "it answers 2.40 to all examples"
+    )
+    apart = [Prediction(label=2.4 + 0.1 * rng.random()) for _ in range(N)]
+    assert find_collapse(TASKS["stsb"], examples, apart, examples, 0.01) == ""
+
+
+def test_one_answer_to_all_questions_is_a_collapse():
+    task = TASKS["squad"]
+    examples = [
+        Example(str(n), {"context": "a b", "question": "c"}, answers=(Answer(text, n % 2),))
+        for n, text in enumerate("aba")
+    ]
+    assert find_collapse(task, examples, [Prediction(text="b")] * 3, examples, 0.0) == (
+        "it answers 'b' to all questions"
+    )
+    texts = [Prediction(text=text) for text in ("a", "b", "b")]
+    assert find_collapse(task, examples, texts, examples, 99.0) == ""
+
+
+@pytest.mark.parametrize("name", ["sst2", "stsb"])
+def test_one_answer_where_all_are_alike_is_none(name):
+    label = 1 if name == "sst2" else 3.0
+    examples = with_labels(name, [label] * 5)
+    train = draw_examples(name, N)
+    assert find_collapse(TASKS[name], examples, right(examples), train, 0.01) == ""
+    assert find_collapse(TASKS[name], examples[:1], right(examples[:1]), train, 0.01) == ""
+
+
+def test_the_loss_of_the_labels_frequencies_is_worked_out_by_hand():
+    # Of four labels three are one.
+    quarter = with_labels("sst2", [1, 1, 0, 1])
+    assert frequency_loss(TASKS["sst2"], quarter) == pytest.approx(
+        -(3 * math.log(3 / 4) + math.log(1 / 4)) / 4
+    )
+    # Half the variance of 0, 5, 5 and 0 on a scale from -1 to 1.
+    assert frequency_loss(TASKS["stsb"], with_labels("stsb", [0.0, 5.0, 5.0, 0.0])) == 0.5
+    choices = [
+        Example("0", {}, 0, ("a", "b")),
+        Example("1", {}, 0, ("a", "b", "c", "d")),
+    ]
+    assert frequency_loss(TASKS["copa"], choices) == pytest.approx(math.log(8) / 2)
+    assert frequency_loss(TASKS["squad"], choices) is None
+    assert frequency_loss(TASKS["sst2"], with_labels("sst2", [None])) is None
+
+
+def test_a_loss_no_lower_than_that_of_the_frequencies_is_a_collapse():
+    examples = with_labels("sst2", [0, 1] * 10)
+    answers = right(examples)
+    assert find_collapse(TASKS["sst2"], examples, answers, examples, 0.7) == (
+        "its loss of training, 0.700, is not below 0.693, that of the labels' frequencies"
+    )
+    assert find_collapse(TASKS["sst2"], examples, answers, examples, 0.69) == ""
+    # A loss that is no number is below nothing.
+    assert "nan" in find_collapse(TASKS["sst2"], examples, answers, examples, math.nan)
