@@ -37,16 +37,16 @@ def write_sst2(
 
 
 def write_stsb(folder: Path, sizes: dict[str, int] = _SIZES, seed: int = 1) -> Path:
-    """Write pairs of sentences, and the share of their words that are alike, from 0 to 5."""
+    """Write pairs of sentences, and how many of the five words of the second are good."""
     rng = np.random.default_rng(seed)
     for split, n in sizes.items():
         lines = ["index\tsentence1\tsentence2\tscore"]
         for place in range(n):
-            first = rng.choice(_NOUNS, 5, replace=False)
-            n_equal = int(rng.integers(0, 6))
-            others = rng.permutation([noun for noun in _NOUNS if noun not in first])
-            second = [*first[:n_equal], *others[: 5 - n_equal]]
-            lines.append(f"{place}\t{' '.join(first)}\t{' '.join(second)}\t{n_equal:.3f}")
+            first = rng.choice(_NOUNS, 3)
+            n_good = int(rng.integers(0, 6))
+            second = [*rng.choice(GOOD, n_good), *rng.choice(BAD, 5 - n_good)]
+            rng.shuffle(second)
+            lines.append(f"{place}\t{' '.join(first)}\t{' '.join(second)}\t{n_good:.3f}")
         _write(folder / "STS-B" / f"{split}.tsv", lines)
     return folder
 
