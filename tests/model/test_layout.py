@@ -75,3 +75,31 @@ def test_keys_have_positions_of_the_past_too() -> None:
     layout = Layout.causal(tokens, mask, past=2, past_mask=past_mask)
     assert layout.key_positions.tolist() == [[0, 0, 1, 2, 3], [0, 1, 1, 2, 2]]
     assert torch.equal(layout.key_positions[:, 2:], layout.positions)
+
+
+def test_what_is_written_sees_what_was_read_of_its_own_document_alone() -> None:
+    tokens = torch.zeros(2, 5, dtype=torch.long)
+    # Two documents and padding were read in the first row, one in the second.
+    read = ids([0, 0, 1, 1, -1], [0, 0, 0, 0, 0])
+    layout = Layout.reading(tokens, read >= 0, read, ids([0, 1, 1, -1], [0, 0, -1, -1]))
+    assert seen(layout) == ["xx...", "..xx.", "..xx.", "....x"]
+    # Padding that finds none of its own sees the row, so that no softmax is empty.
+    assert seen(layout, 1) == ["xxxxx"] * 4
+    assert not layout.keys.is_causal and layout.n_keys == 5
+
+
+def test_a_row_of_one_document_is_read_but_for_its_padding() -> None:
+    tokens = torch.zeros(2, 3, dtype=torch.long)
+    mask = ids([1, 1, 0], [0, 0, 0]).bool()
+    layout = Layout.reading(tokens, mask)
+    assert [seen(layout, row) for row in range(2)] == [["xx."], ["xxx"]]
+    assert Layout.reading(tokens).mask is None
+
+
+def test_documents_that_are_read_both_ways_are_kept_apart() -> None:
+    tokens = torch.zeros(1, 6, dtype=torch.long)
+    documents = ids([0, 0, 1, 1, 1, -1])
+    layout = Layout.bidirectional(tokens, documents >= 0, documents)
+    assert layout.positions[0, :5].tolist() == [0, 1, 0, 1, 2]
+    assert seen(layout)[:5] == ["xx....", "xx....", "..xxx.", "..xxx.", "..xxx."]
+    assert seen(layout)[5] == ".....x"
