@@ -11,7 +11,6 @@ PYDANTIC = {"field_validator", "model_validator"}
 CALLED_BY_OTHERS = {
     "__getattr__": "Python, for the public names of `sublayer`",
     "__dir__": "Python, for the public names of `sublayer`",
-    "hand_in": "who hands in predictions, from Python",
     "_repr_html_": "notebooks, which show what a cell ends with",
     "encode_target": "who scores translations of their own; the twin of `encode_source`",
     "read_huggingface": "who reads a foreign folder without keeping a copy of it",

@@ -81,7 +81,7 @@ def readers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for split in ("train", "dev"):
         path = tmp_path / "glue" / "RTE" / f"{split}.tsv"
         path.write_text("".join(["index\tsentence1\tsentence2\tlabel\n", *rows]))
-    write_sst2(tmp_path / "glue")
+    write_sst2(tmp_path / "glue", {"train": 60, "dev": 20, "test": 8})
     write_squad(tmp_path / "squad")
     write_csv(tmp_path / "my.csv", reviews(60))
     write_csv(tmp_path / "new.csv", reviews(5, seed=1))

@@ -10,6 +10,9 @@ from sublayer.tasks.example import Example
 VERSION = 1
 """Changes whenever equal files would be read otherwise, by the reader of any task."""
 
+SAME_ID = "an id that another row has: its place in the file is its id"
+"""What is repaired of such a row."""
+
 
 class Placed(Protocol):
     """A row of a file."""
@@ -52,7 +55,7 @@ class ReadSplit:
             if earlier == example:
                 self.skip("the same row again", row.place)
                 return
-            self.repair("an id that another row has: its place in the file is its id", row.place)
+            self.repair(SAME_ID, row.place)
             example = replace(example, id=f"{example.id} at {row.place}")
         self._by_id[example.id] = example
         self.examples.append(example)

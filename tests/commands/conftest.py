@@ -14,6 +14,7 @@ from sublayer.runs.run import train_run
 from sublayer.training.progress import SilentProgress
 from tests.commands.results import Result, Sublayer
 from tests.commands.reviews import reviews, write_csv
+from tests.task_files import write_rte
 
 TEXT = "The cat sat on the mät. Another dog ran over the green fields while it rained.\n"
 
@@ -34,8 +35,21 @@ TINY = (
     "train.threads=1",
 )
 """What makes ``albert-small`` learn the table in a second."""
+SHORT = [word for word in TINY if not word.startswith(("train.steps", "train.evaluate"))]
+"""The same, without a length."""
 
 StandardInput = Callable[[Iterable[bytes]], None]
+
+
+def finetuned(folder: Path, *words: str) -> Path:
+    """Fine-tune in a folder of its own beside ``my.csv``."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        assert cli.main(["finetune", "albert-small", *words]) == 0
+    finally:
+        os.chdir(before)
+    return folder / words[words.index("--out") + 1]
 
 
 @pytest.fixture(scope="session")
@@ -111,3 +125,12 @@ def reviewer(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
     finally:
         os.chdir(before)
     return folder / "runs" / "my"
+
+
+@pytest.fixture(scope="session")
+def entailed(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
+    """A run of one step on RTE, in ``glue`` beside it."""
+    folder = tmp_path_factory.mktemp("entailed")
+    write_rte(folder / "glue")
+    words = ("rte", "--data", "glue", *SHORT, "train.steps=1", "--out", "rte")
+    return finetuned(folder, *words)

@@ -1,28 +1,13 @@
 """``sublayer evaluate`` on fine-tuned models: other files, and another run beside."""
 
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from sublayer import cli
-from tests.commands.conftest import TINY
+from tests.commands.conftest import SHORT, finetuned
 from tests.commands.reviews import reviews, write_csv
 from tests.task_files import write_rte
-
-SHORT = [word for word in TINY if not word.startswith(("train.steps", "train.evaluate"))]
-
-
-def finetuned(folder: Path, *words: str) -> Path:
-    """Fine-tune in a folder of its own beside ``my.csv``."""
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        assert cli.main(["finetune", "albert-small", *words]) == 0
-    finally:
-        os.chdir(before)
-    return folder / words[words.index("--out") + 1]
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +16,6 @@ def untrained(reviewer: Path) -> Path:
     columns = ("--text", "review", "--label", "stars", "--group", "film")
     folder = reviewer.parents[1]
     return finetuned(folder, "my.csv", *columns, *SHORT, "train.steps=1", "--out", "runs/one")
-
-
-@pytest.fixture(scope="module")
-def entailed(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
-    """A run of one step on RTE, in ``glue`` beside it."""
-    folder = tmp_path_factory.mktemp("entailed")
-    write_rte(folder / "glue")
-    words = ("rte", "--data", "glue", *SHORT, "train.steps=1", "--out", "rte")
-    return finetuned(folder, *words)
 
 
 def test_two_runs_are_compared_row_by_row(sublayer, reviewer, untrained):

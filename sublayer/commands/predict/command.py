@@ -8,7 +8,8 @@ import typer
 
 from sublayer.commands.predict.file import predict_file
 from sublayer.commands.predict.lines import predict_lines
-from sublayer.commands.shared.base import AverageOption, DeviceOption, RunArgument
+from sublayer.commands.predict.submission import render_submission, submit_runs
+from sublayer.commands.shared.base import AverageOption, DeviceOption, RunArgument, emit
 from sublayer.config.limits import MOST_ROWS
 from sublayer.errors import ConfigError
 from sublayer.system.stages import stage
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
 
 EXAMPLE = "sublayer predict runs/my new.csv --out answered.csv"
 
-FileArgument = Annotated[
-    Path | None,
+PlacesArgument = Annotated[
+    list[Path] | None,
     typer.Argument(
-        metavar="FILE",
-        help="Rows as CSV, TSV, JSON lines or Parquet, or a task's own test set. Default: lines of "
-        "standard input, the texts of each divided by tabs.",
+        metavar="FILE|RUN",
+        help="A file of rows as CSV, TSV, JSON lines or Parquet, or a task's own test set; "
+        "default: lines of standard input, the texts of each divided by tabs. With --submission, "
+        "more runs.",
     ),
 ]
 TextOption = Annotated[
@@ -53,6 +55,31 @@ OutOption = Annotated[
         help="Write to a new file, of the kind that its name says. Default: standard output.",
     ),
 ]
+SubmissionOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--submission",
+        metavar="DIR",
+        help="Answer the test sets of the runs' suite, and write what is handed in into a new "
+        "folder, complete: sets that no run answers have the majority's answer.",
+    ),
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="With --submission, the folder of the tasks' files. Default: that of each run.",
+    ),
+]
+SuiteOption = Annotated[
+    str | None,
+    typer.Option(
+        "--suite",
+        metavar="NAME",
+        help="With --submission: glue, superglue, squad or race. Default: that of the runs.",
+    ),
+]
 RowsOption = Annotated[
     int | None,
     typer.Option(
@@ -66,19 +93,24 @@ RowsOption = Annotated[
 JsonLinesOption = Annotated[
     bool,
     typer.Option(
-        "--json", help="Print each row with its answer as an object of JSON, a line each."
+        "--json",
+        help="Print each row with its answer as an object of JSON, a line each; with --submission "
+        "what was written, as one.",
     ),
 ]
 
 
 def command(
     run: RunArgument,
-    file: FileArgument = None,
+    places: PlacesArgument = None,
     text: TextOption = None,
     text_pair: TextPairOption = None,
     choices: ChoicesOption = None,
     task: TaskOption = None,
     out: OutOption = None,
+    submission: SubmissionOption = None,
+    data: DataOption = None,
+    suite: SuiteOption = None,
     average: AverageOption = None,
     batch: RowsOption = None,
     device: DeviceOption = None,
@@ -92,6 +124,19 @@ def command(
     its added columns stay empty, and it is counted. Without a file each line of standard input is
     answered as it comes.
     """
+    if submission is not None:
+        _check_alone(text, text_pair, choices, task, out, average)
+        runs = [run, *(places or ())]
+        result = submit_runs(runs, submission, suite, data, batch, device)
+        emit(result, as_json, render_submission)
+        return
+    if data is not None or suite is not None:
+        raise ConfigError("--data and --suite are of what is handed in: give --submission, too")
+    if places and len(places) > 1:
+        raise ConfigError(
+            f"{places[1]} is more than one file: answer each by itself, or give --submission"
+        )
+    file = places[0] if places else None
     told = ToldColumns(
         text or "",
         text_pair or "",
@@ -106,6 +151,13 @@ def command(
         predict_lines(answerer, sys.stdin.buffer, as_json=as_json)
     else:
         predict_file(answerer, file, told, out, as_json=as_json)
+
+
+def _check_alone(*others: object) -> None:
+    names = ("--text", "--text-pair", "--choices", "--task", "--out", "--average")
+    for name, value in zip(names, others, strict=True):
+        if value is not None:
+            raise ConfigError(f"--submission answers whole test sets: leave out {name}")
 
 
 def _load_answerer(

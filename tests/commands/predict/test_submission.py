@@ -1,0 +1,194 @@
+"""Runs' answers to test sets, written as their publishers take them."""
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from sublayer.errors import DataError
+from sublayer.runs.submission import submit
+from sublayer.tasks.registry import TASKS
+from sublayer.tasks.submissions.asked_sets import asked_sets, read_test_set
+from tests.commands.conftest import SHORT, finetuned
+from tests.task_files import write_rte, write_squad, write_sst2
+
+SIZES = {"train": 30, "dev": 10, "test": 7}
+SHORTEST = [*SHORT, "train.steps=1"]
+
+
+@pytest.fixture
+def glue(tmp_path: Path) -> Path:
+    """A folder with the files of RTE and SST-2, test sets included."""
+    folder = write_sst2(tmp_path / "glue", {"train": 31, "dev": 10, "test": 5})
+    path = folder / "SST-2" / "test.tsv"
+    texts = [line.partition("\t")[0] for line in path.read_text().splitlines()[1:]]
+    rows = [f"{number}\t{text}\n" for number, text in enumerate(texts)]
+    path.write_text("".join(["index\tsentence\n", *rows]))
+    return write_rte(folder, SIZES)
+
+
+def test_the_folder_is_complete_and_says_who_answered_what(sublayer, entailed, glue, here):
+    words = ("--data", glue, "--submission", "out/glue", "--json")
+    found = sublayer("predict", entailed, *words).found()
+    assert found["suite"] == "glue"
+    sets = {each["task"]: each for each in found["sets"]}
+    assert (sets["rte"]["rows"], sets["rte"]["run"]) == (7, str(entailed))
+    assert (sets["sst2"]["rows"], sets["sst2"]["run"]) == (5, None)
+    names = {file.name for file in Path("out/glue").iterdir()}
+    assert names == {*found["files"], "NOTES.txt", "submission.zip"}
+    assert len(found["files"]) == 11
+    with zipfile.ZipFile("out/glue/submission.zip") as archive:
+        assert sorted(archive.namelist()) == sorted(found["files"])
+    lines = Path("out/glue/RTE.tsv").read_text().splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["index", *map(str, range(7))]
+    notes = Path("out/glue/NOTES.txt").read_text().splitlines()
+    assert notes == found["notes"]
+    assert any(note.startswith("SST-2.tsv: not trained; every row has") for note in notes)
+    assert any(note.startswith("QQP.tsv: not trained, and its rows are not here") for note in notes)
+
+
+def test_the_answers_are_those_of_the_model(sublayer, entailed, glue, here):
+    sublayer("predict", entailed, "--data", glue, "--submission", "out")
+    lines = sublayer("predict", entailed, glue / "RTE" / "test.tsv", "--json").out.splitlines()
+    expected = [json.loads(line)["prediction"] for line in lines]
+    written = Path("out/RTE.tsv").read_text().splitlines()[1:]
+    assert [line.split("\t")[1] for line in written] == expected
+
+
+def test_what_was_not_trained_has_the_majority_of_the_training_rows(sublayer, entailed, glue, here):
+    shown = sublayer("predict", entailed, "--data", glue, "--submission", "out").out
+    assert "SST-2  test     5  the majority" in shown
+    # Of 31 rows the negative ones are 16.
+    assert {line[-1] for line in Path("out/SST-2.tsv").read_text().splitlines()[1:]} == {"0"}
+
+
+def test_several_runs_answer_a_suite_together(sublayer, entailed, glue, here):
+    words = ("sst2", "--data", str(glue), *SHORTEST, "--out", "sst2")
+    judged = finetuned(here, *words)
+    found = sublayer(
+        "predict", entailed, judged, "--data", glue, "--submission", "out", "--json"
+    ).found()
+    assert {each["task"]: each["run"] for each in found["sets"]} == {
+        "rte": str(entailed),
+        "sst2": str(judged),
+    }
+    assert not any(note.startswith("SST-2.tsv: not trained") for note in found["notes"])
+
+
+def test_a_task_is_answered_once(sublayer, entailed, glue, here):
+    refused = sublayer("predict", entailed, entailed, "--data", glue, "--submission", "out")
+    assert refused.code == 2
+    assert "both answer RTE: name one" in refused.err
+    assert not Path("out").exists()
+
+
+def test_nothing_is_overwritten(sublayer, entailed, glue, here):
+    Path("out").mkdir()
+    refused = sublayer("predict", entailed, "--data", glue, "--submission", "out")
+    assert refused.code == 2
+    assert "out exists: name a folder that does not" in refused.err
+    assert list(Path("out").iterdir()) == []
+
+
+def test_a_test_set_that_is_answered_must_be_there(sublayer, entailed, here):
+    refused = sublayer("predict", entailed, "--submission", "out")
+    assert refused.code == 2
+    assert "has no test set of RTE, which" in refused.err
+    assert not Path("out").exists()
+
+
+def test_what_nobody_takes_is_refused(sublayer, reviewer, entailed, trained, here):
+    for run, message in (
+        (reviewer, "nobody takes predictions for my.csv: there are glue, superglue, squad, race"),
+        (trained, "answers no task: name fine-tuned runs"),
+    ):
+        refused = sublayer("predict", run, "--submission", "out")
+        assert refused.code == 2
+        assert message in refused.err
+    refused = sublayer("predict", entailed, "--submission", "out", "--suite", "squad")
+    assert "answers RTE, which squad does not ask: leave it out" in refused.err
+    refused = sublayer("predict", entailed, "--submission", "out", "--suite", "gleu")
+    assert "--suite gleu is not one of glue, superglue, squad, race" in refused.err
+
+
+def test_options_of_rows_and_of_submissions_stand_apart(sublayer, entailed, here):
+    for words, message in (
+        (("--submission", "out", "--text", "a"), "leave out --text"),
+        (("--submission", "out", "--out", "a.csv"), "leave out --out"),
+        (("a.csv", "--data", "glue"), "give --submission, too"),
+        (("a.csv", "b.csv"), "b.csv is more than one file"),
+    ):
+        refused = sublayer("predict", entailed, *words)
+        assert refused.code == 2
+        assert message in refused.err
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["0\ta\tb", "1\tc\td", "1\te\tf"], "an id that another row has"),
+        (["0\ta\tb", "1\tc\td", "1\tc\td"], "the same row again"),
+        (["0\ta\tb", "1\tc"], "fewer than 3 fields"),
+    ],
+)
+def test_a_set_with_rows_missing_or_two_with_one_id_is_refused(
+    sublayer, entailed, here, rows, message
+):
+    folder = here / "glue" / "RTE"
+    folder.mkdir(parents=True)
+    (folder / "test.tsv").write_text("\n".join(["index\tsentence1\tsentence2", *rows]) + "\n")
+    refused = sublayer("predict", entailed, "--data", "glue", "--submission", "out")
+    assert refused.code == 2
+    assert f"test.tsv:{len(rows) + 1}: {message}" in refused.err
+    assert "an answer for each row" in refused.err
+    assert not Path("out").exists()
+
+
+def test_a_diagnostic_set_is_answered_by_the_model_of_its_task(here, entailed):
+    """RTE's of SuperGLUE, of which AX-b and AX-g are diagnostic sets, as one run answers them."""
+    model = here / "model"
+    shutil.copytree(entailed / "model", model)
+    spec = json.loads((model / "task.json").read_text())
+    task = TASKS["sg_rte"]
+    spec["tasks"][0] |= {"name": "sg_rte", "suite": "superglue", "fields": list(task.fields)}
+    (model / "task.json").write_text(json.dumps(spec))
+    folder = here / "superglue"
+    rows = [{"premise": "a b", "hypothesis": "b", "idx": n} for n in range(3)]
+    labelled = [{**row, "label": "entailment", "pair_id": 1} for row in rows]
+    (folder / "RTE").mkdir(parents=True)
+    (folder / "RTE" / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / "AX-g").mkdir()
+    (folder / "AX-g" / "AX-g.jsonl").write_text("\n".join(map(json.dumps, labelled)))
+    handed_in = submit([model], here / "out", data=str(folder))
+    assert {(answers.task.name, run) for answers, run in handed_in.sets} == {
+        ("sg_rte", model),
+        ("axg", model),
+    }
+    assert len((here / "out" / "AX-g.jsonl").read_text().splitlines()) == 3
+
+
+def test_the_answers_to_squad_are_what_its_script_reads(sublayer, here):
+    write_squad(here / "squad")
+    asked = finetuned(here, "squad", "--data", "squad", *SHORTEST, "--out", "asked")
+    found = sublayer("predict", asked, "--submission", "out", "--json").found()
+    assert (found["files"], found["archive"]) == (["predictions.json"], None)
+    answers = json.loads(Path("out/predictions.json").read_text())
+    assert sorted(answers) == sorted(f"q{number}" for number in range(12))
+
+
+def test_every_suite_says_which_sets_it_asks():
+    assert ("mnli", "test_mismatched") in asked_sets("glue")
+    assert ("axb", "dev") in asked_sets("superglue")
+    assert asked_sets("squad") == (("squad", "dev"), ("squad2", "dev"))
+    assert ("race_high", "test") in asked_sets("race")
+
+
+def test_a_whole_set_is_read(tmp_path):
+    path = tmp_path / "test.tsv"
+    path.write_text("index\tsentence\n0\ta\n1\ta\n")
+    assert len(read_test_set(TASKS["sst2"], "test", (path,)).examples) == 2
+    path.write_text("index\tsentence\n0\ta\n0\tb\n")
+    with pytest.raises(DataError, match=r"test\.tsv:3: an id that another row has"):
+        read_test_set(TASKS["sst2"], "test", (path,))
