@@ -14,6 +14,8 @@ from sublayer.counts import count
 from sublayer.data.batches import Batches
 from sublayer.data.parallel.batches import side_lengths
 from sublayer.data.prepare import Data
+from sublayer.data.tasks.batches import ExampleBatches
+from sublayer.data.tasks.split_notes import describe_cuts
 from sublayer.data.tasks.task_split import TaskSplit, of_tasks
 from sublayer.data.text.files import is_parquet, list_files_left_out
 from sublayer.data.text.sniffing import describe_encoding, describe_records
@@ -132,6 +134,9 @@ def _unknown(recipe: Recipe, data: Data) -> Iterator[str]:
 
 def _too_long(recipe: Recipe, data: Data, batches: Batches) -> Iterator[str]:
     yield from batches.notes()
+    if isinstance(batches, ExampleBatches):
+        for split in data.splits()[1:]:
+            yield from describe_cuts(of_tasks(split), batches.rule)
     if not recipe.data.is_parallel:
         return
     for split in data.splits()[1:]:

@@ -28,6 +28,9 @@ KINDS: dict[str, tuple[ModelKind, ...]] = {
 }
 """The kinds of model that can read each format."""
 
+_MARKS = 4
+"""Of a row of three texts, the most that a task has."""
+
 
 class SupervisedObjective(ObjectiveTable):
     """Answer tasks: fine-tuning on examples with labels, choices, numbers or spans."""
@@ -150,10 +153,26 @@ class SupervisedObjective(ObjectiveTable):
             )
         if names[0] in TASKS:
             self.check_head(TASKS[names[0]])
+        self._check_room(recipe)
         if recipe.train.compile:
             raise ConfigError(
                 "train.compile = true would compile anew for every length of an example: "
                 "leave it out"
+            )
+
+    def _check_room(self, recipe: OtherTables) -> None:
+        context = recipe.data.context
+        if self.format != "text" and context < _MARKS + 1:
+            raise ConfigError(
+                f"data.context = {context} has no room for texts between their marks: give "
+                f"{_MARKS + 1} or more"
+            )
+        if self.format == "text" and recipe.model.kind == "decoder":
+            if context > self.target_length + 1:
+                return
+            raise ConfigError(
+                f"objective.target_length = {self.target_length} leaves a decoder no room for an "
+                f"input in data.context = {context}: make it smaller"
             )
 
     def check_head(self, task: Task) -> None:

@@ -64,6 +64,15 @@ class Assembler:
         firsts = self._encoded.text_lengths[self._encoded.row_starts[:-1]]
         return int((firsts + 1 > self._room).sum())
 
+    @cached_property
+    def n_cut_targets(self) -> int:
+        """Count the targets that are longer than they may be."""
+        if self._rule.format != "text":
+            return 0
+        firsts = self._encoded.text_lengths[self._encoded.row_starts[:-1]]
+        rest = self._encoded.row_tokens - firsts
+        return int((rest + 1 > self._rule.target_length).sum())
+
     @property
     def _room(self) -> int:
         """Tokens of an input at most, its end included."""

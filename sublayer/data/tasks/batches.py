@@ -4,14 +4,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from sublayer.counts import count
 from sublayer.data.arrays import Ints
 from sublayer.data.counter_rng import Purpose, fork, seeds
 from sublayer.data.epochs import LastEpochs
 from sublayer.data.packing import PackedBatch
 from sublayer.data.tasks.assembly import Assembler, RowRule
-from sublayer.data.tasks.span_examples import SpanExamples
-from sublayer.data.tasks.task_split import TaskPart, TaskSplit
+from sublayer.data.tasks.split_notes import describe_cuts, describe_windows
+from sublayer.data.tasks.task_split import TaskSplit
 from sublayer.errors import DataError
 
 Orders = Literal["given", "random", "both"]
@@ -80,14 +79,8 @@ class ExampleBatches:
 
     def notes(self) -> list[str]:
         """Return a line on how many rows are cut, if any are, and on windows of passages."""
-        notes = [note for part in self.split.parts for note in _window_notes(part, self.split.name)]
-        n_long = self._assembler.n_cut
-        if n_long:
-            notes.append(
-                f"{count(n_long, 'row')} of the {self.split.name} part, longer than data.context = "
-                f"{self.rule.context}, cut to it"
-            )
-        return notes
+        windows = [note for part in self.split.parts for note in describe_windows(part)]
+        return windows + describe_cuts(self.split, self.rule)
 
     def chosen(self, step: int) -> Ints:
         """Return which of an epoch's examples a step's global batch has, in order: ``[B]``.
@@ -150,28 +143,3 @@ class ExampleBatches:
             is_exchanged = np.zeros(len(chosen), dtype=np.bool_)
         swapped: list[bool] = (is_exchanged & self._is_symmetric[chosen % n_examples]).tolist()
         return swapped
-
-
-def _window_notes(part: TaskPart, split: str) -> list[str]:
-    encoded = part.encoded
-    if not isinstance(encoded, SpanExamples):
-        return []
-    notes = []
-    if encoded.n_rows > encoded.n_questions:
-        n_without = int((encoded.spans[:, 0] == 0).sum())
-        notes.append(
-            f"{count(encoded.n_questions, 'question')} of the {split} part in "
-            f"{count(encoded.n_rows, 'window')} of their passages, {n_without:,} of which have no "
-            "answer"
-        )
-    if encoded.n_cut_questions:
-        notes.append(
-            f"{count(encoded.n_cut_questions, 'question')} of the {split} part cut to "
-            f"{encoded.most_question_tokens} tokens, to leave room for a passage"
-        )
-    if part.n_lost:
-        notes.append(
-            f"{count(part.n_lost, 'question')} of the {split} part left out: their answers are "
-            "not found in their passages"
-        )
-    return notes

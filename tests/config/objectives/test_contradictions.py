@@ -5,10 +5,64 @@ import pytest
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 
+TASK = {"objective.kind": "supervised", "data.tasks": "sst2", "data.path": "glue"}
+
 
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
+        (
+            "bert-base",
+            {**TASK, "objective.format": "text"},
+            "objective.format = text is read by a model.kind = encoder-decoder or decoder, not "
+            "encoder: give objective.format=pair",
+        ),
+        (
+            "gpt",
+            TASK,
+            "objective.format = pair is read by a model.kind = encoder, not decoder: give "
+            "objective.format=traversal",
+        ),
+        (
+            "t5-mini",
+            {**TASK, "objective.format": "traversal"},
+            "objective.format = traversal is read by a model.kind = decoder, not encoder-decoder: "
+            "give objective.format=text",
+        ),
+        (
+            "bert-base",
+            {**TASK, "data.tasks": ["sst2", "cola"]},
+            "data.tasks = sst2, cola is a mixture, which objective.format = pair has no one head "
+            "for: name one task, or give objective.format=text",
+        ),
+        (
+            "bert-base",
+            {"objective.kind": "supervised", "data.path": "glue"},
+            "objective.kind = supervised needs data.tasks: name a task, such as sst2 (`sublayer "
+            "tasks` lists them)",
+        ),
+        (
+            "gpt",
+            {"data.tasks": "sst2", "data.path": "glue"},
+            "data.tasks = 'sst2' has no effect with objective.kind = 'causal': it counts only "
+            "where objective.kind is supervised",
+        ),
+        (
+            "bert-base",
+            {**TASK, "data.context": 4},
+            "data.context = 4 has no room for texts between their marks: give 5 or more",
+        ),
+        (
+            "gpt",
+            {**TASK, "objective.format": "text", "data.context": 64},
+            "objective.target_length = 64 leaves a decoder no room for an input in data.context = "
+            "64: make it smaller",
+        ),
+        (
+            "bert-base",
+            {**TASK, "train.compile": True},
+            "train.compile = true would compile anew for every length of an example: leave it out",
+        ),
         (
             "gpt",
             {"objective.kind": "masked"},

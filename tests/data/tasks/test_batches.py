@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -201,6 +202,18 @@ def test_rows_that_are_cut_are_counted():
     ]
     assert max(max(batches.batch(step).read.lengths) for step in range(5)) <= 9
     assert batches_of({"sst2": examples}).notes() == []
+
+
+def test_targets_that_are_cut_are_counted():
+    split = split_of({"sst2": draw_examples("sst2", 3)}, "text")
+    rule = rule_of(split, target_length=2)
+    # A label is one token, and its end.
+    assert ExampleBatches(split, rule=rule, batch_sequences=5, seed=1).notes() == []
+    short = ExampleBatches(split, rule=replace(rule, target_length=1), batch_sequences=5, seed=1)
+    assert short.notes() == [
+        "3 targets of the train part, longer than objective.target_length = 1, cut to it: no such "
+        "answer can be written whole"
+    ]
 
 
 def test_a_part_without_examples_is_refused():
