@@ -67,10 +67,10 @@ def _tasks(recipe: Recipe, data: Data | None) -> tuple[Task, ...]:
 def _shape(recipe: Recipe, data: Data) -> ModelConfig:
     """Return the model with the head that the task needs, and none that it does not."""
     model = with_heads(recipe.model, supervised(recipe), _tasks(recipe, data)[0])
-    return model.model_copy(update={"vocab_size": _rows(model, data.tokenizer)})
+    return model.model_copy(update={"vocab_size": token_rows(model, data.tokenizer)})
 
 
-def _rows(model: ModelConfig, tokenizer: Tokenizer) -> int | None:
+def token_rows(model: ModelConfig, tokenizer: Tokenizer) -> int | None:
     """Return the rows of a model's table of tokens, with those of ids that a format has added."""
     rows = model.vocab_size
     if rows is None or not isinstance(tokenizer, ExtendedTokenizer):

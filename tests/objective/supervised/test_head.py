@@ -8,8 +8,13 @@ import torch
 import torch.nn.functional as F
 
 from sublayer.config.layering.layers import load_recipe
+from sublayer.config.model import ModelConfig
 from sublayer.config.task_heads import n_outputs
+from sublayer.data.tasks.marks import TRAVERSAL_NAMES
+from sublayer.data.tokenizers.characters import CharacterTokenizer
+from sublayer.data.tokenizers.extended import with_names
 from sublayer.errors import ConfigError
+from sublayer.objective.supervised.family import token_rows
 from sublayer.objective.supervised.readout import answer_logits, packed_states
 from sublayer.tasks.registry import TASKS
 from tests.answerers import assembler_of, draw_examples, model_of, objective_of, split_of
@@ -56,3 +61,24 @@ def test_a_setting_of_another_head_is_refused(settings: dict[str, Any], message:
     tasks = {"objective.kind": "supervised", "data.path": "glue", "data.context": 64}
     with pytest.raises(ConfigError, match=message):
         load_recipe("bert-base", {**tasks, **settings})
+
+
+@pytest.mark.parametrize(
+    ("rows", "multiple", "expected"),
+    [
+        (None, 1, None),  # the tokenizer says
+        (9, 1, 12),
+        (10, 5, 15),  # of which the marks fill one of two that padded
+        (12, 4, 12),
+        (16, 4, 16),
+        (8, 1, 8),  # too few for the text itself, which is refused elsewhere
+    ],
+)
+def test_a_table_of_tokens_gets_rows_for_the_marks_of_a_traversal(
+    rows: int | None, multiple: int, expected: int | None
+) -> None:
+    vocabulary = CharacterTokenizer("abcdefgh")
+    assert vocabulary.vocab_size == 9
+    model = ModelConfig(vocab_size=rows, vocab_multiple=multiple)
+    assert token_rows(model, with_names(vocabulary, TRAVERSAL_NAMES)) == expected
+    assert token_rows(model, vocabulary) == rows
