@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sublayer.counts import count
 from sublayer.data.arrays import Bools
 from sublayer.data.cache import content_key, file_digest
 from sublayer.errors import DataError
@@ -59,13 +60,19 @@ class TaskFiles:
         left_out: Mapping[str, int] = header["left_out"]
         return left_out
 
+    def notes(self, split: str) -> list[str]:
+        """Say what of a split's rows was repaired or kept as it is, and how its files were read."""
+        _, header = self._summary(split)
+        notes: list[str] = header["notes"]
+        return notes
+
     def _summary(self, split: str) -> Kept:
         def compute() -> Kept:
             read = self.read(split)
             usable = np.array([each.is_labelled for each in read.examples], dtype=np.uint8)
-            return {"usable": usable}, {"left_out": dict(read.skipped)}
+            return {"usable": usable}, {"left_out": dict(read.skipped), "notes": _notes(read)}
 
-        return self.kept(content_key("read", self.identity(split)), compute)
+        return self.kept(content_key("read, with notes", self.identity(split)), compute)
 
     def identity(self, split: str) -> list[Any]:
         """Return what the examples of a split follow from, as JSON."""
@@ -85,6 +92,15 @@ class TaskFiles:
         with replacing(path) as file:
             file.write(data)
         return load_arrays(data, str(path), DataError)
+
+
+def _notes(read: ReadSplit) -> list[str]:
+    notes = [*read.notes]
+    for counted, what in ((read.repaired, "repaired"), (read.kept, "kept as it is")):
+        for reason, n in counted.items():
+            first = f" ({read.firsts[reason]})" if n == 1 else f", first {read.firsts[reason]}"
+            notes.append(f"{count(n, 'row')} {what}: {reason}{first}")
+    return notes
 
 
 def task_files(task: Task, path: Any, cache: Path) -> TaskFiles:

@@ -27,6 +27,8 @@ class TaskPart:
     """Reads all examples of the publisher's split, of which ``encoded.numbers`` are these."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Rows of the publisher's split that are no examples: how many, by the reason."""
+    notes: Sequence[str] = ()
+    """What else is to be said of its rows: those that were repaired, or kept as they are."""
     weight: float | None = None
     """How often training draws from it, in proportion to the others; None: by its size."""
     digest: str = ""

@@ -128,6 +128,22 @@ def test_what_a_table_is_not_is_said(sublayer, here, words, message):
     assert not (here / "runs").exists()
 
 
+def test_what_is_odd_in_a_table_is_counted(sublayer, here):
+    rows = reviews(60)
+    rows[5]["stars"] = "fine"
+    rows[6]["stars"] = ""
+    rows[7]["review"] = " "
+    write_csv(here / "my.csv", rows)
+    words = [word for word in TINY if not word.startswith("train.steps")]
+    result = sublayer("finetune", "albert-small", "my.csv", *COLUMNS, *words, "train.steps=1")
+    assert result.code == 0, result.err
+    said = result.err
+    assert "my.csv, train, without 1 row: nothing in the column 'stars'" in said
+    assert "my.csv, train, without 1 row: nothing in the column 'review'" in said
+    assert "my.csv, train: 1 row kept as it is: a label that no other row has" in said
+    assert "my.csv:7)" in said
+
+
 def test_options_of_a_table_need_one(sublayer, here):
     assert "--text is of a table of your own: name its file" in refused(
         sublayer, "rte", "--text", "review"
