@@ -19,6 +19,12 @@ ALL = ("train", "valid", "test")
 @pytest.mark.parametrize(
     ("recipe", "settings", "splits", "commands"),
     [
+        (
+            "bert-base",
+            {"objective.kind": "supervised", "data.tasks": "sst2", "data.path": "glue"},
+            ALL,
+            ["evaluate a", "predict a FILE"],
+        ),
         ("gpt", BOOK, ALL, ["evaluate a --split test", 'generate a --prompt "The "']),
         ("gpt", BOOK, ("train", "valid"), ["evaluate a --split valid", None]),
         ("gpt", BOOK, ("train",), ["evaluate a --path book.txt", None]),

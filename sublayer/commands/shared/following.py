@@ -18,6 +18,8 @@ _BEGINNING = "next: "
 def after_training(run: str, recipe: Recipe, splits: Collection[str]) -> list[str]:
     """Return commands for a run; ``splits`` are those that its text has."""
     name = shlex.quote(as_typed(run))
+    if recipe.data.tasks is not None:
+        return _listed([f"evaluate {name}", f"predict {name} {_FILE}"])
     held_out = [split for split in ("test", "valid") if split in splits]
     own_text = f"--split {held_out[0]}" if held_out else f"--path {_text(recipe)}"
     commands = [f"evaluate {name} {own_text}"]
