@@ -129,3 +129,11 @@ def test_what_is_trained_is_scored_on_the_published_set_beside_the_baselines(
     assert held_out["tasks"][0]["examples"] == 6
     shown = sublayer("evaluate", "run", "--split", "valid").out
     assert "scored on what was held out, which chose the checkpoint" in shown
+    assert (
+        "examples of tasks, which are no text: give one" in sublayer("inspect", "layers", "run").err
+    )
+    path = here / "glue" / "SST-2" / "dev.tsv"
+    path.write_text(path.read_text() + "a fine day\t1\n")
+    changed = sublayer("evaluate", "run")
+    assert changed.code == 2
+    assert "the examples of run are no longer what it was trained with" in changed.err

@@ -58,6 +58,10 @@ def own_split(
             f"{run} does not belong to a run, so it has no split of its own: "
             "give another text (--path)"
         )
+    if recipe.data.tasks is not None:
+        raise ConfigError(
+            f"{run} was trained on examples of tasks, which are no text: give one (--path)"
+        )
     data = prepare(recipe.data, tokenizer=model.tokenizer)
     split: Split | None = getattr(data, name)
     if split is None:

@@ -8,9 +8,11 @@ from sublayer.data.prepare import Data
 from sublayer.data.tasks.marks import find_marks
 from sublayer.data.tasks.prepare import prepare_tasks, task_split
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit, of_tasks
-from sublayer.errors import CheckpointError, ConfigError
+from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.files.paths import expanded, resolved
+from sublayer.files.saved_record import read_record
+from sublayer.loading import find_recipe
 from sublayer.nearest import nearest_hint
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.supervised.answering import model_rule, unprepared_part
@@ -87,6 +89,7 @@ def _scoring(asked: Evaluation) -> Scoring:
             f"{asked.run} does not belong to a run: name the folder of the tasks' files (--path)"
         )
     data = _own_data(asked)
+    _check_unchanged(asked, data)
     split = of_tasks(data.valid if asked.split == "valid" else data.test)  # type: ignore[arg-type]
     notes: tuple[str, ...] = ()
     if path is not None and asked.model.task.columns:
@@ -103,6 +106,21 @@ def _own_data(asked: Evaluation) -> Data:
         config = config.model_copy(update={"tasks": name})
     spec: TaskSpec = asked.model.task
     return prepare_tasks(config, objective_of(spec), tokenizer=asked.model.tokenizer)
+
+
+def _check_unchanged(asked: Evaluation, data: Data) -> None:
+    """Raise DataError where the examples that are scored are others than the run's record knows."""
+    recipe = find_recipe(asked.run)
+    record = None if recipe is None else read_record(recipe.parent)
+    # Another task is asked of a model that was not trained on it.
+    if record is None or asked.options.get("task") is not None:
+        return
+    recorded = record["data"]["checksums"].get(asked.split)
+    if recorded not in (None, data.checksums[asked.split]):
+        raise DataError(
+            f"the examples of {asked.run} are no longer what it was trained with: restore them, or "
+            "name their folder by --path"
+        )
 
 
 def _is_same(path: str, own: Any) -> bool:
