@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from sublayer.files.checkpoints import saved_steps
 from sublayer.training.metrics import METRICS, read_metrics
-from tests.training.conftest import MASKED, SPAN, TINY, TRANSLATION
+from tests.training.conftest import MASKED, PAIR, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 
 pytestmark = pytest.mark.slow
 
@@ -78,6 +78,9 @@ LONELY = {**TRANSLATION, "data.context": 13, "train.batch_sequences": 2}
         TRANSLATION,
         LONELY,
         SPAN,
+        {**PAIR, "objective.dropout": 0.0, "optimizer.lr": 1e-3},
+        {**TRAVERSAL, "objective.dropout": 0.0, "optimizer.lr": 1e-3},
+        {**TEXT, "data.tasks": ["sst2", "rte"], "train.batch_sequences": 5},
     ],
     ids=[
         "plain",
@@ -90,15 +93,17 @@ LONELY = {**TRANSLATION, "data.context": 13, "train.batch_sequences": 2}
         "translation",
         "lonely",
         "span",
+        "pairs of a task",
+        "traversals of a task",
+        "tasks as text",
     ],
 )
 def test_two_processes_give_the_losses_and_weights_of_one(
-    run, tmp_path, text_path, stories_path, pairs_path, settings
+    run, tmp_path, text_path, stories_path, pairs_path, tasks_path, settings
 ):
     run("one", {"model.dropout": 0.0, **settings})
-    path = {"masked": stories_path, "translation": pairs_path}.get(
-        settings.get("objective.kind"), text_path
-    )
+    paths = {"masked": stories_path, "translation": pairs_path, "supervised": tasks_path}
+    path = paths.get(settings.get("objective.kind"), text_path)
     result = subprocess.run(
         command(tmp_path / "two", path, settings), capture_output=True, text=True
     )
