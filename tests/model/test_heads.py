@@ -1,11 +1,15 @@
-"""The vocabulary head: tied or not, factorised or not, with and without a bias."""
+"""Heads: of tokens, tied or not, factorised or not; of labels and spans, and what they read."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from sublayer.errors import ConfigError
+from sublayer.estimate.cost import count_parameters
+from sublayer.model.context.layout import Layout
 from sublayer.model.transformer import Transformer
 
 
@@ -57,3 +61,63 @@ def test_a_tied_table_learns_from_both_of_its_uses(
 
 def test_a_tied_table_is_saved_once(random_model: Callable[..., Transformer]) -> None:
     assert not [name for name in random_model().state_dict() if name.startswith("head.")]
+
+
+TOKENS = torch.tensor([[4, 2, 3, 1], [5, 6, 0, 0]])
+MASK = torch.tensor([[True, True, True, True], [True, True, False, False]])
+
+
+@pytest.mark.parametrize("pooler", ["none", "tanh"])
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_labels_are_answered_by_the_state_that_stands_for_the_text(
+    random_model: Callable[..., Transformer], kind: str, pooler: str
+) -> None:
+    model = random_model(kind=kind, head="none", label_outputs=3, pooler=pooler)
+    output = model(TOKENS, MASK)
+    # The first token's of an encoder, the last real one's of a decoder.
+    places = [0, 0] if kind == "encoder" else [3, 1]
+    layout = Layout.bidirectional if kind == "encoder" else Layout.causal
+    final = model.hidden(TOKENS, layout(TOKENS, MASK)).final
+    text = torch.stack([final[row, place] for row, place in enumerate(places)])
+    assert (model.pooler is None) == (pooler == "none")
+    if model.pooler is not None:
+        text = torch.tanh(F.linear(text, model.pooler.linear.weight, model.pooler.linear.bias))
+    assert model.label_head is not None
+    expected = F.linear(text, model.label_head.weight, model.label_head.bias)
+    assert output["label"].shape == (2, 3)
+    torch.testing.assert_close(output["label"], expected)
+    torch.testing.assert_close(model.label_logits(model.text_states(final, MASK)), expected)
+    assert "vocabulary" not in output
+    with pytest.raises(ConfigError, match=r"this model predicts no tokens \(model.head = none\)"):
+        model.logits(final)
+
+
+def test_a_span_has_a_start_and_an_end_at_each_position(
+    random_model: Callable[..., Transformer],
+) -> None:
+    model = random_model(kind="encoder", head="none", span_head="independent")
+    final = model.hidden(TOKENS, Layout.bidirectional(TOKENS, MASK)).final
+    assert model.span_head is not None
+    expected = F.linear(final, model.span_head.weight, model.span_head.bias)
+    output = model(TOKENS, MASK)
+    assert output["span"].shape == (2, 4, 2)
+    torch.testing.assert_close(output["span"], expected)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"label_outputs": 1},
+        {"label_outputs": 5, "pooler": "tanh"},
+        {"span_head": "independent"},
+        {"span_head": "joint"},
+        {"span_head": "joint", "norm": "rms"},
+    ],
+    ids=str,
+)
+def test_heads_of_tasks_have_the_parameters_that_are_said(
+    random_model: Callable[..., Transformer], fields: dict[str, Any]
+) -> None:
+    model = random_model(kind="encoder", head="none", **fields)
+    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    assert count_parameters(model.config).total == n_parameters
