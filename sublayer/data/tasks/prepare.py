@@ -144,6 +144,8 @@ class _Parts:
         windows = None
         if task.kind == "span" and format_ == "pair":
             windows = WindowRule(self.config.context, self.objective.doc_stride)
+        # All others are written alike for training and for use.
+        trains = trains and (format_ == "text" or windows is not None)
         identity = [*self.files.identity(split), *([] if windows is None else windows)]
         key = content_key("encoded", VERSION, self.tokenizer.fingerprint, format_, trains, identity)
 
