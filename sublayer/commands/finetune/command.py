@@ -1,27 +1,27 @@
 """``sublayer finetune``: teach a model a task, and say what that is worth."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from sublayer.commands.finetune.own_table import (
+from sublayer.commands.finetune.options import (
     AnswerOption,
     AnswerStartOption,
-    ChoicesOption,
-    ColumnOptions,
+    DataOption,
     GroupOption,
     IdOption,
     LabelOption,
     NumberOption,
+    OutOption,
+    ResumeOption,
+    SeedsOption,
+    StartArgument,
     TextOption,
-    TextPairOption,
-    table_among,
+    WordsArgument,
 )
+from sublayer.commands.finetune.own_table import ColumnOptions, table_among
 from sublayer.commands.finetune.rendering import render_finetuned, result_of
-from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import DeviceOption, JsonOption, emit, say
+from sublayer.commands.shared.column_options import ChoicesOption, TextPairOption
 from sublayer.config.layering.finetune import load_finetune
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest_hint
@@ -30,36 +30,12 @@ from sublayer.system.stages import stage
 from sublayer.tasks.registry import TASKS
 
 EXAMPLE = "sublayer finetune runs/albert-small sst2 --data glue"
-_MOST_SEEDS = 100
 
 
 def command(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN",
-            help="A run, a checkpoint or an imported folder to start from; or a recipe, whose "
-            "model then starts from random weights.",
-            autocompletion=candidates.runs,
-        ),
-    ],
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="WORDS",
-            help="Tasks by name (`sublayer tasks` lists them), or the file of a table of your own; "
-            "then settings such as optimizer.lr=1e-4 (see `sublayer fields`).",
-        ),
-    ],
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            metavar="DIR",
-            help="The folder of the tasks' files. Default: the cache, into which they are "
-            "downloaded where they are missing.",
-        ),
-    ] = None,
+    run: StartArgument,
+    words: WordsArgument,
+    data: DataOption = None,
     text: TextOption = None,
     text_pair: TextPairOption = None,
     label: LabelOption = None,
@@ -69,23 +45,9 @@ def command(
     answer_start: AnswerStartOption = None,
     group: GroupOption = None,
     id_: IdOption = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            "--seeds",
-            min=1,
-            max=_MOST_SEEDS,
-            metavar="N",
-            help="Train with seeds 0 to N - 1, and give median, spread and how many collapsed.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="The run's folder. Default: runs/TASK, then runs/TASK.2, ..."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the run in --out, or the last of this task.")
-    ] = False,
+    seeds: SeedsOption = None,
+    out: OutOption = None,
+    resume: ResumeOption = False,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:

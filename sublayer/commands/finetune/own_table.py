@@ -1,12 +1,10 @@
-"""A table of one's own on the command line: its file, and the options that name its columns."""
+"""A table of one's own on the command line: its file, and which column is what."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from sublayer.commands.shared.column_options import names_among
 from sublayer.config.text.own_table import OwnColumns
 from sublayer.errors import ConfigError
 from sublayer.files.paths import expanded
@@ -14,59 +12,6 @@ from sublayer.tasks.own_table.rows import SUFFIXES, columns_of
 from sublayer.tasks.own_table.table import table_of
 from sublayer.tasks.records import named
 from sublayer.tasks.registry import TASKS
-
-TextOption = Annotated[
-    str | None,
-    typer.Option("--text", metavar="COLUMN", help="Of a table of your own: the column of texts."),
-]
-TextPairOption = Annotated[
-    str | None,
-    typer.Option(
-        "--text-pair",
-        metavar="COLUMN",
-        help="The column of second texts; with --answer that of questions about the texts.",
-    ),
-]
-LabelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--label", metavar="COLUMN", help="The column of labels; with --choices of the right one."
-    ),
-]
-NumberOption = Annotated[
-    bool,
-    typer.Option("--number", help="The label is a number to predict, and no class."),
-]
-ChoicesOption = Annotated[
-    str | None,
-    typer.Option("--choices", metavar="A,B,...", help="The columns of answers to choose from."),
-]
-AnswerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--answer", metavar="COLUMN", help="The column of answers that are a part of the text."
-    ),
-]
-AnswerStartOption = Annotated[
-    str | None,
-    typer.Option(
-        "--answer-start",
-        metavar="COLUMN",
-        help="Where the answer begins in the text, in characters. Default: where it first stands.",
-    ),
-]
-GroupOption = Annotated[
-    str | None,
-    typer.Option(
-        "--group",
-        metavar="COLUMN",
-        help="The column of the document or author: rows of one are never divided between what is "
-        "trained on and what is scored.",
-    ),
-]
-IdOption = Annotated[
-    str | None, typer.Option("--id", metavar="COLUMN", help="The column of the rows' ids.")
-]
 
 
 @dataclass(frozen=True)
@@ -108,7 +53,7 @@ class ColumnOptions:
         if self.label:
             columns["number" if self.number else "label"] = self.label
         if self.choices:
-            columns["choices"] = tuple(name.strip() for name in self.choices.split(","))
+            columns["choices"] = names_among(self.choices)
         table_of(path, columns)
         return columns
 

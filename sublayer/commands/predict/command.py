@@ -10,6 +10,7 @@ from sublayer.commands.predict.file import predict_file
 from sublayer.commands.predict.lines import predict_lines
 from sublayer.commands.predict.submission import render_submission, submit_runs
 from sublayer.commands.shared.base import AverageOption, DeviceOption, RunArgument, emit
+from sublayer.commands.shared.column_options import ChoicesOption, TextPairOption, names_among
 from sublayer.config.limits import MOST_ROWS
 from sublayer.errors import ConfigError
 from sublayer.system.stages import stage
@@ -34,14 +35,6 @@ TextOption = Annotated[
     typer.Option(
         "--text", metavar="COLUMN", help="The column of the text. Default: as in training."
     ),
-]
-TextPairOption = Annotated[
-    str | None,
-    typer.Option("--text-pair", metavar="COLUMN", help="The column of the second text."),
-]
-ChoicesOption = Annotated[
-    str | None,
-    typer.Option("--choices", metavar="A,B,...", help="The columns of answers to choose from."),
 ]
 TaskOption = Annotated[
     str | None,
@@ -137,11 +130,7 @@ def command(
             f"{places[1]} is more than one file: answer each by itself, or give --submission"
         )
     file = places[0] if places else None
-    told = ToldColumns(
-        text or "",
-        text_pair or "",
-        tuple(name.strip() for name in choices.split(",")) if choices else (),
-    )
+    told = ToldColumns(text or "", text_pair or "", names_among(choices))
     if file is None and out is not None:
         raise ConfigError("--out is of a file of rows: name it, or redirect standard output")
     if file is None and told != ToldColumns():
