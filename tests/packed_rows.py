@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from sublayer.data.packing import PackedBatch
+from sublayer.data.packed_batch import PackedBatch
 
 
 class Unpacked(NamedTuple):

@@ -17,7 +17,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
 from sublayer.data.batches import Batch, Windows
 from sublayer.data.masked.packing import MaskedBatch
-from sublayer.data.packing import PackedBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.parallel.batches import Seq2SeqBatch
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore

@@ -9,7 +9,7 @@ import torch
 from sublayer import cli
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.task_heads import expected_model, rows_of_example
-from sublayer.data.packing import PackedBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.runs.resolution import resolve

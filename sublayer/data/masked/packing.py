@@ -1,6 +1,5 @@
 """Masked examples packed into rows, so that little is computed on padding."""
 
-from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from sublayer.data.arrays import Ints
 from sublayer.data.batches import copy_to
+from sublayer.data.best_fit import best_fit
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def pack(examples: Sequence[Example], *, width: int, pad_id: int) -> MaskedBatch
     longest of them.
     """
     example_lengths = [len(example.ids) for example in examples]
-    rows = _best_fit(example_lengths, width)
+    rows = _rows(example_lengths, width)
     lengths = []
     for row in rows:
         lengths_in_row = [example_lengths[index] for index in row]
@@ -166,7 +166,7 @@ def pack(examples: Sequence[Example], *, width: int, pad_id: int) -> MaskedBatch
 def packed_order(examples: Sequence[Example], *, width: int) -> list[int]:
     """List the indices of examples in the order in which ``pack`` puts them into its rows."""
     lengths = [len(example.ids) for example in examples]
-    rows = _best_fit(lengths, width)
+    rows = _rows(lengths, width)
     return list(chain.from_iterable(rows))
 
 
@@ -179,31 +179,5 @@ def _between(positions: Tensor, start: int, stop: int) -> slice:
     return slice(first, limit)
 
 
-def _best_fit(lengths: Sequence[int], width: int) -> list[list[int]]:
-    """Put each item, the longest first, into the row where it leaves the least room.
-
-    Rows of one item, which need no mask inside, stand before the others; of either kind the fullest
-    first.
-    """
-    rows: list[list[int]] = []
-    rooms: list[tuple[int, int]] = []  # the room left in a row, and its number; ascending
-    longest_first = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    for index in longest_first:
-        length = lengths[index]
-        # The first row whose room is enough, and so the one with the least.
-        tightest = bisect_left(rooms, (length, -1))
-        if tightest < len(rooms):
-            room, row_number = rooms.pop(tightest)
-        else:
-            room = width
-            row_number = len(rows)
-            rows.append([])
-        rows[row_number].append(index)
-        insort(rooms, (room - length, row_number))
-
-    def order(row: list[int]) -> tuple[bool, int]:
-        has_several = len(row) > 1
-        n_tokens = sum(lengths[index] for index in row)
-        return has_several, -n_tokens
-
-    return sorted(rows, key=order)
+def _rows(lengths: Sequence[int], width: int) -> list[list[int]]:
+    return best_fit([(length, 0) for length in lengths], (width, 0))

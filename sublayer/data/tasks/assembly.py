@@ -9,7 +9,8 @@ import numpy as np
 from sublayer.config.objectives.supervised import Format
 from sublayer.data.arrays import AnyInts, Ints
 from sublayer.data.batches import IGNORED
-from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, pack_examples
+from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from sublayer.data.tasks.encoded import EncodedExamples
 from sublayer.data.tasks.marks import Marks
 from sublayer.data.tasks.rows import build_row, n_cut, row_lengths

@@ -7,7 +7,7 @@ import numpy as np
 from sublayer.data.arrays import Ints
 from sublayer.data.counter_rng import Purpose, fork, seeds
 from sublayer.data.epochs import LastEpochs
-from sublayer.data.packing import PackedBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.split_notes import describe_cuts, describe_windows
 from sublayer.data.tasks.task_split import TaskSplit

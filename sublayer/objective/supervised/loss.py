@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.batches import IGNORED
-from sublayer.data.packing import PackedBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective

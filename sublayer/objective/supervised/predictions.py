@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sublayer.data.packing import PackedBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.task_split import TaskSplit
 from sublayer.evaluation.split_work import Processes, Row, compute_each

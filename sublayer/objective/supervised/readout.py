@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from sublayer.data.batches import IGNORED
-from sublayer.data.packing import PackedBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.model.context.layout import Layout
 from sublayer.model.kernels.dropout import dropout
 from sublayer.model.transformer import Transformer

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from sublayer.data.packing import PackedBatch
+from sublayer.data.packed_batch import PackedBatch
 
 
 class Sequences(NamedTuple):

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sublayer.config.objectives.supervised import SupervisedObjective
-from sublayer.data.packing import PackedBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.objective.supervised.readout import packed_states

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from sublayer.data.packing import PackedBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.tasks.assembly import RowRule
 from sublayer.data.tasks.span_examples import SpanExamples
 from sublayer.data.tasks.spans import (

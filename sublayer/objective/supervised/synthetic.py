@@ -8,7 +8,8 @@ import numpy as np
 from sublayer.config.objectives.base import Lengths
 from sublayer.data.arrays import Ints
 from sublayer.data.batches import IGNORED
-from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, pack_examples
+from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 
 
 @dataclass(frozen=True)

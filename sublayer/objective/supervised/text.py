@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.arrays import Ints
-from sublayer.data.packing import PackedBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.tasks.assembly import RowRule
 from sublayer.data.tasks.encoded import EncodedExamples
 from sublayer.decode.beam import search

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, pack_examples
+from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.word_tokens import WordTokens
 from sublayer.objective.base import Objective

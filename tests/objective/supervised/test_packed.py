@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sublayer.data.packing import PackedBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.tasks.assembly import Assembler
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.context.layout import Layout
