@@ -13,7 +13,7 @@ from sublayer.tasks.registry import TASKS
 
 DEFAULT = "default"
 """The preset of no paper: one setting for each format."""
-_SHIPPED = Path(__file__).parents[1] / "presets"
+SHIPPED = Path(__file__).parents[1] / "presets"
 _HEADINGS = ("source", "differs")
 
 
@@ -50,7 +50,7 @@ class Preset:
 
 def preset_names() -> tuple[str, ...]:
     """Return the names of the presets, sorted."""
-    return tuple(sorted(path.stem for path in _SHIPPED.glob("*.toml")))
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
 def load_preset(
@@ -74,7 +74,7 @@ def load_preset(
             f"{name[:LONGEST_WORD]!r} is no preset{nearest_hint(name, preset_names())}: there are "
             f"{', '.join(preset_names())}"
         )
-    content = parsing.read_toml(_SHIPPED / f"{name}.toml", ConfigError)
+    content = parsing.read_toml(SHIPPED / f"{name}.toml", ConfigError)
     _check_format(name, content, format_)
     tables = _tables(name, content, format_, tasks)
     figures: dict[str, Figure] = {}
@@ -104,7 +104,7 @@ def _of_format(format_: Format) -> str:
     """Name the presets for a format."""
     names = []
     for name in preset_names():
-        content = parsing.read_toml(_SHIPPED / f"{name}.toml", ConfigError)
+        content = parsing.read_toml(SHIPPED / f"{name}.toml", ConfigError)
         if content.get("format", format_) == format_:
             names.append(name)
     return " or ".join(names)

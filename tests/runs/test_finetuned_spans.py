@@ -70,7 +70,7 @@ def _finetune(folder: Path, name: str) -> tuple[SeedResult, Data]:
         "train.threads": 1,
         "optimizer.lr": 0.01,
     }
-    loaded = load_finetune("albert-small", [name], str(folder), {}, settings)
+    loaded = load_finetune("albert-small", [name], str(folder), settings).loaded
     data = prepare_data(loaded.recipe)
     return finetune_seed(loaded, folder / "run", data, resume=False, device="cpu"), data
 

@@ -43,7 +43,7 @@ def glue(tmp_path_factory):
 
 def finetuned(glue, out, task="sst2", n_seeds=None, resume=False, **settings):
     told = {**SMALL, **{name.replace("__", "."): value for name, value in settings.items()}}
-    loaded = load_finetune("albert-small", [task], str(glue), {}, told)
+    loaded = load_finetune("albert-small", [task], str(glue), told).loaded
     return finetune_seeds(loaded, out, n_seeds, resume=resume, device="cpu")
 
 

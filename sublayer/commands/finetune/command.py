@@ -1,7 +1,6 @@
 """``sublayer finetune``: teach a model a task, and say what that is worth."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from sublayer.commands.finetune.options import (
     AnswerOption,
@@ -12,6 +11,7 @@ from sublayer.commands.finetune.options import (
     LabelOption,
     NumberOption,
     OutOption,
+    PresetOption,
     ResumeOption,
     SeedsOption,
     StartArgument,
@@ -19,10 +19,12 @@ from sublayer.commands.finetune.options import (
     WordsArgument,
 )
 from sublayer.commands.finetune.own_table import ColumnOptions, table_among
+from sublayer.commands.finetune.presets import describe_preset
 from sublayer.commands.finetune.rendering import render_finetuned, result_of
 from sublayer.commands.shared.base import DeviceOption, JsonOption, emit, say
 from sublayer.commands.shared.column_options import ChoicesOption, TextPairOption
 from sublayer.config.layering.finetune import load_finetune
+from sublayer.config.presets import DEFAULT
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest_hint
 from sublayer.system.launch import is_first_launched
@@ -45,6 +47,7 @@ def command(
     answer_start: AnswerStartOption = None,
     group: GroupOption = None,
     id_: IdOption = None,
+    preset: PresetOption = DEFAULT,
     seeds: SeedsOption = None,
     out: OutOption = None,
     resume: ResumeOption = False,
@@ -67,9 +70,14 @@ def command(
     table = table_among(names, options, data)
     if table is None:
         check_tasks(names)
-        loaded = load_finetune(run, names, data, {}, settings)
+        finetuning = load_finetune(run, names, data, settings, preset=preset)
     else:
-        loaded = load_finetune(run, (), table, {}, settings, columns=options.columns(table))
+        columns = options.columns(table)
+        finetuning = load_finetune(run, (), table, settings, preset=preset, columns=columns)
+    loaded = finetuning.loaded
+    if is_first_launched():
+        for line in describe_preset(finetuning):
+            say(line)
 
     with stage("starting PyTorch"):
         from sublayer.runs.finetuning import finetune_seeds
@@ -101,9 +109,3 @@ def check_tasks(tasks: Sequence[str]) -> None:
         raise ConfigError(
             "no task is named: `sublayer tasks` lists them; or name a table of your own"
         )
-
-
-def tell(settings: dict[str, Any], origin: str) -> None:
-    """Print a preset's settings, before anything is trained."""
-    for key, value in settings.items():
-        say(f"{origin}: {key} = {value}")

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from sublayer.commands.shared import candidates
+from sublayer.config.presets import preset_names
 
 _MOST_SEEDS = 100
 
@@ -74,6 +75,16 @@ GroupOption = Annotated[
 ]
 IdOption = Annotated[
     str | None, typer.Option("--id", metavar="COLUMN", help="The column of the rows' ids.")
+]
+PresetOption = Annotated[
+    str,
+    typer.Option(
+        "--preset",
+        metavar="NAME",
+        help=f"Settings of published work, with their sources: {', '.join(preset_names())}. "
+        "Settings on the command line replace them.",
+        autocompletion=candidates.presets,
+    ),
 ]
 SeedsOption = Annotated[
     int | None,

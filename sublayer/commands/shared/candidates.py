@@ -20,6 +20,13 @@ def recipes(incomplete: str) -> Candidates:
     return [*_titled(SHIPPED), *runs(incomplete)]
 
 
+def presets(incomplete: str) -> Candidates:
+    """Return the presets of fine-tuning."""
+    from sublayer.config.presets import SHIPPED
+
+    return _titled(SHIPPED)
+
+
 def recipes_and_studies(incomplete: str) -> Candidates:
     """Return the shipped recipes and studies, and the runs."""
     from sublayer.config.layering.sources import SHIPPED

@@ -3,15 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.layering.layers import LoadedRecipe, load_layers
 from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.settings import Layer
 from sublayer.config.layering.sources import find_source, read_layers, shipped_recipes
-from sublayer.config.layering.start_folder import read_start
+from sublayer.config.layering.start_folder import Start, read_start
 from sublayer.config.objectives.supervised import KINDS, Format
-from sublayer.config.presets import DEFAULT, load_preset
+from sublayer.config.presets import DEFAULT, Figure, Preset, load_preset
 from sublayer.config.text.own_table import OwnColumns
 from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError
@@ -27,26 +28,38 @@ _FORMATS: dict[str, Format] = {
 _LENGTHS = tuple(f"train.{name}" for name in LENGTHS)
 
 
+class Finetuning(NamedTuple):
+    """A recipe of fine-tuning, and the preset that it has its settings from, where not told."""
+
+    loaded: LoadedRecipe
+    preset: Preset
+
+    def figures(self) -> list[Figure]:
+        """Return the figures of the preset that count, and are not told otherwise."""
+        origin = f"preset {self.preset.name}"
+        origins = self.loaded.origins
+        return [each for each in self.preset.figures if origins.get(each.key) == origin]
+
+
 def load_finetune(
     source: str,
     tasks: Sequence[str],
     folder: str | None,
-    settings: Mapping[str, Any],
     overrides: Sequence[str] | Mapping[str, Any] = (),
     *,
-    origin: str = "default",
+    preset: str = DEFAULT,
     columns: OwnColumns | None = None,
-) -> LoadedRecipe:
+) -> Finetuning:
     """Put together the recipe that ``sublayer finetune`` trains.
 
     ``source`` is a run, a checkpoint or an imported folder to start from, or a recipe, whose model
     then starts from random weights. ``folder`` has the tasks' files; with ``columns`` it is a table
-    of one's own, and there are no ``tasks``. ``settings`` are those of a preset, of which
-    ``origin`` is the name; without any they are the default's. Raises ConfigError as
-    ``load_recipe`` does.
+    of one's own, and there are no ``tasks``. Raises ConfigError as ``load_recipe`` and
+    ``load_preset`` do.
     """
     told = override_layer(overrides, "command line")
     base: list[Layer] = []
+    start = None
     names = [NAME] if columns is not None else list(tasks)
     title = Path(folder or "").name if columns is not None else ", ".join(tasks)
     words: dict[str, Any] = {
@@ -65,21 +78,29 @@ def load_finetune(
         base = [_without_length(layer) for layer in read_layers(find_source(source))]
     else:
         words["init.run"] = source
+        start = read_start(source)
+    layers = [*base, Layer("finetune", words)]
     format_ = told.values.get("objective.format", words["objective.format"])
-    chosen = settings
-    if not settings and format_ in KINDS:
-        chosen = load_preset(DEFAULT, format_, names).settings
-    layers = [
-        *base,
-        Layer("finetune", words),
-        Layer(origin, dict(chosen)),
-        told,
-    ]
-    loaded = load_layers(layers, _run_name(tasks, folder))
+    chosen = None
+    if format_ in KINDS:
+        chosen = load_preset(
+            preset, format_, names, positions=_positions(start), has_start=start is not None
+        )
+        layers.append(Layer(f"preset {preset}", chosen.settings))
+    # Any other format is refused with its choices, by the recipe.
+    loaded = load_layers([*layers, told], _run_name(tasks, folder))
+    assert chosen is not None, "a recipe has one of the formats"
     # What the recipe of a pre-training says of its text has no effect here, which is no news.
-    return replace(
-        loaded, notes=tuple(note for note in loaded.notes if "has no effect" not in note)
-    )
+    idle = tuple(f"of {layer.origin} has no effect" for layer in base)
+    notes = tuple(note for note in loaded.notes if not any(each in note for each in idle))
+    return Finetuning(replace(loaded, notes=notes), chosen)
+
+
+def _positions(start: Start | None) -> int | None:
+    """Return how many positions the model of a start has; None where it has no end."""
+    if start is None or not POSITIONS[start.model.positions].has_end:
+        return None
+    return start.model.max_len
 
 
 def _without_length(layer: Layer) -> Layer:
