@@ -9,7 +9,7 @@ class Prediction:
 
     label: int | float | None = None
     """Of ``classes`` and ``choice`` an index, of ``number`` the number; None where a text that was
-    written is none of the labels."""
+    written is none of the labels, or no number."""
     probabilities: tuple[float, ...] = ()
     """Of each label or choice; empty where the model gives none."""
     text: str = ""

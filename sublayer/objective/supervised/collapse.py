@@ -50,18 +50,19 @@ def _one_answer(task: Task, predictions: Sequence[Prediction]) -> str:
     if task.kind == "span":
         texts = {each.text for each in predictions}
         return f"it answers {texts.pop()!r} to all questions" if len(texts) == 1 else ""
-    labels = [each.label for each in predictions]
+    labels = {each.label for each in predictions}
+    known = [label for label in labels if label is not None]
+    if not known:
+        what = "no number" if task.kind == "number" else "none of the labels"
+        return f"it answers {what} to all examples"
     if task.kind == "number":
-        numbers = [label for label in labels if label is not None]
         low, high = task.numbers
-        if len(numbers) == len(labels) and max(numbers) - min(numbers) < _SAME * (high - low):
-            return f"it answers {numbers[0]:.2f} to all examples"
+        if len(known) == len(labels) and max(known) - min(known) < _SAME * (high - low):
+            return f"it answers {known[0]:.2f} to all examples"
         return ""
-    if len(set(labels)) > 1:
+    if len(labels) > 1:
         return ""
-    [label] = set(labels)
-    if label is None:
-        return "it answers none of the labels to all examples"
+    [label] = known
     if task.kind == "choice":
         return f"it answers choice {int(label) + 1} to all examples"
     return f"it answers {task.labels[int(label)]} to all examples"

@@ -19,15 +19,15 @@ _TOKEN = re.compile(rf"[{re.escape(string.punctuation)}]|[^\s{re.escape(string.p
 
 
 def read_answer(task: Task, example: Example, written: str) -> Prediction:
-    """Return the answer that was written; its label is None where it is none of the labels.
+    """Return the answer that was written; its label is None where it is none of the labels, or no
+    number.
 
-    Of a number that is none, one below the lowest: of STS-B −1, as in T5. Of a span, the passage's
-    own characters where it has these words, and where they begin. Of WSC and WNLI, whether the noun
-    in question is named; of DPR, which of the two is.
+    Of a span, the passage's own characters where it has these words, and where they begin. Of WSC
+    and WNLI, whether the noun in question is named; of DPR, which of the two is.
     """
     text = written.strip()
     if task.kind == "number":
-        return Prediction(_number(task, text), text=text)
+        return Prediction(_number(text), text=text)
     if task.kind == "span":
         return _span(task, example, text)
     if task.name in REFERENTS:
@@ -64,12 +64,12 @@ def _referent(task: Task, example: Example, text: str) -> int | None:
     return int(names_referent(text, referent))
 
 
-def _number(task: Task, text: str) -> float:
+def _number(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError:
-        number = math.nan
-    return number if math.isfinite(number) else task.numbers[0] - 1
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _span(task: Task, example: Example, text: str) -> Prediction:

@@ -34,7 +34,7 @@ class Score:
     """By their names."""
     n_examples: int
     n_outside: int
-    """Predictions that are none of the labels."""
+    """Predictions that are none of the labels, or no number."""
 
 
 def score(examples: Sequence[Example], predictions: Predictions, metrics: Sequence[str]) -> Score:

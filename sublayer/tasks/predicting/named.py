@@ -69,8 +69,7 @@ def name_prediction(
             no_answer=prediction.no_answer if task.has_unanswerable else None,
         )
     if task.kind == "number":
-        is_none = is_written and not _is_number(prediction.text)
-        return NamedPrediction(None if is_none else prediction.label, written=written)
+        return NamedPrediction(prediction.label, written=written)
     index = None if prediction.label is None else int(prediction.label)
     probability = None
     if index is not None and prediction.probabilities:
@@ -88,14 +87,6 @@ def name_prediction(
         choice=index,
         written=written,
     )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _rounded(value: str | float | None) -> str | float | None:

@@ -42,6 +42,7 @@ def test_a_model_that_is_right_has_not_collapsed(name):
         ("stsb", 2.5, "it answers 2.50 to all examples"),
         ("copa", 0, "it answers choice 1 to all examples"),
         ("sst2", None, "it answers none of the labels to all examples"),
+        ("stsb", None, "it answers no number to all examples"),
     ],
 )
 def test_one_answer_for_all_is_a_collapse(name, label, said):

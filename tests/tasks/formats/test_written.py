@@ -27,11 +27,12 @@ def test_a_label_is_read_by_its_word():
 
 
 @pytest.mark.parametrize(
-    ("written", "number"), [("3.8", 3.8), ("three", -1), ("", -1), ("nan", -1), ("inf", -1)]
+    ("written", "number"),
+    [("3.8", 3.8), ("-1", -1), ("three", None), ("", None), ("nan", None), ("inf", None)],
 )
-def test_a_number_that_is_none_lies_below_all(written, number):
+def test_a_number_is_read_and_what_is_none_is_no_label(written, number):
     example = Example("0", {"sentence1": "A", "sentence2": "B"})
-    assert read_answer(_STSB, example, written).label == number
+    assert read_answer(_STSB, example, written) == Prediction(number, text=written)
 
 
 def test_a_choice_is_read_by_its_name():

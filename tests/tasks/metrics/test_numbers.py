@@ -50,10 +50,12 @@ def test_constant_numbers_have_none_and_it_says_why(name):
         assert result.metrics[name].reason == reason
 
 
-def test_a_text_that_is_no_number_is_t5s_minus_1():
+def test_a_text_that_is_no_number_is_t5s_minus_1_and_counted():
     gold, predicted = [0.0, 2.0, 5.0, 3.0], [0.5, None, 4.0, 3.5]
     expected = pearsonr(gold, [0.5, -1, 4.0, 3.5]).statistic
-    assert _value("pearson", gold, predicted) == pytest.approx(expected)
+    result = score(labelled(gold), said(predicted), ["pearson"])
+    assert result.value == pytest.approx(expected)
+    assert result.n_outside == 1
 
 
 @pytest.mark.parametrize("groups", [(), ("a", "", "b", "a", "", "b", "b", "")])

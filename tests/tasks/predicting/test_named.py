@@ -52,7 +52,7 @@ def test_a_span_has_its_place_and_an_empty_one_has_none():
         ("rte", Prediction(0, text="entailment"), "entailment"),
         ("rte", Prediction(None, text="maybe"), None),
         ("stsb", Prediction(3.2, text="3.2"), 3.2),
-        ("stsb", Prediction(-1.0, text="three"), None),
+        ("stsb", Prediction(None, text="three"), None),
     ],
 )
 def test_what_was_written_stands_beside_what_it_means(task, prediction, label):
