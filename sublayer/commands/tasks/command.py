@@ -2,12 +2,16 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import JsonOption, emit
+from sublayer.commands.tasks.options import (
+    AskedArgument,
+    DataOption,
+    RowOption,
+    ShowOption,
+    TokenizerOption,
+)
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest_hint
 
@@ -15,53 +19,14 @@ if TYPE_CHECKING:
     from sublayer.tasks.task import Task
 
 EXAMPLE = "sublayer tasks rte --show"
-_LARGEST_ROW = 10**9
 
 
 def command(
-    asked: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DIR|NAME",
-            help="A folder, to see what it has of each task; or a task. Without it, all are "
-            "listed, with what the cache has.",
-            autocompletion=candidates.tasks,
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data", metavar="DIR", help="The folder of the task's files. Default: the cache."
-        ),
-    ] = None,
-    show: Annotated[
-        bool,
-        typer.Option(
-            "--show",
-            help="Show an example as models read it, token by token, in each format. Without "
-            "--data, names stand for its texts.",
-        ),
-    ] = False,
-    row: Annotated[
-        int,
-        typer.Option(
-            "--row",
-            min=0,
-            max=_LARGEST_ROW,
-            metavar="N",
-            help="The example to show, from 0, of the first split that is there.",
-        ),
-    ] = 0,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(
-            "--tokenizer",
-            metavar="RUN",
-            help="Whose tokens to show: a run, a model's folder, or a tokenizer's file or folder. "
-            "Default: words.",
-            autocompletion=candidates.runs,
-        ),
-    ] = None,
+    asked: AskedArgument = None,
+    data: DataOption = None,
+    show: ShowOption = False,
+    row: RowOption = 0,
+    tokenizer: TokenizerOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the tasks that models are fine-tuned on, and what a folder has of their files.
