@@ -15,6 +15,7 @@ from sublayer.evaluation.split_work import ALONE
 from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file
 from sublayer.loading import load
+from sublayer.objective.supervised.baselines import BaselineScores
 from sublayer.objective.supervised.batches import rule_of_model
 from sublayer.objective.supervised.report import PartReport, report_split
 from sublayer.objective.supervised.scores import answer_split
@@ -54,7 +55,13 @@ class SeedResult:
 
 
 def finetune_seed(
-    loaded: LoadedRecipe, folder: Path, data: Data, *, resume: bool, device: str | None
+    loaded: LoadedRecipe,
+    folder: Path,
+    data: Data,
+    baselines: BaselineScores,
+    *,
+    resume: bool,
+    device: str | None,
 ) -> SeedResult:
     """Train a run, and score its best checkpoint on the development set.
 
@@ -69,11 +76,11 @@ def finetune_seed(
     loss = None
     if loaded.recipe.objective.text == "tasks" and model.task.format != "text":
         loss = last_loss(folder)
-    reports = report_split(test, trained_examples(data), predictions, loss)
+    reports = report_split(test, baselines, predictions, loss)
     bests = []
     for task, best in record.get("task_bests", {}).items():
         checkpoint = checkpoint_path(folder / "checkpoints", best["step"])
-        bests += _report_task(loaded, checkpoint, data, task, device)
+        bests += _report_task(loaded, checkpoint, data, baselines, task, device)
     scores = {
         "tasks": [each.to_json() for each in reports],
         "task_bests": [each.to_json() for each in bests],
@@ -84,7 +91,12 @@ def finetune_seed(
 
 
 def _report_task(
-    loaded: LoadedRecipe, checkpoint: Path, data: Data, task: str, device: str | None
+    loaded: LoadedRecipe,
+    checkpoint: Path,
+    data: Data,
+    baselines: BaselineScores,
+    task: str,
+    device: str | None,
 ) -> list[PartReport]:
     """Score the part of one task of a mixture by a checkpoint."""
     model = load(checkpoint, device=device or "cpu")
@@ -94,7 +106,7 @@ def _report_task(
     rule = rule_of_model(model, loaded.recipe, own)
     with stage(f"scoring the best checkpoint of {task}"):
         predictions, _ = answer_split(model, own, rule, model.task, ALONE)
-    return report_split(own, trained_examples(data), predictions)
+    return report_split(own, baselines, predictions)
 
 
 def finetune_seeds(
@@ -110,14 +122,17 @@ def finetune_seeds(
     What is held out is the same for all. Raises as ``train_run`` does.
     """
     data = prepare_data(loaded.recipe, Pretrained(loaded.recipe.init))
+    baselines = BaselineScores(lambda: trained_examples(data))
     if n_seeds is None:
-        return [finetune_seed(loaded, folder, data, resume=resume, device=device)]
+        return [finetune_seed(loaded, folder, data, baselines, resume=resume, device=device)]
     results = []
     for seed in range(n_seeds):
         seeded = vary(loaded, {"train.seed": seed}, origin=f"seed {seed}")
         own = folder / f"seed-{seed}"
         own_resume = resume or (own / SCORES).is_file()
-        results.append(finetune_seed(seeded, own, data, resume=own_resume, device=device))
+        results.append(
+            finetune_seed(seeded, own, data, baselines, resume=own_resume, device=device)
+        )
     return results
 
 

@@ -12,9 +12,11 @@ from sublayer.data.prepare import Data
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.evaluation.split_work import ALONE
 from sublayer.loading import load
+from sublayer.objective.supervised.baselines import BaselineScores
 from sublayer.objective.supervised.batches import example_batches, rule_of_model
 from sublayer.objective.supervised.report import render_reports
 from sublayer.objective.supervised.scores import answer_split
+from sublayer.objective.supervised.scoring import trained_examples
 from sublayer.runs.data_warnings import list_data_warnings
 from sublayer.runs.finetuning import SeedResult, finetune_seed
 from sublayer.runs.session import prepare_data
@@ -72,7 +74,8 @@ def _finetune(folder: Path, name: str) -> tuple[SeedResult, Data]:
     }
     loaded = load_finetune("albert-small", [name], str(folder), settings).loaded
     data = prepare_data(loaded.recipe)
-    return finetune_seed(loaded, folder / "run", data, resume=False, device="cpu"), data
+    baselines = BaselineScores(lambda: trained_examples(data))
+    return finetune_seed(loaded, folder / "run", data, baselines, resume=False, device="cpu"), data
 
 
 @pytest.fixture(scope="module", params=["squad", "squad2"])

@@ -45,7 +45,8 @@ def result_of(folder: Path, results: "Sequence[SeedResult]", recipe: "Recipe") -
 def render_finetuned(result: Mapping[str, Any]) -> str:
     """Format the result of fine-tuning for the terminal."""
     from sublayer.objective.supervised.collapse import REMEDY
-    from sublayer.objective.supervised.report import render_reports
+    from sublayer.objective.supervised.report import render_baselines, render_reports
+    from sublayer.tasks.metrics.points import points
 
     seeds = result["seeds"]
     folder = as_typed(result["run"])
@@ -59,12 +60,13 @@ def render_finetuned(result: Mapping[str, Any]) -> str:
         # The seed in the middle stands for all of them.
         ordered = sorted(seeds, key=lambda each: each["score"])
         lines.append(render_reports(ordered[(len(seeds) - 1) // 2]["tasks"]))
-        shown = ", ".join(f"{100 * each['score']:.1f}" for each in seeds)
+        shown = ", ".join(points(each["score"]) for each in seeds)
         lines.append(
-            f"{count(len(seeds), 'seed')}: median {100 * result['median']:.1f}, from "
-            f"{100 * result['lowest']:.1f} to {100 * result['best']:.1f} (the best of several is "
+            f"{count(len(seeds), 'seed')}: median {points(result['median'])}, from "
+            f"{points(result['lowest'])} to {points(result['best'])} (the best of several is "
             f"too good by chance): {shown}"
         )
+    lines += render_baselines(seeds[0]["tasks"])
     if result["collapsed"]:
         lines.append(
             f"collapsed: {result['collapsed']} of {count(len(seeds), 'run')}; what helps: {REMEDY}"

@@ -1,8 +1,9 @@
 """A split of tasks: encoded examples, and the examples themselves where they are asked for."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from sublayer.data.tasks.encoded import EncodedExamples, joined
 from sublayer.data.tasks.marks import Marks
 from sublayer.tasks.example import Example
 from sublayer.tasks.task import Task
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,14 @@ class TaskSplit(Split):
     def n_examples(self) -> int:
         """Count the examples."""
         return sum(len(part.encoded) for part in self.parts)
+
+    def by_part(self, items: Sequence[_T]) -> Iterator[tuple[TaskPart, Sequence[_T]]]:
+        """Yield each part with its own of ``items``, of which there is one for each example."""
+        first = 0
+        for part in self.parts:
+            stop = first + len(part.encoded)
+            yield part, items[first:stop]
+            first = stop
 
     @property
     def examples_digest(self) -> str:

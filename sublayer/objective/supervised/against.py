@@ -14,6 +14,7 @@ from sublayer.objective.supervised.scores import part_name
 from sublayer.objective.supervised.scoring import Answered, answer_asked
 from sublayer.tasks.example import Example
 from sublayer.tasks.metrics.paired import paired
+from sublayer.tasks.metrics.points import points, signed_points
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.spec import TaskSpec
 
@@ -73,14 +74,9 @@ def _answered(asked: Evaluation, against: Path) -> Answered:
 
 def _by_part(
     answered: Answered,
-) -> dict[tuple[str, str], tuple[TaskPart, list[Prediction]]]:
-    found = {}
-    first = 0
-    for part in answered.scoring.split.parts:
-        stop = first + len(part.encoded)
-        found[part.task.name, part.published] = part, answered.predictions[first:stop]
-        first = stop
-    return found
+) -> dict[tuple[str, str], tuple[TaskPart, Sequence[Prediction]]]:
+    by_part = answered.scoring.split.by_part(answered.predictions)
+    return {(part.task.name, part.published): (part, own) for part, own in by_part}
 
 
 def _check_same(asked: Evaluation, against: Path, part: TaskPart, other: TaskPart) -> None:
@@ -114,11 +110,11 @@ def render_comparison(result: Mapping[str, Any]) -> list[str]:
     """Format what ``compare_with`` returned, a line for each task and one that says what it is."""
     lines = [f"against {result['run']}, on the same examples:"]
     for each in result["tasks"]:
-        low, high = (f"{100 * bound:+.1f}" for bound in each["interval"])
+        low, high = map(signed_points, each["interval"])
         verdict = "more than chance" if each["is_decided"] else "undecided"
         line = (
-            f"{each['title']}: {100 * each['value']:.1f} and {100 * each['other']:.1f}, difference "
-            f"{100 * each['difference']:+.1f}, 95 % interval {low} to {high}: {verdict}"
+            f"{each['title']}: {points(each['value'])} and {points(each['other'])}, difference "
+            f"{signed_points(each['difference'])}, 95 % interval {low} to {high}: {verdict}"
         )
         if each["p_mcnemar"] is not None:
             line += (

@@ -5,7 +5,8 @@ from typing import Any
 
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.supervised.against import compare_with, render_comparison
-from sublayer.objective.supervised.report import render_reports, report_split
+from sublayer.objective.supervised.baselines import BaselineScores
+from sublayer.objective.supervised.report import render_baselines, render_reports, report_split
 from sublayer.objective.supervised.scoring import answer_asked
 
 
@@ -20,7 +21,9 @@ def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
     scoring = answered.scoring
     against = asked.options.get("against")
     compared = None if against is None else compare_with(asked, answered, against)
-    reports = report_split(scoring.split, scoring.train, answered.predictions)
+    reports = report_split(
+        scoring.split, BaselineScores(lambda: scoring.train), answered.predictions
+    )
     result = {
         "tasks": [each.to_json() for each in reports],
         "loss": answered.loss,
@@ -42,7 +45,7 @@ def _selected_by(asked: Evaluation) -> str | None:
 
 def render_tasks(result: Mapping[str, Any]) -> str:
     """Format the scores for the terminal."""
-    lines = [render_reports(result["tasks"])]
+    lines = [render_reports(result["tasks"]), *render_baselines(result["tasks"])]
     if result["part"] == "valid":
         lines.append("scored on what was held out, which chose the checkpoint: too good by that")
     elif result["selected_by"] == "dev":

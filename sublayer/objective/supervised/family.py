@@ -21,6 +21,7 @@ from sublayer.objective.supervised.scores import task_scores
 from sublayer.objective.supervised.span_loss import SpanAnswers
 from sublayer.objective.supervised.synthetic import SyntheticExamples
 from sublayer.objective.supervised.text import TextAnswers
+from sublayer.tasks.metrics.points import points
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Task
 
@@ -97,7 +98,7 @@ def _synthetic(recipe: Recipe, vocab_size: int) -> SyntheticExamples:
 def _describe(scores: Scores) -> str:
     said = []
     if "score" in scores:
-        said.append(f"score {100 * scores['score']:.1f}")
+        said.append(f"score {points(scores['score'])}")
     if "loss" in scores:
         said.append(f"loss {scores['loss']:.4f}")
     return ", ".join(said)

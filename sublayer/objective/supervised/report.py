@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sublayer.counts import count
-from sublayer.data.tasks.task_split import TaskPart, TaskSplit
+from sublayer.data.tasks.task_split import TaskSplit
+from sublayer.objective.supervised.baselines import BaselineScores
 from sublayer.objective.supervised.collapse import find_collapse
 from sublayer.objective.supervised.scores import part_name
-from sublayer.system.stages import stage
 from sublayer.tables import table
 from sublayer.tasks.baselines.table import BASELINES
-from sublayer.tasks.example import Example
+from sublayer.tasks.metrics.points import points
 from sublayer.tasks.metrics.score import Score, score
 from sublayer.tasks.metrics.table import METRICS
 from sublayer.tasks.metrics.thresholds import ByAnswerable, by_answerable
@@ -43,7 +43,10 @@ class PartReport:
             "examples": self.score.n_examples,
             "outside": self.score.n_outside,
             **_values(self.score),
-            "baselines": {name: _values(each) for name, each in self.baselines.items()},
+            "baselines": {
+                name: {"description": BASELINES[name].describe(self.task), **_values(each)}
+                for name, each in self.baselines.items()
+            },
             "collapse": self.collapse,
             **self._answerable(),
         }
@@ -53,52 +56,30 @@ class PartReport:
         return {names[kind]: asdict(each) for kind, each in self.by_answerable.items()}
 
 
-def report_part(
-    part: TaskPart,
-    name: str,
-    predictions: Sequence[Prediction],
-    train: Sequence[Example],
-    loss: float | None = None,
-) -> PartReport:
-    """Score the predictions of a part, and those of the baselines, which learn from ``train``.
-
-    ``loss`` is that of training at its end, where it is known, by which a collapse is found.
-    """
-    metrics = part.task.metrics
-    baselines = {}
-    for baseline in BASELINES.values() if train else ():
-        with stage(f"scoring the baseline {baseline.name} of {part.task.title}"):
-            own = baseline.predict(part.task, train, part.examples)
-        baselines[baseline.name] = score(part.examples, own, metrics)
-    apart = by_answerable(part.examples, predictions) if part.task.has_unanswerable else {}
-    return PartReport(
-        name=name,
-        task=part.task,
-        split=part.published,
-        score=score(part.examples, predictions, metrics),
-        baselines=baselines,
-        collapse=find_collapse(part.task, part.examples, predictions, train, loss),
-        by_answerable=apart,
-    )
-
-
 def report_split(
     split: TaskSplit,
-    train: Mapping[str, Sequence[Example]],
+    baselines: BaselineScores,
     predictions: Sequence[Prediction],
     loss: float | None = None,
 ) -> list[PartReport]:
     """Report every part of a split, of which there are predictions in its order.
 
-    ``train`` has by the task what baselines learn from; without any there are none.
+    ``loss`` is that of training at its end, where it is known, by which a collapse is found.
     """
     reports = []
-    first = 0
-    for part in split.parts:
-        own = predictions[first : first + len(part.encoded)]
-        first += len(part.encoded)
-        name = part_name(part, split.parts)
-        reports.append(report_part(part, name, own, train.get(part.task.name, ()), loss))
+    for part, own in split.by_part(predictions):
+        task, examples = part.task, part.examples
+        reports.append(
+            PartReport(
+                name=part_name(part, split.parts),
+                task=task,
+                split=part.published,
+                score=score(examples, own, task.metrics),
+                baselines=baselines.of(part),
+                collapse=find_collapse(task, examples, own, baselines.learned_from(part), loss),
+                by_answerable=by_answerable(examples, own) if task.has_unanswerable else {},
+            )
+        )
     return reports
 
 
@@ -107,7 +88,10 @@ def render_reports(reports: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     notes = []
     for each in reports:
-        parts = [_shown(name, value) for name, value in each["metrics"].items()]
+        parts = [
+            f"{METRICS[name].title} {points(found['value'])}"
+            for name, found in each["metrics"].items()
+        ]
         baselines = {name: found["score"] for name, found in each["baselines"].items()}
         rows.append(
             (
@@ -115,12 +99,27 @@ def render_reports(reports: Sequence[Mapping[str, Any]]) -> str:
                 f"{each['examples']:,}",
                 _with_error(each["score"], each["standard_error"]),
                 ", ".join(parts),
-                *(f"{100 * baselines[name]:.1f}" if baselines else "" for name in BASELINES),
+                *(points(baselines[name]) if baselines else "" for name in BASELINES),
             )
         )
         notes += _notes(each, baselines.get("words"))
     header = ["task", "examples", "score", "metrics", *BASELINES]
     return "\n".join([table(header, rows, right=[1, 2, 4, 5]), *notes])
+
+
+def render_baselines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say what each baseline of reports is, with the tasks where it is not the same for all."""
+    lines = []
+    for name in BASELINES:
+        titles: dict[str, list[str]] = {}
+        for each in reports:
+            if name in each["baselines"]:
+                described = each["baselines"][name]["description"]
+                titles.setdefault(described, []).append(each["title"])
+        for described, own in titles.items():
+            which = "" if len(titles) == 1 else f" of {', '.join(dict.fromkeys(own))}"
+            lines.append(f"{name}{which}: {described}")
+    return lines
 
 
 def _notes(each: Mapping[str, Any], words: float | None) -> list[str]:
@@ -143,8 +142,8 @@ def _notes(each: Mapping[str, Any], words: float | None) -> list[str]:
         if key in each:
             apart = each[key]
             notes.append(
-                f"{title}: {count(apart['n'], 'question')} {said}: EM {100 * apart['exact']:.1f}, "
-                f"F1 {100 * apart['f1']:.1f}"
+                f"{title}: {count(apart['n'], 'question')} {said}: EM {points(apart['exact'])}, "
+                f"F1 {points(apart['f1'])}"
             )
     for name, metric in each["metrics"].items():
         if metric["reason"]:
@@ -152,13 +151,8 @@ def _notes(each: Mapping[str, Any], words: float | None) -> list[str]:
     return notes
 
 
-def _shown(name: str, metric: Mapping[str, Any]) -> str:
-    return f"{METRICS[name].title} {100 * metric['value']:.1f}"
-
-
 def _with_error(value: float, error: float | None) -> str:
-    shown = f"{100 * value:.1f}"
-    return shown if error is None else f"{shown} ± {100 * error:.1f}"
+    return points(value) if error is None else f"{points(value)} ± {points(error)}"
 
 
 def _values(found: Score) -> dict[str, Any]:

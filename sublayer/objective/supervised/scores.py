@@ -1,7 +1,7 @@
 """How well a model answers the examples of tasks, during training and at its end."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sublayer.config.recipe import Recipe
@@ -41,7 +41,7 @@ def task_scores(
     if selects:
         predictions = _choose_threshold(model, examples.parts[0], predictions)
     scores: dict[str, Any] = {"loss": loss}
-    scores.update(score_parts(examples.parts, predictions))
+    scores.update(score_parts(examples, predictions))
     return Scored(scores, items=None)
 
 
@@ -81,20 +81,17 @@ def _choose_threshold(
     return with_threshold(predictions, threshold)
 
 
-def score_parts(parts: tuple[TaskPart, ...], predictions: list[Prediction]) -> Mapping[str, float]:
-    """Compute the score and the metrics of the predictions of several parts, one after another.
+def score_parts(split: TaskSplit, predictions: Sequence[Prediction]) -> Mapping[str, float]:
+    """Compute the score and the metrics of the predictions of a split's parts.
 
     Of several parts the score is the mean of theirs, and what each has stands behind its name.
     """
     scores: dict[str, float] = {}
-    first = 0
     values = []
-    for part in parts:
-        own = predictions[first : first + len(part.encoded)]
-        first += len(part.encoded)
+    for part, own in split.by_part(predictions):
         found = score(part.examples, own, part.task.metrics)
         values.append(found.value)
-        prefix = "" if len(parts) == 1 else f"{part_name(part, parts)}/"
+        prefix = "" if len(split.parts) == 1 else f"{part_name(part, split.parts)}/"
         scores[f"{prefix}score"] = found.value
         for name, metric in found.metrics.items():
             scores[f"{prefix}{name}"] = metric.value

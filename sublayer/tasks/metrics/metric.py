@@ -82,14 +82,6 @@ class Metric:
     """As tables head it."""
     contributions: Callable[[Sequence[Example], Predictions, Units], Contributions]
     """Computes what each unit contributes. Examples are labelled, and there are some."""
-    is_higher_better: bool = True
-    shown_times: float = 100.0
-    """What a value is multiplied by where it is shown."""
-    decimals: int = 1
-
-    def shown(self, value: float) -> str:
-        """Format a value as it is published, such as 82.0 for 0.82."""
-        return f"{self.shown_times * value:.{self.decimals}f}"
 
 
 def quotient(above: Numbers, below: Numbers) -> Numbers:

@@ -5,6 +5,7 @@ import pytest
 
 from sublayer.errors import DataError
 from sublayer.tasks.example import Example
+from sublayer.tasks.metrics.points import points
 from sublayer.tasks.metrics.score import score
 from sublayer.tasks.metrics.table import METRICS
 from sublayer.tasks.registry import TASKS
@@ -34,8 +35,8 @@ def test_the_error_of_accuracy_is_that_of_a_proportion():
     gold = [1] * 872
     predicted = [1] * 715 + [0] * 157
     result = score(labelled(gold), said(predicted), ["accuracy"])
-    assert METRICS["accuracy"].shown(result.value) == "82.0"
-    assert METRICS["accuracy"].shown(result.standard_error) == "1.3"
+    assert points(result.value) == "82.0"
+    assert points(result.standard_error) == "1.3"
     assert result.standard_error == np.sqrt(715 / 872 * 157 / 872 / 872)
 
 
