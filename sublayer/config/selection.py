@@ -1,5 +1,7 @@
 """What may choose the checkpoint that becomes the model, and which direction is good."""
 
+from collections.abc import Mapping
+
 from sublayer.tasks.registry import TASKS
 
 LAST = "last"
@@ -20,6 +22,14 @@ SELECTORS = (
 """All choices of ``train.best_by``; an objective has some of them."""
 
 
-def is_better(name: str, value: float, best: float) -> bool:
-    """Return whether a value of a metric is strictly better than the best so far."""
-    return value < best if name in LOWER_IS_BETTER else value > best
+def is_better(name: str, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
+    """Return whether an evaluation is better than the best so far, by a metric of both.
+
+    Of two that are alike the one of lower loss is, where both have one: small tasks have few
+    different scores, and the first model with the best of them is the least trained. Otherwise, as
+    where the loss decides, the earlier one stays.
+    """
+    value, other = values[name], best[name]
+    if value == other and {"loss"} <= values.keys() & best.keys():
+        return values["loss"] < best["loss"]
+    return value < other if name in LOWER_IS_BETTER else value > other

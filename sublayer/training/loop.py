@@ -230,7 +230,7 @@ class Loop:
             raise ConfigError(
                 f"train.best_by = {name}, which this text has not: give train.best_by=loss"
             )
-        return is_better(name, values[name], best[name])
+        return is_better(name, values, best)
 
     def _evaluate_once(self) -> dict[str, float]:
         # All evaluate and learn the first one's figures, so that all agree on what is best.
