@@ -7,6 +7,7 @@ from typing import Any
 from sublayer.errors import DataError
 from sublayer.nearest import nearest_hint
 from sublayer.tasks.example import Example
+from sublayer.tasks.nested import Nested
 from sublayer.tasks.own_table.labels import is_blank
 from sublayer.tasks.records import named
 from sublayer.tasks.registry import SUITES
@@ -15,8 +16,8 @@ from sublayer.tasks.task import Task
 _LISTS = ("choices", "options")
 """Columns that hold all choices of a row, as a list."""
 _MOST_CHOICES = 26
-_NUMBERS = ("span1_index", "span2_index")
-"""Of WSC: where the spans stand among the words."""
+_NUMBERS = {"wsc": ("span2_index",)}
+"""By the task, columns of whole numbers that its formats need beside the texts."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ def find_columns(
         elif given:
             raise DataError(f"{task.title} has no second text: leave out --text-pair")
     fields = {name: _found(known, there, where) for name, known in names.items()}
-    if task.name == "wsc":
-        _found(_NUMBERS[1:], there, where)
+    for name in _NUMBERS.get(task.name, ()):
+        _found((name,), there, where)
     if task.kind != "choice":
         if told.choices:
             raise DataError(f"{task.title} has no choices: leave out --choices")
@@ -71,7 +72,7 @@ def find_columns(
     for name in _LISTS:
         if name in there:
             return RowColumns(fields, choice_list=name)
-    numbered = [f"choice{number}" for number in range(1, _MOST_CHOICES)]
+    numbered = [f"choice{number}" for number in range(1, _MOST_CHOICES + 1)]
     columns = tuple(name for name in numbered if name in there)
     if len(columns) < 2:
         raise DataError(
@@ -102,7 +103,7 @@ def example_of(
 ) -> Example | None:
     """Return a row as an example without a label; None where a text of it is empty.
 
-    Raises DataError for what is no text.
+    Raises DataError for what is no text, or no number where one is needed.
     """
     fields = {}
     for name, column in columns.fields.items():
@@ -113,12 +114,13 @@ def example_of(
     choices = _choices(columns, values, place)
     if task.kind == "choice" and (not choices or any(is_blank(each) for each in choices)):
         return None
+    row = Nested(place, "", values)
     return Example(
         id=str(number),
         fields=fields,
         choices=tuple(_text(each, "choice", place) for each in choices),
         is_labelled=False,
-        extra={name: int(values[name]) for name in _NUMBERS if name in values},
+        extra={name: row.whole(name) for name in _NUMBERS.get(task.name, ())},
     )
 
 

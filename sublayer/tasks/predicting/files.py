@@ -18,6 +18,7 @@ from sublayer.tasks.predicting.columns import (
     example_of,
     find_columns,
 )
+from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import Record, delimiter_of, is_json_list, read_records
 from sublayer.tasks.registry import SUITES, find_files, read_split
 from sublayer.tasks.task import Task
@@ -75,10 +76,18 @@ def read_asked(
 ) -> AskedFile:
     """Open the rows of a file, or of the test set that a folder has of a task.
 
-    Where its columns are not those of the task, it is read as the task's publisher wrote it: then
-    each example is a row. Raises DataError where there is none, it is empty, or is neither.
+    Where its columns are not those of the task, or it is several files, it is read as the task's
+    publisher wrote it: then each example is a row. Raises DataError where there is none, it is
+    empty, or is neither.
     """
-    path = _test_set(task, given)
+    path, *others = paths = _test_set(task, given)
+    if others:
+        if told != ToldColumns():
+            raise DataError(
+                f"{given} has the test set of {task.title} in {len(paths):,} files: name one of "
+                "them, or no columns"
+            )
+        return _published(task, expanded(given), read_split(task, "test", paths))
     kind = kind_of(path)
     if kind is None:
         raise DataError(
@@ -88,16 +97,19 @@ def read_asked(
     try:
         return _read_rows(task, own, told, path, kind)
     except DataError as error:
-        published = None if told != ToldColumns() else _read_published(task, path, kind)
-        if published is None:
+        if told != ToldColumns() or task.suite not in SUITES:
+            raise
+        try:
+            read = read_split(task, "test", paths)
+        except DataError:
             raise error from None
-        return published
+        return _published(task, path, read)
 
 
-def _test_set(task: Task, given: Path) -> Path:
+def _test_set(task: Task, given: Path) -> tuple[Path, ...]:
     path = expanded(given)
     if path.is_file():
-        return path
+        return (path,)
     if not path.is_dir():
         raise DataError(f"{given} is not there: name a file of rows")
     if task.suite not in SUITES:
@@ -109,7 +121,7 @@ def _test_set(task: Task, given: Path) -> Path:
         raise DataError(
             f"{given} has {there} of {task.title}, and not one test set: name a file of rows"
         )
-    return tests[0][0] if len(tests[0]) == 1 else path
+    return tests[0]
 
 
 def _read_rows(
@@ -166,17 +178,7 @@ def _asked(task: Task, columns: RowColumns, records: Iterator[Record]) -> Iterat
         yield AskedRow(record.values, example, record.place)
 
 
-def _read_published(task: Task, path: Path, kind: Kind) -> AskedFile | None:
-    """Read a file as the task's publisher wrote it; None where that is not what it is."""
-    if task.suite not in SUITES:
-        return None
-    paths: tuple[Path, ...] = (path,)
-    if path.is_dir():
-        [paths] = [each for name, each in find_files(task, path).items() if name.startswith("test")]
-    try:
-        read = read_split(task, "test", paths)
-    except DataError:
-        return None
+def _published(task: Task, path: Path, read: ReadSplit) -> AskedFile:
     notes = [f"{count(n, 'row')} left out: {reason}" for reason, n in read.skipped.items()]
     names = ["id", *task.fields]
     if task.kind == "choice":

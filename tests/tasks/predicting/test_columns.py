@@ -95,7 +95,33 @@ def test_the_places_of_wsc_are_needed():
     row = {"text": "Ann said she won.", "span1_text": "Ann", "span2_text": "she"}
     with pytest.raises(DataError, match="no column 'span2_index'"):
         find_columns(task, {}, NOTHING, row, "x.jsonl")
-    row = {**row, "span2_index": 2}
+    for written in (2, "2", 2.0):
+        row = {**row, "span2_index": written}
+        example = example_of(task, find_columns(task, {}, NOTHING, row, "x"), row, 0, "x:1")
+        assert example is not None
+        assert example.extra == {"span2_index": 2}
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [("she", "span2_index is str, not a whole number"), (None, "has no span2_index")],
+)
+def test_a_place_of_wsc_that_is_no_number_is_said(written, said):
+    task = TASKS["wsc"]
+    row = {"text": "Ann said she won.", "span1_text": "Ann", "span2_text": "she"}
+    row = {**row, "span2_index": written}
+    columns = find_columns(task, {}, NOTHING, row, "x.csv")
+    with pytest.raises(DataError, match=rf"x\.csv:2:? {said}"):
+        example_of(task, columns, row, 0, "x.csv:2")
+
+
+def test_a_column_of_another_tasks_numbers_is_not_read():
+    task = TASKS["sst2"]
+    row = {"sentence": "fine", "span1_index": "none"}
     example = example_of(task, find_columns(task, {}, NOTHING, row, "x"), row, 0, "x:1")
-    assert example is not None
-    assert example.extra == {"span2_index": 2}
+    assert example is not None and example.extra == {}
+
+
+def test_as_many_choices_as_letters_are_found():
+    row = {"premise": "a", "question": "cause"} | {f"choice{n}": "x" for n in range(1, 27)}
+    assert len(find_columns(TASKS["copa"], {}, NOTHING, row, "x").choices) == 26

@@ -89,6 +89,24 @@ def test_a_folder_has_the_test_set(tmp_path):
         asked("rte", tmp_path)
 
 
+def test_a_test_set_of_several_files_is_read_as_its_publisher_wrote_it(tmp_path):
+    folder = tmp_path / "RACE" / "test" / "middle"
+    folder.mkdir(parents=True)
+    for number in (10, 2):
+        passage = {
+            "id": f"middle{number}.txt",
+            "article": "Ann won.",
+            "questions": ["Who?"],
+            "options": [["Ann", "Eve"]],
+        }
+        (folder / f"{number}.txt").write_text(json.dumps(passage))
+    found = asked("race_middle", tmp_path)
+    assert found.kind == "jsonl"
+    assert [row.values["id"] for row in found.rows] == ["middle2.txt.0", "middle10.txt.0"]
+    with pytest.raises(DataError, match="has the test set of RACE middle in 2 files"):
+        asked("race_middle", tmp_path, ToldColumns("article"))
+
+
 def test_a_row_that_is_too_long_has_no_place_for_an_answer(tmp_path):
     path = tmp_path / "test.tsv"
     path.write_text("index\tsentence\n0\ta\n1\tb\tc\n")
