@@ -7,7 +7,7 @@ from typing import Protocol
 
 from sublayer.tasks.example import Example
 
-VERSION = 1
+VERSION = 2
 """Changes whenever equal files would be read otherwise, by the reader of any task."""
 
 SAME_ID = "an id that another row has: its place in the file is its id"

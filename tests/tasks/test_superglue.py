@@ -113,6 +113,30 @@ def test_wic_keeps_the_places_of_its_word(tmp_path):
     assert example.extra == {"start1": 2, "end1": 7, "start2": 0, "end2": 7}
 
 
+@pytest.mark.parametrize(
+    "word, sentence, start, end, stands",
+    [
+        ("rise", "It rose.", 3, 7, True),
+        ("go", "It Went on.", 3, 7, True),
+        ("be", "It was.", 3, 6, True),
+        ("go", "It was.", 3, 6, False),
+        ("rise", "It rose.", 3, 6, False),
+        ("rise", "It arose.", 4, 8, False),
+        ("rise", "It rose.", 0, 2, False),
+        ("rise", "It rose.", 90, 94, False),
+    ],
+)
+def test_a_place_of_wic_where_its_word_does_not_stand_is_counted(
+    tmp_path, word, sentence, start, end, stands
+):
+    row = {"word": word, "sentence1": sentence, "start1": start, "end1": end}
+    row |= {"sentence2": "", "idx": 0, "label": True}
+    read = _read_rows(tmp_path, "wic", [row])
+    assert len(read.examples) == 1
+    said = {} if stands else {"a place in a sentence where its word does not stand": 1}
+    assert read.kept == said
+
+
 def test_wsc_keeps_the_places_of_its_spans_and_is_divided_by_text(tmp_path):
     first, second = _published(tmp_path, "wsc").examples
     assert first.fields == {"text": BROWN, "span1_text": "Mark", "span2_text": "his"}
@@ -318,6 +342,11 @@ def _changed(name, change):
             "dev.jsonl:1: passage.entities[1] is from 6 to 500 of a text of 78 characters",
         ),
         (
+            "wic",
+            lambda rows: rows[0].update(version=1.0),
+            "dev.jsonl:1 is of version 1.0 of WiC, not 1.1",
+        ),
+        (
             "wsc",
             lambda rows: rows[1]["target"].pop("span2_text"),
             "dev.jsonl:2: target has no span2_text",
@@ -350,6 +379,7 @@ def test_the_published_files_have_the_published_sizes(real_data, name, split):
     read = _read(real_data, name, split)
     assert len(read.examples) == _SIZES[name, split]
     assert not read.skipped
+    assert not read.kept
     assert {example.is_labelled for example in read.examples} == {split != "test"}
 
 

@@ -12,6 +12,7 @@ from sublayer.tasks.suite import Found, Suite
 from sublayer.tasks.suites.multirc import read_multirc
 from sublayer.tasks.suites.record import read_record
 from sublayer.tasks.suites.superglue_rows import read_row
+from sublayer.tasks.suites.wic import read_wic
 from sublayer.tasks.suites.wsc import read_wsc
 from sublayer.tasks.task import Task
 
@@ -41,6 +42,7 @@ _KEYS = {
 _READERS: dict[str, Callable[[Task, Nested, ReadSplit], None]] = {
     "multirc": read_multirc,
     "record": read_record,
+    "wic": read_wic,
     "wsc": read_wsc,
 }
 

@@ -1,4 +1,4 @@
-"""The rows of SuperGLUE that are an example each: of BoolQ, CB, COPA, RTE, WiC, AX-b and AX-g."""
+"""The rows of SuperGLUE that are an example each: of BoolQ, CB, COPA, RTE, AX-b and AX-g."""
 
 from dataclasses import replace
 
@@ -10,12 +10,15 @@ from sublayer.tasks.task import Task
 
 _CHOICES = ("choice1", "choice2")
 _SOURCES = ("passage", "premise")
-# Of WiC: where the word stands in both sentences, in characters.
-_NUMBERS = ("start1", "end1", "start2", "end2")
 
 
 def read_row(task: Task, row: Nested, result: ReadSplit) -> None:
-    """Add the example of a row, whose columns are called as the task's fields.
+    """Add the example of a row."""
+    add_known(result, row_example(task, row, result), row)
+
+
+def row_example(task: Task, row: Nested, result: ReadSplit) -> Example:
+    """Return the example of a row, whose columns are called as the task's fields.
 
     Its source is the passage or premise that it is about, its group the number of a pair. A row
     without a number has that of its place in the file.
@@ -24,7 +27,7 @@ def read_row(task: Task, row: Nested, result: ReadSplit) -> None:
     labelled = replace(task, labels=_CHOICES) if is_choice else task
     label = read_class(labelled, row.values.get("label"), row.place)
     fields = {name: row.text(name) for name in task.fields}
-    example = Example(
+    return Example(
         id=row_id(row, result),
         fields=fields,
         label=label,
@@ -32,9 +35,7 @@ def read_row(task: Task, row: Nested, result: ReadSplit) -> None:
         is_labelled=label is not None,
         group=str(row.get("pair_id")) if row.has("pair_id") else "",
         source=next((fields[name] for name in _SOURCES if name in fields), ""),
-        extra={name: row.whole(name) for name in _NUMBERS if row.has(name)},
     )
-    add_known(result, example, row)
 
 
 def row_id(row: Nested, result: ReadSplit) -> str:
