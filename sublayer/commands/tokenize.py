@@ -12,8 +12,9 @@ from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import JsonObject, JsonOption, emit, say
 from sublayer.commands.shared.text_options import DocumentsOption
 from sublayer.commands.shared.tokenizers import read_tokenizer
-from sublayer.config.data import DataConfig, DocumentRule
+from sublayer.config.data import DataConfig
 from sublayer.config.limits import LARGEST_TRAINED_VOCABULARY, MOST_SENTINELS
+from sublayer.config.text.text_fields import DocumentRule
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.tables import table

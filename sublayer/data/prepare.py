@@ -7,8 +7,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.data import DataConfig, DocumentRule, SentenceRule
+from sublayer.config.data import DataConfig
 from sublayer.config.text.corpora import INTRINSIC, PUBLISHED_SPLITS, Sources
+from sublayer.config.text.text_fields import DocumentRule, SentenceRule
 from sublayer.config.text.tokenizers import TOKENIZERS
 from sublayer.config.text.watched import watched_texts
 from sublayer.counts import count

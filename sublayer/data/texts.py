@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.config.data import DataConfig, SentenceRule
+from sublayer.config.data import DataConfig
 from sublayer.config.text.split import DEFAULT_SPLIT, parse_split
+from sublayer.config.text.text_fields import SentenceRule
 from sublayer.config.text.watched import WATCHED
 from sublayer.data.corpora.named import find_sources
 from sublayer.data.corpora.source import Source

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sublayer.commands.shared.text_options import other_text, own_split
-from sublayer.config.data import DataConfig, DocumentRule, SentenceRule
+from sublayer.config.data import DataConfig
 from sublayer.config.text.corpora import INTRINSIC
+from sublayer.config.text.text_fields import DocumentRule, SentenceRule
 from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:

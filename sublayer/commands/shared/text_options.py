@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sublayer.commands.shared.base import say
-from sublayer.config.data import DocumentRule, SentenceRule
 from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.config.text.text_fields import DocumentRule, SentenceRule
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.saved_record import read_record
 from sublayer.system.stages import display, stage

@@ -10,6 +10,8 @@ from sublayer.config.text.corpora import (
     RECORD_CORPORA,
     source_names,
 )
+from sublayer.config.text.pair_fields import PairFields
+from sublayer.config.text.task_fields import TaskFields
 from sublayer.config.text.tokenizers import SENTINEL_SUFFIXES, TRAINED_TOKENIZERS
 
 
@@ -115,36 +117,16 @@ _WITH_SENTINELS = Use(
     _may_have_sentinels,
     ("data.tokenizer",),
 )
-_OF_PAIRS = (
-    "source_path",
-    "target_path",
-    "valid_source_path",
-    "valid_target_path",
-    "test_source_path",
-    "test_target_path",
-    "source_language",
-    "target_language",
-    "source_field",
-    "target_field",
-    "moses",
-    "moses_hyphens",
-    "moses_escapes",
-    "lowercase",
-    "max_words",
-    "max_words_ratio",
-    "batch_order",
-)
+
 
 DATA_USES: dict[str, tuple[Use, ...]] = {
-    **{f"data.{name}": (_PAIRS,) for name in _OF_PAIRS},
+    **{f"data.{name}": (_PAIRS,) for name in PairFields.model_fields},
     "data.batch_multiple": (_FILLED,),
     "data.batch_parts": (_FILLED,),
     "data.sentences": (_TEXT,),
     "data.watch": (_TEXT,),
-    "data.tasks": (_TASKS,),
+    **{f"data.{name}": (_TASKS,) for name in TaskFields.model_fields},
     "data.columns": (_TASKS, _TABLE),
-    "data.select": (_TASKS,),
-    "data.held_out": (_TASKS,),
     "data.corpus": (_NOT_TASKS,),
     "data.valid_path": (_NOT_TASKS,),
     "data.test_path": (_NOT_TASKS,),

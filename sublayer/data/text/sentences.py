@@ -6,7 +6,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
-from sublayer.config.data import SentenceRule
+from sublayer.config.text.text_fields import SentenceRule
 from sublayer.data.text.document_range import DocumentRange, chunks_of, not_utf8
 from sublayer.data.text.files import Text
 from sublayer.data.text.gutenberg import body_range

@@ -1,0 +1,64 @@
+"""The fields of ``[data]`` that say which tasks are learned, and which examples choose."""
+
+from typing import Literal
+
+from pydantic import field_validator
+
+from sublayer.config.table import Table, field
+from sublayer.config.text.corpora import Sources, source_names
+from sublayer.config.text.own_table import OwnColumns, check_columns
+from sublayer.config.text.tasks import check_tasks
+
+
+class TaskFields(Table):
+    """The tasks of a model that answers, or the columns of a table of one's own."""
+
+    tasks: Sources | None = field(
+        None,
+        (
+            "Tasks to fine-tune on, whose files are in the folder that path names: one, a list, or "
+            "{name = weight}; a mixture without weights draws each by its size. `sublayer tasks` "
+            "lists them. Or table: one of your own, which path names."
+        ),
+    )
+    columns: OwnColumns | None = field(
+        None,
+        (
+            "Which columns of a table of your own are what: text; text_pair, a second text, or the "
+            "question about it; label, the class, or number, a label that is one; choices, a list "
+            "of columns, of which label says the right one; answer, a part of the text, and "
+            "answer_start, where it begins; group, a document's rows, which stay together; id."
+        ),
+    )
+    select: Literal["held-out", "dev"] = field(
+        "held-out",
+        (
+            "Which examples choose the checkpoint: some that are held out of the training part, or "
+            "the published development set, as in the papers, which is what is scored, too."
+        ),
+    )
+    held_out: float = field(
+        0.1,
+        "Share of the training part that is held out; at most 2,000 examples.",
+        unit="share of examples",
+        needs={"select": ("held-out",)},
+        gt=0.0,
+        le=0.5,
+    )
+
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """Return the names of the tasks."""
+        return source_names(self.tasks)
+
+    @field_validator("tasks")
+    @classmethod
+    def _tasks_are_known(cls, tasks: Sources | None) -> Sources | None:
+        check_tasks(tasks)
+        return tasks
+
+    @field_validator("columns")
+    @classmethod
+    def _columns_fit_together(cls, columns: OwnColumns | None) -> OwnColumns | None:
+        check_columns(columns)
+        return columns
