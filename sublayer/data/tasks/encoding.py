@@ -14,7 +14,7 @@ from sublayer.tasks.formats.text import text_input, text_target, training_texts
 from sublayer.tasks.formats.traversal import traversal_rows
 from sublayer.tasks.task import Task
 
-VERSION = 1
+VERSION = 2
 """Changes whenever equal examples would be encoded otherwise."""
 _BATCH_TEXTS = 4096
 

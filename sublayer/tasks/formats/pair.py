@@ -42,7 +42,8 @@ def pair_rows(task: Task, example: Example) -> tuple[PairRow, ...]:
     - RACE: the question with the option in its blanks, of which the last 128 tokens are read, after
       the article, which gives way (ALBERT);
     - WSC, DPR: the text with the pronoun marked, then the noun (ours: jiant reads out both spans);
-    - WiC: the word behind the second sentence (ours: jiant writes it as a third text);
+    - WiC: the word before the first sentence, where no cut takes it (ours: jiant writes it as a
+      third text);
     - SQuAD: the question, then the passage in windows (BERT).
     """
     texts = texts_of(task, example)
@@ -53,6 +54,9 @@ def pair_rows(task: Task, example: Example) -> tuple[PairRow, ...]:
         return (PairRow(question, passage, cut="windows", first_tokens=QUESTION_TOKENS),)
     if task.name == "boolq":
         texts.reverse()
+    if task.name == "wic":
+        first, second, word = texts
+        texts = [f"{word} {first}", second]
     first, *rest = texts
     cut: Cut = "first" if task.name == "multirc" else "longest"
     return (PairRow(first, " ".join(rest) if rest else None, cut=cut),)

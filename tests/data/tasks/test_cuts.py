@@ -154,6 +154,13 @@ def test_examples_are_selected_and_joined_with_all_that_is_theirs():
     assert len(found.encoded.select(np.array([], dtype=np.int64))) == 0
 
 
+def test_wics_word_is_read_however_long_its_sentences_are():
+    for n_first, n_second in ((9, 4), (4, 9), (1, 30)):
+        fields = {"sentence1": text("a", n_first), "sentence2": text("b", n_second), "word": "w0"}
+        [row] = words_of("wic", [Example("0", fields, label=0)]).rows(7)
+        assert " ".join(row) == "[CLS] w0 a0 [SEP] b0 b1 [SEP]"
+
+
 def test_of_three_texts_of_a_traversal_the_longest_give_way():
     fields = {"sentence1": text("a", 9), "sentence2": text("b", 4), "word": "w0"}
     found = words_of("wic", [Example("0", fields, label=0)], "traversal")

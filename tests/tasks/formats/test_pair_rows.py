@@ -40,9 +40,9 @@ def test_multircs_question_and_answer_are_one_text_and_its_passage_gives_way():
     assert rows == (PairRow("Sent 1: One. Two.", "Q A", cut="first"),)
 
 
-def test_wics_word_stands_behind_the_second_sentence():
+def test_wics_word_stands_before_the_first_sentence():
     rows = _rows("wic", "classes", {"sentence1": "A", "sentence2": "B", "word": "w"})
-    assert rows == (PairRow("A", "B w"),)
+    assert rows == (PairRow("w A", "B"),)
 
 
 def test_copas_question_is_in_words():
