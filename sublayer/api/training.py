@@ -9,6 +9,7 @@ from sublayer.api.ask import Overrides, as_words, ask, kept
 from sublayer.api.results import Comparison, Result
 from sublayer.api.run import Run
 from sublayer.config.layering.layers import load_recipe
+from sublayer.tasks.own_table.table import table_of
 
 """Settings over a recipe's: values by field, or ``field=value`` texts."""
 
@@ -61,6 +62,8 @@ def finetune(
     """
     from sublayer.commands.finetune.command import command
 
+    if columns is not None:
+        table_of("", columns)
     given: dict[str, Any] = dict(columns or {})
     if "number" in given:
         given |= {"label": given["number"], "number": True}

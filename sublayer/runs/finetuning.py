@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.layering.layers import LoadedRecipe, vary
+from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
-from sublayer.data.tasks.task_split import of_tasks
+from sublayer.data.tasks.task_split import TaskSplit, of_tasks
 from sublayer.evaluation.split_work import ALONE
 from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file
@@ -22,6 +24,7 @@ from sublayer.objective.supervised.scores import answer_split
 from sublayer.objective.supervised.scoring import trained_examples
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
+from sublayer.system.machine import choose_device
 from sublayer.system.stages import stage
 from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.warm_start import Pretrained
@@ -68,19 +71,18 @@ def finetune_seed(
     Raises as ``train_run`` does.
     """
     record = train_run(loaded, folder, resume=resume, device=device, data=data)
-    model = load(folder, device=device or "cpu")
+    recipe = loaded.recipe
+    assert isinstance(recipe.objective, SupervisedObjective), "load_finetune refuses others"
     test = of_tasks(data.test or data.train)
-    rule = rule_of_model(model, loaded.recipe, test)
+    loss = None if recipe.objective.format == "text" else last_loss(folder)
     with stage("scoring the development set"):
-        predictions, _ = answer_split(model, test, rule, model.task, ALONE)
-    loss = None
-    if loaded.recipe.objective.text == "tasks" and model.task.format != "text":
-        loss = last_loss(folder)
-    reports = report_split(test, baselines, predictions, loss)
+        reports = _report(recipe, folder, test, baselines, device, loss)
     bests = []
     for task, best in record.get("task_bests", {}).items():
         checkpoint = checkpoint_path(folder / "checkpoints", best["step"])
-        bests += _report_task(loaded, checkpoint, data, baselines, task, device)
+        parts = tuple(part for part in test.parts if part.task.name == task)
+        with stage(f"scoring the best checkpoint of {task}"):
+            bests += _report(recipe, checkpoint, replace(test, parts=parts), baselines, device)
     scores = {
         "tasks": [each.to_json() for each in reports],
         "task_bests": [each.to_json() for each in bests],
@@ -90,23 +92,19 @@ def finetune_seed(
     return SeedResult(loaded.recipe.train.seed, folder, record, reports, bests)
 
 
-def _report_task(
-    loaded: LoadedRecipe,
-    checkpoint: Path,
-    data: Data,
+def _report(
+    recipe: Recipe,
+    path: Path,
+    split: TaskSplit,
     baselines: BaselineScores,
-    task: str,
     device: str | None,
+    loss: float | None = None,
 ) -> list[PartReport]:
-    """Score the part of one task of a mixture by a checkpoint."""
-    model = load(checkpoint, device=device or "cpu")
-    test = of_tasks(data.test or data.train)
-    parts = tuple(part for part in test.parts if part.task.name == task)
-    own = replace(test, parts=parts)
-    rule = rule_of_model(model, loaded.recipe, own)
-    with stage(f"scoring the best checkpoint of {task}"):
-        predictions, _ = answer_split(model, own, rule, model.task, ALONE)
-    return report_split(own, baselines, predictions)
+    """Score a run or one of its checkpoints on examples, where it was trained."""
+    model = load(path, device=choose_device(device))
+    rule = rule_of_model(model, recipe, split)
+    predictions, _ = answer_split(model, split, rule, model.task, ALONE)
+    return report_split(split, baselines, predictions, loss)
 
 
 def finetune_seeds(
@@ -127,7 +125,9 @@ def finetune_seeds(
         return [finetune_seed(loaded, folder, data, baselines, resume=resume, device=device)]
     results = []
     for seed in range(n_seeds):
-        seeded = vary(loaded, {"train.seed": seed}, origin=f"seed {seed}")
+        # What is to be said of the recipe is the same for all seeds.
+        varied = vary(loaded, {"train.seed": seed}, origin=f"seed {seed}")
+        seeded = replace(varied, notes=loaded.notes)
         own = folder / f"seed-{seed}"
         own_resume = resume or (own / SCORES).is_file()
         results.append(

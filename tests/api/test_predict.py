@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import sublayer as package
+from sublayer.errors import ConfigError
 from tests.commands.conftest import TINY
 from tests.commands.results import Sublayer
 from tests.commands.reviews import reviews, write_csv
@@ -42,3 +43,18 @@ def test_a_table_is_learned_from_python(tmp_path: Path, monkeypatch: pytest.Monk
     assert set(found["seeds"][0]["tasks"][0]["metrics"]) == {"pearson", "spearman"}
     [answer] = package.predict(found["run"], ["The film is dull."])
     assert isinstance(answer.label, float)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"text": "review", "labl": "stars"}, "labl is not one of .*did you mean label"),
+        ({"label": "stars"}, "does not say which column is the text"),
+        ({"text": "review", "choices": "a,b"}, "choices is a list of columns"),
+    ],
+)
+def test_columns_that_are_not_told_as_they_are_in_recipes_are_refused(
+    columns: dict[str, str], said: str
+):
+    with pytest.raises(ConfigError, match=said):
+        package.finetune("albert-small", "my.csv", columns=columns)

@@ -11,7 +11,7 @@ from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.settings import Layer
 from sublayer.config.layering.sources import find_source, read_layers, shipped_recipes
 from sublayer.config.layering.start_folder import Start, read_start
-from sublayer.config.objectives.supervised import KINDS, Format
+from sublayer.config.objectives.supervised import KINDS, Format, SupervisedObjective
 from sublayer.config.presets import DEFAULT, Figure, Preset, load_preset
 from sublayer.config.text.own_table import OwnColumns
 from sublayer.config.train import LENGTHS
@@ -90,6 +90,12 @@ def load_finetune(
     # Any other format is refused with its choices, by the recipe.
     loaded = load_layers([*layers, told], _run_name(tasks, folder))
     assert chosen is not None, "a recipe has one of the formats"
+    objective = loaded.recipe.objective
+    if not isinstance(objective, SupervisedObjective):
+        raise ConfigError(
+            f"objective.kind = {objective.kind} answers no task: leave it out, or train it by "
+            "`sublayer train`"
+        )
     # What the recipe of a pre-training says of its text has no effect here, which is no news.
     idle = tuple(f"of {layer.origin} has no effect" for layer in base)
     notes = tuple(note for note in loaded.notes if not any(each in note for each in idle))
