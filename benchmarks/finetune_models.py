@@ -6,7 +6,6 @@ transformers' Trainer batches them: in memory, grouped by length with its own sa
 padded to its longest.
 """
 
-import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +22,7 @@ from sublayer.config.layering.finetune import load_finetune
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.data.tasks.task_split import TaskSplit, of_tasks
+from sublayer.estimate.micro_batch import Precision
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.training.parallel import World
@@ -181,7 +181,6 @@ def _bert(setup: FinetuneSetup) -> nn.Module:
         hidden_act="gelu_pytorch_tanh",
         hidden_dropout_prob=setup.dropout,
         attention_probs_dropout_prob=setup.dropout,
-        num_labels=2,
     )
     config._attn_implementation = setup.variant
     return BertForSequenceClassification(config)
@@ -193,9 +192,9 @@ class Predictor(Protocol):
     def __call__(self, sentences: list[str]) -> list[int]: ...
 
 
-def our_predictor(run: Path) -> Predictor:
+def our_predictor(run: Path, precision: Precision) -> Predictor:
     """Load our model as a user does."""
-    model = sublayer.load(run)
+    model = sublayer.load(run, dtype=getattr(torch, precision))
     (task,) = model.task.tasks
 
     def predict(sentences: list[str]) -> list[int]:
@@ -236,18 +235,17 @@ def predictors(run: Path, exported: Path, sentences: list[str]) -> list[Contesta
 
         return Contestant(name, setup, work)
 
-    found = [contestant(OURS, "as it is loaded", our_predictor(run))]
-    for precision, batch in itertools.product(precisions(D_MODEL), BATCHES):
-        setup = Setup(PEER, "", 0.0, precision)
-        peer = peer_predictor(exported, batch, setup)
-        found.append(contestant(PEER, f"{precision}, batch {batch}", peer))
+    found = []
+    for precision in precisions(D_MODEL):
+        found.append(contestant(OURS, precision, our_predictor(run, precision)))
+        for batch in BATCHES:
+            peer = peer_predictor(exported, batch, Setup(PEER, "", 0.0, precision))
+            found.append(contestant(PEER, f"{precision}, batch {batch}", peer))
     return found
 
 
 def same_answers(run: Path, exported: Path, sentences: list[str]) -> float:
-    """Return the fraction of sentences that both answer alike."""
-    setup = Setup(PEER, "", 0.0, "float32")
-    pairs = zip(
-        our_predictor(run)(sentences), peer_predictor(exported, 32, setup)(sentences), strict=True
-    )
-    return sum(ours == theirs for ours, theirs in pairs) / len(sentences)
+    """Return the fraction of sentences that both answer alike in float32."""
+    ours = our_predictor(run, "float32")(sentences)
+    peers = peer_predictor(exported, 32, Setup(PEER, "", 0.0, "float32"))(sentences)
+    return sum(own == other for own, other in zip(ours, peers, strict=True)) / len(sentences)

@@ -109,9 +109,12 @@ def _measure(
     if "epoch" in options.only or "predicting" in options.only:
         run = folder / "run"
         how_long = f"train.steps={QUICK_STEPS}" if options.quick else "train.epochs=1"
+        threads = torch.get_num_threads()
         command = ["finetune", setups[0].recipe, TASK, "--data", setups[0].data, how_long]
+        command.append(f"train.threads={threads}")
         seconds = _timed(lambda: _called(*command, "--out", str(run)))
         result["epoch"] = {"length": how_long, "seconds": seconds}
+        torch.set_num_threads(threads)
         if "predicting" in options.only:
             result["predicting"] = _predict(run, folder / "exported", setups[0], rounds)
     return result

@@ -16,6 +16,8 @@ from sublayer.api.results import (
 from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
+    import torch
+
     from sublayer.tasks.predicting.named import NamedPrediction
 
 SplitName = Literal["valid", "test"]
@@ -205,17 +207,18 @@ def predict(
     average: int | None = None,
     batch: int | None = None,
     device: str | None = None,
+    dtype: "torch.dtype | None" = None,
 ) -> "list[NamedPrediction]":
     """Answer rows by a fine-tuned model: texts, tuples of texts, or mappings by the fields' names.
 
-    ``task`` names one of several that the model answers; ``batch`` rows are computed at a time. A
-    row with an empty text is not answered. Raises ConfigError for a model that answers no task, and
-    DataError for a row that is none of these.
+    ``task`` names one of several that the model answers; ``batch`` rows are computed at a time, in
+    ``dtype``, as ``load`` takes it. A row with an empty text is not answered. Raises ConfigError
+    for a model that answers no task, and DataError for a row that is none of these.
     """
     from sublayer.api.loading import load
     from sublayer.system.machine import choose_device
 
-    model = load(as_path(run), device=choose_device(device), average=average)
+    model = load(as_path(run), device=choose_device(device), dtype=dtype, average=average)
     return model.predict(rows, task=task, batch=batch)
 
 

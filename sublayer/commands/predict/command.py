@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -83,6 +83,14 @@ RowsOption = Annotated[
         help="Rows computed at a time; affects speed and memory only.",
     ),
 ]
+PrecisionOption = Annotated[
+    Literal["float32", "bfloat16"],
+    typer.Option(
+        "--precision",
+        help="What is computed in: bfloat16 is faster where the processor has units for it, and "
+        "rounds probabilities to two or three digits.",
+    ),
+]
 JsonLinesOption = Annotated[
     bool,
     typer.Option(
@@ -106,6 +114,7 @@ def command(
     suite: SuiteOption = None,
     average: AverageOption = None,
     batch: RowsOption = None,
+    precision: PrecisionOption = "float32",
     device: DeviceOption = None,
     as_json: JsonLinesOption = False,
 ) -> None:
@@ -118,7 +127,8 @@ def command(
     answered as it comes.
     """
     if submission is not None:
-        _check_alone(text, text_pair, choices, task, out, average)
+        rounded = precision if precision != "float32" else None
+        _check_alone(text, text_pair, choices, task, out, average, rounded)
         runs = [run, *(places or ())]
         result = submit_runs(runs, submission, suite, data, batch, device)
         emit(result, as_json, render_submission)
@@ -135,7 +145,7 @@ def command(
         raise ConfigError("--out is of a file of rows: name it, or redirect standard output")
     if file is None and told != ToldColumns():
         raise ConfigError("lines of standard input have no columns: leave their names out")
-    answerer = _load_answerer(run, task, device, average, batch)
+    answerer = _load_answerer(run, task, device, average, batch, precision)
     if file is None:
         predict_lines(answerer, sys.stdin.buffer, as_json=as_json)
     else:
@@ -143,21 +153,29 @@ def command(
 
 
 def _check_alone(*others: object) -> None:
-    names = ("--text", "--text-pair", "--choices", "--task", "--out", "--average")
+    names = ("--text", "--text-pair", "--choices", "--task", "--out", "--average", "--precision")
     for name, value in zip(names, others, strict=True):
         if value is not None:
             raise ConfigError(f"--submission answers whole test sets: leave out {name}")
 
 
 def _load_answerer(
-    run: Path, task: str | None, device: str | None, average: int | None, batch: int | None
+    run: Path,
+    task: str | None,
+    device: str | None,
+    average: int | None,
+    batch: int | None,
+    precision: str,
 ) -> "Answerer":
     with stage("starting PyTorch"):
+        import torch
+
         from sublayer.loading import load
         from sublayer.objective.supervised.answering import Answerer
         from sublayer.system.allocator import keep_freed_memory
         from sublayer.system.machine import choose_device
 
     keep_freed_memory()
-    model = load(run, device=choose_device(device), average=average)
+    dtype = torch.bfloat16 if precision == "bfloat16" else None
+    model = load(run, device=choose_device(device), dtype=dtype, average=average)
     return Answerer(model, task, batch=batch)

@@ -42,6 +42,16 @@ def test_answers_do_not_depend_on_the_batch(sublayer, reviewer, here):
             assert float(other["p_good"]) == pytest.approx(float(row["p_good"]), abs=2e-6)
 
 
+def test_bfloat16_answers_nearly_the_same(sublayer, reviewer, here):
+    write_csv(here / "new.csv", ROWS)
+    whole, rounded = (
+        [float(row["p_good"]) for row in table(sublayer("predict", reviewer, *words).out)]
+        for words in (("new.csv",), ("new.csv", "--precision", "bfloat16"))
+    )
+    assert rounded == pytest.approx(whole, abs=0.02)
+    assert rounded != whole
+
+
 def test_a_semicolon_stays_one_and_quotes_around_fields_too(sublayer, reviewer, here):
     rows = [{**ROWS[0], "note": 'say "a; b"\nand more'}, {**ROWS[1], "note": ""}]
     with (here / "new.csv").open("w", newline="") as file:

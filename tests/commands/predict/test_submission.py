@@ -117,6 +117,7 @@ def test_options_of_rows_and_of_submissions_stand_apart(sublayer, entailed, here
     for words, message in (
         (("--submission", "out", "--text", "a"), "leave out --text"),
         (("--submission", "out", "--out", "a.csv"), "leave out --out"),
+        (("--submission", "out", "--precision", "bfloat16"), "leave out --precision"),
         (("a.csv", "--data", "glue"), "give --submission, too"),
         (("a.csv", "b.csv"), "b.csv is more than one file"),
     ):
