@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 def result_of(folder: Path, results: "Sequence[SeedResult]", recipe: "Recipe") -> dict[str, Any]:
     """Return the result of fine-tuning as JSON."""
+    from sublayer.objective.supervised.report import average_reports
+
     seeds = []
     for each in results:
         seeds.append(
@@ -26,6 +28,7 @@ def result_of(folder: Path, results: "Sequence[SeedResult]", recipe: "Recipe") -
                 "steps": each.record["step"],
                 "seconds": each.record["seconds"],
                 "tasks": [report.to_json() for report in each.reports],
+                "averages": average_reports(each.reports),
                 "task_bests": [report.to_json() for report in each.task_bests],
                 "collapsed": each.has_collapsed,
             }
@@ -45,7 +48,11 @@ def result_of(folder: Path, results: "Sequence[SeedResult]", recipe: "Recipe") -
 def render_finetuned(result: Mapping[str, Any]) -> str:
     """Format the result of fine-tuning for the terminal."""
     from sublayer.objective.supervised.collapse import REMEDY
-    from sublayer.objective.supervised.report import render_baselines, render_reports
+    from sublayer.objective.supervised.report import (
+        render_averages,
+        render_baselines,
+        render_reports,
+    )
     from sublayer.tasks.metrics.points import points
 
     seeds = result["seeds"]
@@ -53,13 +60,16 @@ def render_finetuned(result: Mapping[str, Any]) -> str:
     lines = []
     if len(seeds) == 1:
         lines.append(render_reports(seeds[0]["tasks"]))
+        lines += render_averages(seeds[0]["averages"])
         if seeds[0]["task_bests"]:
             lines.append("each task by the checkpoint that was best for it:")
             lines.append(render_reports(seeds[0]["task_bests"]))
     else:
         # The seed in the middle stands for all of them.
         ordered = sorted(seeds, key=lambda each: each["score"])
-        lines.append(render_reports(ordered[(len(seeds) - 1) // 2]["tasks"]))
+        middle = ordered[(len(seeds) - 1) // 2]
+        lines.append(render_reports(middle["tasks"]))
+        lines += render_averages(middle["averages"])
         shown = ", ".join(points(each["score"]) for each in seeds)
         lines.append(
             f"{count(len(seeds), 'seed')}: median {points(result['median'])}, from "

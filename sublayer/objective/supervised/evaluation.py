@@ -6,7 +6,13 @@ from typing import Any
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.supervised.against import compare_with, render_comparison
 from sublayer.objective.supervised.baselines import BaselineScores
-from sublayer.objective.supervised.report import render_baselines, render_reports, report_split
+from sublayer.objective.supervised.report import (
+    average_reports,
+    render_averages,
+    render_baselines,
+    render_reports,
+    report_split,
+)
 from sublayer.objective.supervised.scoring import answer_asked
 
 
@@ -26,6 +32,7 @@ def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
     )
     result = {
         "tasks": [each.to_json() for each in reports],
+        "averages": average_reports(reports),
         "loss": answered.loss,
         "selected_by": _selected_by(asked),
         "part": asked.split,
@@ -45,7 +52,8 @@ def _selected_by(asked: Evaluation) -> str | None:
 
 def render_tasks(result: Mapping[str, Any]) -> str:
     """Format the scores for the terminal."""
-    lines = [render_reports(result["tasks"]), *render_baselines(result["tasks"])]
+    lines = [render_reports(result["tasks"]), *render_averages(result["averages"])]
+    lines += render_baselines(result["tasks"])
     if result["part"] == "valid":
         lines.append("scored on what was held out, which chose the checkpoint: too good by that")
     elif result["selected_by"] == "dev":

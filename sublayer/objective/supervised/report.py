@@ -11,6 +11,7 @@ from sublayer.objective.supervised.collapse import find_collapse
 from sublayer.objective.supervised.scores import part_name
 from sublayer.tables import table
 from sublayer.tasks.baselines.table import BASELINES
+from sublayer.tasks.metrics.averages import suite_averages
 from sublayer.tasks.metrics.points import points
 from sublayer.tasks.metrics.score import Score, score
 from sublayer.tasks.metrics.table import METRICS
@@ -83,6 +84,19 @@ def report_split(
     return reports
 
 
+def average_reports(reports: Sequence[PartReport]) -> dict[str, float]:
+    """Average the scores over each suite of which all tasks are reported, by its title."""
+    scores: dict[str, list[float]] = {}
+    for each in reports:
+        scores.setdefault(each.task.name, []).append(each.score.value)
+    return suite_averages(scores)
+
+
+def render_averages(averages: Mapping[str, float]) -> list[str]:
+    """Format the averages of suites, a line each."""
+    return [f"average of {title}: {points(value)}" for title, value in averages.items()]
+
+
 def render_reports(reports: Sequence[Mapping[str, Any]]) -> str:
     """Format reports, as ``to_json`` gives them, as a table and what follows from it."""
     rows = []
@@ -134,7 +148,7 @@ def _notes(each: Mapping[str, Any], words: float | None) -> list[str]:
         notes.append(f"{title}: below words, which knows nothing but words")
     elif each["score"] - words < 2 * error:
         notes.append(
-            f"{title}: less than two standard errors above words: so few examples cannot tell"
+            f"{title}: less than two standard errors above words: too few examples to tell"
         )
     if each["outside"]:
         notes.append(f"{title}: {each['outside']:,} answers are none of the labels, and wrong")

@@ -1,38 +1,31 @@
 """Averages over the tasks of a suite, as GLUE and SuperGLUE define them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 _GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 
 AVERAGES: dict[str, tuple[str, ...]] = {
-    "glue": (*_GLUE, "wnli"),
-    "glue_without_wnli": _GLUE,
-    "superglue": ("boolq", "cb", "copa", "multirc", "record", "sg_rte", "wic", "wsc"),
+    "GLUE": (*_GLUE, "wnli"),
+    "GLUE without WNLI": _GLUE,
+    "SuperGLUE": ("boolq", "cb", "copa", "multirc", "record", "sg_rte", "wic", "wsc"),
 }
-"""Tasks by the name of their average: GLUE's leaderboard counts nine, the papers eight; diagnostic
+"""Tasks by the title of their average: GLUE's leaderboard counts nine, the papers eight; diagnostic
 sets are never counted."""
 
 
-@dataclass(frozen=True)
-class Average:
-    """The mean of the scores of a suite's tasks."""
+def suite_averages(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Average the scores of tasks over each suite of which none is missing.
 
-    value: float | None
-    """None where a task is missing."""
-    missing: tuple[str, ...]
-    """Tasks that have no score."""
-
-
-def average(name: str, scores: Mapping[str, float]) -> Average:
-    """Average the scores of the tasks of a row of ``AVERAGES``; others are left out."""
-    tasks = AVERAGES[name]
-    missing = tuple(task for task in tasks if task not in scores)
-    if missing:
-        return Average(None, missing)
-    return Average(mean_score([scores[task] for task in tasks]), ())
+    ``scores`` has those of a task's sets: MNLI's score is the mean of matched and mismatched.
+    """
+    of_tasks = {task: mean_score(sets) for task, sets in scores.items()}
+    return {
+        title: mean_score([of_tasks[task] for task in tasks])
+        for title, tasks in AVERAGES.items()
+        if of_tasks.keys() >= set(tasks)
+    }
 
 
 def mean_score(scores: Sequence[float]) -> float:
-    """Return a task's score over its sets: MNLI's is the mean of matched and mismatched."""
+    """Return the mean of scores."""
     return sum(scores) / len(scores)

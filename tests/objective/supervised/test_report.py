@@ -1,12 +1,20 @@
 """Reports: baselines are computed once, and each is said once, by what it is for which task."""
 
 import numpy as np
+import pytest
 
 from sublayer.data.tasks.encoded import EncodedExamples
 from sublayer.data.tasks.task_split import TaskPart
 from sublayer.objective.supervised.baselines import BaselineScores
-from sublayer.objective.supervised.report import render_baselines
+from sublayer.objective.supervised.report import (
+    PartReport,
+    average_reports,
+    render_averages,
+    render_baselines,
+)
 from sublayer.tasks.baselines.table import BASELINES
+from sublayer.tasks.metrics.averages import AVERAGES
+from sublayer.tasks.metrics.score import Score
 from sublayer.tasks.registry import TASKS
 from tests.answerers import draw_examples
 
@@ -75,3 +83,17 @@ def test_baselines_that_differ_are_said_with_their_tasks():
 
 def test_without_baselines_nothing_is_said_of_them():
     assert render_baselines([{"title": "SST-2", "baselines": {}}]) == []
+
+
+def test_a_suite_that_is_whole_has_its_average_beside_its_tasks():
+    reports = []
+    for name in AVERAGES["GLUE without WNLI"]:
+        task = TASKS[name]
+        for split in task.dev_splits:
+            value = 0.5 if split == "dev_mismatched" else 0.9
+            score = Score(value, None, {}, n_examples=N, n_outside=0)
+            reports.append(PartReport(name, task, split, score, {}, ""))
+    averages = average_reports(reports)
+    assert averages == {"GLUE without WNLI": pytest.approx((7 * 0.9 + 0.7) / 8)}
+    assert render_averages(averages) == ["average of GLUE without WNLI: 87.5"]
+    assert average_reports(reports[1:]) == {}
