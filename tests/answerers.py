@@ -73,6 +73,7 @@ def split_of(
     weights: dict[str, float] | None = None,
     *,
     trains: bool = True,
+    size_limit: int | None = None,
 ) -> TaskSplit:
     """Encode the examples of one task or several as a split."""
     tokenizer = tokenizer or tokenizer_of()
@@ -86,6 +87,7 @@ def split_of(
                 encoded=encoded,
                 read_examples=lambda own=own: own,  # type: ignore[misc]
                 weight=(weights or {}).get(name),
+                size_limit=size_limit,
             )
         )
     return task_split("train", parts, tokenizer, SupervisedObjective(format=format_))

@@ -34,6 +34,7 @@ _READ_AS = (
     "sentences",
     "source_field",
     "target_field",
+    "size_limit",
     "columns",
     "select",
     "held_out",

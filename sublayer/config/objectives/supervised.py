@@ -14,7 +14,7 @@ from sublayer.config.objectives.base import (
 from sublayer.config.objectives.losses import Loss
 from sublayer.config.table import field
 from sublayer.config.text.own_table import own_table
-from sublayer.config.text.tasks import kind_of, metrics_of
+from sublayer.config.text.tasks import check_size_limit, kind_of, metrics_of
 from sublayer.errors import ConfigError
 from sublayer.tasks.own_table.task import NAME
 from sublayer.tasks.registry import TASKS
@@ -139,6 +139,7 @@ class SupervisedObjective(ObjectiveTable):
                 f"data.tasks = {', '.join(names)} is a mixture, which objective.format = "
                 f"{self.format} has no one head for: name one task, or give objective.format=text"
             )
+        check_size_limit(recipe.data.size_limit, recipe.data.tasks)
         kind = kind_of(names[0], recipe.data.columns)
         if self.format == "traversal" and kind == "span":
             raise ConfigError(

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import field_validator
 
+from sublayer.config.limits import MOST_WINDOWS
 from sublayer.config.table import Table, field
 from sublayer.config.text.corpora import Sources, source_names
 from sublayer.config.text.own_table import OwnColumns, check_columns
@@ -20,6 +21,14 @@ class TaskFields(Table):
             "{name = weight}; a mixture without weights draws each by its size. `sublayer tasks` "
             "lists them. Or table: one of your own, which path names."
         ),
+    )
+    size_limit: int | None = field(
+        None,
+        "In a mixture by size, a task of more training examples is drawn as if it had so many "
+        "(T5's artificial data set size limit).",
+        unit="examples",
+        ge=1,
+        le=MOST_WINDOWS,
     )
     columns: OwnColumns | None = field(
         None,

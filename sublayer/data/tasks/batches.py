@@ -1,5 +1,6 @@
 """Batches of examples: a pure function of (seed, step)."""
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ from sublayer.data.epochs import LastEpochs
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.split_notes import describe_cuts, describe_windows
-from sublayer.data.tasks.task_split import TaskSplit
+from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.errors import DataError
 
 Orders = Literal["given", "random", "both"]
@@ -21,9 +22,11 @@ class ExampleBatches:
 
     An epoch follows the other without a gap: a batch may have the last examples of one and the
     first of the next. In a mixture with weights an epoch has as many examples as all tasks
-    together, of each task its share; its examples are used in turn.
+    together, of each task its share; its examples are used in turn. With a limit of sizes an epoch
+    has of each task as many examples as it has, or the limit.
 
-    Raises DataError where the split has no example.
+    Raises DataError where the split has no example. Source of the limit: Raffel et al. 2020
+    (1910.10683), sec. 3.5.2, examples-proportional mixing; there each example is drawn by chance.
     """
 
     lengths_vary: ClassVar[bool] = True
@@ -51,11 +54,21 @@ class ExampleBatches:
         )
         self._epochs = LastEpochs[Ints]()
         self._times = 2 if orders == "both" and self._is_symmetric.any() else 1
+        self._sizes = np.array([len(part.encoded) for part in split.parts])
+        self._shares = self._times * self._sizes
+        self._is_drawn = False
+        """Whether an epoch has not each example once."""
+        if len(split.parts) > 1:
+            assert self._times == 1, "a mixture is text, whose order is given"
+            self._shares = _shares(split.parts, self._sizes)
+            self._is_drawn = any(part.weight is not None for part in split.parts) or bool(
+                (self._shares < self._sizes).any()
+            )
 
     @property
     def n_epoch(self) -> int:
         """Count the examples of an epoch, those read in both orders twice."""
-        return self._times * self.split.n_examples
+        return int(self._shares.sum())
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Return examples ``rank``, ``rank + world``, ... of the global batch of a step (0-based).
@@ -80,7 +93,17 @@ class ExampleBatches:
     def notes(self) -> list[str]:
         """Return a line on how many rows are cut, if any are, and on windows of passages."""
         windows = [note for part in self.split.parts for note in describe_windows(part)]
-        return windows + describe_cuts(self.split, self.rule)
+        return windows + self._limits() + describe_cuts(self.split, self.rule)
+
+    def _limits(self) -> list[str]:
+        notes = []
+        for part, size, share in zip(self.split.parts, self._sizes, self._shares, strict=True):
+            if part.size_limit is not None and share < size:
+                notes.append(
+                    f"data.size_limit = {part.size_limit:,}: an epoch has so many of the "
+                    f"{size:,} examples of {part.task.title}, others in the next"
+                )
+        return notes
 
     def chosen(self, step: int) -> Ints:
         """Return which of an epoch's examples a step's global batch has, in order: ``[B]``.
@@ -98,27 +121,16 @@ class ExampleBatches:
         return found
 
     def _order(self, epoch: int) -> Ints:
-        n_all = self.n_epoch
-        keys = seeds(self._seed, Purpose.EXAMPLE_ORDER, epoch, n_all)
-        parts = self.split.parts
-        if len(parts) == 1 or all(part.weight is None for part in parts):
-            return np.argsort(keys, kind="stable")
-        return self._weighted(epoch)[np.argsort(keys, kind="stable")]
+        keys = seeds(self._seed, Purpose.EXAMPLE_ORDER, epoch, self.n_epoch)
+        order: Ints = np.argsort(keys, kind="stable")
+        return self._drawn(epoch)[order] if self._is_drawn else order
 
-    def _weighted(self, epoch: int) -> Ints:
-        """Return the examples of an epoch of a weighted mixture, task after task: ``[N]``."""
-        parts = self.split.parts
-        sizes = np.array([len(part.encoded) for part in parts])
-        # What has no example is not drawn from.
-        weights = np.array([part.weight or 0.0 for part in parts]) * (sizes > 0)
-        bounds = np.concatenate([[0.0], np.cumsum(weights / weights.sum())])
-        shares = np.diff(np.round(bounds * self.n_epoch).astype(np.int64))
-        # However small a weight is, an example of an epoch is of its task.
-        shares = np.maximum(shares, sizes > 0)
-        shares[shares.argmax()] -= shares.sum() - self.n_epoch
+    def _drawn(self, epoch: int) -> Ints:
+        """Return the examples of an epoch of a mixture, task after task: ``[N]``."""
+        sizes, shares = self._sizes.tolist(), self._shares.tolist()
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         found = []
-        for number, (size, share) in enumerate(zip(sizes.tolist(), shares.tolist(), strict=True)):
+        for number, (size, share) in enumerate(zip(sizes, shares, strict=True)):
             # Its endless row of passes, each in an order of its own.
             positions = np.arange(epoch * share, (epoch + 1) * share)
             passes = positions // size
@@ -143,3 +155,24 @@ class ExampleBatches:
             is_exchanged = np.zeros(len(chosen), dtype=np.bool_)
         swapped: list[bool] = (is_exchanged & self._is_symmetric[chosen % n_examples]).tolist()
         return swapped
+
+
+def _shares(parts: Sequence[TaskPart], sizes: Ints) -> Ints:
+    """Return how many examples of each task an epoch of a mixture has: ``[T]``."""
+    if all(part.weight is None for part in parts):
+        limits = [
+            size if part.size_limit is None else part.size_limit
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+        limited: Ints = np.minimum(sizes, limits)
+        return limited
+    n_all = int(sizes.sum())
+    # What has no example is not drawn from.
+    weights = np.array([part.weight or 0.0 for part in parts]) * (sizes > 0)
+    bounds = np.concatenate([[0.0], np.cumsum(weights / weights.sum())])
+    edges: Ints = np.round(bounds * n_all).astype(np.int64)
+    shares: Ints = edges[1:] - edges[:-1]
+    # However small a weight is, an example of an epoch is of its task.
+    shares = np.maximum(shares, sizes > 0)
+    shares[shares.argmax()] -= shares.sum() - n_all
+    return shares

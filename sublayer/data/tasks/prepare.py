@@ -132,6 +132,7 @@ class _Parts:
             encoded=encoded,
             read_examples=lambda: files.read(split).examples,
             weight=weight,
+            size_limit=self.config.size_limit,
             left_out=files.left_out(split),
             notes=files.notes(split),
             digest=content_key(files.identity(split)),

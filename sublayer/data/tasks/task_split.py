@@ -34,6 +34,8 @@ class TaskPart:
     """What else is to be said of its rows: those that were repaired, or kept as they are."""
     weight: float | None = None
     """How often training draws from it, in proportion to the others; None: by its size."""
+    size_limit: int | None = None
+    """Of a mixture by size: the examples that it counts as at most; None: all that it has."""
     digest: str = ""
     """Of the publisher's split, however its examples are written."""
     n_lost: int = 0

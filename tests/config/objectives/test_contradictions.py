@@ -36,6 +36,22 @@ TASK = {"objective.kind": "supervised", "data.tasks": "sst2", "data.path": "glue
             "for: name one task, or give objective.format=text",
         ),
         (
+            "t5-mini",
+            {**TASK, "objective.format": "text", "data.size_limit": 9},
+            "data.size_limit = 9 is for a mixture, and data.tasks = sst2 is one task: leave it out",
+        ),
+        (
+            "t5-mini",
+            {
+                **TASK,
+                "objective.format": "text",
+                "data.tasks": {"sst2": 1.0, "cola": 2.0},
+                "data.size_limit": 9,
+            },
+            "data.size_limit = 9 limits what tasks are drawn by, their sizes, which the weights of "
+            "data.tasks take the place of: leave out one of the two",
+        ),
+        (
             "bert-base",
             {"objective.kind": "supervised", "data.path": "glue"},
             "objective.kind = supervised needs data.tasks: name a task, such as sst2 (`sublayer "

@@ -17,9 +17,9 @@ N = 23
 
 
 def batches_of(
-    examples=None, format_="pair", *, size=5, seed=1, orders="given", weights=None, context=48
+    examples=None, format_="pair", *, size=5, seed=1, orders="given", context=48, **mixed
 ):
-    split = split_of(examples or {"mrpc": draw_examples("mrpc", N)}, format_, weights=weights)
+    split = split_of(examples or {"mrpc": draw_examples("mrpc", N)}, format_, **mixed)
     rule = rule_of(split, context)
     return ExampleBatches(split, rule=rule, batch_sequences=size, seed=seed, orders=orders)
 
@@ -121,9 +121,9 @@ def test_a_weight_of_one_task_alone_changes_nothing():
 MIXTURE = {"sst2": 40, "rte": 10, "cb": 6}
 
 
-def mixture(weights=None, size=7):
+def mixture(weights=None, size=7, size_limit=None):
     examples = {name: draw_examples(name, n) for name, n in MIXTURE.items()}
-    return batches_of(examples, "text", size=size, weights=weights)
+    return batches_of(examples, "text", size=size, weights=weights, size_limit=size_limit)
 
 
 def drawn(batches, n_steps):
@@ -154,6 +154,33 @@ def test_a_weighted_mixture_draws_each_task_in_proportion():
             # In turn: no example is drawn a second time more than another.
             times = [each[number] for number in range(MIXTURE[name])]
             assert max(times) - min(times) <= 1
+
+
+def test_a_limit_of_sizes_bounds_the_share_of_a_large_task():
+    # 8 of 40, 8 of 10 and all 6: shares of 8/22, 8/22 and 6/22.
+    batches = mixture(size_limit=8, size=11)
+    assert batches.n_epoch == 22
+    for n_epochs in (1, 2, 5):
+        found = drawn(batches, 2 * n_epochs)
+        totals = {name: sum(each.values()) for name, each in found.items()}
+        assert totals == {"sst2": 8 * n_epochs, "rte": 8 * n_epochs, "cb": 6 * n_epochs}
+    # Five epochs are one pass over the 40, four over the 10 and five over the 6.
+    assert {name: set(each.values()) for name, each in found.items()} == {
+        "sst2": {1},
+        "rte": {4},
+        "cb": {5},
+    }
+    assert batches.notes() == [
+        "data.size_limit = 8: an epoch has so many of the 40 examples of SST-2, others in the next",
+        "data.size_limit = 8: an epoch has so many of the 10 examples of RTE, others in the next",
+    ]
+
+
+@pytest.mark.parametrize("limit", [40, 1000])
+def test_a_limit_above_all_sizes_changes_nothing(limit):
+    limited, plain = mixture(size_limit=limit), mixture()
+    assert limited.n_epoch == 56 and limited.notes() == []
+    assert all(limited.chosen(step).tolist() == plain.chosen(step).tolist() for step in range(20))
 
 
 def test_the_turns_of_a_weighted_mixture_are_in_other_orders():

@@ -188,6 +188,9 @@ def test_a_mixture_has_a_part_of_each_task(tmp_path, cache):
     train = of_tasks(data.train)
     assert [part.task.name for part in train.parts] == list(tasks)
     assert [part.weight for part in train.parts] == list(tasks.values())
+    limits = {"tasks": tuple(tasks), "size_limit": 5}
+    limited = prepared(folder, cache, format_="text", tokenizer="unigram", **limits)
+    assert {(part.weight, part.size_limit) for part in of_tasks(limited.train).parts} == {(None, 5)}
     assert train.n_examples == sum(len(part.encoded) for part in train.parts) == 27 + 3 * 54
     whole = train.encoded
     first = 0
