@@ -8,7 +8,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -126,11 +126,11 @@ def records_page() -> str:
     ]
     for note in sorted(RECORDS.glob("*/NOTE.md")):
         folder = note.parent
-        study, run = folder / "results.json", folder / "result.json"
-        made = study if study.exists() else run
-        record = json.loads(made.read_text(encoding="utf-8"))
         lines += [f"## {folder.name}", ""]
-        lines += _study(folder.name, record) if made == study else _run(record)
+        for name, lay_out in _KEPT.items():
+            if (folder / name).exists():
+                record = json.loads((folder / name).read_text(encoding="utf-8"))
+                lines += lay_out(folder.name, record)
         lines += [note.read_text(encoding="utf-8").replace("# ", "### ", 1).strip(), ""]
     return "\n".join(lines)
 
@@ -155,7 +155,7 @@ def _study(name: str, record: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
-def _run(record: dict[str, Any]) -> list[str]:
+def _run(_: str, record: dict[str, Any]) -> list[str]:
     """Lay out a recorded run: its commands and its scores."""
     train = record["train"]
     lines = [
@@ -183,6 +183,65 @@ def _scored(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for text, scores in groups.items():
         if text in ("valid", "test", "intrinsic"):
             yield text, scores
+
+
+def _tasks(_: str, record: dict[str, Any]) -> list[str]:
+    """Lay out models fine-tuned on tasks: how each began, and what it scored beside baselines."""
+    starts = record["starts"]
+    lines = [
+        f"{record['title']}. {record['machine']['processor']}.",
+        "",
+        *("```text", *record["commands"], "```", ""),
+        "| pre-trained | parameters | tokens | minutes |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for kind, start in starts.items():
+        cells = (f"{start['parameters']:,}", f"{start['tokens']:,}", f"{start['seconds'] / 60:.0f}")
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        f"| task | rows | majority | words | {' | '.join(starts)} |",
+        f"| --- | ---: | ---: | ---: |{' ---: |' * len(starts)}",
+    ]
+    for row in record["rows"]:
+        cells = [_points(row["majority"]), _points(row["words"])]
+        cells += [_scored_beside(row["scores"].get(kind), row["words"]) for kind in starts]
+        lines.append(f"| {row['title']} | {row['examples']:,} | {' | '.join(cells)} |")
+    lines += ["", "In bold what is above `words`; with one standard error."]
+    lines += ["", "| seeds of the encoder | scores | collapsed |", "| --- | --- | ---: |"]
+    for name, found in record["seeds"].items():
+        shown = ", ".join(map(_points, found["scores"]))
+        lines.append(f"| {name} | {shown} | {sum(map(bool, found['collapses']))} |")
+    if "mixture" in record:
+        kinds = ("mixture", "task_bests", "ranked")
+        tables = [record[kind] for kind in kinds if kind in record]
+        lines += ["", "| mixture | the best mean | the best of each task | ranked |"]
+        lines += ["| --- | ---: | ---: | ---: |"]
+        for rows in zip(*tables, strict=True):
+            cells = [_scored_beside(row, row["words"]) for row in rows]
+            lines.append(f"| {rows[0]['task']} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _scored_beside(found: dict[str, Any] | None, words: float) -> str:
+    if found is None:
+        return ""
+    shown = _points(found["score"])
+    if found["standard_error"] is not None:
+        shown += f" ± {_points(found['standard_error'])}"
+    return f"**{shown}**" if found["score"] > words else shown
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+_KEPT: dict[str, Callable[[str, dict[str, Any]], list[str]]] = {
+    "results.json": _study,
+    "result.json": _run,
+    "scores.json": _tasks,
+}
+"""What a record keeps, by the name of its file."""
 
 
 def _title(table: str) -> str:
