@@ -66,7 +66,7 @@ def padding_shares(recipe: ResolvedRecipe) -> tuple[float, float]:
     for step, examples in enumerate(first_examples(recipe)):
         batch = batches.batch(step)
         parts = [batch[start : start + micro] for start in range(0, len(batch), micro)]
-        ours += sum(part.tokens.numel() for part in parts)
+        ours += sum(part.read.tokens.numel() for part in parts)
         theirs += len(examples) * max(len(example.ids) for example in examples)
         real += batches.n_tokens(step)
     return 1 - real / ours, 1 - real / theirs

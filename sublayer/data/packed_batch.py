@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sublayer.data.batches import copy_to
+from sublayer.data.batches import IGNORED, copy_to
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,14 @@ class PackedBatch:
     targets: Int[Tensor, "R U"] | None = None
     """What each position of ``written`` predicts, or of ``read`` where that is None; -1: nothing.
     """
+    predicted: Int[Tensor, " P"] | None = None
+    """Where ``targets`` predicts a token, in rows one behind another. It is found where it is not
+    given, which a device other than the processor would have to be waited for."""
+
+    def __post_init__(self) -> None:
+        if self.targets is not None and self.predicted is None:
+            places = (self.targets.flatten() != IGNORED).nonzero()[:, 0]
+            object.__setattr__(self, "predicted", places)
 
     def __len__(self) -> int:
         return len(self.unit_rows) - 1
@@ -127,6 +135,17 @@ class PackedBatch:
         )
 
     @property
+    def places(self) -> Int[Tensor, " S"]:
+        """Where the token that stands for each sequence is, in rows one behind another."""
+        return self.readouts[:, 0] * self.read.tokens.shape[1] + self.readouts[:, 1]
+
+    @property
+    def predicted_ids(self) -> Int[Tensor, " P"]:
+        """The tokens that are predicted, in the order of ``predicted``."""
+        assert self.targets is not None and self.predicted is not None, "tokens are predicted"
+        return self.targets.flatten().index_select(0, self.predicted)
+
+    @property
     def n_examples(self) -> int:
         """Count the examples."""
         return len(self.numbers)
@@ -158,4 +177,5 @@ class PackedBatch:
             spans=None if self.spans is None else copy_to(self.spans, device),
             written=None if self.written is None else self.written.to(device),
             targets=None if self.targets is None else copy_to(self.targets, device),
+            predicted=None if self.predicted is None else copy_to(self.predicted, device),
         )

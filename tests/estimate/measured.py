@@ -16,7 +16,6 @@ from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
 from sublayer.data.batches import Batch, Windows
-from sublayer.data.masked.packing import MaskedBatch
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.parallel.batches import Seq2SeqBatch
 from sublayer.data.split import Split
@@ -46,7 +45,7 @@ def build_objective(step: MicroBatch) -> Objective:
     return family_of(step.objective).build(model, step.objective, 0)
 
 
-def make_batch(step: MicroBatch) -> Batch | MaskedBatch | Seq2SeqBatch | PackedBatch:
+def make_batch(step: MicroBatch) -> Batch | Seq2SeqBatch | PackedBatch:
     if not isinstance(step.objective, CausalObjective):
         return make_pairs(step, SEQUENCES).batch(0)
     n_ahead = step.objective.targets

@@ -45,7 +45,7 @@ def test_each_kind_of_objective_has_its_batches() -> None:
         MaskedObjective(masking="ngram", sentence="sop"), SPLIT.tokenizer, context=16
     )
     same = PairBatches(SPLIT, settings, context=16, batch_sequences=2, seed=5).batch(4)
-    assert same.tokens.tolist() == masked.batch(4).tokens.tolist()
+    assert same.read.tokens.tolist() == masked.batch(4).read.tokens.tolist()
     assert isinstance(batches_of("gpt", SPLIT), Windows)
 
 

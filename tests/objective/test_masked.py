@@ -12,7 +12,8 @@ from torch import Tensor
 from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.data.masked.batches import PairBatches
-from sublayer.data.masked.packing import Example, MaskedBatch, pack
+from sublayer.data.masked.packing import Example, pack
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.model.encoder import Encoder
 from sublayer.objective.masked.batches import pair_settings
 from sublayer.objective.masked.loss import Masked, predicts_negative, sentence_nats, states_at
@@ -26,7 +27,7 @@ SPLIT = numbered(LENGTHS)
 VOCAB_SIZE = SPLIT.tokenizer.vocab_size
 
 
-def make_batch(n: int = 11, **fields: Any) -> MaskedBatch:
+def make_batch(n: int = 11, **fields: Any) -> PackedBatch:
     objective = MaskedObjective.model_validate({"sentence": "sop", "mask_share": 0.3, **fields})
     settings = pair_settings(objective, SPLIT.tokenizer, context=CONTEXT)
     return PairBatches(SPLIT, settings, context=CONTEXT, batch_sequences=n, seed=3).batch(0)
@@ -37,7 +38,7 @@ def make_objective(encoder: Encoder | None = None, **fields: Any) -> Masked:
     return Masked(encoder or encoder_of(VOCAB_SIZE, CONTEXT), config)
 
 
-def loss_of(objective: Masked, batch: MaskedBatch, size: int) -> Tensor:
+def loss_of(objective: Masked, batch: PackedBatch, size: int) -> Tensor:
     """Accumulate the loss of a batch in micro-batches of so many rows, as training does."""
     parts = [batch[start : start + size] for start in range(0, len(batch), size)]
     counts = [objective.counts(part) for part in parts]
@@ -94,7 +95,7 @@ def test_the_sentence_term_is_there_where_it_is_asked_for() -> None:
     alone = make_objective(sentence="none")
     batch = make_batch(sentence="none")
     assert dict(alone.weights) == {"mlm": 1.0}
-    assert alone.counts(batch) == {"mlm": len(batch.targets)}
+    assert alone.counts(batch) == {"mlm": len(batch.predicted_ids)}
     assert alone(batch).keys() == {"mlm"}
     assert alone.training_only() == {}
 
@@ -125,7 +126,7 @@ def test_packed_examples_have_the_states_that_they_have_alone(
 ) -> None:
     encoder = encoder_of(VOCAB_SIZE, CONTEXT, positions=positions, **fields)
     batch = make_batch(21, p_short=0.8)
-    assert batch.mask is not None and batch.document_ids is not None
+    assert batch.read.mask is not None and batch.read.document_ids is not None
     alone = [
         pack([Example(*map(np.array, row[:4]), row[4][0])], width=CONTEXT, pad_id=0)
         for row in unpacked(batch)
@@ -136,7 +137,7 @@ def test_packed_examples_have_the_states_that_they_have_alone(
     for name in ("masked", "cls"):
         expected = torch.cat([getattr(each, name) for each in apart])
         torch.testing.assert_close(getattr(together, name), expected, rtol=0, atol=1e-9)
-    assert all(each.mask is None and each.document_ids is None for each in alone)
+    assert all(each.read.mask is None and each.read.document_ids is None for each in alone)
 
 
 def test_rows_of_one_example_each_need_no_documents() -> None:
@@ -144,7 +145,7 @@ def test_rows_of_one_example_each_need_no_documents() -> None:
     examples = [Example(*map(np.array, row[:4]), row[4][0]) for row in unpacked(make_batch(30))]
     long = [example for example in examples if len(example.ids) > CONTEXT // 2]
     batch = pack(long, width=CONTEXT, pad_id=0)
-    assert batch.document_ids is None and batch.mask is not None
+    assert batch.read.document_ids is None and batch.read.mask is not None
     with torch.no_grad():
         states = states_at(encoder, batch)
         alone = [states_at(encoder, pack([example], width=CONTEXT, pad_id=0)) for example in long]

@@ -64,7 +64,7 @@ def targets_of(split: Split, **fields: Any) -> list[int]:
     batches = PairBatches(
         split, settings_of(split, **fields), context=CONTEXT, batch_sequences=1, seed=SEED
     )
-    return batches.examples(range(batches.n_in_passes(1))).targets.tolist()
+    return batches.examples(range(batches.n_in_passes(1))).predicted_ids.tolist()
 
 
 @pytest.mark.parametrize("task", ["nsp", "sop"])

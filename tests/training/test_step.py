@@ -198,7 +198,9 @@ def test_the_tokens_of_a_masked_step_are_counted_without_padding(session):
     built = session({**MASKED, "train.micro_batch_sequences": 6, "objective.p_short": 0.6})
     for step in (0, 5):
         (batch,) = built.train_step._micro_batches(step)
-        assert built.train_step.n_tokens(step) == sum(batch.lengths) < batch.tokens.numel()
+        assert (
+            built.train_step.n_tokens(step) == sum(batch.read.lengths) < batch.read.tokens.numel()
+        )
 
 
 @pytest.mark.slow

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from sublayer.data.masked.examples import ExampleSource, PairSettings
-from sublayer.data.masked.packing import Example, MaskedBatch, pack
+from sublayer.data.masked.packing import Example, pack
 from sublayer.data.masked.segments import UNLABELLED
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import check_masking
 
@@ -53,7 +54,7 @@ class PairBatches:
             source = ExampleSource(split, start, stop, settings, seed=seed, number=number)
             self._sources.append(source)
 
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> MaskedBatch:
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Return rows ``rank``, ``rank + world``, ... of the global batch of a step (0-based).
 
         Where a step has fewer examples than there are processes, those without one are given the
@@ -76,7 +77,7 @@ class PairBatches:
         """Return what of the split is left out: nothing that a batch knows of."""
         return []
 
-    def examples(self, positions: range) -> MaskedBatch:
+    def examples(self, positions: range) -> PackedBatch:
         """Return the examples at positions of the endless row of passes."""
         return self.packed(self.make(positions))
 
@@ -84,7 +85,7 @@ class PairBatches:
         """Make the examples at positions of the endless row of passes, one by one."""
         return [source.example(position) for source, position in self._located(positions)]
 
-    def packed(self, examples: Sequence[Example]) -> MaskedBatch:
+    def packed(self, examples: Sequence[Example]) -> PackedBatch:
         """Put examples into rows of at most ``context`` tokens."""
         return pack(examples, width=self.context, pad_id=self._pad_id)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sublayer.config.architecture.heads import HEADS
 from sublayer.config.objectives.masked import MaskedObjective
-from sublayer.data.masked.packing import MaskedBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.model.context.layout import Layout
 from sublayer.model.encoder import Encoder
 from sublayer.model.kernels.cross_entropy import (
@@ -55,9 +55,9 @@ class Masked(Objective):
             return False
         return any(HEADS[name].reads != "positions" for name in self.model.heads)
 
-    def counts(self, batch: MaskedBatch) -> dict[str, int]:
+    def counts(self, batch: PackedBatch) -> dict[str, int]:
         """Count the predicted tokens and the pairs with a label."""
-        n_targets = batch.targets.shape[0]
+        n_targets = len(batch.predicted_ids)
         counts = {"mlm": n_targets}
         if self._z_loss:
             counts["trained"] = n_targets
@@ -66,13 +66,13 @@ class Masked(Objective):
             counts["sentence"] = int(is_labelled.sum())
         return counts
 
-    def forward(self, batch: MaskedBatch) -> dict[str, Tensor]:
+    def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         """Sum the nats of the batch's masked tokens, and of its pairs."""
         states = states_at(self._encoder, batch)
-        totals = self._token_totals(states.masked, batch.targets)
+        totals = self._token_totals(states.masked, batch.predicted_ids)
         if "sentence" in self.weights:
             logits = self._encoder.sentence_logits(states.cls)
-            totals["sentence"] = sentence_nats(logits, batch.labels)
+            totals["sentence"] = sentence_nats(logits, batch.labels.long())
         return totals
 
     def _token_totals(
@@ -96,20 +96,14 @@ class States(NamedTuple):
     """Of the first position of every example."""
 
 
-def states_at(encoder: Encoder, batch: MaskedBatch) -> States:
+def states_at(encoder: Encoder, batch: PackedBatch) -> States:
     """Compute hidden states, each example as if it were alone, and pick those that are read."""
-    layout = Layout.bidirectional(batch.tokens, batch.mask, batch.document_ids)
-    final = encoder.hidden(batch.tokens, layout, segments=batch.segments).final
-    flat = final.flatten(0, 1)  # [B * T, D]
-    n_positions = final.shape[1]
-    masked = _flat_index(batch.masked_positions, n_positions)
-    cls = _flat_index(batch.cls_positions, n_positions)
-    return States(flat.index_select(0, masked), flat.index_select(0, cls))
-
-
-def _flat_index(positions: Int[Tensor, "P 2"], n_positions: int) -> Int[Tensor, " P"]:
-    """Return the index of row and position in rows of ``n_positions`` laid end to end."""
-    return positions[:, 0] * n_positions + positions[:, 1]
+    assert batch.predicted is not None, "tokens are predicted"
+    side = batch.read
+    layout = Layout.bidirectional(side.tokens, side.mask, side.document_ids)
+    final = encoder.hidden(side.tokens, layout, segments=batch.segments).final
+    flat = final.flatten(0, 1)  # [R * T, D]
+    return States(flat.index_select(0, batch.predicted), flat.index_select(0, batch.places))
 
 
 def sentence_nats(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Float[Tensor, ""]:

@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 
 from sublayer.data.masked.examples import PairSettings
-from sublayer.data.masked.packing import MaskedBatch
 from sublayer.data.masked.segment_pairs import make_pairs
 from sublayer.data.masked.segments import PairRule
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.split import Split
 from sublayer.evaluation.split_work import ALONE, Processes
 from sublayer.model.encoder import Encoder
@@ -88,7 +88,7 @@ def score_pairs(
     if not n_independent:
         return PairScore(0, 0, 0)
 
-    def judge_batch(batch: MaskedBatch) -> list[float]:
+    def judge_batch(batch: PackedBatch) -> list[float]:
         logits = encoder.sentence_logits(states_at(encoder, batch).cls)
         is_labelled = batch.labels >= 0
         is_right = predicts_negative(logits) == batch.labels.bool()

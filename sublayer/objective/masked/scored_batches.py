@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from sublayer.data.masked.batches import PairBatches
 from sublayer.data.masked.examples import PairSettings
-from sublayer.data.masked.packing import MaskedBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.split import Split
 from sublayer.evaluation.split_work import Processes, Row, compute_each
 from sublayer.model.encoder import Encoder
@@ -60,7 +60,7 @@ class ScoredBatches:
     def rows(
         self,
         encoder: Encoder,
-        work: Callable[[MaskedBatch], Sequence[float]],
+        work: Callable[[PackedBatch], Sequence[float]],
         progress: Callable[[int, int], None] | None,
         processes: Processes,
     ) -> list[Row]:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.data.masked.examples import PairSettings
-from sublayer.data.masked.packing import MaskedBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.split import Split
 from sublayer.errors import DataError
 from sublayer.evaluation.split_work import ALONE, Processes, add_up
@@ -78,18 +78,19 @@ def score_masked(
     divided among ``processes``, and all return the same.
     """
 
-    def score_batch(batch: MaskedBatch) -> list[float]:
+    def score_batch(batch: PackedBatch) -> list[float]:
         hidden = encoder.to_embedding(states_at(encoder, batch).masked)
         matrix, bias = encoder.output_projection()
-        nats = nats_of_targets(hidden, matrix, bias, batch.targets)
-        is_correct = torch.empty_like(batch.targets, dtype=torch.bool)
+        targets = batch.predicted_ids
+        nats = nats_of_targets(hidden, matrix, bias, targets)
+        is_correct = torch.empty_like(targets, dtype=torch.bool)
         # Logits are as many as the vocabulary has ids, for each token: a few tokens at a time.
         for start in range(0, hidden.shape[0], _CHUNK):
             chunk = slice(start, start + _CHUNK)
             logits = F.linear(hidden[chunk], matrix, bias)
-            is_correct[chunk] = logits.argmax(-1) == batch.targets[chunk]
+            is_correct[chunk] = logits.argmax(-1) == targets[chunk]
         row = [float(nats.total)]
-        for by_token in (batch.targets, nats.each, is_correct):
+        for by_token in (targets, nats.each, is_correct):
             row += by_token.double().tolist()
         return row
 

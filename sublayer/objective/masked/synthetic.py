@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from sublayer.data.masked.packing import MaskedBatch
+from sublayer.data.masked.packing import Example, pack
+from sublayer.data.packed_batch import PackedBatch
 
 
 @dataclass(frozen=True)
@@ -21,26 +21,22 @@ class SyntheticPairs:
     n_predictions: int
     """Tokens that are hidden in each row."""
 
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> MaskedBatch:
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Draw the batch of an optimizer step, for one process alone."""
         assert world == 1, "steps are measured in one process"
-        generator = torch.Generator().manual_seed(step)
-
-        def draw(below: int, *shape: int) -> Tensor:
-            return torch.randint(below, shape, generator=generator)
-
-        rows = torch.arange(self.n_rows)
-        predicted = torch.arange(self.n_predictions)
-        return MaskedBatch(
-            tokens=draw(self.vocab_size, self.n_rows, self.context),
-            segments=draw(2, self.n_rows, self.context),
-            example_ids=torch.zeros(self.n_rows, self.context, dtype=torch.int64),
-            lengths=(self.context,) * self.n_rows,
-            masked_positions=torch.cartesian_prod(rows, predicted),
-            targets=draw(self.vocab_size, self.n_rows * len(predicted)),
-            cls_positions=torch.stack([rows, torch.zeros_like(rows)], dim=1),
-            labels=draw(2, self.n_rows),
-        )
+        generator = np.random.Generator(np.random.Philox(step))
+        predicted = np.arange(self.n_predictions)
+        examples = [
+            Example(
+                ids=generator.integers(self.vocab_size, size=self.context),
+                segments=generator.integers(2, size=self.context),
+                positions=predicted,
+                targets=generator.integers(self.vocab_size, size=len(predicted)),
+                label=int(generator.integers(2)),
+            )
+            for _ in range(self.n_rows)
+        ]
+        return pack(examples, width=self.context, pad_id=0)
 
     def notes(self) -> list[str]:
         """Nothing is left out."""

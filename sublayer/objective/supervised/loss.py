@@ -14,7 +14,7 @@ from sublayer.data.packed_batch import PackedBatch
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
-from sublayer.objective.supervised.readout import answer_logits, packed_states, target_places
+from sublayer.objective.supervised.readout import answer_logits, packed_states
 from sublayer.tasks.task import Task
 
 
@@ -57,14 +57,12 @@ class Supervised(Objective):
         return totals
 
     def _language(self, batch: PackedBatch, states: Float[Tensor, "R T D"]) -> Tensor:
-        assert batch.targets is not None, "the texts are predicted"
-        places = target_places(batch)
+        places = batch.predicted
+        assert places is not None, "the texts are predicted"
         matrix, bias = self.model.output_projection()
         embedded = self.model.to_embedding(states.flatten(0, 1).index_select(0, places))
         weights = token_weights(batch).flatten()[places]
-        return linear_cross_entropy(
-            embedded, matrix, bias, batch.targets.flatten()[places], weights
-        )
+        return linear_cross_entropy(embedded, matrix, bias, batch.predicted_ids, weights)
 
 
 def token_weights(batch: PackedBatch) -> Float[Tensor, "R T"]:

@@ -4,7 +4,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sublayer.data.batches import IGNORED
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.model.context.layout import Layout
 from sublayer.model.kernels.dropout import dropout
@@ -22,19 +21,11 @@ def packed_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "R T 
     return model.hidden(side.tokens, layout, segments=batch.segments).final
 
 
-def target_places(batch: PackedBatch) -> Int[Tensor, " P"]:
-    """Return the places that predict a token, in rows one after another."""
-    assert batch.targets is not None, "tokens are predicted"
-    return (batch.targets.flatten() != IGNORED).nonzero()[:, 0]
-
-
 def text_vectors(
     batch: PackedBatch, states: Float[Tensor, "R T D"], *, is_added: bool
 ) -> Float[Tensor, "N D"]:
     """Pick the state that stands for each sequence; ``is_added``: add those of an example."""
-    n_columns = states.shape[1]
-    index = batch.readouts[:, 0] * n_columns + batch.readouts[:, 1]
-    vectors = states.flatten(0, 1).index_select(0, index)  # [S, D]
+    vectors = states.flatten(0, 1).index_select(0, batch.places)  # [S, D]
     if not is_added or len(vectors) == batch.n_examples:
         return vectors
     total = vectors.new_zeros(batch.n_examples, vectors.shape[1])

@@ -21,7 +21,6 @@ from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_targets
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
-from sublayer.objective.supervised.readout import target_places
 
 
 class TextAnswers(Objective):
@@ -35,19 +34,18 @@ class TextAnswers(Objective):
 
     def counts(self, batch: PackedBatch) -> dict[str, int]:
         """Count the target's tokens, its end included; none where no example counts."""
-        assert batch.targets is not None, "answers are written"
+        assert batch.predicted is not None, "answers are written"
         if not batch.weights.any():
             return {"task": 0}
-        return {"task": int((batch.targets >= 0).sum())}
+        return {"task": len(batch.predicted)}
 
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         """Sum the nats of the target's tokens, each given the reference before it."""
         matrix, bias = self.model.output_projection()
-        assert batch.targets is not None, "answers are written"
-        places = target_places(batch)
-        states = written_states(self.model, batch).flatten(0, 1).index_select(0, places)
+        assert batch.predicted is not None, "answers are written"
+        states = written_states(self.model, batch).flatten(0, 1).index_select(0, batch.predicted)
         embedded = self.model.to_embedding(states)
-        nats = linear_cross_entropy(embedded, matrix, bias, batch.targets.flatten()[places])
+        nats = linear_cross_entropy(embedded, matrix, bias, batch.predicted_ids)
         return {"task": nats * (batch.weights.max() > 0)}
 
 
@@ -65,14 +63,12 @@ def written_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "R U
 
 def nats_of_sequences(model: Transformer, batch: PackedBatch) -> Float[Tensor, " S"]:
     """Compute the nats of each sequence's target, its end included, in the batch's order."""
-    assert batch.targets is not None, "answers are written"
+    assert batch.targets is not None and batch.predicted is not None, "answers are written"
     matrix, bias = model.output_projection()
-    places = target_places(batch)
-    states = written_states(model, batch).flatten(0, 1).index_select(0, places)
-    targets = batch.targets.flatten()
-    found = nats_of_targets(model.to_embedding(states), matrix, bias, targets[places]).each
-    nats = torch.zeros(len(targets), dtype=torch.float64, device=targets.device)
-    nats[places] = found.double()
+    states = written_states(model, batch).flatten(0, 1).index_select(0, batch.predicted)
+    found = nats_of_targets(model.to_embedding(states), matrix, bias, batch.predicted_ids).each
+    nats = torch.zeros(batch.targets.numel(), dtype=torch.float64, device=found.device)
+    nats[batch.predicted] = found.double()
     side = batch.read if batch.written is None else batch.written
     by_row = nats.view(batch.targets.shape)
     n_most = int(side.sequence_ids.max()) + 1

@@ -12,7 +12,7 @@ import torch
 
 from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.data.masked.batches import PairBatches
-from sublayer.data.masked.packing import MaskedBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.parallel.batch_plan import BatchRule
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import Tokenizer
@@ -50,11 +50,13 @@ def text_of(row: Row) -> list[int]:
     return [id_ - Numbers.first for id_ in row[0] if id_ >= Numbers.first]
 
 
-def equal(one: MaskedBatch, other: MaskedBatch) -> bool:
-    tensors = [
-        (getattr(one, name), getattr(other, name)) for name in vars(one) if name != "lengths"
-    ]
-    return one.lengths == other.lengths and all(torch.equal(a, b) for a, b in tensors)
+def equal(one: PackedBatch, other: PackedBatch) -> bool:
+    def parts(batch: PackedBatch) -> list[torch.Tensor]:
+        own = [batch.segments, batch.predicted_ids, batch.readouts, batch.labels]
+        return [batch.read.tokens, batch.read.sequence_ids, *own]
+
+    pairs = zip(parts(one), parts(other), strict=True)
+    return one.read.lengths == other.read.lengths and all(torch.equal(a, b) for a, b in pairs)
 
 
 @pytest.mark.parametrize("sentence", ["none", "sop", "nsp"])
@@ -266,10 +268,10 @@ def test_a_process_without_a_pair_of_a_step_is_given_one_that_does_not_count() -
     batches = filled(numbered([[20, 20]]), BatchRule(tokens=CONTEXT))
     whole = batches.batch(0)
     assert len(whole.labels) == 1
-    assert whole.targets.numel() > 0
+    assert whole.predicted_ids.numel() > 0
     spare = batches.batch(0, rank=1, world=2)
-    assert spare.tokens.tolist() == batches.batch(0, rank=2, world=3).tokens.tolist()
-    assert spare.targets.numel() == spare.masked_positions.numel() == 0
+    assert spare.read.tokens.tolist() == batches.batch(0, rank=2, world=3).read.tokens.tolist()
+    assert spare.predicted_ids.numel() == 0
     assert spare.labels.tolist() == [-1]
     assert equal(batches.batch(0, rank=0, world=2), whole)
 
@@ -317,9 +319,9 @@ def test_little_of_a_batch_is_padding() -> None:
     parts = [
         batches.batch(step)[start : start + 8] for step in range(6) for start in (0, 8, 16, 24)
     ]
-    n_computed = sum(part.tokens.numel() for part in parts)
+    n_computed = sum(part.read.tokens.numel() for part in parts)
     assert 1 - sum(part.n_tokens for part in parts) / n_computed < 0.05
-    assert max(max(part.lengths) for part in parts) == 128
+    assert max(max(part.read.lengths) for part in parts) == 128
 
 
 def test_a_sentence_longer_than_the_context_is_cut() -> None:

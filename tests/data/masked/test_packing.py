@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublayer.data.masked.packing import Example, MaskedBatch, pack
+from sublayer.data.masked.packing import Example, pack
+from sublayer.data.packed_batch import PackedBatch
 
 PAD_ID = 0
 Row = tuple[tuple[int, ...], ...]
@@ -35,26 +36,31 @@ def plain(example: Example) -> Row:
     return (*(tuple(part.tolist()) for part in parts), (example.label,))
 
 
-def unpacked(batch: MaskedBatch) -> list[Row]:
+def places_of(batch: PackedBatch) -> torch.Tensor:
+    """Row and column of what is predicted: [P, 2]."""
+    assert batch.predicted is not None
+    width = batch.read.tokens.shape[1]
+    return torch.stack([batch.predicted // width, batch.predicted % width], dim=1)
+
+
+def unpacked(batch: PackedBatch) -> list[Row]:
     """Read the examples of a batch back, in its order."""
     found = []
-    for (row, first), label in zip(
-        batch.cls_positions.tolist(), batch.labels.tolist(), strict=True
-    ):
-        number = int(batch.example_ids[row, first])
-        is_own = batch.example_ids[row] == number
+    ids, places = batch.read.sequence_ids, places_of(batch)
+    for (row, first), label in zip(batch.readouts.tolist(), batch.labels.tolist(), strict=True):
+        is_own = ids[row] == ids[row, first]
         where = torch.nonzero(is_own)[:, 0]
         assert where.tolist() == list(range(first, first + len(where))), (
             "the tokens of an example stand together"
         )
-        is_asked = (batch.masked_positions[:, 0] == row) & is_own[batch.masked_positions[:, 1]]
+        is_asked = (places[:, 0] == row) & is_own[places[:, 1]]
         found.append(
             (
-                tuple(batch.tokens[row, where].tolist()),
+                tuple(batch.read.tokens[row, where].tolist()),
                 tuple(batch.segments[row, where].tolist()),
-                tuple((batch.masked_positions[is_asked, 1] - first).tolist()),
-                tuple(batch.targets[is_asked].tolist()),
-                (label,),
+                tuple((places[is_asked, 1] - first).tolist()),
+                tuple(batch.predicted_ids[is_asked].tolist()),
+                (int(label),),
             )
         )
     return found
@@ -65,24 +71,20 @@ def test_every_example_is_in_one_row_whole(lengths: list[int]) -> None:
     examples = examples_of(lengths)
     batch = pack(examples, width=31, pad_id=PAD_ID)
     assert sorted(unpacked(batch)) == sorted(map(plain, examples))
-    assert (
-        batch.tokens.shape
-        == batch.segments.shape
-        == batch.example_ids.shape
-        == (len(batch), max(batch.lengths))
-    )
-    n_in_row = batch.cls_positions[:, 0].bincount().tolist()
-    order = [(n > 1, -length) for n, length in zip(n_in_row, batch.lengths, strict=True)]
+    side = batch.read
+    shape = (len(batch), max(side.lengths))
+    assert side.tokens.shape == batch.segments.shape == side.sequence_ids.shape == shape
+    n_in_row = batch.readouts[:, 0].bincount().tolist()
+    order = [(n > 1, -length) for n, length in zip(n_in_row, batch.read.lengths, strict=True)]
     assert order == sorted(order), "rows of one come first, of either the longest"
-    assert max(batch.lengths) <= 31
-    assert batch.n_tokens == sum(lengths) == int((batch.example_ids >= 0).sum())
-    is_padding = torch.arange(batch.tokens.shape[1]) >= torch.tensor(batch.lengths)[:, None]
-    assert torch.equal(is_padding, batch.example_ids == -1)
-    assert (batch.tokens[is_padding] == PAD_ID).all()
+    assert max(batch.read.lengths) <= 31
+    assert batch.n_tokens == sum(lengths) == int((batch.read.sequence_ids >= 0).sum())
+    is_padding = torch.arange(shape[1]) >= torch.tensor(side.lengths)[:, None]
+    assert torch.equal(is_padding, batch.read.sequence_ids == -1)
+    assert (batch.read.tokens[is_padding] == PAD_ID).all()
     assert (batch.segments[is_padding] == 0).all()
-    assert (
-        batch.example_ids[batch.masked_positions[:, 0], batch.masked_positions[:, 1]] >= 0
-    ).all()
+    rows, columns = places_of(batch).unbind(1)
+    assert (side.sequence_ids[rows, columns] >= 0).all()
 
 
 @given(lengths=st.lists(st.integers(2, 31), min_size=1, max_size=40), size=st.integers(1, 7))
@@ -90,18 +92,19 @@ def test_slices_of_rows_are_batches_with_places_of_their_own(lengths: list[int],
     batch = pack(examples_of(lengths), width=31, pad_id=PAD_ID)
     slices = [batch[start : start + size] for start in range(0, len(batch), size)]
     assert [row for each in slices for row in unpacked(each)] == unpacked(batch)
-    assert [length for each in slices for length in each.lengths] == list(batch.lengths)
+    assert [length for each in slices for length in each.read.lengths] == list(batch.read.lengths)
     for each in slices:
         assert len(each) <= size
-        assert each.tokens.shape[1] == max(each.lengths)
-        assert each.masked_positions[:, 0].tolist() == sorted(each.masked_positions[:, 0].tolist())
+        assert each.read.tokens.shape[1] == max(each.read.lengths)
+        assert each.predicted is not None
+        assert each.predicted.tolist() == sorted(each.predicted.tolist())
     assert unpacked(batch[:]) == unpacked(batch)
 
 
 def test_the_longest_go_first_each_where_it_leaves_the_least_room() -> None:
     # Of a width of 10: 7 and 3, 6 and 4, and 5 alone, which comes first.
     batch = pack(examples_of([3, 6, 5, 4, 7]), width=10, pad_id=PAD_ID)
-    assert batch.lengths == (5, 10, 10)
+    assert batch.read.lengths == (5, 10, 10)
     assert [[len(row[0]) for row in unpacked(batch[n : n + 1])] for n in range(3)] == [
         [5],
         [7, 3],
@@ -128,19 +131,22 @@ def test_by_hand_two_examples_share_a_row_and_the_third_is_padded() -> None:
         ),
     ]
     batch = pack(examples, width=8, pad_id=PAD_ID)
-    assert batch.tokens.tolist() == [[2, 8, 3, 3, 3, 3, 0, 0], [2, 4, 3, 7, 3, 2, 8, 3]]
+    assert batch.read.tokens.tolist() == [[2, 8, 3, 3, 3, 3, 0, 0], [2, 4, 3, 7, 3, 2, 8, 3]]
     assert batch.segments.tolist() == [[0, 0, 0, 1, 1, 1, 0, 0], [0, 0, 0, 1, 1, 0, 0, 0]]
-    assert batch.example_ids.tolist() == [[0, 0, 0, 0, 0, 0, -1, -1], [0, 0, 0, 0, 0, 1, 1, 1]]
-    assert batch.masked_positions.tolist() == [[0, 0], [1, 1], [1, 3], [1, 6]]
-    assert batch.targets.tolist() == [2, 5, 6, 9]
-    assert batch.cls_positions.tolist() == [[0, 0], [1, 0], [1, 5]]
+    assert batch.read.sequence_ids.tolist() == [
+        [0, 0, 0, 0, 0, 0, -1, -1],
+        [0, 0, 0, 0, 0, 1, 1, 1],
+    ]
+    assert places_of(batch).tolist() == [[0, 0], [1, 1], [1, 3], [1, 6]]
+    assert batch.predicted_ids.tolist() == [2, 5, 6, 9]
+    assert batch.readouts.tolist() == [[0, 0], [1, 0], [1, 5]]
     assert batch.labels.tolist() == [0, 1, -1]
-    assert batch.lengths == (6, 8)
+    assert batch.read.lengths == (6, 8)
     first, second = batch[:1], batch[1:]
-    assert first.tokens.tolist() == [[2, 8, 3, 3, 3, 3]]
-    assert second.masked_positions.tolist() == [[0, 1], [0, 3], [0, 6]]
-    assert second.cls_positions.tolist() == [[0, 0], [0, 5]]
-    assert (second.targets.tolist(), second.labels.tolist()) == ([5, 6, 9], [1, -1])
+    assert first.read.tokens.tolist() == [[2, 8, 3, 3, 3, 3]]
+    assert places_of(second).tolist() == [[0, 1], [0, 3], [0, 6]]
+    assert second.readouts.tolist() == [[0, 0], [0, 5]]
+    assert (second.predicted_ids.tolist(), second.labels.tolist()) == ([5, 6, 9], [1, -1])
 
 
 @pytest.mark.parametrize(
@@ -156,10 +162,13 @@ def test_what_masks_nothing_and_what_keeps_nothing_apart_is_none(
     lengths: list[int], has_mask: bool, has_documents: bool
 ) -> None:
     batch = pack(examples_of(lengths), width=8, pad_id=PAD_ID)
-    assert (batch.mask is not None, batch.document_ids is not None) == (has_mask, has_documents)
-    if batch.mask is not None:
-        assert batch.mask.sum(1).tolist() == list(batch.lengths)
-    assert batch[:1].mask is None
+    assert (batch.read.mask is not None, batch.read.document_ids is not None) == (
+        has_mask,
+        has_documents,
+    )
+    if batch.read.mask is not None:
+        assert batch.read.mask.sum(1).tolist() == list(batch.read.lengths)
+    assert batch[:1].read.mask is None
 
 
 def test_an_example_without_predictions_is_packed_too() -> None:
@@ -169,14 +178,15 @@ def test_an_example_without_predictions_is_packed_too() -> None:
         width=8,
         pad_id=PAD_ID,
     )
-    assert batch.masked_positions.shape == (0, 2)
-    assert batch.targets.shape == (0,)
-    assert batch[:1].masked_positions.shape == (0, 2)
+    assert places_of(batch).shape == (0, 2)
+    assert batch.predicted_ids.shape == (0,)
+    assert places_of(batch[:1]).shape == (0, 2)
 
 
 def test_moving_to_a_device_moves_every_tensor() -> None:
     moved = pack(examples_of([5, 4, 8]), width=9, pad_id=PAD_ID).to(torch.device("meta"))
-    tensors = [value for value in vars(moved).values() if isinstance(value, torch.Tensor)]
-    assert len(tensors) == 7
+    fields = [*vars(moved).values(), *vars(moved.read).values()]
+    tensors = [value for value in fields if isinstance(value, torch.Tensor)]
+    assert len(tensors) == 10
     assert {tensor.device.type for tensor in tensors} == {"meta"}
-    assert moved.lengths == (8, 9)
+    assert moved.read.lengths == (8, 9)
