@@ -19,7 +19,7 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
 from sublayer.config.resolved import ResolvedRecipe, resolved_recipe
-from sublayer.data.parallel.batches import Seq2SeqBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.span.batches import EpochPieces, RandomPieces
 from sublayer.data.split import Split
 from sublayer.model.build import build
@@ -196,10 +196,11 @@ def t5(size: SpanSize, dropout: float, variant: str) -> nn.Module:
     return T5ForConditionalGeneration(config)
 
 
-def _as_arguments(batch: Seq2SeqBatch) -> dict[str, Tensor]:
-    assert batch.source_mask is None, "spans in a text that is cut through leave no padding"
+def _as_arguments(batch: PackedBatch) -> dict[str, Tensor]:
+    assert batch.read.mask is None, "spans in a text that is cut through leave no padding"
+    assert batch.written is not None and batch.targets is not None, "a decoder writes"
     return {
-        "input_ids": batch.source,
-        "decoder_input_ids": batch.target,
-        "labels": batch.labels.masked_fill(batch.labels < 0, _IGNORED),
+        "input_ids": batch.read.tokens,
+        "decoder_input_ids": batch.written.tokens,
+        "labels": batch.targets.masked_fill(batch.targets < 0, _IGNORED),
     }

@@ -25,7 +25,8 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.config.layering.paths import absolute_paths
 from sublayer.config.objectives.translation import TranslationObjective
 from sublayer.config.recipe import Recipe
-from sublayer.data.parallel.batches import Seq2SeqBatch, TranslationBatches
+from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.parallel.batches import TranslationBatches
 from sublayer.data.prepare import Data
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
@@ -112,13 +113,17 @@ def _theirs(
     smoothing = recipe.objective.label_smoothing
     taken = 0
 
-    def step(batch: Seq2SeqBatch) -> None:
+    def step(batch: PackedBatch) -> None:
+        assert batch.written is not None and batch.targets is not None, "a decoder writes"
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16"):
-            mask = None if batch.source_mask is None else batch.source_mask.long()
+            mask = None if batch.read.mask is None else batch.read.mask.long()
             logits = peer(
-                batch.source, attention_mask=mask, decoder_input_ids=batch.target, use_cache=False
+                batch.read.tokens,
+                attention_mask=mask,
+                decoder_input_ids=batch.written.tokens,
+                use_cache=False,
             ).logits
-            flat, labels = logits.flatten(0, 1), batch.labels.flatten()
+            flat, labels = logits.flatten(0, 1), batch.targets.flatten()
             loss = torch.nn.functional.cross_entropy(
                 flat, labels, ignore_index=-1, label_smoothing=smoothing
             )
@@ -145,11 +150,9 @@ def _padding(recipe: Recipe, data: Data) -> float:
     computed = real = 0
     for step in range(batches.n_batches(0)):
         batch = batches.batch(step)
-        computed += batch.source.numel() + batch.target.numel()
-        n_source = (
-            batch.source.numel() if batch.source_mask is None else int(batch.source_mask.sum())
-        )
-        real += n_source + batch.n_targets
+        assert batch.written is not None, "a decoder writes"
+        computed += batch.read.tokens.numel() + batch.written.tokens.numel()
+        real += batch.n_tokens
     return 1 - real / computed
 
 

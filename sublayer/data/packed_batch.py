@@ -140,6 +140,17 @@ class PackedBatch:
         return self.readouts[:, 0] * self.read.tokens.shape[1] + self.readouts[:, 1]
 
     @property
+    def n_predicted(self) -> int:
+        """Count the tokens that are predicted."""
+        return 0 if self.predicted is None else len(self.predicted)
+
+    @property
+    def width(self) -> int:
+        """Tokens of the wider side, padding included."""
+        n_written = 0 if self.written is None else self.written.tokens.shape[1]
+        return max(self.read.tokens.shape[1], n_written)
+
+    @property
     def predicted_ids(self) -> Int[Tensor, " P"]:
         """The tokens that are predicted, in the order of ``predicted``."""
         assert self.targets is not None and self.predicted is not None, "tokens are predicted"
@@ -159,8 +170,7 @@ class PackedBatch:
     def micro_rows(self, n_sequences: int, context: int) -> int:
         """Count the units of a micro-batch with the tokens of ``n_sequences`` full rows."""
         most_rows = max(np.diff(self.unit_rows))
-        width = self.read.tokens.shape[1]
-        return max(1, n_sequences * context // int(most_rows * width))
+        return max(1, n_sequences * context // int(most_rows * self.width))
 
     def to(self, device: torch.device) -> "PackedBatch":
         """Copy to a device, without waiting for the copies."""

@@ -54,17 +54,45 @@ def pack_examples(
             n_written += 0 if each.written is None else len(each.written)
         sizes.append((n_read, n_written))
     units = best_fit(sizes, (width, written_width))
+    # Only what is alone can have more than rows hold.
+    fits = [n_read <= width and n_written <= written_width for n_read, n_written in sizes]
+    return _laid_out(examples, units, fits, pad_id=pad_id, first_id=first_id)
+
+
+def pairs_in_rows(
+    sources: Sequence[Ints], targets: Sequence[Ints], *, pad_id: int, first_id: int
+) -> PackedBatch:
+    """Give each pair, of at least one, a row of its own, in their order.
+
+    A source is read and a target written, both with their ends; a decoder reads ``first_id`` first.
+    """
+    examples = []
+    for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        sequence = PackedSequence(source, np.zeros_like(source), 0, written=target)
+        examples.append(Unpacked([sequence], 0.0, 1.0, number))
+    units = [[number] for number in range(len(examples))]
+    return _laid_out(examples, units, [True] * len(units), pad_id=pad_id, first_id=first_id)
+
+
+def _laid_out(
+    examples: Sequence[Unpacked],
+    units: Sequence[Sequence[int]],
+    fits: Sequence[bool],
+    *,
+    pad_id: int,
+    first_id: int,
+) -> PackedBatch:
+    """Lay units of examples, by their indices, out in rows: one that does not fit in several."""
     rows: list[list[PackedSequence]] = []
     unit_rows, unit_sequences, unit_examples = [0], [0], [0]
     ordered: list[Unpacked] = []
     owners: list[int] = []
     for unit in units:
         members = [examples[index] for index in unit]
-        n_read, n_written = sizes[unit[0]]
-        if len(members) == 1 and (n_read > width or n_written > written_width):
-            rows += [[each] for each in members[0].sequences]
-        else:
+        if all(fits[index] for index in unit):
             rows.append([each for member in members for each in member.sequences])
+        else:
+            rows += [[each] for member in members for each in member.sequences]
         for member in members:
             owners += [len(ordered)] * len(member.sequences)
             ordered.append(member)

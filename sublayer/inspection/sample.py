@@ -9,7 +9,6 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from sublayer.data.arrays import AnyInts, Ints
-from sublayer.data.batches import IGNORED
 from sublayer.data.parallel.batches import TranslationBatches
 from sublayer.data.split import Split
 from sublayer.errors import DataError
@@ -106,12 +105,9 @@ def spread_pairs(batches: TranslationBatches, *, max_tokens: int) -> tuple[Sampl
     lengths = batches.lengths.sum(1)  # [N], of both sides
     chosen = _spread_by_length(lengths, max_tokens)
     pairs = batches.pairs(chosen)
-    sources = Sample(pairs.source, pairs.source_mask)
-    # A decoder reads a token wherever it predicts one.
-    is_read = pairs.labels != IGNORED
-    targets_mask = None if is_read.all() else is_read
-    targets = Sample(pairs.target, targets_mask)
-    return sources, targets
+    assert pairs.written is not None, "a decoder writes"
+    sources = Sample(pairs.read.tokens, pairs.read.mask)
+    return sources, Sample(pairs.written.tokens, pairs.written.mask)
 
 
 def spread_rows(rows: Sequence[AnyInts], *, pad_id: int, max_tokens: int) -> Sample:

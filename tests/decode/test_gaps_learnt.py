@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
-from sublayer.data.batches import IGNORED
-from sublayer.data.parallel.batches import Seq2SeqBatch
+from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.packing import pairs_in_rows
 from sublayer.data.span.corruption import corrupt
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.decode.gaps.completion import FillSettings
@@ -60,18 +59,10 @@ def example(prompt: str, fills: list[str]) -> tuple[list[int], list[int]]:
     return read.source, corrupted.targets.ids.tolist()
 
 
-def batch_of(examples: list[tuple[list[int], list[int]]]) -> Seq2SeqBatch:
-    sources = [torch.tensor([*source, END]) for source, _ in examples]
-    labels = [torch.tensor([*target, END]) for _, target in examples]
-    targets = [torch.tensor([PAD, *target]) for _, target in examples]
-    source = pad_sequence(sources, batch_first=True, padding_value=PAD)
-    return Seq2SeqBatch(
-        source=source,
-        source_mask=source != PAD,
-        target=pad_sequence(targets, batch_first=True, padding_value=PAD),
-        labels=pad_sequence(labels, batch_first=True, padding_value=IGNORED),
-        n_targets=sum(map(len, labels)),
-    )
+def batch_of(examples: list[tuple[list[int], list[int]]]) -> PackedBatch:
+    sources = [np.array([*source, END]) for source, _ in examples]
+    targets = [np.array([*target, END]) for _, target in examples]
+    return pairs_in_rows(sources, targets, pad_id=PAD, first_id=PAD)
 
 
 def learnt(examples: list[tuple[list[int], list[int]]]) -> EncoderDecoder:
@@ -95,7 +86,7 @@ def learnt(examples: list[tuple[list[int], list[int]]]) -> EncoderDecoder:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     for _ in range(400):
         optimizer.zero_grad()
-        nats = loss(batch)["nll"] / batch.n_targets
+        nats = loss(batch)["nll"] / batch.n_predicted
         nats.backward()
         optimizer.step()
         if nats < 0.01:

@@ -17,7 +17,6 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
 from sublayer.data.batches import Batch, Windows
 from sublayer.data.packed_batch import PackedBatch
-from sublayer.data.parallel.batches import Seq2SeqBatch
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
@@ -45,7 +44,7 @@ def build_objective(step: MicroBatch) -> Objective:
     return family_of(step.objective).build(model, step.objective, 0)
 
 
-def make_batch(step: MicroBatch) -> Batch | Seq2SeqBatch | PackedBatch:
+def make_batch(step: MicroBatch) -> Batch | PackedBatch:
     if not isinstance(step.objective, CausalObjective):
         return make_pairs(step, SEQUENCES).batch(0)
     n_ahead = step.objective.targets

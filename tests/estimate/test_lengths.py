@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -12,7 +13,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.base import Lengths
 from sublayer.config.objectives.translation import TranslationObjective
 from sublayer.config.resolve_model import resolve_model
-from sublayer.data.parallel.batches import Seq2SeqBatch
+from sublayer.data.packing import pairs_in_rows
 from sublayer.estimate.cost import flops_per_token
 from sublayer.estimate.micro_batch import MicroBatch, Precision
 from sublayer.estimate.saved_by_pass import saved_activations, saved_casts
@@ -80,8 +81,8 @@ def test_what_autograd_keeps_is_what_is_said(
     table = Uneven(n_read=n_read, n_written=n_written)
     step = MicroBatch(config, sequences=5, context=96, precision=precision, objective=table)
     objective = Translation(build(config, seed=0), table).train()
-    source, target = torch.ones(5, n_read).long(), torch.ones(5, n_written).long()
-    batch = Seq2SeqBatch(source, None, target, target, target.numel())
+    sources, targets = np.ones((5, n_read), np.int64), np.ones((5, n_written), np.int64)
+    batch = pairs_in_rows(list(sources), list(targets), pad_id=0, first_id=0)
     sizes: dict[int, int] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:

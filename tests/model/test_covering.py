@@ -15,7 +15,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.span import SpanObjective
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.counter_rng import Purpose, seeds
-from sublayer.data.parallel.batches import Seq2SeqBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.span.examples import CorruptionRule, Pieces, corrupted_batch
 from sublayer.data.span.masks import span_mask
 from sublayer.data.span.pieces import Cuts, Joined
@@ -177,7 +177,7 @@ def test_it_learns(row: dict[str, Any]) -> None:
     assert after < before
 
 
-def gaps_of(length: int) -> Seq2SeqBatch:
+def gaps_of(length: int) -> PackedBatch:
     """Corrupt three pieces, the last of which is shorter, of 8 tokens; ids from 10 on stand for
     gaps."""
     ids = np.resize(np.arange(2, 10), 3 * length)
@@ -205,7 +205,7 @@ def test_it_learns_to_fill_gaps(row: dict[str, Any]) -> None:
     if row["norm"] == "none" or row["init"] == "kaiming":
         shrink(model, 0.3)
     batch = gaps_of(11)
-    assert batch.source_mask is not None
+    assert batch.read.mask is not None
     objective = SpanCorruption(model, SpanObjective(z_loss=1e-3))
     before = objective.eval()(batch)["nll"].item()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
@@ -213,7 +213,7 @@ def test_it_learns_to_fill_gaps(row: dict[str, Any]) -> None:
     torch.manual_seed(0)
     for _ in range(25):
         optimizer.zero_grad()
-        (objective(batch)["trained"] / batch.n_targets).backward()
+        (objective(batch)["trained"] / batch.n_predicted).backward()
         optimizer.step()
     for parameter in model.parameters():
         assert parameter.grad is not None

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.causal import CausalObjective
 from sublayer.config.objectives.translation import TranslationObjective
 from sublayer.config.resolve_model import resolve_model
-from sublayer.data.parallel.batches import Seq2SeqBatch
+from sublayer.data.packing import pairs_in_rows
 from sublayer.errors import ConfigError
 from sublayer.model.build import build, compose
 from sublayer.model.init import initialise, parameter_generator, zero_padding
@@ -191,13 +192,9 @@ def test_the_row_that_pads_begins_at_zero_and_learns_from_the_softmax_alone(tied
     assert not table[pad_id].any()
     before[pad_id] = 0.0
     assert torch.equal(table, before)
-    batch = Seq2SeqBatch(
-        source=torch.tensor([[5, 6, 7, end_id], [8, end_id, pad_id, pad_id]]),
-        source_mask=torch.tensor([[True] * 4, [True, True, False, False]]),
-        target=torch.tensor([[end_id, 9, 4], [end_id, pad_id, pad_id]]),
-        labels=torch.tensor([[9, 4, end_id], [end_id, -1, -1]]),
-        n_targets=4,
-    )
+    sources = [np.array([5, 6, 7, end_id]), np.array([8, end_id])]
+    targets = [np.array([9, 4, end_id]), np.array([end_id])]
+    batch = pairs_in_rows(sources, targets, pad_id=pad_id, first_id=end_id)
     Translation(model, TranslationObjective())(batch)["nll"].backward()
     assert table.grad is not None
     assert table.grad[5].any()

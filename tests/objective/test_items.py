@@ -210,7 +210,7 @@ def test_a_pair_costs_what_its_target_costs_alone() -> None:
         with torch.no_grad():
             nats = float(objective(alone)["nll"])
         assert found.nats[pair] == pytest.approx(nats, rel=1e-9)
-        assert found.tokens[pair] == alone.n_targets
+        assert found.tokens[pair] == alone.n_predicted
         n_scored += 1
     assert n_scored == 30 - batches.n_left_out
     again = nats_of_pairs(model, TranslationBatches(split, context=24, batch_tokens=60, seed=2))

@@ -15,7 +15,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.span import SpanObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
-from sublayer.data.parallel.batches import Seq2SeqBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.span.batches import ScoredPieces
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
@@ -80,7 +80,7 @@ def an_objective(**fields: Any) -> SpanCorruption:
     return SpanCorruption(model, SpanObjective(**fields))
 
 
-def a_batch(**settings: Any) -> Seq2SeqBatch:
+def a_batch(**settings: Any) -> PackedBatch:
     return span_batches(a_recipe(**settings), a_split()).batch(0)
 
 
@@ -89,9 +89,9 @@ def a_batch(**settings: Any) -> Seq2SeqBatch:
 def test_the_loss_is_that_of_the_targets_and_z_loss_is_not_reported(z: float, noise: str) -> None:
     batch = a_batch(**{"objective.noise": noise})
     objective = an_objective(z_loss=z)
-    logits = objective.model(batch.source, batch.source_mask, target=batch.target).logits
-    counted = batch.labels >= 0
-    nats = -logits.log_softmax(-1)[counted].gather(1, batch.labels[counted][:, None]).sum()
+    logits = objective.model(batch.read.tokens, batch.read.mask, target=batch.written.tokens).logits
+    counted = batch.targets >= 0
+    nats = -logits.log_softmax(-1)[counted].gather(1, batch.targets[counted][:, None]).sum()
     totals = objective(batch)
     assert totals["nll"].item() == pytest.approx(nats.item(), rel=1e-10)
     assert objective.counts(batch) == dict.fromkeys(totals, int(counted.sum()))
@@ -104,7 +104,7 @@ def test_the_loss_is_that_of_the_targets_and_z_loss_is_not_reported(z: float, no
 
 def test_ragged_micro_batches_add_up_to_the_large_batch() -> None:
     batch = a_batch(**{"data.boundaries": "respect"})
-    assert batch.source_mask is not None
+    assert batch.read.mask is not None
     objective = an_objective(z_loss=0.1)
     whole = objective(batch)
     parts = [batch[:5], batch[5:6], batch[6:]]
@@ -161,7 +161,7 @@ def test_a_test_scores_every_token_that_was_cut_out_of_the_whole_text() -> None:
 def test_a_constant_prediction_costs_the_entropy_of_the_targets() -> None:
     rule = corruption_rule(SpanObjective(), Numbers(), context=32, starts_with_pad=True)
     pieces = ScoredPieces(a_split(), rule, batch_sequences=4, boundaries="ignore")
-    labels = [pieces.batch(number).labels.flatten() for number in range(pieces.n_batches)]
+    labels = [pieces.batch(number).targets.flatten() for number in range(pieces.n_batches)]
     targets = torch.cat(labels)
     targets = targets[targets >= 0]
     shares = targets.bincount().double() / len(targets)
@@ -176,8 +176,8 @@ def test_an_epoch_is_counted_by_its_pieces_and_random_batches_are_as_long_as_rea
     assert span_epoch(recipe, a_split()) == 26 * 32
     synthetic = synthetic_spans(recipe, VOCAB_SIZE).batch(0)
     real = span_batches(recipe, a_split()).batch(0)
-    assert synthetic.source.shape == real.source.shape
-    assert synthetic.labels.shape == real.labels.shape
+    assert synthetic.read.tokens.shape == real.read.tokens.shape
+    assert synthetic.targets.shape == real.targets.shape
 
 
 def test_a_model_outside_a_run_is_scored_by_its_sentinels() -> None:

@@ -29,9 +29,9 @@ def a_batch() -> Any:
 
 
 def by_hand(objective: Translation, batch: Any, share: float, form: str) -> torch.Tensor:
-    logits = objective.model(batch.source, batch.source_mask, target=batch.target).logits
-    log_p = logits.log_softmax(-1)[batch.labels >= 0]
-    labels = batch.labels[batch.labels >= 0]
+    logits = objective.model(batch.read.tokens, batch.read.mask, target=batch.written.tokens).logits
+    log_p = logits.log_softmax(-1)[batch.targets >= 0]
+    labels = batch.targets[batch.targets >= 0]
     spread = torch.full_like(log_p, share / (VOCAB_SIZE if form == "uniform" else VOCAB_SIZE - 1))
     chosen = labels[:, None]
     if form == "uniform":
@@ -59,8 +59,8 @@ def test_the_loss_and_its_gradient_are_the_published_ones(form: str, share: floa
 @pytest.mark.parametrize("share", [0.0, 0.1])
 def test_z_loss_is_trained_and_not_reported(share: float) -> None:
     objective, batch = make_objective(label_smoothing=share, z_loss=0.2), a_batch()
-    logits = objective.model(batch.source, batch.source_mask, target=batch.target).logits
-    log_z = logits.logsumexp(-1)[batch.labels >= 0]
+    logits = objective.model(batch.read.tokens, batch.read.mask, target=batch.written.tokens).logits
+    log_z = logits.logsumexp(-1)[batch.targets >= 0]
     expected = by_hand(objective, batch, share, "uniform") + 0.2 * log_z.square().sum()
     assert objective.weights == {"trained": 1.0, "nll": 0.0}
     assert objective(batch)["trained"].item() == pytest.approx(expected.item(), rel=1e-10)
@@ -85,7 +85,7 @@ def test_parts_of_a_batch_add_up_to_it() -> None:
     assert (
         sum(objective.counts(part)["nll"] for part in parts)
         == objective.counts(batch)["nll"]
-        == batch.n_targets
+        == batch.n_predicted
     )
 
 

@@ -1,88 +1,21 @@
 """Batches of translation pairs of similar length: a pure function of (seed, step)."""
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
-from torch import Tensor
 
 from sublayer.counts import count
 from sublayer.data.arrays import Ints
-from sublayer.data.batches import IGNORED, copy_to
+from sublayer.data.batches import IGNORED
 from sublayer.data.epochs import LastEpochs
+from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.packing import pairs_in_rows
 from sublayer.data.parallel.batch_plan import BatchOrder, BatchRule
 from sublayer.data.split import Split
 from sublayer.errors import DataError
-
-
-@dataclass(frozen=True)
-class Seq2SeqBatch:
-    """Sources, and targets as the decoder reads and predicts them; rows are padded at their ends.
-
-    A slice of rows is a batch; it is as wide as its longest source and target.
-    """
-
-    source: Int[Tensor, "B S"]
-    """A source's tokens and the end."""
-    source_mask: Bool[Tensor, "B S"] | None
-    """True at real tokens; None where no source is padded."""
-    target: Int[Tensor, "B T"]
-    """What a decoder reads first, and the target's tokens."""
-    labels: Int[Tensor, "B T"]
-    """The target's tokens and the end, -1 where there is none."""
-    n_targets: int
-    """Labels that count, of all rows."""
-
-    def __len__(self) -> int:
-        return self.source.shape[0]
-
-    def __getitem__(self, rows: slice) -> "Seq2SeqBatch":
-        labels = self.labels[rows]
-        target_lengths = (labels >= 0).sum(1)
-        target_width = max(1, int(target_lengths.max()))
-        source_width = self.source.shape[1]
-        mask = None
-        if self.source_mask is not None:
-            is_real = self.source_mask[rows]
-            source_lengths = is_real.sum(1)
-            source_width = int(source_lengths.max())
-            is_real = is_real[:, :source_width]
-            if not is_real.all():
-                mask = is_real
-        return Seq2SeqBatch(
-            source=self.source[rows, :source_width],
-            source_mask=mask,
-            target=self.target[rows, :target_width],
-            labels=labels[:, :target_width],
-            n_targets=int(target_lengths.sum()),
-        )
-
-    @property
-    def width(self) -> int:
-        """Tokens of the longer side, padding included."""
-        return max(self.source.shape[1], self.target.shape[1])
-
-    def micro_rows(self, n_sequences: int, context: int) -> int:
-        """Count the rows of a micro-batch: those with the tokens of ``n_sequences`` full ones."""
-        return max(1, n_sequences * context // self.width)
-
-    def to(self, device: torch.device) -> "Seq2SeqBatch":
-        """Copy to a device, without waiting for the copies."""
-        if device.type == "cpu":
-            return self
-        mask = self.source_mask
-        if mask is not None:
-            mask = copy_to(mask, device)
-        return Seq2SeqBatch(
-            source=copy_to(self.source, device),
-            source_mask=mask,
-            target=copy_to(self.target, device),
-            labels=copy_to(self.labels, device),
-            n_targets=self.n_targets,
-        )
 
 
 class TranslationBatches:
@@ -137,7 +70,7 @@ class TranslationBatches:
         self._ends = [0]
         """The number of batches before each epoch, and after the last that was planned."""
 
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> Seq2SeqBatch:
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Return pairs ``rank``, ``rank + world``, ... of the global batch of a step (0-based).
 
         Where there are more processes than pairs, those without one are given the first, of which
@@ -147,8 +80,9 @@ class TranslationBatches:
         if rank < len(pairs):
             return self.pairs(pairs[rank::world])
         first = self.pairs(pairs[:1])
-        no_labels = torch.full_like(first.labels, IGNORED)
-        return replace(first, labels=no_labels, n_targets=0)
+        assert first.targets is not None, "targets are predicted"
+        nothing = torch.full_like(first.targets, IGNORED)
+        return replace(first, targets=nothing, predicted=None)
 
     def n_tokens(self, step: int) -> int:
         """Count the target's tokens of the global batch, ends included."""
@@ -178,41 +112,23 @@ class TranslationBatches:
             steps += round(part * self.n_batches(n_whole))
         return steps
 
-    def pairs(self, numbers: Ints) -> Seq2SeqBatch:
+    def pairs(self, numbers: Ints) -> PackedBatch:
         """Return the batch of pairs ``numbers`` [B], among those that fit; at least one.
 
         Rows are in the order of ``numbers``.
         """
-        lengths = self._lengths[numbers]  # [B, 2]
-        n_source, n_target = lengths.max(0)
-        n_rows = len(numbers)
-        source = np.full((n_rows, n_source), self._pad_id, dtype=np.int64)
-        target = np.full((n_rows, n_target), self._pad_id, dtype=np.int64)
-        labels = np.full((n_rows, n_target), IGNORED, dtype=np.int64)
-        # A decoder reads the first id and then the labels, each one position later.
-        target[:, 0] = self._first_id
-        pairs = self._indices[numbers]
-        for row, pair in enumerate(pairs):
+        sources, targets = [], []
+        for pair in self._indices[numbers]:
             # A pair has two sides, and where it stops the next begins.
             first_bound = 2 * pair
             start, middle, stop = self._bounds[first_bound : first_bound + 3]
-            source_ids = self.split.ids[start:middle]
-            target_ids = self.split.ids[middle:stop]
-            n_source_ids = len(source_ids)
-            n_target_ids = len(target_ids)
-            source[row, :n_source_ids] = source_ids
-            source[row, n_source_ids] = self._end_id
-            target[row, 1 : n_target_ids + 1] = target_ids
-            labels[row, :n_target_ids] = target_ids
-            labels[row, n_target_ids] = self._end_id
-        mask = np.arange(n_source) < lengths[:, :1]  # [B, S]
-        return Seq2SeqBatch(
-            source=torch.from_numpy(source),
-            source_mask=None if mask.all() else torch.from_numpy(mask),
-            target=torch.from_numpy(target),
-            labels=torch.from_numpy(labels),
-            n_targets=int(lengths[:, 1].sum()),
-        )
+            sources.append(self._ended(start, middle))
+            targets.append(self._ended(middle, stop))
+        return pairs_in_rows(sources, targets, pad_id=self._pad_id, first_id=self._first_id)
+
+    def _ended(self, start: int, stop: int) -> Ints:
+        """Return tokens of the split, and the end."""
+        return np.append(self.split.ids[start:stop], self._end_id).astype(np.int64)
 
     def places(self, step: int) -> Ints:
         """Return the numbers in the split, [B], of the pairs of a step's global batch, in order.

@@ -9,7 +9,7 @@ from sublayer.data.arrays import Ints
 from sublayer.data.batches import Boundaries, Windows
 from sublayer.data.counter_rng import Purpose, seeds
 from sublayer.data.epochs import LastEpochs
-from sublayer.data.parallel.batches import Seq2SeqBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.span.examples import CorruptionRule, Pieces, corrupted_batch
 from sublayer.data.span.pieces import Cuts, cut, shuffled_documents, whole_documents
 from sublayer.data.split import Split
@@ -41,7 +41,7 @@ class RandomPieces:
         self._windows = Windows(split, context=context, batch_sequences=batch_sequences, seed=seed)
         self._text = whole_documents(split)
 
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> Seq2SeqBatch:
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Return rows ``rank``, ``rank + world``, ... of the global batch of a step (0-based)."""
         begins = self._windows.starts(step)
         lengths = np.full_like(begins, self.rule.raw_length)
@@ -99,7 +99,7 @@ class EpochPieces:
                 "data.context"
             )
 
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> Seq2SeqBatch:
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Return rows ``rank``, ``rank + world``, ... of the global batch of a step (0-based)."""
         parts = self._of_rows(self._rows(step)[rank::world])
         return corrupted_batch(self.split, parts, self.rule)
@@ -201,7 +201,7 @@ class ScoredPieces:
         """Count the batches."""
         return -(-len(self.pieces.bits) // self._batch_sequences)
 
-    def batch(self, number: int) -> Seq2SeqBatch:
+    def batch(self, number: int) -> PackedBatch:
         """Return a batch by its number, from 0."""
         first = number * self._batch_sequences
         last = min(first + self._batch_sequences, len(self.pieces.bits))

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from sublayer.config.objectives.noise import NoiseSettings
 from sublayer.data.arrays import Ints
-from sublayer.data.batches import IGNORED
 from sublayer.data.counter_rng import Bits
-from sublayer.data.parallel.batches import Seq2SeqBatch
+from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.packing import pairs_in_rows
 from sublayer.data.span.corruption import Rows, corrupt
 from sublayer.data.span.masks import Draw
 from sublayer.data.span.pieces import Cuts, Joined, read_pieces
@@ -59,7 +58,7 @@ class _Example(NamedTuple):
     target: Ints
 
 
-def corrupted_batch(split: Split, parts: Sequence[Pieces], rule: CorruptionRule) -> Seq2SeqBatch:
+def corrupted_batch(split: Split, parts: Sequence[Pieces], rule: CorruptionRule) -> PackedBatch:
     """Corrupt pieces, at least one, into a batch whose rows are in their order.
 
     A target that is too long loses what is beyond, and ends there.
@@ -68,21 +67,9 @@ def corrupted_batch(split: Split, parts: Sequence[Pieces], rule: CorruptionRule)
     for pieces in parts:
         examples += _corrupt_all(split, pieces, rule)
     most = rule.target_length - 1
-    source, source_lengths = _pad([each.input for each in examples], rule.end_id, rule.pad_id)
-    targets = [each.target[:most] for each in examples]
-    labels, target_lengths = _pad(targets, rule.end_id, IGNORED)
-    target = np.full_like(labels, rule.first_id)
-    # The decoder reads what it wrote a position before.
-    before = labels[:, :-1]
-    target[:, 1:] = np.where(before == IGNORED, rule.pad_id, before)
-    mask = np.arange(source.shape[1]) < source_lengths[:, None]
-    return Seq2SeqBatch(
-        source=torch.from_numpy(source),
-        source_mask=None if mask.all() else torch.from_numpy(mask),
-        target=torch.from_numpy(target),
-        labels=torch.from_numpy(labels),
-        n_targets=int(target_lengths.sum()),
-    )
+    sources = [np.append(each.input, rule.end_id) for each in examples]
+    targets = [np.append(each.target[:most], rule.end_id) for each in examples]
+    return pairs_in_rows(sources, targets, pad_id=rule.pad_id, first_id=rule.first_id)
 
 
 def _corrupt_all(split: Split, pieces: Pieces, rule: CorruptionRule) -> list[_Example]:
@@ -104,13 +91,3 @@ def _corrupt_all(split: Split, pieces: Pieces, rule: CorruptionRule) -> list[_Ex
 def _divide(rows: Rows) -> list[Ints]:
     bounds = np.cumsum(rows.lengths)[:-1]
     return np.split(rows.ids, bounds)
-
-
-def _pad(rows: Sequence[Ints], end_id: int, filler: int) -> tuple[Ints, Ints]:
-    """Put rows and their ends below each other, ``[B, T]``; return their lengths too, ``[B]``."""
-    lengths = np.array([len(row) + 1 for row in rows])
-    padded = np.full((len(rows), lengths.max()), filler, dtype=np.int64)
-    is_text = np.arange(padded.shape[1]) < lengths[:, None] - 1
-    padded[is_text] = np.concatenate(rows)
-    padded[np.arange(len(rows)), lengths - 1] = end_id
-    return padded, lengths

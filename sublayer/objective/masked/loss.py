@@ -57,7 +57,7 @@ class Masked(Objective):
 
     def counts(self, batch: PackedBatch) -> dict[str, int]:
         """Count the predicted tokens and the pairs with a label."""
-        n_targets = len(batch.predicted_ids)
+        n_targets = batch.n_predicted
         counts = {"mlm": n_targets}
         if self._z_loss:
             counts["trained"] = n_targets

@@ -7,7 +7,7 @@ import numpy as np
 
 from sublayer.config.objectives.span import SpanObjective
 from sublayer.counts import count
-from sublayer.data.batches import IGNORED, Boundaries
+from sublayer.data.batches import Boundaries
 from sublayer.data.span.batches import ScoredPieces
 from sublayer.evaluation.split_work import ALONE
 from sublayer.objective.evaluation import Evaluation, context_of, describe_sources
@@ -52,8 +52,8 @@ def frequency_loss(pieces: ScoredPieces) -> float:
     """
     counts = np.zeros(0, dtype=np.int64)
     for number in range(pieces.n_batches):
-        labels = pieces.batch(number).labels.numpy()
-        found = np.bincount(labels[labels != IGNORED], minlength=len(counts))
+        ids = pieces.batch(number).predicted_ids.numpy()
+        found = np.bincount(ids, minlength=len(counts))
         found[: len(counts)] += counts
         counts = found
     shares = counts[counts > 0] / counts.sum()

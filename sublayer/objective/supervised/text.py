@@ -21,6 +21,7 @@ from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_targets
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
+from sublayer.objective.targets.loss import target_states
 
 
 class TextAnswers(Objective):
@@ -34,10 +35,7 @@ class TextAnswers(Objective):
 
     def counts(self, batch: PackedBatch) -> dict[str, int]:
         """Count the target's tokens, its end included; none where no example counts."""
-        assert batch.predicted is not None, "answers are written"
-        if not batch.weights.any():
-            return {"task": 0}
-        return {"task": len(batch.predicted)}
+        return {"task": batch.n_predicted if batch.weights.any() else 0}
 
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         """Sum the nats of the target's tokens, each given the reference before it."""
@@ -51,14 +49,12 @@ class TextAnswers(Objective):
 
 def written_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "R U D"]:
     """Compute the states that a batch's targets are predicted from, each example as if alone."""
-    read, written = batch.read, batch.written
-    if written is None:
+    if batch.written is None:
+        read = batch.read
         layout = Layout.causal(read.tokens, None, read.document_ids)
         return model.hidden(read.tokens, layout).final
     assert isinstance(model, EncoderDecoder), "what is written is written by a decoder beside"
-    memory = model.encode(read.tokens, read.mask, read.document_ids, written.sequence_ids)
-    layout = Layout.causal(written.tokens, None, written.document_ids)
-    return model.hidden(written.tokens, layout, memory=memory).final
+    return target_states(model, batch)
 
 
 def nats_of_sequences(model: Transformer, batch: PackedBatch) -> Float[Tensor, " S"]:

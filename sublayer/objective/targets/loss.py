@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sublayer.data.parallel.batches import Seq2SeqBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.model.context.layout import Layout
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.kernels.cross_entropy import (
@@ -36,35 +36,45 @@ class TargetLoss(Objective):
         else:
             self.weights = {"trained": 1.0, "nll": 0.0}
 
-    def counts(self, batch: Seq2SeqBatch) -> dict[str, int]:
+    def counts(self, batch: PackedBatch) -> dict[str, int]:
         """Count the target's tokens, its end included."""
-        return dict.fromkeys(self.weights, batch.n_targets)
+        return dict.fromkeys(self.weights, batch.n_predicted)
 
-    def forward(self, batch: Seq2SeqBatch) -> dict[str, Tensor]:
+    def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         """Sum the nats of the target's tokens, each given the reference before it."""
         matrix, bias = self._model.output_projection()
         embedded = embedded_targets(self._model, batch)
-        labels = batch.labels.flatten()
+        assert batch.targets is not None, "targets are predicted"
+        labels = batch.targets.flatten()
         if self._smoothing is None:
             return {"nll": linear_cross_entropy(embedded, matrix, bias, labels)}
         trained, nats = smoothed_cross_entropy(embedded, matrix, bias, labels, self._smoothing)
         return {"trained": trained, "nll": nats}
 
 
-def embedded_targets(model: EncoderDecoder, batch: Seq2SeqBatch) -> Float[Tensor, "N E"]:
+def embedded_targets(model: EncoderDecoder, batch: PackedBatch) -> Float[Tensor, "N E"]:
     """Compute the states that the tokens of a batch's targets are predicted from, row after row."""
-    memory = model.encode(batch.source, batch.source_mask)
+    return model.to_embedding(target_states(model, batch)).flatten(0, 1)
+
+
+def target_states(model: EncoderDecoder, batch: PackedBatch) -> Float[Tensor, "R U D"]:
+    """Compute the states that targets are predicted from, each example as if it were alone."""
+    read, written = batch.read, batch.written
+    assert written is not None, "a decoder writes"
+    reader_ids = None if read.document_ids is None else written.sequence_ids
+    memory = model.encode(read.tokens, read.mask, read.document_ids, reader_ids)
     # What stands behind a target's end is seen by nothing that counts.
-    states = model.hidden(batch.target, Layout.causal(batch.target), memory=memory).final
-    return model.to_embedding(states).flatten(0, 1)
+    layout = Layout.causal(written.tokens, None, written.document_ids)
+    return model.hidden(written.tokens, layout, memory=memory).final
 
 
-def nats_of_rows(model: EncoderDecoder, batch: Seq2SeqBatch) -> list[float]:
+def nats_of_rows(model: EncoderDecoder, batch: PackedBatch) -> list[float]:
     """Compute the nats of each row's target, its end included, and then the tokens of each."""
+    assert batch.targets is not None, "targets are predicted"
     matrix, bias = model.output_projection()
     embedded = embedded_targets(model, batch)
-    by_token = nats_of_targets(embedded, matrix, bias, batch.labels.flatten()).each
+    by_token = nats_of_targets(embedded, matrix, bias, batch.targets.flatten()).each
     nats = by_token.view(len(batch), -1).sum(1, dtype=torch.float64)
-    is_counted = batch.labels >= 0
+    is_counted = batch.targets >= 0
     n_tokens = is_counted.sum(1).double()
     return [*nats.tolist(), *n_tokens.tolist()]

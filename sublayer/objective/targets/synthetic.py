@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from sublayer.config.objectives.base import Lengths
-from sublayer.data.parallel.batches import Seq2SeqBatch
+from sublayer.data.arrays import Ints
+from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.packing import pairs_in_rows
 
 
 @dataclass(frozen=True)
@@ -20,19 +21,16 @@ class SyntheticTargets:
     lengths: Lengths
     n_rows: int
 
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> Seq2SeqBatch:
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Draw the batch of an optimizer step, for one process alone; no row has padding."""
         assert world == 1, "steps are measured in one process"
-        generator = torch.Generator().manual_seed(step)
+        generator = np.random.Generator(np.random.Philox(step))
 
-        def draw(length: int) -> Tensor:
-            shape = (self.n_rows, length)
-            return torch.randint(self.vocab_size, shape, generator=generator)
+        def draw(length: int) -> list[Ints]:
+            return [generator.integers(self.vocab_size, size=length) for _ in range(self.n_rows)]
 
-        source = draw(self.lengths.read)
-        target = draw(self.lengths.written)
-        labels = draw(self.lengths.written)
-        return Seq2SeqBatch(source, None, target, labels, labels.numel())
+        sources, targets = draw(self.lengths.read), draw(self.lengths.written)
+        return pairs_in_rows(sources, targets, pad_id=0, first_id=0)
 
     def notes(self) -> list[str]:
         """Nothing is left out."""

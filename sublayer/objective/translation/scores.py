@@ -44,7 +44,7 @@ def translation_nats(
     def score_batch(step: int) -> list[float]:
         batch = batches.batch(step).to(model.embedding.weight.device)
         totals = objective(batch)
-        return [float(totals["nll"]), batch.n_targets]
+        return [float(totals["nll"]), batch.n_predicted]
 
     with evaluating(model):
         rows = compute_each(score_batch, batches.n_batches(0), processes)

@@ -9,8 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.parallel.batch_plan import fill
-from sublayer.data.parallel.batches import Seq2SeqBatch, TranslationBatches, side_lengths
+from sublayer.data.parallel.batches import TranslationBatches, side_lengths
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
@@ -37,16 +38,16 @@ def random_split(n: int, longest: int = 30) -> Split:
     return split_of([tuple(rng.integers(1, longest, 2).tolist()) for _ in range(n)])
 
 
-def rows(batch: Seq2SeqBatch) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def rows(batch: PackedBatch) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Take a batch apart, checking what stands around the tokens."""
     found = []
     mask = (
-        torch.ones_like(batch.source, dtype=torch.bool)
-        if batch.source_mask is None
-        else batch.source_mask
+        torch.ones_like(batch.read.tokens, dtype=torch.bool)
+        if batch.read.mask is None
+        else batch.read.mask
     )
     for source, real, target, labels in zip(
-        batch.source, mask, batch.target, batch.labels, strict=True
+        batch.read.tokens, mask, batch.written.tokens, batch.targets, strict=True
     ):
         n_source, n_target = int(real.sum()), int((labels >= 0).sum())
         assert (
@@ -61,7 +62,7 @@ def rows(batch: Seq2SeqBatch) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         found.append(
             (tuple(source[: n_source - 1].tolist()), tuple(labels[: n_target - 1].tolist()))
         )
-    assert batch.n_targets == int((batch.labels >= 0).sum())
+    assert batch.n_predicted == int((batch.targets >= 0).sum())
     return found
 
 
@@ -80,7 +81,7 @@ def test_every_pair_is_used_once_an_epoch_in_batches_of_the_epoch() -> None:
         for _ in range(batches.n_batches(epoch)):
             batch = batches.batch(step)
             assert len(batch) * batch.width <= 256
-            assert batches.n_tokens(step) == batch.n_targets
+            assert batches.n_tokens(step) == batch.n_predicted
             found.append(rows(batch))
             step += 1
         assert sorted(pair for batch in found for pair in batch) == sorted(pairs_of(split))
@@ -94,8 +95,8 @@ def test_padding_is_little() -> None:
     computed = real = 0
     for step in range(batches.n_batches(0)):
         batch = batches.batch(step)
-        computed += batch.source.numel() + batch.target.numel()
-        real += batch.n_targets + (batch.source != PAD).sum().item()
+        computed += batch.read.tokens.numel() + batch.written.tokens.numel()
+        real += batch.n_predicted + (batch.read.tokens != PAD).sum().item()
     assert 1 - real / computed < 0.15  # sides of these pairs have nothing to do with each other
 
 
@@ -127,18 +128,18 @@ def test_a_process_without_a_pair_is_given_one_that_does_not_count() -> None:
             batches.batch(step, 1, 2),
         )
         assert rows(own) == rows(whole) and len(own) == 1
-        assert other.n_targets == 0 and not (other.labels >= 0).any()
-        assert len(other[0:1]) == 1 and other[0:1].target.shape[1] >= 1
+        assert other.n_predicted == 0 and not (other.targets >= 0).any()
+        assert len(other[0:1]) == 1 and other[0:1].written.tokens.shape[1] >= 1
 
 
 def test_slices_are_as_wide_as_they_must() -> None:
     batch = TranslationBatches(random_split(60), context=32, batch_tokens=900, seed=4).batch(0)
     parts = [batch[start : start + 4] for start in range(0, len(batch), 4)]
     assert [pair for part in parts for pair in rows(part)] == rows(batch)
-    assert sum(part.n_targets for part in parts) == batch.n_targets
+    assert sum(part.n_predicted for part in parts) == batch.n_predicted
     for part in parts:
-        assert part.source.shape[1] == max(len(source) + 1 for source, _ in rows(part))
-        assert part.target.shape[1] == max(len(target) + 1 for _, target in rows(part))
+        assert part.read.tokens.shape[1] == max(len(source) + 1 for source, _ in rows(part))
+        assert part.written.tokens.shape[1] == max(len(target) + 1 for _, target in rows(part))
 
 
 def test_long_pairs_are_left_out_and_counted() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sublayer.config.objectives.span import SpanObjective
-from sublayer.data.parallel.batches import Seq2SeqBatch
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.span.batches import EpochPieces, RandomPieces, ScoredPieces
 from sublayer.data.span.examples import CorruptionRule
 from sublayer.data.span.masks import MASKS
@@ -47,16 +47,16 @@ def make_text(make_split):
     return make
 
 
-def pieces_of(batch: Seq2SeqBatch) -> list[list[int]]:
+def pieces_of(batch: PackedBatch) -> list[list[int]]:
     """Put the text of each row together again, and check how its row ends and is read."""
     pieces = []
-    for number, row in enumerate(batch.source.tolist()):
+    for number, row in enumerate(batch.read.tokens.tolist()):
         source = row[: row.index(END)]
         assert set(row[len(source) + 1 :]) <= {PAD}
-        labels = [id_ for id_ in batch.labels[number].tolist() if id_ >= 0]
+        labels = [id_ for id_ in batch.targets[number].tolist() if id_ >= 0]
         assert labels[-1] == END
         target = labels[:-1]
-        assert batch.target[number].tolist()[: len(labels)] == [PAD, *target]
+        assert batch.written.tokens[number].tolist()[: len(labels)] == [PAD, *target]
         pieces.append(restore(source, target, SENTINELS))
     return pieces
 
@@ -125,16 +125,16 @@ def test_a_batch_is_a_function_of_seed_and_step_and_is_shared_by_processes(
         boundaries = "respect" if kind == "respect" else "ignore"
         return epoch_pieces(split, rule, batch_sequences=4, seed=seed, boundaries=boundaries)
 
-    def rows(batch: Seq2SeqBatch) -> list[list[int]]:
+    def rows(batch: PackedBatch) -> list[list[int]]:
         return [
             [*row[:34], *label] for row, label in zip(pieces(batch), labels(batch), strict=True)
         ]
 
-    def pieces(batch: Seq2SeqBatch) -> list[list[int]]:
-        return [[id_ for id_ in row if id_ != PAD] for row in batch.source.tolist()]
+    def pieces(batch: PackedBatch) -> list[list[int]]:
+        return [[id_ for id_ in row if id_ != PAD] for row in batch.read.tokens.tolist()]
 
-    def labels(batch: Seq2SeqBatch) -> list[list[int]]:
-        return [[id_ for id_ in row if id_ >= 0] for row in batch.labels.tolist()]
+    def labels(batch: PackedBatch) -> list[list[int]]:
+        return [[id_ for id_ in row if id_ >= 0] for row in batch.targets.tolist()]
 
     in_order = [rows(make(3).batch(step)) for step in range(8)]
     one = make(3)
@@ -155,10 +155,10 @@ def test_all_rows_of_spans_are_as_long_and_nothing_is_padded(make_text) -> None:
     ):
         for step in range(4):
             batch = batches.batch(step)
-            assert batch.source.shape == (3, 128)
-            assert batch.labels.shape == batch.target.shape == (3, 29)
-            assert batch.source_mask is None
-            assert batch.n_targets == 3 * 29
+            assert batch.read.tokens.shape == (3, 128)
+            assert batch.targets.shape == batch.written.tokens.shape == (3, 29)
+            assert batch.read.mask is None
+            assert batch.n_predicted == 3 * 29
             assert batches.n_tokens(step) == 3 * 128
             assert all(len(piece) == 141 for piece in pieces_of(batch))
 
@@ -166,8 +166,8 @@ def test_all_rows_of_spans_are_as_long_and_nothing_is_padded(make_text) -> None:
 def test_targets_that_are_too_long_are_cut_before_their_end(make_text) -> None:
     rule = rule_of(64, noise="iid", noise_density=0.5, target_length=12)
     batch = epoch_pieces(make_text([700]), rule).batch(0)
-    assert batch.labels.shape == (3, 12)
-    assert batch.labels[:, -1].tolist() == [END] * 3
+    assert batch.targets.shape == (3, 12)
+    assert batch.targets[:, -1].tolist() == [END] * 3
 
 
 def test_scored_pieces_are_the_whole_text_and_always_the_same(make_text) -> None:
@@ -180,7 +180,7 @@ def test_scored_pieces_are_the_whole_text_and_always_the_same(make_text) -> None
     assert list(chain.from_iterable(pieces)) == list(range(FIRST_TOKEN, FIRST_TOKEN + 180))
     assert scored.documents.tolist() == [0, 0, 2, 2, 2, 3]
     again = ScoredPieces(split, rule_of(), batch_sequences=5, boundaries="ignore")
-    assert again.batch(0).source[:2].tolist() == scored.batch(0).source.tolist()
+    assert again.batch(0).read.tokens[:2].tolist() == scored.batch(0).read.tokens.tolist()
     some = ScoredPieces(split, rule_of(), batch_sequences=5, boundaries="ignore", most=3)
     assert [piece[0] for piece in pieces_of(some.batch(0))] == [10, 10 + 2 * 34, 10 + 5 * 34]
 
