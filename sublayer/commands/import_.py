@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from sublayer.commands.shared.base import JsonObject, JsonOption, emit
-from sublayer.commands.shared.following import after_import
+from sublayer.commands.shared.following import after_import, after_import_without_marks
 from sublayer.counts import count
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json_object
@@ -99,12 +99,15 @@ def _render(result: JsonObject) -> str:
 
 
 def _next(model: str, kind: str) -> list[str]:
+    from sublayer.data.tasks.marks import has_traversal
     from sublayer.data.tokenizers.bilingual import BilingualTokenizer
     from sublayer.data.tokenizers.named import load_tokenizer
     from sublayer.loading import load_task
 
     spec = load_task(Path(model))
     tokenizer = load_tokenizer(Path(model) / "tokenizer.json")
+    if spec is not None and spec.format == "traversal" and not has_traversal(tokenizer):
+        return after_import_without_marks(model)
     return after_import(
         model,
         kind,

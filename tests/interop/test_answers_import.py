@@ -226,3 +226,20 @@ def test_the_labels_of_a_folder_are_kept_by_its_model_folder(tmp_path: Path) -> 
     import_huggingface(tiny("bert for labels").save(tmp_path / "theirs"), tmp_path / "ours")
     written = json.loads((tmp_path / "ours" / "task.json").read_text())
     assert written["tasks"][0]["labels"] == list(LABELS.values())
+
+
+@pytest.mark.parametrize(
+    "name", ["T5ForSequenceClassification", "T5EncoderModel", "GPT2DoubleHeadsModel"]
+)
+def test_a_class_with_another_head_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    import transformers
+
+    small = {"vocab_size": 20, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    if name.startswith("T5"):
+        config = transformers.T5Config(**small)
+    else:
+        config = transformers.GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2)
+    getattr(transformers, name)(config).save_pretrained(tmp_path / "theirs")
+    with pytest.raises(CheckpointError, match=f"is of {name}, which cannot be imported: "):
+        import_huggingface(tmp_path / "theirs", tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()

@@ -5,7 +5,7 @@ import torch
 from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.runs.run import train_run
 from sublayer.training.progress import SilentProgress
-from tests.task_files import write_copa, write_rte, write_sst2, write_stsb
+from tests.task_files import write_copa, write_rte, write_squad, write_sst2, write_stsb
 
 WORDS = [
     "the",
@@ -109,6 +109,17 @@ TRAVERSAL = {
 }
 """Laid over the tiny recipe, a decoder that learns to choose, and the texts themselves."""
 
+QUESTIONS = {
+    "model.kind": "encoder",
+    "model.segments": "both",
+    "objective.kind": "supervised",
+    "objective.doc_stride": 4,
+    "data.tasks": "squad",
+    "data.tokenizer": "wordpiece",
+    "data.vocab_size": 90,
+}
+"""Laid over the tiny recipe, an encoder that finds answers in windows of passages."""
+
 TEXT = {
     "model.kind": "encoder-decoder",
     "model.decoder_start": "pad",
@@ -153,7 +164,7 @@ def pairs_path(tmp_path_factory):
 @pytest.fixture(scope="session")
 def tasks_path(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tasks")
-    return write_rte(write_copa(write_stsb(write_sst2(folder))))
+    return write_squad(write_rte(write_copa(write_stsb(write_sst2(folder)))))
 
 
 @pytest.fixture

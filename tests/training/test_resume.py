@@ -17,6 +17,7 @@ from sublayer.training.progress import SilentProgress
 from tests.training.conftest import (
     MASKED,
     PAIR,
+    QUESTIONS,
     SPAN,
     TEXT,
     TRANSLATION,
@@ -83,6 +84,7 @@ VARIANTS = {
     "span": SPAN,
     "pairs of a task": {**PAIR, "train.best_by": "spearman"},
     "traversals of a task": TRAVERSAL,
+    "questions": QUESTIONS,
     "tasks as text": {**TEXT, "train.best_by": "score"},
 }
 

@@ -62,6 +62,11 @@ def after_import(
     return _listed([f"generate {name} --prompt {GAPS if knows_gaps else PROMPT}"])
 
 
+def after_import_without_marks(model: str) -> list[str]:
+    """Return the command for an imported decoder that answers what it has no marks to read."""
+    return _listed([f"finetune {shlex.quote(as_typed(model))} TASK --data DIR"])
+
+
 def _listed(commands: Sequence[str]) -> list[str]:
     lines = []
     for number, command in enumerate(commands):

@@ -147,6 +147,13 @@ class SupervisedObjective(ObjectiveTable):
                 "objective.format = traversal, whose tokens see only what is before them, knows "
                 "no end: give objective.format=text, or start from an encoder"
             )
+        if recipe.model.head == "none" and (self.format == "text" or self.language_weight > 0):
+            asked = "format = text" if self.format == "text" else "language_weight"
+            advice = "" if self.format == "text" else "set objective.language_weight=0, or "
+            raise ConfigError(
+                f"model.head = none predicts no tokens, which objective.{asked} asks for: "
+                f"{advice}start from a model with a head"
+            )
         if self.zero_head and kind == "span":
             raise ConfigError(
                 "objective.zero_head = true is for a head of labels, choices or numbers, and "

@@ -58,12 +58,17 @@ def find_marks(tokenizer: Tokenizer, format_: Format) -> Marks:
     return Marks(tokenizer.cls_id, end, end, pad)
 
 
+def has_traversal(tokenizer: Tokenizer) -> bool:
+    """Whether a vocabulary has the marks of a traversal."""
+    return all(name in tokenizer.added_ids for name in TRAVERSAL_NAMES)
+
+
 def _traversal_marks(tokenizer: Tokenizer) -> Marks:
     added = tokenizer.added_ids
-    if not all(name in added for name in TRAVERSAL_NAMES):
+    if not has_traversal(tokenizer):
         raise ConfigError(
             "the tokenizer has no start, delimiter and end of a traversal, which objective.format "
-            "= traversal needs"
+            "= traversal needs: sublayer finetune adds them and trains them"
         )
     pad = added[CLASSIFY] if tokenizer.pad_id is None else tokenizer.pad_id
     return Marks(added[START], added[DELIMITER], added[CLASSIFY], pad)

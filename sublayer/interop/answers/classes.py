@@ -1,5 +1,6 @@
 """The families of models that answer tasks, each beside that of the model that predicts tokens."""
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,6 +47,10 @@ _CLASSES: dict[Answers, _Class] = {
         {"start_logits": "start_logits", "end_logits": "end_logits"},
     ),
 }
+_OTHER_CLASSES = re.compile(
+    "(For(SequenceClassification|TokenClassification|QuestionAnswering|MultipleChoice)"
+    "|DoubleHeadsModel|EncoderModel)$"
+)
 _LABELS_OF_TOKENS = "ForTokenClassification"
 _SCORE = "score.weight"
 _NO_OTHER_HEAD: Fields = {
@@ -83,6 +88,18 @@ def choose_family(
         if named == family.title:
             return family
     return found[0]
+
+
+def describe_class(families: Mapping[Answers, Family], content: Content) -> str | None:
+    """Say that a folder is of a class with a head that no family has; None where it is not."""
+    architectures = content.fields.get("architectures")
+    named = architectures[0] if isinstance(architectures, list) and architectures else None
+    if not isinstance(named, str) or not _OTHER_CLASSES.search(named):
+        return None
+    titles = [family.title for family in families.values()]
+    if named in titles:
+        return None
+    return f"{content.file} is of {named:.60}, which cannot be imported"
 
 
 def encoder_classes(

@@ -13,7 +13,7 @@ from sublayer.config.resolved import ResolvedModel
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.storage import new_folder
-from sublayer.interop.answers.classes import choose_family
+from sublayer.interop.answers.classes import choose_family, describe_class
 from sublayer.interop.answers.exported_task import check_task
 from sublayer.interop.answers.folder_task import folder_task
 from sublayer.interop.answers.label_fields import describe_labels
@@ -105,6 +105,16 @@ def _read(folder: Path) -> _Read:
     families = families_of(content)
     held = read_tensors(folder)
     family = choose_family(families, content, held)
+    try:
+        return _read_as(family, folder, content, held)
+    except CheckpointError as error:
+        described = describe_class(families, content)
+        if described is None:
+            raise
+        raise CheckpointError(f"{described}: {error}") from error
+
+
+def _read_as(family: Family, folder: Path, content: Content, held: Mapping[str, Tensor]) -> _Read:
     settings = family.fields.read(content)
     tensors = {}
     for name, tensor in held.items():

@@ -19,6 +19,18 @@ TASK = {"objective.kind": "supervised", "data.tasks": "sst2", "data.path": "glue
         ),
         (
             "gpt",
+            {
+                **TASK,
+                "objective.format": "traversal",
+                "objective.language_weight": 0.5,
+                "model.head": "none",
+                "model.label_outputs": 2,
+            },
+            "model.head = none predicts no tokens, which objective.language_weight asks for: set "
+            "objective.language_weight=0, or start from a model with a head",
+        ),
+        (
+            "gpt",
             TASK,
             "objective.format = pair is read by a model.kind = encoder, not decoder: give "
             "objective.format=traversal",
