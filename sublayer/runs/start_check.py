@@ -103,7 +103,8 @@ def _remedy(loaded: LoadedRecipe, start: Start, fields: list[str], command: str)
     if loaded.recipe.data.context > (start.model.max_len or loaded.recipe.data.context):
         keys.append("data.context")
     *_, last = loaded.layers
-    if last.origin != "command line" or not any(key in last.values for key in keys):
+    is_told = last.origin == "command line" and any(key in last.values for key in keys)
+    if not is_told or loaded.layers[-2].origin.startswith("preset"):
         return f"leave out {' and '.join(keys)}, which keeps those of {start.run}"
     source = loaded.layers[-2].origin.partition(" ")[2] if len(loaded.layers) > 1 else loaded.name
     words = ["sublayer", command, source]

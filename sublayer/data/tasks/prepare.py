@@ -11,6 +11,7 @@ import numpy as np
 from sublayer.config.data import DataConfig
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.text.tokenizers import TOKENIZERS
+from sublayer.counts import count
 from sublayer.data.cache import content_key
 from sublayer.data.prepare import Data
 from sublayer.data.store import TokenStore
@@ -166,6 +167,14 @@ class _Parts:
 def _check_trained(parts: Sequence[TaskPart], objective: SupervisedObjective) -> None:
     has_others = any(len(part.encoded) for part in parts)
     for part in parts:
+        labels = set(part.encoded.labels.tolist())
+        if part.task.kind in ("classes", "number") and len(labels) == 1:
+            [only] = labels
+            name = part.task.labels[int(only)] if part.task.kind == "classes" else f"{only:g}"
+            raise DataError(
+                f"{part.task.title}: all {count(len(part.encoded), 'row')} to train on are {name}: "
+                "there is nothing to learn"
+            )
         # As text WNLI is answered by a model of WSC or DPR, and not learned itself.
         if len(part.encoded) or (
             has_others and part.task.name == "wnli" and objective.format == "text"

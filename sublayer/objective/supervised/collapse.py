@@ -71,8 +71,8 @@ def _one_answer(task: Task, predictions: Sequence[Prediction]) -> str:
 def frequency_loss(task: Task, train: Sequence[Example]) -> float | None:
     """Compute the mean loss of predicting the labels' frequencies, or the mean of numbers.
 
-    None for spans, and where no example has a label. In nats; of numbers half the squared error on
-    the scale of -1 to 1. Of choices all are equally likely.
+    None for spans, and where the labels do not differ, so that it would be nothing. In nats; of
+    numbers half the squared error on the scale of -1 to 1. Of choices all are equally likely.
     """
     labelled = [example for example in train if example.label is not None]
     if not labelled or task.kind == "span":
@@ -80,6 +80,8 @@ def frequency_loss(task: Task, train: Sequence[Example]) -> float | None:
     if task.kind == "choice":
         return math.fsum(math.log(len(each.choices)) for each in labelled) / len(labelled)
     labels = [float(each.label or 0.0) for each in labelled]
+    if len(set(labels)) == 1:
+        return None
     if task.kind == "number":
         low, high = task.numbers
         mean = math.fsum(labels) / len(labels)

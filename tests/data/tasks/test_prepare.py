@@ -230,6 +230,11 @@ def test_rows_without_a_label_are_left_out_and_counted(tmp_path, cache):
         (["fine\t-1", "bad\t-1"], ["good\t1"], "no row of SST-2, train, is left to train on: 0 of"),
         (["fine\t1", "bad\t0"], ["good\t-1"], "no row of SST-2, dev, has a label to score by"),
         (["fine\t1", "bad\t2"], ["good\t1"], "train.tsv:3: '2' is no label of SST-2: negative (0)"),
+        (
+            ["fine\t1", "good\t1", "nice\t1", "lovely\t1"],
+            ["good\t1", "bad\t0"],
+            "SST-2: all 3 rows to train on are positive: there is nothing to learn",
+        ),
         ([], ["good\t1"], "train.tsv has no rows"),
         (None, ["fine\t1"], "nothing can be held out of SST-2, dev, which has 1 of 1 rows"),
     ],

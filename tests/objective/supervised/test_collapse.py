@@ -106,6 +106,7 @@ def test_the_loss_of_the_labels_frequencies_is_worked_out_by_hand():
     assert frequency_loss(TASKS["copa"], choices) == pytest.approx(math.log(8) / 2)
     assert frequency_loss(TASKS["squad"], choices) is None
     assert frequency_loss(TASKS["sst2"], with_labels("sst2", [None])) is None
+    assert frequency_loss(TASKS["sst2"], with_labels("sst2", [1, 1])) is None
 
 
 def test_a_loss_no_lower_than_that_of_the_frequencies_is_a_collapse():
