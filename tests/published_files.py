@@ -1,0 +1,256 @@
+"""Files of tasks as their publishers write them, odd rows included, of as many rows as are asked.
+
+Rows differ in a word or two, and which label is right shows in one of them.
+"""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.tasks.superglue_rows import OFFICIAL
+
+SIZES = {"train": 24, "dev": 8, "test": 6}
+"""Rows, or passages, of each split."""
+_GLUE = {
+    # The folder, the columns, those of the test set, and a row, as a format of number and word.
+    "mrpc": (
+        "MRPC",
+        "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+        '{label}\t{n}\t1{n}\tHe "saw" {word} {n}.\tSaw {word} he.',
+        "index\t#1 ID\t#2 ID\t#1 String\t#2 String",
+        '{n}\t{n}\t1{n}\tHe "saw {word}.\tSaw {word} he.',
+        ("0", "1"),
+    ),
+    "qqp": (
+        "QQP",
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+        "{n}\t1{n}\t2{n}\tHow is {word} {n}?\tHow?\t{label}",
+        "id\tquestion1\tquestion2",
+        "{n}\tHow is {word} {n}?\tHow?",
+        ("0", "1"),
+    ),
+    "qnli": (
+        "QNLI",
+        "index\tquestion\tsentence\tlabel",
+        "{n}\tWho is {n}?\tHe is {word}.\t{label}",
+        "index\tquestion\tsentence",
+        "{n}\tWho is {n}?\tHe is {word}.",
+        ("entailment", "not_entailment"),
+    ),
+    "wnli": (
+        "WNLI",
+        "index\tsentence1\tsentence2\tlabel",
+        "{n}\tAnn met Bo {n}; she was {word}.\tBo was {word}.\t{label}",
+        "index\tsentence1\tsentence2",
+        "{n}\tAnn met Bo {n}; she was {word}.\tBo was {word}.",
+        ("0", "1"),
+    ),
+    "cola": (
+        "CoLA",
+        "",
+        "gj04\t{label}\t{star}\tHe left {word} {n}.",
+        "index\tsentence",
+        "{n}\tHe left {word} {n}.",
+        ("0", "1"),
+    ),
+}
+_MNLI = (
+    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\t"
+    "sentence1_parse\tsentence2_parse\tsentence1\tsentence2"
+)
+_MNLI_ROW = "{n}\t{n}\t{n}n\tslate\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tIt is {word} {n}.\tIs it?"
+_NLI = ("entailment", "neutral", "contradiction")
+_SNLI = (
+    "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\t"
+    "sentence1\tsentence2\tcaptionID\tpairID\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5"
+)
+_CLOZE = (
+    "InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,"
+    "RandomFifthSentenceQuiz1,RandomFifthSentenceQuiz2,AnswerRightEnding"
+)
+_WORDS = ("lovely", "awful", "odd")
+SUPERGLUE = {
+    "boolq": ("BoolQ", "passage"),
+    "cb": ("CB", "premise"),
+    "copa": ("COPA", "premise"),
+    "multirc": ("MultiRC", None),
+    "record": ("ReCoRD", None),
+    "sg_rte": ("RTE", "premise"),
+    "wic": ("WiC", "sentence2"),
+    "wsc": ("WSC", "text"),
+}
+"""Its folder, and a text to whose end a word may be added; None: that of the passage."""
+_JSON_NAMES = {"train": "train", "dev": "val", "test": "test"}
+
+
+def write_published(folder: Path, name: str) -> Path:
+    """Write the train, dev and test sets of a task, where it has them; return the folder."""
+    if name in _GLUE:
+        _glue(folder, name)
+    elif name in SUPERGLUE:
+        _superglue(folder, name)
+    else:
+        _WRITERS[name](folder)
+    return folder
+
+
+def _write(path: Path, lines: list[str], end: str = "\n") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(end.join(lines).encode())
+
+
+def _glue(folder: Path, name: str) -> None:
+    place, header, row, test_header, test_row, labels = _GLUE[name]
+    for split, size in SIZES.items():
+        is_test = split == "test"
+        head = test_header if is_test else header
+        lines = [head] if head else []
+        for n in range(size):
+            label = n % 2
+            filled = (test_row if is_test else row).format(
+                n=n, word=_WORDS[label], label=labels[label], star="" if label else "*"
+            )
+            lines.append(filled)
+        # MRPC begins with a byte-order mark, and no file of these has a last line break.
+        lines[0] = ("\ufeff" if name == "mrpc" else "") + lines[0]
+        _write(folder / place / f"{split}.tsv", lines, "\r\n" if name == "qqp" else "\n")
+
+
+def _mnli(folder: Path) -> None:
+    parts = ["train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched"]
+    for part in parts:
+        is_test = part.startswith("test")
+        n_labels = 1 if part == "train" else 5
+        names = [f"label{number + 1}" for number in range(n_labels)]
+        lines = [_MNLI if is_test else "\t".join([_MNLI, *names, "gold_label"])]
+        for n in range(SIZES[part.partition("_")[0]]):
+            row = _MNLI_ROW.format(n=n, word=_WORDS[n % 3])
+            gold = _NLI[n % 3]
+            lines.append(row if is_test else "\t".join([row, *[gold] * n_labels, gold]))
+        _write(folder / "MNLI" / f"{part}.tsv", lines)
+
+
+def _snli(folder: Path) -> None:
+    for split, size in SIZES.items():
+        lines = [_SNLI]
+        for n in range(size):
+            gold, word = _NLI[n % 3], _WORDS[n % 3]
+            texts = f"( a )\t( b )\t(ROOT a)\t(ROOT b)\tA {word} man {n}.\tA man."
+            lines.append(f"{gold}\t{texts}\t{n}.jpg#4\t{n}.jpg#4r1n\t{gold}\t\t\t\t")
+        texts = "( a )\t( b )\t(ROOT a)\t(ROOT b)\tA dog.\tA cat."
+        lines.append(f"-\t{texts}\tx.jpg#4\tx.jpg#4r1c\tneutral\tentailment\t\t\t")
+        _write(folder / "snli_1.0" / f"snli_1.0_{split}.txt", lines)
+
+
+def _scitail(folder: Path) -> None:
+    for split, size in SIZES.items():
+        labels = ("entails", "neutral")
+        lines = [
+            f'The {_WORDS[n % 2]} "cell" {n}.\tA cell {n}.\t{labels[n % 2]}' for n in range(size)
+        ]
+        _write(folder / "SciTailV1.1" / "tsv_format" / f"scitail_1.0_{split}.tsv", lines)
+
+
+def _story_cloze(folder: Path) -> None:
+    names = ("val__spring2016 - cloze_test_ALL_val", "test__spring2016 - cloze_test_ALL_test")
+    for name in names:
+        lines = ["\ufeff" + _CLOZE]
+        for n in range(SIZES["train"]):
+            right = 1 + n % 2
+            ends = ["It was lovely.", "It was awful."][:: 1 if right == 1 else -1]
+            lines.append(f'id{n},Rick {n} grew up.,"He, too, left.",Once.,"A ""no"".",')
+            lines[-1] += f"{ends[0]},{ends[1]},{right}"
+        _write(folder / f"cloze_test_{name}.csv", lines, "\r\n")
+
+
+def _dpr(folder: Path) -> None:
+    for split in ("train", "test"):
+        lines = []
+        for n in range(SIZES[split]):
+            bee, flower = f"The bee {n // 2}", f"the flower {n // 2}"
+            word, right = (("had", flower), ("wanted", bee))[n % 2]
+            text = f"{bee} landed on {flower} because it {word} pollen."
+            lines += [text, "it", f"{bee},{flower}", right, ""]
+        _write(folder / "dpr" / f"{split}.c.txt", lines)
+
+
+def _squad2(folder: Path) -> None:
+    for split in ("train", "dev"):
+        articles = []
+        for n in range(SIZES[split]):
+            context = f"Of article {n} the film is lovely."
+            answers = [{"text": "film", "answer_start": context.index("film")}]
+            asked = [
+                {"id": f"{split}{n}", "question": "What is lovely?", "answers": answers,
+                 "is_impossible": False},
+                {"id": f"{split}{n}x", "question": "What is awful?", "answers": [],
+                 "plausible_answers": answers, "is_impossible": True},
+            ]  # fmt: skip
+            paragraphs = [{"context": context, "qas": asked}]
+            articles.append({"title": f"{n}", "paragraphs": paragraphs})
+        content = json.dumps({"version": "v2.0", "data": articles})
+        _write(folder / f"{split}-v2.0.json", [content])
+
+
+def _race(folder: Path, levels: tuple[str, ...]) -> None:
+    for split, size in SIZES.items():
+        for level in levels:
+            for n in range(size):
+                passage = {
+                    "answers": ["ABCD"[n % 4], "ABCD"[(n + 1) % 4]],
+                    "options": [["to eat", "to sleep", "to run", "to {swim}"]] * 2,
+                    "questions": ["He went home   _  .", "Why did he go?"],
+                    "article": f"{level} {n}.\nHe went home to eat, sleep, run and swim.",
+                    "id": f"{level}{n}.txt",
+                }
+                path = folder / "RACE" / split / level / f"{n}.txt"
+                _write(path, [json.dumps(passage)])
+
+
+_WRITERS: dict[str, Callable[[Path], None]] = {
+    "mnli": _mnli,
+    "snli": _snli,
+    "scitail": _scitail,
+    "story_cloze": _story_cloze,
+    "dpr": _dpr,
+    "squad2": _squad2,
+    "race_high": lambda folder: _race(folder, ("high",)),
+    "race": lambda folder: _race(folder, ("high", "middle")),
+}
+PUBLISHED = (*_GLUE, *SUPERGLUE, *_WRITERS)
+"""The tasks that can be written."""
+
+
+def _superglue(folder: Path, name: str) -> None:
+    place, text = SUPERGLUE[name]
+    rows = OFFICIAL[place]
+    for split, size in SIZES.items():
+        lines = []
+        for n in range(size):
+            row: dict[str, Any] = copy.deepcopy(rows[n % len(rows)])
+            if text is None:
+                row["passage"]["text"] += f" It is {n}."
+            else:
+                row[text] += f" It is {n}."
+            row["idx"] = n
+            if name == "wic":
+                row["label"] = bool(n % 2)
+            if split == "test":
+                _without_labels(row)
+            lines.append(json.dumps(row))
+        _write(folder / place / f"{_JSON_NAMES[split]}.jsonl", lines)
+
+
+def _without_labels(row: Any) -> None:
+    """Take away what a test set does not say."""
+    if isinstance(row, list):
+        for each in row:
+            _without_labels(each)
+    elif isinstance(row, dict):
+        row.pop("label", None)
+        if "query" in row:
+            row.pop("answers", None)
+        for each in row.values():
+            _without_labels(each)
