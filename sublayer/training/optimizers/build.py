@@ -221,5 +221,7 @@ def clip_gradient(
     norm = norm_of(gradients)
     if clip_norm > 0:
         scale = torch.clamp(clip_norm / (norm + 1e-6), max=1.0)
-        torch._foreach_mul_(gradients, scale)
+        # To read it would wait for another device; here it saves a pass over all gradients.
+        if scale.device.type != "cpu" or scale != 1.0:
+            torch._foreach_mul_(gradients, scale)
     return norm
