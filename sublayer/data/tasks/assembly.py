@@ -58,6 +58,12 @@ class Assembler:
         return lengths
 
     @cached_property
+    def _row_bounds(self) -> Ints:
+        """Where every row would begin if all stood one behind another, and the end: [R + 1]."""
+        bounds: Ints = np.concatenate([[0], np.cumsum(self._row_lengths)])
+        return bounds
+
+    @cached_property
     def n_cut(self) -> int:
         """Count the rows that are longer than the context."""
         if self._rule.format != "text":
@@ -86,8 +92,8 @@ class Assembler:
     def tokens(self, numbers: Ints) -> Ints:
         """Count the tokens of examples, marks included: ``[N]``."""
         starts = self._encoded.example_starts
-        sums = np.concatenate([[0], np.cumsum(self._row_lengths)])
-        counts: Ints = sums[starts[numbers + 1]] - sums[starts[numbers]]
+        bounds = self._row_bounds
+        counts: Ints = bounds[starts[numbers + 1]] - bounds[starts[numbers]]
         return counts
 
     def pack(
