@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from sublayer.config.architecture.feedforward import FFNS
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
+from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from sublayer.decode.beam import search
 from sublayer.decode.beam_settings import BeamSettings
 from sublayer.errors import CheckpointError, ConfigError
@@ -27,6 +28,7 @@ from sublayer.interop.t5.t5_networks import NETWORKS, network_fields, network_na
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.objective.supervised.text import nats_of_sequences
 from tests.data.sentencepiece.t5 import TEXTS, write_t5
 from tests.interop.tiny import VOCAB_SIZE, ours, theirs, tiny
 from tests.sentinels import encode_with_sentinels
@@ -230,3 +232,31 @@ def test_a_model_that_was_trained_here_goes_out(tmp_path: Path) -> None:
     assert certificate["largest_difference"]["float64"] < 1e-5
     with pytest.raises(ConfigError, match=r"T5's class cannot represent model\.bias = true"):
         family_for(config.model_copy(update={"bias": True}))
+
+
+@pytest.mark.parametrize(("network", "form"), OFTEN)
+@torch.inference_mode()
+def test_answers_that_are_packed_cost_what_transformers_makes_of_each(
+    tmp_path: Path, network: str, form: tuple[bool, bool]
+) -> None:
+    is_tied, is_scaled = form
+    oracle = saved(tmp_path / "theirs", network, is_tied=is_tied, is_scaled=is_scaled)
+    import_huggingface(tmp_path / "theirs", tmp_path / "ours")
+    model = load(tmp_path / "ours")
+    generator = np.random.default_rng(0)
+    examples, expected = [], []
+    for number in range(9):
+        read, written = (
+            generator.integers(3, VOCAB_SIZE, size=size) for size in generator.integers(1, 7, 2)
+        )
+        sequence = PackedSequence(read, np.zeros_like(read), 0, written=written)
+        examples.append(Unpacked([sequence], 0.0, 1.0, number))
+        source, target = (torch.from_numpy(ids)[None] for ids in (read, written))
+        logits = oracle(input_ids=source, labels=target).logits[0]
+        expected.append(nn.functional.cross_entropy(logits, target[0], reduction="sum"))
+    batch = pack_examples(examples, width=14, written_width=14, pad_id=0)
+    assert batch.read.document_ids is not None
+    order = list(batch.numbers)
+    torch.testing.assert_close(
+        nats_of_sequences(model, batch), torch.stack(expected)[order], rtol=0, atol=1e-9
+    )
