@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from sublayer.commands.shared.base import JsonObject, JsonOption, emit
-from sublayer.commands.shared.following import after_import, after_import_without_marks
+from sublayer.commands.shared.following import after_import
 from sublayer.counts import count
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json_object
@@ -106,14 +106,15 @@ def _next(model: str, kind: str) -> list[str]:
 
     spec = load_task(Path(model))
     tokenizer = load_tokenizer(Path(model) / "tokenizer.json")
-    if spec is not None and spec.format == "traversal" and not has_traversal(tokenizer):
-        return after_import_without_marks(model)
     return after_import(
         model,
         kind,
         is_translator=isinstance(tokenizer, BilingualTokenizer),
         knows_gaps=bool(tokenizer.sentinel_ids),
         answers=None if spec is None else spec.tasks[0].name,
+        lacks_marks=spec is not None
+        and spec.format == "traversal"
+        and not has_traversal(tokenizer),
     )
 
 

@@ -71,7 +71,8 @@ class TrainConfig(Table):
     )
     micro_batch_sequences: int | None = field(
         None,
-        "Windows per forward and backward pass; gradients accumulate to the same batch.",
+        "Windows per forward and backward pass, or rows of as many tokens where they are shorter; "
+        "gradients accumulate to the same batch.",
         unit="windows",
         derived=(
             "1,024 tokens for each thread, 4,096 up to a d_model of 128; on a GPU the whole batch"

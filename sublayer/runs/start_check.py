@@ -103,10 +103,12 @@ def _remedy(loaded: LoadedRecipe, start: Start, fields: list[str], command: str)
     if loaded.recipe.data.context > (start.model.max_len or loaded.recipe.data.context):
         keys.append("data.context")
     *_, last = loaded.layers
+    below = loaded.layers[-2].origin if len(loaded.layers) > 1 else ""
     is_told = last.origin == "command line" and any(key in last.values for key in keys)
-    if not is_told or loaded.layers[-2].origin.startswith("preset"):
+    # Over a preset the words name tasks and folders, too, which no layer has.
+    if not is_told or below.startswith("preset "):
         return f"leave out {' and '.join(keys)}, which keeps those of {start.run}"
-    source = loaded.layers[-2].origin.partition(" ")[2] if len(loaded.layers) > 1 else loaded.name
+    source = below.partition(" ")[2] if below else loaded.name
     words = ["sublayer", command, source]
     for key, value in last.values.items():
         if key not in keys:

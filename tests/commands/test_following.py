@@ -79,6 +79,10 @@ def test_after_an_import_stand_the_commands_of_that_kind_of_model() -> None:
     assert translator == ["next: sublayer translate m < FILE"]
     filler = named("encoder-decoder", knows_gaps=True)
     assert filler == ['next: sublayer generate m --prompt "The <extra_id_0> of the book."']
+    unmarked = after_import(
+        "m", "decoder", is_translator=False, knows_gaps=False, answers="rte", lacks_marks=True
+    )
+    assert unmarked == ["next: sublayer finetune m TASK --data DIR"]
     assert named("encoder-decoder") == ['next: sublayer generate m --prompt "The "']
 
 

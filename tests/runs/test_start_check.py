@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sublayer.config.layering.finetune import load_finetune
 from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.errors import ConfigError
 from sublayer.runs.start_check import check_start
@@ -66,6 +67,17 @@ def test_other_positions_are_refused_with_the_context_that_is_too_long_for_them(
     )
     (tmp_path / "recipe.toml").write_text(rotary)
     check_start(load_recipe("gpt", asked))
+
+
+def test_over_a_preset_no_command_is_made_up(book: str) -> None:
+    (Path(book) / "recipe.toml").write_text(
+        "[model]\nmax_len = 32\n[data]\ncontext = 32\ntokenizer = 'bytes'\n"
+    )
+    loaded = load_finetune(book, ["rte"], "glue", {"data.context": 48}).loaded
+    with pytest.raises(ConfigError) as refused:
+        check_start(loaded, "finetune")
+    message = str(refused.value)
+    assert message.endswith(f"leave out data.context, which keeps those of {book}")
 
 
 def test_a_longer_context_than_was_learned_is_refused_with_the_command_that_works(

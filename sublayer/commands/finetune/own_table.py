@@ -79,8 +79,10 @@ def table_among(words: Sequence[str], options: ColumnOptions, data: str | None) 
             )
         return None
     if len(words) > 1:
+        others = [word for word in words if word != tables[0]] or tables[:1]
         raise ConfigError(
-            f"{tables[0]} is a table of your own, which is learned alone: name it only"
+            f"{tables[0]} is a table of your own, which is learned alone: leave out "
+            f"{', '.join(others)}; columns are named by options, such as --label stars"
         )
     if data is not None:
         raise ConfigError(f"{tables[0]} is all that is read: leave out --data")

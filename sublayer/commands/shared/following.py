@@ -42,13 +42,22 @@ def after_training(run: str, recipe: Recipe, splits: Collection[str]) -> list[st
 
 
 def after_import(
-    model: str, kind: str, *, is_translator: bool, knows_gaps: bool, answers: str | None = None
+    model: str,
+    kind: str,
+    *,
+    is_translator: bool,
+    knows_gaps: bool,
+    answers: str | None = None,
+    lacks_marks: bool = False,
 ) -> list[str]:
     """Return commands for an imported model that has a tokenizer; its text is not known.
 
-    ``answers`` is the name of the task that it answers, if any.
+    ``answers`` is the name of the task that it answers, if any; ``lacks_marks``: its tokenizer has
+    not the marks that it would read the texts between.
     """
     name = shlex.quote(as_typed(model))
+    if lacks_marks:
+        return _listed([f"finetune {name} TASK --data DIR"])
     if answers is not None:
         named = "" if answers in TASKS else " --task TASK"
         return _listed([f"evaluate {name}{named} --path DIR"])
@@ -60,11 +69,6 @@ def after_import(
     if is_translator:
         return _listed([f"translate {name} < {_FILE}"])
     return _listed([f"generate {name} --prompt {GAPS if knows_gaps else PROMPT}"])
-
-
-def after_import_without_marks(model: str) -> list[str]:
-    """Return the command for an imported decoder that answers what it has no marks to read."""
-    return _listed([f"finetune {shlex.quote(as_typed(model))} TASK --data DIR"])
 
 
 def _listed(commands: Sequence[str]) -> list[str]:

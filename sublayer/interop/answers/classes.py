@@ -1,6 +1,5 @@
 """The families of models that answer tasks, each beside that of the model that predicts tokens."""
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,11 +46,14 @@ _CLASSES: dict[Answers, _Class] = {
         {"start_logits": "start_logits", "end_logits": "end_logits"},
     ),
 }
-_OTHER_CLASSES = re.compile(
-    "(For(SequenceClassification|TokenClassification|QuestionAnswering|MultipleChoice)"
-    "|DoubleHeadsModel|EncoderModel)$"
-)
 _LABELS_OF_TOKENS = "ForTokenClassification"
+_WITH_OTHER_HEADS = (
+    *(each.ending for each in _CLASSES.values()),
+    _LABELS_OF_TOKENS,
+    "DoubleHeadsModel",
+    "EncoderModel",
+)
+"""How classes end whose heads, or whose lack of a stack, other classes of the type do not share."""
 _SCORE = "score.weight"
 _NO_OTHER_HEAD: Fields = {
     "head": "none",
@@ -77,9 +79,8 @@ def choose_family(
             found.append(family)
     if not found:
         return families["tokens"]
-    architectures = content.fields.get("architectures")
-    named = architectures[0] if isinstance(architectures, list) and architectures else None
-    if isinstance(named, str) and named.endswith(_LABELS_OF_TOKENS):
+    named = _class_named(content)
+    if named.endswith(_LABELS_OF_TOKENS):
         raise CheckpointError(
             f"{content.file} is of {named:.60}, which labels tokens: only models that label texts "
             "can be imported"
@@ -92,14 +93,18 @@ def choose_family(
 
 def describe_class(families: Mapping[Answers, Family], content: Content) -> str | None:
     """Say that a folder is of a class with a head that no family has; None where it is not."""
-    architectures = content.fields.get("architectures")
-    named = architectures[0] if isinstance(architectures, list) and architectures else None
-    if not isinstance(named, str) or not _OTHER_CLASSES.search(named):
-        return None
+    named = _class_named(content)
     titles = [family.title for family in families.values()]
-    if named in titles:
+    if named in titles or not named.endswith(_WITH_OTHER_HEADS):
         return None
     return f"{content.file} is of {named:.60}, which cannot be imported"
+
+
+def _class_named(content: Content) -> str:
+    """Return the class that a config.json names, or nothing."""
+    architectures = content.fields.get("architectures")
+    named = architectures[0] if isinstance(architectures, list) and architectures else None
+    return named if isinstance(named, str) else ""
 
 
 def encoder_classes(

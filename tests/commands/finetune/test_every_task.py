@@ -14,7 +14,7 @@ _STEPS = [
     "train.steps=2",
     "train.evaluate_steps=2",
 ]
-_SUITES = {"glue": 11, "superglue": 8, "squad": 1}
+_SUITES = {"glue": 11, "superglue": 8, "squad": 1, "race": 2}
 """Files that are handed in at least: of MultiRC and ReCoRD only where their questions are known."""
 
 

@@ -144,6 +144,13 @@ def test_what_is_odd_in_a_table_is_counted(sublayer, here):
     assert "my.csv:7)" in said
 
 
+def test_a_column_that_no_option_names_is_told_from_a_task(sublayer, here):
+    assert refused(sublayer, "my.csv", "stars", "--text", "review", "--number") == (
+        "error: my.csv is a table of your own, which is learned alone: leave out stars; columns "
+        "are named by options, such as --label stars"
+    )
+
+
 def test_options_of_a_table_need_one(sublayer, here):
     assert "--text is of a table of your own: name its file" in refused(
         sublayer, "rte", "--text", "review"
