@@ -96,16 +96,25 @@ def _write(path: Path, lines: list[str]) -> None:
 
 
 def write_squad(folder: Path, n: int = 12) -> Path:
-    """Write questions after what is praised in short passages, each of an article of its own."""
-    articles = []
-    for number in range(n):
-        noun = _NOUNS[number % len(_NOUNS)]
-        context = f"Of article {number} the {noun} is lovely."
-        answer = {"text": noun, "answer_start": context.index(noun)}
-        question = {"id": f"q{number}", "question": "What is lovely?", "answers": [answer]}
-        paragraphs = [{"context": context, "qas": [question]}]
-        articles.append({"title": f"article {number}", "paragraphs": paragraphs})
-    content = json.dumps({"version": "1.1", "data": articles})
-    _write(folder / "train-v1.1.json", [content])
-    _write(folder / "dev-v1.1.json", [content])
+    """Write questions after what is praised in short passages, each of an article of its own.
+
+    In the files of 2.0 each third one has no answer.
+    """
+    for version in ("1.1", "2.0"):
+        articles = [_praise(number, version) for number in range(n)]
+        content = json.dumps({"version": version, "data": articles})
+        _write(folder / f"train-v{version}.json", [content])
+        _write(folder / f"dev-v{version}.json", [content])
     return folder
+
+
+def _praise(number: int, version: str) -> dict:
+    noun = _NOUNS[number % len(_NOUNS)]
+    context = f"Of article {number} the {noun} is lovely."
+    answers = [{"text": noun, "answer_start": context.index(noun)}]
+    question = {"id": f"q{number}", "question": "What is lovely?", "answers": answers}
+    if version == "2.0":
+        question["is_impossible"] = number % 3 == 0
+        if question["is_impossible"]:
+            question |= {"question": "What is dull?", "answers": []}
+    return {"title": f"article {number}", "paragraphs": [{"context": context, "qas": [question]}]}

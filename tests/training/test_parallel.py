@@ -73,6 +73,9 @@ UNJUDGED = {**MASKED, "objective.sentence": "none", "optimizer.kind": "lamb", "o
 LONELY = {**TRANSLATION, "data.context": 13, "train.batch_sequences": 2}
 """Batches of few pairs, of which the fourth has one alone: less than there are processes."""
 
+NO_ANSWERS = {"data.tasks": "squad2", "objective.dropout": 0.0}
+"""Questions of which some have no answer: the joint head."""
+
 
 @pytest.mark.parametrize(
     "settings",
@@ -92,6 +95,7 @@ LONELY = {**TRANSLATION, "data.context": 13, "train.batch_sequences": 2}
         {**TEXT, "data.tasks": ["sst2", "rte"], "train.batch_sequences": 5},
         # No start or end depends on what all logits share, and Adam would make much of its noise.
         {**QUESTIONS, "optimizer.kind": "sgd", "optimizer.lr": 0.1},
+        {**QUESTIONS, **NO_ANSWERS, "optimizer.kind": "sgd", "optimizer.lr": 0.1},
     ],
     ids=[
         "plain",
@@ -108,6 +112,7 @@ LONELY = {**TRANSLATION, "data.context": 13, "train.batch_sequences": 2}
         "traversals of a task",
         "tasks as text",
         "questions",
+        "questions without answers",
     ],
 )
 def test_two_processes_give_the_losses_and_weights_of_one(

@@ -85,6 +85,7 @@ VARIANTS = {
     "pairs of a task": {**PAIR, "train.best_by": "spearman"},
     "traversals of a task": TRAVERSAL,
     "questions": QUESTIONS,
+    "questions, of which some have no answer": {**QUESTIONS, "data.tasks": "squad2"},
     "tasks as text": {**TEXT, "train.best_by": "score"},
 }
 
