@@ -19,6 +19,7 @@ from sublayer.files.storage import write_file
 from sublayer.loading import load
 from sublayer.objective.supervised.baselines import BaselineScores
 from sublayer.objective.supervised.batches import rule_of_model
+from sublayer.objective.supervised.collapse import answer_loss
 from sublayer.objective.supervised.report import PartReport, report_split
 from sublayer.objective.supervised.scores import answer_split
 from sublayer.objective.supervised.scoring import trained_examples
@@ -74,7 +75,7 @@ def finetune_seed(
     recipe = loaded.recipe
     assert isinstance(recipe.objective, SupervisedObjective), "load_finetune refuses others"
     test = of_tasks(data.test or data.train)
-    loss = None if recipe.objective.format == "text" else last_loss(folder)
+    loss = answer_loss(of_tasks(data.train), recipe.objective, last_loss(folder))
     with stage("scoring the development set"):
         reports = _report(recipe, folder, test, baselines, device, loss)
     bests = []

@@ -1,12 +1,13 @@
 """Seeds of fine-tuning: scored beside the baselines, and those that collapse are found."""
 
 import json
+import math
 
 import pytest
 
 from sublayer.config.layering.finetune import load_finetune
 from sublayer.loading import load
-from sublayer.runs.finetuning import SCORES, finetune_seeds
+from sublayer.runs.finetuning import SCORES, finetune_seeds, last_loss
 from sublayer.training.metrics import METRICS, read_metrics
 from tests.task_files import write_copa, write_rte, write_sst2, write_stsb
 
@@ -71,6 +72,21 @@ def test_a_rate_a_thousand_times_too_high_collapses(glue, tmp_path, task):
     assert "to all examples" in report.collapse or "is not below" in report.collapse
     [kept] = json.loads((tmp_path / "run" / SCORES).read_text())["tasks"]
     assert kept["collapse"] == report.collapse
+
+
+def test_a_model_that_writes_and_has_learned_only_how_often_each_label_is_right_has_collapsed(
+    glue, tmp_path
+):
+    told = {**SMALL, "data.tokenizer": "unigram", "data.context": 48, "model.d_embed": None}
+    told |= {"data.sentinels": 0, "objective.target_length": 24}
+    losses = []
+    for name, lr, n_epochs in (("healthy", 0.01, 15), ("collapsed", 10.0, 3)):
+        settings = {**told, "optimizer.lr": lr, "train.epochs": n_epochs}
+        loaded = load_finetune("t5-mini", ["sst2"], str(glue), settings).loaded
+        [result] = finetune_seeds(loaded, tmp_path / name, None, resume=False, device="cpu")
+        assert result.has_collapsed == (name == "collapsed")
+        losses.append(last_loss(tmp_path / name))
+    assert losses[0] < losses[1]
 
 
 def test_seeds_share_what_is_held_out_and_are_scored_on_one_development_set(glue, tmp_path, capsys):

@@ -4,7 +4,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+
+from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.data.tasks.task_split import TaskSplit
 from sublayer.tasks.example import Example
+from sublayer.tasks.formats.text import UNRANKED
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.task import Task
 
@@ -90,3 +95,23 @@ def frequency_loss(task: Task, train: Sequence[Example]) -> float | None:
     counts = Counter(labels)
     shares = [n / len(labels) for n in counts.values()]
     return -math.fsum(share * math.log(share) for share in shares)
+
+
+def answer_loss(
+    train: TaskSplit, objective: SupervisedObjective, loss: float | None
+) -> float | None:
+    """Return the mean loss of an answer, by the mean loss at the end of training.
+
+    Of answers that are written that is one of tokens, and an answer has several: who knows only how
+    often each label is right loses as much for them together as for the label. None where they are
+    of several tasks, or where other texts than labels are written.
+    """
+    if loss is None or objective.format != "text":
+        return loss
+    [part, *others] = train.parts
+    if others or part.task.kind != "classes" or part.task.name in UNRANKED:
+        return None
+    encoded = part.encoded
+    # The target is the last text of a row, and has an end beside.
+    targets = encoded.text_lengths[encoded.row_starts[1:] - 1] + 1
+    return loss * float(np.minimum(targets, objective.target_length).mean())

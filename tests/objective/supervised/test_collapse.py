@@ -5,11 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from sublayer.objective.supervised.collapse import find_collapse, frequency_loss
+from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.objective.supervised.collapse import answer_loss, find_collapse, frequency_loss
 from sublayer.tasks.example import Answer, Example
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.registry import TASKS
-from tests.answerers import draw_examples
+from tests.answerers import draw_examples, split_of
 
 N = 40
 
@@ -118,3 +119,26 @@ def test_a_loss_no_lower_than_that_of_the_frequencies_is_a_collapse():
     assert find_collapse(TASKS["sst2"], examples, answers, examples, 0.69) == ""
     # A loss that is no number is below nothing.
     assert "nan" in find_collapse(TASKS["sst2"], examples, answers, examples, math.nan)
+
+
+TEXT = SupervisedObjective(format="text", target_length=8)
+
+
+def test_who_writes_labels_by_their_frequencies_loses_as_much_as_by_the_label():
+    examples = with_labels("sst2", [1, 1, 0, 1])
+    split = split_of({"sst2": examples}, "text")
+    # A word and the end, of which the end is certain.
+    by_token = frequency_loss(TASKS["sst2"], examples) / 2
+    assert answer_loss(split, TEXT, by_token) == frequency_loss(TASKS["sst2"], examples)
+    assert answer_loss(split, TEXT, None) is None
+
+
+def test_the_loss_of_what_is_not_written_is_that_of_the_answer():
+    split = split_of({"sst2": draw_examples("sst2", 4)}, "pair")
+    assert answer_loss(split, SupervisedObjective(), 0.4) == 0.4
+
+
+@pytest.mark.parametrize("names", [("sst2", "rte"), ("stsb",), ("wnli",)])
+def test_there_is_no_loss_of_an_answer_where_several_tasks_or_other_texts_are_written(names):
+    split = split_of({name: draw_examples(name, 4) for name in names}, "text")
+    assert answer_loss(split, TEXT, 0.4) is None
