@@ -172,10 +172,7 @@ def read_csv(path: Path, delimiter: str = "") -> Iterator[Record]:
         try:
             row = next(rows, None)
         except csv.Error as error:
-            raise DataError(
-                f"{path}:{begins} is not CSV ({error}): a field that holds quotes stands in "
-                "quotes, and they are doubled"
-            ) from None
+            raise _not_csv(f"{path}:{begins}", str(error)) from None
         if row is None:
             return
         if not names:
@@ -183,6 +180,14 @@ def read_csv(path: Path, delimiter: str = "") -> Iterator[Record]:
         elif row:
             yield _row(path, begins, names, row)
         begins = rows.line_num + 1
+
+
+def _not_csv(place: str, problem: str) -> DataError:
+    remedy = "a field that holds quotes stands in quotes, and they are doubled"
+    if problem.startswith("new-line character"):
+        problem = "a carriage return alone"
+        remedy = "lines end with a line feed, and a field that holds line breaks stands in quotes"
+    return DataError(f"{place} is not CSV ({problem}): {remedy}")
 
 
 def delimiter_of(path: Path) -> str:
@@ -193,7 +198,11 @@ def delimiter_of(path: Path) -> str:
 
 def _delimiter(header: str) -> str:
     def n_columns(delimiter: str) -> int:
-        return len(next(csv.reader([header], delimiter=delimiter)))
+        try:
+            return len(next(csv.reader([header], delimiter=delimiter)))
+        except csv.Error:
+            # Whoever reads the rows says what is wrong, and where.
+            return 0
 
     return max(_DELIMITERS, key=n_columns)
 

@@ -79,6 +79,8 @@ def test_a_row_of_another_number_of_fields_says_so(tmp_path, name, delimiter):
         ("a.csv", "a,b,a\n1,2,3\n", "has several columns 'a'"),
         ("a.csv", 'a,b\n1,2\n"never ends,3\n4,5\n', "a.csv:3 is not CSV"),
         ("a.csv", 'a,b\n"1"x,2\n', "a.csv:2 is not CSV"),
+        ("a.csv", "a,b\n1\r2,3\n", "a.csv:2 is not CSV (a carriage return alone)"),
+        ("a.csv", "a\rb,c\n1,2\n", "a.csv:1 is not CSV (a carriage return alone)"),
         ("a.parquet", b"PAR1", "a.parquet is not a whole Parquet file"),
         ("a.txt", "x", "a.txt is of no kind that is read: .jsonl"),
     ],
