@@ -1,7 +1,6 @@
 """Seeds of fine-tuning: scored beside the baselines, and those that collapse are found."""
 
 import json
-import math
 
 import pytest
 
