@@ -6,7 +6,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.tasks.metrics.table import METRICS
 from sublayer.tasks.own_table.table import table_of
+from sublayer.tasks.registry import SUITES, TASKS
 from sublayer.tasks.task import Task
 
 FILE_NAME = "task.json"
@@ -15,6 +17,11 @@ _KINDS = ("classes", "choice", "number", "span")
 _FORMATS = ("pair", "traversal", "text")
 _ANSWERS = ("greedy", "rank")
 _LEAST = {"context": 1, "target_length": 0, "doc_stride": 1, "max_answer": 1}
+_MOST = 100_000_000
+"""Tokens: more than any model reads at a time."""
+_FLAGS = ("is_symmetric", "is_bounded", "has_unanswerable")
+_PRESUMED = ("suite", "kind", "fields", *_FLAGS)
+"""Of a published task: what its files are read by, and its formats written by."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +87,8 @@ def read_spec(content: Mapping[str, Any], source: str) -> TaskSpec:
     if values["answer"] not in _ANSWERS:
         raise CheckpointError(f"{source} does not say how an answer is read off")
     for name, least in _LEAST.items():
-        if type(values[name]) is not int or values[name] < least:
-            raise CheckpointError(f"{source}: {name} is not a whole number of at least {least}")
+        if type(values[name]) is not int or not least <= values[name] <= _MOST:
+            raise CheckpointError(f"{source}: {name} is not a whole number of {least} to {_MOST:,}")
     if values["threshold"] is not None and type(values["threshold"]) not in (int, float):
         raise CheckpointError(f"{source}: threshold is no number")
     values["columns"] = _read_columns(values.get("columns", {}), source)
@@ -112,6 +119,8 @@ def _read_task(content: Mapping[str, Any]) -> Task:
     if task.kind not in _KINDS:
         raise ValueError(f"{task.kind!r} is no kind of task")
     _check_texts(task)
+    _check_flags(task)
+    _check_published(task)
     is_number = [type(each) in (int, float) for each in task.numbers]
     if is_number != [True, True] or not task.numbers[0] < task.numbers[1]:
         raise ValueError("its numbers are not the lowest and the highest")
@@ -131,3 +140,28 @@ def _check_texts(task: Task) -> None:
             raise ValueError(f"of its {name} two are one")
     if not task.fields or (task.kind == "classes") != bool(task.labels):
         raise ValueError("it lacks fields, or labels, or has labels of no classes")
+
+
+def _check_flags(task: Task) -> None:
+    for name in _FLAGS:
+        if type(getattr(task, name)) is not bool:
+            raise ValueError(f"its {name} is neither true nor false")
+    if task.is_symmetric and (len(task.fields) != 2 or task.kind == "choice"):
+        raise ValueError("it exchanges two texts, and has not two")
+    if task.has_unanswerable and task.kind != "span":
+        raise ValueError("it has questions without an answer, and no passages")
+    unknown = [name for name in task.metrics if name not in METRICS]
+    if unknown or not task.metrics:
+        raise ValueError(f"its metrics are {', '.join(unknown) or 'none'}, which is unknown")
+
+
+def _check_published(task: Task) -> None:
+    """Raise ValueError where a task has the name of a published one, and is another."""
+    known = TASKS.get(task.name)
+    if known is None:
+        if task.suite in SUITES:
+            raise ValueError(f"{task.suite} has no task {task.name:.60}")
+        return
+    for name in _PRESUMED:
+        if getattr(task, name) != getattr(known, name):
+            raise ValueError(f"its {name} is not that of {known.title}")
