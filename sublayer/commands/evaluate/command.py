@@ -1,4 +1,4 @@
-"""``sublayer evaluate``: how well a model predicts a text, and an encoder judges pairs of texts."""
+"""``sublayer evaluate``: how well a model predicts a text, judges pairs of texts, answers tasks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -67,13 +67,14 @@ def command(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Score how well a model predicts a text that it was not trained on.
+    """Score how well a model predicts a text, or answers tasks, that it was not trained on.
 
     A decoder gives bits per byte (lower is better; compares across tokenizers), and the loss per
     token, character and word. An encoder gives the accuracy of masked tokens and of judging pairs
     of texts: next sentence (nsp) and sentence order (sop), whichever it was trained on. A
-    translator gives BLEU against the text's own translations. The arithmetic is that of the saved
-    weights, float32, whatever the precision of training was.
+    translator gives BLEU against the text's own translations. A fine-tuned model gives its score on
+    the development set of its tasks, with the standard error and what needs no model beside it. The
+    arithmetic is that of the saved weights, float32, whatever the precision of training was.
     """
     text = ScoredText(run, split, path, corpus, documents)
     options: dict[str, Any] = {

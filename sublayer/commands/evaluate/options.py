@@ -10,14 +10,19 @@ from sublayer.config.limits import LONGEST_WINDOW
 
 SplitOption = Annotated[
     Literal["valid", "test"] | None,
-    typer.Option("--split", help="Split of the run's own text, or of --corpus. Default: valid."),
+    typer.Option(
+        "--split",
+        help="Split of the run's own text, or of --corpus. Default: valid. Of tasks, valid is what "
+        "was held out to select, and test, the default, the published development set.",
+    ),
 ]
 PathOption = Annotated[
     str | None,
     typer.Option(
         "--path",
         metavar="PATH",
-        help="Score another text, all of it: a file, a folder or a glob.",
+        help="Score another text, all of it: a file, a folder or a glob. Of tasks: another file or "
+        "folder of labelled rows, all of them.",
     ),
 ]
 TaskOption = Annotated[
