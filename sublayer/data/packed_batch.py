@@ -140,6 +140,11 @@ class PackedBatch:
         return self.readouts[:, 0] * self.read.tokens.shape[1] + self.readouts[:, 1]
 
     @property
+    def order(self) -> Int[Tensor, " S"]:
+        """The number of each sequence among those of its row, from 0."""
+        return self.read.sequence_ids[self.readouts[:, 0], self.readouts[:, 1]]
+
+    @property
     def n_predicted(self) -> int:
         """Count the tokens that are predicted."""
         return 0 if self.predicted is None else len(self.predicted)

@@ -16,7 +16,7 @@ from sublayer.config.architecture.derived import (
 from sublayer.config.architecture.heads import HeadRow, asked_heads
 from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.architecture.stacks import StackShape, shares, stacks
-from sublayer.config.objectives.base import ObjectiveTable
+from sublayer.config.objectives.base import Lengths, ObjectiveTable
 from sublayer.config.objectives.kinds import NEXT_TOKEN
 from sublayer.config.resolved import ResolvedModel
 from sublayer.estimate.micro_batch import stack_length
@@ -103,6 +103,20 @@ def trained_on_texts(config: ResolvedModel, objective: ObjectiveTable) -> list[H
     return [row for row in trained_heads(config, objective) if row.reads != "positions"]
 
 
+def n_read_states(config: ResolvedModel, objective: ObjectiveTable, n_tokens: int) -> int:
+    """Count the positions of an example whose final states are read, of ``n_tokens``.
+
+    The last attention has its queries there, and what follows it is computed there alone.
+    """
+    if not objective.reads_texts_alone():
+        return n_tokens
+    is_read = any(
+        row.reads == "positions" and not row.predicts_tokens
+        for row in trained_heads(config, objective)
+    )
+    return n_tokens if is_read else 1
+
+
 def flops_per_token(
     config: ResolvedModel, context: int, objective: ObjectiveTable = NEXT_TOKEN
 ) -> int:
@@ -110,10 +124,11 @@ def flops_per_token(
 
     A backward pass takes two. A multiply-add is two. Counted: every matrix product, at the width it
     runs, once per executed block; attention over ``context`` tokens (of a decoder half of it, for a
-    query sees half the keys on average); the heads that have a loss where they predict, or once per
-    window where they read a text; losses that stop on the way, by their mean over the run. Not
-    counted: lookups, biases, norms, activations, softmax, rotations, biases of scores, dropout, the
-    optimizer.
+    query sees half the keys on average; where one state of a text is read, the last attention has
+    that query alone, and what follows it that state); the heads that have a loss where they
+    predict, or once per window where they read a text; losses that stop on the way, by their mean
+    over the run. Not counted: lookups, biases, norms, activations, softmax, rotations, biases of
+    scores, dropout, the optimizer.
 
     An encoder-decoder's token is one of the target with one of the source. Where an objective's
     examples read and write other lengths than ``context``, it is a share ``1 / context`` of one.
@@ -126,9 +141,9 @@ def flops_per_token(
     for stack in stacks(config):
         n_tokens = stack_length(stack, lengths)
         n_entering += n_tokens
-        for entry in stack.block:
-            estimate = estimate_of(config, entry)
-            blocks += stack.n_layers * estimate.n_products(stack, n_tokens, lengths.read)
+        n_read = n_read_states(config, objective, n_tokens)
+        blocks += (stack.n_layers - 1) * _block_products(config, stack, lengths)
+        blocks += _block_products(config, stack, lengths, n_read)
     projection = d_model * d_embed if is_factorised(config) else 0
     per_prediction = per_example = 0
     for head in trained_heads(config, objective):
@@ -146,6 +161,23 @@ def flops_per_token(
     products = blocks / context + entering / context + heads / context
     # Forward and twice that backward; a product is a multiplication and an addition.
     return round(3 * 2 * products)
+
+
+def _block_products(
+    config: ResolvedModel, stack: StackShape, lengths: Lengths, n_read: int | None = None
+) -> int:
+    """Count the multiply-adds of an example in a block, of which so many states are read."""
+    n_tokens = stack_length(stack, lengths)
+    last = stack.last_attention if n_read not in (None, n_tokens) else None
+    total = 0
+    for index, entry in enumerate(stack.block):
+        estimate = estimate_of(config, entry)
+        if n_read is not None and index == last:
+            total += estimate.n_products_of_queries(n_read, n_tokens)
+            n_tokens = n_read
+        else:
+            total += estimate.n_products(stack, n_tokens, lengths.read)
+    return total
 
 
 def entry_parameters(config: ResolvedModel, entry: Entry) -> int:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from sublayer.config.architecture.block import Entry
 from sublayer.config.architecture.stacks import StackShape, stacks
 from sublayer.config.resolved import ResolvedModel
-from sublayer.estimate.cost import entry_parameters, n_copies
+from sublayer.estimate.cost import entry_parameters, n_copies, n_read_states
 from sublayer.estimate.kernel_sizes import CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
 from sublayer.estimate.saved_by_blocks import (
     block_activations,
     block_input_activations,
+    last_block_activations,
     score_bias,
     score_bias_gradient,
     sublayer_activations,
@@ -53,6 +54,10 @@ def peaks_of_pass(step: MicroBatch) -> Peaks:
     in_loss = saved + _loss_work(step)
     stack = stacks(step.config)[-1]
     work = max(_block_work(step, stack), _forward_work(step))
+    n_tokens = stack_length(stack, step.lengths)
+    if stack.n_layers > 1 and n_read_states(step.config, step.objective, n_tokens) < n_tokens:
+        # The last block works with less; by the time that the one below goes backwards it is free.
+        work -= last_block_activations(step, stack)
     # The loss has let go of what it saved by the time that blocks go backwards, and has saved
     # nothing while they go forwards.
     in_blocks = saved - loss_activations(step) + work

@@ -4,10 +4,13 @@ Follows what the modules beside this one save; tested against what autograd keep
 those of a block for a micro-batch, others per token.
 """
 
+from dataclasses import replace
+
 from sublayer.config.architecture.block import Entry
 from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.architecture.stacks import StackShape
 from sublayer.config.resolved import ResolvedModel
+from sublayer.estimate.cost import n_read_states
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
 from sublayer.estimate.sublayers.table import estimate_of
 
@@ -28,6 +31,28 @@ def block_activations(step: MicroBatch, stack: StackShape) -> int:
             # Autocast casts stacked weights anew for every use.
             total += step.narrow * estimate.n_stacked
     return total
+
+
+def last_block_activations(step: MicroBatch, stack: StackShape) -> int:
+    """Sum the same of a stack's last block, where few of its states may be read."""
+    n_read = n_read_states(step.config, step.objective, stack_length(stack, step.lengths))
+    place = stack.last_attention
+    if place is None or n_read == stack_length(stack, step.lengths):
+        return block_activations(step, stack)
+    config = step.config
+    few = replace(step, context=n_read)
+    # What follows it has the states that are read alone.
+    total = block_activations(step, stack)
+    for entry in stack.block[place + 1 :]:
+        total -= sublayer_activations(step, stack, entry) - sublayer_activations(few, stack, entry)
+    attention = stack.block[place]
+    estimate = estimate_of(config, attention)
+    total -= sublayer_activations(step, stack, attention)
+    normed = step if config.norm_order == "pre" else few
+    total += normed.n_tokens(stack) * norm_activations(config)
+    total += step.n_tokens(stack) * step.narrow * config.d_model
+    total += few.n_tokens(stack) * (config.d_model if config.dropout else 0)
+    return total + estimate.saved_of_queries(step, stack, n_read)
 
 
 def sublayer_activations(step: MicroBatch, stack: StackShape, entry: Entry) -> int:

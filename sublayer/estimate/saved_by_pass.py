@@ -6,10 +6,11 @@ Sizes are bytes.
 from sublayer.config.architecture.derived import is_factorised
 from sublayer.config.architecture.heads import HEADS, has_head_projection
 from sublayer.config.architecture.stacks import StackShape, stacks
-from sublayer.estimate.cost import n_copies, trained_heads
-from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch
+from sublayer.estimate.cost import n_copies, n_read_states, trained_heads
+from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
 from sublayer.estimate.saved_by_blocks import (
     block_activations,
+    last_block_activations,
     score_bias,
     score_bias_index,
 )
@@ -34,12 +35,14 @@ def saved_activations(step: MicroBatch) -> int:
 
 def stack_activations(step: MicroBatch, stack: StackShape) -> int:
     """Sum the bytes of activations of a micro-batch that a stack saves, what embeds it included."""
-    around_blocks = embedding_activations(step) + final_activations(step)
-    total = step.n_tokens(stack) * around_blocks
-    block = block_activations(step, stack)
+    n_read = n_read_states(step.config, step.objective, stack_length(stack, step.lengths))
+    total = step.n_tokens(stack) * embedding_activations(step)
+    total += step.sequences * n_read * final_activations(step)
     if step.recomputes:
-        block = step.n_tokens(stack) * stream_bytes(step)  # its input alone
-    total += stack.n_layers * block
+        total += stack.n_layers * step.n_tokens(stack) * stream_bytes(step)  # their inputs alone
+    else:
+        total += (stack.n_layers - 1) * block_activations(step, stack)
+        total += last_block_activations(step, stack)
     total += score_bias_index(step, stack)
     if step.recomputes or step.device == "cuda":
         total += score_bias(step, stack)

@@ -14,6 +14,7 @@ from sublayer.model.context.cache import Cache
 from sublayer.model.context.context import Context, Memory
 from sublayer.model.context.keys import Keys
 from sublayer.model.context.layout import Layout
+from sublayer.model.context.queries import Queries
 from sublayer.model.kernels.attention import hide
 from sublayer.model.kernels.choice import is_eager_cpu
 from sublayer.model.kernels.dropout import dropout
@@ -27,7 +28,7 @@ from sublayer.model.positions.build import build_positions
 class Hidden:
     """Hidden states: after the final norm (dropped in training), and after the blocks asked for."""
 
-    final: Float[Tensor, "B T D"]
+    final: Float[Tensor, "B Q D"]
     captured: dict[int, Tensor]
     """``[B, T, D]`` each, by the number of blocks that were executed before."""
 
@@ -122,8 +123,9 @@ class Body(nn.Module):
         memory: Memory | None = None,
         cache: Cache | None = None,
         capture: Sequence[int] = (),
+        queries: Queries | None = None,
     ) -> Hidden:
-        """Compute hidden states.
+        """Compute hidden states; with ``queries`` the final ones at their places alone.
 
         ``capture`` asks for the residual stream after so many blocks (0: before all).
         ``memory`` is what cross entries read; a ``cache`` holds the keys and values of earlier
@@ -134,6 +136,6 @@ class Body(nn.Module):
         self.positions.check(layout)
         x = self.enter(embedding, tokens, layout.positions, segments)
         context = self.context(layout, x.dtype, memory)
-        x, captured = self.stack(x, context, self.positions, cache, capture)
+        x, captured = self.stack(x, context, self.positions, cache, capture, queries)
         final = dropout(self.final_norm(x), self.p_final, self.training)
         return Hidden(final, captured)

@@ -15,6 +15,7 @@ from sublayer.model.body import Body, Hidden
 from sublayer.model.context.cache import Cache
 from sublayer.model.context.context import Memory
 from sublayer.model.context.layout import Layout
+from sublayer.model.context.queries import Queries
 from sublayer.model.layers.embedding import TokenEmbedding
 from sublayer.model.layers.heads import (
     Head,
@@ -111,6 +112,7 @@ class Transformer(Body):
         memory: Memory | None = None,
         cache: Cache | None = None,
         capture: Sequence[int] = (),
+        queries: Queries | None = None,
     ) -> Hidden:
         """Compute hidden states from the model's embedding matrix, as ``states`` does."""
         return self.states(
@@ -121,6 +123,7 @@ class Transformer(Body):
             memory=memory,
             cache=cache,
             capture=capture,
+            queries=queries,
         )
 
     def outputs(

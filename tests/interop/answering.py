@@ -18,7 +18,7 @@ from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.model.build import build
 from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised.loss import unscaled
-from sublayer.objective.supervised.readout import answer_logits, packed_states
+from sublayer.objective.supervised.readout import answer_logits, text_states
 from sublayer.tasks.example import Example
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Task
@@ -93,6 +93,6 @@ def answered(model: Transformer, examples: Sequence[Example]) -> Tensor:
     encoded = encode_examples(task, examples, model.tokenizer, spec.format, trains=False)
     rule = RowRule(spec.format, find_marks(model.tokenizer, spec.format), spec.context)
     batch = Assembler(encoded, rule).pack(np.arange(len(examples)))
-    logits = answer_logits(model, batch, packed_states(model, batch), 0.0, task.kind)
+    logits = answer_logits(model, batch, text_states(model, batch), 0.0, task.kind)
     answers = unscaled(task, logits) if task.kind == "number" else logits.softmax(-1)
     return answers[torch.tensor(batch.numbers).argsort()]

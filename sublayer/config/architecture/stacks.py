@@ -27,6 +27,12 @@ class StackShape:
         return any(entry.kind.attends_to == "itself" for entry in self.block)
 
     @property
+    def last_attention(self) -> int | None:
+        """Return the place in the block of its last attention to itself; None where it has none."""
+        places = [i for i, entry in enumerate(self.block) if entry.kind.attends_to == "itself"]
+        return places[-1] if places else None
+
+    @property
     def is_causal(self) -> bool:
         """Return whether a token sees only itself and what is before it."""
         return self.name == "decoder"

@@ -96,6 +96,10 @@ class ObjectiveTable(Table):
         """Count the positions of a window of ``context`` tokens that predict a token."""
         return context
 
+    def reads_texts_alone(self) -> bool:
+        """Return whether nothing but what stands for a text is read, where heads read no more."""
+        return False
+
     def n_classifiers(self) -> tuple[int, int]:
         """Count the training-only classifiers of each block below the last, and of the last."""
         return 0, 0

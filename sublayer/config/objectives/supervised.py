@@ -224,6 +224,10 @@ class SupervisedObjective(ObjectiveTable):
             return context
         return 0
 
+    def reads_texts_alone(self) -> bool:
+        """Return whether the answer alone is learned, from the state that stands for the text."""
+        return self.format != "text" and self.language_weight == 0
+
     def n_ids(self, context: int) -> int:
         """Count the ids that a row of a batch is certain to have, its targets included."""
         return 1

@@ -1,5 +1,7 @@
 """What attention takes, of a sequence to itself and of a decoder to what an encoder read."""
 
+from dataclasses import replace
+
 from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.architecture.stacks import StackShape
 from sublayer.estimate.kernel_sizes import BLOCK_ROWS, GRAIN
@@ -31,6 +33,22 @@ class AttentionEstimate(SublayerEstimate):
         if stack.is_causal:
             scores_and_values //= 2
         return maps + scores_and_values
+
+    def n_products_of_queries(self, n_queries: int, n_keys: int) -> int:
+        """Count the multiply-adds of an example: maps on either side, scores, weighted values."""
+        query_and_output = 2 * self.n_matrix * n_queries
+        key_and_value = 2 * self.n_matrix * n_keys
+        scores_and_values = 2 * self.width * n_queries * n_keys
+        return query_and_output + key_and_value + scores_and_values
+
+    def saved_of_queries(self, step: MicroBatch, stack: StackShape, n_queries: int) -> int:
+        """Sum the bytes of keys and values, and of queries with their input, mix and weights."""
+        length = stack_length(stack, step.lengths)
+        keys = step.sequences * length * 2 * self.width
+        per_query = 2 * self.width + self.config.d_model
+        queries = step.sequences * n_queries * per_query
+        weights = self.saved_weights(replace(step, context=n_queries), stack, n_queries * length)
+        return step.narrow * (keys + queries) + weights
 
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
         """Sum the bytes of queries, keys, values, what the output map reads, and weights."""
@@ -99,11 +117,7 @@ class CrossAttentionEstimate(AttentionEstimate):
 
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
         """Count the multiply-adds of an example: maps on either side, scores, weighted values."""
-        query_and_output = 2 * self.n_matrix * n_tokens
-        key_and_value = 2 * self.n_matrix * n_memory
-        n_pairs = n_tokens * n_memory
-        scores_and_values = 2 * self.width * n_pairs
-        return query_and_output + key_and_value + scores_and_values
+        return self.n_products_of_queries(n_tokens, n_memory)
 
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
         """Sum the same bytes, and those of a cast of the memory.

@@ -1,12 +1,13 @@
 """The context of sub-layers: what they take beside their input."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxtyping import Float
 from torch import Tensor
 
 from sublayer.model.context.cache import KeyValues, MemoryKeyValues
 from sublayer.model.context.layout import Layout
+from sublayer.model.context.queries import Queries
 from sublayer.model.positions.rotation import Rotation
 
 
@@ -35,3 +36,16 @@ class Context:
     """An attention's of earlier calls: the one part that each sub-layer has for itself."""
     memory: Memory | None = None
     """What cross entries read; None in a model without them."""
+    queries: Queries | None = None
+    """Where an attention has queries; None: at every position."""
+
+    def at(self, queries: Queries) -> "Context":
+        """Return the context of an attention that has queries at some positions alone."""
+        assert self.key_values is None, "what is kept of earlier calls is for every position"
+        layout = self.layout
+        return replace(
+            self,
+            layout=replace(layout, keys=queries.keys(layout.keys, layout.n_keys)),
+            bias=None if self.bias is None else queries.bias(self.bias),
+            queries=queries,
+        )

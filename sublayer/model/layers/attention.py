@@ -11,6 +11,7 @@ from sublayer.config.resolved import ResolvedModel
 from sublayer.model.context.cache import KeyValues, MemoryKeyValues
 from sublayer.model.context.context import Context
 from sublayer.model.context.keys import Keys
+from sublayer.model.context.queries import Queries
 from sublayer.model.kernels.attention import attend
 from sublayer.model.kernels.split_heads import split_heads
 from sublayer.model.layers.linear import Linear, StackedLinear
@@ -57,33 +58,58 @@ class _Attention(nn.Module):
 
     def _mix(
         self, q: Tensor, k: Tensor, v: Tensor, keys: Keys, bias: Tensor | None = None
-    ) -> Float[Tensor, "B H T K"]:
+    ) -> Float[Tensor, "B H Q K"]:
         p_dropout = self.p_weights if self.training else 0.0
         return attend(q, k, v, keys, bias, scale=self.scale, p_dropout=p_dropout)
+
+    def query(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T H K"]:
+        """Compute queries alone, by the first of the three maps."""
+        weight, bias = self.projection.part(0, 1)
+        by_head = (*x.shape[:-1], self.n_heads, self.d_head)
+        return F.linear(x, weight, bias).view(by_head)
+
+    def key_value(
+        self, states: Float[Tensor, "B S D"]
+    ) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]:
+        """Compute keys and values alone: views of one product, not contiguous."""
+        weight, bias = self.projection.part(1, 3)
+        by_head = (*states.shape[:-1], 2, self.n_heads, self.d_head)
+        projected = F.linear(states, weight, bias).view(by_head)  # [B, S, 2, H, K]
+        k, v = projected.permute(2, 0, 3, 1, 4).unbind()  # [B, H, S, K] each
+        return k, v
 
 
 class Attention(_Attention):
     """Multi-head attention of a sequence to itself. Source: Vaswani et al. 2017, sec. 3.2."""
 
-    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B Q D"]:
         """Let each token attend to those that the layout shows it.
 
         With the context's keys and values of earlier calls, to which its own are added, in their
-        type.
+        type. Q is T, or counts the context's queries where it has some.
         """
-        projected = self.projection(x)  # [B, T, 3 H K]
-        q, k, v = split_heads(projected, self.n_heads)  # [B, H, T, K] each
+        q, k, v = self._project(x, context.queries)  # [B, H, Q or T, K]
+        dtype = q.dtype
         if context.rotation is not None:
-            q = context.rotation(q)
+            own = context.queries
+            q = (context.rotation if own is None else own.rotation(context.rotation))(q)
             k = context.rotation(k)
         if context.key_values is not None:
             assert isinstance(context.key_values, KeyValues), "an attention to itself keeps its own"
             k, v = context.key_values.append(k, v)
             q = q.to(k.dtype)
         mixed = self._mix(q, k, v, context.layout.keys, context.bias)
-        by_token = mixed.to(projected.dtype).transpose(1, 2).flatten(2)  # [B, T, H K]
-        output: Tensor = self.output(by_token)  # [B, T, D]
+        by_token = mixed.to(dtype).transpose(1, 2).flatten(2)  # [B, Q, H K]
+        output: Tensor = self.output(by_token)  # [B, Q, D]
         return output
+
+    def _project(
+        self, x: Float[Tensor, "B T D"], queries: Queries | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if queries is None:
+            q, k, v = split_heads(self.projection(x), self.n_heads)
+            return q, k, v
+        return self.query(queries.pick(x)).transpose(1, 2), *self.key_value(x)
 
 
 class CrossAttention(_Attention):
@@ -117,19 +143,3 @@ class CrossAttention(_Attention):
         by_token = mixed.to(q.dtype).transpose(1, 2).reshape(n_rows, n_tokens, -1)  # [B, T, H K]
         output: Tensor = self.output(by_token)  # [B, T, D]
         return output
-
-    def query(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T H K"]:
-        """Compute the queries of tokens, by the first of the three maps."""
-        weight, bias = self.projection.part(0, 1)
-        by_head = (*x.shape[:-1], self.n_heads, self.d_head)
-        return F.linear(x, weight, bias).view(by_head)
-
-    def key_value(
-        self, states: Float[Tensor, "B S D"]
-    ) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]:
-        """Compute the keys and values of a memory: views of one product, not contiguous."""
-        weight, bias = self.projection.part(1, 3)
-        by_head = (*states.shape[:-1], 2, self.n_heads, self.d_head)
-        projected = F.linear(states, weight, bias).view(by_head)  # [B, S, 2, H, K]
-        k, v = projected.permute(2, 0, 3, 1, 4).unbind()  # [B, H, S, K] each
-        return k, v

@@ -37,11 +37,15 @@ class Sublayer(nn.Module):
         self.p_output = config.dropout
         self.is_pre_norm = config.norm_order == "pre"
 
-    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
-        """Add the function of the input to it, with the norm before or behind."""
+    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B Q D"]:
+        """Add the function of the input to it, with the norm before or behind.
+
+        Q is T, or counts the queries of an attention where the context has few.
+        """
+        stream = x if context.queries is None else context.queries.pick(x)
         if self.is_pre_norm:
-            return self._add(x, self.function(self.norm(x), context))
-        total = self._add(x, self.function(x, context))
+            return self._add(stream, self.function(self.norm(x), context))
+        total = self._add(stream, self.function(x, context))
         normed: Tensor = self.norm(total)
         return normed
 

@@ -13,6 +13,7 @@ from sublayer.config.architecture.stacks import StackShape, slot
 from sublayer.config.resolved import ResolvedModel
 from sublayer.model.context.cache import Cache
 from sublayer.model.context.context import Context
+from sublayer.model.context.queries import Queries
 from sublayer.model.layers.block import Sublayer
 from sublayer.model.positions.base import Positions
 
@@ -34,6 +35,7 @@ class Stack(nn.Module):
             [slot(config, shape, layer, entry) for entry in shape.block]
             for layer in range(shape.n_layers)
         ]
+        self.last_attention = shape.last_attention
         self.sublayers = nn.ModuleList()
         for index, entry in enumerate(shape.block):
             last = max(slots[index] for slots in self.slots)
@@ -66,27 +68,39 @@ class Stack(nn.Module):
         positions: Positions,
         cache: Cache | None = None,
         capture: Sequence[int] = (),
-    ) -> tuple[Float[Tensor, "B T D"], dict[int, Tensor]]:
+        queries: Queries | None = None,
+    ) -> tuple[Float[Tensor, "B Q D"], dict[int, Tensor]]:
         """Run every block; also return the residual stream after as many as ``capture`` says.
 
         ``positions`` are added before every block but the first, before which ``Body.enter`` adds
-        them: 0 in ``capture`` is the stream after that. A ``cache`` is appended to.
+        them: 0 in ``capture`` is the stream after that. A ``cache`` is appended to. With
+        ``queries`` the last attention has those alone, and what follows it is computed at them: Q
+        of the output counts them.
         """
+        last = None if queries is None else context.at(queries)
         captured = {0: x} if 0 in capture else {}
         for layer in range(len(self.slots)):
             if layer > 0:
                 x = positions.add(x, layer, context.layout.positions)
             if self.recomputes and torch.is_grad_enabled():
-                x = checkpoint(self._run, layer, x, context, cache, use_reentrant=False)
+                x = checkpoint(self._run, layer, x, context, cache, last, use_reentrant=False)
             else:
-                x = self._run(layer, x, context, cache)
+                x = self._run(layer, x, context, cache, last)
             if layer + 1 in capture:
                 captured[layer + 1] = x
+        if queries is not None and self.last_attention is None:
+            x = queries.pick(x)
         return x, captured
 
-    def _run(self, layer: int, x: Tensor, context: Context, cache: Cache | None) -> Tensor:
+    def _run(
+        self, layer: int, x: Tensor, context: Context, cache: Cache | None, last: Context | None
+    ) -> Tensor:
+        is_last = layer == len(self.slots) - 1
         for index, sublayer in enumerate(self.block(layer)):
+            own = context
             if cache is not None:
-                context = replace(context, key_values=cache.key_values(layer, index))
-            x = sublayer(x, context)
+                own = replace(context, key_values=cache.key_values(layer, index))
+            if last is not None and is_last and index == self.last_attention:
+                own = last
+            x = sublayer(x, own)
         return x

@@ -14,7 +14,12 @@ from sublayer.data.packed_batch import PackedBatch
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
-from sublayer.objective.supervised.readout import answer_logits, packed_states
+from sublayer.objective.supervised.readout import (
+    answer_logits,
+    packed_states,
+    picked_states,
+    text_states,
+)
 from sublayer.tasks.task import Task
 
 
@@ -48,13 +53,16 @@ class Supervised(Objective):
 
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         """Sum the loss of the batch's answers, and of its texts."""
-        states = packed_states(self.model, batch)
+        totals = {}
+        if "language" in self.weights:
+            every = packed_states(self.model, batch)
+            totals["language"] = self._language(batch, every)
+            states = picked_states(batch, every)
+        else:
+            states = text_states(self.model, batch)
         logits = answer_logits(self.model, batch, states, self._dropout, self._task.kind)
         each = answer_losses(self._task, logits, batch.labels)
-        totals = {"task": (each * batch.weights.to(each.dtype)).sum()}
-        if "language" in self.weights:
-            totals["language"] = self._language(batch, states)
-        return totals
+        return {"task": (each * batch.weights.to(each.dtype)).sum(), **totals}
 
     def _language(self, batch: PackedBatch, states: Float[Tensor, "R T D"]) -> Tensor:
         places = batch.predicted
@@ -76,8 +84,7 @@ def token_weights(batch: PackedBatch) -> Float[Tensor, "R T"]:
     counts.scatter_add_(1, rows, is_counted)
     # Of each sequence as often as its example counts; sequences stand in the order of rows.
     weights = torch.zeros_like(counts)
-    order = ids[batch.readouts[:, 0], batch.readouts[:, 1]]
-    weights[batch.readouts[:, 0], order] = batch.weights[batch.owners]
+    weights[batch.readouts[:, 0], batch.order] = batch.weights[batch.owners]
     share = (weights / counts.clamp_min(1.0)).gather(1, rows)
     return share * is_counted
 

@@ -14,7 +14,7 @@ from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
 from sublayer.objective.evaluation import Progress, batch_sequences
 from sublayer.objective.supervised.loss import answer_losses, unscaled
-from sublayer.objective.supervised.readout import answer_logits, packed_states
+from sublayer.objective.supervised.readout import answer_logits, text_states
 from sublayer.objective.supervised.similar import similar_batches
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.task import Task
@@ -75,7 +75,7 @@ def each_batch(
 
 def _answered(model: Transformer, batch: PackedBatch, task: Task) -> list[float]:
     """Return for each example its number, its loss, how many outputs it has, and these."""
-    logits = answer_logits(model, batch, packed_states(model, batch), 0.0, task.kind)
+    logits = answer_logits(model, batch, text_states(model, batch), 0.0, task.kind)
     losses = answer_losses(task, logits, batch.labels)
     outputs = _outputs(task, logits)
     values: list[float] = []

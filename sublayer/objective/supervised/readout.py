@@ -6,26 +6,47 @@ from torch import Tensor
 
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.model.context.layout import Layout
+from sublayer.model.context.queries import Queries
 from sublayer.model.kernels.dropout import dropout
 from sublayer.model.transformer import Transformer
 
 
 def packed_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "R T D"]:
     """Compute final hidden states, each sequence as if it were alone."""
+    tokens = batch.read.tokens
+    return model.hidden(tokens, _layout(model, batch), segments=batch.segments).final
+
+
+def text_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "S D"]:
+    """Compute the final state that stands for each sequence, and the last block for it alone."""
+    rows = batch.readouts[:, 0]
+    order = batch.order  # [S]
+    places = rows.new_zeros(len(batch.read), int(order.max()) + 1)
+    places[rows, order] = batch.readouts[:, 1]
+    layout = _layout(model, batch)
+    hidden = model.hidden(
+        batch.read.tokens, layout, segments=batch.segments, queries=Queries(places)
+    )
+    return hidden.final[rows, order]
+
+
+def picked_states(batch: PackedBatch, states: Float[Tensor, "R T D"]) -> Float[Tensor, "S D"]:
+    """Pick the state that stands for each sequence."""
+    return states.flatten(0, 1).index_select(0, batch.places)
+
+
+def _layout(model: Transformer, batch: PackedBatch) -> Layout:
     side = batch.read
     if model.text_position == "first":
-        layout = Layout.bidirectional(side.tokens, side.mask, side.document_ids)
-    else:
-        # What is behind a text is padding, which nothing before it sees.
-        layout = Layout.causal(side.tokens, None, side.document_ids)
-    return model.hidden(side.tokens, layout, segments=batch.segments).final
+        return Layout.bidirectional(side.tokens, side.mask, side.document_ids)
+    # What is behind a text is padding, which nothing before it sees.
+    return Layout.causal(side.tokens, None, side.document_ids)
 
 
 def text_vectors(
-    batch: PackedBatch, states: Float[Tensor, "R T D"], *, is_added: bool
+    batch: PackedBatch, vectors: Float[Tensor, "S D"], *, is_added: bool
 ) -> Float[Tensor, "N D"]:
-    """Pick the state that stands for each sequence; ``is_added``: add those of an example."""
-    vectors = states.flatten(0, 1).index_select(0, batch.places)  # [S, D]
+    """Return the states that stand for sequences; ``is_added``: those of an example added."""
     if not is_added or len(vectors) == batch.n_examples:
         return vectors
     total = vectors.new_zeros(batch.n_examples, vectors.shape[1])
@@ -33,9 +54,11 @@ def text_vectors(
 
 
 def answer_logits(
-    model: Transformer, batch: PackedBatch, states: Float[Tensor, "R T D"], p: float, kind: str
+    model: Transformer, batch: PackedBatch, states: Float[Tensor, "S D"], p: float, kind: str
 ) -> Float[Tensor, "N L"]:
     """Compute the outputs of examples: of each label, of each choice, or one number.
+
+    ``states`` are those that stand for sequences.
 
     ``p`` is the dropout, in training, of what the head reads. Choices that an example does not have
     get minus infinity.

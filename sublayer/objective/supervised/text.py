@@ -70,9 +70,7 @@ def nats_of_sequences(model: Transformer, batch: PackedBatch) -> Float[Tensor, "
     n_most = int(side.sequence_ids.max()) + 1
     sums = by_row.new_zeros(len(side), n_most)
     sums.scatter_add_(1, side.sequence_ids.clamp_min(0), by_row)
-    rows, columns = batch.readouts[:, 0], batch.readouts[:, 1]
-    order = batch.read.sequence_ids[rows, columns]
-    return sums[rows, order]
+    return sums[batch.readouts[:, 0], batch.order]
 
 
 def with_targets(encoded: EncodedExamples, targets: Sequence[Sequence[Ints]]) -> EncodedExamples:

@@ -15,7 +15,7 @@ from sublayer.data.tokenizers.characters import CharacterTokenizer
 from sublayer.data.tokenizers.extended import with_names
 from sublayer.errors import ConfigError
 from sublayer.objective.supervised.family import token_rows
-from sublayer.objective.supervised.readout import answer_logits, packed_states
+from sublayer.objective.supervised.readout import answer_logits, text_states
 from sublayer.tasks.registry import TASKS
 from tests.answerers import assembler_of, draw_examples, model_of, objective_of, split_of
 
@@ -26,7 +26,7 @@ def test_one_output_costs_what_the_logistic_loss_does() -> None:
     split = split_of({"mrpc": draw_examples("mrpc", N)}, "pair")
     model = model_of(split, label_outputs=1)
     batch = assembler_of(split).pack(np.arange(N))
-    states = packed_states(model, batch)
+    states = text_states(model, batch)
     logits = answer_logits(model, batch, states, 0.0, "classes")
     assert logits.shape == (N, 2) and not logits[:, 0].any()
     loss = objective_of(model, dropout=0.0)(batch)["task"]
@@ -45,7 +45,7 @@ def test_a_head_at_zero_finds_all_answers_alike(format_: Any, name: str) -> None
     model = model_of(split)
     objective_of(model, zero_head=True)
     batch = assembler_of(split).pack(np.arange(N))
-    logits = answer_logits(model, batch, packed_states(model, batch), 0.0, TASKS[name].kind)
+    logits = answer_logits(model, batch, text_states(model, batch), 0.0, TASKS[name].kind)
     assert not logits[logits.isfinite()].any()
 
 

@@ -17,7 +17,7 @@ from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised import predictions, text_predictions
 from sublayer.objective.supervised.predictions import answer_examples
-from sublayer.objective.supervised.readout import answer_logits, packed_states
+from sublayer.objective.supervised.readout import answer_logits, text_states
 from sublayer.objective.supervised.text import nats_of_sequences, written_states
 from sublayer.objective.supervised.text_predictions import text_loss, write_part
 from tests.answerers import (
@@ -59,7 +59,7 @@ def vectors_alone(model: Transformer, batch: PackedBatch) -> Tensor:
 
 def logits_of(model: Transformer, batch: PackedBatch) -> Tensor:
     task = model.task.tasks[0]
-    return answer_logits(model, batch, packed_states(model, batch), 0.0, task.kind)
+    return answer_logits(model, batch, text_states(model, batch), 0.0, task.kind)
 
 
 @torch.no_grad()
