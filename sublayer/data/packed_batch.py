@@ -91,8 +91,12 @@ class PackedBatch:
     predicted: Int[Tensor, " P"] | None = None
     """Where ``targets`` predicts a token, in rows one behind another. It is found where it is not
     given, which a device other than the processor would have to be waited for."""
+    n_most: int | None = None
+    """Sequences of the row that has most, found in the same way."""
 
     def __post_init__(self) -> None:
+        if self.n_most is None:
+            object.__setattr__(self, "n_most", int(self.order.max()) + 1)
         if self.targets is not None and self.predicted is None:
             places = (self.targets.flatten() != IGNORED).nonzero()[:, 0]
             object.__setattr__(self, "predicted", places)

@@ -182,7 +182,11 @@ def test_a_damaged_task_is_refused_in_a_line(
         ({"labels": []}, "does not describe a task"),
         ({"labels": ["a", "a", "b"]}, "of its labels two are one"),
         ({"labels": [1, 2, 3]}, "its labels are no texts"),
-        ({"kind": "choice", "labels": []}, "choice, not classes"),
+        ({"kind": "choice", "labels": []}, "its kind is not that of MNLI"),
+        (
+            {"kind": "choice", "labels": [], "name": "table", "suite": "table"},
+            "choice, not classes",
+        ),
         ({"kind": "x"}, "is no kind of task"),
         ({"numbers": [1, 1]}, "not the lowest and the highest"),
         ({"numbers": 3}, "not the lowest and the highest|does not describe"),

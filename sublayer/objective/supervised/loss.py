@@ -75,12 +75,11 @@ class Supervised(Objective):
 
 def token_weights(batch: PackedBatch) -> Float[Tensor, "R T"]:
     """Return for each position one by the number of tokens that its sequence predicts."""
-    assert batch.targets is not None, "the texts are predicted"
+    assert batch.targets is not None and batch.n_most is not None, "the texts are predicted"
     ids = batch.read.sequence_ids
-    n_most = int(ids.max()) + 1
     is_counted = (batch.targets != IGNORED).double()
     rows = ids.clamp_min(0)
-    counts = torch.zeros(len(ids), n_most, dtype=torch.float64, device=ids.device)
+    counts = torch.zeros(len(ids), batch.n_most, dtype=torch.float64, device=ids.device)
     counts.scatter_add_(1, rows, is_counted)
     # Of each sequence as often as its example counts; sequences stand in the order of rows.
     weights = torch.zeros_like(counts)

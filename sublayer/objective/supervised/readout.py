@@ -19,10 +19,12 @@ def packed_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "R T 
 
 def text_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "S D"]:
     """Compute the final state that stands for each sequence, and the last block for it alone."""
-    rows = batch.readouts[:, 0]
+    assert batch.n_most is not None, "it is found where it is not given"
+    rows, columns = batch.readouts.unbind(1)
     order = batch.order  # [S]
-    places = rows.new_zeros(len(batch.read), int(order.max()) + 1)
-    places[rows, order] = batch.readouts[:, 1]
+    # Where a row has fewer sequences than another, its first token stands for none.
+    places = rows.new_zeros(len(batch.read), batch.n_most)
+    places[rows, order] = columns
     layout = _layout(model, batch)
     hidden = model.hidden(
         batch.read.tokens, layout, segments=batch.segments, queries=Queries(places)
