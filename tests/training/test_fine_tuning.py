@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from sublayer.errors import CheckpointError
 from sublayer.loading import load
 from sublayer.model.context.layout import Layout
+from sublayer.model.context.queries import Queries
 from sublayer.model.kernels.dropout import dropout
 from sublayer.objective.base import Objective
 from sublayer.runs.resolution import resolve
@@ -46,9 +47,16 @@ class PlainChoice(Objective):
     def forward(self, batch):
         side = batch.read
         layout = Layout.causal(side.tokens, None, side.document_ids)
-        final = self.model.hidden(side.tokens, layout, segments=batch.segments).final
-        rows, columns = batch.readouts.T
-        read = final.flatten(0, 1).index_select(0, rows * final.shape[1] + columns)
+        # Each row reads as many places as the fullest, its own first.
+        own = [[] for _ in side.tokens]
+        for row, column in batch.readouts.tolist():
+            own[row].append(column)
+        n_most = max(map(len, own))
+        places = torch.tensor([[*each, *[0] * (n_most - len(each))] for each in own])
+        hidden = self.model.hidden(
+            side.tokens, layout, segments=batch.segments, queries=Queries(places)
+        )
+        read = torch.cat([hidden.final[row, : len(each)] for row, each in enumerate(own)])
         logits = self.model.label_head(dropout(read, 0.1, self.training)).view(-1, 2)
         return {"task": F.cross_entropy(logits, batch.labels.long(), reduction="none").sum()}
 

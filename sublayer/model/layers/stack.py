@@ -77,6 +77,8 @@ class Stack(nn.Module):
         ``queries`` the last attention has those alone, and what follows it is computed at them: Q
         of the output counts them.
         """
+        has_more = cache is not None or context.memory is not None or len(capture) > 0
+        assert queries is None or not has_more, "all states are kept, read or asked for"
         last = None if queries is None else context.at(queries)
         captured = {0: x} if 0 in capture else {}
         for layer in range(len(self.slots)):

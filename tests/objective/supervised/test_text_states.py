@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from sublayer.config.architecture.positions import POSITIONS
+from sublayer.model.context.layout import Layout
+from sublayer.model.context.queries import Queries
 from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised.readout import packed_states, picked_states, text_states
 from tests.answerers import assembler_of, draw_examples, model_of, split_of
@@ -82,6 +84,28 @@ def test_of_rows_that_hold_one_text_each(format_: Any, positions: str) -> None:
         assert batch.read.document_ids is None
         every = picked_states(batch, packed_states(model, batch))
         torch.testing.assert_close(text_states(model, batch), every, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("positions", ["rotary", "relative", "alibi", "learned"])
+@pytest.mark.parametrize("format_", ["pair", "traversal"])
+def test_of_padded_rows_that_hold_one_text_each(format_: Any, positions: str) -> None:
+    split = split_of({"sst2": draw_examples("sst2", 40)}, format_)
+    model = model_of(split, 14, positions=positions)
+    assembler = assembler_of(split, 14)
+    numbers = np.flatnonzero(assembler.tokens(np.arange(40)) > 8)
+    batch = assembler.pack(numbers)
+    assert batch.read.document_ids is None and batch.read.mask is not None and len(batch.read) > 3
+    every = picked_states(batch, packed_states(model, batch))
+    torch.testing.assert_close(text_states(model, batch), every, rtol=0, atol=1e-12)
+
+
+def test_of_what_is_kept_for_later_calls_there_are_no_few() -> None:
+    split = split_of({"sst2": draw_examples("sst2", N)}, "traversal")
+    model = model_of(split)
+    tokens = torch.zeros(2, 5, dtype=torch.long)
+    queries = Queries(torch.zeros(2, 1, dtype=torch.long))
+    with pytest.raises(AssertionError, match="all states are kept"):
+        model.hidden(tokens, Layout.causal(tokens), queries=queries, capture=[1])
 
 
 def test_of_blocks_that_are_computed_again() -> None:
