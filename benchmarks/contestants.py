@@ -9,7 +9,7 @@ and no clipping; positions in every layer and the losses of all layers are ours 
 import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, Protocol
 
 import torch
@@ -112,6 +112,10 @@ class Setup:
 
     def __str__(self) -> str:
         return ", ".join(part for part in (self.precision, self.variant) if part)
+
+    def described(self) -> dict[str, Any]:
+        """Return what is kept of it: its fields, without the places of files."""
+        return {each.name: getattr(self, each.name) for each in fields(Setup)}
 
 
 def contestants(size: str) -> list[str]:

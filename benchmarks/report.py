@@ -7,7 +7,6 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -58,7 +57,7 @@ def compare(rounds: Rounds, recipe: ResolvedRecipe) -> dict[str, Any]:
         "product_gflops_per_s": [speed / 1e9 for speed in rounds.product_flops_per_s],
         "share_of_products": share_of_products(recipe, ours.median, product_speed),
         "all_setups": [
-            {**asdict(timing.setup), "tokens_per_s": timing.median} for timing in timings
+            {**timing.setup.described(), "tokens_per_s": timing.median} for timing in timings
         ],
     }
 
