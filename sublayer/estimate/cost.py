@@ -20,6 +20,7 @@ from sublayer.config.objectives.base import Lengths, ObjectiveTable
 from sublayer.config.objectives.kinds import NEXT_TOKEN
 from sublayer.config.resolved import ResolvedModel
 from sublayer.estimate.micro_batch import stack_length
+from sublayer.estimate.sublayers.attention import AttentionEstimate
 from sublayer.estimate.sublayers.table import estimate_of
 
 
@@ -142,7 +143,7 @@ def flops_per_token(
         n_tokens = stack_length(stack, lengths)
         n_entering += n_tokens
         n_read = n_read_states(config, objective, n_tokens)
-        blocks += (stack.n_layers - 1) * _block_products(config, stack, lengths)
+        blocks += (stack.n_layers - 1) * _block_products(config, stack, lengths, n_tokens)
         blocks += _block_products(config, stack, lengths, n_read)
     projection = d_model * d_embed if is_factorised(config) else 0
     per_prediction = per_example = 0
@@ -163,16 +164,15 @@ def flops_per_token(
     return round(3 * 2 * products)
 
 
-def _block_products(
-    config: ResolvedModel, stack: StackShape, lengths: Lengths, n_read: int | None = None
-) -> int:
+def _block_products(config: ResolvedModel, stack: StackShape, lengths: Lengths, n_read: int) -> int:
     """Count the multiply-adds of an example in a block, of which so many states are read."""
     n_tokens = stack_length(stack, lengths)
-    last = stack.last_attention if n_read not in (None, n_tokens) else None
+    narrows_at = stack.last_attention if n_read < n_tokens else None
     total = 0
     for index, entry in enumerate(stack.block):
         estimate = estimate_of(config, entry)
-        if n_read is not None and index == last:
+        if index == narrows_at:
+            assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
             total += estimate.n_products_of_queries(n_read, n_tokens)
             n_tokens = n_read
         else:

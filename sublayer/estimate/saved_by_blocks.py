@@ -12,6 +12,7 @@ from sublayer.config.architecture.stacks import StackShape
 from sublayer.config.resolved import ResolvedModel
 from sublayer.estimate.cost import n_read_states
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
+from sublayer.estimate.sublayers.attention import AttentionEstimate
 from sublayer.estimate.sublayers.table import estimate_of
 
 _INDEX_BYTES = 4
@@ -47,6 +48,7 @@ def last_block_activations(step: MicroBatch, stack: StackShape) -> int:
         total -= sublayer_activations(step, stack, entry) - sublayer_activations(few, stack, entry)
     attention = stack.block[place]
     estimate = estimate_of(config, attention)
+    assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
     total -= sublayer_activations(step, stack, attention)
     normed = step if config.norm_order == "pre" else few
     total += normed.n_tokens(stack) * norm_activations(config)

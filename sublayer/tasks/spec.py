@@ -140,9 +140,13 @@ def _check_texts(task: Task) -> None:
             raise ValueError(f"of its {name} two are one")
     if not task.fields or (task.kind == "classes") != bool(task.labels):
         raise ValueError("it lacks fields, or labels, or has labels of no classes")
+    unknown = [name for name in task.metrics if name not in METRICS]
+    if unknown or not task.metrics:
+        raise ValueError(f"its metrics are {', '.join(unknown) or 'none'}: not known")
 
 
 def _check_flags(task: Task) -> None:
+    """Raise ValueError where what is true or false of a task is neither, or cannot be true."""
     for name in _FLAGS:
         if type(getattr(task, name)) is not bool:
             raise ValueError(f"its {name} is neither true nor false")
@@ -150,9 +154,6 @@ def _check_flags(task: Task) -> None:
         raise ValueError("it exchanges two texts, and has not two")
     if task.has_unanswerable and task.kind != "span":
         raise ValueError("it has questions without an answer, and no passages")
-    unknown = [name for name in task.metrics if name not in METRICS]
-    if unknown or not task.metrics:
-        raise ValueError(f"its metrics are {', '.join(unknown) or 'none'}, which is unknown")
 
 
 def _check_published(task: Task) -> None:

@@ -54,8 +54,8 @@ def test_lengths_out_of_range_are_refused(name, value):
         ({"has_unanswerable": True}, "it has questions without an answer, and no passages"),
         ({"name": "own"}, "glue has no task own"),
         ({"name": "own", "suite": "own", "fields": ["a"], "is_symmetric": True}, "has not two"),
-        ({"metrics": ["accuracy", "x"]}, "its metrics are x, which is unknown"),
-        ({"metrics": []}, "its metrics are none"),
+        ({"metrics": ["accuracy", "x"]}, "its metrics are x: not known"),
+        ({"metrics": []}, "its metrics are none: not known"),
     ],
 )
 def test_a_task_that_is_another_than_its_name_says_is_refused(changes, message):

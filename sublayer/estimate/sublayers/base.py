@@ -60,14 +60,6 @@ class SublayerEstimate(ABC):
         """
         return (self.n_inputs + 1) * self.n_matrix * n_tokens
 
-    def n_products_of_queries(self, n_queries: int, n_keys: int) -> int:
-        """Count the multiply-adds of an attention that has other queries than keys."""
-        raise NotImplementedError(f"{self.entry.name} has no queries")
-
-    def saved_of_queries(self, step: MicroBatch, stack: StackShape, n_queries: int) -> int:
-        """Sum the bytes that an attention saves of a micro-batch with so many queries a row."""
-        raise NotImplementedError(f"{self.entry.name} has no queries")
-
     @property
     def n_matrix(self) -> int:
         """Count the numbers of one map."""

@@ -41,7 +41,6 @@ class Context:
 
     def at(self, queries: Queries) -> "Context":
         """Return the context of an attention that has queries at some positions alone."""
-        assert self.key_values is None, "what is kept of earlier calls is for every position"
         layout = self.layout
         return replace(
             self,

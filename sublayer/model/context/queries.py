@@ -14,7 +14,7 @@ from sublayer.model.positions.rotation import Rotation
 class Queries:
     """Columns of each row at which there are queries; keys and values are those of all positions.
 
-    Rows with fewer queries than others repeat one, of which nothing is read.
+    Rows with fewer than others are filled up with any, of which nothing is read.
     """
 
     places: Int[Tensor, "B Q"]
