@@ -74,8 +74,10 @@ def table_among(words: Sequence[str], options: ColumnOptions, data: str | None) 
     tables = [word for word in words if is_table(word)]
     if not tables:
         if options.first_given:
+            missing = "".join(f"; {word} is not there" for word in words if word not in TASKS)
             raise ConfigError(
                 f"{options.first_given} is of a table of your own: name its file, such as my.csv"
+                f"{missing}"
             )
         return None
     if len(words) > 1:

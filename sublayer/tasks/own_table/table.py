@@ -56,7 +56,7 @@ class Table:
         if self.answer and not self.text_pair:
             raise ConfigError(
                 f"the answers in {self.answer!r} are to questions about the text: give the column "
-                "of the questions as text_pair"
+                "of the questions as text_pair (--text-pair)"
             )
         if self.answer_start and not self.answer:
             raise ConfigError("answer_start is the place of an answer: give its column, too")

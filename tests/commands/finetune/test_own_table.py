@@ -155,6 +155,9 @@ def test_options_of_a_table_need_one(sublayer, here):
     assert "--text is of a table of your own: name its file" in refused(
         sublayer, "rte", "--text", "review"
     )
+    assert "such as my.csv; my.xlsx is not there" in refused(
+        sublayer, "my.xlsx", "--text", "review"
+    )
 
 
 def test_a_table_that_is_not_there_is_said(sublayer, here):
