@@ -64,7 +64,12 @@ def family_for(config: ResolvedModel, task: Task | None = None) -> Family:
     name, whose = _class_for(config)
     family = FAMILIES.get(_key(name, _answers(config, task)), FAMILIES[name])
     if refused := refused_fields(config, family.table):
-        raise ConfigError(f"{whose} represent {', '.join(refused)}: the model cannot be exported")
+        hint = ""
+        if config.label_outputs and refused == ["model.pooler = none"]:
+            hint = "; fine-tuned with model.pooler=tanh it can be"
+        raise ConfigError(
+            f"{whose} represent {', '.join(refused)}: the model cannot be exported{hint}"
+        )
     return family
 
 
