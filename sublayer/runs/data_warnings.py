@@ -67,19 +67,14 @@ def _files(data: DataConfig) -> Iterator[str]:
 
 def _tasks(data: Data) -> Iterator[str]:
     """Say what of the files of tasks is left out, and what is scored where nothing is published."""
-    left_out: dict[tuple[str, str, str], int] = {}
-    others: list[str] = []
+    notes: list[str] = []
     for split in data.splits():
         if not isinstance(split, TaskSplit):
             return
         for part in split.parts:
-            for reason, n in part.left_out.items():
-                left_out[part.task.title, part.published, reason] = n
-            others += [f"{part.task.title}, {part.published}: {note}" for note in part.notes]
-    for (title, published, reason), n in left_out.items():
-        yield f"{title}, {published}, without {count(n, 'row')}: {reason}"
+            notes += [f"{part.task.title}, {part.published}: {note}" for note in part.notes]
     # Of one split there are parts that train, and that select.
-    yield from dict.fromkeys(others)
+    yield from dict.fromkeys(notes)
     trained = {part.task.name: part.published for part in of_tasks(data.train).parts}
     for part in of_tasks(data.test or data.train).parts:
         if part.published == trained[part.task.name]:

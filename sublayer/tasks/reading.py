@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from sublayer.counts import count
 from sublayer.tasks.example import Example
 
 VERSION = 2
@@ -74,3 +75,24 @@ class ReadSplit:
         """Count the row at a place as kept, whatever is wrong with it."""
         self.kept[reason] += 1
         self.firsts.setdefault(reason, place)
+
+    def described(self) -> list[str]:
+        """Say which rows were left out, repaired or kept, the first of each by its file's name."""
+        notes = [*self.notes]
+        for counted, what in (
+            (self.skipped, "left out"),
+            (self.repaired, "repaired"),
+            (self.kept, "kept as it is"),
+        ):
+            for reason, n in counted.items():
+                place = self._in_file(self.firsts[reason])
+                first = f" ({place})" if n == 1 else f", first {place}"
+                notes.append(f"{count(n, 'row')} {what}: {reason}{first}")
+        return notes
+
+    def _in_file(self, place: str) -> str:
+        for path in self.paths:
+            within = place.removeprefix(str(path))
+            if within.startswith(":"):
+                return path.name + within
+        return place

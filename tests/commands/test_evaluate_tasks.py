@@ -89,6 +89,17 @@ def test_rows_that_were_trained_on_are_counted(sublayer, reviewer, tmp_path):
     assert "is what it was trained on: scored on the rows that were left" in own["notes"][0]
 
 
+def test_rows_that_cannot_be_scored_are_counted(sublayer, reviewer, tmp_path):
+    new = write_csv(tmp_path / "new.csv", reviews(30, seed=9))
+    new.write_text(new.read_text() + "short\n")
+    words = ("--path", new, "--json")
+    found = sublayer("evaluate", reviewer, *words).found()
+    assert found["tasks"][0]["examples"] == 30
+    [note] = found["notes"]
+    assert note.startswith("my.csv, dev: 1 row left out: fewer than ")
+    assert note.endswith("fields (new.csv:32)")
+
+
 def test_a_model_outside_a_run_is_scored_without_what_nothing_is_learned_from(
     sublayer, reviewer, tmp_path
 ):

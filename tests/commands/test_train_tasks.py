@@ -108,8 +108,8 @@ def test_rows_that_are_left_out_or_cut_are_counted_before_the_first_step(
     result = sublayer("train", "small.toml", _PATH, "--out", "run")
     assert result.code == 0
     for said in (
-        "SST-2, train, without 1 row: no label (-1 or empty)",
-        "SST-2, train, without 1 row: fewer than 2 fields",
+        "SST-2, train: 1 row left out: no label (-1 or empty) (train.tsv:62)",
+        "SST-2, train: 1 row left out: fewer than 2 fields (train.tsv:64)",
         "1 row of the train part, longer than data.context = 32, cut to it",
     ):
         assert said in result.err

@@ -134,7 +134,6 @@ class _Parts:
             read_examples=lambda: files.read(split).examples,
             weight=weight,
             size_limit=self.config.size_limit,
-            left_out=files.left_out(split),
             notes=files.notes(split),
             digest=content_key(files.identity(split)),
             n_lost=n_lost,

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.counts import count
 from sublayer.data.arrays import Bools
 from sublayer.data.cache import content_key, file_digest
 from sublayer.errors import DataError
@@ -54,14 +53,8 @@ class TaskFiles:
         usable: Bools = arrays["usable"].astype(np.bool_)
         return usable
 
-    def left_out(self, split: str) -> Mapping[str, int]:
-        """Count the rows of a split that were left out when it was read, by the reason."""
-        _, header = self._summary(split)
-        left_out: Mapping[str, int] = header["left_out"]
-        return left_out
-
     def notes(self, split: str) -> list[str]:
-        """Say what of a split's rows was repaired or kept as it is, and how its files were read."""
+        """Say which rows of a split were left out, repaired or kept, and what else is odd."""
         _, header = self._summary(split)
         notes: list[str] = header["notes"]
         return notes
@@ -70,9 +63,11 @@ class TaskFiles:
         def compute() -> Kept:
             read = self.read(split)
             usable = np.array([each.is_labelled for each in read.examples], dtype=np.uint8)
-            return {"usable": usable}, {"left_out": dict(read.skipped), "notes": _notes(read)}
+            return {"usable": usable}, {"notes": read.described()}
 
-        return self.kept(content_key("read, with notes", self.identity(split)), compute)
+        names = [path.name for path in self.found[split]]
+        key = content_key("read, with places", [names, self.identity(split)])
+        return self.kept(key, compute)
 
     def identity(self, split: str) -> list[Any]:
         """Return what the examples of a split follow from, as JSON."""
@@ -92,15 +87,6 @@ class TaskFiles:
         with replacing(path) as file:
             file.write(data)
         return load_arrays(data, str(path), DataError)
-
-
-def _notes(read: ReadSplit) -> list[str]:
-    notes = [*read.notes]
-    for counted, what in ((read.repaired, "repaired"), (read.kept, "kept as it is")):
-        for reason, n in counted.items():
-            first = f" ({read.firsts[reason]})" if n == 1 else f", first {read.firsts[reason]}"
-            notes.append(f"{count(n, 'row')} {what}: {reason}{first}")
-    return notes
 
 
 def task_files(task: Task, path: Any, cache: Path) -> TaskFiles:

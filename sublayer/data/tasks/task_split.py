@@ -1,7 +1,7 @@
 """A split of tasks: encoded examples, and the examples themselves where they are asked for."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
@@ -28,10 +28,8 @@ class TaskPart:
     encoded: EncodedExamples
     read_examples: Callable[[], Sequence[Example]]
     """Reads all examples of the publisher's split, of which ``encoded.numbers`` are these."""
-    left_out: Mapping[str, int] = field(default_factory=dict)
-    """Rows of the publisher's split that are no examples: how many, by the reason."""
     notes: Sequence[str] = ()
-    """What else is to be said of its rows: those that were repaired, or kept as they are."""
+    """What is said of the split's rows: those left out, repaired, or kept as they are."""
     weight: float | None = None
     """How often training draws from it, in proportion to the others; None: by its size."""
     size_limit: int | None = None

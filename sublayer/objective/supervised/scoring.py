@@ -138,16 +138,20 @@ def _scoring_of_path(asked: Evaluation, path: str) -> Scoring:
     spec: TaskSpec = model.task
     parts: list[TaskPart] = []
     train: dict[str, Sequence[Example]] = {}
+    notes: list[str] = []
     for task in spec.tasks:
         read, learned = _read(asked, task, path)
         if learned is not None:
             train[task.name] = learned.examples
         parts += [unprepared_part(model, task, each.examples, each.name) for each in read]
+        notes += [
+            f"{task.title}, {each.name}: {note}" for each in read for note in each.described()
+        ]
     split = task_split("test", parts, model.tokenizer, objective_of(spec))
     if asked.recipe is None:
-        return Scoring(split, train)
+        return Scoring(split, train, tuple(notes))
     own = trained_examples(_own_data(asked))
-    return Scoring(split, {**own, **train}, tuple(_trained_notes(parts, own)))
+    return Scoring(split, {**own, **train}, (*notes, *_trained_notes(parts, own)))
 
 
 def _read(asked: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | None]:

@@ -88,13 +88,17 @@ def rows_of(table: Table, split: str, paths: tuple[Path, ...]) -> Rows:
     n_rows = 0
     for path in paths:
         before = n_rows
+        columns: dict[str, None] = {}
         for record in _records(path, rows.result):
-            if n_rows == before:
-                _check_columns(table, split, record)
+            if not record.problem:
+                # Each object of JSON may have names of its own; rows of other files have all.
+                columns |= dict.fromkeys(record.values)
             _add(rows, record, n_rows)
             n_rows += 1
         if n_rows == before:
             raise DataError(f"{path} has no rows")
+        if columns:
+            _check_columns(table, split, path, columns)
     if not rows.rows:
         reasons = " or ".join(rows.result.skipped)
         raise DataError(f"{paths[0]} has {count(n_rows, 'row')}, all to be left out: {reasons}")
@@ -110,15 +114,15 @@ def _records(path: Path, result: ReadSplit) -> Iterable[Record]:
     return read.records
 
 
-def _check_columns(table: Table, split: str, record: Record) -> None:
+def _check_columns(table: Table, split: str, path: Path, columns: Mapping[str, None]) -> None:
     names = [*table.texts, *table.choices, table.group, table.id]
     if split != "test":
         names += [table.label, table.answer, table.answer_start]
     for name in filter(None, names):
-        if name not in record.values and not record.problem:
+        if name not in columns:
             raise DataError(
-                f"{record.path} has no column {name!r}: it has {named(record.values)}"
-                f"{nearest_hint(name, record.values)}"
+                f"{path} has no column {name!r}: it has {named(columns)}"
+                f"{nearest_hint(name, columns)}"
             )
 
 

@@ -6,7 +6,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.paths import expanded
 from sublayer.tasks.example import Example
@@ -179,12 +178,11 @@ def _asked(task: Task, columns: RowColumns, records: Iterator[Record]) -> Iterat
 
 
 def _published(task: Task, path: Path, read: ReadSplit) -> AskedFile:
-    notes = [f"{count(n, 'row')} left out: {reason}" for reason, n in read.skipped.items()]
     names = ["id", *task.fields]
     if task.kind == "choice":
         names.append("choices")
     rows = (AskedRow(_values(each), each, f"{path}: {each.id}") for each in read.examples)
-    return AskedFile(path, "jsonl", tuple(names), rows, notes=notes)
+    return AskedFile(path, "jsonl", tuple(names), rows, notes=read.described())
 
 
 def _values(example: Example) -> dict[str, Any]:

@@ -138,8 +138,8 @@ def test_what_is_odd_in_a_table_is_counted(sublayer, here):
     result = sublayer("finetune", "albert-small", "my.csv", *COLUMNS, *words, "train.steps=1")
     assert result.code == 0, result.err
     said = result.err
-    assert "my.csv, train, without 1 row: nothing in the column 'stars'" in said
-    assert "my.csv, train, without 1 row: nothing in the column 'review'" in said
+    assert "my.csv, train: 1 row left out: nothing in the column 'stars' (my.csv:8)" in said
+    assert "my.csv, train: 1 row left out: nothing in the column 'review' (my.csv:9)" in said
     assert "my.csv, train: 1 row kept as it is: a label that no other row has" in said
     assert "my.csv:7)" in said
 

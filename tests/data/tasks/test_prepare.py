@@ -214,8 +214,11 @@ def test_rows_without_a_label_are_left_out_and_counted(tmp_path, cache):
     for _ in range(2):  # the second time from what is kept
         data = prepared(tmp_path, cache)
         [train], [test] = of_tasks(data.train).parts, of_tasks(data.test).parts
-        assert train.left_out == {"no label (-1 or empty)": 1, "fewer than 2 fields": 1}
-        assert test.left_out == {"no label (-1 or empty)": 2}
+        assert train.notes == [
+            "1 row left out: no label (-1 or empty) (train.tsv:4)",
+            "1 row left out: fewer than 2 fields (train.tsv:7)",
+        ]
+        assert test.notes == ["2 rows left out: no label (-1 or empty), first dev.tsv:3"]
         assert len(test.encoded) == 1 and sum(len(s.document_starts) for s in data.splits()) == 5
 
 

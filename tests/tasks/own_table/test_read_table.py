@@ -145,6 +145,19 @@ def test_rows_without_a_text_a_label_or_a_field_are_counted(tmp_path):
     assert [example.id for example in read.examples] == ["0", "5", "6", "7"]
 
 
+def test_objects_that_lack_a_name_are_rows_that_lack_a_value(tmp_path):
+    text = '{"stars": "x"}\n{"review": "a"}\n'
+    text += '{"review": "b", "stars": "x"}\n{"review": "c", "stars": "y"}\n'
+    read = _train(tmp_path / "a.jsonl", text)
+    assert [example.id for example in read.examples] == ["2", "3"]
+    assert read.skipped == {
+        "nothing in the column 'review'": 1,
+        "nothing in the column 'stars'": 1,
+    }
+    with pytest.raises(DataError, match=r"a.jsonl has no column 'stars': it has star, review"):
+        _train(tmp_path / "a.jsonl", text.replace("stars", "star"))
+
+
 def test_a_label_that_one_row_has_is_counted(tmp_path):
     read = _train(tmp_path / "a.csv", "review,stars\na,x\nb,y\nc,x\n")
     assert len(read.examples) == 3
