@@ -126,7 +126,7 @@ def spans_of(answers: Any, start: Any, passage: str, place: str) -> list[Placed]
 
 def _placed(text: str, start: Any, passage: str, place: str) -> Placed:
     if not is_blank(start):
-        number = number_of(start, place)
+        number = None if isinstance(start, bool) else _number(start)
         if number is None or not number.is_integer():
             raise DataError(f"{place}: an answer begins at {start!r}, which is no whole number")
         return place_answer(passage, text, int(number))

@@ -307,7 +307,7 @@ def test_answers_may_have_places_and_questions_none(tmp_path):
     _, read = _spans(tmp_path / "a.jsonl", rows, answer_start="at")
     assert [example.answers[0].start for example in read.examples] == [9, 20, 4]
     assert read.repaired == {MOVED: 1}
-    with pytest.raises(DataError, match="'9th' is no number"):
+    with pytest.raises(DataError, match="an answer begins at '9th', which is no whole number"):
         _spans(tmp_path / "a.jsonl", [{"answer": "at", "at": "9th"}], answer_start="at")
     # As the hub has SQuAD, and as plain lists.
     rows = [
