@@ -16,6 +16,8 @@ from sublayer.tasks.task import Task
 REMEDY = "a lower optimizer.lr, a longer warm-up (optimizer.warmup_share), more train.steps"
 _SAME = 1e-3
 """Of the range of numbers: predictions that differ by less are one."""
+_SHOWN = 40
+"""Characters of an answer that are shown."""
 
 
 def find_collapse(
@@ -53,8 +55,9 @@ def _one_answer(task: Task, predictions: Sequence[Prediction]) -> str:
     if len(predictions) < 2:
         return ""
     if task.kind == "span":
-        texts = {each.text for each in predictions}
-        return f"it answers {texts.pop()!r} to all questions" if len(texts) == 1 else ""
+        text, *others = {each.text for each in predictions}
+        cut = text[:_SHOWN] + ("..." if len(text) > _SHOWN else "")
+        return "" if others else f"it answers {cut!r} to all questions"
     labels = {each.label for each in predictions}
     known = [label for label in labels if label is not None]
     if not known:

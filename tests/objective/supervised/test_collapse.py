@@ -79,6 +79,10 @@ def test_one_answer_to_all_questions_is_a_collapse():
     assert find_collapse(task, examples, [Prediction(text="b")] * 3, examples, 0.0) == (
         "it answers 'b' to all questions"
     )
+    endless = [Prediction(text="the " * 99)] * 3
+    assert find_collapse(task, examples, endless, examples, 0.0) == (
+        f"it answers '{'the ' * 10}...' to all questions"
+    )
     texts = [Prediction(text=text) for text in ("a", "b", "b")]
     assert find_collapse(task, examples, texts, examples, 99.0) == ""
 
