@@ -22,6 +22,7 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.system import stages
 from sublayer.system.stage_displays import HeardStages, say_nothing
+from tests.at_length import EXPLORES
 from tests.stories import write_stories
 
 torch.set_num_threads(1)
@@ -30,7 +31,7 @@ torch.set_num_threads(1)
 hypothesis.settings.register_profile(
     "patient",
     deadline=None,
-    derandomize=os.environ.get("TESTS_EXPLORE") != "1",
+    derandomize=not EXPLORES,
     print_blob=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )

@@ -16,7 +16,7 @@ _beartype = beartype(conf=BeartypeConf(is_pep484_tower=True))
 _UNCHECKED = {"sublayer.decode.beam", "sublayer.decode.sample"}
 """Their generators are in inference mode, which PyTorch would not see once they are wrapped."""
 
-_MOST_CALLS = 50
+_MOST_CALLS = 12
 """Calls of a function that one test checks: a training of many steps repeats the same shapes."""
 
 _calls = Counter[tuple[str, str]]()

@@ -19,6 +19,7 @@ from sublayer.loading import load
 from sublayer.runs.run import train_run
 from sublayer.training.progress import SilentProgress
 from tests.alterations import Alteration, alterations, copy, make_a_pipe, write_manifest_anew
+from tests.at_length import at_length
 from tests.in_time import some_in_time
 
 SETTINGS = {
@@ -169,7 +170,7 @@ def test_an_altered_run_is_one_line_of_error_or_goes_on(runs, capsys, **example)
 
 @pytest.mark.slow
 @given(**_EXAMPLE)
-@settings(max_examples=400, suppress_health_check=_SHARED)
+@at_length(400, suppress_health_check=_SHARED)
 def test_altered_runs_at_length(runs, capsys, **example) -> None:
     alter_and_try(
         runs,

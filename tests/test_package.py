@@ -8,8 +8,15 @@ import pytest
 import sublayer
 
 
-def test_importing_the_package_does_not_import_torch():
-    code = "import sys, sublayer; print({'torch', 'pydantic', 'numpy'} & set(sys.modules))"
+@pytest.mark.parametrize(
+    ("module", "slow_ones"),
+    [
+        ("sublayer", {"torch", "pydantic", "numpy"}),
+        ("sublayer.runs.run", {"scipy.stats", "matplotlib", "tensorboard", "torch._dynamo"}),
+    ],
+)
+def test_what_is_slow_to_import_waits_until_it_is_needed(module: str, slow_ones: set[str]):
+    code = f"import sys, {module}; print({slow_ones} & set(sys.modules))"
     answer = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

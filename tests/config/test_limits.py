@@ -21,6 +21,7 @@ from sublayer.study.budget.plan import make_plan
 from sublayer.study.budget.plan_json import plan_to_json
 from sublayer.study.budget.resources import Resources
 from sublayer.study.study_file import ArmTable, ScaleTable, StudyFile
+from tests.at_length import at_length
 
 HUGE = int("7" * 1000) ** 5
 LONG: dict[str, Any] = {
@@ -120,12 +121,12 @@ def test_a_recipe_with_any_values_is_planned_or_refused_in_a_line(
 
 
 @pytest.mark.slow
-@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@at_length(3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from(RECIPES),
     overrides=st.dictionaries(st.sampled_from(keys()), NUMBERS | VALUES, min_size=1, max_size=4),
 )
-def test_three_thousand_more_recipes_are_planned_or_refused_in_a_line(
+def test_many_more_recipes_are_planned_or_refused_in_a_line(
     name: str, overrides: dict[str, Any]
 ) -> None:
     check_planned_or_refused(name, overrides)

@@ -54,7 +54,7 @@ CHARACTERS = (
     *("train.batch_sequences=4", "train.micro_batch_sequences=2"),
 )
 MODERN = (
-    *("modern", "data.context=256", "train.batch_sequences=16", "train.micro_batch_sequences=4"),
+    *("modern", "data.context=256", "train.batch_sequences=8", "train.micro_batch_sequences=4"),
     "train.precision=float32",
 )
 

@@ -15,6 +15,7 @@ from sublayer.interop.config_reader import Content
 from sublayer.interop.huggingface.classes import FAMILIES
 from sublayer.interop.huggingface.exchange import import_huggingface, read_huggingface
 from sublayer.loading import load
+from tests.at_length import at_length
 from tests.interop.tiny import CLASSES, VOCAB_SIZE, Tiny, model_type, ours, theirs, tiny
 
 each_class = pytest.mark.parametrize("name", list(CLASSES))
@@ -125,7 +126,7 @@ def test_what_a_file_leaves_out_or_renames_is_what_transformers_takes(
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@at_length(150)
 @given(configurations())
 def test_many_files_are_what_transformers_takes(drawn: tuple[str, dict[str, Any]]) -> None:
     check(*drawn)

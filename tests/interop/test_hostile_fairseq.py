@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sublayer.interop.fairseq.fairseq_file import read_checkpoint
+from tests.at_length import at_length
 from tests.interop import fairseq_checkpoints
 from tests.interop.fairseq_checkpoints import (
     PLAIN,
@@ -23,7 +24,7 @@ from tests.interop.fairseq_checkpoints import (
 from tests.interop.test_hostile_folders import run
 
 quiet = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-thorough = settings(max_examples=1000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+thorough = at_length(1000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def nested() -> list[Any]:

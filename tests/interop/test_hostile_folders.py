@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from sublayer import cli
 from sublayer.interop.huggingface.classes import FAMILIES
 from sublayer.loading import load
+from tests.at_length import at_length
 from tests.interop.tiny import CLASSES, Tiny, ours, theirs, tiny
 
 NUMBERS = [
@@ -200,7 +201,7 @@ def test_an_altered_config_is_refused_in_a_line_or_read_as_transformers_does(
 
 
 @pytest.mark.slow
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@at_length(400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(altered())
 def test_many_altered_configs_are_refused_in_a_line_or_read_as_transformers_does(
     tmp_path: Path, drawn: tuple[str, str]

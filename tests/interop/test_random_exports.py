@@ -18,6 +18,7 @@ from sublayer.model.build import build
 from sublayer.model.transformer import Transformer
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Task
+from tests.at_length import at_length
 from tests.in_time import some_in_time
 from tests.interop.random_models import EXPORTED, any_model, exported_fields, resolved, task_of
 
@@ -72,7 +73,7 @@ def test_a_model_is_exported_with_the_same_logits_or_refused_by_field(
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@at_length(150)
 @given(any_model(most_changes=2))
 def test_any_model_is_exported_with_the_same_logits_or_refused_by_field(
     config: ResolvedModel,

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from sublayer import cli
 from tests.alterations import alterations, copy
+from tests.at_length import at_length
 
 TINY = [
     *("model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16", "train.steps=2"),
@@ -67,7 +68,7 @@ def test_an_altered_study_is_one_line_of_error_or_goes_on(
 
 @pytest.mark.slow
 @given(**_EXAMPLE)
-@settings(max_examples=40, suppress_health_check=_SHARED)
+@at_length(40, suppress_health_check=_SHARED)
 def test_altered_studies_at_length(study, capsys, number, alteration) -> None:
     alter_and_compare(study, capsys, number, alteration)
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binomtest
 
 from sublayer.tasks.example import Example
 from sublayer.tasks.metrics.metric import Contributions, Numbers, Predictions, Sums
@@ -144,5 +143,7 @@ def _discordant(
 
 
 def _mcnemar(n_only_first: int, n_only_other: int) -> float:
+    from scipy.stats import binomtest  # takes as long as all else that a command imports
+
     n = n_only_first + n_only_other
     return float(binomtest(n_only_first, n).pvalue) if n else 1.0

@@ -21,6 +21,7 @@ from sublayer.data.text.files import FileDocument, read_path
 from sublayer.data.text.records import json_lines, parquet_rows
 from sublayer.errors import DataError
 from sublayer.files.lines import read_lines, unpacked
+from tests.at_length import at_length
 from tests.data.hostile import altered, damaged
 
 RANDOMS = st.randoms(use_true_random=False)
@@ -137,7 +138,7 @@ def test_parquet_files_are_read_or_refused(random: Random) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=2000)
+@at_length(2000)
 @given(RANDOMS)
 def test_any_parquet_file_is_read_or_refused(random: Random) -> None:
     check_parquet(random)

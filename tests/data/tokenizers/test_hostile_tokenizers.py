@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.data.tokenizers.named import train_tokenizer
+from tests.at_length import at_length
 from tests.data.hostile import (
     CORPUS,
     FORMS,
@@ -94,7 +95,7 @@ def test_a_tokenizer_json_is_read_or_refused(form: str, random: Random) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@at_length(300)
 @given(st.sampled_from(FORMS), RANDOMS)
 def test_any_tokenizer_json_is_read_or_refused(form: str, random: Random) -> None:
     check_library(form, random)
@@ -107,7 +108,7 @@ def test_a_sentencepiece_model_is_read_or_refused(random: Random) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@at_length(150)
 @given(RANDOMS)
 def test_any_sentencepiece_model_is_read_or_refused(random: Random) -> None:
     check_model(random)
