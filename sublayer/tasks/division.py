@@ -50,6 +50,12 @@ def held_out(examples: Sequence[Example], share: float, at_most: int) -> NDArray
     return result
 
 
+def count_bundles(examples: Sequence[Example]) -> int:
+    """Return into how many parts examples can be divided: what shares a text, a source or a group
+    stays together."""
+    return len(_bundles(examples))
+
+
 @dataclass
 class _Missing:
     """How many examples are still to be held out: in all, and of each class."""

@@ -6,11 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from sublayer.config.data import DataConfig
+from sublayer.counts import count
 from sublayer.data.arrays import Bools
 from sublayer.data.cache import content_key
 from sublayer.data.tasks.task_files import Kept, TaskFiles
 from sublayer.errors import DataError
-from sublayer.tasks.division import held_out
+from sublayer.tasks.division import count_bundles, held_out
+from sublayer.tasks.example import Example
 
 MOST_HELD_OUT = 2000
 """Examples that are held out of the training part at most."""
@@ -70,7 +72,7 @@ class Division:
             otherwise = ", or data.select=dev" if self._is_published else ""
             raise DataError(
                 f"nothing can be held out of {self._files.task.title}, {self._source}, which has "
-                f"{self._n_usable} with a label: give more{otherwise}"
+                f"{self._n_usable} with a label: give more{otherwise}{self._bound}"
             )
         return [Chosen(self._source, self._is_held_out)]
 
@@ -82,7 +84,8 @@ class Division:
         if not self._is_test.any():
             raise DataError(
                 f"{self._files.task.title} has no development set, and nothing of its "
-                f"{self._n_usable} with a label can be left out to be scored: give more"
+                f"{self._n_usable} with a label can be left out to be scored: give "
+                f"more{self._bound}"
             )
         return [Chosen(self._source, self._is_test)]
 
@@ -98,6 +101,21 @@ class Division:
     def _n_usable(self) -> str:
         n = int(self._is_usable.sum())
         return f"{n:,} of {len(self._is_usable):,} rows"
+
+    @property
+    def _bound(self) -> str:
+        """Say into how few parts rows can be divided, where these are less than the rows."""
+        n_bundles = count_bundles(self._examples(self._is_usable))
+        if n_bundles == self._is_usable.sum():
+            return ""
+        return (
+            "; rows with the same texts, of one source or of one group stay together, which makes "
+            f"{count(n_bundles, 'part')} of them"
+        )
+
+    def _examples(self, chosen: Bools) -> list[Example]:
+        examples = self._files.read(self._source).examples
+        return [examples[index] for index in np.flatnonzero(chosen)]
 
     @cached_property
     def _is_usable(self) -> Bools:
@@ -121,10 +139,8 @@ class Division:
         key = content_key("divided", identity, share, at_most, np.flatnonzero(~usable).tolist())
 
         def compute() -> Kept:
-            examples = self._files.read(self._source).examples
-            chosen = [examples[index] for index in np.flatnonzero(usable)]
-            is_out = np.zeros(len(examples), dtype=np.uint8)
-            is_out[usable] = held_out(chosen, share, at_most)
+            is_out = np.zeros(len(usable), dtype=np.uint8)
+            is_out[usable] = held_out(self._examples(usable), share, at_most)
             return {"out": is_out}, {}
 
         arrays, _ = self._files.kept(key, compute)

@@ -173,7 +173,11 @@ def test_rows_that_cannot_be_divided_are_said(sublayer, here):
     rows = [{**each, "film": "one"} for each in reviews(30)]
     write_csv(here / "my.csv", rows)
     message = refused(sublayer, "my.csv", *COLUMNS, "--group", "film", *TINY)
-    assert "nothing can be held out of my.csv, train, which has 30 of 30 rows" in message
+    assert (
+        "nothing can be held out of my.csv, train, which has 30 of 30 rows with a label: give "
+        "more; rows with the same texts, of one source or of one group stay together, which makes "
+        "1 part of them"
+    ) in message
 
 
 def test_a_development_set_beside_the_training_set_is_what_is_scored(sublayer, here):
