@@ -170,8 +170,8 @@ def resolve_train(
 def resolve_optimizer(optimizer: OptimizerConfig, *, steps: int) -> OptimizerConfig:
     """Resolve the warm-up of a run of ``steps`` optimizer steps.
 
-    Raises ConfigError for inverse-sqrt and ALBERT's warm-up without one, and for a warm-up longer
-    than the run.
+    Raises ConfigError for inverse-sqrt, ALBERT's and GPT-1's warm-up without one, and for a warm-up
+    longer than the run.
     """
     needing = _needs_warmup(optimizer)
     warmup = optimizer.warmup_steps
@@ -193,8 +193,8 @@ def resolve_optimizer(optimizer: OptimizerConfig, *, steps: int) -> OptimizerCon
 def _needs_warmup(optimizer: OptimizerConfig) -> str:
     if optimizer.schedule == "inverse-sqrt":
         return "optimizer.schedule = inverse-sqrt"
-    if optimizer.warmup == "albert":
-        return "optimizer.warmup = albert"
+    if optimizer.warmup in ("albert", "gpt1"):
+        return f"optimizer.warmup = {optimizer.warmup}"
     return ""
 
 

@@ -102,8 +102,7 @@ def _update(step: MicroBatch, optimizer: OptimizerConfig, trained: int) -> int:
         case SgdConfig():
             return trained if optimizer.weight_decay > 0 else 0
         case AdamWConfig():
-            is_fused = optimizer.bias_correction and not optimizer.parameter_scale
-            return 0 if is_fused else trained
+            return 0 if optimizer.is_as_published else trained
         case LambConfig():
             # Stacked matrices have their turn apart from the rest.
             stacked = FLOAT32_BYTES * _n_stacked(step.config)

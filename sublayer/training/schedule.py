@@ -22,6 +22,10 @@ def learning_rate(optimizer: OptimizerConfig, step: int, steps: int) -> float:
     ALBERT's warm-up, as released, begins at rate 0, and the fall counts from update 0: at update
     ``warmup`` the rate drops from the line towards the peak to what the fall has come to.
 
+    GPT-1's warm-up, as released, begins at rate 0 and comes to the peak at update ``warmup``, after
+    which the fall, too, counts from update 0; a linear fall acts from update 0 on, so that the rate
+    never comes to the peak. Source: openai/finetune-transformer-lm, ``opt.py``.
+
     A constant warm-up has the peak from update 0 on, and inverse-sqrt is ``lr * sqrt(warmup /
     max(step, warmup))``: with a peak of 0.01 and 10,000 updates of warm-up ``1 / sqrt(max(step,
     10000))``. Source: Raffel et al. 2020, sec. 3.1.2.
@@ -46,6 +50,8 @@ def _before_cooldown(optimizer: OptimizerConfig, step: int, steps: int) -> float
         if step < warmup:
             return optimizer.lr * step / warmup
         return _fallen(optimizer, step / steps)
+    if optimizer.warmup == "gpt1":
+        return _as_gpt1(optimizer, step, steps, warmup)
     first = optimizer.warmup_init_lr
     if first is not None:
         if step < warmup:
@@ -60,6 +66,14 @@ def _before_cooldown(optimizer: OptimizerConfig, step: int, steps: int) -> float
     n_falling = max(1, steps - warmup)
     progress = (step - warmup) / n_falling
     return _fallen(optimizer, progress)
+
+
+def _as_gpt1(optimizer: OptimizerConfig, step: int, steps: int, warmup: int) -> float:
+    risen = min(1.0, step / warmup)
+    has_fallen = optimizer.schedule == "linear" or step > warmup
+    if optimizer.schedule == "constant" or not has_fallen:
+        return optimizer.lr * risen
+    return _fallen(optimizer, step / steps) * risen
 
 
 FALLS: dict[str, Callable[[OptimizerConfig, float], float]] = {

@@ -146,6 +146,7 @@ UPDATES: dict[str, Any] = {
     **{kind: table() for kind, table in OPTIMIZERS.items()},
     "decayed": SgdConfig(lr=1e-2, momentum=0.9, weight_decay=0.1),
     "uncorrected": AdamWConfig(bias_correction=False),
+    "gpt1": AdamWConfig(form="gpt1"),
     "published": LambConfig(form="published"),
     "factored": AdafactorConfig(min_factored=32),
     "scaled": AdamWConfig(parameter_scale=True),
@@ -180,9 +181,10 @@ def test_an_update_that_outweighs_the_activations_allocates_what_is_said(
         (UPDATES["uncorrected"], 2),
         (UPDATES["lamb"], 2),
         (UPDATES["published"], 2),
+        (UPDATES["gpt1"], 2),
         (UPDATES["scaled"], 2),
     ],
-    ids=["sgd", "momentum", "adamw", "uncorrected", "albert", "published", "scaled"],
+    ids=["sgd", "momentum", "adamw", "uncorrected", "albert", "published", "gpt1", "scaled"],
 )
 def test_an_optimizer_keeps_the_numbers_that_are_said(
     optimizer: OptimizerConfig, states: int

@@ -36,6 +36,7 @@ TABLES = {
     **{kind: table() for kind, table in OPTIMIZERS.items()},
     "without momentum": SgdConfig(momentum=0.0),
     "uncorrected": AdamWConfig(bias_correction=False),
+    "gpt1": AdamWConfig(form="gpt1"),
     "published": LambConfig(form="published"),
     "factored": AdafactorConfig(min_factored=4),
     "scaled": AdamWConfig(parameter_scale=True),

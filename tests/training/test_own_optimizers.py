@@ -21,6 +21,7 @@ OPTIMIZERS = {
     "lamb": LambConfig(form="albert"),
     "published lamb": LambConfig(form="published"),
     "uncorrected adamw": AdamWConfig(bias_correction=False),
+    "gpt1's adam": AdamWConfig(form="gpt1"),
     "scaled adamw": AdamWConfig(lr=0.1, parameter_scale=True),
     "scaled, uncorrected adamw": AdamWConfig(lr=0.1, parameter_scale=True, bias_correction=False),
     "adafactor": AdafactorConfig(),

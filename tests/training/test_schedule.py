@@ -122,6 +122,21 @@ def test_alberts_warm_up_of_no_steps_is_refused_and_a_share_of_a_short_run_is_on
     )
 
 
+def test_gpt1s_rates_are_those_of_its_code_at_0_w_half_and_the_end():
+    # x = step / 20 and w = 0.2: linear min(1, x/w) (1 - x), cosine x/w, then (1 + cos(pi x)) / 2.
+    settings = {"warmup": "gpt1", "warmup_steps": 4}
+    linear = rates(20, schedule="linear", **settings)
+    assert linear[:6] == pytest.approx([0, 0.2375, 0.45, 0.6375, 0.8, 0.75])
+    assert (linear[10], linear[19]) == pytest.approx((0.5, 0.05))
+    cosine = rates(20, schedule="cosine", **settings)
+    assert cosine[:5] == [0, 0.25, 0.5, 0.75, 1]
+    assert cosine[5] == pytest.approx((1 + math.sqrt(0.5)) / 2)  # pi / 4: it is not started anew
+    assert (cosine[10], cosine[19]) == pytest.approx((0.5, (1 + math.cos(0.95 * math.pi)) / 2))
+    assert rates(6, schedule="constant", **settings) == [0, 0.25, 0.5, 0.75, 1, 1]
+    with pytest.raises(ConfigError, match="warmup = gpt1 needs optimizer.warmup_steps"):
+        rates(20, schedule="linear", warmup="gpt1", warmup_steps=0)
+
+
 T5 = {"lr": 0.01, "schedule": "inverse-sqrt", "warmup": "constant", "warmup_steps": 10_000}
 
 

@@ -331,6 +331,7 @@ def test_the_gradient_is_clipped_to_the_global_norm(session):
             {"kind": "sgd", "lr": 0.3},
             *({"kind": kind} for kind in OPTIMIZERS if kind != "sgd"),
             {"kind": "adamw", "bias_correction": False},
+            {"kind": "adamw", "form": "gpt1", "warmup": "gpt1"},
             {"kind": "lamb", "form": "published"},
             {"kind": "adafactor", "lr": 0.1, "min_factored": 8},
             {"kind": "adamw", "lr": 0.1, "parameter_scale": True},

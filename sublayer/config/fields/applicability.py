@@ -94,13 +94,15 @@ _DECAY = Use(
     ("optimizer.weight_decay",),
 )
 _WARMUPS: dict[str, tuple[str, ...]] = {
-    "ordinary": ("linear", "polynomial", "inverse-sqrt"),
+    "ordinary": ("constant", "linear", "polynomial", "cosine", "inverse-sqrt"),
     "albert": ("linear", "polynomial"),
+    "gpt1": ("constant", "linear", "cosine"),
     "constant": ("inverse-sqrt",),
 }
 """The schedules beside which each value changes anything."""
 _WARMUP = Use(
-    "optimizer.schedule is linear or polynomial for albert, inverse-sqrt for constant",
+    "optimizer.schedule is linear or polynomial for albert, constant, linear or cosine for gpt1, "
+    "inverse-sqrt for constant",
     lambda recipe: recipe.optimizer.schedule in _WARMUPS[recipe.optimizer.warmup],
     ("optimizer.schedule",),
 )

@@ -40,6 +40,11 @@ class AdamWConfig(OptimizerTable):
     """  # fmt: skip
 
     kind: Literal["adamw"] = field("adamw", KINDS)
+    form: Literal["published", "gpt1"] = field(
+        "published",
+        "gpt1: as released with GPT-1: what corrects the moments multiplies the decay too, and eps "
+        "is added before it does.",
+    )
     betas: SharePair = field((0.9, 0.95), "Decay rates of the first and second moment.")
     eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0, le=1.0)
     weight_decay: float = field(
@@ -48,9 +53,16 @@ class AdamWConfig(OptimizerTable):
     decay_vectors: bool = decay_vectors()
     layer_decay: float = layer_decay()
     bias_correction: bool = field(
-        True, "Correct the moments for their start at 0; false as in BERT and ALBERT."
+        True,
+        "Correct the moments for their start at 0; false as in BERT and ALBERT.",
+        needs={"form": ("published",)},
     )
-    parameter_scale: bool = parameter_scale(False)
+    parameter_scale: bool = parameter_scale(False, needs={"form": ("published",)})
+
+    @property
+    def is_as_published(self) -> bool:
+        """Whether it is what PyTorch computes in one pass over its parameters."""
+        return self.form == "published" and self.bias_correction and not self.parameter_scale
 
     def state_shapes(self, shape: Shape) -> Mapping[str, Shape]:
         """Return the shapes of both moments and, where they are corrected, of the count."""

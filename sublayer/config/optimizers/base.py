@@ -27,10 +27,11 @@ class OptimizerTable(Table):
         gt=0.0,
         le=1000.0,
     )
-    warmup: Literal["ordinary", "albert", "constant"] = field(
+    warmup: Literal["ordinary", "albert", "gpt1", "constant"] = field(
         "ordinary",
         "albert: the first update has rate 0, and the fall counts from there, so that the rate "
-        "drops after warm-up; constant: the peak from the first update on, as in T5.",
+        "drops after warm-up; gpt1: the same, and a linear fall acts during warm-up too; constant: "
+        "the peak from the first update on, as in T5.",
     )
     warmup_init_lr: float | None = field(
         None,
@@ -115,10 +116,11 @@ def decay_vectors() -> Any:
     return field(False, "Weight decay of gains, offsets and biases too, as in fairseq.")
 
 
-def parameter_scale(default: bool) -> Any:
+def parameter_scale(default: bool, needs: Mapping[str, tuple[Any, ...]] | None = None) -> Any:
     """Declare the field of whether updates are relative to the weights."""
     return field(
         default,
         "Multiply the update of each matrix, decay aside, by the root mean square of its weights, "
         "at least 1e-3.",
+        needs=needs or {},
     )

@@ -16,6 +16,7 @@ from sublayer.errors import CheckpointError
 from sublayer.files.tensor_headers import Header, header_of
 from sublayer.model.roles import Role
 from sublayer.training.optimizers.adafactor import Adafactor
+from sublayer.training.optimizers.gpt1_adam import Gpt1Adam
 from sublayer.training.optimizers.lamb import Adapted, Lamb
 from sublayer.training.optimizers.moments import MomentOptimizer
 from sublayer.training.optimizers.scaled_adamw import ScaledAdamW
@@ -63,8 +64,10 @@ def _adam(config: AdamConfig, groups: Groups) -> torch.optim.Optimizer:
 
 def _adamw(config: AdamWConfig, groups: Groups) -> torch.optim.Optimizer:
     settings: dict[str, Any] = {"lr": config.lr, "betas": config.betas, "eps": config.eps}
-    if config.bias_correction and not config.parameter_scale:
+    if config.is_as_published:
         return torch.optim.AdamW(groups, **settings, fused=True)
+    if config.form == "gpt1":
+        return Gpt1Adam(groups, **settings, is_corrected=False)
     settings["is_corrected"] = config.bias_correction
     if config.parameter_scale:
         return ScaledAdamW(groups, **settings)

@@ -66,12 +66,14 @@ IDLE = [
     (
         "optimizer.warmup=constant",
         "optimizer.schedule=linear",
-        "optimizer.schedule is linear or polynomial for albert, inverse-sqrt for constant",
+        "optimizer.schedule is linear or polynomial for albert, constant, linear or cosine for "
+        "gpt1, inverse-sqrt for constant",
     ),
     (
         "optimizer.warmup=albert",
         "optimizer.schedule=inverse-sqrt",
-        "optimizer.schedule is linear or polynomial for albert, inverse-sqrt for constant",
+        "optimizer.schedule is linear or polynomial for albert, constant, linear or cosine for "
+        "gpt1, inverse-sqrt for constant",
     ),
     (
         "optimizer.cooldown_share=0.1",

@@ -67,9 +67,9 @@ def refusal(*overrides: str) -> str:
             "not of adamw",
         ),
         (
-            "optimizer.form=published",
-            f"optimizer.form is a field of optimizer.kind = {optimizers_with('form')}, "
-            "not of adamw",
+            "optimizer.min_factored=8",
+            "optimizer.min_factored is a field of optimizer.kind = "
+            f"{optimizers_with('min_factored')}, not of adamw",
         ),
         ("optimizer.kind=3", f"optimizer.kind = 3 is not one of {', '.join(OPTIMIZERS)}"),
         ("model.sentence_classes=3", "model.sentence_classes = 3 is not one of 0, 1, 2"),
