@@ -26,15 +26,15 @@ def command(
     average: AverageOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a model so that transformers loads it: a decoder as GPT-2, an encoder as BERT or
-    ALBERT, an encoder-decoder as M2M100, Marian or T5.
+    """Write a model so that transformers loads it: a decoder as GPT-2 or GPT-1, an encoder as BERT
+    or ALBERT, an encoder-decoder as M2M100, Marian or T5.
 
-    T5 is the class of encoder-decoders with relative positions. A model that was fine-tuned on a
-    task becomes the class that answers it (labels or a number, choices, spans), with the words of
-    its labels. A model that none of these classes
-    can represent is refused, and the field that prevents it is named. Where transformers is
-    installed, the logits of both models are compared; the largest difference is printed, and kept
-    in certificate.json.
+    GPT-1 is the class of decoders whose norms stand after their sub-layers, T5 that of
+    encoder-decoders with relative positions. A model that was fine-tuned on a task becomes the
+    class that answers it (labels or a number, choices, spans), with the words of its labels. A
+    model that none of these classes can represent is refused, and the field that prevents it is
+    named. Where transformers is installed, the logits of both models are compared; the largest
+    difference is printed, and kept in certificate.json.
     """
     with stage("starting PyTorch"):
         from sublayer.interop.huggingface.exchange import export_huggingface

@@ -20,8 +20,8 @@ SystemArgument = Annotated[
     Literal["huggingface", "albert-tf", "fairseq"],
     typer.Argument(
         metavar="huggingface|albert-tf|fairseq",
-        help="The system whose format it has: huggingface for transformers' GPT-2, BERT, ALBERT, "
-        "M2M100, Marian and T5, albert-tf for ALBERT's release in TensorFlow, "
+        help="The system whose format it has: huggingface for transformers' GPT-1, GPT-2, BERT, "
+        "ALBERT, M2M100, Marian and T5, albert-tf for ALBERT's release in TensorFlow, "
         "fairseq for its Transformer and Macaron Net's.",
     ),
 ]

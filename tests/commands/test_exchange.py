@@ -141,7 +141,10 @@ def test_what_cannot_be_exchanged_is_refused_in_a_line(
     nowhere, new = tmp_path / "nowhere", tmp_path / "new"
     for words, message in (
         (("import", "huggingface", nowhere, "--out", new), "is not a folder"),
-        (("import", "huggingface", trained / "model", "--out", new), "only 'gpt2', 'bert'"),
+        (
+            ("import", "huggingface", trained / "model", "--out", new),
+            "only 'gpt2', 'openai-gpt', 'bert'",
+        ),
         (("import", "albert-tf", nowhere, "--out", new), "is not a TensorFlow checkpoint"),
         (("import", "fairseq", nowhere, "--out", new), "is not a checkpoint of fairseq"),
         (("import", "elsewhere", trained, "--out", new), "elsewhere"),

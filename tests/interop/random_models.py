@@ -100,6 +100,16 @@ _SPANS: Values = {"head": ("none", "transform"), "span_head": ("independent",)}
 CHOICE = Task("copa", "COPA", "superglue", "choice", ("premise", "question"), ("accuracy",))
 EXPORTED: dict[str, tuple[str, Values]] = {
     "gpt2": ("gpt2", _GPT2),
+    "openai-gpt": (
+        "openai-gpt",
+        {
+            **_GPT2,
+            "d_ff": (None,),
+            "norm_order": ("post",),
+            "final_norm": (None,),
+            "attention_scale": ("sqrt",),
+        },
+    ),
     "gpt2 for labels": ("gpt2 for labels", {**_GPT2, **_LABELS, "pooler": ("none",)}),
     "bert for labels": ("bert for labels", {**_BERT, **_LABELS}),
     "bert for choices": ("bert for choices", {**_BERT, **_CHOICES}),

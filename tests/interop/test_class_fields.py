@@ -67,6 +67,7 @@ _SMALL = {
         "layer_norm_epsilon": 0.01,
         "scale_attn_weights": False,
     },
+    "openai-gpt": {"afn": "silu", "layer_norm_epsilon": 0.01},
     "bert": {"hidden_act": "relu", "layer_norm_eps": 0.01},
     "albert": {"hidden_act": "gelu", "layer_norm_eps": 0.01},
     "bert for labels": {"hidden_act": "relu", "num_labels": 3},
@@ -135,6 +136,7 @@ def test_many_files_are_what_transformers_takes(drawn: tuple[str, dict[str, Any]
 # All that a file need say of a model whose other sizes are the defaults; the width alone is cut.
 _WIDTHS = {
     "gpt2": {"n_embd": 12},
+    "openai-gpt": {"n_embd": 12},
     "bert": {"hidden_size": 12},
     "albert": {"hidden_size": 64},
     "bert for labels": {"hidden_size": 12},

@@ -202,8 +202,8 @@ def test_tied_tensors_that_differ_are_refused(save_encoder: SaveEncoder, name: s
         ({"num_hidden_layers": 9, "num_hidden_groups": 9}, r"the weights lack .* and \d+ other"),
         (
             {"model_type": "roberta"},
-            "model_type = 'roberta'; only 'gpt2', 'bert', 'albert', 'm2m_100', 'marian', 't5' "
-            "can be imported",
+            "model_type = 'roberta'; only 'gpt2', 'openai-gpt', 'bert', 'albert', 'm2m_100', "
+            "'marian', 't5' can be imported",
         ),
         ({"tie_word_embeddings": False}, r"the weights lack .*predictions.decoder.weight"),
     ],

@@ -217,7 +217,7 @@ def test_an_export_can_be_imported_again(tmp_path: Path) -> None:
         ({"positions": "rotary", "d_head": 6}, ["model.positions = rotary", "model.d_head = 6"]),
         ({"positions": "learned-per-layer"}, ["model.positions = learned-per-layer"]),
         ({"norm": "rms", "ffn": "swiglu"}, ["model.ffn = swiglu", "model.norm = rms"]),
-        ({"norm_order": "post"}, ["model.norm_order = post", "model.final_norm = none"]),
+        ({"norm_order": "post"}, ["model.d_ff = 17"]),
         ({"norm": "none"}, ["model.norm = none"]),
         ({"block": "macaron", "ffn": "glu"}, ["model.block = macaron", "model.ffn = glu"]),
         ({"block": ("ffn", "attention")}, ["model.block = ['ffn', 'attention']"]),
@@ -237,7 +237,7 @@ def test_a_model_that_gpt2_cannot_represent_is_refused_by_field(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "llama"}, "model_type = 'llama'; only 'gpt2', 'bert', 'albert'"),
+        ({"model_type": "llama"}, "model_type = 'llama'; only 'gpt2', 'openai-gpt', 'bert'"),
         ({"activation_function": "mish"}, "activation_function = 'mish' is not one of gelu_new"),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True"),
         ({"reorder_and_upcast_attn": True}, "reorder_and_upcast_attn = True"),

@@ -17,6 +17,7 @@ _GPT2 = {
     "n_positions": 16,
     "n_inner": 10,
 }
+_GPT1 = {"vocab_size": VOCAB_SIZE, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 16}
 _ENCODER = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 12,
@@ -40,6 +41,7 @@ _TRANSLATOR = {
 }
 CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2LMHeadModel", _GPT2),
+    "openai-gpt": ("OpenAIGPTLMHeadModel", _GPT1),
     "bert": ("BertForPreTraining", _ENCODER),
     "albert": ("AlbertForPreTraining", _ALBERT),
     "bert for labels": ("BertForSequenceClassification", {**_ENCODER, **_LABELS}),

@@ -16,6 +16,7 @@ MAX_BYTES = 128 << 20
 """Of a tokenizer's file; the largest that are published have 33 MiB."""
 
 _SPARE_IDS = 1 << 16
+_WORD_END = "</w>"
 
 Built = TypeVar("Built")
 
@@ -47,7 +48,8 @@ def library_of(content: dict[str, Any], name: str) -> tokenizers.Tokenizer:
 def read_merges(vocabulary: Path, merges: Path) -> dict[str, Any]:
     """Read GPT-2's original ``vocab.json`` and ``merges.txt`` as a ``tokenizer.json`` model.
 
-    Raises DataError where one of them is not that, with the line of a merge.
+    Raises DataError where one of them is not that, with the line of a merge; also where words end
+    in a mark, as in GPT-1's, whose files have the same names.
     """
     try:
         text = decode_utf8(read_file(merges))
@@ -65,7 +67,13 @@ def read_merges(vocabulary: Path, merges: Path) -> dict[str, Any]:
                 "two pieces divided by a space"
             )
         pairs.append(pair)
-    return {"type": "BPE", "vocab": read_ids(vocabulary), "merges": pairs}
+    ids = read_ids(vocabulary)
+    if 4 * sum(piece.endswith(_WORD_END) for piece in ids) > len(ids):
+        raise DataError(
+            f"{vocabulary} has pieces that end words, and end in {_WORD_END}, as GPT-1's: they are "
+            "not GPT-2's bytes, so give its tokenizer.json"
+        )
+    return {"type": "BPE", "vocab": ids, "merges": pairs}
 
 
 def read_ids(path: Path) -> dict[str, int]:

@@ -27,9 +27,19 @@ def prepare(gpt2: Content, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Raises CheckpointError where config.json ties the two and they differ.
     """
+    return leave_out_tied(gpt2, tensors, _TABLE)
+
+
+def leave_out_tied(
+    content: Content, tensors: Mapping[str, Tensor], table: str
+) -> dict[str, Tensor]:
+    """Leave out an output matrix that is the embedding matrix, which ``table`` names.
+
+    Raises CheckpointError where config.json ties the two and they differ.
+    """
     weights = dict(tensors)
-    if gpt2.flag("tie_word_embeddings"):
-        check_tied(weights, HEAD, _TABLE)
+    if content.flag("tie_word_embeddings"):
+        check_tied(weights, HEAD, table)
         weights.pop(HEAD, None)
     return weights
 
@@ -38,6 +48,14 @@ def pairs(config: ResolvedModel) -> Iterator[Pair]:
     """Pair GPT-2's tensors, without the prefix ``transformer.``, with an expanded model's."""
     yield Pair((_TABLE,), "embedding.weight")
     yield Pair(("wpe.weight",), "positions.tables.0.weight")
+    yield from pair_blocks(config)
+    yield from pair_linear("ln_f", "final_norm")
+    if config.head != "none" and not config.tie_embeddings:
+        yield Pair((HEAD,), "head.weight")
+
+
+def pair_blocks(config: ResolvedModel) -> Iterator[Pair]:
+    """Pair the tensors of blocks, whose norms stand before a sub-layer or after it."""
     for layer in range(config.n_layers):
         attention = f"decoder.sublayers.0.{layer}"
         ffn = f"decoder.sublayers.1.{layer}"
@@ -47,6 +65,3 @@ def pairs(config: ResolvedModel) -> Iterator[Pair]:
         yield from pair_linear(f"h.{layer}.ln_2", f"{ffn}.norm")
         yield from _pair_map(f"h.{layer}.mlp.c_fc", f"{ffn}.function.input")
         yield from _pair_map(f"h.{layer}.mlp.c_proj", f"{ffn}.function.output")
-    yield from pair_linear("ln_f", "final_norm")
-    if config.head != "none" and not config.tie_embeddings:
-        yield Pair((HEAD,), "head.weight")

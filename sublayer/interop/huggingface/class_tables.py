@@ -7,6 +7,7 @@ from sublayer.interop.huggingface.representable import (
     ANY,
     HEAD_ACTIVATION_OF_BLOCKS,
     HEADS_FILL_D_MODEL,
+    NETWORK_OF_FOUR_WIDTHS,
     PADDING_BEFORE_FIRST,
     POOLER_FOR_SENTENCES,
     SUM_WHERE_FACTORISED,
@@ -98,6 +99,13 @@ GPT2: Table = {
     "final_norm": final_norms("affine", "plain"),
     "attention_scale": ("sqrt", "none"),
     "head_bias": (False,),
+}
+GPT1: Table = {
+    **GPT2,
+    "norm_order": ("post",),
+    "final_norm": final_norms("none"),
+    "attention_scale": ("sqrt",),
+    "d_ff": NETWORK_OF_FOUR_WIDTHS,
 }
 ALBERT: Table = {
     "kind": ("encoder",),

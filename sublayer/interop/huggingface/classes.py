@@ -18,6 +18,8 @@ from sublayer.interop.bert import albert_config, encoder_config, encoder_weights
 from sublayer.interop.bert.encoder_fields import ALBERT_FIELDS, BERT_FIELDS
 from sublayer.interop.bert.encoder_names import ALBERT, BERT
 from sublayer.interop.config_reader import Content
+from sublayer.interop.gpt1 import gpt1_config, gpt1_weights
+from sublayer.interop.gpt1.gpt1_fields import GPT1_FIELDS
 from sublayer.interop.gpt2 import gpt2_config, gpt2_weights
 from sublayer.interop.gpt2.gpt2_fields import GPT2_FIELDS
 from sublayer.interop.huggingface import class_tables
@@ -88,6 +90,8 @@ def _answers(config: ResolvedModel, task: Task | None) -> Answers:
 def _class_for(config: ResolvedModel) -> tuple[str, str]:
     """Return the one class that might represent a model, and the words for all of its kind."""
     match config.kind:
+        case "decoder" if config.norm_order == "post":
+            return "openai-gpt", "GPT-1's class cannot"
         case "decoder":
             return "gpt2", "GPT-2's class cannot"
         case "encoder":
@@ -175,6 +179,21 @@ _OF_TOKENS: dict[str, Family] = {
         tokenizer_files=decoder_files,
         pairs=gpt2_weights.pairs,
         oracle=lambda config: Oracle("GPT2LMHeadModel", {"logits": "logits"}),
+    ),
+    "openai-gpt": Family(
+        title="GPT-1's language model",
+        table=class_tables.GPT1,
+        fields=GPT1_FIELDS,
+        prefix="transformer.",
+        heads=(gpt2_weights.HEAD,),
+        is_ignored=gpt1_weights.is_constant,
+        prepare=gpt1_weights.prepare,
+        read_config=lambda content, weights: gpt1_config.read_config(content),
+        required_fields=gpt1_config.required_fields,
+        write_config=gpt1_config.write_config,
+        tokenizer_files=decoder_files,
+        pairs=gpt1_weights.pairs,
+        oracle=lambda config: Oracle("OpenAIGPTLMHeadModel", {"logits": "logits"}),
     ),
     "bert": Family(
         title="BERT for pre-training",

@@ -149,6 +149,8 @@ T5_NETWORK = _one_network(has_network_name)
 """In every block the same network, gated or not, that T5's class has a name for."""
 HEADS_FILL_D_MODEL = Rule(_heads_fill_d_model)
 """``d_head * n_heads == d_model``."""
+NETWORK_OF_FOUR_WIDTHS = Rule(lambda config: config.d_ff == 4 * config.d_model)
+"""``d_ff == 4 * d_model``."""
 TWO_FREQUENCIES = Rule(lambda config: config.d_model > 2)
 """Sinusoids have two frequencies or more: the class divides by the steps between them."""
 TABLE_AS_WIDE_AS_MODEL = Rule(lambda config: config.d_embed == config.d_model)

@@ -1,0 +1,1 @@
+"""GPT-1's config and weights."""

@@ -1,0 +1,95 @@
+"""GPT-1's class of transformers: its published size, its GELU, older versions' files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sublayer.errors import ConfigError, DataError
+from sublayer.estimate.cost import count_parameters
+from sublayer.interop.config_reader import Content
+from sublayer.interop.gpt1.gpt1_config import read_config
+from sublayer.interop.gpt1.gpt1_fields import GPT1_FIELDS
+from sublayer.interop.huggingface.exchange import (
+    export_huggingface,
+    import_huggingface,
+    read_huggingface,
+)
+from sublayer.loading import load
+from sublayer.model.build import build
+from tests.interop.random_models import resolved
+from tests.interop.tiny import ours, theirs, tiny
+
+
+def config_of(**fields: Any) -> Any:
+    return read_config(GPT1_FIELDS.read(Content("config.json", fields)))
+
+
+def test_the_published_model_has_the_parameters_that_were_counted() -> None:
+    # 40,478 tokens and 512 positions of 768, and 12 blocks of 7,087,872 (facts of the release).
+    parameters = count_parameters(config_of()).total
+    assert parameters == 31_087_104 + 393_216 + 12 * 7_087_872 == 116_534_784
+
+
+@pytest.mark.parametrize(
+    ("name", "network"), [("gelu", "gelu"), ("relu", "relu"), ("silu", "swish"), ("swish", "swish")]
+)
+def test_every_activation_is_the_classs_own(tmp_path: Path, name: str, network: str) -> None:
+    model = tiny("openai-gpt", afn=name)
+    read = read_huggingface(model.save(tmp_path / "theirs"))
+    # What it calls gelu is that by tanh, which its other classes call gelu_new.
+    assert (read.config.ffn, read.config.gelu) == (network, "tanh")
+    torch.testing.assert_close(ours(read), theirs(model.kind.from_pretrained(tmp_path / "theirs")))
+
+
+def test_what_older_versions_saved_beside_the_weights_is_left_out(tmp_path: Path) -> None:
+    model = tiny("openai-gpt")
+    bare = {name.removeprefix("transformer."): each for name, each in model.tensors.items()}
+    masks = {f"h.{layer}.attn.bias": torch.ones(1, 1, 16, 16) for layer in range(2)}
+    older = {**bare, **masks, "position_ids": torch.arange(16)}
+    folder = type(model)(model.name, model.kind, model.fields, older).save(tmp_path / "older")
+    again = read_huggingface(model.save(tmp_path / "theirs"))
+    assert torch.equal(ours(read_huggingface(folder)), ours(again))
+
+
+def test_words_that_end_in_a_mark_are_not_read_as_gpt2s_bytes(tmp_path: Path) -> None:
+    folder = tiny("openai-gpt").save(tmp_path / "theirs")
+    letters = "abcdefghij"
+    pieces = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters), "ab</w>"]
+    (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+    (folder / "merges.txt").write_text("#version: 0.2\na b</w>\n")
+    with pytest.raises(DataError, match="end in </w>, as GPT-1's: .* give its tokenizer.json"):
+        import_huggingface(folder, tmp_path / "ours")
+
+
+def test_its_own_tokenizer_comes_along_with_the_same_ids(tmp_path: Path) -> None:
+    from transformers import OpenAIGPTTokenizer
+
+    letters = "adehorstvy.,'"
+    pieces = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters), "th", "the</w>"]
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    tokenizer = OpenAIGPTTokenizer(vocab=vocabulary, merges=[("t", "h"), ("th", "e</w>")])
+    folder = tiny("openai-gpt", vocab_size=len(pieces)).save(tmp_path / "theirs")
+    tokenizer.save_pretrained(folder)
+    import_huggingface(folder, tmp_path / "ours")
+    text = "The day, the\nother  day's x"
+    ids = load(tmp_path / "ours").tokenizer.encode(text.encode())
+    assert list(ids) == tokenizer(text)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"d_ff": 17}, "model.d_ff = 17"),
+        ({"attention_scale": "none"}, "model.attention_scale = none"),
+        ({"final_norm": "affine"}, "model.final_norm = affine"),
+    ],
+)
+def test_a_post_norm_decoder_that_it_cannot_represent_is_refused_by_field(
+    tmp_path: Path, fields: dict[str, Any], named: str
+) -> None:
+    config = resolved({"norm_order": "post", "n_heads": 2, "d_model": 8, "n_layers": 1, **fields})
+    with pytest.raises(ConfigError, match=f"GPT-1's class cannot represent {named}:"):
+        export_huggingface(build(config, seed=0), tmp_path / "exported")
