@@ -113,8 +113,8 @@ class Variable:
         self.second = [
             b2 * v + (1 - b2) * g * g for v, g in zip(self.second, gradient, strict=True)
         ]
-        is_published = getattr(config, "form", "") == "published"
-        c1, c2 = (1 - b1**self.step, 1 - b2**self.step) if is_published else (1, 1)
+        is_corrected = getattr(config, "bias_correction", config.form == "published")
+        c1, c2 = (1 - b1**self.step, 1 - b2**self.step) if is_corrected else (1, 1)
         u = [
             m / c1 / (math.sqrt(v / c2) + config.eps)
             for m, v in zip(self.first, self.second, strict=True)
