@@ -54,7 +54,9 @@ def _tuned(words: Sequence[str]) -> list[str]:
     settings = [word for word in words[1:] if "=" in word]
     others = [word for word in words[1:] if "=" not in word]
     small = [] if others[0].startswith("runs/") else [f"model.{k}={v}" for k, v in _TUNED.items()]
-    return ["finetune", *others, *_shortened(settings), *small]
+    # A preset may have a warm-up of more steps than these.
+    warmup = ["optimizer.warmup_steps=1"] if "--preset" in others else []
+    return ["finetune", *others, *_shortened([*settings, *warmup]), *small]
 
 
 def _shortened(settings: Sequence[str]) -> list[str]:

@@ -23,7 +23,7 @@ from tests.interop.answering import model_for
 from tests.interop.tiny import tiny
 from tests.shrink import shrink
 from tests.stories import write_stories
-from tests.task_files import write_squad, write_sst2
+from tests.task_files import write_rte, write_squad, write_sst2
 
 NOT_HERE: dict[str, str] = {
     "sublayer import albert-tf downloads/albert_base": "needs a release of TensorFlow's",
@@ -76,11 +76,7 @@ def readers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "race" / "test.jsonl").write_text(
         "".join(f'{{"article": "{" ".join(document)}"}}\n' for document in documents)
     )
-    (tmp_path / "glue" / "RTE").mkdir(parents=True)
-    rows = [f"{number}\tIt rains.\tIt is wet.\tentailment\n" for number in range(4)]
-    for split in ("train", "dev"):
-        path = tmp_path / "glue" / "RTE" / f"{split}.tsv"
-        path.write_text("".join(["index\tsentence1\tsentence2\tlabel\n", *rows]))
+    write_rte(tmp_path / "glue")
     write_sst2(tmp_path / "glue", {"train": 60, "dev": 20, "test": 8})
     write_squad(tmp_path / "squad")
     write_csv(tmp_path / "my.csv", reviews(60))
