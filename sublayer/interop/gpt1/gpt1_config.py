@@ -10,8 +10,6 @@ from sublayer.interop.gpt1.gpt1_fields import ACTIVATIONS
 from sublayer.interop.gpt2 import gpt2_config
 from sublayer.interop.huggingface.class_fields import ClassConfig
 
-FFN_FACTOR = 4
-"""How many times as wide as the model its networks are, which no config says."""
 _NAMES = {elsewhere: name for name, elsewhere in reversed(ACTIVATIONS.items())}
 
 
@@ -26,7 +24,7 @@ def read_config(gpt1: ClassConfig) -> ResolvedModel:
         "n_layers": given["n_layer"],
         "d_model": d_model,
         "n_heads": gpt1.heads("n_head", "n_embd", d_model),
-        "d_ff": FFN_FACTOR * d_model,
+        "d_ff": 4 * d_model,
         **named_activation_fields(ACTIVATIONS[given["afn"]]),
         "norm_order": "post",
         "norm_eps": given["layer_norm_epsilon"],

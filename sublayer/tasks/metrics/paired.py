@@ -143,7 +143,7 @@ def _discordant(
 
 
 def _mcnemar(n_only_first: int, n_only_other: int) -> float:
-    from scipy.stats import binomtest  # takes as long as all else that a command imports
+    from scipy.stats import binomtest  # slow to import, and needed where two are compared
 
     n = n_only_first + n_only_other
     return float(binomtest(n_only_first, n).pvalue) if n else 1.0
