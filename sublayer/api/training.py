@@ -97,6 +97,8 @@ def compare(
     seeds: int | None = None,
     tune: Sequence[str] = (),
     scale: str | None = None,
+    finetunings: int | None = None,
+    data: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
     jobs: int = 1,
     device: str | None = None,
@@ -105,9 +107,11 @@ def compare(
 
     ``source`` is a study, a recipe, or a list of recipes, the first of them the baseline.
     ``vary`` and ``tune`` are texts such as ``"model.ffn=gelu,swiglu"``; ``match`` is what arms have
-    as much of as the baseline; ``seeds`` runs of each arm; ``jobs`` runs at a time. ``out`` is the
-    study's folder; None: a free one below ``runs``, or the one where it began. Returns a dict of
-    what ``--json`` prints. Raises the errors of :mod:`sublayer.errors`.
+    as much of as the baseline; ``seeds`` runs of each arm; ``jobs`` runs at a time. Of a study with
+    stages, ``finetunings`` of each task stand under each of its ``seeds``, and ``data`` is the
+    folder of the tasks' files. ``out`` is the study's folder; None: a free one below ``runs``, or
+    the one where it began. Returns a dict of what ``--json`` prints. Raises the errors of
+    :mod:`sublayer.errors`.
     """
     from sublayer.commands.compare import command
     from sublayer.commands.shared.arguments import check_values
@@ -116,9 +120,27 @@ def compare(
     from sublayer.study.runner import run_study
 
     folder = None if out is None else Path(fspath(out))
-    checked = {"match": match, "seeds": seeds, "scale": scale, "jobs": jobs, "device": device}
+    checked = {
+        "match": match,
+        "seeds": seeds,
+        "scale": scale,
+        "finetunings": finetunings,
+        "jobs": jobs,
+        "device": device,
+    }
     check_values(command, checked)
-    options = Options(tuple(vary), match, seeds, tuple(tune), scale, folder, device, jobs)
+    options = Options(
+        tuple(vary),
+        match,
+        seeds,
+        tuple(tune),
+        scale,
+        folder,
+        device,
+        jobs,
+        finetunings,
+        None if data is None else fspath(data),
+    )
     sources = [source] if isinstance(source, str | PathLike) else source
     names = [fspath(each) for each in sources]
     results, report = run_study(names, overrides or (), options)

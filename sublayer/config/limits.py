@@ -47,3 +47,5 @@ MOST_JOBS = 1024
 """Runs at a time."""
 MOST_ARMS = 500
 """Recipes that a comparison compares, and settings that it tries in each."""
+MOST_FINETUNINGS = 1000
+"""Of a stage of tasks under one pre-training; seeds of two pre-trainings are so far apart."""

@@ -28,6 +28,7 @@ from sublayer.runs.session import prepare_data
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import stage
 from sublayer.training.metrics import METRICS, read_metrics
+from sublayer.training.progress import Progress
 from sublayer.training.warm_start import Pretrained
 
 SCORES = "scores.json"
@@ -66,12 +67,13 @@ def finetune_seed(
     *,
     resume: bool,
     device: str | None,
+    progress: Progress | None = None,
 ) -> SeedResult:
     """Train a run, and score its best checkpoint on the development set.
 
     Raises as ``train_run`` does.
     """
-    record = train_run(loaded, folder, resume=resume, device=device, data=data)
+    record = train_run(loaded, folder, resume=resume, device=device, progress=progress, data=data)
     recipe = loaded.recipe
     assert isinstance(recipe.objective, SupervisedObjective), "load_finetune refuses others"
     test = of_tasks(data.test or data.train)

@@ -11,6 +11,7 @@ from sublayer.config.layering.overrides import as_setting
 from sublayer.config.layering.start_folder import Start
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
+from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 
@@ -29,7 +30,7 @@ _OF_HEADS = (
 
 
 def check_start(loaded: LoadedRecipe, command: str = "train") -> None:
-    """Raise ConfigError where fields of ``[model]`` ask for other weights than the start has.
+    """Raise ConfigError where a recipe asks for other weights than the start has.
 
     The message names each field with both values, and the command that would work. Heads may
     differ, learned positions be fewer, and with ``init.layers`` the number of blocks may differ.
@@ -37,6 +38,7 @@ def check_start(loaded: LoadedRecipe, command: str = "train") -> None:
     start = loaded.start
     if start is None:
         return
+    _check_layers(start, loaded)
     fields = _fields_of_weights(start, loaded)
     if not fields:
         _check_positions(start, loaded, command)
@@ -50,6 +52,21 @@ def check_start(loaded: LoadedRecipe, command: str = "train") -> None:
         f"the weights of {start.run} do not fit {' and '.join(differences)}: "
         f"{_remedy(loaded, start, fields, command)}"
     )
+
+
+def _check_layers(start: Start, loaded: LoadedRecipe) -> None:
+    layers = loaded.recipe.init.layers
+    # What has two stacks is refused with its reason where it is loaded.
+    if layers is None or loaded.recipe.model.kind == "encoder-decoder":
+        return
+    for name, blocks in (
+        (start.run, start.model.n_layers),
+        ("the recipe", loaded.recipe.model.n_layers),
+    ):
+        if layers > blocks:
+            raise ConfigError(
+                f"init.layers = {layers} is more than the {count(blocks, 'block')} of {name}"
+            )
 
 
 def _check_positions(start: Start, loaded: LoadedRecipe, command: str) -> None:

@@ -100,18 +100,20 @@ def arm_notes(arms: Sequence[Arm]) -> list[str]:
     return lines
 
 
-def check_distinct(arms: Sequence[Arm]) -> None:
+def check_distinct(arms: Sequence[Arm], beside: Mapping[str, str] | None = None) -> None:
     """Raise ConfigError where two arms, the first included, have one name or equal settings.
 
     Settings are equal where the recipes with all that is derived from them are: ``model.d_ff`` set
-    to what it is anyway sets no arm apart.
+    to what it is anyway sets no arm apart. ``beside`` is by name what else sets an arm apart.
     """
+    beside = beside or {}
     names: set[str] = set()
     meanings: dict[str, str] = {}
     for arm in arms:
         if arm.name in names:
             raise ConfigError(f"two arms are named {arm.name}: give each value once")
-        other = meanings.setdefault(_meaning(arm), arm.name)
+        meaning = _meaning(arm) + beside.get(arm.name, "")
+        other = meanings.setdefault(meaning, arm.name)
         if other != arm.name:
             what = "the baseline" if other == arms[0].name else "arm"
             raise ConfigError(

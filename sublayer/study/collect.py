@@ -84,7 +84,11 @@ def collect_results(
         arms=tuple(arms),
         differences=differences(metrics[0], values),
         failures=collect_failures(runs),
-        reproduction=describe_reproduction(runs, command),
+        reproduction=describe_reproduction(
+            [outcome for each in runs for outcome in each.outcomes.values()],
+            runs[0].matched_arm.loaded.recipe,
+            command,
+        ),
         further=tuple(further),
         n_awaited=n_awaited,
     )

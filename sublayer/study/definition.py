@@ -13,6 +13,8 @@ from sublayer.errors import ConfigError
 from sublayer.nearest import nearest
 from sublayer.study.arms import Arm, check_distinct, expand, make_arm
 from sublayer.study.budget.match import Rule
+from sublayer.study.chain.from_file import read_chain, split_overrides
+from sublayer.study.chain.stages import Chain
 from sublayer.study.names import name_folder
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.study_file import ArmTable, ScaleTable, flatten, read_study_file
@@ -47,6 +49,8 @@ class Study:
     """What its runs are scored on, and how."""
     tune: tuple[str, ...] = ()
     """What is tuned where nobody says otherwise: ``field=a,b`` texts, as of ``--tune``."""
+    chain: Chain | None = None
+    """What the arms go through after the pre-training that is their recipe; None: nothing."""
 
     @property
     def against(self) -> dict[str, str]:
@@ -137,6 +141,7 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
     if scale not in file.scale:
         raise ConfigError(f"{path.stem} has no scale {scale}: it has {', '.join(file.scale)}")
     scale_table = file.scale[scale]
+    overrides, of_stages = split_overrides(overrides, file.stages_of(scale))
     base = _base(path, scale_table, overrides)
     overridden = override_layer(overrides, "command line").values
     arms = []
@@ -155,7 +160,11 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
             loaded = _base(path, own_table, overrides)
         arm = make_arm(table.name, loaded, settings)
         arms.append(replace(arm, against=table.against))
-    check_distinct(arms)
+    tune = file.tune_finetune if scale_table.tune_finetune is None else scale_table.tune_finetune
+    overridden_stages = override_layer(of_stages, "command line").values
+    tuned_stages = {key.partition(".")[2]: value for key, value in overridden_stages.items()}
+    chain = read_chain(path, file, scale, of_stages, _tuned(path, tune, tuned_stages))
+    check_distinct(arms, {} if chain is None else {n: repr(chain.of(n)) for n in map(_name, arms)})
     scoring = scale_table.score or file.score or WHOLE_TEST
     scoring.check(path.stem, [(arm.name, arm.loaded.recipe) for arm in arms])
     return Study(
@@ -169,7 +178,12 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         caveats=(*file.caveats, *scale_table.caveats),
         scoring=scoring,
         tune=_tuned(path, file.tune if scale_table.tune is None else scale_table.tune, overridden),
+        chain=chain,
     )
+
+
+def _name(arm: Arm) -> str:
+    return arm.name
 
 
 def _tuned(

@@ -83,6 +83,10 @@ class StudyFolder:
             matched_arms.append(MatchedArm(arm, each["settings"], matched, each["residual"]))
         return matched_arms
 
+    def is_begun(self) -> bool:
+        """Return whether the study has begun here."""
+        return self._plan is not None
+
     def begin(self, matched_arms: Sequence[MatchedArm], checksums: Mapping[str, str]) -> None:
         """Write what was settled, and the checksums of the text that it was settled for."""
         arms = [_settled(each) for each in matched_arms]
@@ -151,6 +155,8 @@ class StudyFolder:
         if self._plan is None:
             return "other files" if self._is_occupied() else None
         asked = self._plan["asked"]
+        if asked.get("stages") != self._request.get("stages"):
+            return "another study, with other stages"
         for key in ("match", "tune", "score"):
             before_it, now_it = asked.get(key), self._request.get(key)
             if before_it != now_it:

@@ -25,6 +25,10 @@ class Options:
     device: str | None = None
     jobs: int = 1
     """Runs that are made at a time."""
+    finetunings: int | None = None
+    """Of a chain: fine-tunings of each task under each pre-training."""
+    data: str | None = None
+    """Of a chain: the folder of the tasks' files."""
 
 
 def command_line(
@@ -48,6 +52,8 @@ def command_line(
         "--jobs": options.jobs if options.jobs > 1 else None,
         "--match": options.match,
         "--seeds": options.seeds,
+        "--finetunings": options.finetunings,
+        "--data": options.data,
         "--scale": options.scale,
         "--device": options.device,
         "--out": out,

@@ -12,6 +12,7 @@ from sublayer.files.parsing import read_toml
 from sublayer.files.typed import Count, Number, Typed, check_typed
 from sublayer.study.arms import Arm
 from sublayer.study.budget.match import Rule
+from sublayer.study.chain.stages import Chain, describe_stages
 from sublayer.study.definition import Study
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 
@@ -29,6 +30,7 @@ class Request:
     match: Rule
     tune: tuple[str, ...]
     scoring: Scoring = WHOLE_TEST
+    chain: Chain | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values; an arm is its whole recipe as TOML, paths absolute."""
@@ -36,10 +38,12 @@ class Request:
         for arm in self.arms:
             recipe = absolute_paths(arm.loaded.recipe)
             recipes[arm.name] = dump_recipe(recipe)
-        request = {"match": self.match, "tune": list(self.tune), "recipes": recipes}
+        request: dict[str, Any] = {"match": self.match, "tune": list(self.tune), "recipes": recipes}
         # What is written of a study that says nothing of it is as it was before there was a choice.
         if not self.scoring.is_whole_test:
             request["score"] = self.scoring.model_dump(exclude_none=True)
+        if self.chain is not None:
+            request["stages"] = describe_stages(self.chain)
         return request
 
 
@@ -48,6 +52,8 @@ class _Asked(Typed):
     tune: list[str]
     recipes: dict[str, str]
     score: dict[str, str | int] | None = None
+    stages: str | None = None
+    """Of a chain, as JSON."""
 
 
 class _Settled(Typed):

@@ -24,11 +24,17 @@ def write_results(
 
     ``objective`` is that of all arms. ``without_items`` names the runs that kept no items.
     """
+    report = write_chain_results(folder, results)
+    if items:
+        tables = family_of(objective).tables()
+        write_study_items(folder / STUDY_ITEMS, results.name, items, tables, missing=without_items)
+    return report
+
+
+def write_chain_results(folder: Path, results: Results) -> Path:
+    """Write the report and ``results.json`` alone, and return the path of the report."""
     report = folder / REPORT
     with stage("writing the report"):
         write_report(results, report)
         write_json(folder / RESULTS, results_to_json(results, report))
-    if items:
-        tables = family_of(objective).tables()
-        write_study_items(folder / STUDY_ITEMS, results.name, items, tables, missing=without_items)
     return report

@@ -8,6 +8,7 @@ import numpy as np
 
 from sublayer.objective.metric import Metric
 from sublayer.study.budget.match import TOLERANCE
+from sublayer.study.scorecard import Scorecard
 from sublayer.study.statistics import Difference
 
 RESULTS = "results.json"
@@ -174,6 +175,8 @@ class Results:
     """The split and how it was scored, in words; empty for the split alone."""
     n_awaited: int = 0
     """Comparisons that were planned, with an arm of which no run has ended."""
+    scorecard: Scorecard | None = None
+    """Of a chain: the scores of all stages, beside baselines and what was published."""
 
     @property
     def n_comparisons(self) -> int:

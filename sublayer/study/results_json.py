@@ -12,6 +12,7 @@ from sublayer.objective.metric import Metric
 from sublayer.study.findings.differing_fields import differing_fields
 from sublayer.study.findings.final_losses import final_losses
 from sublayer.study.findings.same_quality import SameQuality, same_quality
+from sublayer.study.report.scorecard_cells import card_json
 from sublayer.study.results import ArmResult, Curve, Further, Reproduction, Results
 from sublayer.study.statistics import CONFIDENCE, Difference
 
@@ -38,6 +39,7 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
         "planned_seeds": results.n_seeds,
         "reproduction": _reproduction_to_json(results.reproduction),
         "differing": _differing_to_json(results),
+        **({} if results.scorecard is None else {"scorecard": card_json(results.scorecard)}),
     }
 
 

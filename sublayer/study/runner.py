@@ -10,6 +10,8 @@ from sublayer.study.asked import is_run, load_asked
 from sublayer.study.budget.budget import MatchedArm, match_budgets
 from sublayer.study.budget.match import Rule
 from sublayer.study.budget.shared_tokenizer import share_tokenizer
+from sublayer.study.chain.checks import check_without_chain
+from sublayer.study.chain.runner import run_chain
 from sublayer.study.checks import (
     check_compared,
     check_held_out,
@@ -56,6 +58,9 @@ def run_study(
         check_runs(sources, overrides, options)
         return compare_runs([Path(source) for source in sources], options.out, options.device)
     study = load_asked(sources, overrides, vary_texts=options.vary, scale=options.scale)
+    if study.chain is not None:
+        return run_chain(study, sources, overrides, options)
+    check_without_chain(study.name, options)
     rule = options.match or study.match
     n_seeds = options.seeds
     if n_seeds is None:

@@ -3,17 +3,19 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
 from sublayer.config.fields.catalog import TABLES
 from sublayer.config.fields.messages import show
 from sublayer.config.layering.sources import read_toml
-from sublayer.config.limits import MOST_ARMS, MOST_SEEDS
+from sublayer.config.limits import MOST_ARMS, MOST_FINETUNINGS, MOST_SEEDS
+from sublayer.config.presets import DEFAULT
 from sublayer.config.table import Table
 from sublayer.errors import ConfigError
 from sublayer.study.budget.match import Rule
+from sublayer.study.chain.stages import PRETRAINING
 from sublayer.study.scoring import Scoring
 
 _SCALE_NAME = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
@@ -25,12 +27,36 @@ class ArmTable(Table):
 
     An arm that is ``against`` itself is compared with none: a control of others.
 
-    ``recipe`` is where it starts, if not from the scale's.
+    ``recipe`` is where it starts, if not from the scale's. Of a study with stages ``set`` is of the
+    pre-training, which ``pretrain = false`` leaves out, ``finetune`` of all stages of tasks,
+    ``stages`` of those that it names, and ``published`` has what was published, by column.
     """
 
     name: str = Field(min_length=1)
     recipe: str | None = None
     against: str | None = None
+    set: dict[str, Any] = Field(default_factory=dict)
+    pretrain: bool = True
+    finetune: dict[str, Any] = Field(default_factory=dict)
+    stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    published: dict[str, float] = Field(default_factory=dict)
+
+
+class StageTable(Table):
+    """An entry of ``[[stages]]``: a training that starts from what another stage has left.
+
+    ``after`` names that stage. With ``tasks`` it is fine-tuned on them, several as one mixture;
+    ``each`` stands for a stage for each of its tasks, named after it; ``table`` is a table of one's
+    own, of which ``columns`` says which is what. Without any of them it goes on with a text.
+    """
+
+    name: str | None = Field(None, min_length=1)
+    after: str = PRETRAINING
+    tasks: str | list[str] | None = None
+    each: list[str] | None = Field(None, min_length=1)
+    table: str | None = None
+    columns: dict[str, str | list[str]] | None = None
+    preset: str = DEFAULT
     set: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -39,7 +65,8 @@ class ScaleTable(Table):
 
     ``[[scale.cpu.arms]]`` are arms of this scale alone, for a study that has no ``[[arms]]`` of all
     scales. ``caveats`` are those of this scale, after the study's own; ``seeds``, ``score`` and
-    ``tune`` are of this scale, instead of the study's.
+    ``tune`` are of this scale, instead of the study's; so are ``stages``, ``finetunings`` and
+    ``tune_finetune``. ``finetune`` are settings of all stages of tasks.
     """
 
     recipe: str
@@ -49,12 +76,20 @@ class ScaleTable(Table):
     tune: dict[str, Any] | None = None
     set: dict[str, Any] = Field(default_factory=dict)
     arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
+    finetune: dict[str, Any] = Field(default_factory=dict)
+    tune_finetune: dict[str, Any] | None = None
+    finetunings: int | None = Field(None, ge=1, le=MOST_FINETUNINGS)
+    stages: list[StageTable] | None = Field(None, min_length=1)
 
 
 class StudyFile(Table):
     """A study's file; settings are ``"model.ffn" = "relu"`` or tables, ``model.ffn = "relu"``.
 
-    So is ``tune``, with a list of values for each field.
+    So is ``tune``, with a list of values for each field. With ``stages`` every arm is a chain:
+    ``finetunings`` is the number of fine-tunings of each stage of tasks under each pre-training,
+    ``nested`` what of them stands for it; ``metrics`` names the metric of a column that is not its
+    score; ``averages`` are over columns, of which several in a list count as one; ``published`` has
+    what was published of others than the arms.
     """
 
     title: str = ""
@@ -67,10 +102,22 @@ class StudyFile(Table):
     tune: dict[str, Any] | None = None
     scale: dict[str, ScaleTable] = Field(min_length=1)
     arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
+    stages: list[StageTable] | None = Field(None, min_length=1)
+    finetune: dict[str, Any] = Field(default_factory=dict)
+    tune_finetune: dict[str, Any] | None = None
+    finetunings: int | None = Field(None, ge=1, le=MOST_FINETUNINGS)
+    nested: Literal["mean", "median"] = "mean"
+    metrics: dict[str, str] = Field(default_factory=dict)
+    averages: dict[str, list[str | list[str]]] = Field(default_factory=dict)
+    published: dict[str, dict[str, float]] = Field(default_factory=dict)
 
     def arms_of(self, scale: str) -> list[ArmTable]:
         """Return the arms of a scale: its own, or those of all scales."""
         return self.scale[scale].arms or self.arms or []
+
+    def stages_of(self, scale: str) -> list[StageTable]:
+        """Return the stages of a scale: its own, or those of all scales; none of most studies."""
+        return self.scale[scale].stages or self.stages or []
 
 
 def read_study_file(path: Path) -> StudyFile:

@@ -1,5 +1,6 @@
 """Tuning trials of settings, the same for every arm, and the choice by the validation split."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,8 +8,20 @@ from typing import Any
 from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.errors import ConfigError
 from sublayer.study.arms import Arm, expand
+from sublayer.study.chain.stages import FINETUNE
 
 _TUNABLE = ("optimizer.", "model.dropout", "model.init", "model.embedding_scale")
+_TUNABLE_ON_TASKS = (
+    "optimizer.",
+    "model.dropout",
+    "objective.dropout",
+    "objective.language_weight",
+    "train.batch_",
+    "train.epochs",
+    "train.steps",
+    "init.layers",
+)
+"""As many passes as each arm likes are no advantage where the examples are the same."""
 
 
 @dataclass(frozen=True)
@@ -18,11 +31,20 @@ class Trial:
     name: str
     settings: Mapping[str, Any]
 
+    @property
+    def folder(self) -> str:
+        """What the folder of its runs is called."""
+        return re.sub(r"[^A-Za-z0-9._=-]+", "-", self.name).strip("-.")[:60]
+
     def of(self, loaded: LoadedRecipe) -> LoadedRecipe:
         """Apply the settings to an arm's recipe; raise ConfigError where they do not fit it."""
         if not self.settings:
             return loaded
         return vary(loaded, self.settings, origin="tune")
+
+
+NO_TRIAL = Trial("", {})
+"""That of what tunes nothing."""
 
 
 def make_trials(arms: Sequence[Arm], tune: Sequence[str]) -> list[Trial]:
@@ -32,7 +54,7 @@ def make_trials(arms: Sequence[Arm], tune: Sequence[str]) -> list[Trial]:
     as ``expand`` does.
     """
     if not tune:
-        return [Trial("", {})]
+        return [NO_TRIAL]
     # Which combinations there are does not depend on the arm: the first will do.
     tuned = expand(arms[0].loaded, tune, option="--tune")
     trials = [Trial(arm.name, arm.settings) for arm in tuned]
@@ -45,6 +67,44 @@ def make_trials(arms: Sequence[Arm], tune: Sequence[str]) -> list[Trial]:
         if any(key in arm.settings for arm in arms):
             raise ConfigError(f"{key} is both compared and tuned: leave out one of them")
     return trials
+
+
+def make_stage_trials(
+    stage: str, planned: Mapping[str, LoadedRecipe], tune: Sequence[str]
+) -> list[Trial]:
+    """Build the trials of a stage of tasks, the same for every arm; an empty one without any.
+
+    ``planned`` is the stage's recipe by arm. Raises ConfigError for a field that is none of
+    fine-tuning, or that an arm does not have, and as ``expand`` does.
+    """
+    if not tune:
+        return [NO_TRIAL]
+    loaded = next(iter(planned.values()))
+    trials = [Trial(arm.name, arm.settings) for arm in expand(loaded, tune, option="--tune")]
+    for key in trials[0].settings:
+        if not key.startswith(_TUNABLE_ON_TASKS):
+            raise ConfigError(
+                f"--tune {FINETUNE}.{key} is not a setting of fine-tuning: tune such as "
+                f"{FINETUNE}.optimizer.lr, {FINETUNE}.train.batch_sequences, "
+                f"{FINETUNE}.train.epochs or {FINETUNE}.model.dropout"
+            )
+    for arm, own in planned.items():
+        for trial in trials:
+            try:
+                trial.of(own)
+            except ConfigError as error:
+                raise ConfigError(f"--tune, arm {arm}, stage {stage}: {error}") from None
+    return trials
+
+
+def choose_best(trials: Sequence[Trial], scores: Mapping[str, float | None]) -> Trial:
+    """Choose the trial with the highest score on what is held out; the first where none finished.
+
+    Of equal ones the earlier is chosen.
+    """
+    return choose_trial(
+        trials, {name: None if score is None else -score for name, score in scores.items()}
+    )
 
 
 def choose_trial(trials: Sequence[Trial], losses: Mapping[str, float | None]) -> Trial:

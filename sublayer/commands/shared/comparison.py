@@ -12,6 +12,7 @@ from sublayer.tables import table
 
 if TYPE_CHECKING:
     from sublayer.study.results import ArmResult, Results
+    from sublayer.study.scorecard import Scorecard
     from sublayer.study.statistics import Difference
 
 _DIFFERENCE_HEADINGS = (
@@ -54,10 +55,13 @@ def render(results: "Results", report: Path) -> str:
     lines += map(noted, results.notes)
     if results.notes:
         lines.append("")
+    if results.scorecard is not None:
+        lines += [_scorecard(results.scorecard), ""]
     lines += [_differences(results), "", _costs(results)]
     if results.further:
         lines += ["", _further(results)]
-    lines += ["", _same_quality(results)]
+    if results.scorecard is None:
+        lines += ["", _same_quality(results)]
     differing = _differing(results)
     if differing:
         lines += ["", differing]
@@ -129,6 +133,18 @@ def _further(results: "Results") -> str:
             row += [value, difference]
         rows.append(row)
     return _table(headings, rows, right=range(1, len(headings)))
+
+
+def _scorecard(card: "Scorecard") -> str:
+    from sublayer.study.report.number_format import NO_BREAK
+    from sublayer.study.report.scorecard_cells import LEGEND, headings, shown_rows
+
+    rows = [
+        [row.name, *(cell.replace(" ± ", f"{NO_BREAK}±{NO_BREAK}") for cell in row.cells)]
+        for row in shown_rows(card)
+    ]
+    shown = _table(["scores", *headings(card)], rows, right=range(1, len(headings(card)) + 1))
+    return f"{shown}\n{paragraph(LEGEND)}"
 
 
 def _same_quality(results: "Results") -> str:

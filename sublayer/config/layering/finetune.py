@@ -10,6 +10,7 @@ from sublayer.config.layering.layers import LoadedRecipe, load_layers
 from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.settings import Layer
 from sublayer.config.layering.sources import find_source, read_layers, shipped_recipes
+from sublayer.config.layering.start import SEEN_AS
 from sublayer.config.layering.start_folder import Start, read_start
 from sublayer.config.objectives.supervised import KINDS, Format, SupervisedObjective
 from sublayer.config.presets import DEFAULT, Figure, Preset, load_preset
@@ -26,6 +27,8 @@ _FORMATS: dict[str, Format] = {
 """The format of each kind of model, unless told: the first that it can read."""
 
 _LENGTHS = tuple(f"train.{name}" for name in LENGTHS)
+_OF_FRESH = ("data.tokenizer", *(f"data.{name}" for name in SEEN_AS))
+"""What a model that nothing was learned by is like beside its ``[model]``: as a start gives it."""
 
 
 class Finetuning(NamedTuple):
@@ -42,7 +45,7 @@ class Finetuning(NamedTuple):
 
 
 def load_finetune(
-    source: str,
+    source: str | LoadedRecipe,
     tasks: Sequence[str],
     folder: str | None,
     overrides: Sequence[str] | Mapping[str, Any] = (),
@@ -53,9 +56,10 @@ def load_finetune(
     """Put together the recipe that ``sublayer finetune`` trains.
 
     ``source`` is a run, a checkpoint or an imported folder to start from, or a recipe, whose model
-    then starts from random weights. ``folder`` has the tasks' files; with ``columns`` it is a table
-    of one's own, and there are no ``tasks``. Raises ConfigError as ``load_recipe`` and
-    ``load_preset`` do.
+    then starts from random weights. Of a recipe that is loaded the model and how it sees a text
+    count, as of a run: settings of its training do not. ``folder`` has the tasks' files; with
+    ``columns`` it is a table of one's own, and there are no ``tasks``. Raises ConfigError as
+    ``load_recipe`` and ``load_preset`` do.
     """
     told = override_layer(overrides, "command line")
     base: list[Layer] = []
@@ -63,7 +67,7 @@ def load_finetune(
     names = [NAME] if columns is not None else list(tasks)
     title = Path(folder or "").name if columns is not None else ", ".join(tasks)
     words: dict[str, Any] = {
-        "title": f"{title}, fine-tuned from {as_typed(source)}",
+        "title": f"{title}, fine-tuned from {_named(source)}",
         "source": "sublayer finetune",
         "cost": "",
         "objective.kind": "supervised",
@@ -74,17 +78,22 @@ def load_finetune(
         words["data.columns"] = columns
     if folder is not None:
         words["data.path"] = folder
-    if is_recipe(source):
+    positions = None
+    if isinstance(source, LoadedRecipe):
+        base = [_fresh(source)]
+        positions = _last_position(source.recipe.model.positions, source.recipe.data.context)
+    elif is_recipe(source):
         base = [_without_length(layer) for layer in read_layers(find_source(source))]
     else:
         words["init.run"] = source
         start = read_start(source)
+        positions = _positions(start)
     layers = [*base, Layer("finetune", words)]
     format_ = told.values.get("objective.format", words["objective.format"])
     chosen = None
     if format_ in KINDS:
         chosen = load_preset(
-            preset, format_, names, positions=_positions(start), has_start=start is not None
+            preset, format_, names, positions=positions, has_start=start is not None
         )
         layers.append(Layer(f"preset {preset}", chosen.settings))
     # Any other format is refused with its choices, by the recipe.
@@ -104,9 +113,25 @@ def load_finetune(
 
 def _positions(start: Start | None) -> int | None:
     """Return how many positions the model of a start has; None where it has no end."""
-    if start is None or not POSITIONS[start.model.positions].has_end:
-        return None
-    return start.model.max_len
+    return None if start is None else _last_position(start.model.positions, start.model.max_len)
+
+
+def _last_position(positions: str, n_positions: int | None) -> int | None:
+    return n_positions if POSITIONS[positions].has_end else None
+
+
+def _fresh(loaded: LoadedRecipe) -> Layer:
+    """Return what a model is, and how it sees a text, of all that a recipe sets."""
+    values: dict[str, Any] = {}
+    for layer in loaded.layers:
+        for key, value in layer.values.items():
+            if key.startswith("model.") or key in _OF_FRESH:
+                values[key] = value
+    return Layer(f"recipe {loaded.name}", values)
+
+
+def _named(source: str | LoadedRecipe) -> str:
+    return source.name if isinstance(source, LoadedRecipe) else as_typed(source)
 
 
 def _without_length(layer: Layer) -> Layer:
@@ -129,11 +154,13 @@ def is_recipe(source: str) -> bool:
     return Path(source).suffix == ".toml"
 
 
-def kind_of(source: str) -> str:
+def kind_of(source: str | LoadedRecipe) -> str:
     """Return the kind of model that a run, a folder or a recipe has.
 
     Raises ConfigError where there is none.
     """
+    if isinstance(source, LoadedRecipe):
+        return source.recipe.model.kind
     if is_recipe(source):
         layers = read_layers(find_source(source))
         kind = "decoder"
@@ -149,7 +176,7 @@ def kind_of(source: str) -> str:
     return start.model.kind
 
 
-def format_of(source: str) -> Format:
+def format_of(source: str | LoadedRecipe) -> Format:
     """Return the format in which a model reads tasks, unless told. Raises as ``kind_of`` does."""
     kind = kind_of(source)
     if kind not in _FORMATS:

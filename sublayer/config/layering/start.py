@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.data import DataConfig
 from sublayer.config.fields.messages import setting_in_words, show_path
 from sublayer.config.layering.settings import Layer
@@ -40,7 +39,7 @@ _READ_AS = (
     "held_out",
 )
 """How those texts are read."""
-_SEEN_AS = (
+SEEN_AS = (
     "context",
     "source_language",
     "target_language",
@@ -91,7 +90,8 @@ def with_start(layers: Sequence[Layer]) -> Started:
     given = {**_set_fields("model", start.model), **_set_fields("data", start.data)}
     settings = {key: value for key, value in given.items() if key in dropped}
     if _exceeds_positions(start, layers if of_tasks else layers[index:]):
-        # As many as the context has, which is refused with the reason (``check_start``).
+        # As many as the context has: of positions that are learned that is refused with the reason
+        # (``check_start``), others have no end.
         settings.pop("model.max_len", None)
     own = Layer(f"run {start.run}", {**settings, **_fitting_context(start, below)})
     return Started((*below, own, *layers[index:]), start, replaced)
@@ -102,7 +102,7 @@ def _kept_fields(start: Start, told: Set[str]) -> list[str]:
     keys = [f"model.{name}" for name in ModelConfig.model_fields]
     if start.data is None:
         return keys
-    names = list(_SEEN_AS)
+    names = list(SEEN_AS)
     if not any(f"data.{name}" in told for name in SOURCES):
         names += [*SOURCES, *_READ_AS]
     return keys + [f"data.{name}" for name in names]
@@ -115,9 +115,9 @@ def _told_of_tasks(below: Sequence[Layer]) -> set[str]:
 
 
 def _exceeds_positions(start: Start, told: Sequence[Layer]) -> bool:
-    """Return whether a longer context is asked for than the start has learned positions for."""
+    """Return whether a longer context is asked for than the start has positions for."""
     longest = start.model.max_len
-    if longest is None or not POSITIONS[start.model.positions].has_rows:
+    if longest is None:
         return False
     values = [layer.values["data.context"] for layer in told if "data.context" in layer.values]
     return bool(values) and isinstance(values[-1], int) and values[-1] > longest
@@ -165,7 +165,7 @@ def describe_start(started: Started, recipe: Recipe) -> list[str]:
     changed = [*_changes("model", start.model, recipe.model)]
     keeps_text = False
     if start.data is not None:
-        names = (*SOURCES, *_READ_AS, *_SEEN_AS)
+        names = (*SOURCES, *_READ_AS, *SEEN_AS)
         text_changes = _changes("data", start.data, recipe.data, names)
         keeps_text = not any(
             getattr(start.data, name) != getattr(recipe.data, name) for name in SOURCES

@@ -14,11 +14,18 @@ class BaselineScores:
     """Scores of the baselines.
 
     They learn from what ``read_train`` returns by the task, read when it is first needed; of a task
-    that it does not have there are none.
+    that it does not have there are none. With ``are_scored`` False none is computed: what they
+    learn from is known all the same.
     """
 
-    def __init__(self, read_train: Callable[[], Mapping[str, Sequence[Example]]]) -> None:
+    def __init__(
+        self,
+        read_train: Callable[[], Mapping[str, Sequence[Example]]],
+        *,
+        are_scored: bool = True,
+    ) -> None:
         self._read_train = read_train
+        self._are_scored = are_scored
         self._scores: dict[tuple[str, str], Mapping[str, Score]] = {}
 
     @cached_property
@@ -39,7 +46,7 @@ class BaselineScores:
     def _computed(self, part: TaskPart) -> Mapping[str, Score]:
         train = self.learned_from(part)
         scores = {}
-        for baseline in BASELINES.values() if train else ():
+        for baseline in BASELINES.values() if train and self._are_scored else ():
             with stage(f"scoring the baseline {baseline.name} of {part.task.title}"):
                 predictions = baseline.predict(part.task, train, part.examples)
             scores[baseline.name] = score(part.examples, predictions, part.task.metrics)

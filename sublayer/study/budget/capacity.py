@@ -83,6 +83,11 @@ def run_disk(recipe: Recipe, vocab_size: int) -> int:
     return FLOAT32_BYTES * n_saved * n_checkpoints
 
 
+def model_disk(recipe: Recipe, vocab_size: int) -> int:
+    """Estimate the bytes of a run's model: what its folder keeps once it is scored."""
+    return FLOAT32_BYTES * count_parameters(expected_model(recipe, vocab_size)).total
+
+
 def smallest_change(
     loaded: LoadedRecipe, sequences: int, fits: Callable[[Recipe], bool | None]
 ) -> tuple[str, ...] | None:

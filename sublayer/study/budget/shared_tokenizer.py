@@ -33,7 +33,7 @@ def share_tokenizer(
         own = data(recipe).tokenizer
         is_another = own.fingerprint != tokenizer.fingerprint
         if is_another and asked is not None and _asked(recipe) == asked:
-            path = _kept(folder.absolute(), tokenizer.serialize())
+            path = keep_tokenizer(folder.absolute(), tokenizer.serialize())
             loaded = vary(arm.loaded, {"data.tokenizer": str(path)}, origin=ORIGIN)
             arm = replace(arm, loaded=loaded)
         shared.append(arm)
@@ -49,7 +49,7 @@ def _asked(recipe: Recipe) -> tuple[str, int | None, int | None, int] | None:
     return data.tokenizer, data.vocab_size, data.merges, data.sentinels
 
 
-def _kept(folder: Path, content: bytes) -> Path:
+def keep_tokenizer(folder: Path, content: bytes) -> Path:
     """Save a tokenizer in a folder, under the first name that is free or already holds it."""
     number = 1
     while True:

@@ -39,10 +39,12 @@ class Job:
     scored: Recipe
     """The recipe by whose objective it is scored."""
     checksums: Mapping[str, str]
-    """Of the text that it must find."""
+    """Of the text that it must find; none where that is not known."""
     device: str | None
     scoring: Scoring = WHOLE_TEST
     """What it is scored on, and how."""
+    finetunes: bool = False
+    """Whether it is a stage of tasks."""
 
 
 def write_job(job: Job) -> bytes:
@@ -55,6 +57,7 @@ def write_job(job: Job) -> bytes:
         "checksums": dict(job.checksums),
         "device": job.device,
         "scoring": job.scoring.model_dump(),
+        "finetunes": job.finetunes,
     }
     return f"{json.dumps(content)}\n".encode()
 
@@ -70,6 +73,7 @@ def read_job(line: bytes) -> Job:
         content["checksums"],
         content["device"],
         Scoring.model_validate(content["scoring"]),
+        content["finetunes"],
     )
 
 

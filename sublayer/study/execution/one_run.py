@@ -20,8 +20,11 @@ from sublayer.files.typed import Content, Number, Typed, read_typed
 from sublayer.loading import load
 from sublayer.objective.families import family_of
 from sublayer.objective.family import Scored, Scores
+from sublayer.runs.finetuning import SCORES
 from sublayer.runs.items import write_items
 from sublayer.runs.run import train_run
+from sublayer.study.execution.finetuned_run import finetune_run, read_scores
+from sublayer.study.execution.shared_data import SharedData
 from sublayer.study.results_json import write_json
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.system.machine import choose_device
@@ -66,16 +69,29 @@ class Task:
     """The arm, its trial and the seed, for people."""
     path: Path
     loaded: LoadedRecipe
-    data: Data
+    data: Data | SharedData
+    """Its data, or where they are prepared once the run is made: of one that starts from another
+    they are not known before that has ended."""
     scored: Recipe
     """The recipe by whose objective it is scored."""
     scoring: Scoring = WHOLE_TEST
     """What it is scored on, and how."""
+    finetunes: bool = False
+    """Whether it is a stage of tasks, fine-tuned and scored as `sublayer finetune` does."""
 
     @property
     def scores(self) -> Path:
-        """The file of its scores, named after the split."""
-        return self.path / f"{self.scoring.split}.json"
+        """The file of its scores, of a text named after the split."""
+        return self.path / (SCORES if self.finetunes else f"{self.scoring.split}.json")
+
+    @property
+    def checksums(self) -> Mapping[str, str]:
+        """Those of its data; none where they are not prepared yet."""
+        return self.data.checksums if isinstance(self.data, Data) else {}
+
+    def find_data(self) -> Data:
+        """Return its data, prepared now if need be."""
+        return self.data if isinstance(self.data, Data) else self.data.of(self.loaded.recipe)
 
 
 def is_finished(task: Task) -> bool:
@@ -96,16 +112,26 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
     as a failure; a trained run keeps its model, not its checkpoints. Raises CheckpointError where
     what the run left is damaged, and Interrupted.
     """
-    path, loaded, data = task.path, task.loaded, task.data
+    path, loaded = task.path, task.loaded
     failure = _read(path / FAILURE, _Failure)
     if failure is not None:
         return Outcome(path, failure=failure.message)
+    if isinstance(task.data, SharedData) and is_finished(task):
+        # Data that are not prepared are not prepared for nothing.
+        shutil.rmtree(path / "checkpoints", ignore_errors=True)
+        return Outcome(path, read_record(path), _read_scored(task))
+    data = task.find_data()
     try:
-        record = train_run(loaded, path, resume=True, device=device, progress=progress, data=data)
+        if task.finetunes:
+            record = finetune_run(loaded, path, data, progress, device=device)
+        else:
+            record = train_run(
+                loaded, path, resume=True, device=device, progress=progress, data=data
+            )
     except TrainingError as error:
         write_json(path / FAILURE, {"message": str(error)})
         return Outcome(path, failure=str(error))
-    test = read_test(task.scores, loaded.recipe)
+    test = _read_scored(task)
     if test is None:
         with stage(f"{task.label}: scoring the {task.scoring.split_name} split"):
             scored = score_run(task, device=device)
@@ -117,6 +143,12 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
         write_json(task.scores, test)
     shutil.rmtree(path / "checkpoints", ignore_errors=True)
     return Outcome(path, record, test)
+
+
+def _read_scored(task: Task) -> Scores | None:
+    if task.finetunes:
+        return read_scores(task.path)
+    return read_test(task.scores, task.loaded.recipe)
 
 
 def read_outcome(path: Path) -> Outcome | None:
@@ -155,7 +187,7 @@ def score_run(task: Task, *, device: str | None) -> Scored:
     model = load(task.path, device=choose_device(device))
     scoring, recipe = task.scoring, task.scored
     family = family_of(recipe.objective)
-    split = scoring.split_of(task.data)
+    split = scoring.split_of(task.find_data())
     if scoring.stride is None and scoring.tokens is None:
         return family.score(model, split, recipe, "test", ALONE)
     assert family.score_at_stride is not None, "a study is checked before its runs"

@@ -114,9 +114,15 @@ class _Crew:
     def _start(self) -> None:
         while self._waiting and len(self._running) < self._at_once and not self._is_stopping:
             task = self._waiting.popleft()
-            recipe, checksums = task.loaded.recipe, task.data.checksums
             job = Job(
-                task.label, task.path, recipe, task.scored, checksums, self._device, task.scoring
+                task.label,
+                task.path,
+                task.loaded.recipe,
+                task.scored,
+                task.checksums,
+                self._device,
+                task.scoring,
+                task.finetunes,
             )
             is_whole = not task.path.exists()
             try:

@@ -104,10 +104,10 @@ def _make_run(channel: Channel) -> dict[str, Any]:
         torch.set_num_threads(threads)
     progress = _SentProgress(channel)
     data = prepare_data(job.recipe)
-    if data.checksums != job.checksums:
+    if job.checksums and data.checksums != job.checksums:
         raise DataError("the text has changed since the comparison began: bring it back")
     loaded = LoadedRecipe(job.recipe, {}, job.label, ())
-    task = Task(job.label, job.path, loaded, data, job.scored, job.scoring)
+    task = Task(job.label, job.path, loaded, data, job.scored, job.scoring, finetunes=job.finetunes)
     finish_run(task, progress, device=job.device)
     return DONE
 

@@ -1,24 +1,23 @@
 """What it takes to see a study's numbers again: environment, text, date."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sublayer.config.recipe import Recipe
-from sublayer.study.execution.arm_runs import ArmRuns
+from sublayer.study.execution.one_run import Outcome
 from sublayer.study.results import Reproduction, StudyText
 
 
-def describe_reproduction(arms: Sequence[ArmRuns], command: str) -> Reproduction:
+def describe_reproduction(
+    outcomes: Iterable[Outcome], recipe: Recipe, command: str
+) -> Reproduction:
     """Return what the runs ran on and read, from their records; ``command`` makes them again.
 
     The first record speaks for all, but for commits, which are all named, and the date, which is
-    the last. All but the command is empty where no run has a record.
+    the last; ``recipe`` is the first arm's, whose text it read. All but the command is empty where
+    no run has a record.
     """
-    records = []
-    for runs in arms:
-        for outcome in runs.outcomes.values():
-            if outcome.record is not None:
-                records.append(outcome.record)
+    records = [each.record for each in outcomes if each.record is not None]
     if not records:
         return Reproduction(command)
     first = records[0]
@@ -29,7 +28,7 @@ def describe_reproduction(arms: Sequence[ArmRuns], command: str) -> Reproduction
         command,
         _environment(records),
         checksums,
-        text=_text(first, arms[0].matched_arm.loaded.recipe),
+        text=_text(first, recipe),
         date=max(str(record.get("date", "")) for record in records),
     )
 

@@ -34,11 +34,12 @@ def explain_choices(arms: Sequence[ArmRuns], trials: Sequence[Trial]) -> tuple[s
             f"{runs.matched_arm.arm.name} chose {runs.trial.name} by its validation loss: "
             f"{', '.join(scored)}."
         )
-        notes.append(" ".join([text, *_edges(runs.trial, trials)]))
+        notes.append(" ".join([text, *edges(runs.trial, trials)]))
     return tuple(notes)
 
 
-def _edges(chosen: Trial, trials: Sequence[Trial]) -> Iterator[str]:
+def edges(chosen: Trial, trials: Sequence[Trial]) -> Iterator[str]:
+    """Say of each number that was chosen whether it is the lowest or the highest that was tried."""
     for field, value in chosen.settings.items():
         tried = [trial.settings[field] for trial in trials]
         if not all(isinstance(each, int | float) and not isinstance(each, bool) for each in tried):

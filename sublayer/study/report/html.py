@@ -15,6 +15,7 @@ from sublayer.study.report.display_units import in_display_units
 from sublayer.study.report.figures import draw_seeds, looks
 from sublayer.study.report.filters import filters
 from sublayer.study.report.forest import lay_out_forest
+from sublayer.study.report.scorecard_cells import LEGEND, headings, shown_rows
 from sublayer.study.report.text_words import text_line
 from sublayer.study.results import Results
 
@@ -44,6 +45,7 @@ def render_report(results: Results) -> str:
         script=Markup(script),
         looks=looks(results),
         **_verdict(results),
+        **_scorecard(results),
         **_costs(results),
         **_arms(results),
         **_figures(results),
@@ -69,6 +71,13 @@ def _verdict(results: Results) -> dict[str, Any]:
         "others_too": bool(baselines - {results.baseline}),
         "direction": "Lower" if results.metric.is_lower_better else "Higher",
     }
+
+
+def _scorecard(results: Results) -> dict[str, Any]:
+    card = results.scorecard
+    if card is None:
+        return {"scorecard": None}
+    return {"scorecard": {"headings": headings(card), "rows": shown_rows(card), "legend": LEGEND}}
 
 
 def _costs(results: Results) -> dict[str, Any]:

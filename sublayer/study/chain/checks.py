@@ -1,0 +1,129 @@
+"""What a chain refuses before anything is trained."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sublayer.config.limits import MOST_FINETUNINGS
+from sublayer.data.prepare import Data
+from sublayer.errors import ConfigError
+from sublayer.estimate.capacity import format_bytes
+from sublayer.runs.start_check import check_start
+from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.budget.capacity import model_disk, run_disk
+from sublayer.study.chain.recipes import StageRecipes
+from sublayer.study.chain.stage_runs import Keys
+from sublayer.study.chain.stages import FINETUNE
+from sublayer.study.definition import Study
+from sublayer.study.options import Options
+from sublayer.system.launch import n_launched
+
+
+def check_chain(study: Study, n_seeds: int) -> None:
+    """Raise ConfigError where a chain, or the number of its seeds, is nothing to compare."""
+    chain = study.chain
+    assert chain is not None, "a study without stages is none of chains"
+    for arm in study.arms:
+        check_start(arm.loaded, "compare")
+    if n_launched() > 1:
+        raise ConfigError("compare runs in one process: start it without torchrun")
+    if n_seeds < 1:
+        raise ConfigError(f"--seeds {n_seeds} is too few to compare: give at least 1")
+    if not 1 <= chain.n_seeds <= MOST_FINETUNINGS:
+        raise ConfigError(
+            f"--finetunings {chain.n_seeds} is not between 1 and {MOST_FINETUNINGS:,}"
+        )
+    if study.arms[0].loaded.origins.get("train.seed") == "command line":
+        raise ConfigError(
+            "train.seed has no effect on a comparison: its seeds are 0 to N - 1, with --seeds N"
+        )
+    for stage in chain.stages:
+        for arm in study.arms:
+            settings = chain.settings_of(arm.name, stage)
+            if "train.seed" in settings:
+                raise ConfigError(
+                    f"{study.name}: stage {stage.name} has train.seed, which every arm has the "
+                    f"same of: give their number with --seeds and --finetunings"
+                )
+            if "train.minutes" in settings:
+                raise ConfigError(
+                    f"{study.name}: stage {stage.name} has train.minutes, which would give each of "
+                    "its runs another length: give train.epochs or train.steps"
+                )
+            if "init.run" in settings:
+                raise ConfigError(
+                    f"{study.name}: stage {stage.name} has init.run, which is what {stage.after} "
+                    "leaves: leave it out"
+                )
+
+
+def stage_tune(study: Study, options: Options) -> tuple[str, ...]:
+    """Return what is tuned in stages of tasks, as it is told or as the study has it.
+
+    Raises ConfigError for what is tuned in none.
+    """
+    assert study.chain is not None, "a study without stages is none of chains"
+    if study.tune:
+        raise ConfigError(
+            f"{study.name} has stages, and tunes its pre-training: write tune_finetune, which is "
+            "chosen by the tasks' scores"
+        )
+    told = []
+    for text in options.tune:
+        if not text.startswith(f"{FINETUNE}."):
+            raise ConfigError(
+                f"--tune {text}: of {study.name} the stages of tasks are tuned: write "
+                f"--tune {FINETUNE}.{text}"
+            )
+        told.append(text.removeprefix(f"{FINETUNE}."))
+    return tuple(told) or study.chain.tune
+
+
+def check_without_chain(study: str, options: Options) -> None:
+    """Raise ConfigError for options that have no effect on a study without stages."""
+    for name, value in (("--finetunings", options.finetunings), ("--data", options.data)):
+        if value is not None:
+            raise ConfigError(
+                f"{name} is of studies with stages of tasks, of which {study} has none: leave it "
+                "out"
+            )
+    for text in options.tune:
+        if text.startswith(f"{FINETUNE}."):
+            raise ConfigError(
+                f"--tune {text}: {study} has no stages of tasks to be tuned: leave it out"
+            )
+
+
+def check_disk(
+    recipes: StageRecipes,
+    arms: Sequence[MatchedArm],
+    data: Mapping[str, Data],
+    keys: Keys,
+    total: Mapping[str, int],
+    folder: Path,
+) -> None:
+    """Raise ConfigError where the models of all runs do not fit on the disk.
+
+    What is there already is not counted twice.
+    """
+    needed, largest = 0, 0
+    for stage, n_runs in total.items():
+        models = []
+        for arm in arms:
+            name = arm.arm.name
+            if (name, stage) not in keys.by_stage:
+                continue
+            recipe = recipes.planned(name, stage).recipe
+            vocab_size = data[name].tokenizer.vocab_size
+            models.append(model_disk(recipe, vocab_size))
+            largest = max(largest, run_disk(recipe, vocab_size))
+        if models:
+            needed += n_runs * max(models)
+    needed += largest
+    written = sum(path.stat().st_size for path in folder.glob("stages/**/*") if path.is_file())
+    free = shutil.disk_usage(folder).free
+    if needed - written > free:
+        raise ConfigError(
+            f"the models of all runs take {format_bytes(needed - written)} of disk, and "
+            f"{format_bytes(free)} are free: give another --out, fewer --seeds or --finetunings"
+        )

@@ -1,0 +1,299 @@
+"""The results of a chain: the scores of nested seeds, verdicts over pre-trainings, a scorecard."""
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from sublayer.counts import count
+from sublayer.estimate.cost import count_parameters, flops_per_token
+from sublayer.study.budget.budget import MatchedArm, Measures, arm_model, arm_steps
+from sublayer.study.budget.match import Rule
+from sublayer.study.chain.columns import Column, points_metric, run_scores, value_of
+from sublayer.study.chain.stage_runs import StageRuns
+from sublayer.study.chain.stages import PRETRAINING, Chain
+from sublayer.study.definition import Study
+from sublayer.study.execution.finetuned_run import COLLAPSED, ERROR
+from sublayer.study.execution.one_run import Outcome
+from sublayer.study.findings.reproduction import describe_reproduction
+from sublayer.study.results import ArmResult, Costs, Failure, Further, Results
+from sublayer.study.scorecard import Cell, Row, Scorecard
+from sublayer.study.statistics import compare_arms
+
+Runs = Mapping[tuple[str, str], StageRuns]
+"""By arm and stage."""
+
+
+@dataclass(frozen=True)
+class ArmScores:
+    """The scores of an arm by column, for each seed that is compared."""
+
+    by_seed: Mapping[str, Mapping[int, float]]
+    cells: Mapping[str, Cell]
+
+
+def is_within(chain: Chain, n_seeds: int) -> bool:
+    """Return whether fine-tunings of one pre-training are compared, and not pre-trainings."""
+    return n_seeds == 1 and chain.n_seeds > 1
+
+
+def collect_chain(
+    study: Study,
+    rule: Rule,
+    n_seeds: int,
+    arms: Sequence[MatchedArm],
+    runs: Runs,
+    columns: Sequence[Column],
+    primary: Column,
+    measures: Measures,
+    baselines: Mapping[str, Mapping[str, Cell]],
+    *,
+    command: str,
+) -> Results:
+    """Build the results of a chain; ``baselines`` are scores by name and column.
+
+    ``n_seeds`` are pre-trainings. The first arm is the baseline of the comparison.
+    """
+    chain = study.chain
+    assert chain is not None, "a chain is collected"
+    within = is_within(chain, n_seeds)
+    n_compared = chain.n_seeds if within else n_seeds
+    scores = {}
+    for arm in arms:
+        name = arm.arm.name
+        own = {stage: each for (of, stage), each in runs.items() if of == name}
+        scores[name] = _arm_scores(chain, own, columns, within=within)
+    others = [column for column in columns if column is not primary]
+    baseline = arms[0].arm.name
+    further = []
+    for column in others:
+        values = {name: each.by_seed.get(column.name, {}) for name, each in scores.items()}
+        if any(values.values()):
+            found = compare_arms(
+                baseline,
+                values,
+                column.metric,
+                planned_seeds=n_compared,
+                against=study.against,
+            )
+            further.append(Further(column.metric, tuple(found)))
+    values = {name: each.by_seed.get(primary.name, {}) for name, each in scores.items()}
+    differences = compare_arms(
+        baseline, values, primary.metric, planned_seeds=n_compared, against=study.against
+    )
+    outcomes = [each for stage in runs.values() for own in stage.outcomes.values() for each in own]
+    return Results(
+        name=study.name,
+        title=study.title,
+        metric=primary.metric,
+        split="test",
+        scored_on=_scored_on(chain, n_seeds, within=within),
+        match=rule,
+        baseline=baseline,
+        n_seeds=n_compared,
+        arms=tuple(
+            _arm_result(chain, arm, runs, scores[arm.arm.name], primary, measures) for arm in arms
+        ),
+        differences=tuple(differences),
+        failures=tuple(_failures(runs)),
+        reproduction=describe_reproduction(outcomes, arms[0].loaded.recipe, command),
+        further=tuple(further),
+        scorecard=_scorecard(chain, arms, scores, columns, baselines),
+    )
+
+
+def explain_nesting(chain: Chain, n_seeds: int) -> str:
+    """Say what a verdict of a chain holds for."""
+    finetunings = count(chain.n_seeds, "fine-tuning")
+    if is_within(chain, n_seeds):
+        return (
+            f"Verdicts are drawn over {finetunings} of one pre-training of each arm: they hold for "
+            "those weights alone, and not for architectures or objectives, of which another "
+            "pre-training may say otherwise. More --seeds pre-train more."
+        )
+    if chain.n_seeds == 1:
+        nested = "each with one fine-tuning of a task below it"
+    else:
+        nested = f"each by the {chain.nested} of its {finetunings} of a task"
+    return (
+        f"Seeds are nested: {count(n_seeds, 'pre-training')} of each arm, {nested}. Verdicts are "
+        "paired over pre-trainings."
+    )
+
+
+def _scored_on(chain: Chain, n_seeds: int, *, within: bool) -> str:
+    if within:
+        return "development sets of the tasks, over fine-tunings of one pre-training"
+    if chain.n_seeds == 1:
+        return "development sets of the tasks, over pre-trainings"
+    stands = f"each pre-training by the {chain.nested} of its fine-tunings"
+    return f"development sets of the tasks, {stands}"
+
+
+def _arm_scores(
+    chain: Chain, runs: Mapping[str, StageRuns], columns: Sequence[Column], *, within: bool
+) -> ArmScores:
+    """Compute an arm's scores; ``runs`` are by stage."""
+    by_seed: dict[int, dict[str, float]] = {}
+    single: dict[str, list[list[float]]] = {}
+    errors: dict[str, list[float]] = {}
+    collapsed: dict[str, int] = {}
+    for stage, own in runs.items():
+        for seed, outcomes in own.outcomes.items():
+            found = [
+                (number, run_scores(columns, stage, outcome.test))
+                for number, outcome in enumerate(outcomes)
+                if outcome.test is not None
+            ]
+            names = dict.fromkeys(name for _, scores in found for name in scores)
+            for name in names:
+                values = [scores[name] for _, scores in found if name in scores]
+                if name.endswith(ERROR):
+                    errors.setdefault(name.removesuffix(ERROR), []).extend(values)
+                    continue
+                if name.endswith(COLLAPSED):
+                    of = name.removesuffix(COLLAPSED)
+                    collapsed[of] = collapsed.get(of, 0) + round(sum(values))
+                    continue
+                single.setdefault(name, []).append(values)
+                if within and len(outcomes) > 1:
+                    for number, scores in found:
+                        if name in scores:
+                            by_seed.setdefault(number, {})[name] = scores[name]
+                elif within:
+                    # What is done once stands beside every fine-tuning.
+                    for number in range(chain.n_seeds):
+                        by_seed.setdefault(number, {})[name] = values[0]
+                else:
+                    by_seed.setdefault(seed, {})[name] = _nested(chain, values)
+    compared: dict[str, dict[int, float]] = {}
+    cells = {}
+    for column in columns:
+        of_seeds = {}
+        for seed, scores in sorted(by_seed.items()):
+            value = value_of(column, scores)
+            if value is not None:
+                of_seeds[seed] = value
+        if not of_seeds:
+            continue
+        compared[column.name] = of_seeds
+        own_errors = errors.get(column.name)
+        groups = single.get(column.name, [])
+        cells[column.name] = Cell(
+            mean=statistics.fmean(of_seeds.values()),
+            sd=statistics.stdev(of_seeds.values()) if len(of_seeds) > 1 else None,
+            inner_sd=None if within else _pooled(groups),
+            error=statistics.fmean(own_errors) if own_errors else None,
+            n_runs=sum(map(len, groups)) or len(of_seeds),
+            n_collapsed=collapsed.get(column.name, 0),
+        )
+    return ArmScores(compared, cells)
+
+
+def _nested(chain: Chain, values: Sequence[float]) -> float:
+    return statistics.median(values) if chain.nested == "median" else statistics.fmean(values)
+
+
+def _pooled(groups: Sequence[Sequence[float]]) -> float | None:
+    """Return the standard deviation within groups; None where each has one value."""
+    freedom = sum(len(group) - 1 for group in groups)
+    if not freedom:
+        return None
+    squares = 0.0
+    for group in groups:
+        mean = statistics.fmean(group)
+        squares += math.fsum((value - mean) ** 2 for value in group)
+    return math.sqrt(squares / freedom)
+
+
+def _arm_result(
+    chain: Chain,
+    arm: MatchedArm,
+    runs: Runs,
+    scores: ArmScores,
+    primary: Column,
+    measures: Measures,
+) -> ArmResult:
+    name = arm.arm.name
+    loaded = arm.loaded
+    recipe = loaded.recipe
+    model = arm_model(loaded, measures)
+    parameters = count_parameters(model, recipe.objective)
+    pretrained = runs.get((name, PRETRAINING))
+    records = []
+    text = ""
+    for outcome in _outcomes(pretrained):
+        if outcome.record is not None:
+            records.append(outcome.record)
+            text = text or (outcome.path / "recipe.toml").read_text(encoding="utf-8")
+
+    def median(key: str) -> float | None:
+        values = [float(record[key]) for record in records if record.get(key) is not None]
+        return statistics.median(values) if values else None
+
+    costs = Costs(
+        flops_per_token=flops_per_token(model, recipe.data.context, recipe.objective),
+        steps=arm_steps(loaded, measures) if chain.of(name).pretrains else 0,
+        tokens=median("tokens"),
+        tokens_per_s=median("tokens_per_s"),
+        peak_memory_bytes=median("peak_memory_bytes"),
+        seconds=median("seconds"),
+    )
+    values = scores.by_seed.get(primary.name, {})
+    return ArmResult(
+        name=name,
+        parameters=asdict(parameters),
+        seeds=tuple(values),
+        values=tuple(values.values()),
+        costs=costs,
+        mismatch=arm.mismatch,
+        matched=arm.matched,
+        recipe=text,
+        further={
+            column: found for column, found in scores.by_seed.items() if column != primary.name
+        },
+    )
+
+
+def _outcomes(runs: StageRuns | None) -> Iterator[Outcome]:
+    if runs is not None:
+        for own in runs.outcomes.values():
+            yield from own
+
+
+def _failures(runs: Runs) -> Iterator[Failure]:
+    seen = set()
+    for (arm, stage), own in runs.items():
+        for seed, outcomes in own.outcomes.items():
+            for outcome in outcomes:
+                if outcome.failure and outcome.path not in seen:
+                    seen.add(outcome.path)
+                    yield Failure(f"{arm}, {stage}", seed, outcome.failure)
+
+
+def _scorecard(
+    chain: Chain,
+    arms: Sequence[MatchedArm],
+    scores: Mapping[str, ArmScores],
+    columns: Sequence[Column],
+    baselines: Mapping[str, Mapping[str, Cell]],
+) -> Scorecard:
+    rows = [Row(arm.arm.name, "arm", scores[arm.arm.name].cells) for arm in arms]
+    for name, cells in baselines.items():
+        # Of baselines averages are of columns as those of arms.
+        means = {column: cell.mean for column, cell in cells.items()}
+        whole = dict(cells)
+        for column in columns:
+            value = value_of(column, means)
+            if column.members and value is not None:
+                whole[column.name] = Cell(value)
+        rows.append(Row(name, "baseline", whole))
+    metrics = {column.name: column.metric for column in columns}
+    for name, published in chain.published.items():
+        cells = {}
+        for title, value in published.items():
+            # What is not measured here is shown as it is printed.
+            metric = metrics.setdefault(title, points_metric(title, title))
+            cells[title] = Cell(value / metric.factor)
+        rows.append(Row(name, "published", cells))
+    return Scorecard(list(metrics.values()), rows)

@@ -1,0 +1,189 @@
+"""The chain of a study's file: its stages with the settings of a scale and of the command line."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.fields.catalog import TABLES
+from sublayer.config.layering.overrides import override_layer
+from sublayer.config.text.own_table import OwnColumns
+from sublayer.errors import ConfigError
+from sublayer.nearest import nearest_hint
+from sublayer.study.chain.stages import FINETUNE, ArmStages, Chain, Member, Stage, in_order
+from sublayer.study.study_file import ArmTable, StageTable, StudyFile, flatten
+from sublayer.tasks.registry import TASKS
+
+Overrides = Sequence[str] | Mapping[str, Any]
+
+
+def split_overrides(
+    overrides: Overrides, stages: Sequence[StageTable]
+) -> tuple[Overrides, Overrides]:
+    """Split overrides into those of the recipe and those of stages.
+
+    The latter begin with ``finetune.`` or with the name of a stage.
+    """
+    prefixes = [FINETUNE]
+    for table in stages:
+        prefixes += table.each or ([table.name] if table.name else _names(table))
+    names = {name for name in prefixes if name not in TABLES}
+
+    def is_of_stage(key: str) -> bool:
+        return key.split(".", 1)[0].strip() in names and "." in key.partition("=")[0]
+
+    if not stages:
+        return overrides, ()
+    if isinstance(overrides, Mapping):
+        of_stages = {key: value for key, value in overrides.items() if is_of_stage(key)}
+        rest = {key: value for key, value in overrides.items() if key not in of_stages}
+        return rest, of_stages
+    return (
+        [text for text in overrides if not is_of_stage(text)],
+        [text for text in overrides if is_of_stage(text)],
+    )
+
+
+def read_chain(
+    path: Path,
+    file: StudyFile,
+    scale: str,
+    overrides: Overrides,
+    tune: tuple[str, ...],
+) -> Chain | None:
+    """Put together the chain of a study's scale; None where it has no stages.
+
+    ``overrides`` are those of stages, ``tune`` is what is tried in stages of tasks. Raises
+    ConfigError for stages that do not fit together, and settings of what is no stage.
+    """
+    tables, scale_table = file.stages_of(scale), file.scale[scale]
+    arms = file.arms_of(scale)
+    if not tables:
+        _check_without(path, file, scale)
+        return None
+    told = _by_stage(overrides)
+    common = {**flatten(file.finetune), **flatten(scale_table.finetune)}
+    stages = []
+    for table in tables:
+        stages += _stages(path, table, common, told)
+    ordered = in_order(path.stem, stages)
+    known = [FINETUNE, *(stage.name for stage in ordered)]
+    for name in told:
+        if name not in known:
+            raise ConfigError(f"{path.stem} has no stage {name}{nearest_hint(name, known)}")
+    published = {arm.name: arm.published for arm in arms if arm.published}
+    return Chain(
+        stages=ordered,
+        arms={arm.name: _arm(path, arm, ordered, told) for arm in arms},
+        n_seeds=scale_table.finetunings or file.finetunings or 1,
+        nested=file.nested,
+        metrics=file.metrics,
+        averages={name: tuple(map(_member, members)) for name, members in file.averages.items()},
+        published={**published, **file.published},
+        tune=tune,
+    )
+
+
+def _stages(
+    path: Path, table: StageTable, common: Mapping[str, Any], told: Mapping[str, Mapping[str, Any]]
+) -> list[Stage]:
+    kinds = [name for name in ("tasks", "each", "table") if getattr(table, name) is not None]
+    shown = table.name or ", ".join(_names(table)) or "a stage"
+    if len(kinds) > 1:
+        raise ConfigError(f"{path.stem}: {shown} has {' and '.join(kinds)}: give one of them")
+    if table.each is not None and table.name is not None:
+        raise ConfigError(
+            f"{path.stem}: stages of each task have the tasks' names: leave out name = {table.name}"
+        )
+    if (table.columns is not None) != (table.table is not None):
+        raise ConfigError(f"{path.stem}: {shown}: table and columns stand together")
+    for name in _names(table):
+        if name not in TASKS:
+            raise ConfigError(
+                f"{path.stem}: {name} is no task{nearest_hint(name, tuple(TASKS))}: "
+                "`sublayer tasks` lists them"
+            )
+    if not kinds and not table.name:
+        raise ConfigError(f"{path.stem}: a stage that goes on with a text needs a name")
+    groups = [(name,) for name in table.each] if table.each else [tuple(_names(table))]
+    stages = []
+    for tasks in groups:
+        name = table.name or "-".join(tasks) or Path(table.table or "").name.partition(".")[0]
+        settings = flatten(table.set)
+        if kinds:
+            settings = {**common, **settings, **told.get(FINETUNE, {})}
+        settings |= told.get(name, {})
+        columns: OwnColumns | None = table.columns  # type: ignore[assignment]
+        stages.append(Stage(name, table.after, tasks, table.table, columns, table.preset, settings))
+    return stages
+
+
+def _arm(
+    path: Path, arm: ArmTable, stages: Sequence[Stage], told: Mapping[str, Mapping[str, Any]]
+) -> ArmStages:
+    by_stage: dict[str, dict[str, Any]] = {}
+    names = [stage.name for stage in stages]
+    for name in arm.stages:
+        if name not in names:
+            raise ConfigError(
+                f"{path.stem}: arm {arm.name} has settings of {name}, which is no stage"
+                f"{nearest_hint(name, names)}"
+            )
+    texts = [stage.name for stage in stages if not stage.finetunes]
+    if not arm.pretrain and texts:
+        raise ConfigError(
+            f"{path.stem}: arm {arm.name} is not pre-trained, and {', '.join(texts)} would go on "
+            "with that: leave out pretrain = false, or the stage"
+        )
+    for stage in stages:
+        own = flatten(arm.finetune) if stage.finetunes else {}
+        own |= flatten(arm.stages.get(stage.name, {}))
+        for told_key in {**told.get(FINETUNE, {}), **told.get(stage.name, {})}:
+            if told_key in own:
+                raise ConfigError(
+                    f"{told_key} is what the arms of {path.stem} differ in: leave it out"
+                )
+        by_stage[stage.name] = own
+    return ArmStages(arm.pretrain, by_stage)
+
+
+def _check_without(path: Path, file: StudyFile, scale: str) -> None:
+    """Raise ConfigError for what only stages give a meaning."""
+    table = file.scale[scale]
+    given = {
+        "finetune": file.finetune or table.finetune,
+        "tune_finetune": file.tune_finetune or table.tune_finetune,
+        "finetunings": file.finetunings or table.finetunings,
+        "metrics": file.metrics,
+        "averages": file.averages,
+        "published": file.published,
+    }
+    for arm in file.arms_of(scale):
+        given["finetune"] = given["finetune"] or arm.finetune
+        given["stages of an arm"] = given.get("stages of an arm") or arm.stages
+        given["pretrain = false"] = given.get("pretrain = false") or not arm.pretrain
+        given["published"] = given["published"] or arm.published
+    for name, value in given.items():
+        if value:
+            raise ConfigError(
+                f"study {path}: {name} has no effect without [[stages]], of which it has none"
+            )
+
+
+def _by_stage(overrides: Overrides) -> dict[str, dict[str, Any]]:
+    told: dict[str, dict[str, Any]] = {}
+    for key, value in override_layer(overrides, "command line").values.items():
+        stage, _, field = key.partition(".")
+        told.setdefault(stage, {})[field] = value
+    return told
+
+
+def _names(table: StageTable) -> list[str]:
+    if table.each is not None:
+        return table.each
+    if table.tasks is None:
+        return []
+    return [table.tasks] if isinstance(table.tasks, str) else list(table.tasks)
+
+
+def _member(member: str | list[str]) -> Member:
+    return member if isinstance(member, str) else tuple(member)

@@ -1,0 +1,105 @@
+"""What the runs of stages are found by, and what tasks their files score: before any is trained."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.recipe import Recipe
+from sublayer.config.text.tokenizers import TOKENIZERS
+from sublayer.data.cache import file_digest
+from sublayer.data.prepare import Data
+from sublayer.data.tasks.division import Division
+from sublayer.data.tasks.table_files import find_task_files
+from sublayer.data.tasks.task_files import TaskFiles
+from sublayer.data.text.splitting import SPLITS
+from sublayer.data.texts import find_texts
+from sublayer.errors import SublayerError
+from sublayer.files.cache_folder import cache_folder
+from sublayer.study.chain.recipes import StageRecipes, stage_key
+from sublayer.study.chain.stage_runs import Keys
+from sublayer.study.chain.stages import PRETRAINING, Stage
+from sublayer.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a stage of tasks is scored on."""
+
+    name: str
+    """Its task, or of several parts of one task also the part: see ``part_name``."""
+    task: Task
+
+
+def find_keys(
+    recipes: StageRecipes, arms: Sequence[str], data: Mapping[str, Data]
+) -> tuple[Keys, dict[str, list[Part]]]:
+    """Find the keys of all stages of arms, and the parts that each stage of tasks is scored on.
+
+    ``data`` are those of the arms' pre-trainings. Raises ConfigError and DataError for recipes that
+    do not fit together and tasks without files.
+    """
+    by_stage: dict[tuple[str, str], str] = {}
+    parts: dict[str, list[Part]] = {}
+    chain = recipes.chain
+    for arm in arms:
+        if chain.of(arm).pretrains:
+            recipe = recipes.planned(arm, PRETRAINING).recipe
+            by_stage[arm, PRETRAINING] = stage_key(recipe, "", data[arm].checksums)
+    for stage in chain.stages:
+        for arm in arms:
+            recipe = recipes.planned(arm, stage.name).recipe
+            fresh = recipes.starts_fresh(arm, stage.name)
+            parent = "" if fresh else by_stage[arm, stage.after]
+            texts = _tokenizer(recipe) if fresh else []
+            if stage.finetunes:
+                files = _files(recipe, stage)
+                parts[stage.name] = _parts(recipe, files, stage)
+                texts += [[each.identity(split) for split in each.found] for each in files]
+            else:
+                texts += _identity(recipe, stage)
+            by_stage[arm, stage.name] = stage_key(recipe, parent, texts)
+    return Keys(by_stage), parts
+
+
+def _identity(recipe: Recipe, stage: Stage) -> list[Any]:
+    """Return what tells the text of a stage that goes on with one."""
+    try:
+        texts = find_texts(recipe.data, cache_folder(), is_utf8=recipe.data.tokenizer != "bytes")
+    except SublayerError as error:
+        raise type(error)(f"stage {stage.name}: {error}") from None
+    return [texts.identity(name) for name in SPLITS if texts.has(name)]
+
+
+def _files(recipe: Recipe, stage: Stage) -> list[TaskFiles]:
+    try:
+        return find_task_files(recipe.data, cache_folder())
+    except SublayerError as error:
+        raise type(error)(f"stage {stage.name}: {error}") from None
+
+
+def _parts(recipe: Recipe, files: Sequence[TaskFiles], stage: Stage) -> list[Part]:
+    """Return what is scored of tasks, of each of which something is left to train on."""
+    parts = []
+    for each in files:
+        division = Division(recipe.data, each)
+        try:
+            splits = [chosen.split for chosen in division.scored]
+            # Raises where nothing would be left for them.
+            _ = division.trained, division.selecting
+        except SublayerError as error:
+            raise type(error)(f"stage {stage.name}: {error}") from None
+        for split in splits:
+            name = each.task.name
+            if len(splits) > 1:
+                name = f"{name}_{split.removeprefix('dev_')}"
+            parts.append(Part(name, each.task))
+    return parts
+
+
+def _tokenizer(recipe: Recipe) -> list[Any]:
+    """Return what tells a tokenizer of a file; one that is trained follows from the recipe."""
+    tokenizer = recipe.data.tokenizer
+    if tokenizer in TOKENIZERS or not Path(tokenizer).is_file():
+        return [tokenizer]
+    return [file_digest(Path(tokenizer), cache_folder())]

@@ -1,0 +1,240 @@
+"""A chain study from beginning to end: stages, budgets, runs, verdicts, report."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.config.layering.sources import RUN_RECIPE
+from sublayer.config.text.tokenizers import TOKENIZERS
+from sublayer.counts import count
+from sublayer.data.prepare import Data
+from sublayer.study.arms import arm_notes
+from sublayer.study.budget.budget import MatchedArm, match_budgets
+from sublayer.study.budget.match import Rule
+from sublayer.study.budget.shared_tokenizer import keep_tokenizer
+from sublayer.study.chain.baselines import score_baselines
+from sublayer.study.chain.checks import check_chain, check_disk, stage_tune
+from sublayer.study.chain.choices import explain_stage_choices
+from sublayer.study.chain.collect import Runs, collect_chain, explain_nesting
+from sublayer.study.chain.columns import Column, list_columns, primary_column
+from sublayer.study.chain.keys import find_keys
+from sublayer.study.chain.recipes import StageRecipes
+from sublayer.study.chain.stage_runs import ChainRuns, Keys, RunAll
+from sublayer.study.chain.stages import PRETRAINING, Chain
+from sublayer.study.checks import check_compared, check_splits
+from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study
+from sublayer.study.execution.in_turn import InTurn
+from sublayer.study.execution.jobs import check_jobs, shared_threads
+from sublayer.study.execution.shares import describe_share
+from sublayer.study.execution.side_by_side import SideBySide
+from sublayer.study.facts import StudyFacts
+from sublayer.study.folder import StudyFolder
+from sublayer.study.folder_name import find_folder
+from sublayer.study.options import Options, command_line
+from sublayer.study.plan_file import About, Request
+from sublayer.study.result_files import write_chain_results
+from sublayer.study.results import Results
+from sublayer.study.scorecard import Cell
+from sublayer.study.tuning import Trial, make_stage_trials
+from sublayer.system.stages import note
+
+
+def run_chain(
+    study: Study, sources: Sequence[str], overrides: Overrides, options: Options
+) -> tuple[Results, Path]:
+    """Run a chain study, or what is missing of it; return its results and its report's path.
+
+    Raises ConfigError and DataError before anything is trained, Interrupted in between.
+    """
+    assert study.chain is not None, "a study without stages is none of chains"
+    rule = options.match or study.match
+    n_seeds = options.seeds or study.n_seeds or DEFAULT_SEEDS
+    chain = replace(
+        study.chain,
+        n_seeds=options.finetunings or study.chain.n_seeds,
+        data=options.data,
+        tune=stage_tune(study, options),
+    )
+    study = replace(study, chain=chain, tune=())
+    check_chain(study, n_seeds)
+    check_jobs(options.jobs, study.arms, rule)
+    check_splits(study, n_trials=1)
+    folder = find_folder(study, Request(study.arms, rule, (), study.scoring, chain), options.out)
+    folder.check()
+    facts = StudyFacts(options.device)
+    with folder.held():
+        data = {arm.name: facts.data(arm.loaded.recipe) for arm in study.arms}
+        matched = _settle(folder, study, rule, facts, data, options)
+        with _recipes(study, matched, data, folder.path) as recipes:
+            names = [arm.name for arm in study.arms]
+            keys, parts = find_keys(recipes, names, data)
+            kinds = [arm.loaded.recipe.objective.kind for arm in study.arms]
+            columns = list_columns(study.name, chain, parts, kinds)
+            primary = primary_column(study.name, columns, study.metric)
+            trials = _trials(chain, recipes, names)
+            total = _count_runs(chain, keys, names, trials, n_seeds)
+            check_disk(recipes, matched, data, keys, total, folder.path)
+            for line in _header(study, chain, keys, total, n_seeds, options, folder.path):
+                note(line)
+            resuming = command_line(sources, overrides, options, out=folder.path)
+            about = About.of(study, arm_notes(study.arms), ())
+            if not folder.is_begun():
+                folder.begin(matched, data[names[0]].checksums)
+            folder.add_jobs(options.jobs)
+            folder.keep_command(resuming, about, n_runs=sum(total.values()), n_seeds=n_seeds)
+            runs = ChainRuns(
+                chain,
+                matched,
+                recipes,
+                keys,
+                data,
+                folder.path,
+                _run_all(sum(total.values()), options),
+                trials=trials,
+                n_seeds=n_seeds,
+                scoring=study.scoring,
+            ).work()
+            folder.add_report(n_seeds)
+            baselines = _baselines(recipes, runs, columns, folder.path, names)
+        results = collect_chain(
+            study,
+            rule,
+            n_seeds,
+            matched,
+            runs,
+            columns,
+            primary,
+            facts.measures(len(study.arms)),
+            baselines,
+            command=command_line(sources, overrides, options),
+        )
+        notes = [explain_nesting(chain, n_seeds), *study.caveats, *arm_notes(study.arms)]
+        notes += explain_stage_choices(runs, trials)
+        results = replace(results, notes=tuple(notes))
+        report = write_chain_results(folder.path, results)
+    check_compared(results, report)
+    return results, report
+
+
+def _settle(
+    folder: StudyFolder,
+    study: Study,
+    rule: Rule,
+    facts: StudyFacts,
+    data: Mapping[str, Data],
+    options: Options,
+) -> list[MatchedArm]:
+    """Return what was settled when the study began, or what is settled now."""
+    folder.check_text(data[study.arms[0].name].checksums)
+    settled = folder.matched_arms(study.arms)
+    if settled is not None:
+        return settled
+    measures = facts.measures(len(study.arms), is_new=True)
+    threads = shared_threads(options.jobs) if options.jobs > 1 else None
+    matched = match_budgets(study.arms, rule, measures, threads=threads)
+    if options.jobs > 1:
+        n_runs = len(study.arms)
+        text = describe_share(
+            matched,
+            data,
+            n_runs=n_runs,
+            jobs=options.jobs,
+            device=options.device,
+            folder=folder.path,
+        )
+        note(text)
+    return matched
+
+
+def _recipes(
+    study: Study, arms: Sequence[MatchedArm], data: Mapping[str, Data], folder: Path
+) -> StageRecipes:
+    assert study.chain is not None, "a study without stages is none of chains"
+    tokenizers = {}
+    for arm in arms:
+        name = arm.arm.name
+        kind = arm.loaded.recipe.data.tokenizer
+        if not study.chain.of(name).pretrains and kind in TOKENIZERS and kind != "bytes":
+            content = data[name].tokenizer.serialize()
+            tokenizers[name] = str(keep_tokenizer(folder.absolute(), content))
+    recipes = {arm.arm.name: arm.loaded for arm in arms}
+    return StageRecipes(study.name, study.chain, recipes, tokenizers)
+
+
+def _trials(chain: Chain, recipes: StageRecipes, arms: Sequence[str]) -> dict[str, list[Trial]]:
+    trials = {}
+    for stage in chain.stages:
+        tune = chain.tune if stage.finetunes else ()
+        planned = {arm: recipes.planned(arm, stage.name) for arm in arms}
+        trials[stage.name] = make_stage_trials(stage.name, planned, tune)
+    return trials
+
+
+def _count_runs(
+    chain: Chain,
+    keys: Keys,
+    arms: Sequence[str],
+    trials: Mapping[str, Sequence[Trial]],
+    n_seeds: int,
+) -> dict[str, int]:
+    """Count the runs of each stage, those that arms share once."""
+    total = {PRETRAINING: n_seeds * len(keys.distinct(PRETRAINING))}
+    for stage in chain.stages:
+        n_runs = n_seeds * (chain.n_seeds if stage.finetunes else 1)
+        n_trials = len(trials[stage.name])
+        total[stage.name] = (n_runs + n_trials - 1) * len(keys.distinct(stage.name))
+    return total
+
+
+def _header(
+    study: Study,
+    chain: Chain,
+    keys: Keys,
+    total: Mapping[str, int],
+    n_seeds: int,
+    options: Options,
+    folder: Path,
+) -> Iterator[str]:
+    names = ", ".join(arm.name for arm in study.arms)
+    yield f"arms        {names}"
+    for stage, n_runs in total.items():
+        if not n_runs:
+            continue
+        n_distinct = len(keys.distinct(stage))
+        shared = ""
+        if n_distinct < len(study.arms):
+            shared = f", {n_distinct} for {count(len(study.arms), 'arm')}"
+        after = "" if stage == PRETRAINING else f" after {chain.stage(stage).after}"
+        yield f"{stage:<11} {count(n_runs, 'run')}{shared}{after}"
+    at_once = f", {options.jobs} at a time" if options.jobs > 1 else ""
+    yield f"runs        {sum(total.values()):,} in all{at_once}"
+    yield f"seeds       {explain_nesting(chain, n_seeds)}"
+    yield f"folder      {folder}"
+
+
+def _run_all(total: int, options: Options) -> RunAll:
+    if options.jobs > 1:
+        return SideBySide(total, options.jobs, options.device)
+    return InTurn(total, options.device)
+
+
+def _baselines(
+    recipes: StageRecipes,
+    runs: Runs,
+    columns: Sequence[Column],
+    folder: Path,
+    arms: Sequence[str],
+) -> dict[str, dict[str, Cell]]:
+    """Score the baselines on all tasks, by the data that a run of each stage has read."""
+    read = {}
+    for stage in recipes.chain.stages:
+        if not stage.finetunes:
+            continue
+        for arm in arms:
+            outcomes = [each for own in runs[arm, stage.name].outcomes.values() for each in own]
+            done = next((each for each in outcomes if each.record is not None), None)
+            if done is not None:
+                read[stage.name] = read_run_recipe(done.path / RUN_RECIPE)
+                break
+    return score_baselines(folder, read, columns)

@@ -1,0 +1,151 @@
+"""The stages of a chain: what follows on what, and what each arm does otherwise."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from sublayer.config.limits import MOST_FINETUNINGS
+from sublayer.config.presets import DEFAULT
+from sublayer.config.text.own_table import OwnColumns
+from sublayer.errors import ConfigError
+from sublayer.files.paths import expanded
+from sublayer.nearest import nearest_hint
+
+PRETRAINING = "pretraining"
+"""The first stage of every chain: an arm's own recipe."""
+FINETUNE = "finetune"
+"""What settings begin with that are of all stages of tasks."""
+Nested = Literal["mean", "median"]
+Member = str | tuple[str, ...]
+"""A column of scores, or several whose mean counts as one."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A training that starts from what the stage before it has left."""
+
+    name: str
+    after: str
+    """The stage whose model it starts from."""
+    tasks: tuple[str, ...] = ()
+    """What it is fine-tuned on, several as a mixture; none: it goes on with a text."""
+    table: str | None = None
+    """A table of one's own, on which it is fine-tuned instead."""
+    columns: OwnColumns | None = None
+    """Which column of the table is what."""
+    preset: str = DEFAULT
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of all arms, ``table.field`` to its value."""
+
+    @property
+    def finetunes(self) -> bool:
+        """Whether it learns tasks, and not to predict a text."""
+        return bool(self.tasks) or self.table is not None
+
+
+@dataclass(frozen=True)
+class ArmStages:
+    """What an arm does otherwise than the chain says."""
+
+    pretrains: bool = True
+    """Whether it is pre-trained; without, what would start from it starts from random weights."""
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Settings of its stages by name, over those of all arms."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What all arms of a study go through after their pre-training."""
+
+    stages: tuple[Stage, ...]
+    """In an order in which each comes after what it starts from."""
+    arms: Mapping[str, ArmStages] = field(default_factory=dict)
+    """By the arm's name; those that do nothing otherwise may be missing."""
+    n_seeds: int = 1
+    """Fine-tunings of each stage of tasks under each pre-training."""
+    nested: Nested = "mean"
+    """What of them stands for the pre-training."""
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    """The metric of a column that is not its score, by the column."""
+    averages: Mapping[str, tuple[Member, ...]] = field(default_factory=dict)
+    """Averages over columns, by name."""
+    published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What was published, by arm or by any other name, and by column, as it is printed."""
+    data: str | None = None
+    """The folder of the tasks' files; None: the cache."""
+    tune: tuple[str, ...] = ()
+    """What is tried in every stage of tasks: ``field=a,b`` texts."""
+
+    def of(self, arm: str) -> ArmStages:
+        """Return what an arm does otherwise."""
+        return self.arms.get(arm, ArmStages())
+
+    def stage(self, name: str) -> Stage:
+        """Return a stage by its name."""
+        return next(each for each in self.stages if each.name == name)
+
+    def settings_of(self, arm: str, stage: Stage) -> dict[str, Any]:
+        """Return the settings of an arm's stage."""
+        return {**stage.settings, **self.of(arm).settings.get(stage.name, {})}
+
+    def depth(self, stage: Stage) -> int:
+        """Count the stages before this one, the pre-training among them."""
+        return 1 if stage.after == PRETRAINING else 1 + self.depth(self.stage(stage.after))
+
+
+def describe_stages(chain: Chain) -> str:
+    """Write as JSON what identifies a chain beside the recipes of its arms.
+
+    How many fine-tunings there are does not: that may grow. Nor does what is made of their scores.
+    """
+    content = {
+        "stages": [asdict(stage) for stage in chain.stages],
+        "arms": {name: asdict(arm) for name, arm in chain.arms.items()},
+        "tune": list(chain.tune),
+        "data": None if chain.data is None else str(expanded(chain.data).absolute()),
+    }
+    return json.dumps(content, sort_keys=True)
+
+
+def in_order(study: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Order stages so that each comes after what it starts from, else as they stand.
+
+    Raises ConfigError for a name given twice, one that is taken, a start that is no stage, and
+    stages that start from each other.
+    """
+    names = [stage.name for stage in stages]
+    for stage in stages:
+        if names.count(stage.name) > 1:
+            raise ConfigError(f"{study}: two stages are named {stage.name}: give each its own name")
+        if stage.name in (PRETRAINING, FINETUNE):
+            raise ConfigError(
+                f"{study}: no stage may be named {stage.name}, which has a meaning of its own"
+            )
+        if stage.after not in (*names, PRETRAINING):
+            raise ConfigError(
+                f"{study}: stage {stage.name} comes after {stage.after}, which is no stage"
+                f"{nearest_hint(stage.after, (*names, PRETRAINING))}: there are "
+                f"{', '.join([PRETRAINING, *names])}"
+            )
+    ordered: list[Stage] = []
+    placed = {PRETRAINING}
+    left = list(stages)
+    while left:
+        ready = [stage for stage in left if stage.after in placed]
+        if not ready:
+            circle = ", ".join(f"{stage.name} after {stage.after}" for stage in left)
+            raise ConfigError(f"{study}: stages start from each other: {circle}")
+        ordered += ready
+        placed |= {stage.name for stage in ready}
+        left = [stage for stage in left if stage not in ready]
+    return tuple(ordered)
+
+
+def finetuning_seed(pretraining: int, number: int) -> int:
+    """Return the seed of a fine-tuning, of which no two pre-trainings have the same.
+
+    What one seed draws, such as the order of the examples, would else be the same under all
+    pre-trainings, and their mean would not get rid of it.
+    """
+    return MOST_FINETUNINGS * pretraining + number

@@ -1,0 +1,47 @@
+"""A table of scores: arms, baselines and what was published, by column."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sublayer.objective.metric import Metric
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A score, and how far others of its kind are apart."""
+
+    mean: float
+    sd: float | None = None
+    """Over pre-trainings; over fine-tunings where there is one pre-training. None of one."""
+    inner_sd: float | None = None
+    """Over the fine-tunings of a pre-training, pooled; None where each has one."""
+    error: float | None = None
+    """Standard error over the examples that are scored, the mean of the runs'."""
+    n_runs: int = 1
+    n_collapsed: int = 0
+    """Runs that answer nothing."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The scores of an arm, of a baseline, or what was published."""
+
+    name: str
+    kind: Literal["arm", "baseline", "published"]
+    cells: Mapping[str, Cell]
+    """By the column's name; those that are missing have none."""
+
+
+@dataclass(frozen=True)
+class Scorecard:
+    """Scores in each column's own unit, which its factor makes that of people."""
+
+    columns: Sequence[Metric]
+    rows: Sequence[Row]
+
+    def shown_columns(self) -> list[Metric]:
+        """Return the columns in which a row has a score."""
+        return [
+            column for column in self.columns if any(column.name in row.cells for row in self.rows)
+        ]

@@ -1,0 +1,178 @@
+"""A study's file with stages: what it says, and what is refused before anything is trained."""
+
+import pytest
+
+from sublayer import cli
+from sublayer.study.chain.stages import PRETRAINING
+from sublayer.study.definition import load_study
+from tests.study.chain.chains import STUDY, words, write_chain
+
+ARMS = STUDY["arms"]
+
+
+def test_each_task_is_a_stage_after_the_pre_training(tmp_path):
+    study = load_study(str(write_chain(tmp_path)))
+    assert study.chain is not None
+    assert [(each.name, each.after, each.tasks) for each in study.chain.stages] == [
+        ("sst2", PRETRAINING, ("sst2",)),
+        ("copa", PRETRAINING, ("copa",)),
+    ]
+    assert study.chain.n_seeds == 2 and study.n_seeds == 2
+    assert [study.chain.of(arm.name).pretrains for arm in study.arms] == [True, True, False]
+
+
+def test_settings_of_stages_are_laid_over_each_other_from_the_scale_to_the_command_line(tmp_path):
+    stages = [
+        {"tasks": ["sst2", "copa"], "name": "both", "set": {"optimizer": {"lr": 0.25}}},
+        {"tasks": "stsb", "after": "both"},
+    ]
+    arms = [{"name": "a"}, {"name": "b", "stages": {"stsb": {"model.dropout": 0.5}}}]
+    path = write_chain(tmp_path, stages=stages, arms=arms, averages={})
+    told = ["finetune.train.steps=7", "both.optimizer.lr=0.125", "train.steps=9"]
+    study = load_study(str(path), told)
+    chain = study.chain
+    assert chain is not None
+    both, stsb = chain.stages
+    assert chain.settings_of("a", both)["optimizer.lr"] == 0.125
+    assert chain.settings_of("a", both)["train.steps"] == 7
+    assert "model.dropout" not in chain.settings_of("a", stsb)
+    assert chain.settings_of("b", stsb)["model.dropout"] == 0.5
+    assert {arm.loaded.recipe.train.steps for arm in study.arms} == {9}
+
+
+BAD = {
+    "named twice": (
+        {"stages": [{"each": ["sst2", "sst2"]}]},
+        "two stages are named sst2",
+    ),
+    "a circle": (
+        {
+            "stages": [
+                {"tasks": "sst2", "after": "copa"},
+                {"tasks": "copa", "after": "sst2"},
+            ]
+        },
+        "stages start from each other: sst2 after copa, copa after sst2",
+    ),
+    "itself": ({"stages": [{"tasks": "sst2", "after": "sst2"}]}, "start from each other"),
+    "after nothing": (
+        {"stages": [{"tasks": "sst2", "after": "pretrain"}]},
+        "comes after pretrain, which is no stage: did you mean pretraining?",
+    ),
+    "a taken name": (
+        {"stages": [{"tasks": "sst2", "name": "pretraining"}]},
+        "no stage may be named pretraining",
+    ),
+    "no task": ({"stages": [{"each": ["sst3"]}]}, "sst3 is no task: did you mean sst2?"),
+    "two kinds": (
+        {"stages": [{"tasks": "sst2", "each": ["copa"]}]},
+        "has tasks and each: give one of them",
+    ),
+    "a text without a name": (
+        {"stages": [{"set": {"train.steps": 3}}]},
+        "a stage that goes on with a text needs a name",
+    ),
+    "arm of no stage": (
+        {"arms": [{"name": "a"}, {"name": "b", "stages": {"sst": {"train.steps": 3}}}]},
+        "arm b has settings of sst, which is no stage: did you mean sst2?",
+    ),
+    "equal arms": ({"arms": [{"name": "a"}, {"name": "b"}]}, "arm b is equal to the baseline a"),
+    "an average of nothing": (
+        {"averages": {"all": ["sst2", "cola"]}},
+        "cola is no column: did you mean copa?",
+    ),
+    "an average named as a column": ({"averages": {"sst2": ["copa"]}}, "has the name of a column"),
+    "no metric of the task": ({"metrics": {"sst2": "pearson"}}, "SST-2 has no metric pearson"),
+    "no column decides": ({"metric": "cola"}, "metric = cola is no column"),
+    "a seed": (
+        {"stages": [{"tasks": "sst2", "set": {"train.seed": 3}}], "averages": {}},
+        "stage sst2 has train.seed, which every arm has the same of",
+    ),
+    "minutes": (
+        {"stages": [{"tasks": "sst2", "set": {"train.minutes": 3}}], "averages": {}},
+        "stage sst2 has train.minutes, which would give each of its runs another length",
+    ),
+    "another start": (
+        {"stages": [{"tasks": "sst2", "set": {"init.run": "runs/a"}}], "averages": {}},
+        "stage sst2 has init.run, which is what pretraining leaves",
+    ),
+    "another width": (
+        {"stages": [{"tasks": "sst2", "set": {"model.d_model": 32}}], "averages": {}},
+        "arm full, stage sst2: the weights of pretraining do not fit model.d_model = 32",
+    ),
+    "another kind": (
+        {"stages": [{"tasks": "sst2", "set": {"objective.format": "pair"}}], "averages": {}},
+        "arm full, stage sst2",
+    ),
+    "more layers than there are": (
+        {
+            "arms": [
+                {"name": "a"},
+                {"name": "b", "finetune": {"init.layers": 2}},
+            ]
+        },
+        "init.layers = 2 is more than the 1 block of pretraining",
+    ),
+    "a grid of one point": (
+        {"tune_finetune": {"optimizer.lr": [0.1]}},
+        "has one value",
+    ),
+    "tuned beside": (
+        {"tune_finetune": {"data.context": [32, 64]}},
+        "--tune finetune.data.context is not a setting of fine-tuning",
+    ),
+    "pre-training is tuned": (
+        {"tune": {"optimizer.lr": [0.1, 0.2]}},
+        "has stages, and tunes its pre-training",
+    ),
+    "stages that are none": (
+        {"stages": None, "averages": {}, "arms": [{"name": "a"}, {"name": "b", "pretrain": False}]},
+        "has no effect without [[stages]]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_does_not_fit_is_refused_in_one_line_before_anything_is_trained(
+    case, tmp_path, capsys
+):
+    changes, said = BAD[case]
+    path = write_chain(tmp_path, **changes)
+    out = tmp_path / "out"
+    assert cli.main(words(path, "--out", str(out))) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said in error
+    assert not list(out.glob("stages/*"))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--tune", "optimizer.lr=0.1,0.2"], "write --tune finetune.optimizer.lr=0.1,0.2"),
+        (["train.seed=3"], "train.seed has no effect on a comparison"),
+        (["cola.train.steps=3"], "cola"),
+        (["--finetunings", "2000"], "finetunings"),
+        (["finetune.objective.language_weight=0.1"], "is what the arms of small differ in"),
+    ],
+)
+def test_options_of_a_chain_that_mean_nothing_are_refused(more, said, tmp_path, capsys):
+    assert cli.main(words(write_chain(tmp_path), *more)) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_options_of_chains_are_refused_elsewhere(capsys):
+    assert cli.main(["compare", "demo", "--finetunings", "2"]) == 2
+    assert "--finetunings is of studies with stages of tasks" in capsys.readouterr().err
+
+
+def test_a_disk_that_the_models_would_fill_is_said_first(tmp_path, monkeypatch, capsys):
+    from sublayer.study.chain import checks
+
+    class Full:
+        free = 1000
+
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Full)
+    out = tmp_path / "out"
+    assert cli.main(words(write_chain(tmp_path), "--out", str(out))) == 2
+    assert "the models of all runs take" in capsys.readouterr().err
+    assert not list(out.glob("stages/*"))

@@ -1,0 +1,270 @@
+"""Chains as they run: equal to their commands by hand, shared stages once, stopped and resumed."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sublayer import cli
+from tests.stopping import stopped_at
+from tests.study.chain.chains import words, write_chain
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chain")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def done(place):
+    study = write_chain(place)
+    out = place / "out"
+    assert cli.main(words(study, "--out", str(out))) == 0
+    return out
+
+
+def stage(out: Path, name: str) -> list[Path]:
+    return sorted(out.glob(f"stages/{name}-*"))
+
+
+def weights(run: Path) -> bytes:
+    return (run / "model" / "model.safetensors").read_bytes()
+
+
+def test_a_stage_that_arms_share_is_trained_once(done):
+    # The arms with and without the loss of texts share a pre-training; the third has none.
+    [pretrained] = stage(done, "pretraining")
+    assert [run.name for run in sorted(pretrained.iterdir())] == ["seed-0", "seed-1"]
+    assert len(stage(done, "sst2")) == len(stage(done, "copa")) == 3
+    for folder in stage(done, "sst2"):
+        seeds = sorted(run.name for run in folder.iterdir())
+        assert seeds == ["seed-0", "seed-1", "seed-1000", "seed-1001"]
+
+
+def test_a_chain_equals_its_commands_done_by_hand(done, place, capsys):
+    by_hand = place / "by-hand"
+    text = place / "text.txt"
+    sets = [
+        "model.n_layers=1",
+        "model.d_model=16",
+        "model.n_heads=2",
+        "data.context=48",
+        "data.tokenizer=bpe",
+        "data.vocab_size=300",
+        "data.split=80/10/10",
+        "train.steps=6",
+        "train.batch_sequences=4",
+        "train.evaluate_tokens=512",
+        "train.evaluate_steps=6",
+        "train.threads=1",
+        "train.precision=float32",
+        "train.seed=1",
+        f"data.path={text}",
+    ]
+    assert cli.main(["train", "gpt", *sets, "--out", str(by_hand / "start")]) == 0
+    tuned = [
+        "train.steps=3",
+        "train.evaluate_steps=3",
+        "train.batch_sequences=8",
+        "train.threads=1",
+        "train.precision=float32",
+        "data.held_out=0.2",
+        "train.seed=1001",
+    ]
+    start, run = str(by_hand / "start"), by_hand / "sst2"
+    glue = str(place / "glue")
+    command = ["finetune", start, "sst2", "--data", glue, *tuned, "--out", str(run)]
+    assert cli.main(command) == 0
+    [pretrained] = stage(done, "pretraining")
+    assert weights(by_hand / "start") == weights(pretrained / "seed-1")
+    same = [
+        folder for folder in stage(done, "sst2") if weights(folder / "seed-1001") == weights(run)
+    ]
+    assert len(same) == 1  # the arm with the loss of texts, which is the preset's
+    scored = json.loads((same[0] / "seed-1001" / "scores.json").read_text())
+    expected = json.loads((run / "scores.json").read_text())
+    assert [each["score"] for each in scored["tasks"]] == [
+        each["score"] for each in expected["tasks"]
+    ]
+
+
+def test_the_scorecard_has_arms_baselines_and_what_was_published(done):
+    results = json.loads((done / "results.json").read_text())
+    card = results["scorecard"]
+    names = [column["name"] for column in card["columns"]]
+    assert names[:3] == ["both", "sst2", "copa"] and "pretraining/bits_per_byte" in names
+    assert names[-1] == "mnli"
+    rows = {(row["name"], row["kind"]): row["cells"] for row in card["rows"]}
+    assert {kind for _, kind in rows} == {"arm", "baseline", "published"}
+    full = rows["full", "arm"]
+    by_seed = {}
+    for task in ("sst2", "copa"):
+        of_arm = next(
+            folder
+            for folder in stage(done, task)
+            if recipe_weight(folder) == 0.5 and starts(folder)
+        )
+        for seed in (0, 1):
+            scores = [
+                json.loads((of_arm / f"seed-{1000 * seed + number}" / "scores.json").read_text())
+                for number in (0, 1)
+            ]
+            by_seed[task, seed] = sum(each["tasks"][0]["score"] for each in scores) / 2
+    both = [(by_seed["sst2", seed] + by_seed["copa", seed]) / 2 for seed in (0, 1)]
+    assert results["arms"][0]["values"] == pytest.approx(both)
+    assert full["both"]["mean"] == pytest.approx(sum(both) / 2)
+    assert full["sst2"]["n_runs"] == 4
+    assert "pretraining/bits_per_byte" not in rows["fresh", "arm"]
+    assert rows["full", "published"]["mnli"]["mean"] == pytest.approx(0.818)
+    assert rows["words", "baseline"]["both"]["mean"] > 0
+    assert "Scores" in (done / "report.html").read_text()
+
+
+def recipe_weight(folder: Path) -> float:
+    import tomllib
+
+    recipe = tomllib.loads((folder / "seed-0" / "recipe.toml").read_text())
+    return float(recipe["objective"]["language_weight"])
+
+
+def starts(folder: Path) -> bool:
+    import tomllib
+
+    return "run" in tomllib.loads((folder / "seed-0" / "recipe.toml").read_text()).get("init", {})
+
+
+def test_a_repeated_command_trains_nothing_and_more_seeds_train_what_is_missing(done, place):
+    study = place / "small.toml"
+    before = {path: path.stat().st_mtime_ns for path in done.glob("stages/*/*/record.json")}
+    report = json.loads((done / "results.json").read_text())
+    assert cli.main(words(study, "--out", str(done))) == 0
+    assert json.loads((done / "results.json").read_text()) == report
+    assert cli.main(words(study, "--out", str(done), "--finetunings", "3")) == 0
+    after = {path: path.stat().st_mtime_ns for path in done.glob("stages/*/*/record.json")}
+    assert {path: after[path] for path in before} == before
+    added = {path.parent.name for path in after.keys() - before.keys()}
+    assert added == {"seed-2", "seed-1002"}
+
+
+@pytest.mark.parametrize("where", ["stages/pretraining-", "stages/sst2-", "stages/copa-"])
+def test_a_chain_that_is_killed_in_any_stage_resumes_to_the_same_report(where, place, tmp_path):
+    study = write_chain(tmp_path, seeds=2, finetunings=1)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert cli.main(words(study, "--out", str(whole))) == 0
+    # The second record of a run is what it is killed before.
+    name = where.partition("/")[2]
+    target = sorted(path for path in whole.glob(f"stages/{name}*/seed-*") if path.is_dir())[0]
+    place_ = ("os.rename", f"{target.relative_to(whole)}/record.json")
+    command = stopped_at([place_], signal.SIGKILL, *words(study, "--out", str(broken)))
+    killed = subprocess.run(command, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert cli.main(words(study, "--out", str(broken))) == 0
+    results = [json.loads((each / "results.json").read_text()) for each in (whole, broken)]
+    for each in results:
+        timeless(each)
+    assert results[0] == results[1]
+
+
+def timeless(results: dict) -> None:
+    """Leave out what is another each time: places, dates and the speed of the machine."""
+    for name in ("report", "reproduction", "same_quality"):
+        results.pop(name)
+    for arm in results["arms"]:
+        for name in ("tokens_per_s", "peak_memory_bytes", "seconds"):
+            arm.pop(name)
+
+
+def test_runs_side_by_side_score_as_in_turn(place, tmp_path):
+    study = write_chain(tmp_path, seeds=2, finetunings=1)
+    scores = []
+    for jobs in ("1", "2"):
+        out = tmp_path / f"out-{jobs}"
+        assert cli.main(words(study, "--out", str(out), "--jobs", jobs)) == 0
+        results = json.loads((out / "results.json").read_text())
+        scores.append([arm["values"] for arm in results["arms"]])
+    assert scores[0] == scores[1]
+
+
+def test_a_task_after_a_task_starts_from_its_first_fine_tuning_and_is_tuned(place, tmp_path):
+    stages = [{"tasks": "sst2"}, {"tasks": "copa", "after": "sst2"}]
+    arms = [{"name": "a"}, {"name": "b", "finetune": {"model.dropout": 0.3}}]
+    study = write_chain(
+        tmp_path,
+        stages=stages,
+        arms=arms,
+        seeds=1,
+        tune_finetune={"optimizer.lr": [0.0001, 0.01]},
+    )
+    out = tmp_path / "out"
+    assert cli.main(words(study, "--out", str(out), "--json")) == 0
+    results = json.loads((out / "results.json").read_text())
+    import tomllib
+
+    for run in out.glob("stages/copa-*/*/seed-1"):
+        recipe = tomllib.loads((run / "recipe.toml").read_text())
+        start = Path(recipe["init"]["run"])
+        assert start.name == "seed-0" and start.parent.parent.name.startswith("sst2-")
+    notes = " ".join(results["notes"])
+    assert "hold for those weights alone" in notes
+    assert "a, sst2: chose lr=" in notes and "was tried" in notes
+    tried = [path.name for path in next(iter(stage(out, "sst2"))).iterdir()]
+    assert sorted(tried) == ["lr=0.0001", "lr=0.01"]
+
+
+def test_a_mixture_is_scored_by_its_best_checkpoint_and_each_task_by_its_own(place, tmp_path):
+    study = write_chain(
+        tmp_path,
+        stages=[{"name": "mixture", "tasks": ["sst2", "stsb"]}],
+        averages={"one checkpoint": ["mixture/sst2", "mixture/stsb:pearson"]},
+        arms=[{"name": "a"}, {"name": "b", "set": {"model.ffn": "swiglu"}}],
+        scale={
+            "cpu": {
+                "recipe": "t5-mini",
+                "set": {
+                    "model": {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_ff": 16},
+                    "data": {"context": 32, "split": "80/10/10", "vocab_size": 300},
+                    "train": {"steps": 3, "evaluate_steps": 3, "threads": 1, "batch_sequences": 4},
+                },
+                "finetune": {
+                    "train": {"steps": 4, "evaluate_steps": 2, "batch_sequences": 8},
+                    "data": {"held_out": 0.2, "context": 64},
+                    "objective": {"target_length": 8},
+                },
+            }
+        },
+        seeds=2,
+        finetunings=1,
+    )
+    out = tmp_path / "out"
+    assert cli.main(words(study, "--out", str(out))) == 0
+    card = json.loads((out / "results.json").read_text())["scorecard"]
+    names = [column["name"] for column in card["columns"]]
+    for name in ("one checkpoint", "mixture", "mixture/sst2", "mixture/best/stsb"):
+        assert name in names
+
+
+def test_a_stage_goes_on_with_another_text(place, tmp_path):
+    more = tmp_path / "more.txt"
+    more.write_text("\n".join(f"{n} reviews of {n} plays, all of them new" for n in range(300)))
+    study = write_chain(
+        tmp_path,
+        stages=[
+            {"name": "longer", "set": {"train.steps": 5}},
+            {"tasks": "sst2", "after": "longer"},
+        ],
+        arms=[
+            {"name": "the same text"},
+            {"name": "more text", "stages": {"longer": {"data.path": str(more)}}},
+        ],
+        averages={},
+    )
+    out = tmp_path / "out"
+    assert cli.main(words(study, "--out", str(out))) == 0
+    assert len(stage(out, "pretraining")) == 1 and len(stage(out, "longer")) == 2
