@@ -62,7 +62,7 @@ def collect_chain(
     for arm in arms:
         name = arm.arm.name
         own = {stage: each for (of, stage), each in runs.items() if of == name}
-        scores[name] = _arm_scores(chain, own, columns, within=within)
+        scores[name] = arm_scores(chain, own, columns, within=within)
     others = [column for column in columns if column is not primary]
     baseline = arms[0].arm.name
     further = []
@@ -130,7 +130,7 @@ def _scored_on(chain: Chain, n_seeds: int, *, within: bool) -> str:
     return f"development sets of the tasks, {stands}"
 
 
-def _arm_scores(
+def arm_scores(
     chain: Chain, runs: Mapping[str, StageRuns], columns: Sequence[Column], *, within: bool
 ) -> ArmScores:
     """Compute an arm's scores; ``runs`` are by stage."""
