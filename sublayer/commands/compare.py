@@ -8,8 +8,14 @@ import typer
 from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import DeviceOption, JsonOption
 from sublayer.commands.shared.comparison import show
-from sublayer.commands.shared.study_options import JobsOption, MatchOption, ScaleOption
-from sublayer.config.limits import MOST_FINETUNINGS, MOST_SEEDS
+from sublayer.commands.shared.study_options import (
+    FinetuningsOption,
+    JobsOption,
+    MatchOption,
+    ScaleOption,
+    TaskDataOption,
+)
+from sublayer.config.limits import MOST_SEEDS
 from sublayer.system.stages import stage
 
 EXAMPLE = (
@@ -62,26 +68,6 @@ TuneOption = Annotated[
         help="Try these values in every arm, chosen on validation. Repeatable.",
     ),
 ]
-FinetuningsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--finetunings",
-        metavar="N",
-        min=1,
-        max=MOST_FINETUNINGS,
-        help="Of a study with stages: fine-tune on each task so often under each pre-training. "
-        "Default: the study's, or 1.",
-    ),
-]
-DataOption = Annotated[
-    str | None,
-    typer.Option(
-        "--data",
-        metavar="DIR",
-        help="Of a study with stages: the folder of the tasks' files. Default: the cache, into "
-        "which they are downloaded where they are missing.",
-    ),
-]
 OutOption = Annotated[
     Path | None,
     typer.Option("--out", help="The study's folder. Default: runs/NAME, then runs/NAME.2, ..."),
@@ -101,7 +87,7 @@ def command(
     tune: TuneOption = None,
     scale: ScaleOption = None,
     finetunings: FinetuningsOption = None,
-    data: DataOption = None,
+    data: TaskDataOption = None,
     out: OutOption = None,
     resume: ResumeOption = False,
     jobs: JobsOption = 1,

@@ -37,6 +37,11 @@ def results_of_folder(folder: Path) -> Results:
     where the baseline has no run that has ended, and CheckpointError where a run is damaged.
     """
     plan = read_plan(folder)
+    if plan.asked.stages is not None:
+        raise ConfigError(
+            f"{folder} is a study with stages, whose own command writes its report, once it has "
+            f"made what is missing: {plan.command}"
+        )
     earlier = _earlier(folder)
     about = plan.about
     varied: Mapping[str, Mapping[str, Any]] = about.varied if about else {}

@@ -10,7 +10,7 @@ from sublayer.study.asked import is_run, load_asked
 from sublayer.study.budget.budget import MatchedArm, match_budgets
 from sublayer.study.budget.match import Rule
 from sublayer.study.budget.shared_tokenizer import share_tokenizer
-from sublayer.study.chain.checks import check_without_chain
+from sublayer.study.chain.asked import as_asked
 from sublayer.study.chain.runner import run_chain
 from sublayer.study.checks import (
     check_compared,
@@ -60,7 +60,7 @@ def run_study(
     study = load_asked(sources, overrides, vary_texts=options.vary, scale=options.scale)
     if study.chain is not None:
         return run_chain(study, sources, overrides, options)
-    check_without_chain(study.name, options)
+    as_asked(study, options.tune, options.finetunings, options.data)
     rule = options.match or study.match
     n_seeds = options.seeds
     if n_seeds is None:

@@ -11,7 +11,13 @@ import typer
 from sublayer.commands.plan.rendering import render_plan
 from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import DeviceOption, JsonOption, emit, say
-from sublayer.commands.shared.study_options import JobsOption, MatchOption, ScaleOption
+from sublayer.commands.shared.study_options import (
+    FinetuningsOption,
+    JobsOption,
+    MatchOption,
+    ScaleOption,
+    TaskDataOption,
+)
 from sublayer.config.limits import MOST_SEEDS
 from sublayer.counts import count
 from sublayer.errors import ConfigError
@@ -23,6 +29,10 @@ if TYPE_CHECKING:
 
 EXAMPLE = "sublayer plan gpt train.minutes=5 --vary model.ffn=gelu,swiglu --measure"
 
+_AS_LONG = (
+    "stages of tasks are counted as if every example were as long as data.context: most are "
+    "shorter, and take less"
+)
 _ONE_SEED = "one seed gives values and no verdict: an interval needs two"
 
 SourceArgument = Annotated[
@@ -94,6 +104,8 @@ def command(
     scale: ScaleOption = None,
     measure: MeasureOption = False,
     out: OutOption = None,
+    finetunings: FinetuningsOption = None,
+    data: TaskDataOption = None,
     jobs: JobsOption = 1,
     device: DeviceOption = None,
     as_json: JsonOption = False,
@@ -108,6 +120,7 @@ def command(
     from sublayer.study.budget.plan import default_seeds, make_plan
     from sublayer.study.budget.plan_json import plan_to_json
     from sublayer.study.budget.resources import find_resources
+    from sublayer.study.chain.asked import as_asked
     from sublayer.study.execution.jobs import check_jobs, share_threads
     from sublayer.study.tuning import make_trials
 
@@ -127,7 +140,8 @@ def command(
                 "one arm: leave it out, or say what varies"
             )
         study = replace(study, arms=share_threads(study.arms, jobs))
-    tuned = tune or study.tune
+    study = as_asked(study, tuple(tune or ()), finetunings, data)
+    tuned = (tune or study.tune) if study.chain is None else ()
     n_trials = len(make_trials(study.arms, tuned))
     resources = find_resources(device, _existing(out or Path()))
     clock = _clock(resources, jobs) if measure else None
@@ -145,7 +159,16 @@ def command(
     if not study.scoring.is_whole_test:
         notes.append(f"runs are scored on {study.scoring.describe(study.arms[0].loaded.recipe)}")
     plan = replace(plan, notes=tuple(notes))
-    emit(plan_to_json(plan, resources, n_seeds, n_trials, jobs), as_json, render_plan)
+    result = plan_to_json(plan, resources, n_seeds, n_trials, jobs)
+    if study.chain is not None:
+        with stage("measuring" if measure else "counting"):
+            from sublayer.study.chain.plan import plan_stages, stages_to_json
+            from sublayer.study.chain.stages import explain_nesting
+
+            stages = plan_stages(study, plan, resources, clock, n_seeds=n_seeds)
+        result |= stages_to_json(stages, resources, jobs)
+        result["notes"] += [_AS_LONG, explain_nesting(study.chain, n_seeds)]
+    emit(result, as_json, render_plan)
 
 
 def _clock(resources: "Resources", jobs: int) -> "Clock":

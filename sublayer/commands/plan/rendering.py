@@ -38,7 +38,32 @@ def render_plan(result: JsonObject) -> str:
     shown = table(headings, cells, right=range(1, len(headings)), width=terminal_width())
     memory, *lines = plan_lines(result)
     noted_lines = map(noted, result["notes"])
-    return "\n".join([shown, paragraph(memory), "", *map(paragraph, lines), *noted_lines])
+    stages = [_stages(result["stages"]), ""] if "stages" in result else []
+    return "\n".join([shown, paragraph(memory), "", *stages, *map(paragraph, lines), *noted_lines])
+
+
+def _stages(stages: Sequence[JsonObject]) -> str:
+    """Format the stages of a chain in a table: those that arms share once."""
+    from sublayer.study.report.number_format import format_quantity
+
+    rows = []
+    for each in stages:
+        seconds = each["seconds_per_step"]
+        rows.append(
+            [
+                each["stage"],
+                each["after"],
+                ", ".join(each["arms"]),
+                f"{each['runs']:,}",
+                _if_known(each["steps"], "{:,}".format),
+                "" if seconds is None else f"{seconds:.3g}",
+                _if_known(each["hours"], _format_hours),
+                format_quantity(each["memory_bytes"], "B"),
+                format_quantity(each["disk_bytes"], "B"),
+            ]
+        )
+    headings = ["stage", "after", "arms", "runs", "steps", "s/step", "time", "memory", "disk"]
+    return table(headings, rows, right=range(3, len(headings)), width=terminal_width())
 
 
 def plan_lines(result: JsonObject) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.commands.runs.row import Row, State, newest
-from sublayer.commands.runs.run_row import FAILURE, TEST
+from sublayer.commands.runs.run_row import FAILURE, SCORES, TEST
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object, read_toml
@@ -107,9 +107,12 @@ def _results(path: Path) -> Mapping[str, Any]:
 
 def _count(path: Path) -> tuple[int, int]:
     """Count the single runs that were trained and scored, and those that failed."""
-    runs = [record.parent for record in (path / "arms").glob(f"**/seed-*/{RECORD}")]
-    ended = sum((run / TEST).exists() for run in runs)
-    failed = len(list((path / "arms").glob(f"**/seed-*/{FAILURE}")))
+    ended = failed = 0
+    # Those of a chain lie below its stages.
+    for parent in ("arms", "stages"):
+        for record in (path / parent).glob(f"**/seed-*/{RECORD}"):
+            ended += any((record.parent / name).exists() for name in (TEST, SCORES))
+        failed += len(list((path / parent).glob(f"**/seed-*/{FAILURE}")))
     return ended, failed
 
 

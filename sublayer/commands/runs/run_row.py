@@ -20,7 +20,7 @@ from sublayer.files.parsing import read_json_object
 from sublayer.files.saved_record import RECORD, read_record
 from sublayer.system.lock import is_held
 
-FAILURE, TEST = "failure.json", "test.json"
+FAILURE, TEST, SCORES = "failure.json", "test.json", "scores.json"
 """What a run of a comparison leaves: why it failed, and its scores of the test split."""
 SHOWN = ("bits_per_byte", "bleu", "mlm_accuracy", "loss")
 """The figures that a row may show: the first that there is."""

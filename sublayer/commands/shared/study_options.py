@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from sublayer.commands.shared import candidates
-from sublayer.config.limits import MOST_JOBS
+from sublayer.config.limits import MOST_FINETUNINGS, MOST_JOBS
 
 MatchOption = Annotated[
     Literal["parameters", "flops", "time", "none"] | None,
@@ -34,5 +34,25 @@ JobsOption = Annotated[
         max=MOST_JOBS,
         help="Runs trained at the same time, each in a process of its own with its share of the "
         "threads.",
+    ),
+]
+FinetuningsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--finetunings",
+        metavar="N",
+        min=1,
+        max=MOST_FINETUNINGS,
+        help="Of a study with stages: fine-tune on each task so often under each pre-training. "
+        "Default: the study's, or 1.",
+    ),
+]
+TaskDataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Of a study with stages: the folder of the tasks' files. Default: the cache, into "
+        "which they are downloaded where they are missing.",
     ),
 ]

@@ -26,7 +26,7 @@ from sublayer.study.budget.expected_length import (
 from sublayer.study.budget.match import Match, Rule, apply_match, match_arms
 from sublayer.study.budget.resources import Resources
 from sublayer.study.budget.sized_arm import Clock, Sized, StepTime, size_arm
-from sublayer.study.budget.vocabulary import expected_vocabulary
+from sublayer.study.budget.vocabulary import Vocabulary, expected_vocabulary
 from sublayer.study.definition import DEFAULT_SEEDS, Study
 
 
@@ -69,15 +69,22 @@ class Plan:
 
 
 def make_plan(
-    arms: Sequence[Arm], rule: Rule, resources: Resources, clock: Clock | None = None
+    arms: Sequence[Arm],
+    rule: Rule,
+    resources: Resources,
+    clock: Clock | None = None,
+    *,
+    vocabularies: Sequence[Vocabulary] | None = None,
 ) -> Plan:
     """Plan one run of every arm, the first of them the baseline; ``clock`` measures steps.
 
+    ``vocabularies`` are those of the arms where no tokenizer that they name is there yet.
     Raises ConfigError for arms that cannot be matched or have no meaning.
     """
     for arm in arms:
         check_start(arm.loaded, "plan")
-    vocabularies = [expected_vocabulary(arm.loaded.recipe) for arm in arms]
+    if vocabularies is None:
+        vocabularies = [expected_vocabulary(arm.loaded.recipe) for arm in arms]
     unmatched = []
     for arm, vocabulary in zip(arms, vocabularies, strict=True):
         unmatched.append(size_arm(arm, arm.loaded, vocabulary.size))

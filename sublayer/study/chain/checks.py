@@ -13,9 +13,7 @@ from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.budget.capacity import model_disk, run_disk
 from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.stage_runs import Keys
-from sublayer.study.chain.stages import FINETUNE
 from sublayer.study.definition import Study
-from sublayer.study.options import Options
 from sublayer.system.launch import n_launched
 
 
@@ -55,43 +53,6 @@ def check_chain(study: Study, n_seeds: int) -> None:
                     f"{study.name}: stage {stage.name} has init.run, which is what {stage.after} "
                     "leaves: leave it out"
                 )
-
-
-def stage_tune(study: Study, options: Options) -> tuple[str, ...]:
-    """Return what is tuned in stages of tasks, as it is told or as the study has it.
-
-    Raises ConfigError for what is tuned in none.
-    """
-    assert study.chain is not None, "a study without stages is none of chains"
-    if study.tune:
-        raise ConfigError(
-            f"{study.name} has stages, and tunes its pre-training: write tune_finetune, which is "
-            "chosen by the tasks' scores"
-        )
-    told = []
-    for text in options.tune:
-        if not text.startswith(f"{FINETUNE}."):
-            raise ConfigError(
-                f"--tune {text}: of {study.name} the stages of tasks are tuned: write "
-                f"--tune {FINETUNE}.{text}"
-            )
-        told.append(text.removeprefix(f"{FINETUNE}."))
-    return tuple(told) or study.chain.tune
-
-
-def check_without_chain(study: str, options: Options) -> None:
-    """Raise ConfigError for options that have no effect on a study without stages."""
-    for name, value in (("--finetunings", options.finetunings), ("--data", options.data)):
-        if value is not None:
-            raise ConfigError(
-                f"{name} is of studies with stages of tasks, of which {study} has none: leave it "
-                "out"
-            )
-    for text in options.tune:
-        if text.startswith(f"{FINETUNE}."):
-            raise ConfigError(
-                f"--tune {text}: {study} has no stages of tasks to be tuned: leave it out"
-            )
 
 
 def check_disk(

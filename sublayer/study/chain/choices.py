@@ -1,9 +1,11 @@
-"""What each arm chose in stages of tasks, of the values that were tried, and the grid's edges."""
+"""What a reader should know of stages of tasks: what each arm chose there, and what collapsed."""
 
 from collections.abc import Mapping, Sequence
 
+from sublayer.objective.supervised.collapse import REMEDY
 from sublayer.study.chain.collect import Runs
 from sublayer.study.report.choices import edges
+from sublayer.study.results import Results
 from sublayer.study.tuning import Trial
 from sublayer.tasks.metrics.points import points
 
@@ -27,3 +29,22 @@ def explain_stage_choices(runs: Runs, trials: Mapping[str, Sequence[Trial]]) -> 
         )
         notes.append(" ".join([text, *edges(own.trial, trials[stage])]))
     return tuple(notes)
+
+
+def explain_collapses(results: Results) -> tuple[str, ...]:
+    """Say which arms' runs answer nothing, in how many of them: what they score is no skill."""
+    card = results.scorecard
+    if card is None:
+        return ()
+    said = []
+    for row in card.rows:
+        for column in card.columns:
+            cell = row.cells.get(column.name)
+            if cell is not None and cell.n_collapsed:
+                said.append(f"{cell.n_collapsed} of {cell.n_runs} of {row.name} on {column.label}")
+    if not said:
+        return ()
+    return (
+        f"Runs that collapsed, which answer nothing: {'; '.join(said)}. A difference from such a "
+        f"mean is no difference in skill; what helps: {REMEDY}.",
+    )

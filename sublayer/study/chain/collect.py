@@ -5,13 +5,12 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from sublayer.counts import count
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.study.budget.budget import MatchedArm, Measures, arm_model, arm_steps
 from sublayer.study.budget.match import Rule
 from sublayer.study.chain.columns import Column, points_metric, run_scores, value_of
 from sublayer.study.chain.stage_runs import StageRuns
-from sublayer.study.chain.stages import PRETRAINING, Chain
+from sublayer.study.chain.stages import PRETRAINING, Chain, is_within
 from sublayer.study.definition import Study
 from sublayer.study.execution.finetuned_run import COLLAPSED, ERROR
 from sublayer.study.execution.one_run import Outcome
@@ -30,11 +29,6 @@ class ArmScores:
 
     by_seed: Mapping[str, Mapping[int, float]]
     cells: Mapping[str, Cell]
-
-
-def is_within(chain: Chain, n_seeds: int) -> bool:
-    """Return whether fine-tunings of one pre-training are compared, and not pre-trainings."""
-    return n_seeds == 1 and chain.n_seeds > 1
 
 
 def collect_chain(
@@ -99,25 +93,6 @@ def collect_chain(
         reproduction=describe_reproduction(outcomes, arms[0].loaded.recipe, command),
         further=tuple(further),
         scorecard=_scorecard(chain, arms, scores, columns, baselines),
-    )
-
-
-def explain_nesting(chain: Chain, n_seeds: int) -> str:
-    """Say what a verdict of a chain holds for."""
-    finetunings = count(chain.n_seeds, "fine-tuning")
-    if is_within(chain, n_seeds):
-        return (
-            f"Verdicts are drawn over {finetunings} of one pre-training of each arm: they hold for "
-            "those weights alone, and not for architectures or objectives, of which another "
-            "pre-training may say otherwise. More --seeds pre-train more."
-        )
-    if chain.n_seeds == 1:
-        nested = "each with one fine-tuning of a task below it"
-    else:
-        nested = f"each by the {chain.nested} of its {finetunings} of a task"
-    return (
-        f"Seeds are nested: {count(n_seeds, 'pre-training')} of each arm, {nested}. Verdicts are "
-        "paired over pre-trainings."
     )
 
 

@@ -9,7 +9,15 @@ from sublayer.config.layering.overrides import override_layer
 from sublayer.config.text.own_table import OwnColumns
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest_hint
-from sublayer.study.chain.stages import FINETUNE, ArmStages, Chain, Member, Stage, in_order
+from sublayer.study.chain.stages import (
+    FINETUNE,
+    ArmStages,
+    Chain,
+    Member,
+    Stage,
+    in_order,
+    laid_over,
+)
 from sublayer.study.study_file import ArmTable, StageTable, StudyFile, flatten
 from sublayer.tasks.registry import TASKS
 
@@ -61,7 +69,7 @@ def read_chain(
         _check_without(path, file, scale)
         return None
     told = _by_stage(overrides)
-    common = {**flatten(file.finetune), **flatten(scale_table.finetune)}
+    common = laid_over(flatten(file.finetune), flatten(scale_table.finetune))
     stages = []
     for table in tables:
         stages += _stages(path, table, common, told)
@@ -110,8 +118,8 @@ def _stages(
         name = table.name or "-".join(tasks) or Path(table.table or "").name.partition(".")[0]
         settings = flatten(table.set)
         if kinds:
-            settings = {**common, **settings, **told.get(FINETUNE, {})}
-        settings |= told.get(name, {})
+            settings = laid_over(common, settings, told.get(FINETUNE, {}))
+        settings = laid_over(settings, told.get(name, {}))
         columns: OwnColumns | None = table.columns  # type: ignore[assignment]
         stages.append(Stage(name, table.after, tasks, table.table, columns, table.preset, settings))
     return stages
@@ -136,7 +144,7 @@ def _arm(
         )
     for stage in stages:
         own = flatten(arm.finetune) if stage.finetunes else {}
-        own |= flatten(arm.stages.get(stage.name, {}))
+        own = laid_over(own, flatten(arm.stages.get(stage.name, {})))
         for told_key in {**told.get(FINETUNE, {}), **told.get(stage.name, {})}:
             if told_key in own:
                 raise ConfigError(

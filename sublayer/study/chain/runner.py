@@ -13,15 +13,16 @@ from sublayer.study.arms import arm_notes
 from sublayer.study.budget.budget import MatchedArm, match_budgets
 from sublayer.study.budget.match import Rule
 from sublayer.study.budget.shared_tokenizer import keep_tokenizer
+from sublayer.study.chain.asked import as_asked
 from sublayer.study.chain.baselines import score_baselines
-from sublayer.study.chain.checks import check_chain, check_disk, stage_tune
-from sublayer.study.chain.choices import explain_stage_choices
-from sublayer.study.chain.collect import Runs, collect_chain, explain_nesting
+from sublayer.study.chain.checks import check_chain, check_disk
+from sublayer.study.chain.choices import explain_collapses, explain_stage_choices
+from sublayer.study.chain.collect import Runs, collect_chain
 from sublayer.study.chain.columns import Column, list_columns, primary_column
 from sublayer.study.chain.keys import find_keys
 from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.stage_runs import ChainRuns, Keys, RunAll
-from sublayer.study.chain.stages import PRETRAINING, Chain
+from sublayer.study.chain.stages import PRETRAINING, Chain, explain_nesting
 from sublayer.study.checks import check_compared, check_splits
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study
 from sublayer.study.execution.in_turn import InTurn
@@ -33,6 +34,7 @@ from sublayer.study.folder import StudyFolder
 from sublayer.study.folder_name import find_folder
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import About, Request
+from sublayer.study.report.caveats import list_caveats
 from sublayer.study.result_files import write_chain_results
 from sublayer.study.results import Results
 from sublayer.study.scorecard import Cell
@@ -47,16 +49,11 @@ def run_chain(
 
     Raises ConfigError and DataError before anything is trained, Interrupted in between.
     """
-    assert study.chain is not None, "a study without stages is none of chains"
     rule = options.match or study.match
     n_seeds = options.seeds or study.n_seeds or DEFAULT_SEEDS
-    chain = replace(
-        study.chain,
-        n_seeds=options.finetunings or study.chain.n_seeds,
-        data=options.data,
-        tune=stage_tune(study, options),
-    )
-    study = replace(study, chain=chain, tune=())
+    study = as_asked(study, options.tune, options.finetunings, options.data)
+    chain = study.chain
+    assert chain is not None, "a study without stages is none of chains"
     check_chain(study, n_seeds)
     check_jobs(options.jobs, study.arms, rule)
     check_splits(study, n_trials=1)
@@ -111,6 +108,15 @@ def run_chain(
         )
         notes = [explain_nesting(chain, n_seeds), *study.caveats, *arm_notes(study.arms)]
         notes += explain_stage_choices(runs, trials)
+        notes += explain_collapses(results)
+        notes += list_caveats(
+            folder.reported_seeds(),
+            (),
+            n_seeds=results.n_seeds,
+            n_comparisons=results.n_comparisons,
+            metric=results.metric,
+            jobs=folder.jobs(),
+        )
         results = replace(results, notes=tuple(notes))
         report = write_chain_results(folder.path, results)
     check_compared(results, report)

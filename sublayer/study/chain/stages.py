@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from sublayer.config.layering.settings import EXCLUSIVE
 from sublayer.config.limits import MOST_FINETUNINGS
 from sublayer.config.presets import DEFAULT
 from sublayer.config.text.own_table import OwnColumns
+from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.files.paths import expanded
 from sublayer.nearest import nearest_hint
@@ -87,11 +89,22 @@ class Chain:
 
     def settings_of(self, arm: str, stage: Stage) -> dict[str, Any]:
         """Return the settings of an arm's stage."""
-        return {**stage.settings, **self.of(arm).settings.get(stage.name, {})}
+        return laid_over(stage.settings, self.of(arm).settings.get(stage.name, {}))
 
     def depth(self, stage: Stage) -> int:
         """Count the stages before this one, the pre-training among them."""
         return 1 if stage.after == PRETRAINING else 1 + self.depth(self.stage(stage.after))
+
+
+def laid_over(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge settings, later ones instead of earlier ones and of those that exclude them."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for group in EXCLUSIVE:
+            if any(key in layer for key in group):
+                merged = {key: value for key, value in merged.items() if key not in group}
+        merged |= layer
+    return merged
 
 
 def describe_stages(chain: Chain) -> str:
@@ -149,3 +162,27 @@ def finetuning_seed(pretraining: int, number: int) -> int:
     pre-trainings, and their mean would not get rid of it.
     """
     return MOST_FINETUNINGS * pretraining + number
+
+
+def is_within(chain: Chain, n_seeds: int) -> bool:
+    """Return whether fine-tunings of one pre-training are compared, and not pre-trainings."""
+    return n_seeds == 1 and chain.n_seeds > 1
+
+
+def explain_nesting(chain: Chain, n_seeds: int) -> str:
+    """Say what a verdict of a chain holds for."""
+    finetunings = count(chain.n_seeds, "fine-tuning")
+    if is_within(chain, n_seeds):
+        return (
+            f"Verdicts are drawn over {finetunings} of one pre-training of each arm: they hold for "
+            "those weights alone, and not for architectures or objectives, of which another "
+            "pre-training may say otherwise. More --seeds pre-train more."
+        )
+    if chain.n_seeds == 1:
+        nested = "each with one fine-tuning of a task below it"
+    else:
+        nested = f"each by the {chain.nested} of its {finetunings} of a task"
+    return (
+        f"Seeds are nested: {count(n_seeds, 'pre-training')} of each arm, {nested}. Verdicts are "
+        "paired over pre-trainings."
+    )

@@ -28,13 +28,15 @@ def test_settings_of_stages_are_laid_over_each_other_from_the_scale_to_the_comma
     ]
     arms = [{"name": "a"}, {"name": "b", "stages": {"stsb": {"model.dropout": 0.5}}}]
     path = write_chain(tmp_path, stages=stages, arms=arms, averages={})
-    told = ["finetune.train.steps=7", "both.optimizer.lr=0.125", "train.steps=9"]
+    told = ["finetune.train.epochs=7", "both.optimizer.lr=0.125", "train.steps=9"]
     study = load_study(str(path), told)
     chain = study.chain
     assert chain is not None
     both, stsb = chain.stages
     assert chain.settings_of("a", both)["optimizer.lr"] == 0.125
-    assert chain.settings_of("a", both)["train.steps"] == 7
+    # Of lengths that exclude each other the last that is said counts.
+    assert chain.settings_of("a", both)["train.epochs"] == 7
+    assert "train.steps" not in chain.settings_of("a", both)
     assert "model.dropout" not in chain.settings_of("a", stsb)
     assert chain.settings_of("b", stsb)["model.dropout"] == 0.5
     assert {arm.loaded.recipe.train.steps for arm in study.arms} == {9}

@@ -140,6 +140,28 @@ def starts(folder: Path) -> bool:
     return "run" in tomllib.loads((folder / "seed-0" / "recipe.toml").read_text()).get("init", {})
 
 
+def test_lists_count_the_runs_of_all_stages(done, capsys):
+    assert cli.main(["runs", str(done.parent), "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rows = rows[0].get("runs", rows)
+    [row] = [row for row in rows if row["folder"] == str(done)]
+    # Two pre-trainings for two arms; three arms on two tasks, twice under each of two.
+    assert (row["state"], row["finished"], row["planned"]) == ("finished", 26, 26)
+    assert cli.main(["report", str(done)]) == 2
+    assert "whose own command writes its report" in capsys.readouterr().err
+
+
+def test_a_plan_counts_all_stages_those_that_arms_share_once(place, capsys):
+    study = write_chain(place)
+    command = words(study, "--json")
+    assert cli.main(["plan", *command[1:]]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["total"]["runs"] == 26
+    shared = [each for each in plan["stages"] if each["stage"] == "pretraining"]
+    assert [each["arms"] for each in shared] == [["full", "no texts"]]
+    assert {each["steps"] for each in plan["stages"] if each["stage"] == "sst2"} == {3}
+
+
 def test_a_repeated_command_trains_nothing_and_more_seeds_train_what_is_missing(done, place):
     study = place / "small.toml"
     before = {path: path.stat().st_mtime_ns for path in done.glob("stages/*/*/record.json")}

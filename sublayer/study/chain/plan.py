@@ -1,0 +1,193 @@
+"""What the stages of a chain take, before anything is spent: their runs, time, memory and disk."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.layering.layers import LoadedRecipe, vary
+from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_train import run_steps
+from sublayer.data.tasks.division import Division
+from sublayer.data.tasks.marks import TRAVERSAL_NAMES
+from sublayer.data.tasks.table_files import find_task_files
+from sublayer.errors import DataError
+from sublayer.estimate.micro_batch import FLOAT32_BYTES
+from sublayer.files.cache_folder import cache_folder
+from sublayer.study.arms import Arm
+from sublayer.study.budget.match import apply_match
+from sublayer.study.budget.plan import ArmPlan, Plan, make_plan
+from sublayer.study.budget.resources import PROGRAM_BYTES, Resources
+from sublayer.study.budget.sized_arm import Clock
+from sublayer.study.budget.vocabulary import Vocabulary, expected_vocabulary
+from sublayer.study.chain.recipes import StageRecipes, stage_key
+from sublayer.study.chain.stages import PRETRAINING, Chain, Stage
+from sublayer.study.definition import Study
+from sublayer.study.tuning import make_stage_trials
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What the runs of a stage take that some arms share."""
+
+    stage: str
+    after: str
+    arms: tuple[str, ...]
+    n_runs: int
+    each: ArmPlan
+    """One of them."""
+
+    @property
+    def hours(self) -> float | None:
+        """Of all of them, one after another; None where it is unknown."""
+        return None if self.each.hours is None else self.n_runs * self.each.hours
+
+    @property
+    def model_bytes(self) -> int:
+        """What they leave on the disk."""
+        return self.n_runs * FLOAT32_BYTES * self.each.parameters.total
+
+
+def plan_stages(
+    study: Study,
+    plan: Plan,
+    resources: Resources,
+    clock: Clock | None,
+    *,
+    n_seeds: int,
+) -> list[StagePlan]:
+    """Plan all stages of a chain, those that arms share once; ``plan`` is that of its arms.
+
+    Only the rows of tasks are counted, and only where their folder is named. Raises ConfigError for
+    recipes that do not fit together.
+    """
+    chain = study.chain
+    assert chain is not None, "a study without stages is none of chains"
+    loaded = {
+        arm.name: _matched(arm, each) for arm, each in zip(study.arms, plan.arms, strict=True)
+    }
+    with StageRecipes(study.name, chain, loaded) as recipes:
+        plans = _pretrainings(chain, plan, loaded, n_seeds)
+        for stage in chain.stages:
+            plans += _stage(recipes, stage, resources, clock, n_seeds)
+    return plans
+
+
+def stages_to_json(plans: Sequence[StagePlan], resources: Resources, jobs: int) -> dict[str, Any]:
+    """Write the stages, and what all runs take together, as plain values."""
+    known = [each.hours for each in plans if each.hours is not None]
+    n_runs = sum(each.n_runs for each in plans)
+    at_once = min(jobs, n_runs)
+    program_bytes = PROGRAM_BYTES if resources.device == "cpu" else 0
+    memory = at_once * (max(each.each.memory_bytes for each in plans) + program_bytes)
+    disk = sum(each.model_bytes for each in plans)
+    disk += at_once * max(each.each.disk_bytes for each in plans)
+    free_memory, free_disk = resources.memory_bytes, resources.disk_bytes
+    return {
+        "stages": [
+            {
+                "stage": each.stage,
+                "after": each.after,
+                "arms": list(each.arms),
+                "runs": each.n_runs,
+                "steps": each.each.steps,
+                "seconds_per_step": each.each.step_time.seconds if each.each.step_time else None,
+                "hours": each.hours,
+                "memory_bytes": each.each.memory_bytes,
+                "disk_bytes": each.model_bytes,
+            }
+            for each in plans
+        ],
+        "total": {
+            "runs": n_runs,
+            "jobs": at_once,
+            "hours": sum(known) / at_once if len(known) == len(plans) else None,
+            "memory_bytes": memory,
+            "fits_memory": None if free_memory is None else memory <= free_memory,
+            "disk_bytes": disk,
+            "fits_disk": None if free_disk is None else disk <= free_disk,
+        },
+    }
+
+
+def _matched(arm: Arm, plan: ArmPlan) -> LoadedRecipe:
+    return arm.loaded if plan.match is None else apply_match(arm, plan.match)
+
+
+def _pretrainings(
+    chain: Chain, plan: Plan, loaded: Mapping[str, LoadedRecipe], n_seeds: int
+) -> list[StagePlan]:
+    by_key: dict[str, list[ArmPlan]] = {}
+    for each in plan.arms:
+        if chain.of(each.name).pretrains:
+            key = stage_key(loaded[each.name].recipe, "", [])
+            by_key.setdefault(key, []).append(each)
+    return [
+        StagePlan(PRETRAINING, "", tuple(arm.name for arm in own), n_seeds, own[0])
+        for own in by_key.values()
+    ]
+
+
+def _stage(
+    recipes: StageRecipes,
+    stage: Stage,
+    resources: Resources,
+    clock: Clock | None,
+    n_seeds: int,
+) -> list[StagePlan]:
+    chain = recipes.chain
+    by_key: dict[str, list[str]] = {}
+    for arm in recipes.arms:
+        by_key.setdefault(_key(recipes, arm, stage.name), []).append(arm)
+    planned = {arm: recipes.planned(arm, stage.name) for arm in recipes.arms}
+    n_trials = len(make_stage_trials(stage.name, planned, chain.tune if stage.finetunes else ()))
+    n_runs = n_seeds * (chain.n_seeds if stage.finetunes else 1) + n_trials - 1
+    plans = []
+    for arms in by_key.values():
+        loaded = planned[arms[0]]
+        steps = _steps(loaded.recipe, stage)
+        if steps is not None:
+            loaded = vary(loaded, {"train.steps": steps}, origin="study")
+        shared = Arm(f"{', '.join(arms)}: {stage.name}", loaded, {})
+        size = _vocabulary(recipes, arms[0], loaded.recipe)
+        made = make_plan([shared], "none", resources, clock, vocabularies=[size])
+        plans.append(StagePlan(stage.name, stage.after, tuple(arms), n_runs, made.arms[0]))
+    return plans
+
+
+def _key(recipes: StageRecipes, arm: str, stage: str) -> str:
+    """Return what tells whether arms share a stage, whose texts are taken to be the same."""
+    recipe = recipes.planned(arm, stage).recipe
+    if stage == PRETRAINING or recipes.starts_fresh(arm, stage):
+        return stage_key(recipe, "", [])
+    own = recipes.chain.stage(stage)
+    texts = [] if own.finetunes else [str(recipe.data.path)]
+    return stage_key(recipe, _key(recipes, arm, own.after), texts)
+
+
+def _steps(recipe: Recipe, stage: Stage) -> int | None:
+    """Count the steps of a stage of tasks by its rows; None where they are not counted."""
+    if not stage.finetunes or recipe.train.steps is not None:
+        return None
+    path = recipe.data.path
+    if not isinstance(path, str) or not Path(path).expanduser().exists():
+        return None
+    try:
+        files = find_task_files(recipe.data, cache_folder())
+        n_examples = 0
+        for each in files:
+            chosen = Division(recipe.data, each).trained.examples
+            n_examples += 0 if chosen is None else int(chosen.sum())
+    except DataError:
+        return None  # the comparison says it
+    return run_steps(recipe, train_tokens=n_examples * recipe.data.context)
+
+
+def _vocabulary(recipes: StageRecipes, arm: str, recipe: Recipe) -> Vocabulary:
+    """Return the size of the vocabulary that the pre-training has, and what the format adds."""
+    size = expected_vocabulary(recipes.arms[arm].recipe)
+    objective = recipe.objective
+    adds = isinstance(objective, SupervisedObjective) and objective.format == "traversal"
+    added = len(TRAVERSAL_NAMES) if adds else 0
+    return Vocabulary(size.size + added)
