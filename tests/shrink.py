@@ -5,7 +5,7 @@ from itertools import takewhile
 
 from sublayer.config.layering.layers import LoadedRecipe, load_recipe
 from sublayer.config.train import BATCHES, LENGTHS
-from sublayer.study.definition import find_study
+from sublayer.study.definition import find_study, load_study
 
 TRAINING = ("train", "compare")
 _STEPS = 4
@@ -39,6 +39,8 @@ def shrink(words: Sequence[str]) -> list[str]:
         (settings if is_setting else options).append(word)
     if is_study:
         few = [] if "--seeds" in options else ["--seeds", "2"]
+        if load_study(words[1]).chain is not None:
+            few += ["--finetunings", "1", f"finetune.train.steps={_STEPS}"]
         return [*kept, *_shortened(settings), "train.batch_sequences=4", *options, *few]
     if words[1].startswith("runs/") and "--resume" in options:
         others = [each for each in settings if not each.startswith(_LENGTHS)]
