@@ -1,0 +1,79 @@
+"""A probe: what it asks of each example, and how the answer is read off."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sublayer.evaluation.probes.query import Query
+from sublayer.tasks.example import Example
+from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.task import Task
+
+Nats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What of probes can be said otherwise."""
+
+    words: tuple[str, str] = ("negative", "positive")
+    """Of SST-2: what is compared behind the sentence, for each label."""
+    references: Mapping[str, float] = field(default_factory=dict)
+    """By probe, instead of the table's."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """The examples of a probe, with the queries of each."""
+
+    task: Task
+    examples: Sequence[Example]
+    queries: Sequence[Sequence[Query]]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Examples that cannot be asked, by the reason."""
+
+
+Answer = Callable[[Sequence[Sequence[Nats]], float | None], list[Prediction]]
+"""Answers examples by the nats of their queries, and by the threshold, where there is one."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A row of the table of probes."""
+
+    name: str
+    title: str
+    task: str
+    """The task whose files it reads."""
+    splits: tuple[str, ...]
+    """Of these the first that is there is scored; several that stand in one: ``train+dev``."""
+    metric: str
+    chance: float
+    """What guessing scores: 0 on the paper's axis."""
+    reference: float | None
+    """What a model of its time that was trained on the task scores: 1 on the paper's axis."""
+    source: str
+    """Of the reference."""
+    items: Callable[[Task, Sequence[Example], Settings], Items]
+    answer: Answer
+    threshold: Callable[[Sequence[Sequence[Nats]], Sequence[Example]], float] | None = None
+    """Chooses a threshold by examples of the training part, never by those that are scored; None:
+    none is needed."""
+
+
+def mean_log_p(nats: Nats) -> float:
+    """Return the mean log-probability of a text's tokens; of none the worst there is."""
+    return -float(nats.mean()) if len(nats) else -float("inf")
+
+
+def total_log_p(nats: Nats) -> float:
+    """Return the log-probability of a text."""
+    return -float(nats.sum())
+
+
+def choose(scores: Sequence[float]) -> Prediction:
+    """Return the choice with the highest score, the first of equal ones."""
+    best = int(np.argmax(scores))
+    return Prediction(label=best)

@@ -1,0 +1,232 @@
+"""Probes asked of a model: their files read, their texts scored, their answers scored."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sublayer.counts import count
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.errors import ConfigError, DataError
+from sublayer.evaluation.probes.decoder_nats import decoder_nats
+from sublayer.evaluation.probes.probe import Items, Nats, Probe, Settings
+from sublayer.evaluation.probes.query import encode_queries
+from sublayer.evaluation.probes.table import PROBES
+from sublayer.evaluation.probes.target_nats import target_nats
+from sublayer.model.decoder import Decoder
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.transformer import Transformer
+from sublayer.nearest import nearest_hint
+from sublayer.system.stages import stage
+from sublayer.tasks.example import Example
+from sublayer.tasks.metrics.score import score
+from sublayer.tasks.registry import TASKS, locate_files, read_split
+
+
+@dataclass(frozen=True)
+class ProbeScore:
+    """What a probe found."""
+
+    name: str
+    title: str
+    metric: str
+    value: float
+    standard_error: float | None
+    """Of so many examples."""
+    chance: float
+    reference: float | None
+    n_examples: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def normalised(self) -> float | None:
+        """Return it on the paper's axis: 0 is chance, 1 the reference; None without one."""
+        if self.reference is None:
+            return None
+        return (self.value - self.chance) / (self.reference - self.chance)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "probe": self.name,
+            "title": self.title,
+            "metric": self.metric,
+            "value": self.value,
+            "standard_error": self.standard_error,
+            "chance": self.chance,
+            "reference": self.reference,
+            "normalised": self.normalised,
+            "examples": self.n_examples,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class ReadProbe:
+    """A probe with its examples, which any number of models can be asked."""
+
+    probe: Probe
+    items: Items
+    learned_from: Items | None
+    """What the threshold is chosen by."""
+    settings: Settings = field(default_factory=Settings)
+
+
+def read_probes(
+    names: Sequence[str], folder: str | None, settings: Settings | None = None
+) -> list[ReadProbe]:
+    """Read the files of probes from a folder, or else from the cache.
+
+    Raises ConfigError for what is no probe, or none at all, and DataError where files are missing.
+    """
+    settings = settings or Settings()
+    check_names(names)
+    check_names(list(settings.references))
+    return [_read(PROBES[name], folder, settings) for name in names]
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise ConfigError for what is no probe, and for one that is named twice."""
+    for name in names:
+        if name not in PROBES:
+            raise ConfigError(
+                f"{name:.60} is no probe{nearest_hint(name, tuple(PROBES))}: there are "
+                f"{', '.join(PROBES)}"
+            )
+        if list(names).count(name) > 1:
+            raise ConfigError(f"probe {name} is named twice")
+
+
+def check_model(model: Transformer, what: str) -> None:
+    """Raise ConfigError where a model does not predict text, and so cannot be probed."""
+    if model.tokenizer is None:
+        raise ConfigError(f"{what} has no tokenizer.json, without which it reads no text")
+    if isinstance(model, Decoder):
+        return
+    if not isinstance(model, EncoderDecoder):
+        raise ConfigError(
+            f"{what} is an {model.config.kind}, which predicts no text: probes are for decoders, "
+            "LSTMs and encoder-decoders of span corruption"
+        )
+    if not model.tokenizer.sentinel_ids:
+        raise ConfigError(
+            f"{what} has no sentinels, with which an encoder-decoder is asked to go on with a text:"
+            " probes are for those of span corruption"
+        )
+
+
+def ask(
+    model: Transformer,
+    probes: Sequence[ReadProbe],
+    context: int,
+    said: Callable[[int, int], None] = lambda n_done, n_all: None,
+) -> list[ProbeScore]:
+    """Ask probes of a model that reads ``context`` tokens; raise as ``check_model`` does."""
+    check_model(model, "the model")
+    return [_ask(model, each, context, said) for each in probes]
+
+
+def _read(probe: Probe, folder: str | None, settings: Settings) -> ReadProbe:
+    task = TASKS[probe.task]
+    found = locate_files(task, folder)
+    for option in probe.splits:
+        splits = option.split("+")
+        if all(split in found for split in splits):
+            break
+    else:
+        raise DataError(
+            f"{folder or 'the cache'} has no {probe.splits[0]} split of {task.title}, which the "
+            f"probe {probe.name} is scored on"
+        )
+
+    def examples(split: str) -> list[Example]:
+        with stage(f"reading {task.title}, {split}"):
+            read = read_split(task, split, found[split])
+        return [example for example in read.examples if example.is_labelled]
+
+    scored = [example for split in splits for example in examples(split)]
+    if not scored:
+        raise DataError(f"no row of {task.title}, {', '.join(splits)}, has a label")
+    learned = None
+    if probe.threshold is not None:
+        if "train" not in found:
+            raise DataError(
+                f"{folder or 'the cache'} has no training part of {task.title}, by which the "
+                f"threshold of the probe {probe.name} is chosen"
+            )
+        learned = probe.items(task, examples("train"), settings)
+    return ReadProbe(probe, probe.items(task, scored, settings), learned, settings)
+
+
+def _ask(
+    model: Transformer, read: ReadProbe, context: int, said: Callable[[int, int], None]
+) -> ProbeScore:
+    probe, items = read.probe, read.items
+    threshold = None
+    n_cut = 0
+    with stage(f"asking {probe.title}"):
+        if read.learned_from is not None:
+            assert probe.threshold is not None, "what is learned is a threshold"
+            learned, _ = _nats(model, read.learned_from, context, said)
+            threshold = probe.threshold(learned, read.learned_from.examples)
+        nats, n_cut = _nats(model, items, context, said)
+    predictions = probe.answer(nats, threshold)
+    found = score(items.examples, predictions, (probe.metric,))
+    notes = [f"{n:,} rows left out: {reason}" for reason, n in items.left_out.items()]
+    if threshold is not None and read.learned_from is not None:
+        rows = count(len(read.learned_from.examples), "training row")
+        notes.append(f"threshold {threshold:.4f} nats a token, chosen by {rows}")
+    if n_cut:
+        notes.append(
+            f"{count(n_cut, 'text')} longer than the {context:,} tokens of a context: their "
+            "beginning is left out"
+        )
+    if probe.name == "sst2":
+        notes += _several_tokens(model.tokenizer, read.settings)
+    return ProbeScore(
+        name=probe.name,
+        title=probe.title,
+        metric=probe.metric,
+        value=found.value,
+        standard_error=found.standard_error,
+        chance=probe.chance,
+        reference=read.settings.references.get(probe.name, probe.reference),
+        n_examples=found.n_examples,
+        notes=tuple(notes),
+    )
+
+
+def _nats(
+    model: Transformer, items: Items, context: int, said: Callable[[int, int], None]
+) -> tuple[list[list[Nats]], int]:
+    """Return the nats of the queries of each example, and how many texts were cut."""
+    assert model.tokenizer is not None, "a model without a tokenizer is refused"
+    flat = [query for own in items.queries for query in own]
+    encoded = encode_queries(flat, model.tokenizer, context)
+    if isinstance(model, EncoderDecoder):
+        first = model.tokenizer.pad_id
+        if model.config.decoder_start != "pad":
+            first = model.tokenizer.end_id
+        assert first is not None, "a target starts with an id that the tokenizer has"
+        sentinel = model.tokenizer.sentinel_ids[0]
+        nats = target_nats(model, encoded, first, sentinel, said)
+    else:
+        assert isinstance(model, Decoder), "other kinds are refused"
+        nats = decoder_nats(model, encoded, said)
+    by_example = []
+    first_number = 0
+    for own in items.queries:
+        by_example.append(nats[first_number : first_number + len(own)])
+        first_number += len(own)
+    return by_example, sum(each.is_cut for each in encoded)
+
+
+def _several_tokens(tokenizer: Tokenizer | None, settings: Settings) -> list[str]:
+    """Say which of the words that are compared are several tokens."""
+    assert tokenizer is not None, "a model without a tokenizer is refused"
+    notes = []
+    for word in settings.words:
+        before = len(tokenizer.encode(b"very"))
+        n_tokens = len(tokenizer.encode(f"very {word}".encode())) - before
+        if n_tokens > 1:
+            notes.append(f"{word!r} is {count(n_tokens, 'token')}, scored as a whole")
+    return notes
