@@ -133,7 +133,7 @@ class _Measured:
             # What enters the first block was captured with its positions.
             if layer > 0:
                 before = body.positions.add(before, layer, layout.positions)
-            block = body.stack.block(layer)
+            block = [each for each in body.stack.block(layer) if isinstance(each, Sublayer)]
             self._sums[layer] += _distances(block, before, after, context, real)
         self.n_tokens += rows.n_tokens
         return hidden.final

@@ -117,7 +117,7 @@ _BEST_BY = Use(
     lambda recipe: recipe.train.best_by in (LAST, *recipe.objective.evaluations(recipe.data)),
     ("objective.kind", "data.tasks"),
 )
-_ONE_STACK = sibling_use("model.kind", ("decoder", "encoder"))
+_ONE_STACK = sibling_use("model.kind", ("decoder", "encoder", "lstm"))
 _EPOCHS = sibling_use("data.windows", ("shuffled",))
 
 USES: dict[str, tuple[Use, ...]] = {

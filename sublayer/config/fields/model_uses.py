@@ -5,8 +5,12 @@ from sublayer.config.architecture.derived import head_activation, is_factorised
 from sublayer.config.architecture.feedforward import networks_with
 from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.architecture.stacks import entries
-from sublayer.config.fields.use import Use
+from sublayer.config.fields.use import Use, sibling_use
 from sublayer.config.recipe import Recipe
+
+
+TRANSFORMERS = ("decoder", "encoder", "encoder-decoder")
+"""The kinds of model that are made of blocks, as ``model.block`` composes them."""
 
 
 def _has_attention(recipe: Recipe) -> bool:
@@ -22,7 +26,7 @@ def _follows_ffn_field(recipe: Recipe) -> bool:
     model = recipe.model
     if model.head == "transform" and model.head_activation == "ffn":
         return True
-    for block in (model.block, model.decoder_block):
+    for block in (model.block, model.decoder_block) if model.kind in TRANSFORMERS else ():
         # A default without a name marks the entries that name no variant.
         written = parse_block(block, default_ffn="") if block else ()
         if any(entry.variant == "" for entry in written):
@@ -71,17 +75,33 @@ _FACTORISED = Use(
     ("model.d_embed", "model.d_model", "model.project_embeddings"),
 )
 
+_OF_BLOCKS = sibling_use("model.kind", TRANSFORMERS)
+_NETWORKS = Use(
+    f"{_OF_BLOCKS.when}, or model.head is transform",
+    lambda recipe: _OF_BLOCKS.holds(recipe) or recipe.model.head == "transform",
+    ("model.kind", "model.head"),
+)
+
 MODEL_USES: dict[str, tuple[Use, ...]] = {
-    "model.n_heads": (_ATTENTION,),
-    "model.d_head": (_ATTENTION,),
-    "model.attention_scale": (_ATTENTION,),
-    "model.dropout_attention": (_ATTENTION,),
-    "model.positions": (_POSITIONS,),
-    "model.d_ff": (_FFN,),
-    "model.dropout_ffn": (_FFN,),
-    "model.ffn": (_PLAIN_FFN,),
-    "model.gelu": (_activation_use("gelu"),),
-    "model.swish_beta": (_activation_use("swish"),),
+    "model.block": (_OF_BLOCKS,),
+    "model.norm": (_OF_BLOCKS,),
+    "model.norm_order": (_OF_BLOCKS,),
+    "model.norm_affine": (_OF_BLOCKS,),
+    "model.norm_eps": (_OF_BLOCKS,),
+    "model.final_norm": (_OF_BLOCKS,),
+    "model.embedding_norm": (_OF_BLOCKS,),
+    "model.share": (_OF_BLOCKS,),
+    "model.dropout_final": (_OF_BLOCKS,),
+    "model.n_heads": (_OF_BLOCKS, _ATTENTION),
+    "model.d_head": (_OF_BLOCKS, _ATTENTION),
+    "model.attention_scale": (_OF_BLOCKS, _ATTENTION),
+    "model.dropout_attention": (_OF_BLOCKS, _ATTENTION),
+    "model.positions": (_OF_BLOCKS, _POSITIONS),
+    "model.d_ff": (_OF_BLOCKS, _FFN),
+    "model.dropout_ffn": (_OF_BLOCKS, _FFN),
+    "model.ffn": (_NETWORKS, _PLAIN_FFN),
+    "model.gelu": (_NETWORKS, _activation_use("gelu"),),
+    "model.swish_beta": (_NETWORKS, _activation_use("swish"),),
     "model.embedding_projection": (_FACTORISED,),
 }
 """By field; beyond the ``needs`` of its declaration."""

@@ -21,7 +21,7 @@ from sublayer.tasks.own_table.task import NAME
 
 _FORMATS: dict[str, Format] = {
     kind: next(name for name, kinds in KINDS.items() if kind in kinds)  # type: ignore[misc]
-    for kind in ("encoder", "decoder", "encoder-decoder")
+    for kind in ("encoder", "decoder", "encoder-decoder", "lstm")
 }
 """The format of each kind of model, unless told: the first that it can read."""
 
