@@ -68,6 +68,7 @@ OF_NO_BLOCKS: dict[str, Any] = {
     "embedding_norm": False,
     "positions": "none",
     "share": "none",
+    "dropout_attention": 0.0,
     "dropout_final": 0.0,
 }
 """What a resolved LSTM has of what is said of blocks: nothing, which is how all that reads a config

@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.fields.applicability import is_idle
 from sublayer.config.layering.layers import LoadedRecipe, load_layers
 from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.settings import Layer
 from sublayer.config.layering.sources import find_source, read_layers, shipped_recipes
 from sublayer.config.layering.start_folder import Start, read_start
+from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.supervised import KINDS, Format, SupervisedObjective
 from sublayer.config.presets import DEFAULT, Figure, Preset, load_preset
+from sublayer.config.recipe import Recipe
 from sublayer.config.text.own_table import OwnColumns
 from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError
@@ -86,7 +89,8 @@ def load_finetune(
         chosen = load_preset(
             preset, format_, names, positions=_positions(start), has_start=start is not None
         )
-        layers.append(Layer(f"preset {preset}", chosen.settings))
+        model = ModelConfig(kind=kind_of(source)) if start is None else start.model
+        layers.append(Layer(f"preset {preset}", _with_effect(chosen.settings, model)))
     # Any other format is refused with its choices, by the recipe.
     loaded = load_layers([*layers, told], _run_name(tasks, folder))
     assert chosen is not None, "a recipe has one of the formats"
@@ -100,6 +104,16 @@ def load_finetune(
     idle = tuple(f"of {layer.origin} has no effect" for layer in base)
     notes = tuple(note for note in loaded.notes if not any(each in note for each in idle))
     return Finetuning(replace(loaded, notes=notes), chosen)
+
+
+def _with_effect(settings: Mapping[str, Any], model: ModelConfig) -> dict[str, Any]:
+    """Leave out of a preset what a model has not: an LSTM has no attention to drop."""
+    given = Recipe(model=model)
+    return {
+        key: value
+        for key, value in settings.items()
+        if not (key.startswith("model.") and is_idle(key, given))
+    }
 
 
 def _positions(start: Start | None) -> int | None:
