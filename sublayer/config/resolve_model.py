@@ -19,6 +19,8 @@ def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> Resol
     those.
     """
     check_model(model)
+    if model.kind == "lstm":
+        model = model.model_copy(update=OF_NO_BLOCKS)
     rows = _table_rows(model, vocab_size)
     max_len = model.max_len or context
     if max_len < context:
@@ -26,8 +28,6 @@ def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> Resol
             f"model.max_len = {max_len} is shorter than data.context = {context}: give "
             f"data.context={max_len}, or a longer model.max_len"
         )
-    if model.kind == "lstm":
-        model = model.model_copy(update=OF_NO_BLOCKS)
     is_pre_norm = model.norm != "none" and model.norm_order == "pre"
     default_eps = 1e-6 if model.norm == "rms" else 1e-5
     derived = {
@@ -70,6 +70,7 @@ OF_NO_BLOCKS: dict[str, Any] = {
     "share": "none",
     "dropout_attention": 0.0,
     "dropout_final": 0.0,
+    "max_len": None,
 }
 """What a resolved LSTM has of what is said of blocks: nothing, which is how all that reads a config
 knows that there is none."""

@@ -92,6 +92,7 @@ MODEL_USES: dict[str, tuple[Use, ...]] = {
     "model.embedding_norm": (_OF_BLOCKS,),
     "model.share": (_OF_BLOCKS,),
     "model.dropout_final": (_OF_BLOCKS,),
+    "model.max_len": (_OF_BLOCKS,),
     "model.n_heads": (_OF_BLOCKS, _ATTENTION),
     "model.d_head": (_OF_BLOCKS, _ATTENTION),
     "model.attention_scale": (_OF_BLOCKS, _ATTENTION),

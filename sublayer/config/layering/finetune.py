@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.architecture.derived import position_scheme
 from sublayer.config.fields.applicability import is_idle
 from sublayer.config.layering.layers import LoadedRecipe, load_layers
 from sublayer.config.layering.overrides import override_layer
@@ -118,7 +118,7 @@ def _with_effect(settings: Mapping[str, Any], model: ModelConfig) -> dict[str, A
 
 def _positions(start: Start | None) -> int | None:
     """Return how many positions the model of a start has; None where it has no end."""
-    if start is None or not POSITIONS[start.model.positions].has_end:
+    if start is None or not position_scheme(start.model).has_end:
         return None
     return start.model.max_len
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.architecture.derived import position_scheme
 from sublayer.config.data import DataConfig
 from sublayer.config.fields.messages import setting_in_words, show_path
 from sublayer.config.layering.settings import Layer
@@ -117,7 +117,7 @@ def _told_of_tasks(below: Sequence[Layer]) -> set[str]:
 def _exceeds_positions(start: Start, told: Sequence[Layer]) -> bool:
     """Return whether a longer context is asked for than the start has learned positions for."""
     longest = start.model.max_len
-    if longest is None or not POSITIONS[start.model.positions].has_rows:
+    if longest is None or not position_scheme(start.model).has_rows:
         return False
     values = [layer.values["data.context"] for layer in told if "data.context" in layer.values]
     return bool(values) and isinstance(values[-1], int) and values[-1] > longest
