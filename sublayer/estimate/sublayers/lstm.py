@@ -5,8 +5,11 @@ from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch
 from sublayer.estimate.sublayers.base import SublayerEstimate
 
 _GATES = 4
-_SAVED = 6
-"""Of each unit and token, by the kernels: four gates, the cell, the output."""
+_SAVED = {"cpu": 16.1, "cuda": 8.0}
+"""Numbers of each unit and token that the kernels keep: gates, cells and outputs, of a CPU's in
+oneDNN's workspace, as measured there."""
+_GRADIENTS = 8
+"""Likewise while its backward pass holds most."""
 
 
 class LstmEstimate(SublayerEstimate):
@@ -36,13 +39,20 @@ class LstmEstimate(SublayerEstimate):
 
     @property
     def n_alone(self) -> int:
-        """Count the numbers of the maps that are stored alone."""
-        return 2 * _GATES * self.n_matrix
+        """Count no casts: a CPU computes it in float32, and a GPU's are gone by the next call."""
+        return 0
 
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum the bytes of gates, cells and outputs."""
-        return step.n_tokens(stack) * FLOAT32_BYTES * _SAVED * self.width
+        """Sum the bytes of gates, cells and outputs, and of an input that is not narrowed."""
+        numbers = round(_SAVED[step.device] * self.width)
+        not_narrowed = (FLOAT32_BYTES - step.narrow) * self.config.d_model
+        return step.n_tokens(stack) * (FLOAT32_BYTES * numbers + not_narrowed)
 
     def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
-        """Count the gradients of the gates."""
-        return step.n_tokens(stack) * _GATES * self.width
+        """Count the gradients of gates, inputs and outputs, those with time first among them."""
+        return step.n_tokens(stack) * _GRADIENTS * self.width
+
+    def backward_work(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the bytes of gradients, and of both maps' twice: as computed, and as added up."""
+        maps = 2 * self.n_backward_maps * self.n_matrix
+        return FLOAT32_BYTES * (self.n_gradients(step, stack) + maps)
