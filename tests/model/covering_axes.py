@@ -118,11 +118,7 @@ WITHOUT_MEANING: list[Pair] = [
     *each_with("kind", NOT_ENCODERS, "sentence_classes", 1, 2),
     *each_with("kind", ["decoder", "lstm"], "zero_padding", True),
     *each_with("kind", ["lstm"], "init", "kaiming", "t5"),
-    *[
-        pair
-        for name in OF_BLOCKS
-        for pair in each_with("kind", ["lstm"], name, *AXES[name][1:])
-    ],
+    *[pair for name in OF_BLOCKS for pair in each_with("kind", ["lstm"], name, *AXES[name][1:])],
     *each_with("kind", ONE_STACK, "n_decoder_layers", 6),
     *each_with("kind", ONE_STACK, "decoder_block", *AXES["decoder_block"][1:]),
     *each_with("positions", NOT_SINUSOIDAL, "sinusoids", "fairseq", "marian", "interleaved"),

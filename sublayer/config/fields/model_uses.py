@@ -101,8 +101,14 @@ MODEL_USES: dict[str, tuple[Use, ...]] = {
     "model.d_ff": (_OF_BLOCKS, _FFN),
     "model.dropout_ffn": (_OF_BLOCKS, _FFN),
     "model.ffn": (_NETWORKS, _PLAIN_FFN),
-    "model.gelu": (_NETWORKS, _activation_use("gelu"),),
-    "model.swish_beta": (_NETWORKS, _activation_use("swish"),),
+    "model.gelu": (
+        _NETWORKS,
+        _activation_use("gelu"),
+    ),
+    "model.swish_beta": (
+        _NETWORKS,
+        _activation_use("swish"),
+    ),
     "model.embedding_projection": (_FACTORISED,),
 }
 """By field; beyond the ``needs`` of its declaration."""

@@ -92,9 +92,7 @@ class MemoryKeyValues:
 class LstmState:
     """The state of one layer of an LSTM after the tokens so far, zeros at first."""
 
-    def __init__(
-        self, n_rows: int, n_units: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
+    def __init__(self, n_rows: int, n_units: int, dtype: torch.dtype, device: torch.device) -> None:
         self.output = torch.zeros(n_rows, n_units, dtype=dtype, device=device)
         self.cell = torch.zeros(n_rows, n_units, dtype=dtype, device=device)
 
@@ -182,9 +180,7 @@ class Cache:
                     case "nothing":
                         pass
 
-    def key_values(
-        self, layer: int, index: int
-    ) -> KeyValues | MemoryKeyValues | LstmState | None:
+    def key_values(self, layer: int, index: int) -> KeyValues | MemoryKeyValues | LstmState | None:
         """Return what entry ``index`` of block ``layer`` keeps; None where it keeps nothing.
 
         Both count from 0; a feed-forward network keeps nothing.
