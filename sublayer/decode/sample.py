@@ -99,13 +99,12 @@ def generate(
     step. Beyond, where positions are absolute no cache can follow: ``exact`` reads the last
     ``context`` tokens again for every token; ``rolling`` reads the newer half of them again
     whenever the window is full, so that a token costs about two steps and sees between half and all
-    of the context. An LSTM has read all of the text whatever its length, and keeps nothing
-    but its state: it knows no context and no ``window``. Deterministic in weights, prompt and
+    of the context. An LSTM has read all of the text whatever its length, and keeps nothing but its
+    state, so that ``context`` and ``window`` change nothing. Deterministic in weights, prompt and
     ``seed``.
 
     Raises ConfigError where the prompt is empty or longer than the context, the model would drop
-    units out, an LSTM is given a window, or this machine cannot hold the cache: at the first token,
-    as every generator does.
+    units out, or this machine cannot hold the cache: at the first token, as every generator does.
     """
     if model.training:
         raise ConfigError(
@@ -113,8 +112,6 @@ def generate(
         )
     longest = model.config.max_len if context is None else context
     assert longest is not None, "a saved config is resolved"
-    if isinstance(model, Lstm):
-        check_window(window)
     _check_prompt(prompt, None if isinstance(model, Lstm) else longest)
     reader = _Reader(model, prompt.shape[0], longest, window)
     generator = torch.Generator(device=prompt.device).manual_seed(seed)
@@ -160,15 +157,6 @@ class _Reader:
             # The products of attention are slower in bfloat16 there.
             dtype = torch.promote_types(dtype, torch.float32)
         return Cache(self._model.config, self._n_rows, self._context, dtype, weight.device)
-
-
-def check_window(window: Window | None) -> None:
-    """Raise ConfigError where an LSTM is told how to go on beyond its context."""
-    if window not in (None, "exact"):
-        raise ConfigError(
-            f"--window {window} is of decoders, which see a context: an LSTM keeps its state, "
-            "whatever it has read: leave it out"
-        )
 
 
 def _check_prompt(prompt: Int[Tensor, "B P"], context: int | None) -> None:

@@ -9,7 +9,6 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.decode.lstm_step import LstmStepper
 from sublayer.decode.sample import GREEDY, Sampling, generate
-from sublayer.errors import ConfigError
 from sublayer.model.build import build
 from sublayer.model.context.cache import Cache, cache_bytes
 from sublayer.model.lstm import Lstm
@@ -67,13 +66,6 @@ def test_weights_of_bfloat16_write_too() -> None:
     model = model_of(torch.bfloat16)
     steps = list(generate(model, tokens_of(2, 3), 4, Sampling(top_k=3), seed=0))
     assert len(steps) == 4
-
-
-def test_a_window_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match="--window rolling is of decoders.*an LSTM keeps its state"
-    ):
-        next(generate(model_of(), tokens_of(1, 3), 1, GREEDY, window="rolling"))
 
 
 def test_a_state_takes_the_same_room_whatever_was_read() -> None:

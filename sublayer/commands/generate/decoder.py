@@ -26,11 +26,14 @@ def continue_prompt(run: Path, model: "Decoder", sampling: "Sampling", asked: As
     """Print what a decoder draws after a prompt; raise ConfigError where gaps are asked of it."""
     import torch
 
-    from sublayer.decode.sample import check_window, generate
+    from sublayer.decode.sample import generate
     from sublayer.model.lstm import Lstm
 
     if isinstance(model, Lstm) and asked.window is not None:
-        check_window(asked.window)
+        raise ConfigError(
+            f"--window {asked.window} says what a decoder sees beyond its context, and {run} is an "
+            "LSTM, whose state has read all of the text: leave it out"
+        )
     check_no_gap(run, "a decoder, which continues a text", asked.prompt)
     if asked.beam is not None:
         raise ConfigError(

@@ -8,7 +8,6 @@ from sublayer.config.architecture.stacks import entries
 from sublayer.config.fields.use import Use, sibling_use
 from sublayer.config.recipe import Recipe
 
-
 TRANSFORMERS = ("decoder", "encoder", "encoder-decoder")
 """The kinds of model that are made of blocks, as ``model.block`` composes them."""
 
