@@ -5,7 +5,7 @@ from sublayer.config.architecture.derived import head_activation, is_factorised
 from sublayer.config.architecture.feedforward import networks_with
 from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.architecture.stacks import entries
-from sublayer.config.fields.use import Use, sibling_use
+from sublayer.config.fields.use import Use
 from sublayer.config.recipe import Recipe
 
 TRANSFORMERS = ("decoder", "encoder", "encoder-decoder")
@@ -74,40 +74,61 @@ _FACTORISED = Use(
     ("model.d_embed", "model.d_model", "model.project_embeddings"),
 )
 
-_OF_BLOCKS = sibling_use("model.kind", TRANSFORMERS)
+_OF_BLOCKS = Use(
+    "model.kind is not lstm", lambda recipe: recipe.model.kind in TRANSFORMERS, ("model.kind",)
+)
 _NETWORKS = Use(
     f"{_OF_BLOCKS.when}, or model.head is transform",
     lambda recipe: _OF_BLOCKS.holds(recipe) or recipe.model.head == "transform",
     ("model.kind", "model.head"),
 )
 
+KIND_USES: dict[str, Use] = {
+    **dict.fromkeys(
+        (
+            "model.n_heads",
+            "model.d_head",
+            "model.d_ff",
+            "model.embedding_norm",
+            "model.block",
+            "model.norm",
+            "model.norm_order",
+            "model.norm_affine",
+            "model.norm_eps",
+            "model.final_norm",
+            "model.positions",
+            "model.sinusoids",
+            "model.first_position",
+            "model.rotary_base",
+            "model.relative_buckets",
+            "model.relative_distance",
+            "model.share",
+            "model.share_groups",
+            "model.share_inner",
+            "model.attention_scale",
+            "model.dropout_attention",
+            "model.dropout_ffn",
+            "model.dropout_final",
+            "model.max_len",
+        ),
+        _OF_BLOCKS,
+    ),
+    "model.ffn": _NETWORKS,
+    "model.gelu": _NETWORKS,
+    "model.swish_beta": _NETWORKS,
+}
+"""What is of blocks, which an LSTM has not; asked before all else, so that no advice misleads."""
 MODEL_USES: dict[str, tuple[Use, ...]] = {
-    "model.block": (_OF_BLOCKS,),
-    "model.norm": (_OF_BLOCKS,),
-    "model.norm_order": (_OF_BLOCKS,),
-    "model.norm_affine": (_OF_BLOCKS,),
-    "model.norm_eps": (_OF_BLOCKS,),
-    "model.final_norm": (_OF_BLOCKS,),
-    "model.embedding_norm": (_OF_BLOCKS,),
-    "model.share": (_OF_BLOCKS,),
-    "model.dropout_final": (_OF_BLOCKS,),
-    "model.max_len": (_OF_BLOCKS,),
-    "model.n_heads": (_OF_BLOCKS, _ATTENTION),
-    "model.d_head": (_OF_BLOCKS, _ATTENTION),
-    "model.attention_scale": (_OF_BLOCKS, _ATTENTION),
-    "model.dropout_attention": (_OF_BLOCKS, _ATTENTION),
-    "model.positions": (_OF_BLOCKS, _POSITIONS),
-    "model.d_ff": (_OF_BLOCKS, _FFN),
-    "model.dropout_ffn": (_OF_BLOCKS, _FFN),
-    "model.ffn": (_NETWORKS, _PLAIN_FFN),
-    "model.gelu": (
-        _NETWORKS,
-        _activation_use("gelu"),
-    ),
-    "model.swish_beta": (
-        _NETWORKS,
-        _activation_use("swish"),
-    ),
+    "model.n_heads": (_ATTENTION,),
+    "model.d_head": (_ATTENTION,),
+    "model.attention_scale": (_ATTENTION,),
+    "model.dropout_attention": (_ATTENTION,),
+    "model.positions": (_POSITIONS,),
+    "model.d_ff": (_FFN,),
+    "model.dropout_ffn": (_FFN,),
+    "model.ffn": (_PLAIN_FFN,),
+    "model.gelu": (_activation_use("gelu"),),
+    "model.swish_beta": (_activation_use("swish"),),
     "model.embedding_projection": (_FACTORISED,),
 }
 """By field; beyond the ``needs`` of its declaration."""
