@@ -89,7 +89,7 @@ def load_finetune(
         chosen = load_preset(
             preset, format_, names, positions=_positions(start), has_start=start is not None
         )
-        model = ModelConfig(kind=kind_of(source)) if start is None else start.model
+        model = _of_kind(kind_of(source)) if start is None else start.model
         layers.append(Layer(f"preset {preset}", _with_effect(chosen.settings, model)))
     # Any other format is refused with its choices, by the recipe.
     loaded = load_layers([*layers, told], _run_name(tasks, folder))
@@ -104,6 +104,10 @@ def load_finetune(
     idle = tuple(f"of {layer.origin} has no effect" for layer in base)
     notes = tuple(note for note in loaded.notes if not any(each in note for each in idle))
     return Finetuning(replace(loaded, notes=notes), chosen)
+
+
+def _of_kind(kind: str) -> ModelConfig:
+    return ModelConfig.model_validate({"kind": kind})
 
 
 def _with_effect(settings: Mapping[str, Any], model: ModelConfig) -> dict[str, Any]:
