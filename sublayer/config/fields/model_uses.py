@@ -116,6 +116,8 @@ KIND_USES: dict[str, Use] = {
     "model.ffn": _NETWORKS,
     "model.gelu": _NETWORKS,
     "model.swish_beta": _NETWORKS,
+    # PyTorch compiles no recurrent layer, nor what is computed around it.
+    "train.compile": _OF_BLOCKS,
 }
 """What is of blocks, which an LSTM has not; asked before all else, so that no advice misleads."""
 MODEL_USES: dict[str, tuple[Use, ...]] = {

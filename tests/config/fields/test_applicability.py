@@ -288,3 +288,8 @@ def test_a_kind_that_comes_later_drops_what_was_said_of_blocks():
     loaded = load_recipe("modern", {"model.kind": "lstm"})
     assert loaded.recipe.model.norm == "layer"
     assert any("model.norm = 'rms' of recipe modern has no effect" in note for note in loaded.notes)
+
+
+def test_an_lstm_is_not_compiled():
+    with pytest.raises(ConfigError, match="train.compile = true has no effect with model.kind"):
+        load_recipe("gpt", {"model.kind": "lstm", "train.compile": True})
