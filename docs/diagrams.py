@@ -17,6 +17,7 @@ RECIPES = (
     "albert-base",
     "bert-base",
     "char-t64",
+    "gpt1-lstm",
     "t5-base",
     "t5-v1.1-base",
     "wmt14-base-macaron",

@@ -28,15 +28,16 @@ else:
 class ModelConfig(Table):
     """The architecture. Every paper's idea is a field, and the fields are orthogonal."""
 
-    kind: Literal["decoder", "encoder", "encoder-decoder"] = field(
+    kind: Literal["decoder", "encoder", "encoder-decoder", "lstm"] = field(
         "decoder",
         "What the stacks are: a decoder sees what is before a token, an encoder what is on both "
         "sides of it; of both, the decoder's cross entries read what the encoder made of another "
-        "text.",
+        "text. An LSTM sees what is before a token by its state, and has no blocks.",
     )
     n_layers: int = field(
         6,
-        "Executed blocks of a stack; blocks that share weights count each time.",
+        "Executed blocks of a stack, or layers of an LSTM; blocks that share weights count each "
+        "time.",
         unit="blocks",
         ge=1,
         le=MOST_LAYERS,
@@ -50,7 +51,13 @@ class ModelConfig(Table):
         ge=1,
         le=MOST_LAYERS,
     )
-    d_model: int = field(256, "Width of the residual stream.", unit="features", ge=1, le=WIDEST)
+    d_model: int = field(
+        256,
+        "Width of the residual stream; units of each layer of an LSTM.",
+        unit="features",
+        ge=1,
+        le=WIDEST,
+    )
     n_heads: int = field(4, "Attention heads.", unit="heads", ge=1, le=MOST_HEADS)
     d_head: int | None = field(
         None,
@@ -258,11 +265,17 @@ class ModelConfig(Table):
         "sqrt", "Divide attention scores by the square root of d_head, or by nothing."
     )
     bias: bool = field(
-        True, "Whether the linear maps of blocks and of the factorised embedding have biases."
+        True,
+        "Whether the linear maps of blocks, or of an LSTM's gates, and of the factorised embedding "
+        "have biases.",
     )
     head_bias: bool = field(False, "Whether the output logits have a bias.")
     dropout: float = field(
-        0.0, "Dropout of each sub-layer's output.", unit="probability", ge=0.0, lt=1.0
+        0.0,
+        "Dropout of each sub-layer's output, or of each LSTM layer's.",
+        unit="probability",
+        ge=0.0,
+        lt=1.0,
     )
     dropout_attention: float | None = field(
         None,

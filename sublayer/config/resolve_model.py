@@ -19,6 +19,8 @@ def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> Resol
     those.
     """
     check_model(model)
+    if model.kind == "lstm":
+        model = model.model_copy(update=OF_NO_BLOCKS)
     rows = _table_rows(model, vocab_size)
     max_len = model.max_len or context
     if max_len < context:
@@ -61,6 +63,19 @@ DECODER_FIELDS = ("n_decoder_layers", "decoder_block")
 """What only a decoder beside an encoder has; None elsewhere, also in a resolved config."""
 
 
+OF_NO_BLOCKS: dict[str, Any] = {
+    "norm": "none",
+    "embedding_norm": False,
+    "positions": "none",
+    "share": "none",
+    "dropout_attention": 0.0,
+    "dropout_final": 0.0,
+    "max_len": None,
+}
+"""What a resolved LSTM has of what is said of blocks: nothing, which is how all that reads a config
+knows that there is none."""
+
+
 def _or(value: float | None, default: float) -> float:
     return default if value is None else value
 
@@ -85,6 +100,11 @@ def check_model(model: ModelConfig) -> None:
         raise ConfigError(f"model.final_norm = {model.final_norm} contradicts model.norm = none")
     if model.share != "none":
         _check_sharing(model)
+    if model.kind == "lstm" and model.init in ("kaiming", "t5"):
+        raise ConfigError(
+            f"model.init = {model.init} draws the maps of attention and of feed-forward networks, "
+            "which a model.kind = lstm has not: give normal, truncated or xavier"
+        )
     if model.vocab_size is not None and model.vocab_size % model.vocab_multiple:
         raise ConfigError(
             f"model.vocab_size = {model.vocab_size} is no multiple of model.vocab_multiple = "

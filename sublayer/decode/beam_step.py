@@ -19,7 +19,7 @@ from sublayer.model.context.keys import StepKeys
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.kernels.attention import attend
 from sublayer.model.layers.attention import Attention, CrossAttention
-from sublayer.model.layers.block import Sublayer
+from sublayer.model.layers.block import AnySublayer, Sublayer
 from sublayer.model.positions.rotation import Rotation
 
 _ALL = StepKeys()
@@ -132,7 +132,8 @@ class BeamStepper:
         lengths = torch.tensor(cache.lengths, device=cache.device)
         return scheme.score_bias(lengths[:, None], cache.key_positions(), dtype)
 
-    def _sublayer(self, sublayer: Sublayer) -> Branch:
+    def _sublayer(self, sublayer: AnySublayer) -> Branch:
+        assert isinstance(sublayer, Sublayer), "no LSTM stands beside an encoder"
         function = sublayer.function
         if isinstance(function, Attention):
             return residual(sublayer, self._attention(function))

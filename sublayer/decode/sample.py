@@ -8,10 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from sublayer.decode.lstm_step import LstmStepper
 from sublayer.decode.step import Stepper
 from sublayer.errors import ConfigError
 from sublayer.model.context.cache import Cache
 from sublayer.model.decoder import Decoder
+from sublayer.model.lstm import Lstm
 
 Window = Literal["exact", "rolling"]
 
@@ -97,7 +99,9 @@ def generate(
     step. Beyond, where positions are absolute no cache can follow: ``exact`` reads the last
     ``context`` tokens again for every token; ``rolling`` reads the newer half of them again
     whenever the window is full, so that a token costs about two steps and sees between half and all
-    of the context. Deterministic in weights, prompt and ``seed``.
+    of the context. An LSTM has read all of the text whatever its length, and keeps nothing but its
+    state, so that ``context`` and ``window`` change nothing. Deterministic in weights, prompt and
+    ``seed``.
 
     Raises ConfigError where the prompt is empty or longer than the context, the model would drop
     units out, or this machine cannot hold the cache: at the first token, as every generator does.
@@ -108,7 +112,7 @@ def generate(
         )
     longest = model.config.max_len if context is None else context
     assert longest is not None, "a saved config is resolved"
-    _check_prompt(prompt, longest)
+    _check_prompt(prompt, None if isinstance(model, Lstm) else longest)
     reader = _Reader(model, prompt.shape[0], longest, window)
     generator = torch.Generator(device=prompt.device).manual_seed(seed)
     tokens = prompt
@@ -130,11 +134,13 @@ class _Reader:
         self._context = context
         self._window = window
         self._cache = self._new_cache()
-        self._step = Stepper(model, n_rows)
+        is_lstm = isinstance(model, Lstm)
+        self._step = LstmStepper(model, n_rows) if is_lstm else Stepper(model, n_rows)
 
     def read(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B V"]:
         """Return the logits of the token after ``tokens``: the last call's tokens and one more."""
-        if self._cache.length == self._context:
+        is_full = not self._cache.is_endless and self._cache.length == self._context
+        if is_full:
             n_kept = self._context
             if self._window == "rolling":
                 n_kept = self._context // 2 + 1
@@ -153,10 +159,10 @@ class _Reader:
         return Cache(self._model.config, self._n_rows, self._context, dtype, weight.device)
 
 
-def _check_prompt(prompt: Int[Tensor, "B P"], context: int) -> None:
+def _check_prompt(prompt: Int[Tensor, "B P"], context: int | None) -> None:
     if prompt.shape[1] == 0:
         raise ConfigError("the prompt is empty: give at least one token to continue from")
-    if prompt.shape[1] > context:
+    if context is not None and prompt.shape[1] > context:
         raise ConfigError(
             f"the prompt has {prompt.shape[1]:,} tokens, more than the context of {context:,}: "
             "shorten it"

@@ -15,7 +15,7 @@ from sublayer.model.context.keys import StepKeys
 from sublayer.model.decoder import Decoder
 from sublayer.model.kernels.attention import attend
 from sublayer.model.layers.attention import Attention, CrossAttention
-from sublayer.model.layers.block import Sublayer
+from sublayer.model.layers.block import AnySublayer, Sublayer
 from sublayer.model.positions.rotation import Rotation
 
 _ALL = StepKeys()
@@ -69,7 +69,8 @@ class Stepper:
         logits = self._output(model.vocabulary_head.finish(x))
         return logits[None] if self._is_vector else logits
 
-    def _sublayer(self, sublayer: Sublayer) -> Branch:
+    def _sublayer(self, sublayer: AnySublayer) -> Branch:
+        assert isinstance(sublayer, Sublayer), "an LSTM has a step of its own"
         function = sublayer.function
         assert not isinstance(function, CrossAttention), "a decoder alone has no cross entries"
         if isinstance(function, Attention):

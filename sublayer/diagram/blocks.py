@@ -15,11 +15,14 @@ _SHARED = {"attention": "attention weights", "ffn": "feed-forward weights"}
 
 def draw_block(model: ResolvedModel, stack: StackShape, loss: Box | None = None) -> Block:
     """Return the block of a stack; ``loss`` is what its layers below the last learn beside."""
-    parts: list[Sum | Residual] = []
+    parts: list[Sum | Residual | Box] = []
     if POSITIONS[model.positions].adds_before == "every":
         parts.append(Sum(positions_of_layers(model)))
     for entry in stack.block:
-        parts.append(_residual(model, stack, entry))
+        if entry.kind.is_recurrent:
+            parts.append(_recurrent(model, entry))
+        else:
+            parts.append(_residual(model, stack, entry))
     return Block(tuple(parts), stack.n_layers, _sharing(model, stack), loss)
 
 
@@ -51,6 +54,11 @@ def positions_of_layers(model: ResolvedModel) -> str:
 def _is_changed_after_sum(model: ResolvedModel) -> bool:
     has_norm = model.embedding_norm and model.norm != "none"
     return has_norm or (model.embedding_projection == "sum" and model.d_embed != model.d_model)
+
+
+def _recurrent(model: ResolvedModel, entry: Entry) -> Box:
+    notes = (f"{count(model.d_model, 'unit')}", "reads its state at the token before")
+    return Box("recurrent", entry.kind.title, notes)
 
 
 def _residual(model: ResolvedModel, stack: StackShape, entry: Entry) -> Residual:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Role = Literal["embedding", "norm", "attention", "ffn", "linear", "head", "loss"]
+Role = Literal["embedding", "norm", "attention", "recurrent", "ffn", "linear", "head", "loss"]
 """What a box is, by which it is coloured."""
 
 
@@ -40,7 +40,8 @@ class Residual:
 class Block:
     """The block that is repeated, its parts from the first to the last."""
 
-    parts: tuple[Sum | Residual, ...]
+    parts: tuple[Sum | Residual | Box, ...]
+    """A box replaces the stream, as a layer of an LSTM does."""
     n_layers: int
     notes: tuple[str, ...] = ()
     """What its layers share."""

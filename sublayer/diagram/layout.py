@@ -118,10 +118,10 @@ class _Pen:
         foot = self.height
         self._up(6.0)
         for part in block.parts:
-            if isinstance(part, Sum):
-                self._sum(part)
-            else:
+            if isinstance(part, Residual):
                 self._residual(part)
+            else:
+                self._part(part)
         self._up(_GAP)
         left = self.centre - _PANEL / 2
         panel = Rectangle(left, foot, _PANEL, self.height - foot, "panel")

@@ -13,6 +13,7 @@ _COLOURS = {
     "embedding": "series-4",
     "norm": "series-5",
     "attention": "series-1",
+    "recurrent": "series-1",
     "ffn": "series-3",
     "linear": "series-4",
     "head": "series-7",

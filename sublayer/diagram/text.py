@@ -84,10 +84,10 @@ class _Column:
     def _block(self, block: Block, name: str) -> None:
         foot = len(self.lines)
         for part in block.parts:
-            if isinstance(part, Sum):
-                self._sum(part)
-            else:
+            if isinstance(part, Residual):
                 self._residual(part)
+            else:
+                self._part(part)
         self._wire()
         self._frame(foot)
         often = f"× {block.n_layers} layers" if block.n_layers > 1 else "1 layer"

@@ -54,7 +54,15 @@ class LayerErrors:
 
 
 def check_flows(model: Transformer, name: str) -> None:
-    """Raise ConfigError where a model's layers are no steps of a flow: they end in a norm."""
+    """Raise ConfigError where a model's layers are no steps of a flow.
+
+    They are not where they end in a norm, nor where they add nothing to their input.
+    """
+    if model.config.kind == "lstm":
+        raise ConfigError(
+            f"{name} is an LSTM, whose layers replace their input and add nothing to it: only "
+            "blocks are steps of a flow; name a pre-norm decoder, encoder or encoder-decoder"
+        )
     if model.config.norm_order == "post" and model.config.norm != "none":
         raise ConfigError(
             f"{name} has model.norm_order = post: "
@@ -133,7 +141,7 @@ class _Measured:
             # What enters the first block was captured with its positions.
             if layer > 0:
                 before = body.positions.add(before, layer, layout.positions)
-            block = body.stack.block(layer)
+            block = [each for each in body.stack.block(layer) if isinstance(each, Sublayer)]
             self._sums[layer] += _distances(block, before, after, context, real)
         self.n_tokens += rows.n_tokens
         return hidden.final

@@ -14,7 +14,11 @@ from sublayer.model.context.layout import Layout
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
 
-_LAYOUTS = {"decoder": Layout.causal, "encoder": Layout.bidirectional}
+_LAYOUTS = {
+    "decoder": Layout.causal,
+    "encoder": Layout.bidirectional,
+    "lstm": Layout.causal,
+}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from sublayer.model.decoder import Decoder
 from sublayer.model.encoder import Encoder
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.init import initialise
+from sublayer.model.lstm import Lstm
 from sublayer.model.transformer import Transformer
 
 _REMEDY = "make model.d_model, model.n_layers or the vocabulary smaller"
@@ -15,6 +16,7 @@ KINDS: dict[str, type[Transformer]] = {
     "decoder": Decoder,
     "encoder": Encoder,
     "encoder-decoder": EncoderDecoder,
+    "lstm": Lstm,
 }
 """The class of each kind of model, by the name that ``model.kind`` has in a recipe."""
 

@@ -31,7 +31,7 @@ class Decoder(Transformer):
             final = self.hidden(tokens, Layout.causal(tokens, mask)).final
             return self.outputs(final, mask)
         cache.check(tokens.shape[1])
-        layout = Layout.causal(tokens, mask, past=cache.length, past_mask=cache.past_mask)
+        layout = Layout.causal(tokens, mask, past=cache.n_past, past_mask=cache.past_mask)
         final = self.hidden(tokens, layout, cache=cache).final
         cache.advance(tokens.shape[1], mask)
         return self.outputs(final, mask)
@@ -42,7 +42,7 @@ class Decoder(Transformer):
         All tokens are real, those of the cache included. Raises ConfigError as ``forward`` does.
         """
         cache.check(tokens.shape[1])
-        layout = Layout.causal(tokens, past=cache.length)
+        layout = Layout.causal(tokens, past=cache.n_past)
         final = self.hidden(tokens, layout, cache=cache).final
         cache.advance(tokens.shape[1], None)
         return self.logits(final[:, -1])

@@ -16,6 +16,7 @@ from sublayer.model.layers.embedding import SegmentTable, TokenEmbedding
 from sublayer.model.layers.feedforward import FeedForward
 from sublayer.model.layers.heads import Classifier, VocabularyHead
 from sublayer.model.layers.linear import Linear, StackedLinear
+from sublayer.model.layers.lstm import N_GATES, GateMaps
 from sublayer.model.layers.norm import LayerNorm, RMSNorm
 from sublayer.model.layers.stack import Stack
 from sublayer.model.positions.learned_table import PositionTable
@@ -54,7 +55,8 @@ def initialise(root: nn.Module, config: ResolvedModel, *, seed: int, prefix: str
     keys and values as one matrix, tables and the output matrix N(0, 1 / width) (fairseq, as
     released). kaiming: attention N(0, 1 / d_model), feed-forward networks N(0, g / fan-in) with g 1
     at their input and 2 at their output, all else N(0, 1 / width of what it reads) (Macaron BERT,
-    as released; for the heads, where it is silent, a choice). t5: see ``draw_t5``.
+    as released; for the heads, where it is silent, a choice). t5: see ``draw_t5``. The maps of an
+    LSTM's gates are matrices as others, each a matrix of its own to Xavier's.
     """
     scales = _Scales(root)
     for owned in _parameters(root):
@@ -67,13 +69,15 @@ def initialise(root: nn.Module, config: ResolvedModel, *, seed: int, prefix: str
                 owned.value.fill_(1.0 if owned.attribute == "weight" else 0.0)
             case Swish():
                 owned.value.fill_(1.0)
+            case GateMaps() if owned.attribute.startswith("weight"):
+                _draw_gates(owned.value, config, generator)
             case Linear() | StackedLinear() if owned.attribute == "weight":
                 _draw_matrix(owned.module, config, generator, scales)
             case module if isinstance(module, _TABLES) and owned.attribute == "weight":
                 std = _table_std(owned.value, config)
                 _draw(owned.value, std, config, generator)
             case module:
-                assert isinstance(module, (Linear, StackedLinear, *_TABLES)), (
+                assert isinstance(module, (Linear, StackedLinear, GateMaps, *_TABLES)), (
                     f"{type(module).__name__} has no initialisation for {owned.name}"
                 )
                 owned.value.zero_()
@@ -184,3 +188,12 @@ def _draw_matrix(
     if config.init == "scaled" and isinstance(module, Linear) and module.ends_branch:
         std /= math.sqrt(scales.depth(module))
     _draw(weight, std, config, generator)
+
+
+def _draw_gates(weight: Tensor, config: ResolvedModel, generator: torch.Generator) -> None:
+    n_units, d_in = weight.shape[0] // N_GATES, weight.shape[1]
+    if config.init == "xavier":
+        bound = math.sqrt(6 / (d_in + n_units))
+        weight.uniform_(-bound, bound, generator=generator)
+        return
+    _draw(weight, config.init_std, config, generator)

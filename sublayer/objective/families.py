@@ -31,7 +31,7 @@ def family_of_model(model: Transformer, recipe: Recipe | None) -> tuple[str, Fam
         return kind, FAMILIES[kind]
     if model.task is not None:
         return "supervised", SUPERVISED
-    kinds = [kind for kind, table in OBJECTIVES.items() if table.model_kind == model.config.kind]
+    kinds = [kind for kind, table in OBJECTIVES.items() if model.config.kind in table.model_kinds]
     claiming = [kind for kind in kinds if FAMILIES[kind].claims(model)]
     kind = (claiming or kinds)[0]
     return kind, FAMILIES[kind]

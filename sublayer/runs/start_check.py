@@ -4,7 +4,7 @@ import shlex
 
 from pydantic import ValidationError
 
-from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.architecture.derived import position_scheme
 from sublayer.config.fields.messages import show
 from sublayer.config.layering.layers import LoadedRecipe
 from sublayer.config.layering.overrides import as_setting
@@ -71,7 +71,7 @@ def _check_layers(start: Start, loaded: LoadedRecipe) -> None:
 
 def _check_positions(start: Start, loaded: LoadedRecipe, command: str) -> None:
     context, learned = loaded.recipe.data.context, start.model.max_len
-    if not POSITIONS[loaded.recipe.model.positions].has_rows or context <= (learned or context):
+    if not position_scheme(loaded.recipe.model).has_rows or context <= (learned or context):
         return
     raise ConfigError(
         f"data.context = {context} is longer than the {learned} positions that {start.run} has "

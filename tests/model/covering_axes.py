@@ -88,6 +88,21 @@ ONE_STACK = without(AXES["kind"], "encoder-decoder")
 NOT_ENCODERS = without(AXES["kind"], "encoder")
 NOT_SINUSOIDAL = without(POSITIONS, "sinusoidal")
 NOT_RELATIVE = without(POSITIONS, "relative")
+OF_BLOCKS = (
+    "block",
+    "norm",
+    "norm_order",
+    "norm_affine",
+    "final_norm",
+    "positions",
+    "share",
+    "embedding_norm",
+    "attention_scale",
+    "dropout_attention",
+    "dropout_ffn",
+    "dropout_final",
+)
+"""What an LSTM has not."""
 IN_ATTENTION = [name for name, row in POSITIONS.items() if row.in_attention != "nothing"]
 
 WITHOUT_MEANING: list[Pair] = [
@@ -101,7 +116,9 @@ WITHOUT_MEANING: list[Pair] = [
     *each_with("kind", NOT_ENCODERS, "segments", *without(AXES["segments"], "none")),
     *each_with("kind", NOT_ENCODERS, "pooler", "tanh"),
     *each_with("kind", NOT_ENCODERS, "sentence_classes", 1, 2),
-    *each_with("kind", ["decoder"], "zero_padding", True),
+    *each_with("kind", ["decoder", "lstm"], "zero_padding", True),
+    *each_with("kind", ["lstm"], "init", "kaiming", "t5"),
+    *[pair for name in OF_BLOCKS for pair in each_with("kind", ["lstm"], name, *AXES[name][1:])],
     *each_with("kind", ONE_STACK, "n_decoder_layers", 6),
     *each_with("kind", ONE_STACK, "decoder_block", *AXES["decoder_block"][1:]),
     *each_with("positions", NOT_SINUSOIDAL, "sinusoids", "fairseq", "marian", "interleaved"),

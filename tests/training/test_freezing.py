@@ -41,6 +41,11 @@ CASES: dict[str, tuple[dict[str, Any], Any, tuple[str, ...]]] = {
         "embeddings",
         ("embedding.", "positions.", "segment_table.", "embedding_norm."),
     ),
+    "an lstm's embeddings and first layer": (
+        {"model.kind": "lstm", "model.d_embed": 12},
+        ["embeddings", "layers:1"],
+        ("embedding.", "lstm.sublayers.0.0."),
+    ),
     "both sides' embeddings": (
         {**SPAN, "model.tie_embeddings": False},
         "embeddings",
@@ -105,6 +110,7 @@ def test_a_run_that_has_nothing_left_to_train_is_refused(run: Run, tmp_path: Pat
         {"kind": "encoder", "segments": "both", "embedding_norm": True, "d_embed": 4},
         {"kind": "encoder", "share": "all", "share_groups": 3, "block": "macaron"},
         {"kind": "encoder-decoder", "embedding_norm": True},
+        {"kind": "lstm", "d_embed": 4},
     ],
 )
 @pytest.mark.parametrize("frozen", [Frozen(True), Frozen(False, 1), Frozen(True, 3)], ids=str)

@@ -57,6 +57,12 @@ VARIANTS = {
         "model.share": "all",
         "train.log_steps": 5,
     },
+    "lstm": {
+        "model.kind": "lstm",
+        "model.dropout": 0.2,
+        "data.boundaries": "respect",
+        "train.recompute": "blocks",
+    },
     "masked": MASKED,
     "masked alone": {
         **MASKED,
@@ -85,6 +91,7 @@ VARIANTS = {
     "span": SPAN,
     "pairs of a task": {**PAIR, "train.best_by": "spearman"},
     "traversals of a task": TRAVERSAL,
+    "traversals that an lstm reads": {**TRAVERSAL, "model.kind": "lstm"},
     "questions": QUESTIONS,
     "questions, of which some have no answer": {**QUESTIONS, "data.tasks": "squad2"},
     "tasks as text": {**TEXT, "train.best_by": "score"},

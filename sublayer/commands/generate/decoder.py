@@ -27,7 +27,13 @@ def continue_prompt(run: Path, model: "Decoder", sampling: "Sampling", asked: As
     import torch
 
     from sublayer.decode.sample import generate
+    from sublayer.model.lstm import Lstm
 
+    if isinstance(model, Lstm) and asked.window is not None:
+        raise ConfigError(
+            f"--window {asked.window} says what a decoder sees beyond its context, and {run} is an "
+            "LSTM, whose state has read all of the text: leave it out"
+        )
     check_no_gap(run, "a decoder, which continues a text", asked.prompt)
     if asked.beam is not None:
         raise ConfigError(

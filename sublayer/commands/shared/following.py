@@ -24,7 +24,7 @@ def after_training(run: str, recipe: Recipe, splits: Collection[str]) -> list[st
     own_text = f"--split {held_out[0]}" if held_out else f"--path {_text(recipe)}"
     commands = [f"evaluate {name} {own_text}"]
     kind = recipe.model.kind
-    if kind == "decoder":
+    if kind in ("decoder", "lstm"):
         commands.append(f"generate {name} --prompt {PROMPT}")
     elif kind == "encoder":
         # Without a text it reads the validation split.
@@ -61,7 +61,7 @@ def after_import(
     if answers is not None:
         named = "" if answers in TASKS else " --task TASK"
         return _listed([f"evaluate {name}{named} --path DIR"])
-    if kind == "decoder":
+    if kind in ("decoder", "lstm"):
         prompted = f"generate {name} --prompt {PROMPT}"
         return _listed([f"evaluate {name} --path {_FILE}", prompted])
     if kind == "encoder":

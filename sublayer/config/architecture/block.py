@@ -82,8 +82,9 @@ def with_cross(block: tuple[Entry, ...]) -> tuple[Entry, ...]:
 def _parse_entry(text: str, default_ffn: str, named: str) -> Entry:
     head, star, step_text = text.partition("*")
     name, colon, variant = head.partition(":")
-    if name not in SUBLAYERS:
-        raise ConfigError(f"{named}: {name[:80]!r} is not one of {', '.join(SUBLAYERS)}")
+    written = [each for each, row in SUBLAYERS.items() if not row.is_recurrent]
+    if name not in written:
+        raise ConfigError(f"{named}: {name[:80]!r} is not one of {', '.join(written)}")
     kind = SUBLAYERS[name]
     if colon and (not kind.has_variants or variant not in FFNS):
         able = [each for each, row in SUBLAYERS.items() if row.has_variants]

@@ -1,6 +1,7 @@
 """What follows from a model's fields for its parts: widths, activations, numbers of parameters."""
 
 from sublayer.config.architecture.feedforward import FFNS
+from sublayer.config.architecture.positions import POSITIONS, PositionScheme
 from sublayer.config.model import ModelConfig
 
 
@@ -23,6 +24,11 @@ def embedding_width(model: ModelConfig) -> int:
     if model.embedding_projection == "sum":
         return model.d_embed or model.d_model
     return model.d_model
+
+
+def position_scheme(model: ModelConfig) -> PositionScheme:
+    """Return the row of a model's positions; an LSTM, whose state tells the order, has none."""
+    return POSITIONS["none" if model.kind == "lstm" else model.positions]
 
 
 def head_activation(model: ModelConfig) -> str:

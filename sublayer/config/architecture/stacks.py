@@ -1,4 +1,4 @@
-"""The stacks of a model: an encoder, a decoder or both, and the sub-layers of their blocks."""
+"""The stacks of a model: encoder, decoder or both, or an LSTM; the sub-layers of their blocks."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +15,7 @@ class StackShape:
     ``is_fed`` that decoder.
     """
 
-    name: Literal["encoder", "decoder"]
+    name: Literal["encoder", "decoder", "lstm"]
     n_layers: int
     block: tuple[Entry, ...]
     feeds_memory: bool = False
@@ -35,15 +35,18 @@ class StackShape:
     @property
     def is_causal(self) -> bool:
         """Return whether a token sees only itself and what is before it."""
-        return self.name == "decoder"
+        return self.name != "encoder"
 
 
 def stacks(model: ModelConfig) -> tuple[StackShape, ...]:
     """Return the stacks of a model, the one that computes its output last.
 
     A decoder beside an encoder has its own blocks and their number, or else the encoder's, with a
-    cross entry after each attention. Raises ConfigError as ``parse_block`` does.
+    cross entry after each attention. A layer of an LSTM is a block of one entry. Raises ConfigError
+    as ``parse_block`` does.
     """
+    if model.kind == "lstm":
+        return (StackShape("lstm", model.n_layers, (Entry("lstm", None, 1.0),)),)
     block = parse_block(model.block, default_ffn=model.ffn)
     if model.kind != "encoder-decoder":
         return (StackShape(model.kind, model.n_layers, block),)

@@ -14,12 +14,15 @@ class SublayerKind:
 
     attends_to: Literal["nothing", "itself", "memory"]
     """What its queries attend to; memory is the states of an encoder."""
-    shared_as: Literal["attention", "ffn"]
-    """Its name in ``model.share``."""
+    shared_as: Literal["attention", "ffn"] | None
+    """Its name in ``model.share``; None: it is never shared."""
     title: str
     """What diagrams call it."""
     has_variants: bool = False
     """Whether a feed-forward network may stand behind the name, as in ``ffn:swiglu``."""
+    is_recurrent: bool = False
+    """Whether it is a layer of an LSTM, which a block is never written with, and has no residual
+    connection."""
 
 
 SUBLAYERS: dict[str, SublayerKind] = {
@@ -28,4 +31,5 @@ SUBLAYERS: dict[str, SublayerKind] = {
     "ffn": SublayerKind(
         attends_to="nothing", shared_as="ffn", title="Feed-forward network", has_variants=True
     ),
+    "lstm": SublayerKind(attends_to="nothing", shared_as=None, title="LSTM", is_recurrent=True),
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sublayer.config.fields.catalog import declaration, extra
 from sublayer.config.fields.data_uses import DATA_USES
 from sublayer.config.fields.messages import show
-from sublayer.config.fields.model_uses import MODEL_USES
+from sublayer.config.fields.model_uses import KIND_USES, MODEL_USES
 from sublayer.config.fields.use import Use, has_value, sibling_use, value_of
 from sublayer.config.layering.settings import Setting, where
 from sublayer.config.recipe import Recipe
@@ -23,7 +23,8 @@ def uses(key: str, kind: str = "") -> tuple[Use, ...]:
     declared = extra(declaration(key, kind))
     needs = declared.get("needs", {})
     siblings = [sibling_use(f"{table}.{name}", values) for name, values in needs.items()]
-    return (*siblings, *USES.get(key, ()))
+    first = [KIND_USES[key]] if key in KIND_USES else []
+    return (*first, *siblings, *USES.get(key, ()))
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ _BEST_BY = Use(
     lambda recipe: recipe.train.best_by in (LAST, *recipe.objective.evaluations(recipe.data)),
     ("objective.kind", "data.tasks"),
 )
-_ONE_STACK = sibling_use("model.kind", ("decoder", "encoder"))
+_ONE_STACK = sibling_use("model.kind", ("decoder", "encoder", "lstm"))
 _EPOCHS = sibling_use("data.windows", ("shuffled",))
 
 USES: dict[str, tuple[Use, ...]] = {

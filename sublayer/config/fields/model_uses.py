@@ -8,6 +8,9 @@ from sublayer.config.architecture.stacks import entries
 from sublayer.config.fields.use import Use
 from sublayer.config.recipe import Recipe
 
+TRANSFORMERS = ("decoder", "encoder", "encoder-decoder")
+"""The kinds of model that are made of blocks, as ``model.block`` composes them."""
+
 
 def _has_attention(recipe: Recipe) -> bool:
     return any(entry.kind.attends_to == "itself" for entry in entries(recipe.model))
@@ -22,7 +25,7 @@ def _follows_ffn_field(recipe: Recipe) -> bool:
     model = recipe.model
     if model.head == "transform" and model.head_activation == "ffn":
         return True
-    for block in (model.block, model.decoder_block):
+    for block in (model.block, model.decoder_block) if model.kind in TRANSFORMERS else ():
         # A default without a name marks the entries that name no variant.
         written = parse_block(block, default_ffn="") if block else ()
         if any(entry.variant == "" for entry in written):
@@ -71,6 +74,52 @@ _FACTORISED = Use(
     ("model.d_embed", "model.d_model", "model.project_embeddings"),
 )
 
+_OF_BLOCKS = Use(
+    "model.kind is not lstm", lambda recipe: recipe.model.kind in TRANSFORMERS, ("model.kind",)
+)
+_NETWORKS = Use(
+    f"{_OF_BLOCKS.when}, or model.head is transform",
+    lambda recipe: _OF_BLOCKS.holds(recipe) or recipe.model.head == "transform",
+    ("model.kind", "model.head"),
+)
+
+KIND_USES: dict[str, Use] = {
+    **dict.fromkeys(
+        (
+            "model.n_heads",
+            "model.d_head",
+            "model.d_ff",
+            "model.embedding_norm",
+            "model.block",
+            "model.norm",
+            "model.norm_order",
+            "model.norm_affine",
+            "model.norm_eps",
+            "model.final_norm",
+            "model.positions",
+            "model.sinusoids",
+            "model.first_position",
+            "model.rotary_base",
+            "model.relative_buckets",
+            "model.relative_distance",
+            "model.share",
+            "model.share_groups",
+            "model.share_inner",
+            "model.attention_scale",
+            "model.dropout_attention",
+            "model.dropout_ffn",
+            "model.dropout_final",
+            "model.max_len",
+        ),
+        _OF_BLOCKS,
+    ),
+    "model.ffn": _NETWORKS,
+    "model.gelu": _NETWORKS,
+    "model.swish_beta": _NETWORKS,
+    # PyTorch compiles no recurrent layer, nor what is computed around it.
+    "train.compile": _OF_BLOCKS,
+}
+"""What is of blocks, which an LSTM has not; asked before all else, so that no advice misleads."""
 MODEL_USES: dict[str, tuple[Use, ...]] = {
     "model.n_heads": (_ATTENTION,),
     "model.d_head": (_ATTENTION,),

@@ -5,15 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.architecture.derived import position_scheme
+from sublayer.config.fields.applicability import is_idle
 from sublayer.config.layering.layers import LoadedRecipe, load_layers
 from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.settings import Layer
 from sublayer.config.layering.sources import find_source, read_layers, shipped_recipes
 from sublayer.config.layering.start import SEEN_AS
 from sublayer.config.layering.start_folder import Start, read_start
+from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.supervised import KINDS, Format, SupervisedObjective
 from sublayer.config.presets import DEFAULT, Figure, Preset, load_preset
+from sublayer.config.recipe import Recipe
 from sublayer.config.text.own_table import OwnColumns
 from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError
@@ -22,7 +25,7 @@ from sublayer.tasks.own_table.task import NAME
 
 _FORMATS: dict[str, Format] = {
     kind: next(name for name, kinds in KINDS.items() if kind in kinds)  # type: ignore[misc]
-    for kind in ("encoder", "decoder", "encoder-decoder")
+    for kind in ("encoder", "decoder", "encoder-decoder", "lstm")
 }
 """The format of each kind of model, unless told: the first that it can read."""
 
@@ -81,7 +84,7 @@ def load_finetune(
     positions = None
     if isinstance(source, LoadedRecipe):
         base = [_fresh(source)]
-        positions = _last_position(source.recipe.model.positions, source.recipe.data.context)
+        positions = _last_position(source.recipe.model, source.recipe.data.context)
     elif is_recipe(source):
         base = [_without_length(layer) for layer in read_layers(find_source(source))]
     else:
@@ -95,7 +98,8 @@ def load_finetune(
         chosen = load_preset(
             preset, format_, names, positions=positions, has_start=start is not None
         )
-        layers.append(Layer(f"preset {preset}", chosen.settings))
+        model = start.model if start is not None else _of_kind(kind_of(source))
+        layers.append(Layer(f"preset {preset}", _with_effect(chosen.settings, model)))
     # Any other format is refused with its choices, by the recipe.
     loaded = load_layers([*layers, told], _run_name(tasks, folder))
     assert chosen is not None, "a recipe has one of the formats"
@@ -111,13 +115,27 @@ def load_finetune(
     return Finetuning(replace(loaded, notes=notes), chosen)
 
 
+def _of_kind(kind: str) -> ModelConfig:
+    return ModelConfig.model_validate({"kind": kind})
+
+
+def _with_effect(settings: Mapping[str, Any], model: ModelConfig) -> dict[str, Any]:
+    """Leave out of a preset what a model has not: an LSTM has no attention to drop."""
+    given = Recipe(model=model)
+    return {
+        key: value
+        for key, value in settings.items()
+        if not (key.startswith("model.") and is_idle(key, given))
+    }
+
+
 def _positions(start: Start | None) -> int | None:
     """Return how many positions the model of a start has; None where it has no end."""
-    return None if start is None else _last_position(start.model.positions, start.model.max_len)
+    return None if start is None else _last_position(start.model, start.model.max_len)
 
 
-def _last_position(positions: str, n_positions: int | None) -> int | None:
-    return n_positions if POSITIONS[positions].has_end else None
+def _last_position(model: ModelConfig, n_positions: int | None) -> int | None:
+    return n_positions if position_scheme(model).has_end else None
 
 
 def _fresh(loaded: LoadedRecipe) -> Layer:

@@ -136,7 +136,7 @@ def _fitting_context(start: Start, below: Sequence[Layer]) -> dict[str, int]:
 
 def check_kind(started: Started, recipe: Recipe) -> None:
     """Raise ConfigError where the start is another kind of model than the recipe trains."""
-    start, trained = started.start, recipe.objective.model_kind
+    start, trained = started.start, " or ".join(recipe.objective.model_kinds)
     is_other = not recipe.objective.trains_kind(recipe.model.kind)
     if start is not None and start.model.kind == recipe.model.kind and is_other:
         raise ConfigError(

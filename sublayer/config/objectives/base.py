@@ -10,7 +10,7 @@ from sublayer.config.text.corpora import PARALLEL_CORPORA, source_names
 from sublayer.config.train import InitConfig, TrainConfig
 from sublayer.errors import ConfigError
 
-ModelKind = Literal["decoder", "encoder", "encoder-decoder"]
+ModelKind = Literal["decoder", "encoder", "encoder-decoder", "lstm"]
 TextUse = Literal["windows", "sentences", "pairs", "tasks"]
 """What a row of a batch holds: a window of the text, its sentences, a text in two languages, or an
 example of a task."""
@@ -47,7 +47,7 @@ class ObjectiveTable(Table):
     """A table ``[objective]``: its fields, their checks, and what counts and estimates read."""
 
     kind: str
-    model_kind: ClassVar[ModelKind] = "decoder"
+    model_kinds: ClassVar[tuple[ModelKind, ...]] = ("decoder", "lstm")
     text: ClassVar[TextUse] = "windows"
     gathers_positions: ClassVar[bool] = True
     """Whether states are read at positions that a batch lists, and not at all of them."""
@@ -64,9 +64,10 @@ class ObjectiveTable(Table):
 
     def check(self, recipe: OtherTables) -> None:
         """Raise ConfigError, naming both fields, where the objective contradicts the recipe."""
-        if recipe.model.kind != self.model_kind:
+        if recipe.model.kind not in self.model_kinds:
+            kinds = " or ".join(self.model_kinds)
             raise ConfigError(
-                f"objective.kind = {self.kind} trains a model.kind = {self.model_kind}, not "
+                f"objective.kind = {self.kind} trains a model.kind = {kinds}, not "
                 f"{recipe.model.kind}: give another objective, or that kind of model"
             )
         if self.text != "pairs":
@@ -74,7 +75,7 @@ class ObjectiveTable(Table):
 
     def trains_kind(self, kind: str) -> bool:
         """Return whether models of a kind can be trained at all."""
-        return kind == self.model_kind
+        return kind in self.model_kinds
 
     def resolve(self, context: int) -> Self:
         """Return the table with what it derives from ``data.context`` filled in."""

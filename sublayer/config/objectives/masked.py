@@ -24,7 +24,7 @@ class MaskedObjective(ObjectiveTable):
     Predict masked tokens from both sides, and tell pairs of texts that belong together from others.
     """  # fmt: skip
 
-    model_kind: ClassVar[ModelKind] = "encoder"
+    model_kinds: ClassVar[tuple[ModelKind, ...]] = ("encoder",)
     text: ClassVar[TextUse] = "sentences"
     evaluated: ClassVar[tuple[str, ...]] = ("loss", "mlm_accuracy", "nsp_accuracy", "sop_accuracy")
 

@@ -24,7 +24,7 @@ _WITHOUT_END = ("bytes", "characters", "bpe")
 class SpanObjective(ObjectiveTable):
     """Predict the parts of a text that were cut out of it, each behind its sentinel (T5)."""
 
-    model_kind: ClassVar[ModelKind] = "encoder-decoder"
+    model_kinds: ClassVar[tuple[ModelKind, ...]] = ("encoder-decoder",)
 
     kind: Literal["span"] = field(
         "span",

@@ -23,8 +23,8 @@ from sublayer.tasks.task import Task
 Format = Literal["pair", "traversal", "text"]
 KINDS: dict[str, tuple[ModelKind, ...]] = {
     "pair": ("encoder",),
-    "traversal": ("decoder",),
-    "text": ("encoder-decoder", "decoder"),
+    "traversal": ("decoder", "lstm"),
+    "text": ("encoder-decoder", "decoder", "lstm"),
 }
 """The kinds of model that can read each format."""
 
@@ -35,7 +35,7 @@ _MARKS = 4
 class SupervisedObjective(ObjectiveTable):
     """Answer tasks: fine-tuning on examples with labels, choices, numbers or spans."""
 
-    model_kind: ClassVar[ModelKind] = "encoder"
+    model_kinds: ClassVar[tuple[ModelKind, ...]] = ("encoder",)
     text: ClassVar[TextUse] = "tasks"
     scores_whole_split: ClassVar[bool] = True
 
@@ -45,8 +45,8 @@ class SupervisedObjective(ObjectiveTable):
     format: Format = field(
         "pair",
         "How an example is written: pair: [CLS] A [SEP] B [SEP], for encoders; traversal: texts "
-        "between a start, delimiters and an end, for decoders (GPT-1); text: all as text, the "
-        "answer too (T5).",
+        "between a start, delimiters and an end, for decoders and LSTMs (GPT-1); text: all as "
+        "text, the answer too (T5).",
     )
     dropout: float = field(
         0.1,
@@ -175,12 +175,12 @@ class SupervisedObjective(ObjectiveTable):
                 f"data.context = {context} has no room for texts between their marks: give "
                 f"{_MARKS + 1} or more"
             )
-        if self.format == "text" and recipe.model.kind == "decoder":
+        if self.format == "text" and recipe.model.kind != "encoder-decoder":
             if context > self.target_length + 1:
                 return
             raise ConfigError(
-                f"objective.target_length = {self.target_length} leaves a decoder no room for an "
-                f"input in data.context = {context}: make it smaller"
+                f"objective.target_length = {self.target_length} leaves no room for an input "
+                f"in data.context = {context}: make it smaller"
             )
 
     def check_head(self, task: Task) -> None:

@@ -15,7 +15,7 @@ _WITHOUT_END = ("bytes", "characters", "bpe")
 class TranslationObjective(ObjectiveTable):
     """Predict a translation from its source."""
 
-    model_kind: ClassVar[ModelKind] = "encoder-decoder"
+    model_kinds: ClassVar[tuple[ModelKind, ...]] = ("encoder-decoder",)
     text: ClassVar[TextUse] = "pairs"
     evaluated: ClassVar[tuple[str, ...]] = ("loss", "perplexity", "bleu")
     scores_whole_split: ClassVar[bool] = True

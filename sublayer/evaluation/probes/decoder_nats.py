@@ -22,6 +22,10 @@ Said = Callable[[int, int], None]
 """Hears how many queries are answered, and of how many."""
 _TOKENS = 4096
 """Of a batch."""
+_WORTH_SHARING = 8
+"""Tokens of a prompt, from which on it is read once for several texts."""
+_MOST_BEHIND = 16
+"""Texts behind a prompt at a time."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,14 @@ def decoder_nats(
     for number, query in enumerate(queries):
         by_prompt.setdefault(query.prompt, _Prompt(query.prompt, [])).numbers.append(number)
     found: dict[int, Nats] = {}
-    alone = [each.numbers[0] for each in by_prompt.values() if len(each.numbers) == 1]
-    shared = [each for each in by_prompt.values() if len(each.numbers) > 1]
+    alone: list[int] = []
+    shared: list[_Prompt] = []
+    for each in by_prompt.values():
+        if len(each.numbers) == 1 or len(each.ids) < _WORTH_SHARING:
+            alone += each.numbers
+            continue
+        for low in range(0, len(each.numbers), _MOST_BEHIND):
+            shared.append(_Prompt(each.ids, each.numbers[low : low + _MOST_BEHIND]))
     with evaluating(model), torch.inference_mode():
         for batch in _batches_of_rows(queries, alone):
             found |= _score_rows(model, queries, batch)

@@ -45,8 +45,8 @@ class Probe:
 
     name: str
     title: str
-    task: str
-    """The task whose files it reads."""
+    tasks: tuple[str, ...]
+    """The tasks whose files it reads: the first that is there."""
     splits: tuple[str, ...]
     """Of these the first that is there is scored; several that stand in one: ``train+dev``."""
     metric: str

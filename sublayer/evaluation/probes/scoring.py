@@ -19,7 +19,9 @@ from sublayer.nearest import nearest_hint
 from sublayer.system.stages import stage
 from sublayer.tasks.example import Example
 from sublayer.tasks.metrics.score import score
-from sublayer.tasks.registry import TASKS, locate_files, read_split
+from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
+from sublayer.tasks.suite import Found
+from sublayer.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,7 @@ def ask(
 
 
 def _read(probe: Probe, folder: str | None, settings: Settings) -> ReadProbe:
-    task = TASKS[probe.task]
-    found = locate_files(task, folder)
+    task, found = _find(probe, folder)
     for option in probe.splits:
         splits = option.split("+")
         if all(split in found for split in splits):
@@ -155,6 +156,15 @@ def _read(probe: Probe, folder: str | None, settings: Settings) -> ReadProbe:
             )
         learned = probe.items(task, examples("train"), settings)
     return ReadProbe(probe, probe.items(task, scored, settings), learned, settings)
+
+
+def _find(probe: Probe, folder: str | None) -> tuple[Task, Found]:
+    """Find the files of the first of a probe's tasks that is there."""
+    *others, last = (TASKS[name] for name in probe.tasks)
+    for task in others:
+        if folder is not None and (found := find_files(task, folder)):
+            return task, found
+    return last, locate_files(last, folder)
 
 
 def _ask(

@@ -157,7 +157,7 @@ PROBES: dict[str, Probe] = {
         Probe(
             "cola",
             "CoLA",
-            task="cola",
+            tasks=("cola",),
             splits=("dev",),
             metric="matthews",
             chance=0.0,
@@ -170,7 +170,7 @@ PROBES: dict[str, Probe] = {
         Probe(
             "sst2",
             "SST-2",
-            task="sst2",
+            tasks=("sst2",),
             splits=("dev",),
             metric="accuracy",
             chance=0.5,
@@ -182,7 +182,7 @@ PROBES: dict[str, Probe] = {
         Probe(
             "race",
             "RACE",
-            task="race",
+            tasks=("race", "race_middle", "race_high"),
             splits=("dev",),
             metric="accuracy",
             chance=0.25,
@@ -194,7 +194,7 @@ PROBES: dict[str, Probe] = {
         Probe(
             "winograd",
             "Winograd schemas",
-            task="wsc",
+            tasks=("wsc",),
             splits=("train+dev", "dev", "train"),
             metric="accuracy",
             chance=0.5,
@@ -206,7 +206,7 @@ PROBES: dict[str, Probe] = {
         Probe(
             "dpr",
             "DPR",
-            task="dpr",
+            tasks=("dpr",),
             splits=("test",),
             metric="accuracy",
             chance=0.5,

@@ -1,9 +1,9 @@
-"""The cache of keys and values, preallocated and passed in: never kept on a module."""
+"""The cache of keys and values, or of states: made before, passed in, never kept on a module."""
 
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sublayer.config.architecture.stacks import stacks
@@ -30,8 +30,18 @@ class KeyValues:
         self._cache = cache
         n_rows, n_heads, max_len, d_head = shape
         by_feature = (n_rows, n_heads, d_head, max_len)
-        self._keys = torch.zeros(by_feature, dtype=dtype, device=device)
-        self._values = torch.zeros(shape, dtype=dtype, device=device)
+        self._keep(
+            torch.zeros(by_feature, dtype=dtype, device=device),
+            torch.zeros(shape, dtype=dtype, device=device),
+        )
+
+    def take_rows(self, rows: Int[Tensor, " N"]) -> None:
+        """Keep these rows instead of all, in this order; one may be taken several times."""
+        self._keep(self._keys[rows], self._values[rows])
+
+    def _keep(self, keys: Float[Tensor, "B H K S"], values: Float[Tensor, "B H S K"]) -> None:
+        self._keys = keys
+        self._values = values
         # Views with rows and heads as one axis, made once: a step has no time for them.
         self._folded_keys = self._keys.flatten(0, 1).transpose(1, 2)  # [B H, S, K]
         self._folded_values = self._values.flatten(0, 1)  # [B H, S, K]
@@ -79,6 +89,12 @@ class MemoryKeyValues:
         self._dtype = dtype
         self._pair: KeyValuePair | None = None
 
+    def take_rows(self, rows: Int[Tensor, " N"]) -> None:
+        """Keep these rows instead of all, as ``KeyValues.take_rows`` does."""
+        if self._pair is not None:
+            k, v = self._pair
+            self._pair = k[rows], v[rows]
+
     def get(self, compute: Callable[[], KeyValuePair]) -> KeyValuePair:
         """Return the keys and values, computed at the first call; later ones ignore ``compute``."""
         if self._pair is None:
@@ -89,12 +105,48 @@ class MemoryKeyValues:
         return self._pair
 
 
+class LstmState:
+    """The state of one layer of an LSTM after the tokens so far, zeros at first."""
+
+    def __init__(self, n_rows: int, n_units: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.output = torch.zeros(n_rows, n_units, dtype=dtype, device=device)
+        self.cell = torch.zeros(n_rows, n_units, dtype=dtype, device=device)
+
+    def get(
+        self, dtype: torch.dtype, rows: Int[Tensor, " S"] | None = None
+    ) -> tuple[Float[Tensor, "1 S D"], Float[Tensor, "1 S D"]]:
+        """Return output and cell of some rows, or of all, in the type that is computed in."""
+        output, cell = self.output, self.cell
+        if rows is not None:
+            output, cell = output[rows], cell[rows]
+        return output[None].to(dtype), cell[None].to(dtype)
+
+    def take_rows(self, rows: Int[Tensor, " N"]) -> None:
+        """Keep these rows instead of all, as ``KeyValues.take_rows`` does."""
+        self.output = self.output[rows]
+        self.cell = self.cell[rows]
+
+    def set(
+        self,
+        output: Float[Tensor, "1 S D"],
+        cell: Float[Tensor, "1 S D"],
+        rows: Int[Tensor, " S"] | None = None,
+    ) -> None:
+        """Keep what a call ended with, of some rows or of all."""
+        if rows is None:
+            rows = torch.arange(len(self.output), device=self.output.device)
+        self.output = self.output.index_copy(0, rows, output[0].to(self.output.dtype))
+        self.cell = self.cell.index_copy(0, rows, cell[0].to(self.cell.dtype))
+
+
 def cache_bytes(config: ResolvedModel, n_rows: int, max_len: int, dtype: torch.dtype) -> int:
     """Count the bytes of the keys and values that a decoder keeps of its own tokens.
 
-    Those of an encoder's output are not counted.
+    Those of an encoder's output are not counted. Of an LSTM they are those of its states.
     """
     decoder = stacks(config)[-1]
+    if _is_recurrent(config):
+        return n_rows * decoder.n_layers * 2 * config.d_model * dtype.itemsize
     n_in_block = sum(entry.kind.attends_to == "itself" for entry in decoder.block)
     n_attentions = decoder.n_layers * n_in_block
     n_features = 2 * config.n_heads * config.d_head  # of a key and a value
@@ -106,7 +158,8 @@ class Cache:
     """The keys and values of a decoder, for ``batch_size`` rows of at most ``max_len`` tokens.
 
     Each executed attention has its own, also where weights are shared. Every forward pass appends
-    its tokens. ``length`` counts the tokens so far, padding included.
+    its tokens. ``length`` counts the tokens so far, padding included. Of an LSTM it holds the state
+    of each layer: it is never full, whatever ``max_len`` is.
 
     Raises ConfigError where this machine cannot hold it.
     """
@@ -125,15 +178,20 @@ class Cache:
             f"the cache of {batch_size:,} rows of {max_len:,} tokens",
             "take fewer rows at a time (--batch), or a shorter context",
         )
+        self.is_endless = _is_recurrent(config)
         self.max_len = max_len
         self.dtype = dtype
         self.length = 0
-        self.mask = torch.zeros(batch_size, max_len, dtype=torch.bool, device=device)
+        n_masked = 0 if self.is_endless else max_len
+        self.mask = torch.zeros(batch_size, n_masked, dtype=torch.bool, device=device)
         self.is_padded = False
         decoder = stacks(config)[-1]
-        self._key_values: dict[tuple[int, int], KeyValues | MemoryKeyValues] = {}
+        self._key_values: dict[tuple[int, int], KeyValues | MemoryKeyValues | LstmState] = {}
         for layer in range(decoder.n_layers):
             for index, entry in enumerate(decoder.block):
+                if entry.kind.is_recurrent:
+                    state = LstmState(batch_size, config.d_model, dtype, torch.device(device))
+                    self._key_values[layer, index] = state
                 match entry.kind.attends_to:
                     case "itself":
                         own = KeyValues(self, shape, dtype, torch.device(device))
@@ -143,7 +201,7 @@ class Cache:
                     case "nothing":
                         pass
 
-    def key_values(self, layer: int, index: int) -> KeyValues | MemoryKeyValues | None:
+    def key_values(self, layer: int, index: int) -> KeyValues | MemoryKeyValues | LstmState | None:
         """Return what entry ``index`` of block ``layer`` keeps; None where it keeps nothing.
 
         Both count from 0; a feed-forward network keeps nothing.
@@ -151,17 +209,32 @@ class Cache:
         return self._key_values.get((layer, index))
 
     @property
+    def n_past(self) -> int:
+        """Return how many earlier tokens are seen one by one: none of them by an LSTM."""
+        return 0 if self.is_endless else self.length
+
+    @property
     def past_mask(self) -> Bool[Tensor, "B P"] | None:
         """Return which of the tokens seen are real; None where all are."""
-        return self.mask[:, : self.length] if self.is_padded else None
+        has_mask = self.is_padded and not self.is_endless
+        return self.mask[:, : self.length] if has_mask else None
 
     def check(self, n_tokens: int) -> None:
         """Raise ConfigError where ``n_tokens`` more do not fit."""
-        if self.length + n_tokens > self.max_len:
+        if not self.is_endless and self.length + n_tokens > self.max_len:
             raise ConfigError(
                 f"{self.length} + {n_tokens} tokens do not fit a cache of "
                 f"max_len = {self.max_len}; make a longer one"
             )
+
+    def take_rows(self, rows: Int[Tensor, " N"]) -> None:
+        """Keep these rows instead of all, in this order; one may be taken several times.
+
+        So several texts go on behind one that was read once.
+        """
+        for each in self._key_values.values():
+            each.take_rows(rows)
+        self.mask = self.mask[rows]
 
     def advance(self, n_tokens: int, mask: Bool[Tensor, "B T"] | None) -> None:
         """Count tokens as seen; ``mask`` is True at the real ones, None where all are.
@@ -169,6 +242,11 @@ class Cache:
         Called once a forward pass, after every block has appended its keys and values.
         """
         end = self.length + n_tokens
-        self.mask[:, self.length : end] = True if mask is None else mask
+        if not self.is_endless:
+            self.mask[:, self.length : end] = True if mask is None else mask
         self.is_padded = self.is_padded or mask is not None
         self.length = end
+
+
+def _is_recurrent(config: ResolvedModel) -> bool:
+    return any(entry.kind.is_recurrent for entry in stacks(config)[-1].block)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from jaxtyping import Float
 from torch import Tensor
 
-from sublayer.model.context.cache import KeyValues, MemoryKeyValues
+from sublayer.model.context.cache import KeyValues, LstmState, MemoryKeyValues
 from sublayer.model.context.layout import Layout
 from sublayer.model.context.queries import Queries
 from sublayer.model.positions.rotation import Rotation
@@ -32,8 +32,9 @@ class Context:
     """Of queries and keys; None where positions rotate neither."""
     bias: Float[Tensor, "N H T S"] | None = None
     """What positions add to scores, N being 1 or the rows; None where they add nothing."""
-    key_values: KeyValues | MemoryKeyValues | None = None
-    """An attention's of earlier calls: the one part that each sub-layer has for itself."""
+    key_values: KeyValues | MemoryKeyValues | LstmState | None = None
+    """An attention's of earlier calls, or the state of an LSTM's layer: the one part that each
+    sub-layer has for itself."""
     memory: Memory | None = None
     """What cross entries read; None in a model without them."""
     queries: Queries | None = None

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from sublayer.model.context.keys import Keys
+from sublayer.model.context.runs import Runs
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,9 @@ class Layout:
     n_keys: int
     past_mask: Bool[Tensor, "B P"] | None = None
     """Which tokens of a past are real, where padding is among it or behind it."""
+    runs: Runs | None = None
+    """The documents of rows in which a token sees what is before it; None: each row is one, and
+    all of its tokens are real."""
 
     @property
     def key_positions(self) -> Int[Tensor, "B S"] | Int[Tensor, " S"]:
@@ -71,7 +75,8 @@ class Layout:
             past_mask = is_real.new_ones(tokens.shape[0], past)
         starts = _document_starts(tokens, document_ids)
         n_past = past_mask.sum(1, keepdim=True)  # [B, 1]
-        positions = n_past + _positions(is_real, starts)
+        offsets = _positions(is_real, starts)
+        positions = n_past + offsets
         is_key = torch.cat([past_mask, is_real], dim=1)  # [B, S]
         query_indices = torch.arange(past, n_keys, device=device)[:, None]
         key_indices = torch.arange(n_keys, device=device)
@@ -81,7 +86,8 @@ class Layout:
             allowed &= _same_document(starts)
         # A padded query sees itself, so that no row of the softmax is empty.
         allowed |= key_indices == query_indices
-        return cls(positions, Keys(True, allowed[:, None]), n_keys, past_mask)
+        runs = None if mask is None and document_ids is None else Runs(is_real, starts, offsets)
+        return cls(positions, Keys(True, allowed[:, None]), n_keys, past_mask, runs)
 
     @classmethod
     def bidirectional(

@@ -9,6 +9,7 @@ from sublayer.model.context.context import Context
 from sublayer.model.kernels.dropout import add_branch
 from sublayer.model.layers.attention import Attention, CrossAttention
 from sublayer.model.layers.feedforward import FeedForward
+from sublayer.model.layers.lstm import LstmLayer
 from sublayer.model.layers.norm import build_norm
 
 Function = Attention | CrossAttention | FeedForward
@@ -51,3 +52,11 @@ class Sublayer(nn.Module):
 
     def _add(self, x: Tensor, branch: Tensor) -> Tensor:
         return add_branch(x, branch, step=self.step_size, p=self.p_output, training=self.training)
+
+
+AnySublayer = Sublayer | LstmLayer
+
+
+def build_sublayer(config: ResolvedModel, entry: Entry) -> AnySublayer:
+    """Build what an entry of a block asks for: a residual sub-layer, or a layer of an LSTM."""
+    return LstmLayer(config) if entry.kind.is_recurrent else Sublayer(config, entry)

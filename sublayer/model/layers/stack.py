@@ -14,7 +14,7 @@ from sublayer.config.resolved import ResolvedModel
 from sublayer.model.context.cache import Cache
 from sublayer.model.context.context import Context
 from sublayer.model.context.queries import Queries
-from sublayer.model.layers.block import Sublayer
+from sublayer.model.layers.block import AnySublayer, build_sublayer
 from sublayer.model.positions.base import Positions
 
 _T = TypeVar("_T")
@@ -40,20 +40,20 @@ class Stack(nn.Module):
         for index, entry in enumerate(shape.block):
             last = max(slots[index] for slots in self.slots)
             n_sets = last + 1
-            own = [Sublayer(config, entry) for _ in range(n_sets)]
+            own = [build_sublayer(config, entry) for _ in range(n_sets)]
             self.sublayers.append(nn.ModuleList(own))
 
-    def block(self, layer: int) -> list[Sublayer]:
+    def block(self, layer: int) -> list[AnySublayer]:
         """Return the sub-layers of an executed block, in order; layers count from 0."""
-        sets: list[list[Sublayer]] = list(self.sublayers)  # type: ignore[arg-type]
+        sets: list[list[AnySublayer]] = list(self.sublayers)  # type: ignore[arg-type]
         return [own[slot] for own, slot in zip(sets, self.slots[layer], strict=True)]
 
-    def map_slots(self, function: Callable[[Sublayer], _T]) -> list[list[_T]]:
+    def map_slots(self, function: Callable[[AnySublayer], _T]) -> list[list[_T]]:
         """Apply a function once to each set of weights; return the results by block and entry.
 
         Executed blocks that share weights have the very same result.
         """
-        sets: list[list[Sublayer]] = list(self.sublayers)  # type: ignore[arg-type]
+        sets: list[list[AnySublayer]] = list(self.sublayers)  # type: ignore[arg-type]
         results = [[function(sublayer) for sublayer in own] for own in sets]  # by entry and set
         by_layer = []
         for slots in self.slots:

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
-from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.architecture.derived import position_scheme
 from sublayer.config.fields.catalog import HEADINGS
 from sublayer.config.layering.finetune import load_finetune
 from sublayer.config.layering.layers import LoadedRecipe, vary
@@ -151,6 +151,6 @@ def stage_key(recipe: Recipe, parent: str, texts: Any) -> str:
 def _as_trained(recipe: Recipe) -> Recipe:
     """Return a recipe with the positions that a run of it will have learned."""
     model = recipe.model
-    if model.max_len is None and POSITIONS[model.positions].has_end:
+    if model.max_len is None and position_scheme(model).has_end:
         model = model.model_copy(update={"max_len": recipe.data.context})
     return absolute_paths(recipe.model_copy(update={"model": model}))

@@ -221,3 +221,75 @@ def test_a_default_that_is_restored_is_not_idle():
     assert load_recipe("albert-small", whole).notes == ()
     with pytest.raises(ConfigError, match=r"embedding_projection = 'tokens' has no effect"):
         load_recipe("gpt", ["model.embedding_projection=tokens"])
+
+
+OF_BLOCKS = {
+    "block": "macaron",
+    "n_heads": 2,
+    "d_head": 8,
+    "d_ff": 12,
+    "dropout_ffn": 0.1,
+    "dropout_attention": 0.1,
+    "dropout_final": 0.1,
+    "attention_scale": "none",
+    "norm": "rms",
+    "norm_order": "post",
+    "norm_affine": False,
+    "norm_eps": 1e-6,
+    "final_norm": "plain",
+    "embedding_norm": True,
+    "positions": "rotary",
+    "sinusoids": "marian",
+    "first_position": 2,
+    "rotary_base": 500.0,
+    "relative_buckets": 8,
+    "relative_distance": 20,
+    "share": "all",
+    "share_groups": 2,
+    "share_inner": 2,
+    "max_len": 500,
+    "ffn": "relu",
+    "gelu": "exact",
+    "swish_beta": 2.0,
+}
+
+
+@pytest.mark.parametrize("name", OF_BLOCKS)
+def test_what_is_said_of_blocks_is_refused_of_an_lstm_by_its_kind(name: str):
+    with pytest.raises(ConfigError) as error:
+        load_recipe("gpt", {"model.kind": "lstm", f"model.{name}": OF_BLOCKS[name]})
+    assert str(error.value).startswith(f"model.{name} = ")
+    assert "has no effect with model.kind = 'lstm'" in str(error.value)
+
+
+def test_every_other_field_of_a_model_changes_an_lstm():
+    others = {
+        "n_layers": 2,
+        "d_model": 64,
+        "d_embed": 32,
+        "project_embeddings": "always",
+        "tie_embeddings": False,
+        "embedding_scale": "sqrt",
+        "output_scale": "sqrt",
+        "bias": False,
+        "head_bias": True,
+        "dropout": 0.1,
+        "dropout_embedding": 0.1,
+        "init": "xavier",
+        "vocab_multiple": 8,
+    }
+    for name, value in others.items():
+        load_recipe("gpt", {"model.kind": "lstm", f"model.{name}": value})
+    of_transform = {"model.kind": "lstm", "model.head": "transform", "model.ffn": "swish"}
+    load_recipe("gpt", {**of_transform, "model.swish_beta": 2.0})
+
+
+def test_a_kind_that_comes_later_drops_what_was_said_of_blocks():
+    loaded = load_recipe("modern", {"model.kind": "lstm"})
+    assert loaded.recipe.model.norm == "layer"
+    assert any("model.norm = 'rms' of recipe modern has no effect" in note for note in loaded.notes)
+
+
+def test_an_lstm_is_not_compiled():
+    with pytest.raises(ConfigError, match="train.compile = true has no effect with model.kind"):
+        load_recipe("gpt", {"model.kind": "lstm", "train.compile": True})

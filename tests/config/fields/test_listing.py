@@ -57,11 +57,13 @@ def test_a_table_lists_its_own_fields(table: str):
 def test_a_row_says_what_a_field_takes_and_when_it_counts():
     assert row("model.d_ff").default == "derived: 4 * d_model"
     assert row("model.d_ff").unit == "features"
-    assert row("model.d_ff").used_when == "the block has an ffn entry"
+    assert row("model.d_ff").used_when == "model.kind is not lstm; the block has an ffn entry"
     assert "macaron" in row("model.d_ff").set_by
     assert row("model.n_layers").type == "a whole number, at least 1, at most 1,000"
     assert row("model.norm").type == "one of layer, rms, none"
-    assert row("model.rotary_base").used_when == "model.positions is rotary"
+    assert row("model.rotary_base").used_when == (
+        "model.kind is not lstm; model.positions is rotary"
+    )
     assert row("train.tokens").default == "unset"
     assert row("model.share").used_when == ""
 

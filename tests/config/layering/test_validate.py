@@ -40,7 +40,7 @@ def refusal(*overrides: str) -> str:
         ("model.norm=3", "model.norm = 3 is not one of layer, rms, none"),
         (
             "model.kind=encodr",
-            "model.kind = 'encodr' is not one of decoder, encoder, encoder-decoder: "
+            "model.kind = 'encodr' is not one of decoder, encoder, encoder-decoder, lstm: "
             "did you mean encoder?",
         ),
         ("model.block=3", "model.block = 3 is not text or a list of texts: put it in quotes"),
@@ -84,7 +84,7 @@ def refusal(*overrides: str) -> str:
         ),
         (
             "model.kind=encoder",
-            "objective.kind = causal trains a model.kind = decoder, not encoder"
+            "objective.kind = causal trains a model.kind = decoder or lstm, not encoder"
             ": give another objective, or that kind of model",
         ),
     ],

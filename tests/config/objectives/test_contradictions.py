@@ -14,8 +14,8 @@ TASK = {"objective.kind": "supervised", "data.tasks": "sst2", "data.path": "glue
         (
             "bert-base",
             {**TASK, "objective.format": "text"},
-            "objective.format = text is read by a model.kind = encoder-decoder or decoder, not "
-            "encoder: give objective.format=pair",
+            "objective.format = text is read by a model.kind = encoder-decoder or decoder or lstm, "
+            "not encoder: give objective.format=pair",
         ),
         (
             "gpt",
@@ -38,8 +38,8 @@ TASK = {"objective.kind": "supervised", "data.tasks": "sst2", "data.path": "glue
         (
             "t5-mini",
             {**TASK, "objective.format": "traversal"},
-            "objective.format = traversal is read by a model.kind = decoder, not encoder-decoder: "
-            "give objective.format=text",
+            "objective.format = traversal is read by a model.kind = decoder or lstm, not "
+            "encoder-decoder: give objective.format=text",
         ),
         (
             "bert-base",
@@ -83,7 +83,7 @@ TASK = {"objective.kind": "supervised", "data.tasks": "sst2", "data.path": "glue
         (
             "gpt",
             {**TASK, "objective.format": "text", "data.context": 64},
-            "objective.target_length = 64 leaves a decoder no room for an input in data.context = "
+            "objective.target_length = 64 leaves no room for an input in data.context = "
             "64: make it smaller",
         ),
         (
@@ -104,7 +104,7 @@ TASK = {"objective.kind": "supervised", "data.tasks": "sst2", "data.path": "glue
         (
             "gpt",
             {"model.kind": "encoder"},
-            "objective.kind = causal trains a model.kind = decoder, not encoder",
+            "objective.kind = causal trains a model.kind = decoder or lstm, not encoder",
         ),
         (
             "gpt",

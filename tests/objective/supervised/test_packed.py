@@ -73,11 +73,13 @@ def logits_of(model: Transformer, batch: PackedBatch) -> Tensor:
         ("pair", "race_high", "learned"),
         ("traversal", "sst2", "rotary"),
         ("traversal", "copa", "learned"),
+        ("traversal", "mrpc", "lstm"),
     ],
 )
 def test_heads_answer_a_packed_example_as_if_it_were_alone(format_, name, positions):
     split = split_of({name: draw_examples(name, N)}, format_)
-    model = model_of(split, positions=positions)
+    is_lstm = positions == "lstm"
+    model = model_of(split, **{"kind": "lstm"} if is_lstm else {"positions": positions})
     batch = packed(assembler_of(split))
     vectors = vectors_alone(model, batch)
     found = logits_of(model, batch)

@@ -73,6 +73,11 @@ def test_of_every_order_of_sublayers(task: str, format_: Any, fields: dict[str, 
     check(task, format_, **fields)
 
 
+@pytest.mark.parametrize("task", ["rte", "copa"])
+def test_of_an_lstm(task: str) -> None:
+    check(task, "traversal", kind="lstm")
+
+
 @pytest.mark.parametrize("positions", ["rotary", "relative", "learned"])
 @pytest.mark.parametrize("format_", ["pair", "traversal"])
 def test_of_rows_that_hold_one_text_each(format_: Any, positions: str) -> None:

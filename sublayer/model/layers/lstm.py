@@ -1,0 +1,97 @@
+"""A layer of an LSTM, over the documents of a batch, with the state that it keeps."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from sublayer.config.resolved import ResolvedModel
+from sublayer.model.context.cache import LstmState
+from sublayer.model.context.context import Context
+from sublayer.model.kernels.dropout import dropout
+from sublayer.model.roles import Role
+
+N_GATES = 4
+"""Maps that are stored one below another: of the input, forget, cell and output gates."""
+
+
+class GateMaps(nn.LSTM):
+    """PyTorch's LSTM of one layer, whose weights start unset: see init.py.
+
+    ``i, f, o = sigmoid(W x + U h + b)`` each, ``g = tanh(W x + U h + b)``, ``c = f c + i g``, ``h =
+    o tanh(c)``; b is the sum of two vectors, as cuDNN has them (Hochreiter and Schmidhuber 1997,
+    with the forget gate of Gers et al. 2000).
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {
+        "weight_ih_l0": "matrix",
+        "weight_hh_l0": "matrix",
+        "bias_ih_l0": "vector",
+        "bias_hh_l0": "vector",
+    }
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__(config.d_model, config.d_model, bias=config.bias, batch_first=True)
+
+    def reset_parameters(self) -> None:
+        """Leave the weights unset, and the global generator as it is."""
+
+
+class LstmLayer(nn.Module):
+    """Compute the states of an LSTM's layer, with dropout on them; there is no residual connection.
+
+    Every document starts from a state of zeros, and what is no real token is not read. Under
+    autocast a CPU computes it in float32: its kernels in bfloat16 are not on every processor.
+    """
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__()
+        self.function = GateMaps(config)
+        self.p_output = config.dropout
+
+    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
+        """Compute the state at each token, after those of the cache; zeros where none is real."""
+        state = context.key_values
+        assert state is None or isinstance(state, LstmState), "a layer of an LSTM keeps its state"
+        device = x.device.type
+        with torch.autocast(device, enabled=device != "cpu" and torch.is_autocast_enabled(device)):
+            if context.layout.runs is None:
+                y = self._whole(x, state)
+            else:
+                y = self._packed(x, context, state)
+        # Autocast must not narrow what goes from layer to layer.
+        return dropout(y.to(x.dtype), self.p_output, self.training)
+
+    def _whole(self, x: Tensor, state: LstmState | None) -> Tensor:
+        """Read rows of which every token is real, and follows the one before it."""
+        before = None if state is None else state.get(x.dtype)
+        y, after = self.function(x, before)
+        if state is not None:
+            output, cell = after
+            state.set(output, cell)
+        whole: Tensor = y
+        return whole
+
+    def _packed(self, x: Tensor, context: Context, state: LstmState | None) -> Tensor:
+        """Read the real tokens of each document as a sequence of its own, the longest first."""
+        runs = context.layout.runs
+        assert runs is not None, "rows are read whole where there are none"
+        packing = runs.packing()
+        if not len(packing.tokens):
+            return torch.zeros_like(x)
+        rows = x.flatten(0, 1)
+        sequences = PackedSequence(rows.index_select(0, packing.tokens), packing.batch_sizes)
+        before = None
+        if state is not None:
+            # Documents are kept apart only where there is no past: a sequence is a row.
+            before = state.get(x.dtype, packing.sequences)
+        y, after = self.function(sequences, before)
+        if state is not None:
+            output, cell = after
+            state.set(output, cell, packing.sequences)
+        read: Tensor = y.data
+        every = read.new_zeros(len(rows), read.shape[1])
+        return every.index_copy(0, packing.tokens, read).view(x.shape)
