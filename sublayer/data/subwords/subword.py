@@ -11,10 +11,12 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from sublayer.config.text.tokenizers import GPT1
 from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.data.subwords.library_content import (
     BYTE_NAMES,
     cuts_before_whitespace,
+    is_gpt1,
     keeps_bytes,
     special_ids,
     text_content,
@@ -72,7 +74,7 @@ class SubwordTokenizer(Tokenizer):
         names = {token.content: id_ for id_, token in added.items() if token.special}
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         model = content["model"]
-        self.kind = str(model["type"]).lower()
+        self.kind = GPT1 if is_gpt1(content) else str(model["type"]).lower()
         self.vocab_size = max(vocabulary.values()) + 1
         end_ids = (names[name] for name in _ENDS if name in names)
         self.end_id = next(end_ids, None)
