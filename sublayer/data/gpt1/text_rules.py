@@ -19,9 +19,10 @@ _APART = re.compile(r'([-~!";?+,)(/*\[\]}{|_])\1*')
 _SPACES = re.compile(r"[^\S\n]+")
 _LINE_ENDS = re.compile(r" ?\n[ \n]*")
 
-# Printable ASCII and tabs without the ampersand of HTML's entities: what ftfy leaves as it is.
-_PLAIN = re.compile(r"[\t -%'-~]*")
-_PLAIN_BYTES = re.compile(_PLAIN.pattern.encode())
+# Printable ASCII and tabs without the ampersand of HTML's entities: what ftfy leaves as it is, but
+# for a carriage return before the end of a line.
+_PLAIN = re.compile(r"([\t -%'-~]*)(\r?\n)?")
+_PLAIN_BYTES = re.compile(rb"[\t -%'-~]*\r?")
 _BETWEEN_LETTERS = re.compile(rb"(?<=[a-z]) (?=[a-z])")
 
 _BLOCK_CHARACTERS = 64 << 10
@@ -42,8 +43,12 @@ def words_of(text: str) -> Iterator[Words]:
     Raises DataError without ftfy or spaCy. Source: openai/finetune-transformer-lm,
     ``text_utils.py``; spaCy's English tokenizer, as ``spacy.blank("en")`` has it.
     """
+    return divide(standardise(mend(text)))
+
+
+def divide(standard: str) -> Iterator[Words]:
+    """Divide a standardised text as ``words_of`` does; raise DataError without spaCy."""
     tokenizer, strings, lower = _spacy()
-    standard = standardise(mend(text))
     for block in _blocks(standard):
         if block == NEWLINE:
             yield Words([NEWLINE], np.zeros(1, dtype=np.int64))
@@ -61,17 +66,22 @@ def mend(text: str) -> str:
     It undoes wrong encodings, writes curled quotes straight, HTML's entities as characters up to
     the first line with a ``<``, and so on. Raises DataError without ftfy.
     """
+    return "".join(mended for _, mended in mend_lines(text))
+
+
+def mend_lines(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each line of a text, its end with it, and what ``mend`` makes of it."""
     ftfy = extra_module("ftfy", _EXTRA, "spacy")
     before_tag = ftfy.TextFixerConfig(explain=False)
     after_tag = ftfy.TextFixerConfig(explain=False, unescape_html=False)
-    mended = []
     has_tag = False
     for line in _lines(text):
-        is_plain = _PLAIN.fullmatch(line.removesuffix("\n")) is not None
-        config = after_tag if has_tag else before_tag
-        mended.append(line if is_plain else ftfy.fix_text(line, config))
+        if plain := _PLAIN.fullmatch(line):
+            mended_line = plain[1] + ("\n" if plain[2] else "")
+        else:
+            mended_line = ftfy.fix_text(line, after_tag if has_tag else before_tag)
+        yield line, mended_line
         has_tag = has_tag or "<" in line
-    return "".join(mended)
 
 
 def standardise(text: str) -> str:

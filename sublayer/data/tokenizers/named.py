@@ -71,6 +71,10 @@ def train_tokenizer(
         raise ConfigError(
             f"data.sentinels = {sentinels} needs data.tokenizer = unigram, it is {kind!r}"
         )
+    if normalization is not None and kind != GPT1:
+        raise ConfigError(
+            f"data.normalization = {normalization} needs data.tokenizer = {GPT1}, it is {kind!r}"
+        )
     size = vocab_size or DEFAULT_SIZES.get(kind, 0)
     if kind == "bytes":
         return ByteTokenizer()

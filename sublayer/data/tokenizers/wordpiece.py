@@ -135,12 +135,13 @@ def count_words(texts: Iterable[bytes], library: tokenizers.Tokenizer) -> Counte
         chunks.update(decoded.split(" "))
     words: Counter[str] = Counter()
     for chunk, count in chunks.items():
-        for word in _words(chunk, library):
+        for word in words_by(library, chunk):
             words[word] += count
     return words
 
 
-def _words(text: str, library: tokenizers.Tokenizer) -> Iterator[str]:
+def words_by(library: tokenizers.Tokenizer, text: str) -> Iterator[str]:
+    """Yield the words that a library's rules make of a text."""
     assert library.normalizer is not None and library.pre_tokenizer is not None, (
         "WordPiece divides text into words"
     )

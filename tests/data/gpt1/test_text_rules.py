@@ -15,7 +15,7 @@ from tests.data.gpt1 import released
 PIECES = st.sampled_from(
     [
         *"ab Zé'.,:;!?-_~\"()[]{}|/\\*+<>&^=@#0189\t\r\n\x85\u00a0\u2028—…´’ﬁＡ漢İ",
-        *("&amp;", "&lt;", "<b>", "â€™", "don't ", ":)", "a.m. ", "\x1b[0m", "\n"),
+        *("&amp;", "&lt;", "<b>", "â€™", "don't ", ":)", "a.m. ", "\x1b[0m", "\n", "\r\n"),
     ]
 )
 TEXTS = st.lists(PIECES, max_size=60).map("".join)
@@ -61,6 +61,14 @@ def test_a_long_run_of_whitespace_takes_no_longer_than_its_length():
 @given(TEXTS)
 def test_text_is_mended_as_ftfy_does(text):
     ftfy = pytest.importorskip("ftfy")
+    assert mend(text) == ftfy.fix_text(text)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", ""])
+@pytest.mark.parametrize("line", ["plain\ttext", "", "a & b", "“a”"])
+def test_every_end_of_a_line_is_ftfys(line, end):
+    ftfy = pytest.importorskip("ftfy")
+    text = f"first{end}{line}{end}"
     assert mend(text) == ftfy.fix_text(text)
 
 
@@ -121,6 +129,8 @@ def test_cuts_stand_late_in_lines_that_are_left_as_they_are():
     assert cut(data, len(data)) == data.index(b" five")
     assert cut(data, 10) == data.index(b" two")
     assert cut(data, 5) == 0
+    assert cut(b"one two\r\nthree four\r\nfive six", 26) == data.index(b" four") + 1
+    assert cut(b"one two\rthree four\n five", 20) == 0
     assert cut(b"one two\n<b>\nthree four\n", 20) == 3
     assert cut("one two\nthree “four” five\n".encode(), 30) == 3
 
