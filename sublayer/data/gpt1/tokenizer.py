@@ -25,6 +25,7 @@ from sublayer.data.tokenizers.base import (
     decode_utf8,
     find_special,
 )
+from sublayer.data.tokenizers.extended import ExtendedTokenizer
 from sublayer.data.tokenizers.words import Ragged
 from sublayer.errors import ConfigError, DataError
 
@@ -145,6 +146,9 @@ def renormalized(tokenizer: Tokenizer, path: Path, normalization: Normalization)
 
     Raises ConfigError where it is of another kind than GPT-1's.
     """
+    if isinstance(tokenizer, ExtendedTokenizer):
+        inner = renormalized(tokenizer.vocabulary, path, normalization)
+        return ExtendedTokenizer(inner, tokenizer.names)
     vocabulary = vocabulary_of(tokenizer)
     if vocabulary is None:
         raise ConfigError(
@@ -156,7 +160,9 @@ def renormalized(tokenizer: Tokenizer, path: Path, normalization: Normalization)
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> Gpt1Vocabulary | None:
-    """Return the vocabulary of a tokenizer of GPT-1's kind; None of any other."""
+    """Return the vocabulary of a tokenizer of GPT-1's kind, without added ids; None of another."""
+    if isinstance(tokenizer, ExtendedTokenizer):
+        return vocabulary_of(tokenizer.vocabulary)
     if isinstance(tokenizer, Gpt1Tokenizer):
         return tokenizer.vocabulary
     if not (isinstance(tokenizer, SubwordTokenizer) and tokenizer.kind == GPT1):

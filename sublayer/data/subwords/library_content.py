@@ -4,7 +4,8 @@ from typing import Any
 
 from sublayer.data.tokenizers.base import is_unused
 
-_WORD_END = "</w>"
+WORD_END = "</w>"
+"""What a piece of GPT-1's that ends a word ends in."""
 
 
 def keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int]) -> bool:
@@ -39,7 +40,7 @@ def is_gpt1(content: dict[str, Any]) -> bool:
     them whose pieces end in ``</w>`` where a word does.
     """
     model = content["model"]
-    if model["type"] != "BPE" or model["end_of_word_suffix"] != _WORD_END:
+    if model["type"] != "BPE" or model["end_of_word_suffix"] != WORD_END:
         return False
     if model["continuing_subword_prefix"] or model["unk_token"] is None or model["fuse_unk"]:
         return False

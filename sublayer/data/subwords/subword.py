@@ -15,6 +15,7 @@ from sublayer.config.text.tokenizers import GPT1
 from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.data.subwords.library_content import (
     BYTE_NAMES,
+    WORD_END,
     cuts_before_whitespace,
     is_gpt1,
     keeps_bytes,
@@ -211,6 +212,15 @@ class SubwordTokenizer(Tokenizer):
         return str(self._tokenizer.to_str(pretty=True)).encode()
 
     @cached_property
+    def _spaced(self) -> list[bytes]:
+        """The text of each id of GPT-1's kind, with the space behind a word's last."""
+        spaced = list(self._pieces)
+        for id_, name in enumerate(self.names):
+            if name.endswith(WORD_END) and spaced[id_]:
+                spaced[id_] += b" "
+        return spaced
+
+    @cached_property
     def _begins_word(self) -> Bools:
         assert self._starts is not None, "there are words"
         begins = np.array([self._starts(name) for name in self.names])
@@ -232,6 +242,8 @@ class SubwordTokenizer(Tokenizer):
 
     def _decode(self, ids: Ints) -> bytes:
         # Special tokens have no text, but for sentinels.
+        if self.kind == GPT1:
+            return b"".join(map(self._spaced.__getitem__, ids.tolist()))
         if self.is_lossless:
             pieces = map(self._pieces.__getitem__, ids.tolist())
             return b"".join(pieces)

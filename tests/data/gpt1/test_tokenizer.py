@@ -153,7 +153,11 @@ def test_transformers_rules_are_bert_s_words():
 def test_decoding_puts_a_space_behind_each_word():
     ids = TINY.encode("Lower the\nn't \u6f22".encode())
     assert TINY.decode(ids) == b"lower the \nn't "
-    assert FAST.decode(FAST.encode(b"Lower the")) == b"lower the"
+    ids = FAST.encode("Lower the\nn't \u6f22".encode())
+    assert FAST.decode(ids) == b"lower the n ' t "
+    assert b"".join(FAST.decode([id_]) for id_ in ids.tolist()) == FAST.decode(ids)
+    assert FAST.token_bytes[ids].tolist() == [5, 3, 1, 1, 1, 0]
+    ids = TINY.encode("Lower the\nn't \u6f22".encode())
     assert TINY.token_bytes[ids].tolist() == [5, 3, 1, 3, 0]
 
 
@@ -177,6 +181,14 @@ def test_the_rules_of_a_file_are_replaced_by_name(tmp_path, normalization):
     for name, expected in (("published", TINY), ("transformers", FAST)):
         loaded = load_tokenizer(tmp_path / "tokenizer.json", normalization=name)
         assert loaded.fingerprint == expected.fingerprint
+
+
+def test_the_rules_below_added_ids_are_replaced(tmp_path):
+    names = ("_start_", "_classify_")
+    with_names(FAST, names).save(tmp_path / "tokenizer.json")
+    loaded = load_tokenizer(tmp_path, normalization="published")
+    assert loaded.fingerprint == with_names(TINY, names).fingerprint
+    assert vocabulary_of(loaded).ids == IDS
 
 
 def test_rules_are_of_no_other_kind(tmp_path):
