@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cost import count_parameters
 from sublayer.interop.config_reader import Content
@@ -99,6 +100,35 @@ def test_its_own_tokenizer_comes_along_with_the_same_ids(tmp_path: Path) -> None
     text = "The day, the\nother  day's x"
     ids = load(tmp_path / "ours").tokenizer.encode(text.encode())
     assert list(ids) == tokenizer(text)["input_ids"]
+
+
+def test_transformers_opens_what_was_trained_by_its_rules(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    text = "The day, the\nother  day's th\u00e9 (\u6f22) don't\n"
+    tokenizer = train_tokenizer("gpt1-bpe", [text.encode()], merges=9, normalization="transformers")
+    fields = {"norm_order": "post", "n_heads": 2, "d_model": 8, "n_layers": 1}
+    model = build(resolved({**fields, "vocab_size": tokenizer.vocab_size}), seed=0)
+    model.tokenizer = tokenizer
+    export_huggingface(model, tmp_path / "exported")
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "exported")
+    for each in (text, "another day, Zo\u00eb!"):
+        assert theirs(each)["input_ids"] == tokenizer.encode(each.encode()).tolist()
+    import_huggingface(tmp_path / "exported", tmp_path / "again")
+    assert load(tmp_path / "again").tokenizer.fingerprint == tokenizer.fingerprint
+
+
+def test_published_rules_are_written_for_no_other_system(tmp_path: Path) -> None:
+    # transformers has no class with them: its own would give other ids.
+    pytest.importorskip("ftfy")
+    pytest.importorskip("spacy")
+    tokenizer = train_tokenizer("gpt1-bpe", [b"a text"], merges=1)
+    fields = {"norm_order": "post", "n_heads": 2, "d_model": 8, "n_layers": 1}
+    model = build(resolved({**fields, "vocab_size": tokenizer.vocab_size}), seed=0)
+    model.tokenizer = tokenizer
+    export_huggingface(model, tmp_path / "exported")
+    assert not list((tmp_path / "exported").glob("*token*"))
+    assert not list((tmp_path / "exported").glob("*vocab*"))
 
 
 @pytest.mark.parametrize(
