@@ -83,10 +83,13 @@ class Gpt1Tokenizer(Tokenizer):
     def encode(self, text: bytes) -> TokenIds:
         """Encode UTF-8; raise NotUtf8, a DataError, at the first byte that is not."""
         decoded = decode_utf8(text)
+        known: dict[str, int] = {}
         parts = [np.empty(0, dtype=np.int32)]
         for words in words_of(decoded):
-            parts.append(Ragged(self._encode_each(words.distinct)).take(words.numbers))
-        return np.concatenate(parts)
+            # A word that is new in the text has the next number there.
+            numbers = [known.setdefault(word, len(known)) for word in words.distinct]
+            parts.append(np.array(numbers, dtype=np.int32)[words.numbers])
+        return Ragged(self._encode_each(list(known))).take(np.concatenate(parts))
 
     def _decode(self, ids: Ints) -> bytes:
         # Words with a space after each; special ids have no text.
