@@ -47,7 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": ("generate.command", "Continue a prompt, or fill the gaps of a text."),
     "predict": ("predict.command", "Answer rows by a fine-tuned model, or hand predictions in."),
     "translate": ("translate.command", "Translate a text line by line."),
-    "tokenize": ("tokenize", "Train a tokenizer, or show the tokens of a text."),
+    "tokenize": ("tokenize.command", "Train a tokenizer, or show the tokens of a text."),
     "import": ("import_", "Import a model from transformers, fairseq or ALBERT's release."),
     "export": ("export", "Write a model in another system's format."),
     "completion": ("completion.command", "Complete commands, runs and fields in the shell."),

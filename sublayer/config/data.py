@@ -14,7 +14,12 @@ from sublayer.config.table import field
 from sublayer.config.text.pair_fields import PairFields
 from sublayer.config.text.task_fields import TaskFields
 from sublayer.config.text.text_fields import TextFields
-from sublayer.config.text.tokenizers import check_sentinels, check_tokenizer
+from sublayer.config.text.tokenizers import (
+    GPT1,
+    Normalization,
+    check_sentinels,
+    check_tokenizer,
+)
 from sublayer.errors import ConfigError
 
 
@@ -40,9 +45,10 @@ class DataConfig(PairFields, TaskFields, TextFields):
         "bytes",
         (
             "bytes; characters, bpe (GPT-2's), unigram (ALBERT's), wordpiece (BERT's), moses-bpe "
-            "(Macaron BERT's) or word-bpe (of words that spaces divide: translation's), trained on "
-            "the training split; or a file: tokenizer.json, a SentencePiece .model, a vocab.txt, "
-            "subword-nmt's or fastBPE's .codes."
+            "(Macaron BERT's), word-bpe (of words that spaces divide: translation's) or gpt1-bpe "
+            "(GPT-1's), trained on the training split; or a file: tokenizer.json, a SentencePiece "
+            ".model, a vocab.txt, subword-nmt's or fastBPE's .codes, GPT-1's "
+            "encoder_bpe_40000.json beside its merges."
         ),
     )
     vocab_size: int | None = field(
@@ -52,7 +58,7 @@ class DataConfig(PairFields, TaskFields, TextFields):
         unit="tokens",
         derived=(
             "8192 for bpe, 10000 for word-bpe, 30000 for unigram and wordpiece, 32640 merges for "
-            "moses-bpe, all for characters"
+            "moses-bpe, 40000 for gpt1-bpe, all for characters"
         ),
         ge=2,
         le=LARGEST_TRAINED_VOCABULARY,
@@ -62,10 +68,17 @@ class DataConfig(PairFields, TaskFields, TextFields):
         "Merges that are trained; the text's characters and the special ids are ids beside what "
         "they make. Excludes vocab_size.",
         unit="merges",
-        derived="what vocab_size leaves room for; 32640 for moses-bpe",
-        needs={"tokenizer": ("word-bpe", "moses-bpe")},
+        derived="what vocab_size leaves room for; 32640 for moses-bpe, 40000 for gpt1-bpe",
+        needs={"tokenizer": ("word-bpe", "moses-bpe", GPT1)},
         ge=0,
         le=LARGEST_TRAINED_VOCABULARY,
+    )
+    normalization: Normalization | None = field(
+        None,
+        "The text rules of GPT-1's tokenizer. published: ftfy, then its own rules, then spaCy's "
+        "words (pip install 'sublayer[spacy]'); transformers: BERT's words instead, as its class "
+        "of GPT-1 has them: faster, and other ids.",
+        derived="published; a tokenizer.json's own",
     )
     sentinels: int = field(
         0,

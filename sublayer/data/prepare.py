@@ -10,7 +10,7 @@ from typing import Any
 from sublayer.config.data import DataConfig
 from sublayer.config.text.corpora import INTRINSIC, PUBLISHED_SPLITS, Sources
 from sublayer.config.text.text_fields import DocumentRule, SentenceRule
-from sublayer.config.text.tokenizers import TOKENIZERS
+from sublayer.config.text.tokenizers import GPT1, TOKENIZERS
 from sublayer.config.text.watched import watched_texts
 from sublayer.counts import count
 from sublayer.data.cache import content_key
@@ -192,6 +192,8 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
     asked: list[Any] = [["sentinels", config.sentinels]] if config.sentinels else []
     if config.merges is not None:
         asked.append(["merges", config.merges])
+    if kind == GPT1:
+        asked.append(["normalization", config.normalization or "published"])
     key = content_key(VERSION, kind, config.vocab_size, version, text, *languages, *asked)
     path = cache / "tokenizers" / f"{key}.json"
     if path.is_file():
@@ -213,6 +215,7 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
             keeps_text=config.is_parallel,
             merges=config.merges,
             sentinels=config.sentinels,
+            normalization=config.normalization,
         )
     with replacing(path) as file:
         file.write(_for_text(config, trained).serialize())
@@ -222,7 +225,8 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
 
 def _of_file(config: DataConfig) -> Tokenizer:
     path = expanded(config.tokenizer)
-    return _for_text(config, load_tokenizer(path, sentinels=config.sentinels))
+    tokenizer = load_tokenizer(path, sentinels=config.sentinels, normalization=config.normalization)
+    return _for_text(config, tokenizer)
 
 
 def _for_text(config: DataConfig, vocabulary: Tokenizer) -> Tokenizer:

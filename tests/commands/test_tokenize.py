@@ -53,7 +53,7 @@ def test_what_a_vocabulary_lacks_is_counted(sublayer: Sublayer, tmp_path: Path) 
     assert last_line(sublayer, codes, "dog").startswith("1 token, 3 bytes")
 
 
-@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "moses-bpe", "word-bpe"])
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "moses-bpe", "word-bpe", "gpt1-bpe"])
 def test_vocabularies_for_masks_are_trained_and_shown(
     sublayer: Sublayer, trained: Path, tmp_path: Path, kind: str
 ) -> None:
@@ -140,3 +140,55 @@ def test_what_cannot_be_tokenized_is_refused_in_a_line(
         assert message in sublayer("tokenize", *words).refusal()
     assert list(tmp_path.iterdir()) == [taken]
     assert taken.read_text() == "kept"
+
+
+def test_gpt1s_rules_are_trained_replaced_and_compared(
+    sublayer: Sublayer, trained: Path, tmp_path: Path, standard_input: StandardInput
+) -> None:
+    text, out = trained.parent / "text.txt", tmp_path / "tokenizer.json"
+    asked = ("tokenize", "--path", text, "--kind", "gpt1-bpe", "--vocab-size", 70)
+    sublayer(*asked, "--normalization", "transformers", "--out", out).shown()
+    fast = tokens_of(sublayer, out, "can't")
+    kept = tmp_path / "published.json"
+    shown = sublayer("tokenize", out, "--normalization", "published", "--out", kept).shown()
+    assert shown.strip() == f"gpt1-bpe of 70 ids, published text rules: {kept}"
+    published = tokens_of(sublayer, kept, "can't")
+    assert published["pieces"][-1] != fast["pieces"][-1]
+    for source in (out, kept):
+        standard_input(b"can't\ncan't cat")
+        found = sublayer("tokenize", source, "--differences", "--json").found()
+        assert (found["words"], found["different"], found["bytes"]) == (3, 2, 15)
+        assert found["changes"] == [
+            {"published": ["ca", "n't"], "transformers": ["can", "'", "t"], "times": 2}
+        ]
+        assert found["published"]["tokens"] > 0 == found["transformers"]["line_ends"]
+    shown = sublayer("tokenize", out, "--differences", "--text", "can't cat").shown()
+    assert "of 2 words that whitespace divides 1 differ (50.0%)" in shown
+    assert shown.splitlines()[-1].split() == ["1", "ca", "n't", "can", "'", "t"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["RUN", "--differences"], "that of RUN is of kind bytes: name another"),
+        (["RUN", "--differences", "--normalization", "published"], "leave --normalization out"),
+        (["RUN", "--normalization", "published"], "data.normalization = published is of GPT-1's"),
+        (["RUN", "--out", "NEW"], "or --normalization, to keep one of GPT-1's kind"),
+        (["--path", "TEXT", "--differences", "--out", "NEW"], "are of a tokenizer of GPT-1's kind"),
+        (
+            ["--path", "TEXT", "--normalization", "published", "--out", "NEW"],
+            "data.normalization = published needs data.tokenizer = gpt1-bpe, it is 'bpe'",
+        ),
+    ],
+)
+def test_gpt1s_rules_are_of_no_other_tokenizer(
+    sublayer: Sublayer, trained: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    named = {
+        "RUN": str(trained),
+        "TEXT": str(trained.parent / "text.txt"),
+        "NEW": str(tmp_path / "new.json"),
+    }
+    code, _, err = sublayer("tokenize", *(named.get(each, each) for each in options), "--text", "a")
+    assert code == 2
+    assert message.replace("RUN", str(trained)) in " ".join(err.split())

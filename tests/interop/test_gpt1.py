@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cost import count_parameters
 from sublayer.interop.config_reader import Content
@@ -54,14 +55,36 @@ def test_what_older_versions_saved_beside_the_weights_is_left_out(tmp_path: Path
     assert torch.equal(ours(read_huggingface(folder)), ours(again))
 
 
-def test_words_that_end_in_a_mark_are_not_read_as_gpt2s_bytes(tmp_path: Path) -> None:
-    folder = tiny("openai-gpt").save(tmp_path / "theirs")
-    letters = "abcdefghij"
-    pieces = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters), "ab</w>"]
-    (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
-    (folder / "merges.txt").write_text("#version: 0.2\na b</w>\n")
-    with pytest.raises(DataError, match="end in </w>, as GPT-1's: .* give its tokenizer.json"):
+def vocabulary_files(folder: Path) -> tuple[dict[str, int], list[str]]:
+    letters = "adehorstvyn.,'"
+    pieces = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters), "th", "the</w>"]
+    vocabulary = {piece: number for number, piece in enumerate([*pieces, "n't</w>", "\n</w>"])}
+    lines = ["#version: 0.2", "t h", "th e</w>", "n 't</w>"]
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    return vocabulary, lines
+
+
+def test_a_vocabulary_beside_its_merges_comes_along_with_the_published_rules(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("ftfy")
+    pytest.importorskip("spacy")
+    folder = tiny("openai-gpt", vocab_size=40).save(tmp_path / "theirs")
+    vocabulary, lines = vocabulary_files(folder)
+    with pytest.raises(DataError, match=r"vocab.json is without merges.txt: .* belong together"):
         import_huggingface(folder, tmp_path / "ours")
+    (folder / "merges.txt").write_text("\n".join([*lines, ""]))
+    with pytest.raises(DataError, match=r"merges.txt, line 4: 'n' and \"'t</w>\" need"):
+        import_huggingface(folder, tmp_path / "ours")
+    vocabulary["'t</w>"] = 37
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("\n".join([*lines[:3], "' t</w>", lines[3], ""]))
+    import_huggingface(folder, tmp_path / "ours")
+    tokenizer = load(tmp_path / "ours").tokenizer
+    assert tokenizer is not None and tokenizer.kind == "gpt1-bpe"
+    expected = ["the</w>", "\n</w>", "d", "o</w>", "n't</w>", "<unk>"]
+    found = tokenizer.encode("The\n\ndon't \u6f22".encode()).tolist()
+    assert found == [vocabulary[piece] for piece in expected]
 
 
 def test_its_own_tokenizer_comes_along_with_the_same_ids(tmp_path: Path) -> None:
@@ -77,6 +100,35 @@ def test_its_own_tokenizer_comes_along_with_the_same_ids(tmp_path: Path) -> None
     text = "The day, the\nother  day's x"
     ids = load(tmp_path / "ours").tokenizer.encode(text.encode())
     assert list(ids) == tokenizer(text)["input_ids"]
+
+
+def test_transformers_opens_what_was_trained_by_its_rules(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    text = "The day, the\nother  day's th\u00e9 (\u6f22) don't\n"
+    tokenizer = train_tokenizer("gpt1-bpe", [text.encode()], merges=9, normalization="transformers")
+    fields = {"norm_order": "post", "n_heads": 2, "d_model": 8, "n_layers": 1}
+    model = build(resolved({**fields, "vocab_size": tokenizer.vocab_size}), seed=0)
+    model.tokenizer = tokenizer
+    export_huggingface(model, tmp_path / "exported")
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "exported")
+    for each in (text, "another day, Zo\u00eb!"):
+        assert theirs(each)["input_ids"] == tokenizer.encode(each.encode()).tolist()
+    import_huggingface(tmp_path / "exported", tmp_path / "again")
+    assert load(tmp_path / "again").tokenizer.fingerprint == tokenizer.fingerprint
+
+
+def test_published_rules_are_written_for_no_other_system(tmp_path: Path) -> None:
+    # transformers has no class with them: its own would give other ids.
+    pytest.importorskip("ftfy")
+    pytest.importorskip("spacy")
+    tokenizer = train_tokenizer("gpt1-bpe", [b"a text"], merges=1)
+    fields = {"norm_order": "post", "n_heads": 2, "d_model": 8, "n_layers": 1}
+    model = build(resolved({**fields, "vocab_size": tokenizer.vocab_size}), seed=0)
+    model.tokenizer = tokenizer
+    export_huggingface(model, tmp_path / "exported")
+    assert not list((tmp_path / "exported").glob("*token*"))
+    assert not list((tmp_path / "exported").glob("*vocab*"))
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tests.data.sentencepiece.t5 import write_t5
         (["data.tokenizer=wordpiece"], 30_000),
         (["data.tokenizer=wordpiece", "data.vocab_size=900"], 900),
         (["data.tokenizer=moses-bpe", "data.vocab_size=900"], 900),
+        (["data.tokenizer=gpt1-bpe", "data.vocab_size=900"], 900),
     ],
 )
 def test_a_kind_of_tokenizer_counts_as_what_it_will_train(settings: list[str], size: int) -> None:
@@ -40,6 +41,16 @@ def test_the_dictionary_of_moses_bpe_is_assumed_and_said() -> None:
     vocabulary = expected_vocabulary(load_recipe("gpt", ["data.tokenizer=moses-bpe"]).recipe)
     assert vocabulary.size == 32_768
     assert "32640 merges are counted as 32768" in vocabulary.note
+
+
+@pytest.mark.parametrize(("settings", "size"), [([], 40_128), (["data.merges=8000"], 8128)])
+def test_the_characters_beside_gpt1s_merges_are_assumed_and_said(
+    settings: list[str], size: int
+) -> None:
+    recipe = load_recipe("gpt", ["data.tokenizer=gpt1-bpe", *settings]).recipe
+    vocabulary = expected_vocabulary(recipe)
+    assert vocabulary.size == size
+    assert f"{size - 128} merges are counted as {size}" in vocabulary.note
 
 
 def test_a_tokenizer_s_file_has_its_own_size(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ VARIANTS = {
     "scaled": {"optimizer.parameter_scale": True},
     "uncorrected": {"optimizer.bias_correction": False},
     "as gpt1": {"optimizer.form": "gpt1", "optimizer.warmup": "gpt1"},
+    "words of gpt1": {"data.tokenizer": "gpt1-bpe", "data.merges": 30},
     "layer by layer": {"optimizer.layer_decay": 0.8},
     "shuffled": {
         "data.windows": "shuffled",

@@ -11,10 +11,15 @@ if TYPE_CHECKING:
 
 
 class Continuation:
-    """A growing continuation that holds back incomplete characters and possible stops."""
+    """A growing continuation that holds back incomplete characters and possible stops.
 
-    def __init__(self, tokenizer: "Tokenizer", stops: list[str], *, is_shown: bool) -> None:
-        self.text = ""
+    It begins with ``first``.
+    """
+
+    def __init__(
+        self, tokenizer: "Tokenizer", stops: list[str], *, is_shown: bool, first: str = ""
+    ) -> None:
+        self.text = first
         self.is_over = False
         self._tokenizer = tokenizer
         self._stops = stops

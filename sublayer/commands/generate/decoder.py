@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 from sublayer.commands.generate.continuation import Continuation, extend_all
 from sublayer.commands.generate.options import Asked
-from sublayer.commands.generate.prompt import check_no_gap, encode_prompt, tokenizer_of
+from sublayer.commands.generate.prompt import (
+    check_no_gap,
+    encode_prompt,
+    space_behind,
+    tokenizer_of,
+)
 from sublayer.commands.shared.base import JsonObject, emit, say, write_result
 from sublayer.config.layering.run_recipe import read_run_recipe
 from sublayer.counts import count
@@ -44,7 +49,11 @@ def continue_prompt(run: Path, model: "Decoder", sampling: "Sampling", asked: As
     row = torch.tensor([ids], device=model.embedding.weight.device)
     rows = row.expand(asked.batch, -1)
     is_shown = asked.batch == 1 and not asked.as_json
-    texts = [Continuation(tokenizer, asked.stops, is_shown=is_shown) for _ in range(asked.batch)]
+    space = space_behind(tokenizer, ids, asked.prompt)
+    texts = [
+        Continuation(tokenizer, asked.stops, is_shown=is_shown, first=space)
+        for _ in range(asked.batch)
+    ]
     start = time.perf_counter()
     steps = generate(
         model,

@@ -58,6 +58,15 @@ def encode_prompt(tokenizer: "Tokenizer", prompt: str) -> list[int]:
     return ids
 
 
+def space_behind(tokenizer: "Tokenizer", ids: list[int], prompt: str) -> str:
+    """Return the space behind a prompt's last word where the tokenizer takes it for whole.
+
+    Words that end in a mark have a space in it, which a prompt has seldom at its end.
+    """
+    ends_word = tokenizer.decode(ids[-1:]).endswith(b" ")
+    return " " if ends_word and not prompt[-1:].isspace() else ""
+
+
 def _first_unknown(tokenizer: "Tokenizer", prompt: str) -> str:
     """Return the first character that is unknown by itself, or else the whole prompt."""
     for character in prompt:

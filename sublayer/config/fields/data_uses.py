@@ -12,7 +12,12 @@ from sublayer.config.text.corpora import (
 )
 from sublayer.config.text.pair_fields import PairFields
 from sublayer.config.text.task_fields import TaskFields
-from sublayer.config.text.tokenizers import SENTINEL_SUFFIXES, TRAINED_TOKENIZERS
+from sublayer.config.text.tokenizers import (
+    GPT1,
+    GPT1_SUFFIXES,
+    SENTINEL_SUFFIXES,
+    TRAINED_TOKENIZERS,
+)
 
 
 def _split_is_used(recipe: Recipe) -> bool:
@@ -63,6 +68,11 @@ def _has_trained_tokenizer(recipe: Recipe) -> bool:
 def _may_have_sentinels(recipe: Recipe) -> bool:
     tokenizer = recipe.data.tokenizer
     return tokenizer == "unigram" or tokenizer.endswith(SENTINEL_SUFFIXES)
+
+
+def _may_be_gpt1(recipe: Recipe) -> bool:
+    tokenizer = recipe.data.tokenizer
+    return tokenizer == GPT1 or tokenizer.endswith(GPT1_SUFFIXES)
 
 
 def fills_steps(recipe: Recipe) -> bool:
@@ -117,7 +127,11 @@ _WITH_SENTINELS = Use(
     _may_have_sentinels,
     ("data.tokenizer",),
 )
-
+_WITH_NORMALIZATION = Use(
+    f"data.tokenizer is {GPT1} or a file of GPT-1's ({', '.join(GPT1_SUFFIXES)})",
+    _may_be_gpt1,
+    ("data.tokenizer",),
+)
 
 DATA_USES: dict[str, tuple[Use, ...]] = {
     **{f"data.{name}": (_PAIRS,) for name in PairFields.model_fields},
@@ -137,6 +151,7 @@ DATA_USES: dict[str, tuple[Use, ...]] = {
     "data.vocab_size": (_OWN_TOKENIZER, _TRAINED),
     "data.merges": (_OWN_TOKENIZER,),
     "data.sentinels": (_OWN_TOKENIZER, _WITH_SENTINELS),
+    "data.normalization": (_OWN_TOKENIZER, _WITH_NORMALIZATION),
     "data.windows": (_WINDOWS,),
     "data.boundaries": (_WINDOWS,),
 }

@@ -52,7 +52,13 @@ REPLACES: dict[str, tuple[str, ...]] = {
     "data.corpus": _TEXTS,
     "data.source_path": ("data.path", "data.corpus"),
     "data.target_path": ("data.path", "data.corpus"),
-    "init.run": ("data.tokenizer", "data.vocab_size", "data.merges", "data.sentinels"),
+    "init.run": (
+        "data.tokenizer",
+        "data.vocab_size",
+        "data.merges",
+        "data.normalization",
+        "data.sentinels",
+    ),
 }
 """What a field drops of earlier layers; in one layer they stand together.
 

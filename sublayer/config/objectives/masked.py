@@ -10,10 +10,11 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.base import ModelKind, ObjectiveTable, OtherTables, TextUse
 from sublayer.config.objectives.losses import Loss
 from sublayer.config.table import field
+from sublayer.config.text.tokenizers import GPT1
 from sublayer.config.train import TrainConfig
 from sublayer.errors import ConfigError
 
-_WITHOUT_MASK = ("bytes", "characters", "bpe")
+_WITHOUT_MASK = ("bytes", "characters", "bpe", GPT1)
 _SENTENCE_TASKS = {"nsp": "next sentence", "sop": "sentence order"}
 _FEWEST_PAIR_TOKENS = 5
 """A pair's three special tokens, and a token of each text."""

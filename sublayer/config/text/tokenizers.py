@@ -1,17 +1,33 @@
 """The tokenizers that ``data.tokenizer`` names, and the files that it takes instead."""
 
 from pathlib import PurePath
+from typing import Literal
 
 from sublayer.errors import ConfigError
 from sublayer.nearest import LONGEST_WORD, nearest_hint
 
-TOKENIZERS = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe", "word-bpe")
+GPT1 = "gpt1-bpe"
+TOKENIZERS = (
+    "bytes",
+    "characters",
+    "bpe",
+    "unigram",
+    "wordpiece",
+    "moses-bpe",
+    "word-bpe",
+    GPT1,
+)
 CODES_SUFFIXES, CODES_NAMES = (".codes", ".code", ".bpe"), ("codes", "code", "bpecodes")
 """Of a file of subword-nmt's or fastBPE's merges, which often has no suffix."""
 TOKENIZER_SUFFIXES = (".json", ".model", ".txt")
 """Of a tokenizer's file: the tokenizers library's or ours, SentencePiece's, BERT's vocabulary."""
 TRAINED_TOKENIZERS = tuple(name for name in TOKENIZERS if name != "bytes")
 """Those that learn their vocabulary from the training split."""
+
+Normalization = Literal["published", "transformers"]
+"""The text rules of GPT-1's tokenizer."""
+GPT1_SUFFIXES = (".json", ".bpe")
+"""Of files of tokenizers that may be GPT-1's."""
 
 SENTINEL_SUFFIXES = (".json", ".model")
 """Of files of tokenizers that may have sentinels."""

@@ -4,6 +4,9 @@ from typing import Any
 
 from sublayer.data.tokenizers.base import is_unused
 
+WORD_END = "</w>"
+"""What a piece of GPT-1's that ends a word ends in."""
+
 
 def keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int]) -> bool:
     """Return whether a tokenizer is byte-level BPE that loses nothing of any bytes.
@@ -30,6 +33,21 @@ def keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int]) -> bool:
     has_all_bytes = names >= BYTE_NAMES.keys()
     has_only_bytes = characters <= BYTE_NAMES.keys()
     return has_all_bytes and has_only_bytes
+
+
+def is_gpt1(content: dict[str, Any]) -> bool:
+    """Return whether a tokenizer is GPT-1's with transformers' rules: BERT's words, and BPE on
+    them whose pieces end in ``</w>`` where a word does.
+    """
+    model = content["model"]
+    if model["type"] != "BPE" or model["end_of_word_suffix"] != WORD_END:
+        return False
+    if model["continuing_subword_prefix"] or model["unk_token"] is None or model["fuse_unk"]:
+        return False
+    normalizer, pre_tokenizer = content["normalizer"], content["pre_tokenizer"]
+    if normalizer is None or normalizer["type"] != "BertNormalizer":
+        return False
+    return pre_tokenizer is not None and pre_tokenizer["type"] == "BertPreTokenizer"
 
 
 def _splits_bytes(pre_tokenizer: dict[str, Any] | None) -> bool:

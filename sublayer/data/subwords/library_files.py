@@ -16,7 +16,6 @@ MAX_BYTES = 128 << 20
 """Of a tokenizer's file; the largest that are published have 33 MiB."""
 
 _SPARE_IDS = 1 << 16
-_WORD_END = "</w>"
 
 Built = TypeVar("Built")
 
@@ -48,8 +47,7 @@ def library_of(content: dict[str, Any], name: str) -> tokenizers.Tokenizer:
 def read_merges(vocabulary: Path, merges: Path) -> dict[str, Any]:
     """Read GPT-2's original ``vocab.json`` and ``merges.txt`` as a ``tokenizer.json`` model.
 
-    Raises DataError where one of them is not that, with the line of a merge; also where words end
-    in a mark, as in GPT-1's, whose files have the same names.
+    Raises DataError where one of them is not that, with the line of a merge.
     """
     try:
         text = decode_utf8(read_file(merges))
@@ -68,11 +66,6 @@ def read_merges(vocabulary: Path, merges: Path) -> dict[str, Any]:
             )
         pairs.append(pair)
     ids = read_ids(vocabulary)
-    if 4 * sum(piece.endswith(_WORD_END) for piece in ids) > len(ids):
-        raise DataError(
-            f"{vocabulary} has pieces that end words, and end in {_WORD_END}, as GPT-1's: they are "
-            "not GPT-2's bytes, so give its tokenizer.json"
-        )
     return {"type": "BPE", "vocab": ids, "merges": pairs}
 
 
@@ -82,9 +75,16 @@ def read_ids(path: Path) -> dict[str, int]:
     Ids are distinct, from 0 on, and may have gaps, but not so many that they ask for memory beyond
     reason: twice the pieces and 65,536 more at most.
     """
-    ids = parse_json(read_file(path), str(path), DataError)
+    return check_ids(parse_json(read_file(path), str(path), DataError), str(path))
+
+
+def check_ids(ids: Any, of: str) -> dict[str, int]:
+    """Return pieces and their ids; raise DataError, with ``of``, where they are not as in a file.
+
+    See ``read_ids``.
+    """
     if not isinstance(ids, dict) or not ids:
-        raise DataError(f"{path} is not an object of pieces and their ids")
+        raise DataError(f"{of} is not an object of pieces and their ids")
     limit = 2 * len(ids) + _SPARE_IDS
     by_id: dict[int, str] = {}
     for piece, id_ in ids.items():
@@ -92,12 +92,12 @@ def read_ids(path: Path) -> dict[str, int]:
         # A truth is an int in Python, and no id.
         if type(id_) is not int or not 0 <= id_ < limit:
             raise DataError(
-                f"{path}: the id of {shown} is {str(id_)[:60]}, "
+                f"{of}: the id of {shown} is {str(id_)[:60]}, "
                 f"which is no id of one of {len(ids):,} pieces"
             )
         if id_ in by_id:
             other = f"{by_id[id_][:60]!r}"
-            raise DataError(f"{path}: {other} and {shown} have the same id, {id_}")
+            raise DataError(f"{of}: {other} and {shown} have the same id, {id_}")
         by_id[id_] = piece
     return ids
 

@@ -11,10 +11,13 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from sublayer.config.text.tokenizers import GPT1
 from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.data.subwords.library_content import (
     BYTE_NAMES,
+    WORD_END,
     cuts_before_whitespace,
+    is_gpt1,
     keeps_bytes,
     special_ids,
     text_content,
@@ -72,7 +75,7 @@ class SubwordTokenizer(Tokenizer):
         names = {token.content: id_ for id_, token in added.items() if token.special}
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         model = content["model"]
-        self.kind = str(model["type"]).lower()
+        self.kind = GPT1 if is_gpt1(content) else str(model["type"]).lower()
         self.vocab_size = max(vocabulary.values()) + 1
         end_ids = (names[name] for name in _ENDS if name in names)
         self.end_id = next(end_ids, None)
@@ -209,6 +212,15 @@ class SubwordTokenizer(Tokenizer):
         return str(self._tokenizer.to_str(pretty=True)).encode()
 
     @cached_property
+    def _spaced(self) -> list[bytes]:
+        """The text of each id of GPT-1's kind, with the space behind a word's last."""
+        spaced = list(self._pieces)
+        for id_, name in enumerate(self.names):
+            if name.endswith(WORD_END) and spaced[id_]:
+                spaced[id_] += b" "
+        return spaced
+
+    @cached_property
     def _begins_word(self) -> Bools:
         assert self._starts is not None, "there are words"
         begins = np.array([self._starts(name) for name in self.names])
@@ -230,6 +242,8 @@ class SubwordTokenizer(Tokenizer):
 
     def _decode(self, ids: Ints) -> bytes:
         # Special tokens have no text, but for sentinels.
+        if self.kind == GPT1:
+            return b"".join(map(self._spaced.__getitem__, ids.tolist()))
         if self.is_lossless:
             pieces = map(self._pieces.__getitem__, ids.tolist())
             return b"".join(pieces)

@@ -192,7 +192,9 @@ def _tokenizer(
 ) -> Tokenizer:
     kind = config.tokenizer
     if kind not in TOKENIZERS:
-        return load_tokenizer(expanded(kind), sentinels=config.sentinels)
+        return load_tokenizer(
+            expanded(kind), sentinels=config.sentinels, normalization=config.normalization
+        )
     texts: list[bytes] = []
     for own_files, division in zip(files, divisions, strict=True):
         split, chosen = division.trained
@@ -208,4 +210,5 @@ def _tokenizer(
             vocab_size=config.vocab_size,
             merges=config.merges,
             sentinels=config.sentinels,
+            normalization=config.normalization,
         )

@@ -8,7 +8,10 @@ from typing import Any
 
 import tokenizers
 
-from sublayer.config.text.tokenizers import is_codes_file
+from sublayer.config.text.tokenizers import GPT1, TOKENIZERS, Normalization, is_codes_file
+from sublayer.data.gpt1.files import find_pair, read_pair
+from sublayer.data.gpt1.tokenizer import Gpt1Tokenizer, renormalized
+from sublayer.data.gpt1.training import train_gpt1
 from sublayer.data.sentencepiece.marian import PairedModels, has_paired_models
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.subwords.bpe_files import find_dictionary, read_codes
@@ -31,13 +34,12 @@ __all__ = ["Tokenizer", "load_tokenizer", "train_tokenizer"]
 DEFAULT_SIZES = {"bpe": 8192, "unigram": 30_000, "wordpiece": 30_000, "word-bpe": 10_000}
 """Default vocabulary sizes of trained tokenizers, as GPT-2's, ALBERT's, BERT's and fairseq's."""
 
-DEFAULT_MERGES = 32_640
-"""Merges of moses-bpe where the recipe names no size: Macaron BERT as released."""
+DEFAULT_MERGES = {"moses-bpe": 32_640, GPT1: 40_000}
+"""Merges where the recipe names no size: as Macaron BERT and GPT-1 were released."""
 
-_MOSES_RULES = "printable"
-"""Changes whenever equal texts would give moses-bpe other words."""
+_RULES = {"moses-bpe": "printable", GPT1: "1"}
+"""Changes whenever equal texts would give a kind of tokenizer other words."""
 
-_TRAINED = ("bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe", "word-bpe")
 _FILES = ("tokenizer.json", "spiece.model", "vocab.txt")
 
 
@@ -49,23 +51,29 @@ def train_tokenizer(
     keeps_text: bool = False,
     merges: int | None = None,
     sentinels: int = 0,
+    normalization: Normalization | None = None,
 ) -> Tokenizer:
     """Train or build a tokenizer of a kind from texts, which are of a training split.
 
-    Kinds: bytes, characters, bpe, unigram, wordpiece, moses-bpe, word-bpe. ``vocab_size`` counts
-    every id; unset, it is 8192 for bpe, 10,000 for word-bpe, 30,000 for unigram and wordpiece, what
-    32,640 merges make for moses-bpe, and every character for characters. ``merges`` counts those of
-    word-bpe and moses-bpe instead, where no size is given. ``keeps_text``: unigram
-    keeps capitals and accents, which what a model writes needs, and ALBERT's does not; with
-    ``sentinels``, which other kinds do not have, it does in any case.
+    Kinds: bytes, characters, bpe, unigram, wordpiece, moses-bpe, word-bpe, gpt1-bpe. ``vocab_size``
+    counts every id; unset, it is 8192 for bpe, 10,000 for word-bpe, 30,000 for unigram and
+    wordpiece, what 32,640 merges make for moses-bpe and 40,000 for gpt1-bpe, and every character
+    for characters. ``merges`` counts those of word-bpe, moses-bpe and gpt1-bpe instead, where no
+    size is given. ``keeps_text``: unigram keeps capitals and accents, which what a model writes
+    needs, and ALBERT's does not; with ``sentinels``, which other kinds do not have, it does in any
+    case. ``normalization`` names the text rules of gpt1-bpe, the published ones unless set.
 
     Raises ConfigError for an unknown kind, a size that is too small or a library that is not
     installed; DataError for texts that are not UTF-8 where the kind is neither bytes nor bpe, and
-    where unigram, wordpiece, moses-bpe or word-bpe find no text.
+    where unigram, wordpiece, moses-bpe, word-bpe or gpt1-bpe find no text.
     """
     if sentinels and kind != "unigram":
         raise ConfigError(
             f"data.sentinels = {sentinels} needs data.tokenizer = unigram, it is {kind!r}"
+        )
+    if normalization is not None and kind != GPT1:
+        raise ConfigError(
+            f"data.normalization = {normalization} needs data.tokenizer = {GPT1}, it is {kind!r}"
         )
     size = vocab_size or DEFAULT_SIZES.get(kind, 0)
     if kind == "bytes":
@@ -88,42 +96,59 @@ def train_tokenizer(
             return WordBpeTokenizer.train(texts, n_merges=merges)
         return WordBpeTokenizer.train(texts, vocab_size=size)
     if kind == "moses-bpe":
-        n_merges = DEFAULT_MERGES if merges is None else merges
+        n_merges = DEFAULT_MERGES[kind] if merges is None else merges
         return MosesTokenizer.train(texts, vocab_size=vocab_size, n_merges=n_merges)
+    if kind == GPT1:
+        return train_gpt1(
+            texts,
+            vocab_size=vocab_size,
+            n_merges=DEFAULT_MERGES[kind] if merges is None else merges,
+            normalization=normalization or "published",
+        )
     raise ConfigError(
-        f"data.tokenizer = {kind!r} cannot be trained; it is one of {', '.join(_TRAINED)}"
+        f"data.tokenizer = {kind!r} cannot be trained; it is one of {', '.join(TOKENIZERS)}"
     )
 
 
 def trainer_version(kind: str) -> str:
     """Return the versions of what trains a kind: others may train other ones."""
-    libraries = {"unigram": "sentencepiece", "moses-bpe": "sacremoses"}
+    libraries = {
+        "unigram": ("sentencepiece",),
+        "moses-bpe": ("sacremoses",),
+        GPT1: ("ftfy", "spacy"),
+    }
     versions = [tokenizers.__version__]
-    if kind in libraries and find_spec(libraries[kind]) is not None:
-        versions.append(version(libraries[kind]))
-    if kind == "moses-bpe":
-        versions.append(_MOSES_RULES)
+    for library in libraries.get(kind, ()):
+        if find_spec(library) is not None:
+            versions.append(version(library))
+    if kind in _RULES:
+        versions.append(_RULES[kind])
     return " ".join(versions)
 
 
-def load_tokenizer(path: Path, *, sentinels: int = 0) -> Tokenizer:
+def load_tokenizer(
+    path: Path, *, sentinels: int = 0, normalization: Normalization | None = None
+) -> Tokenizer:
     """Read a tokenizer: a file, or a folder that has one.
 
     A file is a ``tokenizer.json``, ours or the ``tokenizers`` library's, a SentencePiece
-    ``.model``, BERT's ``vocab.txt``, or subword-nmt's or fastBPE's codes, with the ids of fairseq's
-    dictionary where one is beside them (``dict.txt``, ``dict.LANGUAGE.txt``). A folder may have
-    GPT-2's original ``vocab.json`` and ``merges.txt`` instead; where it has ALBERT's
-    ``spiece.model`` and the library's copy of it, the original is read; and Marian's
+    ``.model``, BERT's ``vocab.txt``, subword-nmt's or fastBPE's codes, with the ids of fairseq's
+    dictionary where one is beside them (``dict.txt``, ``dict.LANGUAGE.txt``), or either of two that
+    belong together: GPT-1's ``encoder_bpe_40000.json`` and ``vocab_40000.bpe``, or GPT-2's original
+    ``vocab.json`` and ``merges.txt``, which GPT-1's has too. A folder may have these; where it has
+    ALBERT's ``spiece.model`` and the library's copy of it, the original is read; and Marian's
     ``source.spm``, ``target.spm`` and ``vocab.json`` before any other. ``sentinels`` are added to a
-    ``.model`` that has none.
+    ``.model`` that has none. ``normalization`` replaces the text rules of a tokenizer of GPT-1's
+    kind; without it those of its own files are the published ones.
 
     Raises DataError where there is none, it is not what it should be, or a folder has several of
-    which none is known by its name; ConfigError where ``sentinels`` is not 0 and it has others.
+    which none is known by its name; ConfigError where ``sentinels`` is not 0 and it has others, and
+    where ``normalization`` is given for a tokenizer of another kind.
     """
     tokenizer = _loaded(path, sentinels)
     if sentinels:
         _check_sentinels(tokenizer, path, sentinels)
-    return tokenizer
+    return tokenizer if normalization is None else renormalized(tokenizer, path, normalization)
 
 
 def _check_sentinels(tokenizer: Tokenizer, path: Path, asked: int) -> None:
@@ -145,6 +170,8 @@ def _loaded(path: Path, sentinels: int) -> Tokenizer:
         return _of_folder(path, sentinels)
     if path.suffix == ".model":
         return UnigramTokenizer.read(path, sentinels=sentinels)
+    if pair := find_pair(path):
+        return read_pair(pair)
     if path.suffix == ".txt":
         return read_wordpiece(path)
     if is_codes_file(path.name):
@@ -166,7 +193,9 @@ def has_tokenizer(folder: Path) -> bool:
     """Return whether a folder holds a tokenizer's published files and no model of ours."""
     if not folder.is_dir() or (folder / "config.json").is_file():
         return False
-    return has_paired_models(folder) or _tokenizer_file(folder) is not None
+    if has_paired_models(folder) or _tokenizer_file(folder) is not None:
+        return True
+    return find_pair(folder) is not None
 
 
 def _tokenizer_file(folder: Path) -> Path | None:
@@ -184,7 +213,7 @@ def _of_folder(folder: Path, sentinels: int) -> Tokenizer:
         return PairedModels.read(folder)
     path = _tokenizer_file(folder)
     if path is None:
-        return _original(folder)
+        return _of_pair(folder)
     tokenizer = _loaded(path, sentinels)
     original = folder / "spiece.model"
     is_copy = tokenizer.kind == "unigram" and isinstance(tokenizer, SubwordTokenizer)
@@ -201,15 +230,14 @@ def _of_folder(folder: Path, sentinels: int) -> Tokenizer:
     return tokenizer
 
 
-def _original(folder: Path) -> Tokenizer:
-    vocabulary = folder / "vocab.json"
-    merges = folder / "merges.txt"
-    if not (vocabulary.is_file() and merges.is_file()):
+def _of_pair(folder: Path) -> Tokenizer:
+    pair = find_pair(folder)
+    if pair is None:
         raise DataError(
-            f"{folder} has no tokenizer.json, nor vocab.json with merges.txt, "
-            "nor a SentencePiece .model, nor vocab.txt"
+            f"{folder} has no tokenizer.json, nor vocab.json with merges.txt, nor GPT-1's "
+            "encoder_bpe_40000.json with vocab_40000.bpe, nor a SentencePiece .model, nor vocab.txt"
         )
-    return SubwordTokenizer.read_merges(vocabulary, merges)
+    return read_pair(pair)
 
 
 def _parsed(data: bytes, path: Path) -> dict[str, Any]:
@@ -235,6 +263,7 @@ def _own(content: dict[str, Any], path: Path) -> Tokenizer:
         "unigram": UnigramTokenizer.from_content,
         "moses-bpe": MosesTokenizer.from_content,
         "word-bpe": WordBpeTokenizer.from_content,
+        GPT1: Gpt1Tokenizer.from_content,
         "sentencepiece-pair": PairedModels.from_content,
         "bilingual": lambda fields: _bilingual(fields, path),
         "extended": lambda fields: _extended(fields, path),

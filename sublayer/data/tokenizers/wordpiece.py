@@ -40,7 +40,7 @@ def train_wordpiece(texts: Iterable[bytes], *, vocab_size: int) -> SubwordTokeni
     and merges.
     """
     library = _library({name: id_ for id_, name in enumerate(SPECIALS)}, {})
-    words = _count_words(texts, library)
+    words = count_words(texts, library)
     alphabet = alphabet_of(words)
     # Each character is a piece, and another where it continues a word.
     least = len(SPECIALS) + 2 * len(alphabet)
@@ -123,7 +123,11 @@ def _library(vocabulary: dict[str, int], rules: dict[str, Any]) -> tokenizers.To
     return library
 
 
-def _count_words(texts: Iterable[bytes], library: tokenizers.Tokenizer) -> Counter[str]:
+def count_words(texts: Iterable[bytes], library: tokenizers.Tokenizer) -> Counter[str]:
+    """Count the words that a library's rules, which divide at spaces, make of texts.
+
+    Raises NotUtf8, a DataError, where a text is not UTF-8.
+    """
     # What spaces separate is divided further once, and not each time it occurs.
     chunks: Counter[str] = Counter()
     for text in texts:
@@ -131,12 +135,13 @@ def _count_words(texts: Iterable[bytes], library: tokenizers.Tokenizer) -> Count
         chunks.update(decoded.split(" "))
     words: Counter[str] = Counter()
     for chunk, count in chunks.items():
-        for word in _words(chunk, library):
+        for word in words_by(library, chunk):
             words[word] += count
     return words
 
 
-def _words(text: str, library: tokenizers.Tokenizer) -> Iterator[str]:
+def words_by(library: tokenizers.Tokenizer, text: str) -> Iterator[str]:
+    """Yield the words that a library's rules make of a text."""
     assert library.normalizer is not None and library.pre_tokenizer is not None, (
         "WordPiece divides text into words"
     )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sublayer.data.arrays import AnyInts, TokenIds
+from sublayer.data.subwords.library_content import is_gpt1
 
 SPACE = "▁"
 """The character that stands for a space in a piece."""
@@ -98,7 +99,7 @@ def divides_at_whitespace(content: dict[str, Any]) -> bool:
     The normaliser changes characters one by one, but for marks that combine, which never do with
     whitespace.
     """
-    if content["model"]["type"] != "WordPiece":
+    if content["model"]["type"] != "WordPiece" and not is_gpt1(content):
         return False
     normalizer = content["normalizer"]
     if normalizer is not None and normalizer["type"] != "BertNormalizer":

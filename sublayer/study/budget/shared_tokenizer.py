@@ -40,13 +40,13 @@ def share_tokenizer(
     return tuple(shared)
 
 
-def _asked(recipe: Recipe) -> tuple[str, int | None, int | None, int] | None:
+def _asked(recipe: Recipe) -> tuple[str | int | None, ...] | None:
     """Return what a recipe asks of the tokenizer that it trains; None where it trains none."""
     is_trained = recipe.init.run is None and recipe.data.tokenizer in TOKENIZERS
     if not is_trained:
         return None
     data = recipe.data
-    return data.tokenizer, data.vocab_size, data.merges, data.sentinels
+    return data.tokenizer, data.vocab_size, data.merges, data.normalization, data.sentinels
 
 
 def keep_tokenizer(folder: Path, content: bytes) -> Path:

@@ -36,8 +36,9 @@ def expected_vocabulary(recipe: Recipe) -> Vocabulary:
         return _of_merges(data.merges)
     if data.tokenizer in DEFAULT_SIZES:
         return Vocabulary(data.vocab_size or DEFAULT_SIZES[data.tokenizer])
-    if data.tokenizer == "moses-bpe":
-        return Vocabulary(data.vocab_size) if data.vocab_size else _of_merges(DEFAULT_MERGES)
+    if data.tokenizer in DEFAULT_MERGES:
+        n_merges = DEFAULT_MERGES[data.tokenizer]
+        return Vocabulary(data.vocab_size) if data.vocab_size else _of_merges(n_merges)
     if data.tokenizer != "characters":  # the path of a file
         path = Path(data.tokenizer)
         return Vocabulary(load_tokenizer(path, sentinels=data.sentinels).vocab_size)

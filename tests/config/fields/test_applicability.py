@@ -34,14 +34,24 @@ IDLE = [
     (
         "data.vocab_size=300",
         "data.tokenizer=bytes",
-        "data.tokenizer is characters, bpe, unigram, wordpiece, moses-bpe or word-bpe",
+        "data.tokenizer is characters, bpe, unigram, wordpiece, moses-bpe, word-bpe or gpt1-bpe",
     ),
     (
         "data.vocab_size=300",
         "data.tokenizer=tokenizer.json",
-        "data.tokenizer is characters, bpe, unigram, wordpiece, moses-bpe or word-bpe",
+        "data.tokenizer is characters, bpe, unigram, wordpiece, moses-bpe, word-bpe or gpt1-bpe",
     ),
     ("data.tokenizer=bpe", "init.run=runs/a", "no init.run"),
+    (
+        "data.normalization=published",
+        "data.tokenizer=moses-bpe",
+        "data.tokenizer is gpt1-bpe or a file of GPT-1's (.json, .bpe)",
+    ),
+    (
+        "data.normalization=transformers",
+        "data.tokenizer=spiece.model",
+        "data.tokenizer is gpt1-bpe or a file of GPT-1's (.json, .bpe)",
+    ),
     (
         "optimizer.final_lr_share=0.1",
         "optimizer.schedule=constant",

@@ -163,6 +163,7 @@ def test_every_field_of_the_text_is_the_starts_or_the_recipes() -> None:
         "tokenizer",
         "vocab_size",
         "merges",
+        "normalization",
         "sentinels",
         "max_words",
         "max_words_ratio",

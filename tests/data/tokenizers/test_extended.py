@@ -13,7 +13,7 @@ from sublayer.errors import DataError
 TEXT = "a naïve text with an émigré, _start_ and _classify_\n".encode() * 5
 
 
-@pytest.fixture(params=["bytes", "characters", "bpe", "unigram", "wordpiece"])
+@pytest.fixture(params=["bytes", "characters", "bpe", "unigram", "wordpiece", "gpt1-bpe"])
 def vocabulary(request):
     size = None if request.param in ("bytes", "characters") else 60
     return train_tokenizer(

@@ -28,6 +28,7 @@ RANDOMS = st.randoms(use_true_random=False)
 OWN = (
     "characters",
     "word-bpe",
+    "gpt1-bpe",
     "unigram",
     "sentinels",
     "bilingual",
@@ -158,6 +159,21 @@ def test_gpt2s_original_files_are_read_or_refused(random: Random) -> None:
         (Path(folder) / "vocab.json").write_bytes(vocabulary)
         is_whole = random.random() < 0.5
         (Path(folder) / "merges.txt").write_bytes(
+            merges.encode() if is_whole else damaged(random, merges.encode())
+        )
+        check_file(Path(folder))
+
+
+@settings(max_examples=30)
+@given(RANDOMS)
+def test_gpt1s_original_files_are_read_or_refused(random: Random) -> None:
+    content = own("gpt1-bpe")
+    merges = "#version: 0.2\n" + "".join(" ".join(merge) + "\n" for merge in content["merges"])
+    with TemporaryDirectory() as folder:
+        vocabulary = json.dumps(altered(random, content["ids"])).encode()
+        (Path(folder) / "encoder_bpe_9.json").write_bytes(vocabulary)
+        is_whole = random.random() < 0.5
+        (Path(folder) / "vocab_9.bpe").write_bytes(
             merges.encode() if is_whole else damaged(random, merges.encode())
         )
         check_file(Path(folder))

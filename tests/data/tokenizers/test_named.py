@@ -151,7 +151,8 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind", ["bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe", "word-bpe"]
+    "kind",
+    ["bytes", "characters", "bpe", "unigram", "wordpiece", "moses-bpe", "word-bpe", "gpt1-bpe"],
 )
 def test_an_id_that_no_vocabulary_has_is_seen(kind):
     tokenizer = train_tokenizer(

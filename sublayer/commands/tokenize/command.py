@@ -12,9 +12,11 @@ from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import JsonObject, JsonOption, emit, say
 from sublayer.commands.shared.text_options import DocumentsOption
 from sublayer.commands.shared.tokenizers import read_tokenizer
+from sublayer.commands.tokenize.differences import count_differences, render_differences
 from sublayer.config.data import DataConfig
 from sublayer.config.limits import LARGEST_TRAINED_VOCABULARY, MOST_SENTINELS
 from sublayer.config.text.text_fields import DocumentRule
+from sublayer.config.text.tokenizers import Normalization
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.tables import table
@@ -27,7 +29,7 @@ EXAMPLE = (
     '--text "a word"'
 )
 
-Kind = Literal["bpe", "characters", "unigram", "wordpiece", "moses-bpe", "word-bpe"]
+Kind = Literal["bpe", "characters", "unigram", "wordpiece", "moses-bpe", "word-bpe", "gpt1-bpe"]
 
 _SHOWN = 200
 
@@ -86,6 +88,22 @@ OutOption = Annotated[
         "--out", metavar="FILE", help="The new file to save the tokenizer to, tokenizer.json."
     ),
 ]
+NormalizationOption = Annotated[
+    Normalization | None,
+    typer.Option(
+        "--normalization",
+        help="The text rules of gpt1-bpe: published, or the faster ones of transformers. With RUN "
+        "they replace those of its tokenizer, and --out keeps that.",
+    ),
+]
+DifferencesOption = Annotated[
+    bool,
+    typer.Option(
+        "--differences",
+        help="Count what the published text rules of GPT-1's tokenizer RUN and those of "
+        "transformers make different of a text.",
+    ),
+]
 TextOption = Annotated[
     str | None,
     typer.Option(
@@ -102,8 +120,10 @@ def command(
     kind: KindOption = "bpe",
     vocab_size: VocabSizeOption = None,
     sentinels: SentinelsOption = 0,
+    normalization: NormalizationOption = None,
     out: OutOption = None,
     text: TextOption = None,
+    differences: DifferencesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train a tokenizer on a text and save it, or show how one splits a text into tokens.
@@ -116,10 +136,18 @@ def command(
             "give either a run or a tokenizer to use, or --path or --corpus to train one"
         )
     if source is not None:
-        _check_training_options(out, documents)
-        tokens = _tokens(read_tokenizer(source), _text(text))
-        emit(tokens, as_json, _render_tokens)
+        _check_training_options(out, documents, normalization)
+        if differences:
+            counted = count_differences(source, normalization, _text(text))
+            emit(counted, as_json, render_differences)
+        elif out is not None:
+            emit(_keep(source, normalization, _new_file(out)), as_json, _render_kept)
+        else:
+            tokens = _tokens(read_tokenizer(source, normalization), _text(text))
+            emit(tokens, as_json, _render_tokens)
         return
+    if differences:
+        raise ConfigError("--differences are of a tokenizer of GPT-1's kind: name it, or a run")
     target = _new_file(out)
     config = DataConfig(
         path=path,
@@ -128,15 +156,21 @@ def command(
         tokenizer=kind,
         vocab_size=vocab_size,
         sentinels=sentinels,
+        normalization=normalization,
     )
     trained = _train(config, target, text)
     emit(trained, as_json, _render_trained)
 
 
-def _check_training_options(out: Path | None, documents: DocumentRule | None) -> None:
+def _check_training_options(
+    out: Path | None, documents: DocumentRule | None, normalization: Normalization | None
+) -> None:
     """Raise ConfigError for options of training where nothing is trained."""
-    if out is not None:
-        raise ConfigError("--out keeps a tokenizer that is trained: give --path or --corpus")
+    if out is not None and normalization is None:
+        raise ConfigError(
+            "--out keeps a tokenizer that is trained: give --path or --corpus; or --normalization, "
+            "to keep one of GPT-1's kind with these text rules"
+        )
     if documents is not None:
         raise ConfigError(
             "--documents says how the text of --path is read: give a --path, or leave it out"
@@ -150,6 +184,23 @@ def _new_file(out: Path | None) -> Path:
     if target.exists():
         raise ConfigError(f"{target} exists, and nothing is overwritten: name another file")
     return target
+
+
+def _keep(source: Path, normalization: Normalization | None, target: Path) -> dict[str, Any]:
+    """Keep a tokenizer whose text rules are replaced; return what it is."""
+    tokenizer = read_tokenizer(source, normalization)
+    tokenizer.save(target)
+    return {
+        "tokenizer": str(target),
+        "kind": tokenizer.kind,
+        "vocab_size": tokenizer.vocab_size,
+        "normalization": normalization,
+    }
+
+
+def _render_kept(result: JsonObject) -> str:
+    kept = f"{result['kind']} of {count(result['vocab_size'], 'id')}"
+    return f"{kept}, {result['normalization']} text rules: {result['tokenizer']}"
 
 
 def _train(config: DataConfig, target: Path, text: str | None) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""``sublayer tokenize``: its options, what it prints."""
