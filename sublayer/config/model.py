@@ -216,6 +216,18 @@ class ModelConfig(Table):
         "From hidden states to logits: a matrix, or first a linear map to d_embed with activation "
         "and norm (BERT); none: no logits of tokens, for a model that only answers a task.",
     )
+    softmax: Literal["tokens", "all"] = field(
+        "tokens",
+        "What the probability of the next token is shared among: the tokens, or all rows of the "
+        "embedding matrix, those of learned positions behind those of tokens, which are never "
+        "right (GPT-1, as released).",
+        needs={
+            "kind": ("decoder",),
+            "head": ("linear", "transform"),
+            "positions": ("learned",),
+            "tie_embeddings": (True,),
+        },
+    )
     head_activation: Literal["ffn", "relu", "gelu", "swish"] = field(
         "ffn",
         "Activation of a transform head; ffn: that of model.ffn, gelu where it is gated.",

@@ -6,6 +6,7 @@ Sizes are bytes.
 from dataclasses import dataclass
 
 from sublayer.config.architecture.block import Entry
+from sublayer.config.architecture.heads import n_classes
 from sublayer.config.architecture.stacks import StackShape, stacks
 from sublayer.config.resolved import ResolvedModel
 from sublayer.estimate.cost import entry_parameters, n_copies, n_read_states
@@ -104,17 +105,19 @@ def _n_own_parameters(config: ResolvedModel, stack: StackShape) -> int:
 def _loss_work(step: MicroBatch) -> int:
     """Compute the working memory of the loss: a chunk of logits, casts, a gradient's increment."""
     config = step.config
-    vocab_size = config.vocab_size
-    n_rows_of_chunk = max(1, _CHUNK_LOGITS[step.device] // vocab_size)
-    n_logits = vocab_size * min(n_predicted(step), n_rows_of_chunk)
+    width = n_classes(config)
+    n_rows_of_chunk = max(1, _CHUNK_LOGITS[step.device] // width)
+    n_logits = width * min(n_predicted(step), n_rows_of_chunk)
     # Their softmax takes their place.
     logits = FLOAT32_BYTES * n_logits
-    matrix = step.narrow * vocab_size * config.d_embed
+    matrix = step.narrow * width * config.d_embed
+    # One of tokens alone is the embedding matrix itself.
+    joined = FLOAT32_BYTES * width * config.d_embed if config.softmax == "all" else 0
     if step.precision == "float32":
-        return logits + matrix
+        return logits + matrix + joined
     # The product stands beside the logits, and the matrix's cast beside its increment.
     products = step.narrow * n_logits
-    return logits + products + 2 * matrix
+    return logits + products + 2 * matrix + joined
 
 
 def _block_work(step: MicroBatch, stack: StackShape) -> int:

@@ -4,7 +4,7 @@ Sizes are bytes, per token of what runs on every token.
 """
 
 from sublayer.config.architecture.derived import embedding_width, head_activation, is_factorised
-from sublayer.config.architecture.heads import has_head_projection
+from sublayer.config.architecture.heads import has_head_projection, n_classes
 from sublayer.config.architecture.positions import POSITIONS
 from sublayer.estimate.cost import all_classifiers, trained_on_texts
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch
@@ -62,7 +62,7 @@ def loss_activations(step: MicroBatch) -> int:
         return texts
     predictions = n_predicted(step) * _prediction_activations(step)
     n_columns = config.d_embed + (1 if config.head_bias else 0)
-    matrix_gradient = FLOAT32_BYTES * config.vocab_size * n_columns
+    matrix_gradient = FLOAT32_BYTES * n_classes(config) * n_columns
     return predictions + matrix_gradient + texts + _classifier_activations(step)
 
 

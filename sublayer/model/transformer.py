@@ -135,6 +135,7 @@ class Transformer(Body):
         text, or that one pooled, where there is a pooler.
         """
         output = Output()
+        table = self.embedding.weight if self.head is None else self.output_table()
         for name, head in self.heads.items():
             reads = HEADS[name].reads
             states = final
@@ -142,7 +143,7 @@ class Transformer(Body):
                 states = self.text_states(final, mask)
             if reads == "pooled":
                 states = output.get("pooler", states)
-            output[name] = head(states, self.embedding.weight)
+            output[name] = head(states, table)
         return output
 
     def text_states(
@@ -200,18 +201,33 @@ class Transformer(Body):
         return self.head
 
     def logits(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-        """Compute the logits of hidden states."""
+        """Compute the logits of tokens from hidden states: of what can be written."""
         logits: Tensor = self.vocabulary_head(hidden, self.embedding.weight)
         return logits
+
+    def token_projection(self) -> tuple[Float[Tensor, "V E"], Float[Tensor, " V"] | None]:
+        """Return the part of the output matrix that is of tokens, and its bias, to write by."""
+        return self.vocabulary_head.output(self.embedding.weight)
+
+    def output_table(self) -> Float[Tensor, "C E"]:
+        """Return what a tied output matrix is: the rows of tokens, then those of positions.
+
+        Of positions there are rows where the softmax is over all.
+        """
+        tokens = self.embedding.weight
+        if self.config.softmax == "tokens":
+            return tokens
+        positions = self.positions.input_table
+        assert positions is not None, "they are learned"
+        return torch.cat([tokens, positions])
 
     def to_embedding(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows E"]:
         """Map hidden states to what the output matrix reads."""
         return self.vocabulary_head.to_embedding(hidden)
 
-    def output_projection(self) -> tuple[Float[Tensor, "V E"], Float[Tensor, " V"] | None]:
+    def output_projection(self) -> tuple[Float[Tensor, "C E"], Float[Tensor, " C"] | None]:
         """Return the output matrix and its bias, for losses that take the vocabulary in pieces.
 
         They act on what ``to_embedding`` returns. A tied matrix is the embedding matrix itself.
         """
-        head = self.vocabulary_head
-        return head.matrix(self.embedding.weight), head.bias
+        return self.vocabulary_head.output(self.output_table())

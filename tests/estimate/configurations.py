@@ -28,6 +28,7 @@ MODELS: list[dict[str, Any]] = [
     {"d_embed": 32, "head_bias": True, "gelu": "exact", "tie_embeddings": False},
     {"ffn": "swish", "swish_beta": 1.5, "head": "transform"},
     {"ffn": "swiglu", "swish_beta": "learned", "share": "ffn"},
+    {"softmax": "all", "norm_order": "post", "dropout": 0.1},
 ]
 ENCODER: dict[str, Any] = {
     "kind": "encoder",

@@ -55,6 +55,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "segments": choices("segments"),
     # Without logits there is nothing to compare: tests/model/test_task_heads.py.
     "head": tuple(each for each in choices("head") if each != "none"),
+    "softmax": choices("softmax"),
     "head_activation": choices("head_activation"),
     "pooler": choices("pooler"),
     "sentence_classes": choices("sentence_classes"),
@@ -102,6 +103,10 @@ WITHOUT_MEANING: list[Pair] = [
     *each_with("kind", NOT_ENCODERS, "pooler", "tanh"),
     *each_with("kind", NOT_ENCODERS, "sentence_classes", 1, 2),
     *each_with("kind", ["decoder"], "zero_padding", True),
+    *each_with("kind", without(AXES["kind"], "decoder"), "softmax", "all"),
+    *each_with("positions", without(POSITIONS, "learned"), "softmax", "all"),
+    *each_with("tie_embeddings", [False], "softmax", "all"),
+    *each_with("d_embed", [6, 14], "softmax", "all"),
     *each_with("kind", ONE_STACK, "n_decoder_layers", 6),
     *each_with("kind", ONE_STACK, "decoder_block", *AXES["decoder_block"][1:]),
     *each_with("positions", NOT_SINUSOIDAL, "sinusoids", "fairseq", "marian", "interleaved"),

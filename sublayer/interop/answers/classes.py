@@ -57,6 +57,7 @@ _WITH_OTHER_HEADS = (
 _SCORE = "score.weight"
 _NO_OTHER_HEAD: Fields = {
     "head": "none",
+    "softmax": "tokens",
     "head_activation": "ffn",
     "head_bias": False,
     "output_scale": "none",

@@ -59,6 +59,7 @@ _ALL: Table = {
     "share": ("none", "all", "attention", "ffn"),
     "share_groups": ANY,
     "share_inner": ANY,
+    "softmax": ("tokens",),
     "tie_embeddings": _EITHER,
     "embedding_scale": ("none", "sqrt"),
     "output_scale": ("none",),
@@ -132,6 +133,7 @@ BERT: Table = {
 }
 _NO_OTHER_HEAD: Table = {
     "head": ("none", "linear", "transform"),
+    "softmax": ("tokens", "all"),
     "head_activation": ("ffn", "relu", "gelu", "swish"),
     "head_bias": _EITHER,
     "output_scale": ("none", "sqrt"),
