@@ -294,11 +294,19 @@ class ModelConfig(Table):
     )
     dropout_embedding: float | None = field(
         None,
-        "Dropout of the sum of token and position embeddings.",
+        "Dropout of the sum of token and position embeddings, or of the matrix that they are rows "
+        "of.",
         unit="probability",
         derived="dropout",
         ge=0.0,
         lt=1.0,
+    )
+    dropout_embedding_of: Literal["sum", "matrix"] = field(
+        "sum",
+        "What dropout_embedding drops elements of: the sum of embeddings, or the matrix of tokens "
+        "and positions, once in a pass, as it is looked up and as a tied output matrix (GPT-1, as "
+        "released).",
+        needs={"kind": ("decoder",), "positions": ("learned",)},
     )
     dropout_final: float = field(
         0.0,

@@ -29,6 +29,7 @@ from sublayer.estimate.saved_by_pass import (
 from sublayer.estimate.saved_outside_blocks import (
     final_activations,
     loss_activations,
+    n_dropped_in_matrix,
     n_predicted,
 )
 from sublayer.estimate.sublayers.attention import AttentionEstimate
@@ -88,7 +89,8 @@ def _peaks_of_recomputing(step: MicroBatch) -> Peaks:
         # The block that goes backwards last has its input alone, and not all gradients yet.
         one_input = n_tokens * stream_bytes(step)
         unmade = FLOAT32_BYTES * _n_own_parameters(config, stack)
-        in_last_blocks.append(one_input + casts + bias + block - unmade)
+        mask = n_dropped_in_matrix(config)
+        in_last_blocks.append(one_input + mask + casts + bias + block - unmade)
         held -= stack_activations(step, stack)
     return Peaks(activations=max(in_loss, *in_first_blocks), last_block=max(in_last_blocks))
 
@@ -111,26 +113,31 @@ def _loss_work(step: MicroBatch) -> int:
     # Their softmax takes their place.
     logits = FLOAT32_BYTES * n_logits
     matrix = step.narrow * width * config.d_embed
-    # One of tokens alone is the embedding matrix itself.
-    joined = FLOAT32_BYTES * width * config.d_embed if config.softmax == "all" else 0
+    # What is multiplied with, where it is not the embedding matrix itself; what was looked up.
+    copies = FLOAT32_BYTES * n_dropped_in_matrix(config)
+    if config.softmax == "all":
+        copies += FLOAT32_BYTES * width * config.d_embed
     if step.precision == "float32":
-        return logits + matrix + joined
+        return logits + matrix + copies
     # The product stands beside the logits, and the matrix's cast beside its increment.
     products = step.narrow * n_logits
-    return logits + products + 2 * matrix + joined
+    return logits + products + 2 * matrix + copies
 
 
 def _block_work(step: MicroBatch, stack: StackShape) -> int:
     """Compute the largest working memory of a sub-layer's backward pass, in a stack's last block.
 
     That is gradients of what stands between its matrix products. What the sub-layers after it in
-    the block have saved is free by then.
+    the block have saved is free by then. While blocks go forwards, an embedding matrix that was
+    dropped waits for the head; where a block runs again, it is gone.
     """
+    dropped = 0 if step.recomputes else FLOAT32_BYTES * n_dropped_in_matrix(step.config)
     beyond_saved = []
     freed = 0
     for entry in reversed(stack.block):
         estimate = estimate_of(step.config, entry)
-        work = max(estimate.backward_work(step, stack), estimate.forward_work(step, stack))
+        forward = dropped + estimate.forward_work(step, stack)
+        work = max(estimate.backward_work(step, stack), forward)
         if entry.kind.attends_to == "itself":
             work += score_bias_gradient(step, stack)
         beyond_saved.append(work - freed)

@@ -29,6 +29,7 @@ MODELS: list[dict[str, Any]] = [
     {"ffn": "swish", "swish_beta": 1.5, "head": "transform"},
     {"ffn": "swiglu", "swish_beta": "learned", "share": "ffn"},
     {"softmax": "all", "norm_order": "post", "dropout": 0.1},
+    {"softmax": "all", "dropout": 0.1, "dropout_embedding_of": "matrix"},
 ]
 ENCODER: dict[str, Any] = {
     "kind": "encoder",

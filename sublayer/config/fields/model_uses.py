@@ -52,6 +52,12 @@ def _activation_use(activation: str) -> Use:
     )
 
 
+def _drops_embeddings(recipe: Recipe) -> bool:
+    model = recipe.model
+    p = model.dropout if model.dropout_embedding is None else model.dropout_embedding
+    return p > 0.0
+
+
 _IN_ATTENTION = [name for name, each in POSITIONS.items() if each.in_attention != "nothing"]
 _ATTENTION = Use("the block has an attention entry", _has_attention, ("model.block",))
 _FFN = Use("the block has an ffn entry", _has_ffn, ("model.block",))
@@ -71,6 +77,12 @@ _FACTORISED = Use(
     ("model.d_embed", "model.d_model", "model.project_embeddings"),
 )
 
+_DROPS_EMBEDDINGS = Use(
+    "model.dropout_embedding, or model.dropout where it is not given, is more than 0",
+    _drops_embeddings,
+    ("model.dropout_embedding", "model.dropout"),
+)
+
 MODEL_USES: dict[str, tuple[Use, ...]] = {
     "model.n_heads": (_ATTENTION,),
     "model.d_head": (_ATTENTION,),
@@ -83,5 +95,6 @@ MODEL_USES: dict[str, tuple[Use, ...]] = {
     "model.gelu": (_activation_use("gelu"),),
     "model.swish_beta": (_activation_use("swish"),),
     "model.embedding_projection": (_FACTORISED,),
+    "model.dropout_embedding_of": (_DROPS_EMBEDDINGS,),
 }
 """By field; beyond the ``needs`` of its declaration."""

@@ -27,6 +27,7 @@ _NO_MATTER: Table = {
     "dropout_attention": ANY,
     "dropout_ffn": ANY,
     "dropout_embedding": ANY,
+    "dropout_embedding_of": ("sum", "matrix"),
     "dropout_final": ANY,
     "init": ("normal", "scaled", "truncated", "xavier", "kaiming", "t5"),
     "init_std": ANY,

@@ -107,6 +107,7 @@ _FORMS = {
     "model.dropout_attention": "attention dropout {}",
     "model.dropout_ffn": "feed-forward dropout {}",
     "model.dropout_embedding": "embedding dropout {}",
+    "model.dropout_embedding_of": "embedding dropout of the {}",
     "data.context": "context of {} tokens",
     "data.tokenizer": "{} tokens",
     "data.vocab_size": "vocabulary of {}",
