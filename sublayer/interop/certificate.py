@@ -94,7 +94,8 @@ class Batch:
             output = model(*inputs)
         found = {}
         if "vocabulary" in output:
-            found["logits"] = output["vocabulary"]
+            # Positions, where they are classes too, have logits in no class of transformers.
+            found["logits"] = output["vocabulary"][..., : model.config.vocab_size]
         if "sentence" in output:
             found["sentence_logits"] = output["sentence"]
         if "span" in output:

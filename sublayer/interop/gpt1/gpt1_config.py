@@ -42,7 +42,7 @@ def read_config(gpt1: ClassConfig) -> ResolvedModel:
 
 def required_fields(config: ResolvedModel) -> dict[str, Any]:
     """Return the fields, with their values, of what GPT-1 always has (see ``expand``)."""
-    return {**gpt2_config.required_fields(config), "final_norm": "none"}
+    return {**gpt2_config.required_fields(config), "final_norm": "none", "softmax": "tokens"}
 
 
 def write_config(config: ResolvedModel, tokenizer: Tokenizer | None) -> dict[str, Any]:

@@ -108,6 +108,8 @@ GPT1: Table = {
     "final_norm": final_norms("none"),
     "attention_scale": ("sqrt",),
     "d_ff": NETWORK_OF_FOUR_WIDTHS,
+    # Positions as classes are left out, and the certificate says it.
+    "softmax": ("tokens", "all"),
 }
 ALBERT: Table = {
     "kind": ("encoder",),

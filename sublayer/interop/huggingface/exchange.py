@@ -190,9 +190,11 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
 
 
 def _describe_left_out(own: ResolvedModel, full: ResolvedModel) -> str | None:
-    """Format in a line which heads of a model its class has not; None: it has all."""
+    """Format in a line what of a model's heads its class has not; None: it has all."""
     kept = asked_heads(full)
     titles = [row.title for name, row in asked_heads(own).items() if name not in kept]
+    if "vocabulary" in kept and own.softmax != full.softmax:
+        titles.append("positions as classes, so that probabilities are of tokens alone")
     return ", ".join(titles) or None
 
 
