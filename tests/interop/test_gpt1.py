@@ -24,7 +24,7 @@ from tests.interop.tiny import ours, theirs, tiny
 
 
 def config_of(**fields: Any) -> Any:
-    return read_config(GPT1_FIELDS.read(Content("config.json", fields)))
+    return read_config(GPT1_FIELDS.read(Content("config.json", fields)), {})
 
 
 def test_the_published_model_has_the_parameters_that_were_counted() -> None:

@@ -156,7 +156,7 @@ def test_the_published_shapes_have_the_published_parameters() -> None:
     from sublayer.interop.gpt1.gpt1_config import read_config
     from sublayer.interop.gpt1.gpt1_fields import GPT1_FIELDS
 
-    config = read_config(GPT1_FIELDS.read(Content("config.json", {})))
+    config = read_config(GPT1_FIELDS.read(Content("config.json", {})), {})
     config = config.model_copy(update={"softmax": "all"})
     assert count_parameters(config).total == 116_534_784
     with torch.device("meta"):

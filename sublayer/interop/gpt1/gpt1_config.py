@@ -1,5 +1,6 @@
 """GPT-1's config.json, as transformers writes it, to and from a model's config."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sublayer.config.architecture.stacks import entries
@@ -13,8 +14,8 @@ from sublayer.interop.huggingface.class_fields import ClassConfig
 _NAMES = {elsewhere: name for name, elsewhere in reversed(ACTIVATIONS.items())}
 
 
-def read_config(gpt1: ClassConfig) -> ResolvedModel:
-    """Convert GPT-1's config.json to a resolved model config.
+def read_config(gpt1: ClassConfig, heads: Mapping[str, Any]) -> ResolvedModel:
+    """Convert GPT-1's config.json and the fields of its heads to a resolved model config.
 
     Raises CheckpointError, naming the field, where it asks for what a recipe cannot say.
     """
@@ -36,6 +37,7 @@ def read_config(gpt1: ClassConfig) -> ResolvedModel:
         "init_std": given["initializer_range"],
         "vocab_size": given["vocab_size"],
         "max_len": given["n_positions"],
+        **heads,
     }
     return gpt1.resolve(fields, context=given["n_positions"])
 

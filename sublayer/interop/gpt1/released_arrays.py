@@ -164,7 +164,7 @@ def _read_piece(path: Path) -> NDArray[np.floating[Any]]:
                     f"{path} is no array of numpy (.npy): pickles are never read; get the "
                     "release's own file"
                 )
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as problem:
         raise CheckpointError(f"cannot read {path}: {problem.strerror or problem}") from None
     except (ValueError, EOFError, SyntaxError, TypeError, OverflowError) as problem:

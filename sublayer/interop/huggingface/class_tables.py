@@ -157,6 +157,9 @@ ALBERT_ANSWERS: Mapping[Answers, Table] = {
     "spans": {**ALBERT, **_SPANS},
 }
 GPT2_LABELS: Table = {**GPT2, **_LABELS, "pooler": ("none",)}
+GPT1_LABELS: Table = {**GPT1, **_LABELS, "pooler": ("none",)}
+GPT1_CHOICES: Table = {**GPT1, "pooler": ("none",), "label_outputs": (1,)}
+"""Beside the head that predicts tokens, which the class always has."""
 _TRANSLATORS: Table = {
     "kind": ("encoder-decoder",),
     **_ALL,
