@@ -85,6 +85,7 @@ _GPT2: Values = {
 }
 _GPT1: Values = {
     **_GPT2,
+    "gelu": ("tanh",),
     "d_ff": (None,),
     "norm_order": ("post",),
     "final_norm": (None,),

@@ -85,6 +85,7 @@ def test_its_own_tokenizer_comes_along_with_the_same_ids(tmp_path: Path) -> None
         ({"d_ff": 17}, "model.d_ff = 17"),
         ({"attention_scale": "none"}, "model.attention_scale = none"),
         ({"final_norm": "affine"}, "model.final_norm = affine"),
+        ({"gelu": "exact"}, "model.gelu = exact"),
     ],
 )
 def test_a_post_norm_decoder_that_it_cannot_represent_is_refused_by_field(

@@ -13,6 +13,7 @@ from sublayer.interop.huggingface.representable import (
     SUM_WHERE_FACTORISED,
     T5_NETWORK,
     TABLE_AS_WIDE_AS_MODEL,
+    TANH_GELU,
     TWO_FREQUENCIES,
     USUAL_BLOCK,
     USUAL_DECODER_BLOCK,
@@ -107,6 +108,7 @@ GPT1: Table = {
     "norm_order": ("post",),
     "final_norm": final_norms("none"),
     "attention_scale": ("sqrt",),
+    "gelu": TANH_GELU,
     "d_ff": NETWORK_OF_FOUR_WIDTHS,
     # Positions as classes are left out, and the certificate says it.
     "softmax": ("tokens", "all"),
