@@ -49,6 +49,10 @@ _PHRASES: dict[str, dict[Any, str]] = {
     "model.tie_embeddings": {True: "tied embeddings", False: "untied embeddings"},
     "model.embedding_norm": {True: "norm of embeddings", False: "no norm of embeddings"},
     "model.head": {"linear": "linear head", "transform": "transform head"},
+    "model.softmax": {
+        "tokens": "softmax over tokens",
+        "all": "softmax over tokens and positions",
+    },
     "model.init": {
         "normal": "normal initial weights",
         "scaled": "scaled initial weights",
