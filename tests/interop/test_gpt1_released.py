@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import random
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.interop.gpt1.released import import_gpt1, read_gpt1
-from sublayer.interop.gpt1.released_arrays import SHAPES
+from sublayer.interop.gpt1.released_arrays import SHAPES, read_piece
 from sublayer.interop.huggingface.exchange import export_huggingface
 from sublayer.loading import load
 from sublayer.model.build import compose
@@ -276,6 +277,25 @@ def test_what_is_no_release_is_refused_in_a_line(tmp_path: Path, damage: Any, me
         import_gpt1(folder, tmp_path / "ours")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "ours").exists()
+
+
+def test_a_damaged_header_is_refused_whatever_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "params_0.npy"
+    np.save(path, np.arange(20.0))
+    whole = path.read_bytes()
+    rng = random.Random(0)
+    refusals = []
+    for _ in range(100):
+        damaged = bytearray(whole)
+        for _ in range(rng.choice([1, 2, 6])):
+            damaged[rng.randrange(80)] = rng.choice(b"()[]{}'\\,:#0L <>Of\x00\xff")
+        path.write_bytes(bytes(damaged))
+        try:
+            read_piece(path)
+        except CheckpointError as problem:
+            refusals.append(str(problem))
+    assert len(refusals) > 50
+    assert not [each for each in refusals if "\n" in each]
 
 
 def test_nothing_is_unpickled(tmp_path: Path) -> None:

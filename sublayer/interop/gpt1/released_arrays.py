@@ -1,6 +1,8 @@
 """The arrays of GPT-1's release: pieces of one row of numbers, and the shapes that divide it."""
 
 import re
+import tokenize
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,11 @@ from sublayer.interop.values import format_value
 SHAPES = "params_shapes.json"
 _PIECE = re.compile(r"params_(0|[1-9][0-9]{0,3})\.npy")
 _MAGIC = b"\x93NUMPY"
+_NO_ARRAY = (
+    *(ValueError, EOFError, SyntaxError, TypeError, OverflowError),
+    *(tokenize.TokenError, RecursionError, MemoryError),
+)
+"""What numpy raises for a file that is none of its arrays."""
 _TYPES = (np.float16, np.float32, np.float64)
 # Of each block: names as transformers has them, and whether it is a map, whose array has an axis of
 # one before its own two.
@@ -149,14 +156,17 @@ def _read_numbers(folder: Path) -> NDArray[np.floating[Any]]:
     paths = [found[number] for number in sorted(found)]
     n_bytes = sum(path.stat().st_size for path in paths)
     check_memory(2 * n_bytes, f"to read {folder}", "import it on a larger machine")
-    pieces = [_read_piece(path) for path in paths]
+    pieces = [read_piece(path) for path in paths]
     if len({piece.dtype for piece in pieces}) > 1:
         raise CheckpointError(f"{folder}: its arrays are of different types of numbers")
     return np.concatenate(pieces)
 
 
-def _read_piece(path: Path) -> NDArray[np.floating[Any]]:
-    """Read a piece from the disk as it is needed; what it claims to be takes no memory."""
+def read_piece(path: Path) -> NDArray[np.floating[Any]]:
+    """Open a piece, whose numbers are read as they are needed: what it claims takes no memory.
+
+    Raises CheckpointError where it is no row of floating-point numbers.
+    """
     try:
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
@@ -164,10 +174,13 @@ def _read_piece(path: Path) -> NDArray[np.floating[Any]]:
                     f"{path} is no array of numpy (.npy): pickles are never read; get the "
                     "release's own file"
                 )
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        with warnings.catch_warnings():
+            # Of a header that Python 2 wrote, which is read all the same.
+            warnings.simplefilter("ignore")
+            array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as problem:
         raise CheckpointError(f"cannot read {path}: {problem.strerror or problem}") from None
-    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError) as problem:
+    except _NO_ARRAY as problem:
         what = "it holds objects, which are never unpickled"
         if "bject" not in str(problem):
             what = "its header and its length do not fit"
