@@ -27,6 +27,7 @@ from tests.task_files import write_rte, write_squad, write_sst2
 
 NOT_HERE: dict[str, str] = {
     "sublayer import albert-tf downloads/albert_base": "needs a release of TensorFlow's",
+    "sublayer import gpt1-numpy downloads/": "needs the arrays of GPT-1's release",
     "sublayer import fairseq downloads/": "needs a checkpoint of fairseq's",
     "sublayer compare char-depth": "trains up to 64 layers, each arm at four rates",
     "sublayer plan char-depth --scale cpu --measure": "takes real steps of those",

@@ -17,11 +17,12 @@ EXAMPLE = "sublayer import huggingface downloads/gpt2 --out runs/gpt2"
 
 
 SystemArgument = Annotated[
-    Literal["huggingface", "albert-tf", "fairseq"],
+    Literal["huggingface", "albert-tf", "gpt1-numpy", "fairseq"],
     typer.Argument(
-        metavar="huggingface|albert-tf|fairseq",
+        metavar="huggingface|albert-tf|gpt1-numpy|fairseq",
         help="The system whose format it has: huggingface for transformers' GPT-1, GPT-2, BERT, "
         "ALBERT, M2M100, Marian and T5, albert-tf for ALBERT's release in TensorFlow, "
+        "gpt1-numpy for the arrays of GPT-1's release, "
         "fairseq for its Transformer and Macaron Net's.",
     ),
 ]
@@ -56,6 +57,7 @@ def command(
     """
     with stage("starting PyTorch"):
         from sublayer.interop.fairseq.importing import import_fairseq
+        from sublayer.interop.gpt1.released import import_gpt1
         from sublayer.interop.huggingface.exchange import import_huggingface
         from sublayer.interop.tensorflow.albert_tf import import_albert_tf
         from sublayer.runs.folder import free_folder
@@ -63,6 +65,7 @@ def command(
     readers = {
         "huggingface": import_huggingface,
         "albert-tf": import_albert_tf,
+        "gpt1-numpy": import_gpt1,
         "fairseq": import_fairseq,
     }
     target = out or free_folder(resolved(path).name.removesuffix(".pt"))

@@ -223,6 +223,18 @@ class ModelConfig(Table):
         "From hidden states to logits: a matrix, or first a linear map to d_embed with activation "
         "and norm (BERT); none: no logits of tokens, for a model that only answers a task.",
     )
+    softmax: Literal["tokens", "all"] = field(
+        "tokens",
+        "What the probability of the next token is shared among: the tokens, or all rows of the "
+        "embedding matrix, those of learned positions behind those of tokens, which are never "
+        "right (GPT-1, as released).",
+        needs={
+            "kind": ("decoder",),
+            "head": ("linear", "transform"),
+            "positions": ("learned",),
+            "tie_embeddings": (True,),
+        },
+    )
     head_activation: Literal["ffn", "relu", "gelu", "swish"] = field(
         "ffn",
         "Activation of a transform head; ffn: that of model.ffn, gelu where it is gated.",
@@ -295,11 +307,19 @@ class ModelConfig(Table):
     )
     dropout_embedding: float | None = field(
         None,
-        "Dropout of the sum of token and position embeddings.",
+        "Dropout of the sum of token and position embeddings, or of the matrix that they are rows "
+        "of.",
         unit="probability",
         derived="dropout",
         ge=0.0,
         lt=1.0,
+    )
+    dropout_embedding_of: Literal["sum", "matrix"] = field(
+        "sum",
+        "What dropout_embedding drops elements of: the sum of embeddings, or the matrix of tokens "
+        "and positions, once in a pass, as it is looked up and as a tied output matrix (GPT-1, as "
+        "released).",
+        needs={"kind": ("decoder",), "positions": ("learned",)},
     )
     dropout_final: float = field(
         0.0,

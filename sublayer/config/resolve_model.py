@@ -96,6 +96,11 @@ def check_model(model: ModelConfig) -> None:
     _check_embedding(model)
     if model.positions == "relative":
         _check_buckets(model)
+    if model.softmax == "all" and model.d_embed not in (None, model.d_model):
+        raise ConfigError(
+            f"model.softmax = all needs tokens as wide as positions, and model.d_embed = "
+            f"{model.d_embed} is not model.d_model = {model.d_model}: leave one of them out"
+        )
     if model.norm == "none" and model.final_norm in ("affine", "plain"):
         raise ConfigError(f"model.final_norm = {model.final_norm} contradicts model.norm = none")
     if model.share != "none":

@@ -45,7 +45,13 @@ def with_heads(model: ModelConfig, objective: SupervisedObjective, task: Task) -
     if objective.format == "text":
         return model.model_copy(update=changes)
     if not objective.language_weight:
-        changes.update(head="none", head_activation="ffn", head_bias=False, output_scale="none")
+        changes.update(
+            head="none",
+            softmax="tokens",
+            head_activation="ffn",
+            head_bias=False,
+            output_scale="none",
+        )
     if task.kind == "span":
         joint = "joint" if task.has_unanswerable else "independent"
         changes.update(span_head=joint, pooler="none")

@@ -35,7 +35,7 @@ class Stepper:
         self._is_vector = takes_vectors(model.embedding.weight, n_rows)
         self._step_bias = StepBias(model.positions)
         self._layers = model.stack.map_slots(self._sublayer)
-        matrix, bias = model.output_projection()
+        matrix, bias = model.token_projection()
         self._output = pack_linear(matrix, bias, n_rows)
         projection = model.vocabulary_head.projection
         self._head = None if projection is None else linear(projection, n_rows)

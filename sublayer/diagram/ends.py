@@ -119,5 +119,7 @@ def _vocabulary_head(model: ResolvedModel, vocabulary: str) -> list[Box]:
         notes.append(f"input divided by √{model.d_model}")
     if model.head_bias:
         notes.append("with a bias")
+    if model.softmax == "all":
+        notes.append(f"and {model.max_len:,} positions")
     parts.append(Box("head", "Output matrix, softmax", tuple(notes)))
     return parts

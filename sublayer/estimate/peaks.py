@@ -6,6 +6,7 @@ Sizes are bytes.
 from dataclasses import dataclass
 
 from sublayer.config.architecture.block import Entry
+from sublayer.config.architecture.heads import n_classes
 from sublayer.config.architecture.stacks import StackShape, stacks
 from sublayer.config.resolved import ResolvedModel
 from sublayer.estimate.cost import entry_parameters, n_copies, n_read_states
@@ -28,6 +29,7 @@ from sublayer.estimate.saved_by_pass import (
 from sublayer.estimate.saved_outside_blocks import (
     final_activations,
     loss_activations,
+    n_dropped_in_matrix,
     n_predicted,
 )
 from sublayer.estimate.sublayers.attention import AttentionEstimate
@@ -87,7 +89,8 @@ def _peaks_of_recomputing(step: MicroBatch) -> Peaks:
         # The block that goes backwards last has its input alone, and not all gradients yet.
         one_input = n_tokens * stream_bytes(step)
         unmade = FLOAT32_BYTES * _n_own_parameters(config, stack)
-        in_last_blocks.append(one_input + casts + bias + block - unmade)
+        mask = n_dropped_in_matrix(config)
+        in_last_blocks.append(one_input + mask + casts + bias + block - unmade)
         held -= stack_activations(step, stack)
     return Peaks(activations=max(in_loss, *in_first_blocks), last_block=max(in_last_blocks))
 
@@ -104,30 +107,37 @@ def _n_own_parameters(config: ResolvedModel, stack: StackShape) -> int:
 def _loss_work(step: MicroBatch) -> int:
     """Compute the working memory of the loss: a chunk of logits, casts, a gradient's increment."""
     config = step.config
-    vocab_size = config.vocab_size
-    n_rows_of_chunk = max(1, _CHUNK_LOGITS[step.device] // vocab_size)
-    n_logits = vocab_size * min(n_predicted(step), n_rows_of_chunk)
+    width = n_classes(config)
+    n_rows_of_chunk = max(1, _CHUNK_LOGITS[step.device] // width)
+    n_logits = width * min(n_predicted(step), n_rows_of_chunk)
     # Their softmax takes their place.
     logits = FLOAT32_BYTES * n_logits
-    matrix = step.narrow * vocab_size * config.d_embed
+    matrix = step.narrow * width * config.d_embed
+    # What is multiplied with, where it is not the embedding matrix itself; what was looked up.
+    copies = FLOAT32_BYTES * n_dropped_in_matrix(config)
+    if config.softmax == "all":
+        copies += FLOAT32_BYTES * width * config.d_embed
     if step.precision == "float32":
-        return logits + matrix
+        return logits + matrix + copies
     # The product stands beside the logits, and the matrix's cast beside its increment.
     products = step.narrow * n_logits
-    return logits + products + 2 * matrix
+    return logits + products + 2 * matrix + copies
 
 
 def _block_work(step: MicroBatch, stack: StackShape) -> int:
     """Compute the largest working memory of a sub-layer's backward pass, in a stack's last block.
 
     That is gradients of what stands between its matrix products. What the sub-layers after it in
-    the block have saved is free by then.
+    the block have saved is free by then. While blocks go forwards, an embedding matrix that was
+    dropped waits for the head; where a block runs again, it is gone.
     """
+    dropped = 0 if step.recomputes else FLOAT32_BYTES * n_dropped_in_matrix(step.config)
     beyond_saved = []
     freed = 0
     for entry in reversed(stack.block):
         estimate = estimate_of(step.config, entry)
-        work = max(estimate.backward_work(step, stack), estimate.forward_work(step, stack))
+        forward = dropped + estimate.forward_work(step, stack)
+        work = max(estimate.backward_work(step, stack), forward)
         if entry.kind.attends_to == "itself":
             work += score_bias_gradient(step, stack)
         beyond_saved.append(work - freed)

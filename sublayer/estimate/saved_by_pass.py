@@ -18,6 +18,7 @@ from sublayer.estimate.saved_outside_blocks import (
     embedding_activations,
     final_activations,
     loss_activations,
+    n_dropped_in_matrix,
 )
 from sublayer.estimate.sublayers.table import estimate_of
 
@@ -27,7 +28,8 @@ def saved_activations(step: MicroBatch) -> int:
 
     Casts of weights that autocast keeps are not: see ``saved_casts``.
     """
-    total = loss_activations(step)
+    # Of what is dropped of the embedding matrix the mask is kept, a byte for each element.
+    total = loss_activations(step) + n_dropped_in_matrix(step.config)
     for stack in stacks(step.config):
         total += stack_activations(step, stack)
     return total

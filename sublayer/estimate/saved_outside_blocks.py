@@ -4,8 +4,9 @@ Sizes are bytes, per token of what runs on every token.
 """
 
 from sublayer.config.architecture.derived import embedding_width, head_activation, is_factorised
-from sublayer.config.architecture.heads import has_head_projection
+from sublayer.config.architecture.heads import has_head_projection, n_classes
 from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.resolved import ResolvedModel
 from sublayer.estimate.cost import all_classifiers, trained_on_texts
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch
 from sublayer.estimate.saved_by_blocks import norm_activations
@@ -28,11 +29,19 @@ def embedding_activations(step: MicroBatch) -> int:
     total = _ID_BYTES + _SEGMENT_BYTES[config.segments]
     if config.embedding_norm:
         total += norm_activations(config, width)
-    if config.dropout_embedding:
+    if config.dropout_embedding and config.dropout_embedding_of == "sum":
         total += width  # the mask, a byte for each element
     if is_factorised(config):
         total += step.narrow * config.d_embed
     return total
+
+
+def n_dropped_in_matrix(config: ResolvedModel) -> int:
+    """Count the elements of the embedding matrix, where dropout is of them; else 0."""
+    if config.dropout_embedding_of == "sum" or not config.dropout_embedding:
+        return 0
+    positions = config.max_len * embedding_width(config)
+    return config.vocab_size * config.d_embed + positions
 
 
 def final_norm_activations(step: MicroBatch) -> int:
@@ -62,7 +71,7 @@ def loss_activations(step: MicroBatch) -> int:
         return texts
     predictions = n_predicted(step) * _prediction_activations(step)
     n_columns = config.d_embed + (1 if config.head_bias else 0)
-    matrix_gradient = FLOAT32_BYTES * config.vocab_size * n_columns
+    matrix_gradient = FLOAT32_BYTES * n_classes(config) * n_columns
     return predictions + matrix_gradient + texts + _classifier_activations(step)
 
 

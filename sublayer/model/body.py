@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -18,7 +19,7 @@ from sublayer.model.context.queries import Queries
 from sublayer.model.kernels.attention import hide
 from sublayer.model.kernels.choice import is_eager_cpu
 from sublayer.model.kernels.dropout import dropout
-from sublayer.model.layers.embedding import SegmentTable, TokenEmbedding
+from sublayer.model.layers.embedding import Matrix, SegmentTable, TokenEmbedding
 from sublayer.model.layers.norm import build_norm
 from sublayer.model.layers.stack import Stack
 from sublayer.model.positions.build import build_positions
@@ -31,6 +32,8 @@ class Hidden:
     final: Float[Tensor, "B Q D"]
     captured: dict[int, Tensor]
     """``[B, T, D]`` each, by the number of blocks that were executed before."""
+    matrix: Matrix | None = None
+    """The embedding matrix of this pass, of which heads that are tied to it read the same."""
 
 
 class Body(nn.Module):
@@ -59,7 +62,8 @@ class Body(nn.Module):
             eps=config.norm_eps,
             affine=config.final_norm == "affine",
         )
-        self.p_embedding = config.dropout_embedding
+        drops_sum = config.dropout_embedding_of == "sum"
+        self.p_embedding = config.dropout_embedding if drops_sum else 0.0
         self.p_final = config.dropout_final
 
     @property
@@ -75,14 +79,19 @@ class Body(nn.Module):
         tokens: Int[Tensor, "B T"],
         positions: Int[Tensor, "*B T"],
         segments: Int[Tensor, "B T"] | None = None,
+        matrix: Matrix | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Compute what enters the first block.
 
         That is the sum of the embeddings of tokens, positions and segments, normed, dropped and
         projected as the config says. ``positions`` have one axis where they are those of all rows.
-        Without ``segments``, 0 and 1, every token is of a pair's first text.
+        Without ``segments``, 0 and 1, every token is of a pair's first text. ``matrix`` stands for
+        the tables of tokens and positions.
         """
-        x = self.positions.add(embedding(tokens), 0, positions)
+        if matrix is None:
+            x = self.positions.add(embedding(tokens), 0, positions)
+        else:
+            x = embedding(tokens, matrix.tokens) + F.embedding(positions, matrix.positions)
         if self.segment_table is not None:
             if segments is None:
                 segments = tokens.new_zeros(tokens.shape)
@@ -124,18 +133,20 @@ class Body(nn.Module):
         cache: Cache | None = None,
         capture: Sequence[int] = (),
         queries: Queries | None = None,
+        matrix: Matrix | None = None,
     ) -> Hidden:
         """Compute hidden states; with ``queries`` the final ones at their places alone.
 
         ``capture`` asks for the residual stream after so many blocks (0: before all).
         ``memory`` is what cross entries read; a ``cache`` holds the keys and values of earlier
-        calls, to which these are added, and its length is the caller's to advance.
+        calls, to which these are added, and its length is the caller's to advance. ``matrix`` is as
+        for ``enter``.
 
         Raises ConfigError where the input is longer than the positions.
         """
         self.positions.check(layout)
-        x = self.enter(embedding, tokens, layout.positions, segments)
+        x = self.enter(embedding, tokens, layout.positions, segments, matrix)
         context = self.context(layout, x.dtype, memory)
         x, captured = self.stack(x, context, self.positions, cache, capture, queries)
         final = dropout(self.final_norm(x), self.p_final, self.training)
-        return Hidden(final, captured)
+        return Hidden(final, captured, matrix)

@@ -28,13 +28,13 @@ class Decoder(Transformer):
         the cache's length is then what it was.
         """
         if cache is None:
-            final = self.hidden(tokens, Layout.causal(tokens, mask)).final
-            return self.outputs(final, mask)
+            hidden = self.hidden(tokens, Layout.causal(tokens, mask))
+            return self.outputs(hidden.final, mask, hidden.matrix)
         cache.check(tokens.shape[1])
         layout = Layout.causal(tokens, mask, past=cache.n_past, past_mask=cache.past_mask)
-        final = self.hidden(tokens, layout, cache=cache).final
+        hidden = self.hidden(tokens, layout, cache=cache)
         cache.advance(tokens.shape[1], mask)
-        return self.outputs(final, mask)
+        return self.outputs(hidden.final, mask, hidden.matrix)
 
     def last_logits(self, tokens: Int[Tensor, "B T"], cache: Cache) -> Float[Tensor, "B V"]:
         """Add tokens to a cache and compute the logits of the token after the last alone.

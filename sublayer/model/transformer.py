@@ -16,7 +16,8 @@ from sublayer.model.context.cache import Cache
 from sublayer.model.context.context import Memory
 from sublayer.model.context.layout import Layout
 from sublayer.model.context.queries import Queries
-from sublayer.model.layers.embedding import TokenEmbedding
+from sublayer.model.kernels.dropout import dropout
+from sublayer.model.layers.embedding import Matrix, TokenEmbedding
 from sublayer.model.layers.heads import (
     Head,
     LabelHead,
@@ -101,7 +102,22 @@ class Transformer(Body):
         segments: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Compute what enters the first block, as ``enter`` does from the embedding matrix."""
-        return self.enter(self.embedding, tokens, positions, segments)
+        return self.enter(self.embedding, tokens, positions, segments, self.drop_matrix())
+
+    def drop_matrix(self) -> Matrix | None:
+        """Draw the embedding matrix of one pass of training, elements dropped; else None.
+
+        None too where the sum of embeddings is dropped. Source: Radford et al. 2018, as released:
+        what is looked up and what a tied head multiplies with are one dropped matrix.
+        """
+        p = self.config.dropout_embedding
+        if self.config.dropout_embedding_of == "sum" or not self.training or p == 0.0:
+            return None
+        positions = self.positions.input_table
+        assert positions is not None, "they are learned"
+        return Matrix(
+            dropout(self.embedding.weight, p, self.training), dropout(positions, p, self.training)
+        )
 
     def hidden(
         self,
@@ -124,17 +140,22 @@ class Transformer(Body):
             cache=cache,
             capture=capture,
             queries=queries,
+            matrix=self.drop_matrix(),
         )
 
     def outputs(
-        self, final: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None = None
+        self,
+        final: Float[Tensor, "B T D"],
+        mask: Bool[Tensor, "B T"] | None = None,
+        matrix: Matrix | None = None,
     ) -> Output:
         """Compute every head's output from final hidden states; ``mask`` is True at real tokens.
 
         What a head reads is its own: the states of all positions, the one that stands for the
-        text, or that one pooled, where there is a pooler.
+        text, or that one pooled, where there is a pooler. ``matrix`` is that of the pass.
         """
         output = Output()
+        table = self.embedding.weight if self.head is None else self.output_table(matrix)
         for name, head in self.heads.items():
             reads = HEADS[name].reads
             states = final
@@ -142,7 +163,7 @@ class Transformer(Body):
                 states = self.text_states(final, mask)
             if reads == "pooled":
                 states = output.get("pooler", states)
-            output[name] = head(states, self.embedding.weight)
+            output[name] = head(states, table)
         return output
 
     def text_states(
@@ -200,18 +221,36 @@ class Transformer(Body):
         return self.head
 
     def logits(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-        """Compute the logits of hidden states."""
+        """Compute the logits of tokens from hidden states: of what can be written."""
         logits: Tensor = self.vocabulary_head(hidden, self.embedding.weight)
         return logits
+
+    def token_projection(self) -> tuple[Float[Tensor, "V E"], Float[Tensor, " V"] | None]:
+        """Return the part of the output matrix that is of tokens, and its bias, to write by."""
+        return self.vocabulary_head.output(self.embedding.weight)
+
+    def output_table(self, matrix: Matrix | None = None) -> Float[Tensor, "C E"]:
+        """Return what a tied output matrix is: the rows of tokens, then those of positions.
+
+        Of positions there are rows where the softmax is over all. ``matrix`` is that of a pass.
+        """
+        tokens = self.embedding.weight if matrix is None else matrix.tokens
+        if self.config.softmax == "tokens":
+            return tokens
+        positions = self.positions.input_table if matrix is None else matrix.positions
+        assert positions is not None, "they are learned"
+        return torch.cat([tokens, positions])
 
     def to_embedding(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows E"]:
         """Map hidden states to what the output matrix reads."""
         return self.vocabulary_head.to_embedding(hidden)
 
-    def output_projection(self) -> tuple[Float[Tensor, "V E"], Float[Tensor, " V"] | None]:
+    def output_projection(
+        self, matrix: Matrix | None = None
+    ) -> tuple[Float[Tensor, "C E"], Float[Tensor, " C"] | None]:
         """Return the output matrix and its bias, for losses that take the vocabulary in pieces.
 
-        They act on what ``to_embedding`` returns. A tied matrix is the embedding matrix itself.
+        They act on what ``to_embedding`` returns. A tied matrix is the embedding matrix itself, as
+        the pass has it that computed the states: ``matrix`` of ``Hidden``.
         """
-        head = self.vocabulary_head
-        return head.matrix(self.embedding.weight), head.bias
+        return self.vocabulary_head.output(self.output_table(matrix))

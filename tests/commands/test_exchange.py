@@ -15,6 +15,8 @@ from tests.interop.bundles import write_bundle
 from tests.interop.encoders import MAX_LEN, VOCAB_SIZE, random_encoder
 from tests.interop.fairseq_checkpoints import Shape, as_fork, draw, save_fork, settings
 from tests.interop.test_albert_tf import released
+from tests.interop.test_gpt1_released import draw as draw_arrays
+from tests.interop.test_gpt1_released import save as save_arrays
 
 SIZES = {
     "hidden_size": 6,
@@ -59,6 +61,17 @@ def test_an_encoder_comes_in_and_goes_out(sublayer: Sublayer, tmp_path: Path) ->
     exported = sublayer("export", model, "--to", "huggingface", there).shown()
     following = f"next: transformers.BertForPreTraining.from_pretrained({str(there)!r})\n"
     assert exported.endswith(following)
+
+
+def test_the_arrays_of_gpt1_come_in(sublayer: Sublayer, tmp_path: Path) -> None:
+    folder = save_arrays(tmp_path / "released", draw_arrays())
+    shown = sublayer("import", "gpt1-numpy", folder, "--out", tmp_path / "ours").shown()
+    first, second, *_ = shown.splitlines()
+    assert first == (
+        f"model: {tmp_path / 'ours'}, without a tokenizer: the release's encoder_bpe_40000.json "
+        "and vocab_40000.bpe are not read"
+    )
+    assert second.startswith("largest difference of logits from transformers ")
 
 
 def test_a_model_that_answers_comes_in_and_goes_out(sublayer: Sublayer, tmp_path: Path) -> None:
@@ -118,7 +131,7 @@ def test_a_checkpoint_of_macaron_net_comes_in(sublayer: Sublayer, tmp_path: Path
 
 def test_help_names_the_systems(sublayer: Sublayer) -> None:
     for command, names in (
-        ("import", ("huggingface", "albert-tf", "fairseq", "BERT")),
+        ("import", ("huggingface", "albert-tf", "gpt1-numpy", "fairseq", "BERT")),
         ("export", ("huggingface", "ALBERT")),
     ):
         code, out, _ = sublayer(command, "--help")

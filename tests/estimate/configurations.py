@@ -28,6 +28,8 @@ MODELS: list[dict[str, Any]] = [
     {"d_embed": 32, "head_bias": True, "gelu": "exact", "tie_embeddings": False},
     {"ffn": "swish", "swish_beta": 1.5, "head": "transform"},
     {"ffn": "swiglu", "swish_beta": "learned", "share": "ffn"},
+    {"softmax": "all", "norm_order": "post", "dropout": 0.1},
+    {"softmax": "all", "dropout": 0.1, "dropout_embedding_of": "matrix"},
 ]
 ENCODER: dict[str, Any] = {
     "kind": "encoder",

@@ -202,6 +202,33 @@ def test_an_optimizer_keeps_the_numbers_that_are_said(
     assert said.optimizer == sum(tensor.nbytes for tensor in kept) == states * said.weights
 
 
+MATRICES: list[dict[str, Any]] = [
+    {"softmax": "all"},
+    {"dropout": 0.1, "dropout_embedding_of": "matrix"},
+    {"softmax": "all", "dropout": 0.1, "dropout_embedding_of": "matrix"},
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "precision", "recomputes"),
+    some_in_time(product(MATRICES, PRECISIONS, [False, True]), 5),
+    ids=str,
+)
+def test_an_embedding_matrix_that_outweighs_the_rest_is_held_as_is_said(
+    fields: dict[str, Any], precision: str, recomputes: bool
+) -> None:
+    # As many positions as make a matrix of half the model.
+    larger = {**fields, "n_layers": 1, "max_len": 2000}
+    step = replace(make_pass(larger, precision), recomputes=recomputes)
+    optimizer = SgdConfig(lr=1e-2, momentum=0.9)
+    take_step = make_step(step, optimizer, 1)
+    take_step(0)
+    said = training_memory(step, optimizer, n_passes=1)
+    assert said.tensors - said.weights - said.optimizer == pytest.approx(
+        allocated_peak(take_step), rel=0.1
+    )
+
+
 BIASED: list[dict[str, Any]] = [
     {"positions": "alibi", "n_layers": 2, "n_heads": 16},
     {**ENCODER, "positions": "alibi", "n_layers": 2, "n_heads": 16},

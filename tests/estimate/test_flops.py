@@ -29,6 +29,7 @@ from .measured import build_objective, make_batch
             "norm": "rms",
         },
         {"d_head": 6, "bias": False, "norm_order": "post", "head_bias": True},
+        {"softmax": "all"},
         {"kind": "encoder", "segments": "both"},
         {
             "kind": "encoder",

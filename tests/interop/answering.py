@@ -39,6 +39,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "bert": ENCODER,
     "albert": {**ENCODER, "share": "all", "d_embed": 6, "embedding_projection": "sum"},
     "gpt2": {"head": "none"},
+    "gpt1": {"norm_order": "post", "d_ff": 48},
     "t5": {
         "kind": "encoder-decoder",
         "norm": "rms",
@@ -49,17 +50,30 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }
 """What models of each kind have, beside their heads."""
-TOKENIZERS = {"bert": "wordpiece", "albert": "unigram", "gpt2": "bpe", "t5": "unigram"}
-FORMATS: dict[str, Any] = {"bert": "pair", "albert": "pair", "gpt2": "traversal", "t5": "text"}
+TOKENIZERS = {
+    "bert": "wordpiece",
+    "albert": "unigram",
+    "gpt2": "bpe",
+    "gpt1": "bpe",
+    "t5": "unigram",
+}
+FORMATS: dict[str, Any] = {
+    "bert": "pair",
+    "albert": "pair",
+    "gpt2": "traversal",
+    "gpt1": "traversal",
+    "t5": "text",
+}
 
 
 def tokenizer_of(name: str) -> Tokenizer:
     """Train the tokenizer of a kind of model, with the marks of its format."""
-    size = 270 if name == "gpt2" else 60
+    reads_traversals = FORMATS[name] == "traversal"
+    size = 270 if reads_traversals else 60
     sentinels = 4 if name == "t5" else 0
     kind = TOKENIZERS[name]
     tokenizer = train_tokenizer(kind, TRAINING, vocab_size=size, sentinels=sentinels)
-    return with_names(tokenizer, TRAVERSAL_NAMES) if name == "gpt2" else tokenizer
+    return with_names(tokenizer, TRAVERSAL_NAMES) if reads_traversals else tokenizer
 
 
 def model_for(name: str, task: Task, **fields: Any) -> Transformer:
@@ -69,7 +83,7 @@ def model_for(name: str, task: Task, **fields: Any) -> Transformer:
         heads = {"label_outputs": max(1, len(task.labels))}
         if task.kind == "span":
             heads = {"span_head": "independent"}
-        elif name != "gpt2":
+        elif FORMATS[name] != "traversal":
             heads["pooler"] = "tanh"
     sizes = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_ff": 17, "init_std": 0.3}
     config = ModelConfig.model_validate({**sizes, **SHAPES[name], **heads, **fields})

@@ -83,6 +83,14 @@ _GPT2: Values = {
     "positions": ("learned", "sinusoidal", "none"),
     "attention_scale": ("sqrt", "none"),
 }
+_GPT1: Values = {
+    **_GPT2,
+    "gelu": ("tanh",),
+    "d_ff": (None,),
+    "norm_order": ("post",),
+    "final_norm": (None,),
+    "attention_scale": ("sqrt",),
+}
 _BERT: Values = {**_ENCODER, "share": ("none", "attention", "ffn")}
 _ALBERT: Values = {
     **_ENCODER,
@@ -100,15 +108,15 @@ _SPANS: Values = {"head": ("none", "transform"), "span_head": ("independent",)}
 CHOICE = Task("copa", "COPA", "superglue", "choice", ("premise", "question"), ("accuracy",))
 EXPORTED: dict[str, tuple[str, Values]] = {
     "gpt2": ("gpt2", _GPT2),
-    "openai-gpt": (
+    "openai-gpt": ("openai-gpt", _GPT1),
+    "openai-gpt with positions as classes": (
         "openai-gpt",
-        {
-            **_GPT2,
-            "d_ff": (None,),
-            "norm_order": ("post",),
-            "final_norm": (None,),
-            "attention_scale": ("sqrt",),
-        },
+        {**_GPT1, "softmax": ("all",), "positions": ("learned",), "tie_embeddings": (True,)},
+    ),
+    "openai-gpt for labels": ("openai-gpt for labels", {**_GPT1, **_LABELS, "pooler": ("none",)}),
+    "openai-gpt for choices": (
+        "openai-gpt for choices",
+        {**_GPT1, "pooler": ("none",), "label_outputs": (1,)},
     ),
     "gpt2 for labels": ("gpt2 for labels", {**_GPT2, **_LABELS, "pooler": ("none",)}),
     "bert for labels": ("bert for labels", {**_BERT, **_LABELS}),

@@ -28,6 +28,8 @@ CLASSES = {
     ("bert", "squad"): "BertForQuestionAnswering",
     ("albert", "squad"): "AlbertForQuestionAnswering",
     ("gpt2", "mnli"): "GPT2ForSequenceClassification",
+    ("gpt1", "mnli"): "OpenAIGPTForSequenceClassification",
+    ("gpt1", "race"): "OpenAIGPTDoubleHeadsModel",
     ("t5", "sst2"): "T5ForConditionalGeneration",
 }
 each_class = pytest.mark.parametrize(("name", "task"), CLASSES)
@@ -86,7 +88,7 @@ def test_a_number_is_the_classs_output_itself(tmp_path: Path) -> None:
     torch.testing.assert_close(answered(again, [example]), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["bert", "albert", "gpt2"])
+@pytest.mark.parametrize("name", ["bert", "albert", "gpt2", "gpt1"])
 def test_a_model_without_a_task_is_exported_with_labels_by_number(
     tmp_path: Path, name: str
 ) -> None:
@@ -104,6 +106,46 @@ def test_heads_that_do_not_answer_are_left_out_and_named(tmp_path: Path) -> None
     assert read_huggingface(tmp_path / "exported").config.head == "none"
 
 
+@pytest.mark.parametrize("fields", [{"norm_affine": False}, {"share": "all"}, {"n_layers": 1}])
+def test_a_bias_is_written_by_way_of_the_last_blocks_norm(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    from transformers import OpenAIGPTForSequenceClassification
+
+    model = model_for("gpt1", TASKS["mnli"], **fields).double()
+    assert model.label_head is not None
+    assert model.label_head.bias.any()
+    certificate = export_huggingface(model, tmp_path / "exported")
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    theirs = OpenAIGPTForSequenceClassification.from_pretrained(
+        tmp_path / "exported", dtype=torch.float64
+    ).eval()
+    # The padding, which the last token that counts stands before.
+    pad = theirs.config.pad_token_id
+    ids = torch.tensor([[4, 9, 7, 8, 5], [6, 3, pad, pad, pad]])
+    with torch.inference_mode():
+        expected = model(ids, ids != pad)["label"]
+        torch.testing.assert_close(theirs(ids).logits, expected, rtol=0, atol=1e-9)
+
+
+def test_choices_and_texts_go_out_together(tmp_path: Path) -> None:
+    from transformers import OpenAIGPTDoubleHeadsModel
+
+    model = model_for("gpt1", TASKS["race"], softmax="all").double()
+    certificate = export_huggingface(model, tmp_path / "exported")
+    assert certificate["left_out"].startswith("positions as classes")
+    theirs = OpenAIGPTDoubleHeadsModel.from_pretrained(tmp_path / "exported", dtype=torch.float64)
+    ids = torch.tensor([[4, 9, 7, 8, 5], [6, 3, 2, 2, 2]])
+    ends = torch.tensor([4, 1])
+    is_read = torch.arange(5) <= ends[:, None]
+    with torch.inference_mode():
+        found = theirs.eval()(ids[None], mc_token_ids=ends[None])
+        ours = model(ids, is_read)
+    torch.testing.assert_close(found.mc_logits, ours["label"].T, rtol=0, atol=1e-9)
+    tokens = ours.logits[..., : model.config.vocab_size]
+    torch.testing.assert_close(found.logits[0][is_read], tokens[is_read], rtol=0, atol=1e-9)
+
+
 def test_a_model_without_offsets_is_exported_with_its_bias(tmp_path: Path) -> None:
     model = model_for("gpt2", TASKS["mnli"], norm_affine=False, final_norm="plain").double()
     assert model.label_head is not None and model.label_head.bias.any()
@@ -111,7 +153,7 @@ def test_a_model_without_offsets_is_exported_with_its_bias(tmp_path: Path) -> No
     assert certificate["largest_difference"]["float64"] < 1e-12
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "gpt1"])
 def test_one_output_of_two_labels_becomes_one_of_each(tmp_path: Path, name: str) -> None:
     model = model_for(name, TASKS["sst2"], label_outputs=1).double()
     certificate = export_huggingface(model, tmp_path / "exported")
@@ -129,6 +171,14 @@ def test_one_output_of_two_labels_becomes_one_of_each(tmp_path: Path, name: str)
     [
         ("gpt2", "qqp", {}, "QQP is answered from both orders .* reads one row"),
         ("gpt2", "copa", {}, "COPA is answered from a row for each choice"),
+        ("gpt1", "qqp", {}, "QQP is .*, and OpenAIGPTForSequenceClassification reads one row"),
+        (
+            "gpt1",
+            "copa",
+            {"head": "none"},
+            "cannot represent model.head = none: .*; fine-tuned with objective.language_weight",
+        ),
+        ("gpt1", "squad", {}, "GPT-1's class cannot represent .*span_head = independent"),
         ("gpt2", "squad", {}, "GPT-2's class cannot represent .*span_head = independent"),
         (
             "bert",

@@ -124,6 +124,63 @@ def test_a_gpt2_that_labels_has_the_same_logits_here_and_back_there(
     assert all(torch.equal(before[key], after[key]) for key in before)
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "kind", ["OpenAIGPTForSequenceClassification", "OpenAIGPTDoubleHeadsModel"]
+)
+@torch.inference_mode()
+def test_a_gpt1_that_answers_has_the_same_logits_here_and_back_there(
+    tmp_path: Path, kind: str, seed: int
+) -> None:
+    import transformers
+
+    torch.manual_seed(seed)
+    chooses = kind.endswith("DoubleHeadsModel")
+    fields: dict[str, Any] = {
+        "vocab_size": 19,
+        "n_positions": 9,
+        "n_embd": 12,
+        "n_layer": 1 + seed % 3,
+        "n_head": [1, 3][seed % 2],
+        "afn": ["gelu", "relu", "silu"][seed % 3],
+    }
+    if not chooses:
+        fields |= {"num_labels": 1 + seed % 3, "pad_token_id": [None, 3][seed % 2]}
+    oracle = getattr(transformers, kind)(transformers.OpenAIGPTConfig(**fields))
+    for parameter in oracle.parameters():
+        parameter.normal_(std=0.3).add_(0.1)
+    oracle.double().eval().save_pretrained(tmp_path / "theirs")
+    certificate = import_huggingface(tmp_path / "theirs", tmp_path / "ours")
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    model = load(tmp_path / "ours")
+    task = model.task.tasks[0]
+    assert task.kind == ("choice" if chooses else "number" if seed % 3 == 0 else "classes")
+    tokens = torch.randint(4, 19, (3 if chooses else 1, 9))
+    given = tokens[None] if chooses else tokens
+    expected, found = oracle(given), model(tokens)
+    if chooses:
+        torch.testing.assert_close(found["label"].T, expected.mc_logits, rtol=0, atol=1e-9)
+        torch.testing.assert_close(found.logits, expected.logits[0], rtol=0, atol=1e-9)
+    else:
+        torch.testing.assert_close(found["label"], expected.logits, rtol=0, atol=1e-9)
+    export_huggingface(model, tmp_path / "back")
+    again = getattr(transformers, kind).from_pretrained(tmp_path / "back", dtype=torch.float64)
+    for key, value in oracle.state_dict().items():
+        assert torch.equal(again.state_dict()[key], value), key
+
+
+@pytest.mark.parametrize("kept", ["transformer.tokens_embed.weight", "lm_head.weight"])
+def test_two_heads_may_name_their_one_matrix_either_way(tmp_path: Path, kept: str) -> None:
+    model = tiny("openai-gpt for choices")
+    names = {"transformer.tokens_embed.weight", "lm_head.weight"}
+    (stored,) = names & model.tensors.keys()
+    tensors = {key: each for key, each in model.tensors.items() if key != stored}
+    tensors[kept] = model.tensors[stored]
+    folder = type(model)(model.name, model.kind, model.fields, tensors).save(tmp_path / "theirs")
+    found = read_huggingface(folder)
+    assert torch.equal(found.embedding.weight, model.tensors[stored])
+
+
 @each_encoder
 @each_answer
 def test_an_import_and_export_give_back_the_same_bits(
@@ -136,7 +193,9 @@ def test_an_import_and_export_give_back_the_same_bits(
     assert all(torch.equal(before[key], after[key]) for key in before)
 
 
-@pytest.mark.parametrize("name", ["bert for labels", "albert for labels", "gpt2 for labels"])
+@pytest.mark.parametrize(
+    "name", ["bert for labels", "albert for labels", "gpt2 for labels", "openai-gpt for labels"]
+)
 def test_labels_are_those_of_the_folder_in_the_models_order(tmp_path: Path, name: str) -> None:
     import_huggingface(tiny(name).save(tmp_path / "theirs"), tmp_path / "ours")
     task = load(tmp_path / "ours").task.tasks[0]
@@ -183,6 +242,9 @@ def test_one_output_is_a_number_without_bounds(tmp_path: Path, problem: Any) -> 
         ("bert for labels", {"architectures": [_OF_CHOICES]}, r"config.json says \[1, 12\]"),
         ("bert for spans", {"num_labels": 3}, "num_labels = 3, and spans have 2"),
         ("gpt2 for labels", {"problem_type": _MULTIPLE}, "exclude each other"),
+        ("openai-gpt for labels", {"num_labels": 4}, "num_labels = 4, and id2label has 3"),
+        ("openai-gpt for choices", {"summary_type": "mean"}, "summary_type = 'mean'"),
+        ("openai-gpt for choices", {"summary_activation": "tanh"}, "summary_activation = 'tanh'"),
     ],
 )
 def test_a_head_that_a_recipe_cannot_say_is_refused_by_field(

@@ -77,6 +77,8 @@ _SMALL = {
     "albert for choices": {"hidden_act": "gelu", "layer_norm_eps": 0.01},
     "albert for spans": {"hidden_act": "gelu", "num_labels": 2},
     "gpt2 for labels": {"activation_function": "relu", "pad_token_id": 3, "num_labels": 3},
+    "openai-gpt for labels": {"afn": "relu", "pad_token_id": 3, "num_labels": 3},
+    "openai-gpt for choices": {"afn": "silu", "layer_norm_epsilon": 0.01},
     "m2m_100": {"activation_function": "gelu", "scale_embedding": False, "pad_token_id": 3},
     "marian": {"activation_function": "relu", "scale_embedding": True},
     "t5": {
@@ -146,6 +148,8 @@ _WIDTHS = {
     "albert for choices": {"hidden_size": 64, "architectures": ["AlbertForMultipleChoice"]},
     "albert for spans": {"hidden_size": 64},
     "gpt2 for labels": {"n_embd": 12},
+    "openai-gpt for labels": {"n_embd": 12},
+    "openai-gpt for choices": {"n_embd": 12},
     "m2m_100": {"d_model": 16},
     "marian": {"d_model": 16},
     "t5": {"d_model": 16},

@@ -25,7 +25,7 @@ from tests.interop.tiny import ours, theirs, tiny
 
 
 def config_of(**fields: Any) -> Any:
-    return read_config(GPT1_FIELDS.read(Content("config.json", fields)))
+    return read_config(GPT1_FIELDS.read(Content("config.json", fields)), {})
 
 
 def test_the_published_model_has_the_parameters_that_were_counted() -> None:
@@ -137,6 +137,7 @@ def test_published_rules_are_written_for_no_other_system(tmp_path: Path) -> None
         ({"d_ff": 17}, "model.d_ff = 17"),
         ({"attention_scale": "none"}, "model.attention_scale = none"),
         ({"final_norm": "affine"}, "model.final_norm = affine"),
+        ({"gelu": "exact"}, "model.gelu = exact"),
     ],
 )
 def test_a_post_norm_decoder_that_it_cannot_represent_is_refused_by_field(

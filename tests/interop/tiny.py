@@ -57,6 +57,8 @@ CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "albert for spans": ("AlbertForQuestionAnswering", _ALBERT),
     "gpt2 for labels": ("GPT2ForSequenceClassification", {**_GPT2, **_LABELS}),
+    "openai-gpt for labels": ("OpenAIGPTForSequenceClassification", {**_GPT1, **_LABELS}),
+    "openai-gpt for choices": ("OpenAIGPTDoubleHeadsModel", _GPT1),
     "m2m_100": ("M2M100ForConditionalGeneration", _TRANSLATOR),
     "t5": (
         "T5ForConditionalGeneration",
@@ -171,7 +173,10 @@ def theirs(model: Any) -> Tensor:
     if title.endswith("ForMultipleChoice"):
         choices: Tensor = model(tokens[None]).logits
         return choices.T
-    if title == "GPT2ForSequenceClassification":
+    if title.endswith("DoubleHeadsModel"):
+        by_choice: Tensor = model(tokens[None]).mc_logits
+        return by_choice.T
+    if title in ("GPT2ForSequenceClassification", "OpenAIGPTForSequenceClassification"):
         # Without a padding it reads the last token, and one row.
         model.config.pad_token_id = None
         return torch.cat([model(row[None]).logits for row in tokens])

@@ -3,9 +3,13 @@
 import pytest
 
 from sublayer.config.layering.layers import load_recipe
+from sublayer.config.optimizers.adam import AdamWConfig
 from sublayer.config.optimizers.sgd import SgdConfig
+from sublayer.config.resolve_model import resolve_model
+from sublayer.estimate.cost import count_parameters
 from sublayer.study.definition import load_study
 from sublayer.study.metrics import study_metrics
+from sublayer.training.schedule import learning_rate
 
 CHARACTERS = {
     "char-t64": "enwik8",
@@ -116,3 +120,36 @@ def test_half_of_the_text_and_all_of_it_keep_their_last_checkpoint() -> None:
 @pytest.mark.parametrize("name", ["albert-depth", "albert-width", "albert-data", "albert-dropout"])
 def test_a_study_whose_runs_went_on_from_others_says_that_its_own_do_not(name: str) -> None:
     assert "random weights" in load_study(name).source
+
+
+def test_gpt1_is_as_its_paper_and_its_code_say() -> None:
+    recipe = load_recipe("gpt1").recipe
+    model = resolve_model(recipe.model, vocab_size=40_478, context=recipe.data.context)
+    # Of the release: tokens, positions and 12 blocks (openai/finetune-transformer-lm).
+    assert count_parameters(model).total == 31_087_104 + 393_216 + 85_054_464 == 116_534_784
+    assert (model.d_head, model.d_ff, model.max_len) == (64, 3072, 512)
+    assert (model.norm_order, model.final_norm, model.norm_eps) == ("post", "none", 1e-5)
+    assert (model.ffn, model.gelu, model.positions) == ("gelu", "tanh", "learned")
+    assert (model.init, model.init_std, model.bias) == ("normal", 0.02, True)
+    assert (model.softmax, model.tie_embeddings, model.head_bias) == ("all", True, False)
+    assert model.dropout_embedding_of == "matrix"
+    assert model.dropout == model.dropout_attention == model.dropout_embedding == 0.1
+    assert (recipe.train.batch_sequences, recipe.train.epochs) == (64, 100)
+    optimizer = recipe.optimizer
+    assert isinstance(optimizer, AdamWConfig)
+    assert (optimizer.form, optimizer.betas, optimizer.eps) == ("gpt1", (0.9, 0.999), 1e-8)
+    assert (optimizer.weight_decay, optimizer.decay_vectors, optimizer.clip_norm) == (
+        0.01,
+        False,
+        1,
+    )
+    rates = [learning_rate(optimizer, step, 200_000) for step in (0, 1000, 2000, 100_000, 200_000)]
+    assert rates == pytest.approx([0.0, 1.25e-4, 2.5e-4, 1.25e-4, 0.0], abs=1e-12)
+
+
+def test_gpt1_says_what_stands_for_its_tokenizer() -> None:
+    recipe = load_recipe("gpt1").recipe
+    assert (recipe.data.tokenizer, recipe.data.vocab_size) == ("bpe", 40_478)
+    assert "byte-level BPE of as many ids, trained on the text, stands for the published" in (
+        recipe.source
+    )

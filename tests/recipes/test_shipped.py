@@ -18,6 +18,7 @@ CHOICES = (
     "model.norm_order",
     "model.positions",
     "model.share",
+    "model.softmax",
     "optimizer.schedule",
 )
 AXES = {

@@ -25,6 +25,8 @@ Make = Callable[..., Results]
         ("model.positions", "none", "no positions"),
         ("model.norm_order", "post", "post-norm"),
         ("model.tie_embeddings", False, "untied embeddings"),
+        ("model.softmax", "all", "softmax over tokens and positions"),
+        ("model.dropout_embedding_of", "matrix", "embedding dropout of the matrix"),
         ("model.n_layers", 1, "1 layer"),
         ("model.n_layers", 12, "12 layers"),
         ("model.bias", 1, "bias = 1"),

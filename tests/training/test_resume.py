@@ -49,7 +49,13 @@ VARIANTS = {
     "factored": {"optimizer.kind": "adafactor", "optimizer.min_factored": 8},
     "scaled": {"optimizer.parameter_scale": True},
     "uncorrected": {"optimizer.bias_correction": False},
-    "as gpt1": {"optimizer.form": "gpt1", "optimizer.warmup": "gpt1"},
+    "as gpt1": {
+        "model.softmax": "all",
+        "model.dropout": 0.1,
+        "model.dropout_embedding_of": "matrix",
+        "optimizer.form": "gpt1",
+        "optimizer.warmup": "gpt1",
+    },
     "words of gpt1": {"data.tokenizer": "gpt1-bpe", "data.merges": 30},
     "layer by layer": {"optimizer.layer_decay": 0.8},
     "shuffled": {

@@ -53,7 +53,7 @@ def _count_vocabulary(config: ResolvedModel) -> int:
 
 def _count_vocabulary_products(config: ResolvedModel) -> int:
     to_embedding = config.d_model * config.d_embed if has_head_projection(config) else 0
-    return to_embedding + config.vocab_size * config.d_embed
+    return to_embedding + n_classes(config) * config.d_embed
 
 
 def _count_pooler(config: ResolvedModel) -> int:
@@ -81,6 +81,11 @@ def _count_joint_span_products(config: ResolvedModel) -> int:
 def has_head_projection(config: ResolvedModel) -> bool:
     """Return whether a linear map to the width of the output matrix stands before it."""
     return config.head == "transform" or is_factorised(config)
+
+
+def n_classes(config: ResolvedModel) -> int:
+    """Count what the probability of a token is shared among: tokens, or positions beside them."""
+    return config.vocab_size + (config.max_len if config.softmax == "all" else 0)
 
 
 HEADS: dict[str, HeadRow] = {

@@ -55,6 +55,12 @@ def _activation_use(activation: str) -> Use:
     )
 
 
+def _drops_embeddings(recipe: Recipe) -> bool:
+    model = recipe.model
+    p = model.dropout if model.dropout_embedding is None else model.dropout_embedding
+    return p > 0.0
+
+
 _IN_ATTENTION = [name for name, each in POSITIONS.items() if each.in_attention != "nothing"]
 _ATTENTION = Use("the block has an attention entry", _has_attention, ("model.block",))
 _FFN = Use("the block has an ffn entry", _has_ffn, ("model.block",))
@@ -72,6 +78,12 @@ _FACTORISED = Use(
     "model.d_embed differs from model.d_model, or model.project_embeddings is always",
     lambda recipe: is_factorised(recipe.model),
     ("model.d_embed", "model.d_model", "model.project_embeddings"),
+)
+
+_DROPS_EMBEDDINGS = Use(
+    "model.dropout_embedding, or model.dropout where it is not given, is more than 0",
+    _drops_embeddings,
+    ("model.dropout_embedding", "model.dropout"),
 )
 
 _OF_BLOCKS = Use(
@@ -132,5 +144,6 @@ MODEL_USES: dict[str, tuple[Use, ...]] = {
     "model.gelu": (_activation_use("gelu"),),
     "model.swish_beta": (_activation_use("swish"),),
     "model.embedding_projection": (_FACTORISED,),
+    "model.dropout_embedding_of": (_DROPS_EMBEDDINGS,),
 }
 """By field; beyond the ``needs`` of its declaration."""

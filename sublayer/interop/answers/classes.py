@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from sublayer.config.resolved import ResolvedModel
-from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.interop.answers.label_fields import label_words, with_fields, with_labels
 from sublayer.interop.answers.traversal_tokenizer import (
@@ -15,7 +14,6 @@ from sublayer.interop.answers.traversal_tokenizer import (
     traversal_files,
 )
 from sublayer.interop.config_reader import Content
-from sublayer.interop.gpt2 import gpt2_config, gpt2_weights
 from sublayer.interop.gpt2.score_bias import without_bias
 from sublayer.interop.huggingface.class_fields import ClassConfig, ClassFields, Field
 from sublayer.interop.huggingface.family import Answers, Family, Oracle, Tensors
@@ -57,6 +55,7 @@ _WITH_OTHER_HEADS = (
 _SCORE = "score.weight"
 _NO_OTHER_HEAD: Fields = {
     "head": "none",
+    "softmax": "tokens",
     "head_activation": "ffn",
     "head_bias": False,
     "output_scale": "none",
@@ -75,7 +74,7 @@ def choose_family(
     """
     found = []
     for answers, family in families.items():
-        if answers != "tokens" and any(name.startswith(family.heads) for name in names):
+        if answers != "tokens" and any(name.startswith(family.heads[0]) for name in names):
             found.append(family)
     if not found:
         return families["tokens"]
@@ -126,12 +125,20 @@ def encoder_classes(
     }
 
 
-def decoder_class(base: Family, table: Table) -> Family:
-    """Return the family of a GPT-2 that answers by labels, beside the one that predicts tokens.
+def decoder_labels(
+    base: Family,
+    name: str,
+    table: Table,
+    *,
+    read: Callable[[ClassConfig, Fields], ResolvedModel],
+    last_norm: Callable[[ResolvedModel], str],
+) -> Family:
+    """Return the family of a decoder that answers by labels, beside the one that predicts tokens.
 
-    It reads the state of a row's last token that is not the padding.
+    It reads the state of a row's last token that is not the padding. ``name`` is what its classes'
+    begin with, ``read`` reads its config, and ``last_norm`` names the norm that its head reads.
     """
-    title = "GPT2" + _CLASSES["labels"].ending
+    title = name + _CLASSES["labels"].ending
     padding = {"pad_token_id": Field(None, optional(token_id))}
     fields = with_fields(with_labels(base.fields, is_typed=True), padding)
     return replace(
@@ -141,15 +148,19 @@ def decoder_class(base: Family, table: Table) -> Family:
         table=table,
         fields=replace(fields, ids=tuple(padding)),
         heads=(_SCORE,),
-        read_config=lambda content, weights: gpt2_config.read_config(
+        read_config=lambda content, weights: read(
             content, {**_NO_OTHER_HEAD, "label_outputs": len(label_words(content))}
         ),
         required_fields=lambda config: {**base.required_fields(config), **_NO_OTHER_HEAD},
-        write_config=partial(_write_decoder, architecture=title),
-        settle=lambda config, weights: without_bias(weights),
+        write_config=lambda config, tokenizer: {
+            **base.write_config(config, tokenizer),
+            "architectures": [title],
+            "pad_token_id": padding_id(tokenizer),
+        },
+        settle=lambda config, weights: without_bias(weights, last_norm(config), name),
         tokenizer_files=traversal_files,
         read_tokenizer=read_tokenizer,
-        pairs=_decoder_pairs,
+        pairs=partial(_label_pairs, base),
         oracle=lambda config: Oracle(title, _CLASSES["labels"].outputs),
     )
 
@@ -206,17 +217,7 @@ def _read_head(content: ClassConfig, answers: Answers) -> Fields:
     return {**_NO_OTHER_HEAD, **own}
 
 
-def _write_decoder(
-    config: ResolvedModel, tokenizer: Tokenizer | None, *, architecture: str
-) -> Fields:
-    return {
-        **gpt2_config.write_config(config, tokenizer),
-        "architectures": [architecture],
-        "pad_token_id": padding_id(tokenizer),
-    }
-
-
-def _decoder_pairs(config: ResolvedModel) -> Iterator[Pair]:
-    yield from gpt2_weights.pairs(config)
+def _label_pairs(base: Family, config: ResolvedModel) -> Iterator[Pair]:
+    yield from base.pairs(config)
     yield Pair((_SCORE,), "label_head.weight")
     yield Zeros((), "label_head.bias")

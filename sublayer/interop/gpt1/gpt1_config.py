@@ -1,5 +1,6 @@
 """GPT-1's config.json, as transformers writes it, to and from a model's config."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sublayer.config.architecture.stacks import entries
@@ -13,8 +14,8 @@ from sublayer.interop.huggingface.class_fields import ClassConfig
 _NAMES = {elsewhere: name for name, elsewhere in reversed(ACTIVATIONS.items())}
 
 
-def read_config(gpt1: ClassConfig) -> ResolvedModel:
-    """Convert GPT-1's config.json to a resolved model config.
+def read_config(gpt1: ClassConfig, heads: Mapping[str, Any]) -> ResolvedModel:
+    """Convert GPT-1's config.json and the fields of its heads to a resolved model config.
 
     Raises CheckpointError, naming the field, where it asks for what a recipe cannot say.
     """
@@ -36,13 +37,14 @@ def read_config(gpt1: ClassConfig) -> ResolvedModel:
         "init_std": given["initializer_range"],
         "vocab_size": given["vocab_size"],
         "max_len": given["n_positions"],
+        **heads,
     }
     return gpt1.resolve(fields, context=given["n_positions"])
 
 
 def required_fields(config: ResolvedModel) -> dict[str, Any]:
     """Return the fields, with their values, of what GPT-1 always has (see ``expand``)."""
-    return {**gpt2_config.required_fields(config), "final_norm": "none"}
+    return {**gpt2_config.required_fields(config), "final_norm": "none", "softmax": "tokens"}
 
 
 def write_config(config: ResolvedModel, tokenizer: Tokenizer | None) -> dict[str, Any]:

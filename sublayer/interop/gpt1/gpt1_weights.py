@@ -9,7 +9,7 @@ from sublayer.interop.config_reader import Content
 from sublayer.interop.gpt2.gpt2_weights import HEAD, is_mask, leave_out_tied, pair_blocks
 from sublayer.interop.weight_map import Pair
 
-_TABLE = "tokens_embed.weight"
+TABLE = "tokens_embed.weight"
 # The numbers of the positions, which older versions of transformers saved with the weights.
 _POSITIONS = "position_ids"
 
@@ -24,13 +24,18 @@ def prepare(gpt1: Content, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Raises CheckpointError where config.json ties the two and they differ.
     """
-    return leave_out_tied(gpt1, tensors, _TABLE)
+    return leave_out_tied(gpt1, tensors, TABLE)
 
 
 def pairs(config: ResolvedModel) -> Iterator[Pair]:
     """Pair GPT-1's tensors, without the prefix ``transformer.``, with an expanded model's."""
-    yield Pair((_TABLE,), "embedding.weight")
+    yield Pair((TABLE,), "embedding.weight")
     yield Pair(("positions_embed.weight",), "positions.tables.0.weight")
     yield from pair_blocks(config)
     if config.head != "none" and not config.tie_embeddings:
         yield Pair((HEAD,), "head.weight")
+
+
+def last_norm(config: ResolvedModel) -> str:
+    """Return what names of the norm begin with that an expanded model's final states come from."""
+    return f"decoder.sublayers.1.{config.n_layers - 1}.norm"

@@ -54,6 +54,11 @@ def pairs(config: ResolvedModel) -> Iterator[Pair]:
         yield Pair((HEAD,), "head.weight")
 
 
+def last_norm(config: ResolvedModel) -> str:
+    """Return what names of the norm begin with that an expanded model's final states come from."""
+    return "final_norm"
+
+
 def pair_blocks(config: ResolvedModel) -> Iterator[Pair]:
     """Pair the tensors of blocks, whose norms stand before a sub-layer or after it."""
     for layer in range(config.n_layers):

@@ -13,6 +13,7 @@ from sublayer.interop.huggingface.representable import (
     SUM_WHERE_FACTORISED,
     T5_NETWORK,
     TABLE_AS_WIDE_AS_MODEL,
+    TANH_GELU,
     TWO_FREQUENCIES,
     USUAL_BLOCK,
     USUAL_DECODER_BLOCK,
@@ -27,6 +28,7 @@ _NO_MATTER: Table = {
     "dropout_attention": ANY,
     "dropout_ffn": ANY,
     "dropout_embedding": ANY,
+    "dropout_embedding_of": ("sum", "matrix"),
     "dropout_final": ANY,
     "init": ("normal", "scaled", "truncated", "xavier", "kaiming", "t5"),
     "init_std": ANY,
@@ -59,6 +61,7 @@ _ALL: Table = {
     "share": ("none", "all", "attention", "ffn"),
     "share_groups": ANY,
     "share_inner": ANY,
+    "softmax": ("tokens",),
     "tie_embeddings": _EITHER,
     "embedding_scale": ("none", "sqrt"),
     "output_scale": ("none",),
@@ -105,7 +108,10 @@ GPT1: Table = {
     "norm_order": ("post",),
     "final_norm": final_norms("none"),
     "attention_scale": ("sqrt",),
+    "gelu": TANH_GELU,
     "d_ff": NETWORK_OF_FOUR_WIDTHS,
+    # Positions as classes are left out, and the certificate says it.
+    "softmax": ("tokens", "all"),
 }
 ALBERT: Table = {
     "kind": ("encoder",),
@@ -132,6 +138,7 @@ BERT: Table = {
 }
 _NO_OTHER_HEAD: Table = {
     "head": ("none", "linear", "transform"),
+    "softmax": ("tokens", "all"),
     "head_activation": ("ffn", "relu", "gelu", "swish"),
     "head_bias": _EITHER,
     "output_scale": ("none", "sqrt"),
@@ -152,6 +159,9 @@ ALBERT_ANSWERS: Mapping[Answers, Table] = {
     "spans": {**ALBERT, **_SPANS},
 }
 GPT2_LABELS: Table = {**GPT2, **_LABELS, "pooler": ("none",)}
+GPT1_LABELS: Table = {**GPT1, **_LABELS, "pooler": ("none",)}
+GPT1_CHOICES: Table = {**GPT1, "pooler": ("none",), "label_outputs": (1,)}
+"""Beside the head that predicts tokens, which the class always has."""
 _TRANSLATORS: Table = {
     "kind": ("encoder-decoder",),
     **_ALL,

@@ -11,9 +11,10 @@ from sublayer.config.resolved import ResolvedModel
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.answers.classes import (
     Fields,
-    decoder_class,
+    decoder_labels,
     encoder_classes,
 )
+from sublayer.interop.answers.double_heads import double_heads
 from sublayer.interop.bert import albert_config, encoder_config, encoder_weights
 from sublayer.interop.bert.encoder_fields import ALBERT_FIELDS, BERT_FIELDS
 from sublayer.interop.bert.encoder_names import ALBERT, BERT
@@ -69,10 +70,19 @@ def family_for(config: ResolvedModel, task: Task | None = None) -> Family:
         hint = ""
         if config.label_outputs and refused == ["model.pooler = none"]:
             hint = "; fine-tuned with model.pooler=tanh it can be"
+        elif family.answers == "choices" and refused == ["model.head = none"]:
+            hint = "; fine-tuned with objective.language_weight=0.5 it can be"
         raise ConfigError(
             f"{whose} represent {', '.join(refused)}: the model cannot be exported{hint}"
         )
     return family
+
+
+def families_for(config: ResolvedModel) -> dict[Answers, Family]:
+    """Find the families that a model might be exported as, by what they answer. Raises as above."""
+    name, _ = _class_for(config)
+    keys = {answers: _key(name, answers) for answers in ANSWERS}
+    return {answers: FAMILIES[key] for answers, key in keys.items() if key in FAMILIES}
 
 
 def _key(name: str, answers: Answers) -> str:
@@ -188,7 +198,7 @@ _OF_TOKENS: dict[str, Family] = {
         heads=(gpt2_weights.HEAD,),
         is_ignored=gpt1_weights.is_constant,
         prepare=gpt1_weights.prepare,
-        read_config=lambda content, weights: gpt1_config.read_config(content),
+        read_config=lambda content, weights: gpt1_config.read_config(content, {}),
         required_fields=gpt1_config.required_fields,
         write_config=gpt1_config.write_config,
         tokenizer_files=decoder_files,
@@ -288,7 +298,31 @@ def _with_answers(families: Mapping[str, Family]) -> dict[str, Family]:
             read=_read_albert,
             write=albert_config.write_albert,
         ),
-        "gpt2": {"labels": decoder_class(families["gpt2"], class_tables.GPT2_LABELS)},
+        "gpt2": {
+            "labels": decoder_labels(
+                families["gpt2"],
+                "GPT2",
+                class_tables.GPT2_LABELS,
+                read=gpt2_config.read_config,
+                last_norm=gpt2_weights.last_norm,
+            )
+        },
+        "openai-gpt": {
+            "labels": decoder_labels(
+                families["openai-gpt"],
+                "OpenAIGPT",
+                class_tables.GPT1_LABELS,
+                read=gpt1_config.read_config,
+                last_norm=gpt1_weights.last_norm,
+            ),
+            "choices": double_heads(
+                families["openai-gpt"],
+                "OpenAIGPT",
+                class_tables.GPT1_CHOICES,
+                read=gpt1_config.read_config,
+                table_name=gpt1_weights.TABLE,
+            ),
+        },
     }
     found = dict(families)
     for name, by_answers in answering.items():

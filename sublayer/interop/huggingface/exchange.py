@@ -22,7 +22,7 @@ from sublayer.interop.certificate import CERTIFICATE, certify
 from sublayer.interop.config_reader import Content
 from sublayer.interop.expand import expand
 from sublayer.interop.huggingface.class_fields import ClassConfig
-from sublayer.interop.huggingface.classes import families_of, family_for
+from sublayer.interop.huggingface.classes import families_for, families_of, family_for
 from sublayer.interop.huggingface.family import Family
 from sublayer.interop.huggingface.folder import (
     CONFIG,
@@ -158,7 +158,7 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
     tokenizer, spec = model.tokenizer, model.task
     task = None
     if spec is not None:
-        check_task(spec)
+        check_task(spec, families_for(model.config))
         task = spec.tasks[0]
     family = family_for(model.config, task)
     required = family.required_fields(model.config)
@@ -190,9 +190,11 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
 
 
 def _describe_left_out(own: ResolvedModel, full: ResolvedModel) -> str | None:
-    """Format in a line which heads of a model its class has not; None: it has all."""
+    """Format in a line what of a model's heads its class has not; None: it has all."""
     kept = asked_heads(full)
     titles = [row.title for name, row in asked_heads(own).items() if name not in kept]
+    if "vocabulary" in kept and own.softmax != full.softmax:
+        titles.append("positions as classes, so that probabilities are of tokens alone")
     return ", ".join(titles) or None
 
 

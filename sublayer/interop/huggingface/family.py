@@ -46,7 +46,7 @@ class Family:
     prefix: str
     """What names of tensors begin with in a file, except those of heads."""
     heads: tuple[str, ...]
-    """What names of heads begin with."""
+    """What names of heads begin with; the first is the one that answers a task, where one does."""
     is_ignored: Callable[[str], bool]
     """Tells the tensors that hold no weights."""
     prepare: Callable[[Content, Tensors], dict[str, Tensor]]

@@ -137,6 +137,12 @@ def _heads_fill_d_model(config: ResolvedModel) -> bool:
     return config.d_head * config.n_heads == config.d_model
 
 
+def _has_tanh_gelu(config: ResolvedModel) -> bool:
+    if config.gelu == "exact":
+        return "gelu" not in _networks(config)
+    return config.gelu == "tanh"
+
+
 ANY = Rule(lambda config: True)
 """A number that every class has, or that trained weights no longer show."""
 USUAL_BLOCK = Rule(_has_usual_block)
@@ -149,6 +155,8 @@ T5_NETWORK = _one_network(has_network_name)
 """In every block the same network, gated or not, that T5's class has a name for."""
 HEADS_FILL_D_MODEL = Rule(_heads_fill_d_model)
 """``d_head * n_heads == d_model``."""
+TANH_GELU = Rule(_has_tanh_gelu)
+"""A GELU is that by tanh."""
 NETWORK_OF_FOUR_WIDTHS = Rule(lambda config: config.d_ff == 4 * config.d_model)
 """``d_ff == 4 * d_model``."""
 TWO_FREQUENCIES = Rule(lambda config: config.d_model > 2)

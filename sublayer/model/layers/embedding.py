@@ -1,7 +1,7 @@
 """The embedding stage: tokens, positions and segments to the residual stream."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,13 @@ from sublayer.config.architecture.derived import embedding_width, is_factorised
 from sublayer.config.resolved import ResolvedModel
 from sublayer.model.layers.linear import Linear
 from sublayer.model.roles import Role
+
+
+class Matrix(NamedTuple):
+    """The rows of tokens and of positions as one pass of training has them, elements dropped."""
+
+    tokens: Float[Tensor, "V E"]
+    positions: Float[Tensor, "P W"]
 
 
 class TokenEmbedding(nn.Module):
@@ -32,12 +39,15 @@ class TokenEmbedding(nn.Module):
         if is_factorised(config):
             self.projection = Linear(config.d_embed, config.d_model, bias=config.bias)
 
-    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T W"]:
+    def forward(
+        self, tokens: Int[Tensor, "B T"], table: Float[Tensor, "V E"] | None = None
+    ) -> Float[Tensor, "B T W"]:
         """Embed each token, at the width at which positions are added.
 
-        That is ``d_model``, but ``d_embed`` where the sum of embeddings is projected.
+        That is ``d_model``, but ``d_embed`` where the sum of embeddings is projected. ``table``
+        stands for the module's own.
         """
-        x = F.embedding(tokens, self.weight)  # [B, T, E]
+        x = F.embedding(tokens, self.weight if table is None else table)  # [B, T, E]
         if self.scale != 1.0:
             x = x * self.scale
         return x if self.projects_sum else self._project(x)

@@ -43,6 +43,9 @@ class VocabularyHead(nn.Module):
     width, an activation and a norm with parameters (Devlin et al. 2019, as released). A tied head
     has no matrix: it is given the embedding matrix. ``output_scale`` is that of Raffel et al. 2020
     (1910.10683), as released: what the output matrix reads is divided by the root of ``d_model``.
+
+    With ``softmax = "all"`` there is a logit for each position too, behind those of tokens (Radford
+    et al. 2018, as released): the table that a call is given has their rows, and they have no bias.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "matrix", "bias": "vector"}
@@ -85,15 +88,25 @@ class VocabularyHead(nn.Module):
             projected = projected * self.scale
         return projected
 
-    def matrix(self, table: Float[Tensor, "V E"]) -> Float[Tensor, "V E"]:
-        """Return the output matrix: the head's own, or the embedding matrix where they are tied."""
-        return table if self.weight is None else self.weight
+    def output(
+        self, table: Float[Tensor, "V E"]
+    ) -> tuple[Float[Tensor, "V E"], Float[Tensor, " V"] | None]:
+        """Return the output matrix, the head's own or ``table`` where they are tied, and its bias.
+
+        Rows of ``table`` behind those of tokens have a bias of 0.
+        """
+        matrix = table if self.weight is None else self.weight
+        if self.bias is None:
+            return matrix, None
+        n_others = len(matrix) - len(self.bias)
+        return matrix, F.pad(self.bias, (0, n_others)) if n_others else self.bias
 
     def forward(
         self, hidden: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"]
     ) -> Float[Tensor, "*rows V"]:
         """Compute logits; ``table`` is the embedding matrix, which an untied head ignores."""
-        return F.linear(self.to_embedding(hidden), self.matrix(table), self.bias)
+        matrix, bias = self.output(table)
+        return F.linear(self.to_embedding(hidden), matrix, bias)
 
 
 class Pooler(nn.Module):

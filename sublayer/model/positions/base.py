@@ -46,6 +46,11 @@ class Positions(nn.Module):
         """
         return None
 
+    @property
+    def input_table(self) -> Float[Tensor, "P W"] | None:
+        """The vectors that are added before the first block, a row each; None where none is so."""
+        return None
+
     def rotation(self, positions: Int[Tensor, "*B T"], dtype: torch.dtype) -> Rotation | None:
         """Compute the rotation of queries and keys at their positions; None for none.
 

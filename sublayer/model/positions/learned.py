@@ -29,5 +29,10 @@ class LearnedPositions(Positions):
         """Look up the vectors of positions, before the first block alone."""
         if layer > 0:
             return None
+        return nn.functional.embedding(positions, self.input_table)
+
+    @property
+    def input_table(self) -> Float[Tensor, "P W"]:
+        """The vectors of all positions."""
         table: PositionTable = self.tables[0]  # type: ignore[assignment]
-        return table.vectors(positions)
+        return table.weight

@@ -4,13 +4,14 @@ Source: Al-Rfou et al. 2018 (1808.04444), sec. 3: losses at multiple positions, 
 multiple targets.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from sublayer.config.objectives.causal import CausalObjective
 from sublayer.data.batches import Batch
+from sublayer.model.body import Hidden
 from sublayer.model.context.layout import Layout
 from sublayer.model.init import initialise
 from sublayer.model.kernels.cross_entropy import (
@@ -18,6 +19,7 @@ from sublayer.model.kernels.cross_entropy import (
     linear_cross_entropy,
     smoothed_cross_entropy,
 )
+from sublayer.model.layers.embedding import Matrix
 from sublayer.model.layers.heads import Classifier
 from sublayer.model.layers.norm import build_norm
 from sublayer.model.transformer import Transformer
@@ -136,23 +138,21 @@ class Causal(Objective):
         layout = Layout.causal(batch.tokens, document_ids=batch.document_ids)
         hidden = self.model.hidden(batch.tokens, layout, capture=self._active)
         targets = self._targets(batch)
-        return dict(self._totals(hidden.captured, hidden.final, targets))
+        return dict(self._totals(hidden, targets))
 
     def _totals(
-        self,
-        captured: Mapping[int, Tensor],
-        final: Float[Tensor, "B T D"],
-        targets: list[Int[Tensor, "B P"]],
+        self, hidden: Hidden, targets: list[Int[Tensor, "B P"]]
     ) -> Iterator[tuple[str, Tensor]]:
         for layer in (*self._active, self._n_layers):
-            states = final if layer == self._n_layers else self._norm(captured[layer])
+            is_end = layer == self._n_layers
+            states = hidden.final if is_end else self._norm(hidden.captured[layer])
             if self.config.positions == "last":
                 states = states[:, -1:]
             for ahead, wanted in zip(self._ahead, targets, strict=True):
                 term = self._term(layer, ahead)
                 labels = wanted.flatten()
                 if term == self.reported:
-                    yield from self._own_totals(states, labels)
+                    yield from self._own_totals(states, labels, hidden.matrix)
                     continue
                 classifier = self.classifiers[term]
                 assert isinstance(classifier, Classifier), "a dictionary of classifiers"
@@ -160,10 +160,10 @@ class Causal(Objective):
                 yield term, linear_cross_entropy(states.flatten(0, 1), matrix, bias, labels)
 
     def _own_totals(
-        self, states: Float[Tensor, "B P D"], labels: Int[Tensor, " N"]
+        self, states: Float[Tensor, "B P D"], labels: Int[Tensor, " N"], of_pass: Matrix | None
     ) -> Iterator[tuple[str, Tensor]]:
         """Yield the terms of the model's own head."""
-        matrix, bias = self.model.output_projection()
+        matrix, bias = self.model.output_projection(of_pass)
         rows = self.model.to_embedding(states).flatten(0, 1)
         if not self._trains_otherwise:
             yield self.reported, linear_cross_entropy(rows, matrix, bias, labels)

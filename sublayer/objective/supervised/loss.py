@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.batches import IGNORED
 from sublayer.data.packed_batch import PackedBatch
+from sublayer.model.body import Hidden
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.objective.supervised.readout import (
     answer_logits,
-    packed_states,
+    packed_hidden,
     picked_states,
     text_states,
 )
@@ -55,20 +56,20 @@ class Supervised(Objective):
         """Sum the loss of the batch's answers, and of its texts."""
         totals = {}
         if "language" in self.weights:
-            every = packed_states(self.model, batch)
+            every = packed_hidden(self.model, batch)
             totals["language"] = self._language(batch, every)
-            states = picked_states(batch, every)
+            states = picked_states(batch, every.final)
         else:
             states = text_states(self.model, batch)
         logits = answer_logits(self.model, batch, states, self._dropout, self._task.kind)
         each = answer_losses(self._task, logits, batch.labels)
         return {"task": (each * batch.weights.to(each.dtype)).sum(), **totals}
 
-    def _language(self, batch: PackedBatch, states: Float[Tensor, "R T D"]) -> Tensor:
+    def _language(self, batch: PackedBatch, hidden: Hidden) -> Tensor:
         places = batch.predicted
         assert places is not None, "the texts are predicted"
-        matrix, bias = self.model.output_projection()
-        embedded = self.model.to_embedding(states.flatten(0, 1).index_select(0, places))
+        matrix, bias = self.model.output_projection(hidden.matrix)
+        embedded = self.model.to_embedding(hidden.final.flatten(0, 1).index_select(0, places))
         weights = token_weights(batch).flatten()[places]
         return linear_cross_entropy(embedded, matrix, bias, batch.predicted_ids, weights)
 

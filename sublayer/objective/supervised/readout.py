@@ -5,16 +5,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from sublayer.data.packed_batch import PackedBatch
+from sublayer.model.body import Hidden
 from sublayer.model.context.layout import Layout
 from sublayer.model.context.queries import Queries
 from sublayer.model.kernels.dropout import dropout
 from sublayer.model.transformer import Transformer
 
 
-def packed_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "R T D"]:
-    """Compute final hidden states, each sequence as if it were alone."""
+def packed_hidden(model: Transformer, batch: PackedBatch) -> Hidden:
+    """Compute hidden states, each sequence as if it were alone."""
     tokens = batch.read.tokens
-    return model.hidden(tokens, _layout(model, batch), segments=batch.segments).final
+    return model.hidden(tokens, _layout(model, batch), segments=batch.segments)
 
 
 def text_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "S D"]:

@@ -15,7 +15,7 @@ from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
-from sublayer.objective.supervised.readout import packed_states
+from sublayer.objective.supervised.readout import packed_hidden
 from sublayer.objective.supervised.sequences import Sequences, find_sequences
 
 
@@ -40,7 +40,8 @@ class SpanAnswers(Objective):
 
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         """Sum the loss of the batch's examples."""
-        each = span_losses(self.model, batch, packed_states(self.model, batch), self._dropout)
+        states = packed_hidden(self.model, batch).final
+        each = span_losses(self.model, batch, states, self._dropout)
         return {"task": (each * batch.weights.to(each.dtype)).sum()}
 
 

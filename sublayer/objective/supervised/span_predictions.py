@@ -25,7 +25,7 @@ from sublayer.evaluation.split_work import Processes, Row
 from sublayer.model.transformer import Transformer
 from sublayer.objective.evaluation import Progress
 from sublayer.objective.supervised.predictions import each_batch
-from sublayer.objective.supervised.readout import packed_states
+from sublayer.objective.supervised.readout import packed_hidden
 from sublayer.objective.supervised.sequences import find_sequences
 from sublayer.objective.supervised.span_loss import independent_logits, joint_states, span_losses
 from sublayer.tasks.formats.pair import pair_rows
@@ -64,7 +64,7 @@ def answer_questions(
     passages = [pair_rows(part.task, example)[0].second or "" for example in part.examples]
 
     def answered(batch: PackedBatch) -> list[float]:
-        states = packed_states(model, batch)
+        states = packed_hidden(model, batch).final
         losses = span_losses(model, batch, states, 0.0).tolist()
         scores = _window_scores(model, batch, states)
         owners = batch.owners.tolist()

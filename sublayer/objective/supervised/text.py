@@ -15,13 +15,14 @@ from sublayer.data.tasks.encoded import EncodedExamples
 from sublayer.decode.beam import search
 from sublayer.decode.beam_settings import BeamSettings
 from sublayer.decode.sample import GREEDY, generate
+from sublayer.model.body import Hidden
 from sublayer.model.context.layout import Layout
 from sublayer.model.decoder import Decoder
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_targets
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
-from sublayer.objective.targets.loss import target_states
+from sublayer.objective.targets.loss import target_hidden
 
 
 class TextAnswers(Objective):
@@ -39,29 +40,32 @@ class TextAnswers(Objective):
 
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         """Sum the nats of the target's tokens, each given the reference before it."""
-        matrix, bias = self.model.output_projection()
         assert batch.predicted is not None, "answers are written"
-        states = written_states(self.model, batch).flatten(0, 1).index_select(0, batch.predicted)
+        hidden = written_hidden(self.model, batch)
+        matrix, bias = self.model.output_projection(hidden.matrix)
+        states = hidden.final.flatten(0, 1).index_select(0, batch.predicted)
+        # Those of other places need no memory while the loss is computed.
+        del hidden
         embedded = self.model.to_embedding(states)
         nats = linear_cross_entropy(embedded, matrix, bias, batch.predicted_ids)
         return {"task": nats * (batch.weights.max() > 0)}
 
 
-def written_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "R U D"]:
+def written_hidden(model: Transformer, batch: PackedBatch) -> Hidden:
     """Compute the states that a batch's targets are predicted from, each example as if alone."""
     if batch.written is None:
         read = batch.read
         layout = Layout.causal(read.tokens, None, read.document_ids)
-        return model.hidden(read.tokens, layout).final
+        return model.hidden(read.tokens, layout)
     assert isinstance(model, EncoderDecoder), "what is written is written by a decoder beside"
-    return target_states(model, batch)
+    return target_hidden(model, batch)
 
 
 def nats_of_sequences(model: Transformer, batch: PackedBatch) -> Float[Tensor, " S"]:
     """Compute the nats of each sequence's target, its end included, in the batch's order."""
     assert batch.targets is not None and batch.predicted is not None, "answers are written"
     matrix, bias = model.output_projection()
-    states = written_states(model, batch).flatten(0, 1).index_select(0, batch.predicted)
+    states = written_hidden(model, batch).final.flatten(0, 1).index_select(0, batch.predicted)
     found = nats_of_targets(model.to_embedding(states), matrix, bias, batch.predicted_ids).each
     nats = torch.zeros(batch.targets.numel(), dtype=torch.float64, device=found.device)
     nats[batch.predicted] = found.double()

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sublayer.data.packed_batch import PackedBatch
+from sublayer.model.body import Hidden
 from sublayer.model.context.layout import Layout
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.kernels.cross_entropy import (
@@ -54,10 +55,10 @@ class TargetLoss(Objective):
 
 def embedded_targets(model: EncoderDecoder, batch: PackedBatch) -> Float[Tensor, "N E"]:
     """Compute the states that the tokens of a batch's targets are predicted from, row after row."""
-    return model.to_embedding(target_states(model, batch)).flatten(0, 1)
+    return model.to_embedding(target_hidden(model, batch).final).flatten(0, 1)
 
 
-def target_states(model: EncoderDecoder, batch: PackedBatch) -> Float[Tensor, "R U D"]:
+def target_hidden(model: EncoderDecoder, batch: PackedBatch) -> Hidden:
     """Compute the states that targets are predicted from, each example as if it were alone."""
     read, written = batch.read, batch.written
     assert written is not None, "a decoder writes"
@@ -65,7 +66,7 @@ def target_states(model: EncoderDecoder, batch: PackedBatch) -> Float[Tensor, "R
     memory = model.encode(read.tokens, read.mask, read.document_ids, reader_ids)
     # What stands behind a target's end is seen by nothing that counts.
     layout = Layout.causal(written.tokens, None, written.document_ids)
-    return model.hidden(written.tokens, layout, memory=memory).final
+    return model.hidden(written.tokens, layout, memory=memory)
 
 
 def nats_of_rows(model: EncoderDecoder, batch: PackedBatch) -> list[float]:

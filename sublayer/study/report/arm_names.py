@@ -49,6 +49,10 @@ _PHRASES: dict[str, dict[Any, str]] = {
     "model.tie_embeddings": {True: "tied embeddings", False: "untied embeddings"},
     "model.embedding_norm": {True: "norm of embeddings", False: "no norm of embeddings"},
     "model.head": {"linear": "linear head", "transform": "transform head"},
+    "model.softmax": {
+        "tokens": "softmax over tokens",
+        "all": "softmax over tokens and positions",
+    },
     "model.init": {
         "normal": "normal initial weights",
         "scaled": "scaled initial weights",
@@ -107,6 +111,7 @@ _FORMS = {
     "model.dropout_attention": "attention dropout {}",
     "model.dropout_ffn": "feed-forward dropout {}",
     "model.dropout_embedding": "embedding dropout {}",
+    "model.dropout_embedding_of": "embedding dropout of the {}",
     "data.context": "context of {} tokens",
     "data.tokenizer": "{} tokens",
     "data.vocab_size": "vocabulary of {}",

@@ -78,6 +78,28 @@ def test_the_texts_cost_the_mean_over_rows_of_each_rows_mean():
     assert objective.weights == {"task": 1.0, "language": 0.5}
 
 
+@pytest.mark.parametrize("softmax", ["tokens", "all"])
+def test_the_texts_are_predicted_by_the_matrix_that_was_looked_up(softmax: str):
+    split = split_of({"sst2": draw_examples("sst2", 2)}, "traversal")
+    fields = {"head": "linear", "softmax": softmax}
+    dropped = {"dropout_embedding": 0.3, "dropout_embedding_of": "matrix"}
+    model, plain = model_of(split, **fields, **dropped).train(), model_of(split, **fields)
+    torch.manual_seed(4)
+    matrix = model.drop_matrix()
+    assert matrix is not None
+    tables = {
+        "embedding.weight": matrix.tokens,
+        "positions.tables.0.weight": matrix.positions,
+    }
+    plain.load_state_dict({**model.state_dict(), **tables})
+    batch = traversal([7, 3, 3, 1], [5, 2], [6, 8, 8])
+    expected = objective_of(plain, language_weight=0.5)(batch)
+    torch.manual_seed(4)
+    found = objective_of(model, language_weight=0.5)(batch)
+    for term in ("task", "language"):
+        torch.testing.assert_close(found[term], expected[term])
+
+
 def test_weights_of_tokens_add_up_to_one_for_each_row_that_counts():
     batch = traversal([7, 3, 3, 1], [5, 2], [6, 8, 8])
     assert token_weights(batch).sum().item() == pytest.approx(3.0, rel=1e-15)

@@ -18,7 +18,7 @@ from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised import predictions, text_predictions
 from sublayer.objective.supervised.predictions import answer_examples
 from sublayer.objective.supervised.readout import answer_logits, text_states
-from sublayer.objective.supervised.text import nats_of_sequences, written_states
+from sublayer.objective.supervised.text import nats_of_sequences, written_hidden
 from sublayer.objective.supervised.text_predictions import text_loss, write_part
 from tests.answerers import (
     assembler_of,
@@ -188,12 +188,12 @@ def test_what_is_written_of_an_example_sees_no_other_example(positions):
     model = model_of(split, 64, positions=positions)
     batch = assembler_of(split, 64).pack(np.arange(8))
     assert batch.written is not None and batch.read.document_ids is not None
-    before = written_states(model, batch)
+    before = written_hidden(model, batch).final
     row, column = batch.readouts[0].tolist()
     own = batch.read.sequence_ids[row, column]
     is_own = batch.read.sequence_ids[row] == own
     batch.read.tokens[row, is_own] = 5  # a word, instead of all
-    has_changed = (written_states(model, batch) - before).abs().amax(-1) > 1e-6
+    has_changed = (written_hidden(model, batch).final - before).abs().amax(-1) > 1e-6
     expected = torch.zeros_like(has_changed)
     expected[row] = batch.written.sequence_ids[row] == own
     is_real = batch.written.sequence_ids >= 0

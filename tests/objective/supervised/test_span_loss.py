@@ -14,7 +14,7 @@ from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.rows import build_row
 from sublayer.model.context.layout import Layout
-from sublayer.objective.supervised.readout import packed_states
+from sublayer.objective.supervised.readout import packed_hidden
 from sublayer.objective.supervised.sequences import find_sequences
 from sublayer.objective.supervised.span_loss import (
     SpanAnswers,
@@ -100,7 +100,7 @@ def test_packed_windows_cost_what_each_costs_alone_as_published(name):
     batch = packed(encoded)
     assert batch.read.document_ids is not None and len(batch.read) < len(encoded)
     assert any(start for start, _ in encoded.spans) and not all(encoded.spans[:, 0])
-    losses = span_losses(model, batch, packed_states(model, batch), 0.0)
+    losses = span_losses(model, batch, packed_hidden(model, batch).final, 0.0)
     for number, loss in zip(batch.numbers, losses, strict=True):
         _, segments, states = _alone(model, encoded, number)
         gold = encoded.span_of(number)
@@ -114,7 +114,7 @@ def test_packed_windows_cost_what_each_costs_alone_as_published(name):
 def test_packed_logits_are_those_of_a_window_alone():
     model, encoded = span_model("squad"), _encoded("squad")
     batch = packed(encoded)
-    start, end = independent_logits(model, packed_states(model, batch), find_sequences(batch))
+    start, end = independent_logits(model, packed_hidden(model, batch).final, find_sequences(batch))
     for row, number in enumerate(batch.numbers):
         _, _, states = _alone(model, encoded, number)
         expected = model.span_head(states)[0]
@@ -128,7 +128,7 @@ def test_packed_logits_of_the_joint_head_are_those_of_a_window_alone():
     model, encoded = span_model("squad2"), _encoded("squad2")
     head = model.joint_span_head
     batch = packed(encoded)
-    own, may_answer = joint_states(batch, packed_states(model, batch), find_sequences(batch))
+    own, may_answer = joint_states(batch, packed_hidden(model, batch).final, find_sequences(batch))
     columns = torch.tensor([[0, 1, 3]]).expand(len(own), 3)
     start = head.starts(own, may_answer)
     end = head.ends(own, may_answer, columns)
@@ -175,8 +175,8 @@ def test_an_example_of_several_windows_costs_their_mean():
     asked = _encoded("squad2", trains=False)
     windows = _encoded("squad2", trains=True)
     batch, apart = packed(asked), packed(windows)
-    losses = span_losses(model, batch, packed_states(model, batch), 0.0)
-    each = span_losses(model, apart, packed_states(model, apart), 0.0).detach().numpy()
+    losses = span_losses(model, batch, packed_hidden(model, batch).final, 0.0)
+    each = span_losses(model, apart, packed_hidden(model, apart).final, 0.0).detach().numpy()
     by_window = np.zeros(len(windows))
     by_window[list(apart.numbers)] = each
     assert max(np.diff(asked.example_starts)) > 2
@@ -195,7 +195,7 @@ def test_what_does_not_count_costs_nothing():
 def test_dropout_moves_the_judgement_of_no_answer_alone_and_in_training_alone():
     model = span_model("squad2")
     batch = packed(_encoded("squad2"))
-    states = packed_states(model, batch)
+    states = packed_hidden(model, batch).final
     plain = span_losses(model, batch, states, 0.0)
     assert torch.equal(span_losses(model, batch, states, 0.5), plain)
     model.train()
@@ -218,6 +218,6 @@ def test_padding_of_other_widths_changes_nothing():
     assert wide.read.tokens.shape[1] > CONTEXT
     losses = {}
     for batch in (wide, narrow):
-        each = span_losses(model, batch, packed_states(model, batch), 0.0).tolist()
+        each = span_losses(model, batch, packed_hidden(model, batch).final, 0.0).tolist()
         losses[id(batch)] = dict(zip(batch.numbers, each, strict=True))
     assert losses[id(wide)] == pytest.approx(losses[id(narrow)], abs=1e-9)

@@ -10,7 +10,7 @@ from sublayer.config.architecture.positions import POSITIONS
 from sublayer.model.context.layout import Layout
 from sublayer.model.context.queries import Queries
 from sublayer.model.transformer import Transformer
-from sublayer.objective.supervised.readout import packed_states, picked_states, text_states
+from sublayer.objective.supervised.readout import packed_hidden, picked_states, text_states
 from tests.answerers import assembler_of, draw_examples, model_of, split_of
 
 N = 9
@@ -45,7 +45,7 @@ def check(task: str, format_: Any, context: int = 48, **fields: Any) -> None:
     weights = torch.randn(len(batch.readouts), model.config.d_model, dtype=torch.float64)
     results = []
     for states in (
-        picked_states(batch, packed_states(model, batch)),
+        picked_states(batch, packed_hidden(model, batch).final),
         text_states(model, batch),
     ):
         (states * weights).sum().backward()
@@ -87,7 +87,7 @@ def test_of_rows_that_hold_one_text_each(format_: Any, positions: str) -> None:
     for number in range(3):
         batch = assembler_of(split).pack(np.array([number]))
         assert batch.read.document_ids is None
-        every = picked_states(batch, packed_states(model, batch))
+        every = picked_states(batch, packed_hidden(model, batch).final)
         torch.testing.assert_close(text_states(model, batch), every, rtol=0, atol=1e-12)
 
 
@@ -100,7 +100,7 @@ def test_of_padded_rows_that_hold_one_text_each(format_: Any, positions: str) ->
     numbers = np.flatnonzero(assembler.tokens(np.arange(40)) > 8)
     batch = assembler.pack(numbers)
     assert batch.read.document_ids is None and batch.read.mask is not None and len(batch.read) > 3
-    every = picked_states(batch, packed_states(model, batch))
+    every = picked_states(batch, packed_hidden(model, batch).final)
     torch.testing.assert_close(text_states(model, batch), every, rtol=0, atol=1e-12)
 
 

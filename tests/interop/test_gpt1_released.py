@@ -1,0 +1,321 @@
+"""GPT-1's released arrays: read as its code reads them, or refused in a line."""
+
+import json
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.estimate.cost import count_parameters
+from sublayer.interop.gpt1.released import import_gpt1, read_gpt1
+from sublayer.interop.gpt1.released_arrays import SHAPES, read_piece
+from sublayer.interop.huggingface.exchange import export_huggingface
+from sublayer.loading import load
+from sublayer.model.build import compose
+
+Arrays = list[NDArray[np.float64]]
+N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS, N_HEADS = 7, 11, 24, 2, 12
+
+
+def shapes_of(
+    n_positions: int, vocab_size: int, width: int, n_layers: int
+) -> list[tuple[int, ...]]:
+    """List the shapes in the order of the release (facts of it: positions, tokens, blocks)."""
+    block = [
+        (1, width, 3 * width),
+        (3 * width,),
+        (1, width, width),
+        (width,),
+        (width,),
+        (width,),
+        (1, width, 4 * width),
+        (4 * width,),
+        (1, 4 * width, width),
+        (width,),
+        (width,),
+        (width,),
+    ]
+    return [(n_positions, width), (vocab_size, width), *block * n_layers]
+
+
+def draw(seed: int = 0) -> Arrays:
+    rng = np.random.default_rng(seed)
+    shapes = shapes_of(N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS)
+    return [rng.normal(0.0, 0.3, shape) for shape in shapes]
+
+
+def save(folder: Path, arrays: Arrays, n_pieces: int = 10) -> Path:
+    """Write arrays as they were released: pieces whose ends are no array's."""
+    folder.mkdir()
+    flat = np.concatenate([array.ravel() for array in arrays])
+    for number, piece in enumerate(np.array_split(flat, n_pieces)):
+        np.save(folder / f"params_{number}.npy", piece)
+    (folder / SHAPES).write_text(json.dumps([list(array.shape) for array in arrays]))
+    return folder
+
+
+def norm(x: Any, gain: Any, offset: Any) -> Any:
+    variance = x.var(-1, keepdims=True)
+    return gain * (x - x.mean(-1, keepdims=True)) / np.sqrt(variance + 1e-5) + offset
+
+
+def softmax(x: Any) -> Any:
+    shares = np.exp(x - x.max(-1, keepdims=True))
+    return shares / shares.sum(-1, keepdims=True)
+
+
+def log_p(arrays: Arrays, tokens: list[int]) -> Any:
+    """Compute log-probabilities over the whole matrix, as the released code's equations say."""
+    positions, words, *rest = arrays
+    matrix = np.concatenate([words, positions])  # tokens first, then positions
+    n = len(tokens)
+    h = matrix[tokens] + matrix[len(words) + np.arange(n)]
+    for block in range(N_LAYERS):
+        (attn, attn_b, proj, proj_b, g1, b1, fc, fc_b, out, out_b, g2, b2) = rest[
+            12 * block : 12 * block + 12
+        ]
+        q, k, v = np.split(h @ attn[0] + attn_b, 3, axis=-1)
+        mixed = np.empty_like(h)
+        size = WIDTH // N_HEADS
+        for head in range(N_HEADS):
+            part = slice(head * size, (head + 1) * size)
+            scores = q[:, part] @ k[:, part].T / np.sqrt(size)
+            sees = np.tril(np.ones((n, n)))
+            mixed[:, part] = softmax(scores * sees - 1e9 * (1 - sees)) @ v[:, part]
+        middle = norm(h + mixed @ proj[0] + proj_b, g1, b1)
+        x = middle @ fc[0] + fc_b
+        gelu = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+        h = norm(middle + gelu @ out[0] + out_b, g2, b2)
+    logits = h @ matrix.T
+    return np.log(softmax(logits))
+
+
+TOKENS = [3, 10, 0, 3, 7, 5]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("n_pieces", [1, 10])
+def test_a_release_has_the_log_probabilities_of_its_equations(
+    tmp_path: Path, seed: int, n_pieces: int
+) -> None:
+    arrays = draw(seed)
+    model = read_gpt1(save(tmp_path / "released", arrays, n_pieces))
+    with torch.inference_mode():
+        found = model(torch.tensor([TOKENS])).logits[0].log_softmax(-1)
+    assert found.shape == (len(TOKENS), VOCAB_SIZE + N_POSITIONS)
+    np.testing.assert_allclose(found.numpy(), log_p(arrays, TOKENS), rtol=0, atol=1e-9)
+
+
+def test_it_becomes_a_model_folder_that_agrees_with_transformers(tmp_path: Path) -> None:
+    arrays = draw()
+    certificate = import_gpt1(save(tmp_path / "released", arrays), tmp_path / "ours")
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    assert certificate["against"].startswith("transformers")
+    model = load(tmp_path / "ours")
+    config = model.config
+    assert (config.softmax, config.dropout_embedding_of, config.dropout_embedding) == (
+        "all",
+        "matrix",
+        0.1,
+    )
+    assert (config.norm_order, config.final_norm, config.norm_eps) == ("post", "none", 1e-5)
+    with torch.inference_mode():
+        found = model(torch.tensor([TOKENS])).logits[0].log_softmax(-1).double()
+    np.testing.assert_allclose(found.numpy(), log_p(arrays, TOKENS), rtol=0, atol=1e-9)
+
+
+def test_it_goes_on_to_transformers_without_positions_as_classes(tmp_path: Path) -> None:
+    from transformers import OpenAIGPTLMHeadModel
+
+    arrays = draw()
+    model = read_gpt1(save(tmp_path / "released", arrays))
+    certificate = export_huggingface(model, tmp_path / "exported")
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    assert certificate["left_out"] == (
+        "positions as classes, so that probabilities are of tokens alone"
+    )
+    theirs = OpenAIGPTLMHeadModel.from_pretrained(tmp_path / "exported", dtype=torch.float64)
+    expected = log_p(arrays, TOKENS)[:, :VOCAB_SIZE]
+    with torch.inference_mode():
+        logits = theirs.eval()(torch.tensor([TOKENS])).logits[0].numpy()
+    # The same but for what each row is normalised by.
+    differences = logits - expected
+    np.testing.assert_allclose(differences - differences[:, :1], 0.0, atol=1e-9)
+
+
+def test_the_published_shapes_have_the_published_parameters() -> None:
+    shapes = shapes_of(512, 40478, 768, 12)
+    assert len(shapes) == 146
+    assert sum(int(np.prod(shape)) for shape in shapes) == 116_534_784
+    from sublayer.interop.config_reader import Content
+    from sublayer.interop.gpt1.gpt1_config import read_config
+    from sublayer.interop.gpt1.gpt1_fields import GPT1_FIELDS
+
+    config = read_config(GPT1_FIELDS.read(Content("config.json", {})), {})
+    config = config.model_copy(update={"softmax": "all"})
+    assert count_parameters(config).total == 116_534_784
+    with torch.device("meta"):
+        model = compose(config)
+    assert sum(each.numel() for each in model.parameters()) == 116_534_784
+
+
+def test_numbers_in_float32_stay_so(tmp_path: Path) -> None:
+    arrays = [array.astype(np.float32) for array in draw()]
+    model = read_gpt1(save(tmp_path / "released", arrays))
+    assert model.embedding.weight.dtype == torch.float32
+    assert np.array_equal(model.embedding.weight.detach().numpy(), arrays[1])
+
+
+def without_shapes(folder: Path) -> None:
+    (folder / SHAPES).unlink()
+
+
+def without_a_piece(folder: Path) -> None:
+    (folder / "params_4.npy").unlink()
+
+
+def without_the_last_piece(folder: Path) -> None:
+    (folder / "params_9.npy").unlink()
+
+
+def without_pieces(folder: Path) -> None:
+    for path in folder.glob("*.npy"):
+        path.unlink()
+
+
+def with_shapes(content: Any) -> Any:
+    def damage(folder: Path) -> None:
+        (folder / SHAPES).write_text(json.dumps(content))
+
+    return damage
+
+
+def with_shape(number: int, shape: Any) -> Any:
+    shapes: list[Any] = [list(each) for each in shapes_of(N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS)]
+    shapes[number] = shape
+    return with_shapes(shapes)
+
+
+def with_piece(content: Any) -> Any:
+    def damage(folder: Path) -> None:
+        np.save(folder / "params_3.npy", content)
+
+    return damage
+
+
+def with_bytes(content: bytes) -> Any:
+    def damage(folder: Path) -> None:
+        (folder / "params_3.npy").write_bytes(content)
+
+    return damage
+
+
+def cut_off(folder: Path) -> None:
+    path = folder / "params_3.npy"
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def with_nan(folder: Path) -> None:
+    path = folder / "params_3.npy"
+    piece = np.load(path)
+    piece[5] = np.nan
+    np.save(path, piece)
+
+
+class Touches:
+    """Leaves a file where it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.path,))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (without_shapes, "has no params_shapes.json, which says"),
+        (without_a_piece, "has no params_4.npy: put all"),
+        (without_the_last_piece, "params_shapes.json says .*: they do not belong together, or a"),
+        (without_pieces, "has no params_0.npy"),
+        (with_shapes({}), "params_shapes.json is no list of shapes"),
+        (with_shapes([[3, 4]] * 3), "has 3 shapes: GPT-1 has one of positions"),
+        (with_shapes([[3, 4]] * 2), "has 2 shapes: GPT-1 has one of positions"),
+        (with_shape(5, "x"), "array 5 has a shape of 'x'"),
+        (with_shape(5, [-3]), r"array 5 has a shape of \[-3\]"),
+        (with_shape(5, [True]), r"array 5 has a shape of \[True\]"),
+        (
+            with_shape(1, [11, 25]),
+            r"array 1 is \[11, 25\], and tokens_embed.weight of a width of 24",
+        ),
+        (with_shape(8, [1, 24, 95]), r"h.0.mlp.c_fc.weight of a width of 24 is \[1, 24, 96\]"),
+        (with_shape(14, [24, 72]), r"h.1.attn.c_attn.weight .* is \[1, 24, 72\]"),
+        (with_shape(1, [12, 24]), "they do not belong together"),
+        (with_shapes(shapes_of(4, 5, 16, 1)), "do not belong together"),
+        (with_piece(np.zeros((4, 5))), r"params_3.npy has a shape of \[4, 5\]"),
+        (with_piece(np.zeros(9, dtype=np.int64)), "params_3.npy is of int64"),
+        (with_piece(np.zeros(9, dtype=np.float32)), "of different types of numbers"),
+        (with_piece(np.zeros(9)), "they do not belong together"),
+        (with_bytes(b""), "params_3.npy is no array of numpy"),
+        (with_bytes(b"\x93NUMPY\x01\x00"), "params_3.npy is damaged"),
+        (with_bytes(pickle.dumps([1.0])), "params_3.npy is no array of numpy .*never read"),
+        (cut_off, "params_3.npy is damaged or no array of numbers: its header and its length"),
+        (with_nan, "finite"),
+    ],
+)
+def test_what_is_no_release_is_refused_in_a_line(tmp_path: Path, damage: Any, message: str) -> None:
+    folder = save(tmp_path / "released", draw())
+    damage(folder)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        import_gpt1(folder, tmp_path / "ours")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_damaged_header_is_refused_whatever_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "params_0.npy"
+    np.save(path, np.arange(20.0))
+    whole = path.read_bytes()
+    rng = random.Random(0)
+    refusals = []
+    for _ in range(100):
+        damaged = bytearray(whole)
+        for _ in range(rng.choice([1, 2, 6])):
+            damaged[rng.randrange(80)] = rng.choice(b"()[]{}'\\,:#0L <>Of\x00\xff")
+        path.write_bytes(bytes(damaged))
+        try:
+            read_piece(path)
+        except CheckpointError as problem:
+            refusals.append(str(problem))
+    assert len(refusals) > 50
+    assert not [each for each in refusals if "\n" in each]
+
+
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    folder = save(tmp_path / "released", draw())
+    trap = tmp_path / "trap"
+    np.save(folder / "params_3.npy", np.array([Touches(trap)], dtype=object), allow_pickle=True)
+    with pytest.raises(CheckpointError, match="objects, which are never unpickled"):
+        import_gpt1(folder, tmp_path / "ours")
+    assert not trap.exists()
+
+
+def test_a_width_that_twelve_heads_do_not_divide_is_refused(tmp_path: Path) -> None:
+    arrays = [np.zeros(shape) for shape in shapes_of(3, 4, 16, 1)]
+    with pytest.raises(CheckpointError, match="a width of 16, which the 12 heads"):
+        read_gpt1(save(tmp_path / "released", arrays))
+
+
+def test_a_file_or_a_taken_place_is_refused(tmp_path: Path) -> None:
+    folder = save(tmp_path / "released", draw())
+    with pytest.raises(CheckpointError, match="is not a folder: name the one with params_shapes"):
+        import_gpt1(folder / SHAPES, tmp_path / "ours")
+    with pytest.raises(ConfigError, match="nothing is overwritten"):
+        import_gpt1(folder, folder)
