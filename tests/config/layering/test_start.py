@@ -174,6 +174,6 @@ def test_every_field_of_the_text_is_the_starts_or_the_recipes() -> None:
         "batch_order",
         "batch_parts",
     }
-    groups = {*start.SOURCES, *start._READ_AS, *start._SEEN_AS}
+    groups = {*start.SOURCES, *start._READ_AS, *start.SEEN_AS}
     assert groups | of_training == set(DataConfig.model_fields)
     assert not groups & of_training
