@@ -27,6 +27,15 @@ def uses(key: str, kind: str = "") -> tuple[Use, ...]:
     return (*first, *siblings, *USES.get(key, ()))
 
 
+def said_uses(key: str) -> tuple[Use, ...]:
+    """Return the conditions that are worth saying: none that another one's field has itself."""
+    conditions = uses(key)
+    table, _, _ = key.partition(".")
+    needs = extra(declaration(key)).get("needs", {})
+    is_implied = key in KIND_USES and any(f"{table}.{name}" in KIND_USES for name in needs)
+    return conditions[1:] if is_implied else conditions
+
+
 @dataclass(frozen=True)
 class Idle:
     """A field that a layer set to no effect, and the condition that does not hold."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from sublayer.config.fields.applicability import uses
+from sublayer.config.fields.applicability import said_uses
 from sublayer.config.fields.catalog import (
     HEADINGS,
     TABLES,
@@ -143,7 +143,7 @@ def _one_default(info: FieldInfo) -> str:
 
 def _used_when(key: str, by_kind: Mapping[str, FieldInfo]) -> str:
     table, _, _ = key.rpartition(".")
-    conditions = [use.when for use in uses(key)]
+    conditions = [use.when for use in said_uses(key)]
     is_of_some_kinds = table and len(by_kind) < len(TABLES[table])
     if is_of_some_kinds and not _is_selector(key):
         conditions.insert(0, f"{table}.kind is {' or '.join(by_kind)}")

@@ -61,11 +61,10 @@ def test_a_row_says_what_a_field_takes_and_when_it_counts():
     assert "macaron" in row("model.d_ff").set_by
     assert row("model.n_layers").type == "a whole number, at least 1, at most 1,000"
     assert row("model.norm").type == "one of layer, rms, none"
-    assert row("model.rotary_base").used_when == (
-        "model.kind is not lstm; model.positions is rotary"
-    )
+    assert row("model.rotary_base").used_when == "model.positions is rotary"
     assert row("train.tokens").default == "unset"
-    assert row("model.share").used_when == ""
+    assert row("model.share").used_when == "model.kind is not lstm"
+    assert row("model.bias").used_when == ""
 
 
 def said_by_kind(text: str, separator: str) -> dict[str, str]:
