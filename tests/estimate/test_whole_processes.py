@@ -53,6 +53,10 @@ CHARACTERS = (
     *("char-t64", "model.n_layers=24", "model.d_model=256", "model.d_ff=1024"),
     *("train.batch_sequences=4", "train.micro_batch_sequences=2"),
 )
+LSTM = (
+    *("gpt", "model.kind=lstm", "data.context=128", "train.precision=float32"),
+    *("train.batch_sequences=16", "train.micro_batch_sequences=8"),
+)
 MODERN = (
     *("modern", "data.context=256", "train.batch_sequences=8", "train.micro_batch_sequences=4"),
     "train.precision=float32",
@@ -110,6 +114,8 @@ MODERN = (
             "train.batch_sequences=1",
             "train.precision=float32",
         ),
+        (*LSTM, "model.n_layers=1", "model.d_model=384"),
+        (*LSTM, "model.n_layers=3", "model.d_model=256"),
         (*CHARACTERS, "train.precision=float32"),
         (*SMALL_ALBERT, "train.precision=float32"),
         (*SMALL_ALBERT, "train.precision=float32", "train.recompute=blocks"),
