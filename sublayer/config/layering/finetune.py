@@ -143,7 +143,9 @@ def _fresh(loaded: LoadedRecipe) -> Layer:
     values: dict[str, Any] = {}
     for layer in loaded.layers:
         for key, value in layer.values.items():
-            if key.startswith("model.") or key in _OF_FRESH:
+            # What a later layer made idle was dropped, and has its default.
+            is_dropped = loaded.origins.get(key) == "default"
+            if (key.startswith("model.") or key in _OF_FRESH) and not is_dropped:
                 values[key] = value
     return Layer(f"recipe {loaded.name}", values)
 
