@@ -105,7 +105,7 @@ def test_a_release_has_the_log_probabilities_of_its_equations(
     tmp_path: Path, seed: int, n_pieces: int
 ) -> None:
     arrays = draw(seed)
-    model = read_gpt1(save(tmp_path / "released", arrays, n_pieces))
+    model, _ = read_gpt1(save(tmp_path / "released", arrays, n_pieces))
     with torch.inference_mode():
         found = model(torch.tensor([TOKENS])).logits[0].log_softmax(-1)
     assert found.shape == (len(TOKENS), VOCAB_SIZE + N_POSITIONS)
@@ -134,7 +134,7 @@ def test_it_goes_on_to_transformers_without_positions_as_classes(tmp_path: Path)
     from transformers import OpenAIGPTLMHeadModel
 
     arrays = draw()
-    model = read_gpt1(save(tmp_path / "released", arrays))
+    model, _ = read_gpt1(save(tmp_path / "released", arrays))
     certificate = export_huggingface(model, tmp_path / "exported")
     assert certificate["largest_difference"]["float64"] < 1e-9
     assert certificate["left_out"] == (
@@ -167,7 +167,7 @@ def test_the_published_shapes_have_the_published_parameters() -> None:
 
 def test_numbers_in_float32_stay_so(tmp_path: Path) -> None:
     arrays = [array.astype(np.float32) for array in draw()]
-    model = read_gpt1(save(tmp_path / "released", arrays))
+    model, _ = read_gpt1(save(tmp_path / "released", arrays))
     assert model.embedding.weight.dtype == torch.float32
     assert np.array_equal(model.embedding.weight.detach().numpy(), arrays[1])
 

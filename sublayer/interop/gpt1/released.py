@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from sublayer.errors import CheckpointError
 from sublayer.interop.certificate import certify
 from sublayer.interop.config_reader import Content
@@ -36,7 +38,7 @@ def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
     check_new(out)
     if not path.is_dir():
         raise CheckpointError(f"{path} is not a folder: name the one with {SHAPES}")
-    model, tensors = _read(path)
+    model, tensors = read_gpt1(path)
     prefixed = {_FAMILY.prefix + name: tensor.clone() for name, tensor in tensors.items()}
     fields = _FAMILY.fields.read(Content(CONFIG, _FAMILY.write_config(model.config, None))).given
     certificate = certify(model, fields, prefixed, _FAMILY.oracle(model.config))
@@ -45,15 +47,11 @@ def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
     return certificate
 
 
-def read_gpt1(folder: Path) -> Transformer:
-    """Read the model of a release, in evaluation mode, without a tokenizer.
+def read_gpt1(folder: Path) -> tuple[Transformer, dict[str, Tensor]]:
+    """Read the model of a release, in evaluation mode, and its tensors by transformers' names.
 
-    Its logits are compared with none. Raises as ``import_gpt1`` does in reading.
+    It has no tokenizer. Raises as ``import_gpt1`` does in reading.
     """
-    return _read(folder)[0]
-
-
-def _read(folder: Path) -> tuple[Transformer, dict[str, Any]]:
     tensors = read_arrays(folder)
     n_positions, width = tensors[POSITIONS].shape
     if width % N_HEADS:
