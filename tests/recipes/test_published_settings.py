@@ -149,7 +149,6 @@ def test_gpt1_is_as_its_paper_and_its_code_say() -> None:
 
 def test_gpt1_says_what_stands_for_its_tokenizer() -> None:
     recipe = load_recipe("gpt1").recipe
-    assert (recipe.data.tokenizer, recipe.data.vocab_size) == ("bpe", 40_478)
-    assert "byte-level BPE of as many ids, trained on the text, stands for the published" in (
-        recipe.source
-    )
+    assert (recipe.data.tokenizer, recipe.data.vocab_size) == ("gpt1-bpe", 40_478)
+    assert recipe.data.normalization is None  # which is the published
+    assert "its tokenizer is trained on the text" in recipe.source
