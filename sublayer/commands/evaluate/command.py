@@ -12,10 +12,14 @@ from sublayer.commands.evaluate.options import (
     LowercaseOption,
     PairsOption,
     PathOption,
+    ProbesOption,
+    ReferenceOption,
     SplitOption,
     StrideOption,
     TaskOption,
+    WordsOption,
 )
+from sublayer.commands.evaluate.probes import check_alone, evaluate_probes
 from sublayer.commands.evaluate.text import ScoredText
 from sublayer.commands.shared.base import (
     AverageOption,
@@ -63,6 +67,9 @@ def command(
     against: AgainstOption = None,
     answer: AnswerOption = None,
     task: TaskOption = None,
+    probes: ProbesOption = None,
+    words: WordsOption = None,
+    reference: ReferenceOption = None,
     batch: BatchOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
@@ -73,7 +80,8 @@ def command(
     token, character and word. An encoder gives the accuracy of masked tokens and of judging pairs
     of texts: next sentence (nsp) and sentence order (sop), whichever it was trained on. A
     translator gives BLEU against the text's own translations. A fine-tuned model gives its score on
-    the development set of its tasks, with the standard error and what needs no model beside it. The
+    the development set of its tasks, with the standard error and what needs no model beside it.
+    What predicts text answers --probes, tasks that nothing was trained on. The
     arithmetic is that of the saved weights, float32, whatever the precision of training was.
     """
     text = ScoredText(run, split, path, corpus, documents)
@@ -91,10 +99,32 @@ def command(
         "task": task,
     }
     given = {name: value for name, value in options.items() if value is not None}
+    if probes is not None:
+        check_alone({**given, **({} if split is None else {"split": split})})
+        if batch is not None:
+            check_alone({"batch": batch})
+        evaluate_probes(
+            run,
+            probes,
+            path,
+            words,
+            reference or (),
+            device=device,
+            average=average,
+            as_json=as_json,
+        )
+        return
+    _check_without_probes(words, reference)
     family, request = _prepare(text, given, _Computation(device, batch, average))
     with stage("scoring"):
         result = family.evaluate(request)
     emit(result, as_json, family.render)
+
+
+def _check_without_probes(words: str | None, reference: list[str] | None) -> None:
+    for name, value in (("--words", words), ("--reference", reference)):
+        if value:
+            raise ConfigError(f"{name} is of --probes: give both, or leave it out")
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,32 @@ TaskOption = Annotated[
         "order the model's labels are put, by their words. Default: its own.",
     ),
 ]
+ProbesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--probes",
+        metavar="NAMES",
+        help="Ask a model that predicts text what it answers without training: cola, sst2, race, "
+        "winograd, dpr, with commas between, or all; --path names the folder of their files.",
+    ),
+]
+WordsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--words",
+        metavar="A,B",
+        help="Of the probe sst2: the words that are compared, of the first label and of the second. "
+        "Default: negative,positive.",
+    ),
+]
+ReferenceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reference",
+        metavar="PROBE=SHARE",
+        help="Of --probes: the score that is 1 on the axis that begins at chance. Repeatable.",
+    ),
+]
 AnswerOption = Annotated[
     Literal["greedy", "rank"] | None,
     typer.Option(

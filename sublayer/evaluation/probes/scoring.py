@@ -23,6 +23,9 @@ from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
 from sublayer.tasks.suite import Found
 from sublayer.tasks.task import Task
 
+_MOST_LEARNED = 2000
+"""Training rows that a threshold is chosen by."""
+
 
 @dataclass(frozen=True)
 class ProbeScore:
@@ -154,8 +157,14 @@ def _read(probe: Probe, folder: str | None, settings: Settings) -> ReadProbe:
                 f"{folder or 'the cache'} has no training part of {task.title}, by which the "
                 f"threshold of the probe {probe.name} is chosen"
             )
-        learned = probe.items(task, examples("train"), settings)
+        learned = probe.items(task, _spread(examples("train")), settings)
     return ReadProbe(probe, probe.items(task, scored, settings), learned, settings)
+
+
+def _spread(examples: list[Example]) -> list[Example]:
+    """Return as many examples as a threshold needs, evenly spread over all."""
+    step = max(1, -(-len(examples) // _MOST_LEARNED))
+    return examples[::step]
 
 
 def _find(probe: Probe, folder: str | None) -> tuple[Task, Found]:
