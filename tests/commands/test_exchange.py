@@ -68,8 +68,8 @@ def test_the_arrays_of_gpt1_come_in(sublayer: Sublayer, tmp_path: Path) -> None:
     shown = sublayer("import", "gpt1-numpy", folder, "--out", tmp_path / "ours").shown()
     first, second, *_ = shown.splitlines()
     assert first == (
-        f"model: {tmp_path / 'ours'}, without a tokenizer: the release's encoder_bpe_40000.json "
-        "and vocab_40000.bpe are not read"
+        f"model: {tmp_path / 'ours'}, without a tokenizer: encoder_bpe_40000.json and "
+        "vocab_40000.bpe are not beside the arrays"
     )
     assert second.startswith("largest difference of logits from transformers ")
 

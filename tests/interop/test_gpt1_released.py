@@ -11,7 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from sublayer.errors import CheckpointError, ConfigError
+from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.estimate.cost import count_parameters
 from sublayer.interop.gpt1.released import import_gpt1, read_gpt1
 from sublayer.interop.gpt1.released_arrays import SHAPES, read_piece
@@ -163,6 +163,36 @@ def test_the_published_shapes_have_the_published_parameters() -> None:
     with torch.device("meta"):
         model = compose(config)
     assert sum(each.numel() for each in model.parameters()) == 116_534_784
+
+
+def write_tokenizer(folder: Path) -> list[str]:
+    """Write a vocabulary and its merges as the release names them; return the pieces."""
+    pieces = ["<unk>", *"aeht", *(f"{letter}</w>" for letter in "aeht"), "th", "the</w>"]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    (folder / "encoder_bpe_40000.json").write_text(json.dumps(vocabulary))
+    (folder / "vocab_40000.bpe").write_text("#version: 0.2\nt h\nth e</w>\n")
+    return pieces
+
+
+def test_the_tokenizer_beside_the_arrays_comes_along(tmp_path: Path) -> None:
+    folder = save(tmp_path / "released", draw())
+    pieces = write_tokenizer(folder)
+    assert len(pieces) == VOCAB_SIZE
+    certificate = import_gpt1(folder, tmp_path / "ours")
+    assert "tokenizer" not in certificate
+    ids = load(tmp_path / "ours").tokenizer.encode(b"The hat")
+    assert [pieces[number] for number in ids] == ["the</w>", "h", "a", "t</w>"]
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+    folder = save(tmp_path / "released", [np.zeros(each) for each in shapes_of(3, 5, 24, 1)])
+    write_tokenizer(folder)
+    with pytest.raises(CheckpointError, match="has 11 ids, the model's vocab_size is 5: they do"):
+        import_gpt1(folder, tmp_path / "ours")
+    (folder / "vocab_40000.bpe").unlink()
+    with pytest.raises(DataError, match="is without vocab_40000.bpe"):
+        import_gpt1(folder, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
 
 
 def test_numbers_in_float32_stay_so(tmp_path: Path) -> None:

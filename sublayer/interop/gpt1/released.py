@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from sublayer.data.gpt1.files import find_pair, read_pair
 from sublayer.errors import CheckpointError
 from sublayer.interop.certificate import certify
 from sublayer.interop.config_reader import Content
@@ -13,6 +14,7 @@ from sublayer.interop.gpt1.released_arrays import POSITIONS, SHAPES, TOKENS, rea
 from sublayer.interop.huggingface.classes import FAMILIES
 from sublayer.interop.huggingface.exchange import save_imported
 from sublayer.interop.huggingface.folder import CONFIG, check_new, check_path
+from sublayer.interop.huggingface.folder_tokenizer import check_tokenizer
 from sublayer.interop.weight_map import assemble
 from sublayer.model.transformer import Transformer
 
@@ -22,7 +24,7 @@ N_HEADS = 12
 """Of every model of the release; its arrays do not say it."""
 _AS_RELEASED = {"softmax": "all", "dropout_embedding_of": "matrix"}
 """What transformers' class has otherwise."""
-_NO_TOKENIZER = "the release's encoder_bpe_40000.json and vocab_40000.bpe are not read"
+_NO_TOKENIZER = "encoder_bpe_40000.json and vocab_40000.bpe are not beside the arrays"
 
 
 def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
@@ -31,8 +33,11 @@ def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
     The model is as released: probabilities are over positions too, and dropout is of the embedding
     matrix. transformers' class reads the same tensors, and the logits of tokens are compared.
 
-    Raises CheckpointError where the arrays are damaged or are no GPT-1's, or give other logits
-    there; ConfigError where ``out`` exists, or memory is too small.
+    The release's vocabulary and merges come along where they are beside the arrays.
+
+    Raises CheckpointError where the arrays are damaged or are no GPT-1's, give other logits there,
+    or have fewer tokens than the tokenizer; DataError where that is damaged; ConfigError where
+    ``out`` exists, or memory is too small.
     """
     check_path(path)
     check_new(out)
@@ -42,7 +47,8 @@ def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
     prefixed = {_FAMILY.prefix + name: tensor.clone() for name, tensor in tensors.items()}
     fields = _FAMILY.fields.read(Content(CONFIG, _FAMILY.write_config(model.config, None))).given
     certificate = certify(model, fields, prefixed, _FAMILY.oracle(model.config))
-    certificate["tokenizer"] = _NO_TOKENIZER
+    if model.tokenizer is None:
+        certificate["tokenizer"] = _NO_TOKENIZER
     save_imported(model, out, certificate)
     return certificate
 
@@ -50,7 +56,8 @@ def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
 def read_gpt1(folder: Path) -> tuple[Transformer, dict[str, Tensor]]:
     """Read the model of a release, in evaluation mode, and its tensors by transformers' names.
 
-    It has no tokenizer. Raises as ``import_gpt1`` does in reading.
+    It has the tokenizer that is beside the arrays, if one is. Raises as ``import_gpt1`` does in
+    reading.
     """
     tensors = read_arrays(folder)
     n_positions, width = tensors[POSITIONS].shape
@@ -69,4 +76,8 @@ def read_gpt1(folder: Path) -> tuple[Transformer, dict[str, Tensor]]:
     content = GPT1_FIELDS.read(Content(SHAPES, fields))
     config = _FAMILY.read_config(content, tensors).model_copy(update=_AS_RELEASED)
     names = _FAMILY.pairs(config)
-    return assemble(tensors, names, config, title=_TITLE, file=SHAPES), tensors
+    model = assemble(tensors, names, config, title=_TITLE, file=SHAPES)
+    files = find_pair(folder)
+    if files is not None:
+        model.tokenizer = check_tokenizer(read_pair(files), folder, config.vocab_size)
+    return model, tensors
