@@ -4,12 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sublayer.config.recipe import Recipe
+from sublayer.config.text.tokenizers import GPT1
 from sublayer.data.tokenizers.named import DEFAULT_MERGES, DEFAULT_SIZES, load_tokenizer
 from sublayer.errors import ConfigError
 
 _BYTES = 256
-_BESIDE_MERGES = 128
-"""Ids of Macaron BERT's dictionary as released, 32,768, that are none of its 32,640 merges."""
+_BESIDE_MERGES = {GPT1: 478}
+"""Ids of GPT-1's vocabulary as released, 40,478, that are none of its 40,000 merges."""
+_BESIDE_OTHER_MERGES = 128
+"""The same of Macaron BERT's dictionary as released, which has 32,768, and 32,640 merges."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,14 @@ def expected_vocabulary(recipe: Recipe) -> Vocabulary:
     if data.tokenizer == "bytes":
         return Vocabulary(_BYTES)
     if data.merges is not None:
-        return _of_merges(data.merges)
+        return _of_merges(data.merges, data.tokenizer)
     if data.tokenizer in DEFAULT_SIZES:
         return Vocabulary(data.vocab_size or DEFAULT_SIZES[data.tokenizer])
     if data.tokenizer in DEFAULT_MERGES:
         n_merges = DEFAULT_MERGES[data.tokenizer]
-        return Vocabulary(data.vocab_size) if data.vocab_size else _of_merges(n_merges)
+        return (
+            Vocabulary(data.vocab_size) if data.vocab_size else _of_merges(n_merges, data.tokenizer)
+        )
     if data.tokenizer != "characters":  # the path of a file
         path = Path(data.tokenizer)
         return Vocabulary(load_tokenizer(path, sentinels=data.sentinels).vocab_size)
@@ -48,8 +53,8 @@ def expected_vocabulary(recipe: Recipe) -> Vocabulary:
     return Vocabulary(size, f"how many characters the text has is not known: counted as {size}")
 
 
-def _of_merges(n_merges: int) -> Vocabulary:
-    size = n_merges + _BESIDE_MERGES
+def _of_merges(n_merges: int, tokenizer: str) -> Vocabulary:
+    size = n_merges + _BESIDE_MERGES.get(tokenizer, _BESIDE_OTHER_MERGES)
     note = f"how many characters the text has is not known: {n_merges} merges are counted as {size}"
     return Vocabulary(size, note)
 
