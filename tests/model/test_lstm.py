@@ -125,6 +125,17 @@ def test_pieces_behind_a_cache_equal_the_whole(sizes: list[int]) -> None:
     assert cache.length == N_TOKENS
 
 
+def test_rows_of_a_cache_go_on_apart() -> None:
+    model, tokens = model_of(), tokens_of(3)
+    cache = Cache(model.config, 3, N_TOKENS, torch.float64)
+    model(tokens[:, :5], cache=cache)
+    rows = torch.tensor([2, 0, 0, 1])
+    cache.take_rows(rows)
+    further = tokens_of(4, 3)
+    whole = torch.cat([tokens[rows, :5], further], dim=1)
+    close(model(further, cache=cache).logits, model(whole).logits[:, 5:])
+
+
 def test_padding_anywhere_changes_nothing() -> None:
     model, tokens = model_of(), tokens_of(4)
     mask = torch.ones(4, N_TOKENS, dtype=torch.bool)
