@@ -48,7 +48,7 @@ WordsOption = Annotated[
     typer.Option(
         "--words",
         metavar="A,B",
-        help="Of the probe sst2: the words that are compared, of the first label and of the second. "
+        help="Of the probe sst2: the words that are compared, that of the first label first. "
         "Default: negative,positive.",
     ),
 ]
