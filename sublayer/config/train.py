@@ -15,6 +15,7 @@ from sublayer.config.limits import (
     MOST_TOKENS,
     MOST_WINDOWS,
 )
+from sublayer.config.probes import Probes, check_probes
 from sublayer.config.selection import SELECTORS
 from sublayer.config.table import List, Table, field
 
@@ -115,6 +116,12 @@ class TrainConfig(Table):
         ge=1,
         le=LONGEST_WINDOW,
     )
+    probes: List | dict[str, str] = field(
+        (),
+        "Zero-shot probes that every evaluation asks too: names of those whose files are in the "
+        'cache, or the folder of each, { sst2 = "glue" }. They choose nothing, and minutes do not '
+        "count their time.",
+    )
     best_by: Selector = field(
         "loss",
         "What the checkpoint has that becomes the model: the lowest validation loss, or the best "
@@ -149,6 +156,12 @@ class TrainConfig(Table):
         ge=1,
         le=MOST_THREADS,
     )
+
+    @field_validator("probes")
+    @classmethod
+    def _probes_are_known(cls, probes: Probes) -> Probes:
+        check_probes(probes)
+        return probes
 
 
 class InitConfig(Table):

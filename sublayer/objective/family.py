@@ -5,17 +5,20 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sublayer.config.model import ModelConfig
+from sublayer.config.probes import PREFIX
 from sublayer.config.recipe import Recipe
 from sublayer.data.batches import Batches
 from sublayer.data.prepare import Data, prepare
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.evaluation.items import Items
+from sublayer.evaluation.probes.table import PROBES
 from sublayer.evaluation.split_work import ALONE, Processes
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.objective.evaluation import Evaluation, need_recipe, render_metrics
 from sublayer.objective.metric import Metric
+from sublayer.tasks.metrics.points import points
 from sublayer.tasks.spec import TaskSpec
 
 Scores = Mapping[str, Any]
@@ -155,13 +158,19 @@ def stored_tokens(recipe: Recipe, split: Split) -> int:
 
 
 def describe_watched(family: Family, scores: Scores) -> list[str]:
-    """Say of the scores of an evaluation what each text that is watched scored, a line each."""
+    """Say of the scores of an evaluation what each text that is watched scored, a line each.
+
+    What probes found is one line more.
+    """
     by_text: dict[str, dict[str, Any]] = {}
     for key, value in scores.items():
         text, slash, name = key.rpartition("/")
         if slash:
             by_text.setdefault(text, {})[name] = value
-    return [f"{text}: {family.describe(values)}" for text, values in by_text.items()]
+    probes = by_text.pop(PREFIX, {})
+    lines = [f"{text}: {family.describe(values)}" for text, values in by_text.items()]
+    asked = [f"{PROBES[name].title} {points(value)}" for name, value in probes.items()]
+    return [*lines, *([f"probes: {', '.join(asked)}"] if asked else [])]
 
 
 def describe_valid(family: Family, scores: Scores) -> str:

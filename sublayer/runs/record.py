@@ -40,6 +40,7 @@ def describe_run(
         "tokens_per_s": round(state.tokens / state.step_seconds, 1),
         "valid": state.best,
         **({"task_bests": state.task_bests} if state.task_bests else {}),
+        **({"probes": _probes(session)} if session.probes else {}),
         "seconds": round(state.seconds, 3),
         "lengthened": as_dicts(read_lengthenings(run / RECIPE)),
         "minutes": _minutes(recipe.train.minutes, state.seconds),
@@ -63,6 +64,20 @@ def describe_run(
             **data.sizes(),
             "watched": {name: split.sizes() for name, split in data.watched.items()},
         },
+    }
+
+
+def _probes(session: Session) -> dict[str, dict[str, Any]]:
+    """Describe what was asked along the training: how many examples, and what guessing scores."""
+    return {
+        each.probe.name: {
+            "title": each.probe.title,
+            "examples": len(each.items.examples),
+            "chance": each.probe.chance,
+            "chance_error": each.probe.chance_error(len(each.items.examples)),
+            "reference": each.probe.reference,
+        }
+        for each in session.probes
     }
 
 

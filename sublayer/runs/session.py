@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from sublayer.config.probes import PREFIX, probe_folders
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.counts import count
@@ -13,8 +14,10 @@ from sublayer.data.split import Split
 from sublayer.errors import ConfigError
 from sublayer.estimate.micro_batch import DeviceKind
 from sublayer.estimate.training_capacity import check_training
+from sublayer.evaluation.probes.scoring import ReadProbe, ask, check_model, read_probes
 from sublayer.model.build import build
 from sublayer.model.init import zero_padding
+from sublayer.model.transformer import Transformer
 from sublayer.objective.families import family_of
 from sublayer.objective.family import Scores, describe_watched
 from sublayer.runs.data_warnings import list_data_warnings
@@ -44,6 +47,8 @@ class Session:
     train_step: TrainStep
     start_notes: tuple[str, ...] = ()
     """What of a model that starts from another one starts fresh, and why."""
+    probes: tuple[ReadProbe, ...] = ()
+    """What every evaluation asks the model beside."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -52,6 +57,7 @@ class Session:
         names = [] if self.data.valid is None else [*own]
         for text in self.data.watched:
             names += [f"{text}/{name}" for name in own]
+        names += [f"{PREFIX}/{each.probe.name}" for each in self.probes]
         return tuple(names)
 
     @property
@@ -85,6 +91,10 @@ class Session:
         for name, text in self.data.watched.items():
             for metric, value in self._score(text).items():
                 scores[f"{name}/{metric}"] = value
+        if self.probes:
+            model = self.train_step.objective.model
+            for each in ask(model, self.probes, self.recipe.data.context):
+                scores[f"{PREFIX}/{each.name}"] = each.value
         return scores
 
     def describe_watched(self, scores: Scores) -> list[str]:
@@ -144,7 +154,18 @@ def assemble(
     notes += freeze(objective, recipe.init)
     batches = family.batches(recipe, data.train)
     train_step = TrainStep(recipe, objective, batches, device=place.device, world=place.world)
-    return Session(recipe, data, place, train_step, tuple(notes))
+    probes = _read_probes(recipe, model)
+    return Session(recipe, data, place, train_step, tuple(notes), probes)
+
+
+def _read_probes(recipe: ResolvedRecipe, model: Transformer) -> tuple[ReadProbe, ...]:
+    asked = probe_folders(recipe.train.probes)
+    if asked:
+        check_model(model, "the model")
+    read = []
+    for name, folder in asked.items():
+        read += read_probes([name], folder)
+    return tuple(read)
 
 
 def check_memory(recipe: ResolvedRecipe, place: Place) -> None:

@@ -165,6 +165,7 @@ def collect_arm(
         training_curves=tuple(each.training for each in curves if each.training is not None),
         recipe=_recipe(runs.outcomes.values()),
         further=further,
+        probes=records[0].get("probes", {}) if records else {},
         varied=arm.settings if arm.is_varied else {},
     )
 

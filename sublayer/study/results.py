@@ -85,6 +85,9 @@ class ArmResult:
     """Of the first seed that finished; None where the arms are no decoders."""
     further: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Other metrics by name, each with its value for each seed."""
+    probes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Of probes that were asked along the training, by name: chance, reference and what else the
+    record says."""
     varied: Mapping[str, Any] = field(default_factory=dict)
     """What ``--vary`` set, of which its name is made; empty where its name is its own."""
 

@@ -121,6 +121,11 @@ _WINDOWS = Use(
     lambda recipe: recipe.objective.is_scored_in_windows,
     ("objective.kind",),
 )
+_PREDICTS = Use(
+    "objective.kind is causal or span",
+    lambda recipe: recipe.objective.is_probed,
+    ("objective.kind",),
+)
 _INIT_RUN = Use("init.run is given", lambda recipe: recipe.init.run is not None, ("init.run",))
 _BEST_BY = Use(
     "the objective's evaluations have it",
@@ -141,6 +146,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "optimizer.warmup": (_WARMUP,),
     "train.best_by": (_BEST_BY,),
     "train.evaluate_stride": (_WINDOWS,),
+    "train.probes": (_PREDICTS,),
     "init.layers": (_INIT_RUN,),
     "init.freeze": (_INIT_RUN,),
 }

@@ -30,10 +30,13 @@ def absolute_paths(recipe: Recipe) -> Recipe:
     if is_tokenizer_file(data.tokenizer):
         found["tokenizer"] = _absolute(data.tokenizer)
     run = _path(recipe.init.run)
-    tables = {
+    tables: dict[str, object] = {
         "data": data.model_copy(update=found),
         "init": recipe.init.model_copy(update={"run": run}),
     }
+    if isinstance(recipe.train.probes, dict):
+        probes = {name: _absolute(folder) for name, folder in recipe.train.probes.items()}
+        tables["train"] = recipe.train.model_copy(update={"probes": probes})
     return recipe.model_copy(update=tables)
 
 

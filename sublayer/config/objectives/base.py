@@ -53,6 +53,8 @@ class ObjectiveTable(Table):
     """Whether states are read at positions that a batch lists, and not at all of them."""
     is_scored_in_windows: ClassVar[bool] = False
     """Whether a text is scored in windows, whose distance says how much context tokens have."""
+    is_probed: ClassVar[bool] = False
+    """Whether its models predict text, and so can be asked zero-shot probes."""
     evaluated: ClassVar[tuple[str, ...]] = ("loss",)
     """The metrics of an evaluation during training, where the objective alone tells."""
     scores_whole_split: ClassVar[bool] = False

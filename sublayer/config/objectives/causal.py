@@ -16,6 +16,7 @@ class CausalObjective(ObjectiveTable):
     gathers_positions: ClassVar[bool] = False
     evaluated: ClassVar[tuple[str, ...]] = ("loss", "bits_per_byte")
     is_scored_in_windows: ClassVar[bool] = True
+    is_probed: ClassVar[bool] = True
 
     kind: Literal["causal"] = field("causal", "Predict the next token at every position.")
     positions: Literal["all", "last"] = field(

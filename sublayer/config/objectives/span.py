@@ -25,6 +25,7 @@ class SpanObjective(ObjectiveTable):
     """Predict the parts of a text that were cut out of it, each behind its sentinel (T5)."""
 
     model_kinds: ClassVar[tuple[ModelKind, ...]] = ("encoder-decoder",)
+    is_probed: ClassVar[bool] = True
 
     kind: Literal["span"] = field(
         "span",

@@ -1,5 +1,6 @@
 """A probe: what it asks of each example, and how the answer is read off."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -61,6 +62,15 @@ class Probe:
     threshold: Callable[[Sequence[Sequence[Nats]], Sequence[Example]], float] | None = None
     """Chooses a threshold by examples of the training part, never by those that are scored; None:
     none is needed."""
+
+    def chance_error(self, n_examples: int) -> float:
+        """Return the standard error of guessing on so many examples.
+
+        Of accuracy that of a proportion; of a correlation 1 / sqrt(n).
+        """
+        if self.metric == "accuracy":
+            return math.sqrt(self.chance * (1 - self.chance) / n_examples)
+        return 1 / math.sqrt(n_examples)
 
 
 def mean_log_p(nats: Nats) -> float:

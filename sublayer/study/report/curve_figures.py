@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from sublayer.config.probes import PREFIX
 from sublayer.plot import page_svg
 from sublayer.study.findings.run_curves import WATCHED
 from sublayer.study.report.figures import SIZE, looks, shortened, unit_of
+from sublayer.study.report.probe_figures import ProbedRun, draw_probes
 from sublayer.study.results import ArmResult, Curve, Results
 
 
@@ -61,8 +63,24 @@ def all_curves(results: Results) -> list[str]:
             draw_curves(results, STEPS, _further(further.metric.name, further.metric.label))
         )
     watched = {name for arm in results.arms for name in arm.further_curves if WATCHED in name}
+    drawn.append(draw_probes(_probed(results)))
     drawn += [draw_curves(results, STEPS, _watched(name)) for name in sorted(watched)]
     return [plot for plot in drawn if plot is not None]
+
+
+def _probed(results: Results) -> list[ProbedRun]:
+    """Return the probes of each arm, the mean of its seeds."""
+    runs = []
+    for arm in results.arms:
+        curves = {}
+        for probe in arm.probes:
+            own = arm.further_curves.get(f"{PREFIX}{WATCHED}{probe}", ())
+            if own:
+                steps, values = _aligned(arm, STEPS, own)
+                curves[probe] = list(zip(steps.tolist(), values.mean(axis=0).tolist(), strict=True))
+        if curves:
+            runs.append(ProbedRun(arm.name, arm.probes, curves))
+    return runs
 
 
 def draw_curves(results: Results, axis: Axis, series: Series) -> str | None:
@@ -101,6 +119,8 @@ def _watched(key: str) -> Series:
     text, _, metric = key.rpartition(WATCHED)
     identifier = "".join(each if each.isalnum() else "-" for each in key)
     label = f"{text} (watched), {metric.replace('_', ' ')}"
+    if text == PREFIX:
+        label = f"zero-shot {metric}"
     return Series(identifier, label, lambda arm: arm.further_curves.get(key, ()))
 
 

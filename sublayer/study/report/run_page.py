@@ -12,6 +12,7 @@ from sublayer.plot import look, page_svg, palette
 from sublayer.runs.folder import MODEL, RunFolder
 from sublayer.study.findings.samples import SEED, TEMPERATURE, decoded
 from sublayer.study.report.number_format import format_duration, format_quantity
+from sublayer.study.report.probe_figures import draw_probes, probed_run
 from sublayer.training.metrics import METRICS, read_metrics
 
 _INCHES = 4.8, 2.8
@@ -42,6 +43,7 @@ def render_run(run: Path) -> str:
     parts = [
         f"<h1>{name}</h1><p>{escape(recipe.title)}</p>{state}",
         f"<h2>Curves</h2>{''.join(_figures(lines))}",
+        _probes(name, record, lines),
         f"<h2>What its recipe sets</h2>{_table(_changed(run))}",
     ]
     if record is not None:
@@ -50,13 +52,20 @@ def render_run(run: Path) -> str:
         sample = _sample(run, recipe.model.kind, recipe.data.context)
         if sample:
             parts.append(f"<h2>What it writes</h2><pre>{escape(sample)}</pre>")
-    body = "\n".join(parts)
+    body = "\n".join(filter(None, parts))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{name}</title><style>{palette()}{_CSS}</style></head>\n<body>\n{body}\n"
         "</body></html>\n"
     )
+
+
+def _probes(name: str, record: Mapping[str, Any] | None, lines: Sequence[Mapping[str, Any]]) -> str:
+    """Draw what a run was asked along its training; nothing of one that was not, or goes on."""
+    run = probed_run(name, record, lines)
+    figure = None if run is None else draw_probes([run])
+    return "" if figure is None else f"<h2>Zero-shot probes</h2>{figure}"
 
 
 def _standing(lines: Sequence[Mapping[str, Any]]) -> str:
