@@ -48,7 +48,7 @@ class Size:
     sequences: int
     vocab_size: int
     tokenizer: Literal["bpe", "bytes"] = "bpe"
-    recipe: Literal["gpt", "char-t12"] = "gpt"
+    recipe: Literal["gpt", "char-t12", "gpt1-small"] = "gpt"
 
     @property
     def is_character_model(self) -> bool:
@@ -80,6 +80,16 @@ SIZES = {
     "d512": Size(d_model=512, n_layers=12, n_heads=8, context=512, sequences=4, vocab_size=8192),
     "char-t12": Size(
         512, 12, 2, context=512, sequences=4, vocab_size=256, tokenizer="bytes", recipe="char-t12"
+    ),
+    # As shipped, beside the class of the same model; a byte-level BPE of as many ids takes as long.
+    "gpt1-small": Size(
+        d_model=256,
+        n_layers=4,
+        n_heads=4,
+        context=128,
+        sequences=32,
+        vocab_size=8192,
+        recipe="gpt1-small",
     ),
     # For a GPU. The built-in corpus is too small for a vocabulary of this size; rows of the table
     # are left unused.
@@ -120,6 +130,8 @@ class Setup:
 
 def contestants(size: str) -> list[str]:
     """List who takes part in a case: of characters, those with its dropout and activation."""
+    if SIZES[size].recipe == "gpt1-small":
+        return [OURS, OPENAI_GPT]
     return [OURS, X_TRANSFORMERS] if SIZES[size].is_character_model else list(VARIANTS)
 
 
@@ -156,6 +168,12 @@ def our_recipe(setup: Setup) -> LoadedRecipe:
     if size.is_character_model:
         dropout = {"model.dropout_attention": setup.dropout, "model.dropout_ffn": setup.dropout}
         return load_recipe("char-t12", {"data.corpus": "python", **dropout, **run})
+    if size.recipe == "gpt1-small":
+        text = {"data.tokenizer": "bpe", "data.vocab_size": size.vocab_size}
+        own = {"data.corpus": "python", "model.dropout": setup.dropout, **text, **run}
+        if not setup.dropout:
+            own["model.dropout_embedding_of"] = "sum"
+        return load_recipe("gpt1-small", own)
     vocabulary = {
         "data.vocab_size" if size.tokenizer == "bpe" else "model.vocab_size": size.vocab_size
     }
@@ -315,15 +333,16 @@ def _x_transformers(size: Size, dropout: float, variant: str) -> nn.Module:
 
 OURS = "sublayer"
 GPT2 = "transformers GPT-2"
+OPENAI_GPT = "transformers OpenAI-GPT"
 X_TRANSFORMERS = "x-transformers"
 VARIANTS = {
     OURS: ("",),
     GPT2: ("sdpa", "eager"),
-    "transformers OpenAI-GPT": ("",),
+    OPENAI_GPT: ("",),
     X_TRANSFORMERS: ("flash", "no flash"),
 }
 _PEERS: dict[str, Callable[[Size, float, str], nn.Module]] = {
     GPT2: _gpt2,
-    "transformers OpenAI-GPT": _openai_gpt,
+    OPENAI_GPT: _openai_gpt,
     X_TRANSFORMERS: _x_transformers,
 }
