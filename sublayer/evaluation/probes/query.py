@@ -39,11 +39,13 @@ def encode_queries(
     beginning where ``context`` tokens do not hold it beside the longest text that follows it, and
     so is the same for all of them; a text that is longer alone loses its end.
     """
-    prompts = tokenizer.encode_many([query.prompt.encode() for query in queries])
-    wholes = tokenizer.encode_many([f"{each.prompt}{each.text}".encode() for each in queries])
+    prompts = [query.prompt.encode() for query in queries]
+    wholes = [f"{query.prompt}{query.text}".encode() for query in queries]
+    encoded_prompts = _encode_each(tokenizer, prompts)
+    encoded_wholes = _encode_wholes(tokenizer, prompts, wholes)
     divided = [
-        _divided(prompt.tolist(), whole.tolist(), tokenizer.end_id)
-        for prompt, whole in zip(prompts, wholes, strict=True)
+        _divided(prompt, whole, tokenizer.end_id)
+        for prompt, whole in zip(encoded_prompts, encoded_wholes, strict=True)
     ]
     longest: dict[str, int] = {}
     for query, (_, text) in zip(queries, divided, strict=True):
@@ -57,6 +59,26 @@ def encode_queries(
         is_cut = len(kept_text) < len(text) or len(kept_prompt) < len(prompt)
         encoded.append(EncodedQuery(tuple(kept_prompt), tuple(kept_text), is_cut))
     return encoded
+
+
+def _encode_wholes(
+    tokenizer: Tokenizer, prompts: Sequence[bytes], wholes: Sequence[bytes]
+) -> list[list[int]]:
+    """Encode texts as wholes; what stands before a place where a cut changes no id only once."""
+    cuts = [
+        tokenizer.cut(whole, len(prompt)) for prompt, whole in zip(prompts, wholes, strict=True)
+    ]
+    before = _encode_each(tokenizer, [whole[:cut] for whole, cut in zip(wholes, cuts, strict=True)])
+    behind = _encode_each(tokenizer, [whole[cut:] for whole, cut in zip(wholes, cuts, strict=True)])
+    return [[*first, *second] for first, second in zip(before, behind, strict=True)]
+
+
+def _encode_each(tokenizer: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
+    """Encode texts, equal ones once."""
+    distinct = list(dict.fromkeys(texts))
+    ids = [each.tolist() for each in tokenizer.encode_many(distinct)]
+    by_text = dict(zip(distinct, ids, strict=True))
+    return [by_text[text] for text in texts]
 
 
 def _divided(
