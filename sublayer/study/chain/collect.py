@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.study.budget.budget import MatchedArm, Measures, arm_model, arm_steps
 from sublayer.study.budget.match import Rule
-from sublayer.study.chain.columns import Column, points_metric, run_scores, value_of
+from sublayer.study.chain.columns import Column, published_metric, run_scores, value_of
 from sublayer.study.chain.stage_runs import StageRuns
 from sublayer.study.chain.stages import PRETRAINING, Chain, is_within
 from sublayer.study.definition import Study
@@ -268,7 +268,7 @@ def _scorecard(
         cells = {}
         for title, value in published.items():
             # What is not measured here is shown as it is printed.
-            metric = metrics.setdefault(title, points_metric(title, title))
+            metric = metrics.setdefault(title, published_metric(title))
             cells[title] = Cell(value / metric.factor)
         rows.append(Row(name, "published", cells))
     return Scorecard(list(metrics.values()), rows)

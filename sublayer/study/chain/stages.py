@@ -20,7 +20,7 @@ FINETUNE = "finetune"
 """What settings begin with that are of all stages of tasks."""
 Nested = Literal["mean", "median"]
 Member = str | tuple[str, ...]
-"""A column of scores, or several whose mean counts as one."""
+"""The name of a column, or several, whose mean counts as one; so of metrics of a column."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Chain:
     """Fine-tunings of each stage of tasks under each pre-training."""
     nested: Nested = "mean"
     """What of them stands for the pre-training."""
-    metrics: Mapping[str, str] = field(default_factory=dict)
-    """The metric of a column that is not its score, by the column."""
+    metrics: Mapping[str, Member] = field(default_factory=dict)
+    """By the column its metric, where that is not its score, or those that are columns too."""
     averages: Mapping[str, tuple[Member, ...]] = field(default_factory=dict)
     """Averages over columns, by name."""
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
