@@ -81,7 +81,7 @@ def collect_chain(
         title=study.title,
         metric=primary.metric,
         split="test",
-        scored_on=_scored_on(chain, n_seeds, within=within),
+        scored_on=_scored_on(chain, within=within),
         match=rule,
         baseline=baseline,
         n_seeds=n_compared,
@@ -96,7 +96,9 @@ def collect_chain(
     )
 
 
-def _scored_on(chain: Chain, n_seeds: int, *, within: bool) -> str:
+def _scored_on(chain: Chain, *, within: bool) -> str:
+    if not chain.finetunes:
+        return "test split of the text, over pre-trainings"
     if within:
         return "development sets of the tasks, over fine-tunings of one pre-training"
     if chain.n_seeds == 1:

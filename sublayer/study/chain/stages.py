@@ -91,6 +91,11 @@ class Chain:
         """Return the settings of an arm's stage."""
         return laid_over(stage.settings, self.of(arm).settings.get(stage.name, {}))
 
+    @property
+    def finetunes(self) -> bool:
+        """Whether any stage learns tasks."""
+        return any(stage.finetunes for stage in self.stages)
+
     def depth(self, stage: Stage) -> int:
         """Count the stages before this one, the pre-training among them."""
         return 1 if stage.after == PRETRAINING else 1 + self.depth(self.stage(stage.after))
@@ -166,11 +171,16 @@ def finetuning_seed(pretraining: int, number: int) -> int:
 
 def is_within(chain: Chain, n_seeds: int) -> bool:
     """Return whether fine-tunings of one pre-training are compared, and not pre-trainings."""
-    return n_seeds == 1 and chain.n_seeds > 1
+    return n_seeds == 1 and chain.n_seeds > 1 and chain.finetunes
 
 
 def explain_nesting(chain: Chain, n_seeds: int) -> str:
     """Say what a verdict of a chain holds for."""
+    if not chain.finetunes:
+        return (
+            f"What follows on a pre-training has its seed: {count(n_seeds, 'chain')} of each arm, "
+            "over which verdicts are paired."
+        )
     finetunings = count(chain.n_seeds, "fine-tuning")
     if is_within(chain, n_seeds):
         return (
