@@ -174,7 +174,7 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         match=file.match,
         n_seeds=scale_table.seeds or file.seeds,
         arms=tuple(arms),
-        metric=file.metric,
+        metric=scale_table.metric or file.metric,
         caveats=(*file.caveats, *scale_table.caveats),
         scoring=scoring,
         tune=_tuned(path, file.tune if scale_table.tune is None else scale_table.tune, overridden),

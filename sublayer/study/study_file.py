@@ -20,6 +20,11 @@ from sublayer.study.scoring import Scoring
 
 _SCALE_NAME = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
 Sentence = Annotated[str, Field(min_length=1)]
+Names = Annotated[list[str], Field(min_length=1)]
+Metrics = dict[str, str | Names]
+"""By column: the metric that it has instead of the score, or several, columns beside it."""
+Averages = dict[str, Annotated[list[str | Names], Field(min_length=1)]]
+Published = dict[str, dict[str, float]]
 
 
 class ArmTable(Table):
@@ -64,12 +69,14 @@ class ScaleTable(Table):
     """``[scale.NAME]``: the recipe of all arms, and settings over it.
 
     ``[[scale.cpu.arms]]`` are arms of this scale alone, for a study that has no ``[[arms]]`` of all
-    scales. ``caveats`` are those of this scale, after the study's own; ``seeds``, ``score`` and
-    ``tune`` are of this scale, instead of the study's; so are ``stages``, ``finetunings`` and
-    ``tune_finetune``. ``finetune`` are settings of all stages of tasks.
+    scales. ``caveats`` are those of this scale, after the study's own; ``seeds``, ``score``,
+    ``tune`` and ``metric`` are of this scale, instead of the study's; so are ``stages``,
+    ``finetunings``, ``tune_finetune``, ``metrics``, ``averages`` and ``published``. ``finetune``
+    are settings of all stages of tasks.
     """
 
     recipe: str
+    metric: str | None = None
     seeds: int | None = Field(None, ge=1, le=MOST_SEEDS)
     caveats: list[Sentence] = Field(default_factory=list)
     score: Scoring | None = None
@@ -80,6 +87,9 @@ class ScaleTable(Table):
     tune_finetune: dict[str, Any] | None = None
     finetunings: int | None = Field(None, ge=1, le=MOST_FINETUNINGS)
     stages: list[StageTable] | None = Field(None, min_length=1)
+    metrics: Metrics | None = None
+    averages: Averages | None = None
+    published: Published | None = None
 
 
 class StudyFile(Table):
@@ -88,8 +98,8 @@ class StudyFile(Table):
     So is ``tune``, with a list of values for each field. With ``stages`` every arm is a chain:
     ``finetunings`` is the number of fine-tunings of each stage of tasks under each pre-training,
     ``nested`` what of them stands for it; ``metrics`` names the metric of a column that is not its
-    score; ``averages`` are over columns, of which several in a list count as one; ``published`` has
-    what was published of others than the arms.
+    score, or lists those that are columns beside it; ``averages`` are over columns, of which
+    several in a list count as one; ``published`` has what was published of others than the arms.
     """
 
     title: str = ""
@@ -107,9 +117,9 @@ class StudyFile(Table):
     tune_finetune: dict[str, Any] | None = None
     finetunings: int | None = Field(None, ge=1, le=MOST_FINETUNINGS)
     nested: Literal["mean", "median"] = "mean"
-    metrics: dict[str, str] = Field(default_factory=dict)
-    averages: dict[str, list[str | list[str]]] = Field(default_factory=dict)
-    published: dict[str, dict[str, float]] = Field(default_factory=dict)
+    metrics: Metrics = Field(default_factory=dict)
+    averages: Averages = Field(default_factory=dict)
+    published: Published = Field(default_factory=dict)
 
     def arms_of(self, scale: str) -> list[ArmTable]:
         """Return the arms of a scale: its own, or those of all scales."""

@@ -86,10 +86,10 @@ def render_finetuned(result: Mapping[str, Any]) -> str:
                 for task in each["tasks"]:
                     if task["collapse"]:
                         lines.append(f"  seed {each['seed']}, {task['title']}: {task['collapse']}")
-    if result["select"] == "dev":
+    if result["select"].startswith("dev"):
         lines.append(
-            "selected by the development set, which is what is scored (data.select = dev): as in "
-            "the papers, and too good by that"
+            "selected by the development set, which is what is scored (data.select = "
+            f"{result['select']}): as in the papers, and too good by that"
         )
     lines.append(f"model and record: {folder}")
     lines.append(f"next: sublayer predict {shlex.quote(as_typed(seeds[0]['run']))}")

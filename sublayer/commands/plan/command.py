@@ -149,7 +149,8 @@ def command(
         plan = make_plan(study.arms, rule, resources, clock)
     n_seeds = seeds or default_seeds(study)
     notes = [*plan.notes, *study.caveats]
-    if n_seeds == 1 and len(study.arms) > 1:
+    n_below = study.chain.n_seeds if study.chain is not None else 1
+    if n_seeds == n_below == 1 and len(study.arms) > 1:
         notes.append(_ONE_SEED)
     if tuned:
         notes.append(
@@ -167,7 +168,8 @@ def command(
 
             stages = plan_stages(study, plan, resources, clock, n_seeds=n_seeds)
         result |= stages_to_json(stages, resources, jobs)
-        result["notes"] += [_AS_LONG, explain_nesting(study.chain, n_seeds)]
+        as_long = [_AS_LONG] if study.chain.finetunes else []
+        result["notes"] += [*as_long, explain_nesting(study.chain, n_seeds)]
     emit(result, as_json, render_plan)
 
 

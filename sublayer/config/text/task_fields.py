@@ -39,11 +39,12 @@ class TaskFields(Table):
             "answer_start, where it begins; group, a document's rows, which stay together; id."
         ),
     )
-    select: Literal["held-out", "dev"] = field(
+    select: Literal["held-out", "dev", "dev-mismatched"] = field(
         "held-out",
         (
             "Which examples choose the checkpoint: some that are held out of the training part, or "
-            "the published development set, as in the papers, which is what is scored, too."
+            "the published development set, as in the papers, which is what is scored, too; of "
+            "MNLI that is the matched one, and dev-mismatched the other."
         ),
     )
     held_out: float = field(

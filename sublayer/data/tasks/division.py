@@ -18,6 +18,7 @@ MOST_HELD_OUT = 2000
 """Examples that are held out of the training part at most."""
 _TEST_SHARE = 0.2
 """Of the rows of a folder with one part alone: those that are scored in the end."""
+_MISMATCHED = "dev-mismatched"
 
 
 class Chosen(NamedTuple):
@@ -44,11 +45,17 @@ class Division:
         self._has_train = "train" in files.found
         self._source = "train" if self._has_train else self._devs[0]
         self._is_published = self._has_train and bool(self._devs)
-        if config.select == "dev" and not self._is_published:
+        self._selects_by_dev = config.select != "held-out"
+        if self._selects_by_dev and not self._is_published:
             missing = "development set" if self._has_train else "training part"
             raise DataError(
-                f"data.select = dev selects by the development set, and there is no {missing} of "
+                f"data.select = {config.select} selects by the development set, and there is no {missing} of "
                 f"{files.task.title}: leave it out"
+            )
+        if config.select == _MISMATCHED and self._selecting_dev not in self._devs:
+            raise DataError(
+                f"data.select = {config.select} selects by MNLI's second development set, and "
+                f"{files.task.title} has {' and '.join(self._devs)}: give data.select=dev"
             )
 
     @property
@@ -65,9 +72,8 @@ class Division:
     @property
     def selecting(self) -> list[Chosen]:
         """What selects."""
-        if self._config.select == "dev":
-            # The first alone, where there are several: the matched one.
-            return self._published(self._devs[:1])
+        if self._selects_by_dev:
+            return self._published([self._selecting_dev])
         if not self._is_held_out.any():
             otherwise = ", or data.select=dev" if self._is_published else ""
             raise DataError(
@@ -75,6 +81,11 @@ class Division:
                 f"{self._n_usable} with a label: give more{otherwise}{self._bound}"
             )
         return [Chosen(self._source, self._is_held_out)]
+
+    @property
+    def _selecting_dev(self) -> str:
+        """The development set that selects: of several the first, which is the matched one."""
+        return "dev_mismatched" if self._config.select == _MISMATCHED else self._devs[0]
 
     @property
     def scored(self) -> list[Chosen]:
@@ -129,7 +140,7 @@ class Division:
 
     @cached_property
     def _is_held_out(self) -> Bools:
-        if self._config.select == "dev":
+        if self._selects_by_dev:
             return np.zeros(len(self._is_usable), dtype=np.bool_)
         usable = self._is_usable & ~self._is_test
         return self._divided(self._config.held_out, MOST_HELD_OUT, usable)

@@ -56,10 +56,10 @@ def render_tasks(result: Mapping[str, Any]) -> str:
     lines += render_baselines(result["tasks"])
     if result["part"] == "valid":
         lines.append("scored on what was held out, which chose the checkpoint: too good by that")
-    elif result["selected_by"] == "dev":
+    elif str(result["selected_by"]).startswith("dev"):
         lines.append(
-            "the development set chose the checkpoint that it scores (data.select = dev), as in "
-            "the papers: too good by that"
+            "the development set chose the checkpoint that it scores (data.select = "
+            f"{result['selected_by']}), as in the papers: too good by that"
         )
     lines += result["notes"]
     if "against" in result:

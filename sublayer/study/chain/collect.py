@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.study.budget.budget import MatchedArm, Measures, arm_model, arm_steps
 from sublayer.study.budget.match import Rule
-from sublayer.study.chain.columns import Column, points_metric, run_scores, value_of
+from sublayer.study.chain.columns import Column, published_metric, run_scores, value_of
 from sublayer.study.chain.stage_runs import StageRuns
 from sublayer.study.chain.stages import PRETRAINING, Chain, is_within
 from sublayer.study.definition import Study
@@ -81,7 +81,7 @@ def collect_chain(
         title=study.title,
         metric=primary.metric,
         split="test",
-        scored_on=_scored_on(chain, n_seeds, within=within),
+        scored_on=_scored_on(chain, within=within),
         match=rule,
         baseline=baseline,
         n_seeds=n_compared,
@@ -96,7 +96,9 @@ def collect_chain(
     )
 
 
-def _scored_on(chain: Chain, n_seeds: int, *, within: bool) -> str:
+def _scored_on(chain: Chain, *, within: bool) -> str:
+    if not chain.finetunes:
+        return "test split of the text, over pre-trainings"
     if within:
         return "development sets of the tasks, over fine-tunings of one pre-training"
     if chain.n_seeds == 1:
@@ -268,7 +270,7 @@ def _scorecard(
         cells = {}
         for title, value in published.items():
             # What is not measured here is shown as it is printed.
-            metric = metrics.setdefault(title, points_metric(title, title))
+            metric = metrics.setdefault(title, published_metric(title))
             cells[title] = Cell(value / metric.factor)
         rows.append(Row(name, "published", cells))
     return Scorecard(list(metrics.values()), rows)

@@ -1,6 +1,7 @@
 """The columns of a chain's scores: of each stage and its parts, and their averages."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,7 @@ from sublayer.study.chain.keys import Part
 from sublayer.study.chain.stages import PRETRAINING, Chain, Member
 from sublayer.study.execution.finetuned_run import BEST
 from sublayer.tasks.metrics.table import METRICS
+from sublayer.tasks.registry import TASKS
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ def list_columns(
         if stage.finetunes:
             scored += _of_tasks(chain, stage.name, parts[stage.name])
     _check(study, chain, scored)
+    scored = _told_apart(scored)
     averages = [
         Column(points_metric(name, name), "", members=members)
         for name, members in chain.averages.items()
@@ -121,32 +124,72 @@ def primary_column(study: str, columns: Sequence[Column], name: str | None) -> C
 
 def _of_tasks(chain: Chain, stage: str, parts: Sequence[Part]) -> Iterator[Column]:
     if len(parts) == 1:
-        yield _column(chain, stage, stage, parts[0].name, parts[0])
+        yield from _of_part(chain, stage, stage, parts[0].name, parts[0])
         return
     yield Column(points_metric(stage, f"{stage}, mean"), stage)
     for part in parts:
-        yield _column(chain, f"{stage}/{part.name}", stage, part.name, part)
+        yield from _of_part(chain, f"{stage}/{part.name}", stage, part.name, part)
     if len({part.task.name for part in parts}) > 1:
         for part in parts:
             name = f"{stage}/{BEST}{part.name}"
-            yield _column(chain, name, stage, f"{BEST}{part.name}", part)
+            yield from _of_part(chain, name, stage, f"{BEST}{part.name}", part)
 
 
-def _column(chain: Chain, name: str, stage: str, key: str, part: Part) -> Column:
-    metric = chain.metrics.get(name)
-    of_part = key
-    label = part.task.title if key == part.name else f"{part.task.title}, its best checkpoint"
+def _of_part(chain: Chain, name: str, stage: str, key: str, part: Part) -> Iterator[Column]:
+    """Return the column of a part, and of its metrics where several are asked for."""
+    asked = chain.metrics.get(name)
+    label = part_label(part.name, part.task.title)
+    if key != part.name:
+        label = f"{label}, its best checkpoint"
     if stage not in (part.task.name, part.name) and name == stage:
         label = f"{label} ({stage})"
-    if metric is not None:
+    if asked is None or not isinstance(asked, str):
+        yield Column(points_metric(name, label), stage, key=key, part=key)
+    for metric in [asked] if isinstance(asked, str) else asked or ():
         if metric not in part.task.metrics:
             raise ConfigError(
                 f"{part.task.title} has no metric {metric}{nearest_hint(metric, part.task.metrics)}"
                 f": it has {', '.join(part.task.metrics)}"
             )
-        key = f"{key}:{metric}"
+        own = name if isinstance(asked, str) else f"{name}:{metric}"
+        shown = points_metric(own, f"{label}, {METRICS[metric].title}")
+        yield Column(shown, stage, key=f"{key}:{metric}", part=key if own == name else "")
+
+
+def _told_apart(columns: Sequence[Column]) -> list[Column]:
+    """Return columns of which no two have one label: those that would, with their names."""
+    labels = Counter(column.metric.label for column in columns)
+    apart = []
+    for column in columns:
+        metric = column.metric
+        if labels[metric.label] > 1:
+            metric = replace(metric, label=f"{metric.label} ({metric.name})")
+        apart.append(replace(column, metric=metric))
+    return apart
+
+
+def published_metric(name: str) -> Metric:
+    """Return the metric of a column that was published, and is measured in no stage."""
+    last, _, metric = name.rpartition("/")[2].partition(":")
+    task = TASKS.get(last) or TASKS.get(last.partition("_")[0])
+    if task is None:
+        return points_metric(name, name)
+    label = part_label(last, task.title)
+    if f"/{BEST}" in name:
+        label = f"{label}, its best checkpoint"
+    if metric in METRICS:
         label = f"{label}, {METRICS[metric].title}"
-    return Column(points_metric(name, label), stage, key=key, part=of_part)
+    return points_metric(name, label)
+
+
+def part_label(part: str, title: str) -> str:
+    """Return a part's label: its task's title, and of one of several parts of a task which it is.
+
+    ``part`` is as ``part_name`` has it.
+    """
+    if part in TASKS or "_" not in part:
+        return title
+    return f"{title} {part.rpartition('_')[2]}"
 
 
 def points_metric(name: str, label: str) -> Metric:

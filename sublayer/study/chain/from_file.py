@@ -22,6 +22,8 @@ from sublayer.study.study_file import ArmTable, StageTable, StudyFile, flatten
 from sublayer.tasks.registry import TASKS
 
 Overrides = Sequence[str] | Mapping[str, Any]
+_OF_STAGES = ("finetune", "tune_finetune", "finetunings", "metrics", "averages", "published")
+"""What a study, or a scale of it, says of stages alone."""
 
 
 def split_overrides(
@@ -79,14 +81,18 @@ def read_chain(
         if name not in known:
             raise ConfigError(f"{path.stem} has no stage {name}{nearest_hint(name, known)}")
     published = {arm.name: arm.published for arm in arms if arm.published}
+    metrics, averages, others = (
+        getattr(file if getattr(scale_table, name) is None else scale_table, name)
+        for name in ("metrics", "averages", "published")
+    )
     return Chain(
         stages=ordered,
         arms={arm.name: _arm(path, arm, ordered, told) for arm in arms},
         n_seeds=scale_table.finetunings or file.finetunings or 1,
         nested=file.nested,
-        metrics=file.metrics,
-        averages={name: tuple(map(_member, members)) for name, members in file.averages.items()},
-        published={**published, **file.published},
+        metrics={name: _member(metric) for name, metric in metrics.items()},
+        averages={name: tuple(map(_member, members)) for name, members in averages.items()},
+        published={**published, **others},
         tune=tune,
     )
 
@@ -155,25 +161,25 @@ def _arm(
 
 
 def _check_without(path: Path, file: StudyFile, scale: str) -> None:
-    """Raise ConfigError for what only stages give a meaning."""
+    """Raise ConfigError for what only stages give a meaning.
+
+    What is said for all scales has one where another scale has stages.
+    """
     table = file.scale[scale]
-    given = {
-        "finetune": file.finetune or table.finetune,
-        "tune_finetune": file.tune_finetune or table.tune_finetune,
-        "finetunings": file.finetunings or table.finetunings,
-        "metrics": file.metrics,
-        "averages": file.averages,
-        "published": file.published,
-    }
+    given: dict[str, Any] = {name: getattr(table, name) for name in _OF_STAGES}
+    if not any(file.stages_of(name) for name in file.scale):
+        given = {name: given[name] or getattr(file, name) for name in _OF_STAGES}
     for arm in file.arms_of(scale):
         given["finetune"] = given["finetune"] or arm.finetune
         given["stages of an arm"] = given.get("stages of an arm") or arm.stages
         given["pretrain = false"] = given.get("pretrain = false") or not arm.pretrain
-        given["published"] = given["published"] or arm.published
+        if table.arms or not any(file.stages_of(name) for name in file.scale):
+            given["published"] = given["published"] or arm.published
     for name, value in given.items():
         if value:
             raise ConfigError(
-                f"study {path}: {name} has no effect without [[stages]], of which it has none"
+                f"study {path}: {name} has no effect without [[stages]], of which "
+                f"{'it' if len(file.scale) == 1 else f'scale {scale}'} has none"
             )
 
 

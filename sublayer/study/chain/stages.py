@@ -20,7 +20,7 @@ FINETUNE = "finetune"
 """What settings begin with that are of all stages of tasks."""
 Nested = Literal["mean", "median"]
 Member = str | tuple[str, ...]
-"""A column of scores, or several whose mean counts as one."""
+"""The name of a column, or several, whose mean counts as one; so of metrics of a column."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Chain:
     """Fine-tunings of each stage of tasks under each pre-training."""
     nested: Nested = "mean"
     """What of them stands for the pre-training."""
-    metrics: Mapping[str, str] = field(default_factory=dict)
-    """The metric of a column that is not its score, by the column."""
+    metrics: Mapping[str, Member] = field(default_factory=dict)
+    """By the column its metric, where that is not its score, or those that are columns too."""
     averages: Mapping[str, tuple[Member, ...]] = field(default_factory=dict)
     """Averages over columns, by name."""
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -90,6 +90,11 @@ class Chain:
     def settings_of(self, arm: str, stage: Stage) -> dict[str, Any]:
         """Return the settings of an arm's stage."""
         return laid_over(stage.settings, self.of(arm).settings.get(stage.name, {}))
+
+    @property
+    def finetunes(self) -> bool:
+        """Whether any stage learns tasks."""
+        return any(stage.finetunes for stage in self.stages)
 
     def depth(self, stage: Stage) -> int:
         """Count the stages before this one, the pre-training among them."""
@@ -166,11 +171,16 @@ def finetuning_seed(pretraining: int, number: int) -> int:
 
 def is_within(chain: Chain, n_seeds: int) -> bool:
     """Return whether fine-tunings of one pre-training are compared, and not pre-trainings."""
-    return n_seeds == 1 and chain.n_seeds > 1
+    return n_seeds == 1 and chain.n_seeds > 1 and chain.finetunes
 
 
 def explain_nesting(chain: Chain, n_seeds: int) -> str:
     """Say what a verdict of a chain holds for."""
+    if not chain.finetunes:
+        return (
+            f"What follows on a pre-training has its seed: {count(n_seeds, 'chain')} of each arm, "
+            "over which verdicts are paired."
+        )
     finetunings = count(chain.n_seeds, "fine-tuning")
     if is_within(chain, n_seeds):
         return (

@@ -15,6 +15,7 @@ from sublayer.data.tasks.task_split import of_tasks
 from sublayer.errors import ConfigError, DataError
 from sublayer.tasks.division import held_out
 from tests.answerers import rule_of
+from tests.published_files import write_published
 from tests.task_files import FIRST_MARK, write_copa, write_rte, write_sst2, write_stsb
 
 N_TRAIN, N_DEV = 60, 20
@@ -317,3 +318,13 @@ def test_a_division_is_that_of_the_examples_with_labels(marked, cache):
     part = of_tasks(prepared(marked, cache, held_out=0.25).valid).parts[0]
     is_out = held_out(part.read_examples(), 0.25, 2000)
     assert part.encoded.numbers.tolist() == np.flatnonzero(is_out).tolist()
+
+
+def test_either_development_set_of_mnli_selects(tmp_path, cache):
+    folder = write_published(tmp_path / "tasks", "mnli")
+    for select, published in (("dev", "dev_matched"), ("dev-mismatched", "dev_mismatched")):
+        data = prepared(folder, cache, tasks="mnli", select=select)
+        assert [part.published for part in of_tasks(data.valid).parts] == [published]
+        assert len(of_tasks(data.test).parts) == 2
+    with pytest.raises(DataError, match="SST-2 has dev: give data.select=dev"):
+        prepared(write_sst2(tmp_path / "glue"), cache, tasks="sst2", select="dev-mismatched")
