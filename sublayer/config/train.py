@@ -16,7 +16,9 @@ from sublayer.config.limits import (
     MOST_WINDOWS,
 )
 from sublayer.config.selection import SELECTORS
-from sublayer.config.table import List, Table, field
+from sublayer.config.table import List, Steps, Table, field
+from sublayer.counts import count
+from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
     Selector = str
@@ -130,7 +132,17 @@ class TrainConfig(Table):
         le=MOST_STEPS,
     )
     keep_checkpoints: int = field(
-        2, "Newest checkpoints kept, beside the best.", unit="checkpoints", ge=2, le=1_000_000
+        2,
+        "Newest checkpoints kept, beside the best and those of keep_steps.",
+        unit="checkpoints",
+        ge=2,
+        le=1_000_000,
+    )
+    keep_steps: Steps = field(
+        (),
+        "Optimizer steps after which a checkpoint is taken that is kept, whatever keep_checkpoints "
+        "says: `RUN/checkpoints/step-...` is a model to start from.",
+        unit="steps",
     )
     log_steps: int | None = field(
         None,
@@ -149,6 +161,25 @@ class TrainConfig(Table):
         ge=1,
         le=MOST_THREADS,
     )
+
+    @field_validator("keep_steps")
+    @classmethod
+    def _steps_are_named_once(cls, steps: tuple[int, ...]) -> tuple[int, ...]:
+        named: set[int] = set()
+        for step in steps:
+            if step in named:
+                raise ConfigError(f"train.keep_steps names step {step} twice: give it once")
+            named.add(step)
+        return steps
+
+    def check_keep_steps(self, steps: int) -> None:
+        """Raise ConfigError where a step to be kept is beyond a run of so many ``steps``."""
+        beyond = [step for step in self.keep_steps if step > steps]
+        if beyond:
+            raise ConfigError(
+                f"train.keep_steps names step {beyond[0]}, and the run has {count(steps, 'step')}: "
+                "leave it out, or give a longer run"
+            )
 
 
 class InitConfig(Table):

@@ -136,6 +136,8 @@ def _plan(
 ) -> ArmPlan:
     recipe, vocab_size = sized.recipe, sized.vocab_size
     steps = None if length is None else length.steps
+    if steps is not None and recipe.train.minutes is None:
+        recipe.train.check_keep_steps(steps)
     disk = run_disk(recipe, vocab_size)
     in_memory = fits_memory(recipe, vocab_size, resources)
     on_disk = fits_disk(recipe, vocab_size, resources)
