@@ -190,7 +190,7 @@ class InitConfig(Table):
     )
     layers: int | None = field(
         None,
-        "Take only the first n blocks of that model; the rest start fresh.",
+        "Take only the first n blocks of each stack of that model; the rest start fresh.",
         unit="blocks",
         ge=0,
         le=MOST_LAYERS,
