@@ -109,6 +109,8 @@ def find_model(path: Path) -> Path:
     Raises CheckpointError where there is none, or it is a damaged checkpoint or of another format.
     """
     if not path.is_dir():
+        if path.parent.name == CHECKPOINTS_NAME and (path.parent.parent / RECIPE_NAME).is_file():
+            raise CheckpointError(_no_checkpoint(path))
         what = "is a file, not a folder" if path.exists() else "does not exist"
         raise CheckpointError(f"{path} {what}: name a run, a checkpoint or a model folder")
     if (path / MANIFEST).is_file():
@@ -135,6 +137,16 @@ def find_recipe(path: Path) -> Path | None:
         folder = folder.parent.parent
     recipe = folder / RECIPE_NAME
     return recipe if recipe.is_file() else None
+
+
+def _no_checkpoint(path: Path) -> str:
+    """Say that a run has no checkpoint of a name, which it has, and how more are kept."""
+    steps = saved_steps(path.parent)
+    there = ", ".join(checkpoint_path(path.parent, step).name for step in steps) or "none"
+    return (
+        f"{path.parent.parent} has no checkpoint {path.name}: there are {there}; what is named "
+        "by train.keep_steps in training is kept"
+    )
 
 
 def _with_weights(config: ResolvedModel, tensors: dict[str, Tensor]) -> Transformer:

@@ -5,11 +5,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sublayer.config.limits import LARGEST_FACTOR
+from sublayer.config.limits import LARGEST_FACTOR, MOST_STEPS
 
 List = Annotated[tuple[str, ...], Field(strict=False)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Factor = Annotated[float, Field(ge=-LARGEST_FACTOR, le=LARGEST_FACTOR)]
+Steps = Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_STEPS)], ...], Field(strict=False)]
 SharePair = Annotated[tuple[Share, Share], Field(strict=False)]
 """TOML arrays, which arrive as lists and are kept as tuples."""
 

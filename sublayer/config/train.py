@@ -17,7 +17,9 @@ from sublayer.config.limits import (
 )
 from sublayer.config.probes import Probes, check_probes
 from sublayer.config.selection import SELECTORS
-from sublayer.config.table import List, Table, field
+from sublayer.config.table import List, Steps, Table, field
+from sublayer.counts import count
+from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
     Selector = str
@@ -137,7 +139,17 @@ class TrainConfig(Table):
         le=MOST_STEPS,
     )
     keep_checkpoints: int = field(
-        2, "Newest checkpoints kept, beside the best.", unit="checkpoints", ge=2, le=1_000_000
+        2,
+        "Newest checkpoints kept, beside the best and those of keep_steps.",
+        unit="checkpoints",
+        ge=2,
+        le=1_000_000,
+    )
+    keep_steps: Steps = field(
+        (),
+        "Optimizer steps after which a checkpoint is taken that is kept, whatever keep_checkpoints "
+        "says: `RUN/checkpoints/step-...` is a model to start from.",
+        unit="steps",
     )
     log_steps: int | None = field(
         None,
@@ -162,6 +174,24 @@ class TrainConfig(Table):
     def _probes_are_known(cls, probes: Probes) -> Probes:
         check_probes(probes)
         return probes
+    @field_validator("keep_steps")
+    @classmethod
+    def _steps_are_named_once(cls, steps: tuple[int, ...]) -> tuple[int, ...]:
+        named: set[int] = set()
+        for step in steps:
+            if step in named:
+                raise ConfigError(f"train.keep_steps names step {step} twice: give it once")
+            named.add(step)
+        return steps
+
+    def check_keep_steps(self, steps: int) -> None:
+        """Raise ConfigError where a step to be kept is beyond a run of so many ``steps``."""
+        beyond = [step for step in self.keep_steps if step > steps]
+        if beyond:
+            raise ConfigError(
+                f"train.keep_steps names step {beyond[0]}, and the run has {count(steps, 'step')}: "
+                "leave it out, or give a longer run"
+            )
 
 
 class InitConfig(Table):
@@ -172,7 +202,7 @@ class InitConfig(Table):
     )
     layers: int | None = field(
         None,
-        "Take only the first n blocks of that model; the rest start fresh.",
+        "Take only the first n blocks of each stack of that model; the rest start fresh.",
         unit="blocks",
         ge=0,
         le=MOST_LAYERS,

@@ -229,6 +229,9 @@ class RunFolder:
         fields = before.keys() | now.keys()
         if table == "train":
             fields -= set(LENGTHS)
+            if any(before.get(name) != now.get(name) for name in LENGTHS):
+                # A longer run may keep more.
+                fields.discard("keep_steps")
         for name in sorted(fields):
             started_with = before.get(name)
             given = now.get(name)

@@ -126,7 +126,8 @@ def plan_lengthening(
     """Return how a run becomes as long as ``given`` says, and its recipe then.
 
     ``recipe`` is the run's as it ran. Minutes are those of the whole run, turned into steps by the
-    time that its steps took. Raises ConfigError for a length that is not longer.
+    time that its steps took; ``train.keep_steps`` may name more of those to come. Raises
+    ConfigError for a length that is not longer.
     """
     steps = _steps(run, given, data)
     before = recipe.train.steps
@@ -138,10 +139,28 @@ def plan_lengthening(
             "out"
         )
     saved = saved_steps(run / CHECKPOINTS)
-    lengths = {name: getattr(given.train, name) for name in LENGTHS}
-    train = recipe.train.model_copy(update={**lengths, "steps": steps})
     change = Lengthening(saved[-1] if saved else 0, before, steps)
+    _check_kept(run, change, recipe, given)
+    told = {name: getattr(given.train, name) for name in (*LENGTHS, "keep_steps")}
+    train = recipe.train.model_copy(update={**told, "steps": steps})
     return change, recipe.model_copy(update={"train": train})
+
+
+def _check_kept(run: Path, change: Lengthening, recipe: Recipe, given: Recipe) -> None:
+    """Raise ConfigError where steps that a run keeps are left out, or those named are over."""
+    before, now = recipe.train.keep_steps, given.train.keep_steps
+    given.train.check_keep_steps(change.to_steps)
+    if not set(before) <= set(now):
+        raise ConfigError(
+            f"{run} was started with train.keep_steps = {show(before)}, not {show(now)}: a longer "
+            "run may keep more steps, and keeps those"
+        )
+    over = [step for step in now if step not in before and step <= change.at_step]
+    if over:
+        raise ConfigError(
+            f"train.keep_steps names step {over[0]}, which {run} has passed, and it continues from "
+            f"step {change.at_step}: leave it out"
+        )
 
 
 def describe(change: Lengthening, recipe: ResolvedRecipe) -> str:

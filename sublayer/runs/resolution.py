@@ -80,6 +80,8 @@ def resolve_run(
     if steps is None:
         epoch_tokens = family_of(given.objective).epoch_tokens(given, data.train)
         steps = run_steps(given, train_tokens=epoch_tokens)
+        if steps is not None:
+            train.check_keep_steps(steps)
     pace = None
     if steps is None:
         asked = PaceRequest(_provisional(fixed, data, place), data, place, pretrained)
@@ -88,6 +90,7 @@ def resolve_run(
             # Nothing is refused for what was measured another time.
             pace = find_pace(asked, -1.0)
         length = _length_in_minutes(fixed, data, place, pace)
+        train.check_keep_steps(length.steps)
         say(describe_length(train.minutes or 0.0, length.steps, pace))
     else:
         length = Length(steps)
@@ -125,7 +128,9 @@ def _at_length(recipe: Recipe, length: Length, data: Data, place: Place) -> Reso
 
 def _is_long_enough(recipe: Recipe, data: Data, place: Place, pace: Pace) -> bool:
     try:
-        _at_length(recipe, _length_in_minutes(recipe, data, place, pace), data, place)
+        length = _length_in_minutes(recipe, data, place, pace)
+        recipe.train.check_keep_steps(length.steps)
+        _at_length(recipe, length, data, place)
     except ConfigError:
         return False
     return True

@@ -6,12 +6,12 @@ from pydantic import ValidationError
 
 from sublayer.config.architecture.derived import position_scheme
 from sublayer.config.fields.messages import show
+from sublayer.config.first_blocks import check_first_blocks
 from sublayer.config.layering.layers import LoadedRecipe
 from sublayer.config.layering.overrides import as_setting
 from sublayer.config.layering.start_folder import Start
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
-from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 
@@ -56,17 +56,10 @@ def check_start(loaded: LoadedRecipe, command: str = "train") -> None:
 
 def _check_layers(start: Start, loaded: LoadedRecipe) -> None:
     layers = loaded.recipe.init.layers
-    # What has two stacks is refused with its reason where it is loaded.
-    if layers is None or loaded.recipe.model.kind == "encoder-decoder":
+    if layers is None:
         return
-    for name, blocks in (
-        (start.run, start.model.n_layers),
-        ("the recipe", loaded.recipe.model.n_layers),
-    ):
-        if layers > blocks:
-            raise ConfigError(
-                f"init.layers = {layers} is more than the {count(blocks, 'block')} of {name}"
-            )
+    check_first_blocks(layers, start.model, start.run)
+    check_first_blocks(layers, loaded.recipe.model, "the recipe")
 
 
 def _check_positions(start: Start, loaded: LoadedRecipe, command: str) -> None:

@@ -23,6 +23,7 @@ _NOT_SAID = (
     "train.micro_batch_sequences",
     "train.checkpoint_steps",
     "train.keep_checkpoints",
+    "train.keep_steps",
     "train.log_steps",
     *HEADINGS,
 )

@@ -46,7 +46,14 @@ _ONE_RUN = (
     "One run of each gives values and no verdict: how much another seed would change them is not "
     "known. Further runs of the same recipes with other seeds (train.seed=1), named too, give one."
 )
-_NO_MATTER = ("seed", "threads", "micro_batch_sequences", "checkpoint_steps", "keep_checkpoints")
+_NO_MATTER = (
+    "seed",
+    "threads",
+    "micro_batch_sequences",
+    "checkpoint_steps",
+    "keep_checkpoints",
+    "keep_steps",
+)
 """Settings of ``[train]`` that runs of one arm may differ in."""
 Arms = Mapping[str, Mapping[int, Recorded]]
 """The runs of each arm by seed."""

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from sublayer.config.fields.catalog import TABLES
 from sublayer.config.fields.messages import show
 from sublayer.config.layering.sources import read_toml
-from sublayer.config.limits import MOST_ARMS, MOST_FINETUNINGS, MOST_SEEDS
+from sublayer.config.limits import MOST_ARMS, MOST_FINETUNINGS, MOST_SEEDS, MOST_STEPS
 from sublayer.config.presets import DEFAULT
 from sublayer.config.table import Table
 from sublayer.errors import ConfigError
@@ -53,10 +53,12 @@ class StageTable(Table):
     ``after`` names that stage. With ``tasks`` it is fine-tuned on them, several as one mixture;
     ``each`` stands for a stage for each of its tasks, named after it; ``table`` is a table of one's
     own, of which ``columns`` says which is what. Without any of them it goes on with a text.
+    ``from_step`` is the step of a checkpoint of that stage's runs, which they keep.
     """
 
     name: str | None = Field(None, min_length=1)
     after: str = PRETRAINING
+    from_step: int | None = Field(None, ge=1, le=MOST_STEPS)
     tasks: str | list[str] | None = None
     each: list[str] | None = Field(None, min_length=1)
     table: str | None = None

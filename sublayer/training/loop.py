@@ -134,14 +134,15 @@ class Loop:
                 raise PaceChanged(first, self._pace_s)
             self._pace_s = None
 
-    def _kept_steps(self) -> tuple[int, int]:
-        return self._config.evaluate_steps, self._config.checkpoint_steps
+    def _kept_steps(self) -> tuple[int, ...]:
+        config = self._config
+        return config.evaluate_steps, config.checkpoint_steps, *config.keep_steps
 
     def _between_steps(self, log: MetricsLog | None) -> None:
         config = self._config
         is_logged = self._is_due(config.log_steps)
         is_evaluated = self._is_due(config.evaluate_steps)
-        is_saved = self._is_due(config.checkpoint_steps)
+        is_saved = self._is_due(config.checkpoint_steps) or self.state.step in config.keep_steps
         is_reported = is_logged or is_evaluated or is_saved
         # On a CPU there is nothing to wait for.
         has_loss = self._train_step.device.type == "cpu"

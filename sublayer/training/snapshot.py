@@ -96,6 +96,8 @@ class Snapshots:
     def save(self, state: LoopState, *, keep: int) -> None:
         """Write a checkpoint of ``state``, and delete all but the ``keep`` newest and the best.
 
+        Those of ``train.keep_steps`` stay as well.
+
         All processes enter, for each may hold a part; the first writes.
 
         Where the first cannot write, it raises why, such as CheckpointError, and the others raise
@@ -132,6 +134,7 @@ class Snapshots:
         if state.best is not None:
             kept.append(int(state.best["step"]))
         kept += [int(best["step"]) for best in state.task_bests.values()]
+        kept += self._train_step.recipe.train.keep_steps
         prune_checkpoints(self.root, kept)
 
     def set_aside_after(self, step: int) -> None:

@@ -9,11 +9,15 @@ from torch import Tensor
 
 from sublayer.config.architecture.heads import HEADS
 from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.first_blocks import check_first_blocks
 from sublayer.config.train import InitConfig
 from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.errors import CheckpointError, ConfigError
+from sublayer.errors import CheckpointError
 from sublayer.loading import find_model, load_model_tokenizer, load_task, load_untokenized
+from sublayer.model.body import Body
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.layers.stack import Stack
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.tasks.spec import TaskSpec
@@ -61,12 +65,13 @@ def start_from(model: Transformer, pretrained: Pretrained) -> list[str]:
     The model has its tokenizer and its task. Tokens that the start's tokenizer lacks keep their
     initial rows, behind all others; of learned positions the first are taken. A head that only one
     of the models has is no obstacle: it keeps its initial weights, or is left out. So is one that
-    has other weights, or answers otherwise. With ``init.layers`` = n the first n blocks are taken,
-    with everything that stands outside the blocks; the other blocks keep their initial weights.
-    Without a model to start from nothing is done, and no line returned.
+    has other weights, or answers otherwise. With ``init.layers`` = n the first n blocks of every
+    stack are taken, with everything that stands outside the blocks, such as the table of relative
+    positions that a stack's blocks share; the other blocks keep their initial weights. Without a
+    model to start from nothing is done, and no line returned.
 
-    Raises ConfigError if either model has fewer blocks than asked for, or first blocks are asked of
-    one with two stacks, CheckpointError where names or shapes within a part differ.
+    Raises ConfigError if a stack of either model has fewer blocks than asked for, CheckpointError
+    where names or shapes within a part differ.
     """
     source = pretrained.model
     init = pretrained.init
@@ -129,61 +134,68 @@ def _without(model: Transformer, heads: Collection[str]) -> dict[str, Tensor]:
 
 def _check_blocks(model: Transformer, source: Transformer, init: InitConfig) -> None:
     assert init.layers is not None, "the first blocks are asked for"
-    if len(model.stacks) > 1:
-        raise ConfigError(
-            f"init.layers = {init.layers} takes the first blocks of a stack, "
-            f"and model.kind = {model.config.kind} has "
-            "two: leave it out, which takes all of the model"
-        )
-    for name, blocks in (
-        (f"the model of {init.run}", source.config.n_layers),
-        ("the recipe", model.config.n_layers),
-    ):
-        if init.layers > blocks:
-            raise ConfigError(
-                f"init.layers = {init.layers} is more than the {count(blocks, 'block')} of {name}"
-            )
+    check_first_blocks(init.layers, source.config, f"the model of {init.run}")
+    check_first_blocks(init.layers, model.config, "the recipe")
+
+
+def _bodies(model: Transformer) -> dict[str, Body]:
+    """Return what stands between embeddings and heads, by what its tensors' names begin with."""
+    if isinstance(model, EncoderDecoder):
+        return {"source.": model.source, "": model}
+    return {"": model}
 
 
 def _outside_blocks(
     model: Transformer, tensors: dict[str, Tensor], n_blocks: int
 ) -> dict[str, Tensor]:
-    """Leave out the stack's tensors, and the position tables of the blocks that are not taken."""
-    config = model.config
-    outside = {}
-    for name, value in tensors.items():
-        if not name.startswith(f"{config.kind}."):
-            outside[name] = value
-    if POSITIONS[config.positions].adds_before == "every":
-        # Each block's position table goes with its block.
-        for layer in range(n_blocks, config.n_layers):
-            outside.pop(f"positions.tables.{layer}.weight", None)
+    """Leave out the stacks' tensors, and the position tables of the blocks that are not taken."""
+    outside = dict(tensors)
+    for prefix, body in _bodies(model).items():
+        for name in tensors:
+            if name.startswith(f"{prefix}{body.shape.name}."):
+                outside.pop(name)
+        if POSITIONS[model.config.positions].adds_before == "every":
+            # Each block's position table goes with its block.
+            for layer in range(n_blocks, body.shape.n_layers):
+                outside.pop(f"{prefix}positions.tables.{layer}.weight", None)
     return outside
 
 
 def _copy_first_blocks(model: Transformer, source: Transformer, init: InitConfig) -> None:
     assert init.run is not None and init.layers is not None, "there is a model to start from"
-    for layer in range(init.layers):
-        ours = model.stack.block(layer)
-        theirs = source.stack.block(layer)
-        if len(ours) != len(theirs):
-            raise CheckpointError(
-                f"the blocks of {init.run} have {len(theirs)} sub-layers, the recipe's {len(ours)}"
-            )
-        for target, sublayer in zip(ours, theirs, strict=True):
-            load_into(target.state_dict(), sublayer.state_dict(), Path(init.run))
+    for stack, its in zip(model.stacks, source.stacks, strict=True):
+        for layer in range(init.layers):
+            ours = stack.block(layer)
+            theirs = its.block(layer)
+            if len(ours) != len(theirs):
+                raise CheckpointError(
+                    f"the blocks of {init.run} have {len(theirs)} sub-layers, the recipe's "
+                    f"{len(ours)}"
+                )
+            for target, sublayer in zip(ours, theirs, strict=True):
+                load_into(target.state_dict(), sublayer.state_dict(), Path(init.run))
 
 
 def _fresh_blocks(model: Transformer, n_blocks: int) -> list[str]:
     """Count, in words, the blocks whose weights none of the first shares with them."""
+    counted = []
+    bodies = _bodies(model).values()
+    for body in bodies:
+        n_fresh = _n_fresh(body.stack, n_blocks)
+        of = "block" if len(bodies) == 1 else f"{body.shape.name} block"
+        if n_fresh:
+            counted.append(f"{n_fresh} of {count(body.shape.n_layers, of)}")
+    if not counted:
+        return []
+    return [f"{' and '.join(counted)} (init.layers = {n_blocks})"]
+
+
+def _n_fresh(stack: Stack, n_blocks: int) -> int:
     taken: set[int] = set()
     for layer in range(n_blocks):
-        taken.update(map(id, model.stack.block(layer)))
-    n_layers = model.config.n_layers
+        taken.update(map(id, stack.block(layer)))
     n_fresh = 0
-    for layer in range(n_blocks, n_layers):
-        own = set(map(id, model.stack.block(layer)))
+    for layer in range(n_blocks, len(stack.slots)):
+        own = set(map(id, stack.block(layer)))
         n_fresh += not own <= taken
-    if not n_fresh:
-        return []
-    return [f"{n_fresh} of {count(n_layers, 'block')} (init.layers = {n_blocks})"]
+    return n_fresh

@@ -1,5 +1,6 @@
 """A start whose weights do not fit is refused by field, before anything is prepared."""
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,39 @@ def test_a_shorter_context_keeps_the_positions_unless_they_are_told(book: str) -
 )
 def test_fields_that_ask_for_the_same_weights_may_differ(book: str, fields: dict[str, Any]) -> None:
     check_start(load_recipe("gpt", {"init.run": book, **fields}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "init.layers = 3 is more than the 2 blocks of the decoder of {book}"),
+        (
+            {"model.n_decoder_layers": 3},
+            "init.layers = 3 is more than the 2 blocks of the decoder of {book}",
+        ),
+        (
+            {"model.n_layers": 1, "init.layers": 2},
+            "init.layers = 2 is more than the 1 block of the encoder of the recipe",
+        ),
+        (
+            {"model.n_decoder_layers": 1, "init.layers": 2},
+            "init.layers = 2 is more than the 1 block of the decoder of the recipe",
+        ),
+    ],
+)
+def test_more_first_blocks_than_a_stack_has_are_refused(
+    book: str, fields: dict[str, Any], said: str
+) -> None:
+    (Path(book) / "recipe.toml").write_text(
+        '[model]\nkind = "encoder-decoder"\nn_layers = 3\nn_decoder_layers = 2\n'
+        '[objective]\nkind = "span"\n[data]\ntokenizer = "unigram"\n'
+    )
+    asked = {"init.run": book, "init.layers": 3, **fields}
+    with pytest.raises(ConfigError, match=re.escape(said.format(book=book))):
+        check_start(load_recipe("t5-mini", asked))
+    check_start(load_recipe("t5-mini", {"init.run": book, "init.layers": 2}))
+    told = {"init.layers": 1, "model.n_layers": 1, "model.n_decoder_layers": 4}
+    check_start(load_recipe("t5-mini", {"init.run": book, **told}))
 
 
 def test_a_recipe_file_is_told_which_settings_to_add(book: str, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from sublayer.study.budget.capacity import (
     batches,
     fits_memory,
     run_disk,
+    scored_disk,
     smallest_change,
     step_memory,
 )
@@ -95,6 +96,14 @@ def test_a_run_s_disk_is_that_of_the_checkpoints_that_it_keeps(
 ) -> None:
     recipe = load_recipe("gpt", [*settings, "train.keep_checkpoints=4"]).recipe
     assert run_disk(recipe, 256) == (4 + 3) * 4 * 2_743_296 * (1 + states)
+
+
+def test_checkpoints_that_are_kept_by_their_steps_take_disk_also_once_a_run_is_scored() -> None:
+    recipe = load_recipe("gpt", ["train.keep_steps=[10, 20]"]).recipe
+    model, checkpoint = 4 * 2_743_296, 4 * 2_743_296 * 3
+    assert run_disk(recipe, 256) == (2 + 2 + 3) * checkpoint
+    assert scored_disk(recipe, 256) == model + 2 * checkpoint
+    assert scored_disk(load_recipe("gpt").recipe, 256) == model
 
 
 def test_the_largest_value_of_a_billion_is_found_in_few_trials() -> None:

@@ -73,6 +73,13 @@ def test_a_length_is_given_in_steps_and_tokens(
     assert (arm.steps, arm.tokens) == (steps, tokens)
 
 
+def test_steps_to_be_kept_are_refused_beyond_a_length_that_follows_from_tokens() -> None:
+    told = ("train.tokens=163840", "train.batch_tokens=16384")
+    assert only(*told, "train.keep_steps=[10]").steps == 10
+    with pytest.raises(ConfigError, match="names step 11, and the run has 10 steps"):
+        planned(*told, "train.keep_steps=[11]")
+
+
 def test_measured_seconds_turn_minutes_into_steps_and_steps_into_hours() -> None:
     # Of 180 s 1 % goes to checkpoints; ten times 32,768 tokens are scored at a third of what
     # training on them takes.

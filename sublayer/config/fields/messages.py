@@ -158,6 +158,7 @@ def _one_type(annotation: Any) -> str:
     if origin is dict:
         return _TABLES.get(arguments[1], "{name = column}")
     if origin is tuple:
-        is_open = arguments[-1] is Ellipsis
-        return "a list of texts" if is_open else f"a list of {len(arguments)} numbers"
+        if arguments[-1] is not Ellipsis:
+            return f"a list of {len(arguments)} numbers"
+        return "a list of texts" if arguments[0] is str else "a list of whole numbers"
     return _NAMES[annotation]

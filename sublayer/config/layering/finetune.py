@@ -155,8 +155,12 @@ def _named(source: str | LoadedRecipe) -> str:
 
 
 def _without_length(layer: Layer) -> Layer:
-    """Leave out how long a recipe pre-trains: a task is trained on by its number of examples."""
-    values = {key: value for key, value in layer.values.items() if key not in _LENGTHS}
+    """Leave out how long a recipe pre-trains: a task is trained on by its number of examples.
+
+    So are the steps whose checkpoints it keeps, which are of that length.
+    """
+    of_length = (*_LENGTHS, "train.keep_steps")
+    values = {key: value for key, value in layer.values.items() if key not in of_length}
     return replace(layer, values=values)
 
 

@@ -99,6 +99,7 @@ def _check_contradictions(recipe: Recipe) -> None:
     check_chosen(recipe)
     if recipe.train.steps is not None:
         resolve_optimizer(recipe.optimizer, steps=recipe.train.steps)
+        recipe.train.check_keep_steps(recipe.train.steps)
 
 
 def _keys(recipe: Recipe) -> list[str]:

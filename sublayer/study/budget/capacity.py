@@ -76,16 +76,25 @@ def fits_disk(recipe: Recipe, vocab_size: int, resources: Resources) -> bool | N
 
 def run_disk(recipe: Recipe, vocab_size: int) -> int:
     """Estimate the peak bytes of a run's folder: checkpoints, optimizer states, and the model."""
+    train = recipe.train
+    n_checkpoints = train.keep_checkpoints + len(train.keep_steps) + _BESIDES_NEWEST
+    return _checkpoint_disk(recipe, vocab_size) * n_checkpoints
+
+
+def scored_disk(recipe: Recipe, vocab_size: int) -> int:
+    """Estimate the bytes that a run's folder keeps once it is scored.
+
+    That is its model, and the checkpoints of ``train.keep_steps``.
+    """
+    model = FLOAT32_BYTES * count_parameters(expected_model(recipe, vocab_size)).total
+    return model + _checkpoint_disk(recipe, vocab_size) * len(recipe.train.keep_steps)
+
+
+def _checkpoint_disk(recipe: Recipe, vocab_size: int) -> int:
     model = expected_model(recipe, vocab_size)
     n_parameters = count_parameters(model, recipe.objective).training
     n_saved = n_parameters + n_states(model, recipe.objective, recipe.optimizer, recipe.init.frozen)
-    n_checkpoints = recipe.train.keep_checkpoints + _BESIDES_NEWEST
-    return FLOAT32_BYTES * n_saved * n_checkpoints
-
-
-def model_disk(recipe: Recipe, vocab_size: int) -> int:
-    """Estimate the bytes of a run's model: what its folder keeps once it is scored."""
-    return FLOAT32_BYTES * count_parameters(expected_model(recipe, vocab_size)).total
+    return FLOAT32_BYTES * n_saved
 
 
 def smallest_change(

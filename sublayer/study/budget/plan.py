@@ -13,6 +13,7 @@ from sublayer.study.budget.capacity import (
     fits_disk,
     fits_memory,
     run_disk,
+    scored_disk,
     smallest_change,
     step_memory,
 )
@@ -42,6 +43,8 @@ class ArmPlan:
     """Peak of an optimizer step, the program not counted."""
     disk_bytes: int
     """Peak of the run's folder."""
+    scored_bytes: int
+    """What a study keeps of the run's folder once it is scored."""
     micro_batch_sequences: int
     precision: str
     step_time: StepTime | None
@@ -136,6 +139,8 @@ def _plan(
 ) -> ArmPlan:
     recipe, vocab_size = sized.recipe, sized.vocab_size
     steps = None if length is None else length.steps
+    if steps is not None and recipe.train.minutes is None:
+        recipe.train.check_keep_steps(steps)
     disk = run_disk(recipe, vocab_size)
     in_memory = fits_memory(recipe, vocab_size, resources)
     on_disk = fits_disk(recipe, vocab_size, resources)
@@ -154,6 +159,7 @@ def _plan(
         flops_per_token=flops_per_token(sized.model, recipe.data.context, recipe.objective),
         memory_bytes=step_memory(recipe, vocab_size, resources).total,
         disk_bytes=disk,
+        scored_bytes=scored_disk(recipe, vocab_size),
         micro_batch_sequences=sequences,
         precision=resources.precision(recipe),
         step_time=time,

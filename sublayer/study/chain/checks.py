@@ -10,7 +10,7 @@ from sublayer.errors import ConfigError
 from sublayer.estimate.capacity import format_bytes
 from sublayer.runs.start_check import check_start
 from sublayer.study.budget.budget import MatchedArm
-from sublayer.study.budget.capacity import model_disk, run_disk
+from sublayer.study.budget.capacity import run_disk, scored_disk
 from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.stage_runs import Keys
 from sublayer.study.definition import Study
@@ -76,7 +76,7 @@ def check_disk(
                 continue
             recipe = recipes.planned(name, stage).recipe
             vocab_size = data[name].tokenizer.vocab_size
-            models.append(model_disk(recipe, vocab_size))
+            models.append(scored_disk(recipe, vocab_size))
             largest = max(largest, run_disk(recipe, vocab_size))
         if models:
             needed += n_runs * max(models)

@@ -127,7 +127,18 @@ def _stages(
             settings = laid_over(common, settings, told.get(FINETUNE, {}))
         settings = laid_over(settings, told.get(name, {}))
         columns: OwnColumns | None = table.columns  # type: ignore[assignment]
-        stages.append(Stage(name, table.after, tasks, table.table, columns, table.preset, settings))
+        stages.append(
+            Stage(
+                name,
+                table.after,
+                tasks,
+                table.table,
+                columns,
+                table.preset,
+                settings,
+                table.from_step,
+            )
+        )
     return stages
 
 

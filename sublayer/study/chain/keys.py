@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_train import run_steps
 from sublayer.config.text.tokenizers import TOKENIZERS
 from sublayer.data.cache import file_digest
 from sublayer.data.prepare import Data
@@ -16,6 +17,7 @@ from sublayer.data.text.splitting import SPLITS
 from sublayer.data.texts import find_texts
 from sublayer.errors import SublayerError
 from sublayer.files.cache_folder import cache_folder
+from sublayer.objective.families import family_of
 from sublayer.study.chain.recipes import StageRecipes, stage_key
 from sublayer.study.chain.stage_runs import Keys
 from sublayer.study.chain.stages import PRETRAINING, Stage
@@ -45,6 +47,7 @@ def find_keys(
     for arm in arms:
         if chain.of(arm).pretrains:
             recipe = recipes.planned(arm, PRETRAINING).recipe
+            _check_kept(recipe, data[arm])
             by_stage[arm, PRETRAINING] = stage_key(recipe, "", data[arm].checksums)
     for stage in chain.stages:
         for arm in arms:
@@ -58,8 +61,17 @@ def find_keys(
                 texts += [[each.identity(split) for split in each.found] for each in files]
             else:
                 texts += _identity(recipe, stage)
-            by_stage[arm, stage.name] = stage_key(recipe, parent, texts)
+            step = None if fresh else stage.from_step
+            by_stage[arm, stage.name] = stage_key(recipe, parent, texts, from_step=step)
     return Keys(by_stage), parts
+
+
+def _check_kept(recipe: Recipe, data: Data) -> None:
+    """Raise ConfigError where a pre-training is to keep a step that it has not."""
+    epoch_tokens = family_of(recipe.objective).epoch_tokens(recipe, data.train)
+    steps = run_steps(recipe, train_tokens=epoch_tokens)
+    if steps is not None:
+        recipe.train.check_keep_steps(steps)
 
 
 def _identity(recipe: Recipe, stage: Stage) -> list[Any]:

@@ -13,7 +13,6 @@ from sublayer.data.tasks.division import Division
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES
 from sublayer.data.tasks.table_files import find_task_files
 from sublayer.errors import DataError
-from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.files.cache_folder import cache_folder
 from sublayer.study.arms import Arm
 from sublayer.study.budget.match import apply_match
@@ -33,6 +32,7 @@ class StagePlan:
 
     stage: str
     after: str
+    """What it starts from, in words."""
     arms: tuple[str, ...]
     n_runs: int
     each: ArmPlan
@@ -46,7 +46,7 @@ class StagePlan:
     @property
     def model_bytes(self) -> int:
         """What they leave on the disk."""
-        return self.n_runs * FLOAT32_BYTES * self.each.parameters.total
+        return self.n_runs * self.each.scored_bytes
 
 
 def plan_stages(
@@ -152,7 +152,7 @@ def _stage(
         shared = Arm(f"{', '.join(arms)}: {stage.name}", loaded, {})
         size = _vocabulary(recipes, arms[0], loaded.recipe)
         made = make_plan([shared], "none", resources, clock, vocabularies=[size])
-        plans.append(StagePlan(stage.name, stage.after, tuple(arms), n_runs, made.arms[0]))
+        plans.append(StagePlan(stage.name, stage.start, tuple(arms), n_runs, made.arms[0]))
     return plans
 
 
@@ -163,7 +163,8 @@ def _key(recipes: StageRecipes, arm: str, stage: str) -> str:
         return stage_key(recipe, "", [])
     own = recipes.chain.stage(stage)
     texts = [] if own.finetunes else [str(recipe.data.path)]
-    return stage_key(recipe, _key(recipes, arm, own.after), texts)
+    parent = _key(recipes, arm, own.after)
+    return stage_key(recipe, parent, texts, from_step=own.from_step)
 
 
 def _steps(recipe: Recipe, stage: Stage) -> int | None:

@@ -19,13 +19,17 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.text.tokenizers import TOKENIZERS
 from sublayer.data.cache import content_key
 from sublayer.errors import ConfigError
+from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file
+from sublayer.loading import CHECKPOINTS_NAME
 from sublayer.runs.start_check import check_start
 from sublayer.study.chain.stages import PRETRAINING, Chain, Stage
 
 _ORIGIN = "study"
 _NO_MATTER = ("seed", "threads", "micro_batch_sequences", "checkpoint_steps", "keep_checkpoints")
-"""Settings of ``[train]`` that change no number of what is trained, or are a run's own."""
+"""Settings of ``[train]`` that change no number of what is trained, or are a run's own.
+
+Which steps it keeps changes what others start from."""
 
 
 @dataclass
@@ -68,6 +72,8 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
         if key not in self._planned:
             own = self.chain.stage(stage)
             start = self._start(arm, own)
+            if start is None:
+                self._check_step(arm, own)
             described = (
                 start if isinstance(start, LoadedRecipe) else str(self._described(arm, own.after))
             )
@@ -75,9 +81,14 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
         return self._planned[key]
 
     def actual(self, arm: str, stage: str, start: Path) -> LoadedRecipe:
-        """Return the recipe of a stage that starts from a run, which has ended."""
+        """Return the recipe of a stage that starts from a run, which has ended.
+
+        ``start`` is the run's folder.
+        """
         own = self.chain.stage(stage)
         fresh = self._start(arm, own)
+        if own.from_step is not None:
+            start = checkpoint_path(start / CHECKPOINTS_NAME, own.from_step)
         return self._loaded(arm, own, fresh or str(start), check=False)
 
     def starts_fresh(self, arm: str, stage: str) -> bool:
@@ -93,6 +104,18 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
         if path is None:
             return loaded
         return vary(loaded, {"data.tokenizer": path}, origin=_ORIGIN)
+
+    def _check_step(self, arm: str, stage: Stage) -> None:
+        """Raise ConfigError where a stage starts from a checkpoint that is not kept."""
+        kept = self.planned(arm, stage.after).recipe.train.keep_steps
+        if stage.from_step is None or stage.from_step in kept:
+            return
+        told = f"which keeps those of {', '.join(map(str, kept))}" if kept else "which keeps none"
+        of = "" if stage.after == PRETRAINING else f"{stage.after}."
+        raise ConfigError(
+            f"{self.study}: arm {arm}, stage {stage.name} starts from step {stage.from_step} of "
+            f"{stage.after}, {told}: add it there, {of}train.keep_steps=[{stage.from_step}]"
+        )
 
     def _described(self, arm: str, stage: str) -> Path:
         """Return a folder that describes what a stage leaves, as that of a run does."""
@@ -121,7 +144,8 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
             else:
                 assert isinstance(start, str), "what goes on with a text starts from a model"
                 before = self.planned(arm, stage.after)
-                loaded = vary(before, {"init.run": start, **settings}, origin=_ORIGIN)
+                told = {"init.run": start, "train.keep_steps": [], **settings}
+                loaded = vary(before, told, origin=_ORIGIN)
             if check:
                 check_start(loaded, "compare")
         except ConfigError as error:
@@ -130,21 +154,27 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
         return loaded
 
 
-def stage_key(recipe: Recipe, parent: str, texts: Any) -> str:
+def stage_key(recipe: Recipe, parent: str, texts: Any, *, from_step: int | None = None) -> str:
     """Return what the runs of a stage are found by: its recipe, what it starts from, its data.
 
     Where files lie, and what changes no number, is left out. ``parent`` is the key of the stage
-    before, ``texts`` is JSON that identifies the data's content.
+    before, ``from_step`` the checkpoint of it, ``texts`` is JSON that identifies the data's
+    content.
     """
     content = absolute_paths(recipe).model_dump(mode="json", exclude=set(HEADINGS))
     for name in _NO_MATTER:
         content["train"].pop(name, None)
+    if not recipe.train.keep_steps:
+        # As runs were found before there were any.
+        content["train"].pop("keep_steps")
     for name in list(content["data"]):
         if name == "path" or name.endswith("_path"):
             content["data"].pop(name)
     if recipe.data.tokenizer not in TOKENIZERS:
         content["data"].pop("tokenizer")
     content["init"].pop("run")
+    if from_step is not None:
+        parent = f"{parent} at step {from_step}"
     return content_key("stage", content, parent, texts)
 
 

@@ -211,7 +211,7 @@ def _header(
         shared = ""
         if n_distinct < len(study.arms):
             shared = f", {n_distinct} for {count(len(study.arms), 'arm')}"
-        after = "" if stage == PRETRAINING else f" after {chain.stage(stage).after}"
+        after = "" if stage == PRETRAINING else f" after {chain.stage(stage).start}"
         yield f"{stage:<11} {count(n_runs, 'run')}{shared}{after}"
     at_once = f", {options.jobs} at a time" if options.jobs > 1 else ""
     yield f"runs        {sum(total.values()):,} in all{at_once}"

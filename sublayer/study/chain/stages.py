@@ -39,6 +39,13 @@ class Stage:
     preset: str = DEFAULT
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Of all arms, ``table.field`` to its value."""
+    from_step: int | None = None
+    """The checkpoint that it starts from, by its step; None: what that stage's run ends with."""
+
+    @property
+    def start(self) -> str:
+        """What it starts from, in words."""
+        return self.after if self.from_step is None else f"{self.after} at step {self.from_step:,}"
 
     @property
     def finetunes(self) -> bool:
@@ -118,12 +125,20 @@ def describe_stages(chain: Chain) -> str:
     How many fine-tunings there are does not: that may grow. Nor does what is made of their scores.
     """
     content = {
-        "stages": [asdict(stage) for stage in chain.stages],
+        "stages": [_described(stage) for stage in chain.stages],
         "arms": {name: asdict(arm) for name, arm in chain.arms.items()},
         "tune": list(chain.tune),
         "data": None if chain.data is None else str(expanded(chain.data).absolute()),
     }
     return json.dumps(content, sort_keys=True)
+
+
+def _described(stage: Stage) -> dict[str, Any]:
+    # Studies that were begun before there were such starts are the same without.
+    described = asdict(stage)
+    if stage.from_step is None:
+        described.pop("from_step")
+    return described
 
 
 def in_order(study: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:

@@ -15,9 +15,10 @@ from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import CheckpointError, TrainingError
 from sublayer.evaluation.split_work import ALONE
+from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.saved_record import RECORD, read_record
 from sublayer.files.typed import Content, Number, Typed, read_typed
-from sublayer.loading import load
+from sublayer.loading import CHECKPOINTS_NAME, load
 from sublayer.objective.families import family_of
 from sublayer.objective.family import Scored, Scores
 from sublayer.runs.finetuning import SCORES
@@ -109,7 +110,8 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
     """Train and score a run, or what is missing of that, and return its outcome.
 
     ``device`` is as on the command line; None for the best there is. A training that fails is kept
-    as a failure; a trained run keeps its model, not its checkpoints. Raises CheckpointError where
+    as a failure; a trained run keeps its model, not its checkpoints but those of
+    ``train.keep_steps``. Raises CheckpointError where
     what the run left is damaged, and Interrupted.
     """
     path, loaded = task.path, task.loaded
@@ -118,7 +120,7 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
         return Outcome(path, failure=failure.message)
     if isinstance(task.data, SharedData) and is_finished(task):
         # Data that are not prepared are not prepared for nothing.
-        shutil.rmtree(path / "checkpoints", ignore_errors=True)
+        _tidy(task)
         return Outcome(path, read_record(path), _read_scored(task))
     data = task.find_data()
     try:
@@ -141,8 +143,24 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
             write_items(path, scored.items, metrics)
         test = scored.scores
         write_json(task.scores, test)
-    shutil.rmtree(path / "checkpoints", ignore_errors=True)
+    _tidy(task)
     return Outcome(path, record, test)
+
+
+def _tidy(task: Task) -> None:
+    """Take away the checkpoints of a run that is scored, but for those that it keeps by steps."""
+    root = task.path / CHECKPOINTS_NAME
+    kept = [checkpoint_path(root, step) for step in task.loaded.recipe.train.keep_steps]
+    if not kept:
+        shutil.rmtree(root, ignore_errors=True)
+        return
+    for path in root.iterdir() if root.is_dir() else ():
+        if path in kept:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _read_scored(task: Task) -> Scores | None:

@@ -3,6 +3,8 @@
 import pytest
 
 from sublayer import cli
+from sublayer.config.layering.layers import load_recipe
+from sublayer.study.chain.recipes import stage_key
 from sublayer.study.chain.stages import PRETRAINING
 from sublayer.study.definition import load_study
 from tests.study.chain.chains import STUDY, words, write_chain
@@ -115,6 +117,26 @@ BAD = {
         },
         "init.layers = 2 is more than the 1 block of pretraining",
     ),
+    "a checkpoint that is not kept": (
+        {"stages": [{"tasks": "sst2", "from_step": 4}], "averages": {}},
+        "stage sst2 starts from step 4 of pretraining, which keeps none: add it there, "
+        "train.keep_steps=[4]",
+    ),
+    "another checkpoint than is kept": (
+        {
+            "stages": [
+                {"tasks": "sst2", "set": {"train.keep_steps": [1, 2]}},
+                {"tasks": "copa", "after": "sst2", "from_step": 3},
+            ],
+            "averages": {},
+        },
+        "stage copa starts from step 3 of sst2, which keeps those of 1, 2: add it there, "
+        "sst2.train.keep_steps=[3]",
+    ),
+    "a checkpoint beyond the end": (
+        {"stages": [{"tasks": "sst2", "set": {"train.keep_steps": [4]}}], "averages": {}},
+        "arm full, stage sst2: train.keep_steps names step 4, and the run has 3 steps",
+    ),
     "a grid of one point": (
         {"tune_finetune": {"optimizer.lr": [0.1]}},
         "has one value",
@@ -165,6 +187,19 @@ def test_options_of_a_chain_that_mean_nothing_are_refused(more, said, tmp_path, 
 def test_options_of_chains_are_refused_elsewhere(capsys):
     assert cli.main(["compare", "demo", "--finetunings", "2"]) == 2
     assert "--finetunings is of studies with stages of tasks" in capsys.readouterr().err
+
+
+def test_a_text_that_goes_on_keeps_no_steps_of_the_one_before(tmp_path, capsys):
+    stages = [{"name": "more", "set": {"train.steps": 2}}, {"tasks": "sst2", "after": "more"}]
+    arms = [{"name": "a"}, {"name": "b", "set": {"model.dropout": 0.1}}]
+    path = write_chain(tmp_path, stages=stages, arms=arms, averages={})
+    assert cli.main(["plan", str(path), *words(path)[2:], "train.keep_steps=[5]"]) == 0
+
+
+def test_a_stage_is_found_by_the_checkpoint_that_it_starts_from(tmp_path):
+    recipe = load_recipe("gpt").recipe
+    keys = [stage_key(recipe, "before", [], from_step=step) for step in (None, 3, 4)]
+    assert len(set(keys)) == 3
 
 
 def test_a_disk_that_the_models_would_fill_is_said_first(tmp_path, monkeypatch, capsys):
