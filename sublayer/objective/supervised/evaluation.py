@@ -43,7 +43,7 @@ def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
 
 
 def selected_by(asked: Evaluation) -> str | None:
-    """Return what chose a run's checkpoint: last, holdout or dev; None outside a run."""
+    """Return what chose a run's checkpoint: last, held-out or dev; None outside a run."""
     if asked.recipe is None:
         return None
     if asked.recipe.train.best_by == "last":

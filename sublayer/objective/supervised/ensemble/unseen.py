@@ -76,6 +76,6 @@ def unseen_rows(held_out: Sequence[TaskPart], scored: Sequence[TaskPart], run: o
         if not own:
             raise DataError(
                 f"{run} held nothing of {part.task.title} out that is not scored, too: members are "
-                "chosen by other rows (data.select = holdout in training), or leave --choose out"
+                "chosen by other rows (data.select = held-out in training), or leave --choose out"
             )
     return Unseen(held_out, places)
