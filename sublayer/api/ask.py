@@ -43,6 +43,13 @@ def as_path(target: PathOrText) -> Path:
     return Path(fspath(target))
 
 
+def as_paths(targets: PathOrText | Sequence[PathOrText]) -> list[Path]:
+    """Return the paths of one run, checkpoint or folder, or of several."""
+    if isinstance(targets, str | PathLike):
+        return [as_path(targets)]
+    return [as_path(target) for target in targets]
+
+
 def as_words(overrides: Sequence[str] | Mapping[str, Any] | None) -> list[str]:
     """Return settings as the ``field=value`` texts of a command line."""
     if not isinstance(overrides, Mapping):

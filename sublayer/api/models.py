@@ -5,7 +5,7 @@ from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sublayer.api.ask import PathOrText, as_path, ask, kept
+from sublayer.api.ask import PathOrText, as_path, as_paths, ask, kept
 from sublayer.api.results import (
     Completions,
     Result,
@@ -24,7 +24,7 @@ SplitName = Literal["valid", "test"]
 
 
 def evaluate(
-    run: PathOrText,
+    run: PathOrText | Sequence[PathOrText],
     split: SplitName | None = None,
     *,
     path: PathOrText | None = None,
@@ -42,21 +42,24 @@ def evaluate(
     compounds: bool = False,
     against: PathOrText | None = None,
     answer: Literal["greedy", "rank"] | None = None,
+    choose: Literal["greedy", "all"] | None = None,
     batch: int | None = None,
     device: str | None = None,
 ) -> Scores:
     """Score a model on a split of its own text (valid by default), or on another by ``path``.
 
-    ``run`` is a run, a checkpoint or an imported folder. ``stride`` is in tokens between windows;
-    ``beam`` and the lengths are of translators, ``pairs`` of encoders that judge pairs. ``batch``
-    changes speed and memory only. Loss is in nats per token, ``bits_per_byte`` in bits. Raises
-    ConfigError for options of other kinds of models, DataError and CheckpointError.
+    ``run`` is a run, a checkpoint or an imported folder; of several fine-tuned ones, given as a
+    list, the average is scored, and ``choose`` chooses among them by what was held out of train.
+    ``stride`` is in tokens between windows; ``beam`` and the lengths are of translators, ``pairs``
+    of encoders that judge pairs. ``batch`` changes speed and memory only. Loss is in nats per
+    token, ``bits_per_byte`` in bits. Raises ConfigError for options of other kinds of models,
+    DataError and CheckpointError.
     """
     from sublayer.commands.evaluate.command import command
 
     found = ask(
         command,
-        run=as_path(run),
+        runs=as_paths(run),
         split=split,
         path=None if path is None else fspath(path),
         corpus=corpus,
@@ -73,6 +76,7 @@ def evaluate(
         compounds=compounds,
         against=None if against is None else as_path(against),
         answer=answer,
+        choose=choose,
         batch=batch,
         device=device,
     )
@@ -200,7 +204,7 @@ def translate(
 
 
 def predict(
-    run: PathOrText,
+    run: PathOrText | Sequence[PathOrText],
     rows: Iterable[Any],
     *,
     task: str | None = None,
@@ -211,15 +215,17 @@ def predict(
 ) -> "list[NamedPrediction]":
     """Answer rows by a fine-tuned model: texts, tuples of texts, or mappings by the fields' names.
 
-    ``task`` names one of several that the model answers; ``batch`` rows are computed at a time, in
+    Of several models, given as a list, the average of their probabilities, numbers or scores of
+    spans answers. ``task`` names one of several tasks; ``batch`` rows are computed at a time, in
     ``dtype``, as ``load`` takes it. A row with an empty text is not answered. Raises ConfigError
-    for a model that answers no task, and DataError for a row that is none of these.
+    for a model that answers no task, or not the same as another, and DataError for a row that is
+    none of these.
     """
-    from sublayer.api.loading import load
-    from sublayer.system.machine import choose_device
+    from sublayer.commands.predict.answerer import load_answerer
+    from sublayer.objective.supervised.predicting import predict_rows_by
 
-    model = load(as_path(run), device=choose_device(device), dtype=dtype, average=average)
-    return model.predict(rows, task=task, batch=batch)
+    answerer = load_answerer(as_paths(run), task, device, average, batch, dtype)
+    return predict_rows_by(answerer, rows)
 
 
 def inspect_layers(

@@ -174,6 +174,7 @@ class TrainConfig(Table):
     def _probes_are_known(cls, probes: Probes) -> Probes:
         check_probes(probes)
         return probes
+
     @field_validator("keep_steps")
     @classmethod
     def _steps_are_named_once(cls, steps: tuple[int, ...]) -> tuple[int, ...]:

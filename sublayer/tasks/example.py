@@ -42,3 +42,8 @@ class Example:
     both sides of a division. Empty: its own."""
     extra: Mapping[str, int] = field(default_factory=dict)
     """Numbers that belong to its texts, by the publisher's names, such as WSC's ``span2_index``."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All that is read of it: by what two examples are one."""
+        return (*self.fields.values(), *self.choices)

@@ -1,12 +1,13 @@
 """``sublayer evaluate``: how well a model predicts a text, judges pairs of texts, answers tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sublayer.commands.evaluate.options import (
     AgainstOption,
     AnswerOption,
+    ChooseOption,
     CompoundsOption,
     CorpusOption,
     LowercaseOption,
@@ -26,7 +27,7 @@ from sublayer.commands.shared.base import (
     BatchOption,
     DeviceOption,
     JsonOption,
-    RunArgument,
+    RunsArgument,
     emit,
 )
 from sublayer.commands.shared.beam_options import (
@@ -44,12 +45,13 @@ from sublayer.system.stages import stage
 if TYPE_CHECKING:
     from sublayer.objective.evaluation import Evaluation
     from sublayer.objective.family import Family
+    from sublayer.objective.supervised.ensemble.choosing import How
 
 EXAMPLE = "sublayer evaluate runs/book --split test --stride 32"
 
 
 def command(
-    run: RunArgument,
+    runs: RunsArgument,
     split: SplitOption = None,
     path: PathOption = None,
     corpus: CorpusOption = None,
@@ -70,6 +72,7 @@ def command(
     probes: ProbesOption = None,
     words: WordsOption = None,
     reference: ReferenceOption = None,
+    choose: ChooseOption = None,
     batch: BatchOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
@@ -80,11 +83,12 @@ def command(
     token, character and word. An encoder gives the accuracy of masked tokens and of judging pairs
     of texts: next sentence (nsp) and sentence order (sop), whichever it was trained on. A
     translator gives BLEU against the text's own translations. A fine-tuned model gives its score on
-    the development set of its tasks, with the standard error and what needs no model beside it.
-    What predicts text answers --probes, tasks that nothing was trained on. The
-    arithmetic is that of the saved weights, float32, whatever the precision of training was.
+    the development set of its tasks, with the standard error and what needs no model beside it;
+    several are scored as one, the average of what they answer. What predicts text answers --probes,
+    tasks that nothing was trained on. The arithmetic is that of the saved weights, float32,
+    whatever the precision of training was.
     """
-    text = ScoredText(run, split, path, corpus, documents)
+    texts = [ScoredText(run, split, path, corpus, documents) for run in runs]
     options: dict[str, Any] = {
         "path": path,
         "corpus": corpus,
@@ -103,8 +107,12 @@ def command(
         check_alone({**given, **({} if split is None else {"split": split})})
         if batch is not None:
             check_alone({"batch": batch})
+        if choose is not None:
+            check_alone({"choose": choose})
+        if len(runs) > 1:
+            raise ConfigError("--probes asks one model: name one run")
         evaluate_probes(
-            run,
+            runs[0],
             probes,
             path,
             words,
@@ -115,7 +123,13 @@ def command(
         )
         return
     _check_without_probes(words, reference)
-    family, request = _prepare(text, given, _Computation(device, batch, average))
+    computation = _Computation(device, batch, average)
+    if len(runs) > 1:
+        _evaluate_together(texts, given, computation, choose, as_json=as_json)
+        return
+    if choose is not None:
+        raise ConfigError("--choose chooses members among several runs: name them")
+    family, request = _prepare(texts[0], given, computation)
     with stage("scoring"):
         result = family.evaluate(request)
     emit(result, as_json, family.render)
@@ -125,6 +139,27 @@ def _check_without_probes(words: str | None, reference: list[str] | None) -> Non
     for name, value in (("--words", words), ("--reference", reference)):
         if value:
             raise ConfigError(f"{name} is of --probes: give both, or leave it out")
+
+
+def _evaluate_together(
+    texts: "Sequence[ScoredText]",
+    given: Mapping[str, Any],
+    computation: "_Computation",
+    how: "How | None",
+    *,
+    as_json: bool,
+) -> None:
+    """Score several fine-tuned runs as one. Raises ConfigError where a run answers no task."""
+    with stage("starting PyTorch"):
+        from sublayer.objective.supervised.ensemble.evaluation import evaluate_ensemble
+        from sublayer.objective.supervised.ensemble.members import find_members
+        from sublayer.objective.supervised.ensemble.rendering import render_ensemble
+
+    find_members([text.run for text in texts])
+    requests = [_prepare(text, given, computation)[1] for text in texts]
+    with stage("scoring"):
+        result = evaluate_ensemble(requests, how)
+    emit(result, as_json, render_ensemble)
 
 
 @dataclass(frozen=True)

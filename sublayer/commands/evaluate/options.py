@@ -117,3 +117,12 @@ AgainstOption = Annotated[
         "translation of each line: is the difference more than chance?",
     ),
 ]
+ChooseOption = Annotated[
+    Literal["greedy", "all"] | None,
+    typer.Option(
+        "--choose",
+        help="Of several fine-tuned runs, choose those that score best together on what was held "
+        "out of train, never on what is scored: one by one while the score rises (greedy), or the "
+        "best of all ensembles. Default: all runs are members.",
+    ),
+]

@@ -1,23 +1,22 @@
 """``sublayer predict``: the answers of a fine-tuned model to rows of a file, or to lines."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from sublayer.commands.predict.answerer import as_dtype, load_answerer
 from sublayer.commands.predict.file import predict_file
 from sublayer.commands.predict.lines import predict_lines
 from sublayer.commands.predict.submission import render_submission, submit_runs
 from sublayer.commands.shared.base import AverageOption, DeviceOption, RunArgument, emit
 from sublayer.commands.shared.column_options import ChoicesOption, TextPairOption, names_among
 from sublayer.config.limits import MOST_ROWS
-from sublayer.errors import ConfigError
-from sublayer.system.stages import stage
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.system.allocator import keep_freed_memory
 from sublayer.tasks.predicting.columns import ToldColumns
-
-if TYPE_CHECKING:
-    from sublayer.objective.supervised.answering import Answerer
 
 EXAMPLE = "sublayer predict runs/my new.csv --out answered.csv"
 
@@ -26,8 +25,8 @@ PlacesArgument = Annotated[
     typer.Argument(
         metavar="FILE|RUN",
         help="A file of rows as CSV, TSV, JSON lines or Parquet, or a task's own test set; "
-        "default: lines of standard input, the texts of each divided by tabs. With --submission, "
-        "more runs.",
+        "default: lines of standard input, the texts of each divided by tabs. More runs before it "
+        "are an ensemble, whose answers are averaged; with --submission they answer other tasks.",
     ),
 ]
 TextOption = Annotated[
@@ -124,7 +123,7 @@ def command(
     itself, a question the part of its passage and where that begins. Columns are found by the names
     that they had in training, or that the task's fields have. A row without a text is not answered:
     its added columns stay empty, and it is counted. Without a file each line of standard input is
-    answered as it comes.
+    answered as it comes. Several runs of one task answer as one, by the average of what they say.
     """
     if submission is not None:
         rounded = precision if precision != "float32" else None
@@ -135,17 +134,14 @@ def command(
         return
     if data is not None or suite is not None:
         raise ConfigError("--data and --suite are of what is handed in: give --submission, too")
-    if places and len(places) > 1:
-        raise ConfigError(
-            f"{places[1]} is more than one file: answer each by itself, or give --submission"
-        )
-    file = places[0] if places else None
+    runs, file = _divided(run, places or [])
     told = ToldColumns(text or "", text_pair or "", names_among(choices))
     if file is None and out is not None:
         raise ConfigError("--out is of a file of rows: name it, or redirect standard output")
     if file is None and told != ToldColumns():
         raise ConfigError("lines of standard input have no columns: leave their names out")
-    answerer = _load_answerer(run, task, device, average, batch, precision)
+    keep_freed_memory()
+    answerer = load_answerer(runs, task, device, average, batch, as_dtype(precision))
     if file is None:
         predict_lines(answerer, sys.stdin.buffer, as_json=as_json)
     else:
@@ -159,23 +155,17 @@ def _check_alone(*others: object) -> None:
             raise ConfigError(f"--submission answers whole test sets: leave out {name}")
 
 
-def _load_answerer(
-    run: Path,
-    task: str | None,
-    device: str | None,
-    average: int | None,
-    batch: int | None,
-    precision: str,
-) -> "Answerer":
-    with stage("starting PyTorch"):
-        import torch
-
-        from sublayer.loading import load
-        from sublayer.objective.supervised.answering import Answerer
-        from sublayer.system.allocator import keep_freed_memory
-        from sublayer.system.machine import choose_device
-
-    keep_freed_memory()
-    dtype = torch.bfloat16 if precision == "bfloat16" else None
-    model = load(run, device=choose_device(device), dtype=dtype, average=average)
-    return Answerer(model, task, batch=batch)
+def _divided(run: Path, places: Sequence[Path]) -> tuple[list[Path], Path | None]:
+    """Divide what is named into runs, which are folders, and the file of rows behind them."""
+    runs = [run, *(place for place in places if place.is_dir())]
+    files = [place for place in places if not place.is_dir()]
+    missing = [file for file in files[:-1] if not file.exists()]
+    if missing:
+        raise CheckpointError(f"{missing[0]} does not exist: name runs, and then one file of rows")
+    if len(files) > 1:
+        raise ConfigError(
+            f"{files[1]} is more than one file: answer each by itself, or give --submission"
+        )
+    if files and files[0] != places[-1]:
+        raise ConfigError(f"{files[0]} is a file, and a run follows it: name the runs before it")
+    return runs, files[0] if files else None

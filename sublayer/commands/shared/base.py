@@ -45,6 +45,15 @@ RunArgument = Annotated[
         autocompletion=candidates.runs,
     ),
 ]
+RunsArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUN",
+        help="A run, a checkpoint, or the folder of an imported model; several fine-tuned runs are "
+        "an ensemble, whose answers are averaged.",
+        autocompletion=candidates.runs,
+    ),
+]
 JsonOption = Annotated[
     bool,
     typer.Option(

@@ -108,8 +108,14 @@ def rank_spans(
             texts.append((passage[place], place.start, score))
         if len(texts) == n_best:
             break
-    probabilities = np.exp(_log_softmax(np.array([score for _, _, score in texts])))
-    return [Span(*each, float(p)) for each, p in zip(texts, probabilities, strict=True)]
+    probabilities = probabilities_of(np.array([score for _, _, score in texts]))
+    return [Span(*each, p) for each, p in zip(texts, probabilities, strict=True)]
+
+
+def probabilities_of(scores: Floats) -> list[float]:
+    """Return how likely each of the answers that are listed is among them, by their scores."""
+    shares: list[float] = np.exp(_log_softmax(scores)).tolist()
+    return shares
 
 
 def null_score(starts: Sequence[Floats], ends: Sequence[Floats]) -> float:

@@ -7,12 +7,12 @@ from typing import Any
 
 from sublayer.config.layering.run_recipe import read_run_recipe
 from sublayer.data.tasks.task_split import TaskPart
-from sublayer.errors import ConfigError, DataError
+from sublayer.errors import ConfigError
 from sublayer.loading import find_recipe, load
 from sublayer.objective.evaluation import Evaluation
+from sublayer.objective.supervised.same_rows import check_same_rows
 from sublayer.objective.supervised.scores import part_name
 from sublayer.objective.supervised.scoring import Answered, answer_asked
-from sublayer.tasks.example import Example
 from sublayer.tasks.metrics.paired import paired
 from sublayer.tasks.metrics.points import points, signed_points
 from sublayer.tasks.prediction import Prediction
@@ -38,7 +38,7 @@ def compare_with(asked: Evaluation, ours: Answered, against: Path) -> dict[str, 
     for key in common:
         part, predictions = mine[key]
         other, other_predictions = others[key]
-        _check_same(asked, against, part, other)
+        check_same_rows(asked.run, part, against, other)
         found = paired(part.examples, predictions, other_predictions, part.task.metrics)
         tasks.append(
             {
@@ -77,29 +77,6 @@ def _by_part(
 ) -> dict[tuple[str, str], tuple[TaskPart, Sequence[Prediction]]]:
     by_part = answered.scoring.split.by_part(answered.predictions)
     return {(part.task.name, part.published): (part, own) for part, own in by_part}
-
-
-def _check_same(asked: Evaluation, against: Path, part: TaskPart, other: TaskPart) -> None:
-    if part.task.labels != other.task.labels:
-        raise ConfigError(
-            f"{against} answers {part.task.title} by other labels than {asked.run}: compare models "
-            "of one task"
-        )
-    mine, theirs = map(_rows, (part.examples, other.examples))
-    if mine != theirs:
-        n_common = len(set(mine) & set(theirs))
-        raise DataError(
-            f"{against} is scored on other rows of {part.task.title} than {asked.run}: "
-            f"{n_common:,} of {len(theirs):,} are the same; compare models of the same data, "
-            "divided alike, or on a file that neither has seen (--path)"
-        )
-
-
-def _rows(examples: Sequence[Example]) -> list[tuple[Any, ...]]:
-    return [
-        (each.id, *each.fields.values(), *each.choices, each.label, *each.answers)
-        for each in examples
-    ]
 
 
 def _titles(answered: Answered) -> str:

@@ -18,7 +18,7 @@ from sublayer.objective.supervised.batches import row_rule
 from sublayer.objective.supervised.objective_of import objective_of
 from sublayer.objective.supervised.scores import answer_split
 from sublayer.tasks.example import Example
-from sublayer.tasks.formats.text import UNRANKED
+from sublayer.tasks.formats.text import has_ranks
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
@@ -63,8 +63,7 @@ class Answerer:
 
     @property
     def _ranks(self) -> bool:
-        has_texts = self.task.kind in ("classes", "choice") and self.task.name not in UNRANKED
-        return self.spec.answer == "rank" and has_texts
+        return self.spec.answer == "rank" and has_ranks(self.task)
 
     def answer(
         self,

@@ -34,7 +34,7 @@ def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
         "tasks": [each.to_json() for each in reports],
         "averages": average_reports(reports),
         "loss": answered.loss,
-        "selected_by": _selected_by(asked),
+        "selected_by": selected_by(asked),
         "part": asked.split,
         "notes": list(scoring.notes),
         "run": str(asked.run),
@@ -42,7 +42,8 @@ def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
     return result if compared is None else {**result, "against": compared}
 
 
-def _selected_by(asked: Evaluation) -> str | None:
+def selected_by(asked: Evaluation) -> str | None:
+    """Return what chose a run's checkpoint: last, held-out or dev; None outside a run."""
     if asked.recipe is None:
         return None
     if asked.recipe.train.best_by == "last":

@@ -34,9 +34,13 @@ def predict_rows(
 
     Raises ConfigError where the model answers no task, DataError for a row that is none of these.
     """
+    return predict_rows_by(Answerer(model, task, batch=batch), rows)
+
+
+def predict_rows_by(answerer: Answerer, rows: Iterable[GivenRow]) -> list[NamedPrediction]:
+    """Answer rows by what answers them, as ``predict_rows`` does."""
     if isinstance(rows, str):
         raise DataError("rows is one text: give a list of them")
-    answerer = Answerer(model, task, batch=batch)
     asked = (given_row(answerer, row, f"row {number}") for number, row in enumerate(rows))
     return [named for _, named in answer_rows(answerer, asked)]
 

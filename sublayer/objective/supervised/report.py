@@ -111,7 +111,7 @@ def render_reports(reports: Sequence[Mapping[str, Any]]) -> str:
             (
                 each["title"],
                 f"{each['examples']:,}",
-                _with_error(each["score"], each["standard_error"]),
+                with_error(each["score"], each["standard_error"]),
                 ", ".join(parts),
                 *(points(baselines[name]) if baselines else "" for name in BASELINES),
             )
@@ -165,7 +165,8 @@ def _notes(each: Mapping[str, Any], words: float | None) -> list[str]:
     return notes
 
 
-def _with_error(value: float, error: float | None) -> str:
+def with_error(value: float, error: float | None) -> str:
+    """Format a score with its standard error, where it has one."""
     return points(value) if error is None else f"{points(value)} ± {points(error)}"
 
 

@@ -5,18 +5,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sublayer.data.prepare import Data
-from sublayer.data.tasks.marks import find_marks
 from sublayer.data.tasks.prepare import prepare_tasks, task_split
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit, of_tasks
-from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.files.paths import expanded, resolved
 from sublayer.files.saved_record import read_record
 from sublayer.loading import find_recipe
-from sublayer.nearest import nearest_hint
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.supervised.answering import model_rule, unprepared_part
-from sublayer.objective.supervised.known_task import answer_known
+from sublayer.objective.supervised.asked_spec import asked_spec
 from sublayer.objective.supervised.objective_of import objective_of
 from sublayer.objective.supervised.scores import answer_split
 from sublayer.tasks.example import Example
@@ -54,32 +52,16 @@ def answer_asked(asked: Evaluation) -> Answered:
     Raises ConfigError where it is not known where the files are, or an option has no meaning, and
     DataError where files are not what they should be.
     """
-    model = asked.model
-    if (name := asked.options.get("task")) is not None:
-        if name not in TASKS:
-            raise ConfigError(f"--task {name:.60} is no task{nearest_hint(name, TASKS)}")
-        answer_known(model, TASKS[name])
-    spec: TaskSpec = model.task
-    answer = asked.options.get("answer")
-    if answer is not None:
-        if spec.format != "text":
-            raise ConfigError(
-                f"--answer is for models that read tasks as text to text, and this one reads them "
-                f"in format {spec.format}: leave it out"
-            )
-        spec = replace(spec, answer=answer)
-    if model.tokenizer is None:
-        raise CheckpointError(f"{asked.run} has no tokenizer.json, without which it reads no text")
-    # Without the marks of its format it reads none.
-    find_marks(model.tokenizer, spec.format)
-    scoring = _scoring(asked)
-    rule = replace(model_rule(model, scoring.split), n_rows=asked.batch)
+    spec = asked_spec(asked)
+    scoring = asked_scoring(asked)
+    rule = replace(model_rule(asked.model, scoring.split), n_rows=asked.batch)
     progress = asked.progress("answered", "batches")
-    predictions, loss = answer_split(model, scoring.split, rule, spec, ALONE, progress)
+    predictions, loss = answer_split(asked.model, scoring.split, rule, spec, ALONE, progress)
     return Answered(scoring, predictions, loss)
 
 
-def _scoring(asked: Evaluation) -> Scoring:
+def asked_scoring(asked: Evaluation) -> Scoring:
+    """Read the examples that an evaluation scores. Raises as ``answer_asked`` does."""
     path = asked.options.get("path")
     recipe = asked.recipe
     if path is not None and not (recipe is not None and _is_same(path, recipe.data.path)):
@@ -95,6 +77,16 @@ def _scoring(asked: Evaluation) -> Scoring:
     if path is not None and asked.model.task.columns:
         notes = (f"{path} is what it was trained on: scored on the rows that were left for that",)
     return Scoring(split, trained_examples(data), notes)
+
+
+def held_out(asked: Evaluation) -> TaskSplit:
+    """Read what the run of a model held out of train. Raises ConfigError outside a run."""
+    if asked.recipe is None:
+        raise ConfigError(f"{asked.run} does not belong to a run: it is not known what it held out")
+    data = _own_data(asked)
+    _check_unchanged(replace(asked, split="valid"), data)
+    assert data.valid is not None, "tasks hold examples out"
+    return of_tasks(data.valid)
 
 
 def _own_data(asked: Evaluation) -> Data:
@@ -172,15 +164,11 @@ def _trained_notes(parts: Sequence[TaskPart], own: Mapping[str, Sequence[Example
     """Say which rows were trained on, if any were."""
     notes = []
     for part in parts:
-        trained = {_texts(example) for example in own.get(part.task.name, ())}
-        n_trained = sum(_texts(example) in trained for example in part.examples)
+        trained = {each.texts for each in own.get(part.task.name, ())}
+        n_trained = sum(each.texts in trained for each in part.examples)
         if n_trained:
             notes.append(
                 f"{part.task.title}: {n_trained:,} of {len(part.examples):,} rows are among those "
                 "that it was trained on: too good by that"
             )
     return notes
-
-
-def _texts(example: Example) -> tuple[str, ...]:
-    return (*example.fields.values(), *example.choices)

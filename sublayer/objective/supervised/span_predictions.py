@@ -20,7 +20,7 @@ from sublayer.data.tasks.spans import (
     null_score,
     rank_spans,
 )
-from sublayer.data.tasks.task_split import TaskSplit
+from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.evaluation.split_work import Processes, Row
 from sublayer.model.transformer import Transformer
 from sublayer.objective.evaluation import Progress
@@ -61,12 +61,12 @@ def answer_questions(
     (part,) = split.parts
     encoded = split.encoded
     assert isinstance(encoded, SpanExamples), "a passage is read in windows"
-    passages = [pair_rows(part.task, example)[0].second or "" for example in part.examples]
+    passages = passages_of(part)
 
     def answered(batch: PackedBatch) -> list[float]:
         states = packed_hidden(model, batch).final
         losses = span_losses(model, batch, states, 0.0).tolist()
-        scores = _window_scores(model, batch, states)
+        scores = window_scores(model, batch, states)
         owners = batch.owners.tolist()
         values: list[float] = []
         for place, number in enumerate(batch.numbers):
@@ -87,6 +87,11 @@ def answer_questions(
 
     rows = each_batch(model, split, rule, answered, processes, progress)
     return _predictions(rows, passages)
+
+
+def passages_of(part: TaskPart) -> list[str]:
+    """Return the passage of each question, as a pair of texts has it."""
+    return [pair_rows(part.task, example)[0].second or "" for example in part.examples]
 
 
 def answer_question(
@@ -114,10 +119,10 @@ def answer_question(
     return independent_prediction(spans, min(nulls) if has_unanswerable else None)
 
 
-def _window_scores(
+def window_scores(
     model: Transformer, batch: PackedBatch, states: torch.Tensor
 ) -> list[WindowScores]:
-    """Return the scores of each sequence."""
+    """Return what a model says of each window of a batch."""
     sequences = find_sequences(batch)
     if model.joint_span_head is None:
         start, end = independent_logits(model, states, sequences)

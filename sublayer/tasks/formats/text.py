@@ -112,6 +112,11 @@ def text_targets(task: Task, example: Example) -> tuple[str, ...]:
     return tuple(f"choice{number}" for number, _ in enumerate(example.choices, start=1))
 
 
+def has_ranks(task: Task) -> bool:
+    """Return whether the labels or choices of a task's examples have texts that can be ranked."""
+    return task.kind in ("classes", "choice") and task.name not in UNRANKED
+
+
 def training_texts(task: Task, example: Example) -> tuple[tuple[str, str], ...]:
     """Return the rows that are trained on, input and target of each.
 

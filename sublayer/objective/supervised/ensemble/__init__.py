@@ -1,0 +1,1 @@
+"""Several fine-tuned models that answer together: checked, averaged, chosen, scored."""

@@ -1,0 +1,169 @@
+"""``sublayer evaluate`` and ``predict`` on several fine-tuned runs, whose answers are averaged."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import sublayer as package
+from tests.commands.conftest import SHORT, finetuned
+from tests.commands.reviews import reviews, write_csv
+
+COLUMNS = ("--text", "review", "--label", "stars", "--group", "film")
+
+
+@pytest.fixture(scope="module")
+def runs(reviewer: Path) -> list[Path]:
+    """Three runs of a few steps on the table of ``reviewer``, divided alike."""
+    folder = reviewer.parents[1]
+    return [
+        finetuned(
+            folder,
+            "my.csv",
+            *COLUMNS,
+            *SHORT,
+            f"train.steps={n_steps}",
+            f"train.seed={seed}",
+            "--out",
+            f"runs/short{seed}",
+        )  # fmt: skip
+        for seed, n_steps in enumerate((6, 8, 1))
+    ]
+
+
+@pytest.fixture(scope="module")
+def copies(runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("copies")
+    return [shutil.copytree(runs[0], folder / name) for name in ("one", "two")]
+
+
+def test_copies_of_a_run_score_as_it_does(sublayer, runs, copies):
+    alone = sublayer("evaluate", runs[0], "--json").found()
+    found = sublayer("evaluate", runs[0], *copies, "--json").found()
+    assert found["tasks"] == alone["tasks"]
+    assert found["runs"] == list(map(str, (runs[0], *copies)))
+    assert all(each["is_member"] for each in found["members"])
+    assert found["choice"] is None
+
+
+def test_each_run_stands_beside_with_what_it_scores_alone(sublayer, runs):
+    found = sublayer("evaluate", *runs, "--json").found()
+    [task] = found["tasks"]
+    assert set(task["baselines"]) == {"majority", "words"}
+    assert task["standard_error"] > 0
+    for run, member in zip(runs, found["members"], strict=True):
+        [expected] = sublayer("evaluate", run, "--json").found()["tasks"]
+        del expected["baselines"]
+        assert member["tasks"] == [expected]
+    shown = sublayer("evaluate", *runs).out
+    assert shown.startswith("the average of 3 runs:\n")
+    assert "each run alone, on the same examples:" in shown
+
+
+def test_members_are_chosen_by_what_was_held_out(sublayer, reviewer, runs):
+    held_out = [
+        sublayer("evaluate", run, "--split", "valid", "--json").found()["tasks"][0]["score"]
+        for run in (runs[2], reviewer)
+    ]
+    assert held_out[0] < held_out[1]
+    for how in ("greedy", "all"):
+        found = sublayer("evaluate", runs[2], reviewer, "--choose", how, "--json").found()
+        choice = found["choice"]
+        assert (choice["how"], choice["score"]) == (how, max(held_out))
+        assert choice["members"] == [str(reviewer)]
+        assert [each["is_member"] for each in found["members"]] == [False, True]
+        assert found["tasks"] == sublayer("evaluate", reviewer, "--json").found()["tasks"]
+        assert choice["rows"] + choice["rows_left_out"] > 20
+    shown = sublayer("evaluate", runs[2], reviewer, "--choose", "greedy").out
+    assert shown.startswith("the average of 1 run, chosen of 2 runs:\n")
+    assert "that were held out of train, too high by that: " in shown
+
+
+def test_rows_are_answered_by_the_average(sublayer, runs, tmp_path):
+    rows = write_csv(tmp_path / "new.csv", reviews(8, seed=9))
+
+    def answered(*words):
+        out = sublayer("predict", *words, rows, "--json").out
+        return [json.loads(line)["probabilities"]["good"] for line in out.splitlines()]
+
+    alone = [answered(run) for run in runs]
+    together = answered(*runs)
+    for p, *own in zip(together, *alone, strict=True):
+        assert p == pytest.approx(sum(own) / 3, abs=2e-6)
+    texts = [row["review"] for row in reviews(8, seed=9)]
+    found = package.predict(runs, texts)
+    assert [each.probabilities["good"] for each in found] == pytest.approx(together, abs=1e-6)
+
+
+def test_python_scores_several_runs_as_the_command_does(sublayer, runs):
+    found = package.evaluate(runs[:2], choose="greedy")
+    assert found == sublayer("evaluate", *runs[:2], "--choose", "greedy", "--json").found()
+
+
+def test_an_ensemble_is_compared_with_a_run(sublayer, reviewer, runs):
+    found = sublayer("evaluate", *runs[:2], "--against", reviewer, "--json").found()
+    [task] = found["against"]["tasks"]
+    assert task["value"] == found["tasks"][0]["score"]
+
+
+def test_another_file_is_scored(sublayer, runs, tmp_path):
+    rows = write_csv(tmp_path / "new.csv", reviews(30, seed=9))
+    found = sublayer("evaluate", *runs[:2], "--path", rows, "--json").found()
+    assert found["tasks"][0]["examples"] == 30
+
+
+def test_what_is_no_ensemble_is_refused_in_one_line(sublayer, runs, entailed, trained, tmp_path):
+    rows = write_csv(tmp_path / "new.csv", reviews(4, seed=9))
+    missing = tmp_path / "none"
+    for words, said in (
+        ((runs[0], trained), f"{trained} answers no task: an ensemble is of fine-tuned runs"),
+        ((runs[0], entailed), "answers RTE, and "),
+        ((runs[0], runs[0].parent / "." / runs[0].name), "are the same model: name each run once"),
+        ((runs[0], runs[0] / "model"), "are the same model: name each run once"),
+        ((runs[0], missing), f"{missing} does not exist: name"),
+    ):
+        for command in (("evaluate", *words), ("predict", *words, rows)):
+            refused = sublayer(*command)
+            assert refused.code == 2
+            assert said in refused.err.splitlines()[-1]
+            assert refused.out == ""
+
+
+def test_runs_that_were_divided_otherwise_are_refused(sublayer, runs, tmp_path):
+    write_csv(tmp_path / "my.csv", reviews(240))
+    words = ("--text", "review", "--label", "stars", *SHORT, "train.steps=1", "--out", "apart")
+    apart = finetuned(tmp_path, "my.csv", *words)
+    refused = sublayer("evaluate", runs[0], apart)
+    assert refused.code == 2
+    assert f"{apart} is scored on other rows of my.csv than {runs[0]}: " in refused.err
+    rows = write_csv(tmp_path / "new.csv", reviews(30, seed=9))
+    assert sublayer("evaluate", runs[0], apart, "--path", rows).code == 0
+    refused = sublayer("evaluate", runs[0], apart, "--path", rows, "--choose", "greedy")
+    assert f"{apart} held out other rows of my.csv than {runs[0]}: " in refused.err
+
+
+def test_a_choice_without_a_meaning_is_refused(sublayer, reviewer, runs, tmp_path):
+    for words, said in (
+        ((reviewer, "--choose", "all"), "--choose chooses members among several runs: name them"),
+        ((*runs, "--choose", "all", "--split", "valid"), "leave one of them out"),
+    ):
+        refused = sublayer("evaluate", *words)
+        assert refused.code == 2
+        assert said in refused.err
+    models = [shutil.copytree(run / "model", tmp_path / run.name) for run in runs[:2]]
+    rows = write_csv(tmp_path / "new.csv", reviews(30, seed=9))
+    refused = sublayer("evaluate", *models, "--path", rows, "--choose", "all")
+    assert "does not belong to a run: it is not known what it held out" in refused.err
+
+
+def test_words_of_predict_are_runs_and_then_one_file(sublayer, runs, tmp_path):
+    rows = write_csv(tmp_path / "new.csv", reviews(4, seed=9))
+    for words, said in (
+        ((runs[0], rows, runs[1]), "is a file, and a run follows it: name the runs before it"),
+        ((runs[0], rows, rows), "is more than one file: answer each by itself"),
+        ((runs[0], tmp_path / "no", rows), "does not exist: name runs, and then one file"),
+    ):
+        refused = sublayer("predict", *words)
+        assert refused.code == 2
+        assert said in refused.err
