@@ -56,7 +56,7 @@ def evaluate(
 
     found = ask(
         command,
-        run=as_path(run),
+        runs=[as_path(run)],
         split=split,
         path=None if path is None else fspath(path),
         corpus=corpus,

@@ -9,24 +9,28 @@ from sublayer.commands.evaluate.options import (
     AnswerOption,
     CompoundsOption,
     CorpusOption,
+    CsvOption,
+    HtmlOption,
     LowercaseOption,
     PairsOption,
     PathOption,
     ProbesOption,
     ReferenceOption,
+    RunsArgument,
     SplitOption,
     StrideOption,
+    SuiteOption,
     TaskOption,
     WordsOption,
 )
 from sublayer.commands.evaluate.probes import check_alone, evaluate_probes
+from sublayer.commands.evaluate.suite import evaluate_models, only_run
 from sublayer.commands.evaluate.text import ScoredText
 from sublayer.commands.shared.base import (
     AverageOption,
     BatchOption,
     DeviceOption,
     JsonOption,
-    RunArgument,
     emit,
 )
 from sublayer.commands.shared.beam_options import (
@@ -49,7 +53,7 @@ EXAMPLE = "sublayer evaluate runs/book --split test --stride 32"
 
 
 def command(
-    run: RunArgument,
+    runs: RunsArgument,
     split: SplitOption = None,
     path: PathOption = None,
     corpus: CorpusOption = None,
@@ -70,6 +74,9 @@ def command(
     probes: ProbesOption = None,
     words: WordsOption = None,
     reference: ReferenceOption = None,
+    suite: SuiteOption = None,
+    csv: CsvOption = None,
+    html: HtmlOption = None,
     batch: BatchOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
@@ -81,10 +88,10 @@ def command(
     of texts: next sentence (nsp) and sentence order (sop), whichever it was trained on. A
     translator gives BLEU against the text's own translations. A fine-tuned model gives its score on
     the development set of its tasks, with the standard error and what needs no model beside it.
-    What predicts text answers --probes, tasks that nothing was trained on. The
+    What predicts text answers --probes, tasks that nothing was trained on. With --suite any models
+    stand side by side in one scorecard, by what a file lists. The
     arithmetic is that of the saved weights, float32, whatever the precision of training was.
     """
-    text = ScoredText(run, split, path, corpus, documents)
     options: dict[str, Any] = {
         "path": path,
         "corpus": corpus,
@@ -99,6 +106,14 @@ def command(
         "task": task,
     }
     given = {name: value for name, value in options.items() if value is not None}
+    files = {"csv": csv, "html": html}
+    if suite is not None:
+        others = {"split": split, "average": average, "batch": batch}
+        others |= {"probes": probes, "words": words, "reference": reference}
+        given |= {name: value for name, value in others.items() if value is not None}
+        evaluate_models(suite, runs, files, given, device, as_json=as_json)
+        return
+    run = only_run(runs, files)
     if probes is not None:
         check_alone({**given, **({} if split is None else {"split": split})})
         if batch is not None:
@@ -115,6 +130,7 @@ def command(
         )
         return
     _check_without_probes(words, reference)
+    text = ScoredText(run, split, path, corpus, documents)
     family, request = _prepare(text, given, _Computation(device, batch, average))
     with stage("scoring"):
         result = family.evaluate(request)
