@@ -108,9 +108,9 @@ def command(
     given = {name: value for name, value in options.items() if value is not None}
     files = {"csv": csv, "html": html}
     if suite is not None:
-        others = {"split": split, "average": average, "batch": batch}
+        others: dict[str, Any] = {"split": split, "average": average, "batch": batch}
         others |= {"probes": probes, "words": words, "reference": reference}
-        given |= {name: value for name, value in others.items() if value is not None}
+        given |= {name: value for name, value in others.items() if value}
         evaluate_models(suite, runs, files, given, device, as_json=as_json)
         return
     run = only_run(runs, files)
