@@ -1,7 +1,7 @@
 """A table of scores: arms, baselines and what was published, by column."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sublayer.objective.metric import Metric
@@ -17,7 +17,8 @@ class Cell:
     inner_sd: float | None = None
     """Over the fine-tunings of a pre-training, pooled; None where each has one."""
     error: float | None = None
-    """Standard error over the examples that are scored, the mean of the runs'."""
+    """Standard error over the examples that are scored, the mean of the runs'; of a speed, over
+    what was timed."""
     n_runs: int = 1
     n_collapsed: int = 0
     """Runs that answer nothing."""
@@ -25,12 +26,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """The scores of an arm, of a baseline, or what was published."""
+    """The scores of an arm, of a model by itself, of a baseline, or what was published."""
 
     name: str
-    kind: Literal["arm", "baseline", "published"]
+    kind: Literal["arm", "model", "baseline", "published"]
     cells: Mapping[str, Cell]
     """By the column's name; those that are missing have none."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """By the column's name, why a model has no score there."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,6 @@ class Scorecard:
     rows: Sequence[Row]
 
     def shown_columns(self) -> list[Metric]:
-        """Return the columns in which a row has a score."""
-        return [
-            column for column in self.columns if any(column.name in row.cells for row in self.rows)
-        ]
+        """Return the columns in which a row has a score, or a reason for having none."""
+        shown = {name for row in self.rows for name in (*row.cells, *row.reasons)}
+        return [column for column in self.columns if column.name in shown]

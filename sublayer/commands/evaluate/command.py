@@ -10,6 +10,8 @@ from sublayer.commands.evaluate.options import (
     ChooseOption,
     CompoundsOption,
     CorpusOption,
+    CsvOption,
+    HtmlOption,
     LowercaseOption,
     PairsOption,
     PathOption,
@@ -17,10 +19,12 @@ from sublayer.commands.evaluate.options import (
     ReferenceOption,
     SplitOption,
     StrideOption,
+    SuiteOption,
     TaskOption,
     WordsOption,
 )
 from sublayer.commands.evaluate.probes import check_alone, evaluate_probes
+from sublayer.commands.evaluate.suite import check_without_suite, evaluate_models
 from sublayer.commands.evaluate.text import ScoredText
 from sublayer.commands.shared.base import (
     AverageOption,
@@ -73,6 +77,9 @@ def command(
     words: WordsOption = None,
     reference: ReferenceOption = None,
     choose: ChooseOption = None,
+    suite: SuiteOption = None,
+    csv: CsvOption = None,
+    html: HtmlOption = None,
     batch: BatchOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
@@ -85,10 +92,10 @@ def command(
     translator gives BLEU against the text's own translations. A fine-tuned model gives its score on
     the development set of its tasks, with the standard error and what needs no model beside it;
     several are scored as one, the average of what they answer. What predicts text answers --probes,
-    tasks that nothing was trained on. The arithmetic is that of the saved weights, float32,
-    whatever the precision of training was.
+    tasks that nothing was trained on. With --suite any models stand side by side in one scorecard,
+    by what a file lists. The arithmetic is that of the saved weights, float32, whatever the
+    precision of training was.
     """
-    texts = [ScoredText(run, split, path, corpus, documents) for run in runs]
     options: dict[str, Any] = {
         "path": path,
         "corpus": corpus,
@@ -103,6 +110,14 @@ def command(
         "task": task,
     }
     given = {name: value for name, value in options.items() if value is not None}
+    files = {"csv": csv, "html": html}
+    if suite is not None:
+        others: dict[str, Any] = {"split": split, "average": average, "batch": batch}
+        others |= {"probes": probes, "words": words, "reference": reference, "choose": choose}
+        given |= {name: value for name, value in others.items() if value}
+        evaluate_models(suite, runs, files, given, device, as_json=as_json)
+        return
+    check_without_suite(files)
     if probes is not None:
         check_alone({**given, **({} if split is None else {"split": split})})
         if batch is not None:
@@ -123,6 +138,7 @@ def command(
         )
         return
     _check_without_probes(words, reference)
+    texts = [ScoredText(run, split, path, corpus, documents) for run in runs]
     computation = _Computation(device, batch, average)
     if len(runs) > 1:
         _evaluate_together(texts, given, computation, choose, as_json=as_json)

@@ -8,6 +8,22 @@ import typer
 from sublayer.commands.shared import candidates
 from sublayer.config.limits import LONGEST_WINDOW
 
+SuiteOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--suite",
+        metavar="FILE",
+        help="A TOML file that lists tasks, probes, texts and pairs: one scorecard of all runs.",
+    ),
+]
+CsvOption = Annotated[
+    Path | None,
+    typer.Option("--csv", metavar="FILE", help="Of a suite: write the scorecard as CSV, too."),
+]
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Of a suite: write the scorecard as HTML, too."),
+]
 SplitOption = Annotated[
     Literal["valid", "test"] | None,
     typer.Option(

@@ -50,7 +50,7 @@ RunsArgument = Annotated[
     typer.Argument(
         metavar="RUN",
         help="A run, a checkpoint, or the folder of an imported model; several fine-tuned runs are "
-        "an ensemble, whose answers are averaged.",
+        "an ensemble, whose answers are averaged; with `evaluate --suite` any models.",
         autocompletion=candidates.runs,
     ),
 ]

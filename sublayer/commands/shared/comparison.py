@@ -56,7 +56,7 @@ def render(results: "Results", report: Path) -> str:
     if results.notes:
         lines.append("")
     if results.scorecard is not None:
-        lines += [_scorecard(results.scorecard), ""]
+        lines += [render_scorecard(results.scorecard), ""]
     lines += [_differences(results), "", _costs(results)]
     if results.further:
         lines += ["", _further(results)]
@@ -135,7 +135,8 @@ def _further(results: "Results") -> str:
     return _table(headings, rows, right=range(1, len(headings)))
 
 
-def _scorecard(card: "Scorecard") -> str:
+def render_scorecard(card: "Scorecard", legend: str | None = None) -> str:
+    """Format a table of scores, with what its numbers are: means over seeds, unless told."""
     from sublayer.study.report.number_format import NO_BREAK
     from sublayer.study.report.scorecard_cells import LEGEND, headings, shown_rows
 
@@ -144,7 +145,7 @@ def _scorecard(card: "Scorecard") -> str:
         for row in shown_rows(card)
     ]
     shown = _table(["scores", *headings(card)], rows, right=range(1, len(headings(card)) + 1))
-    return f"{shown}\n{paragraph(LEGEND)}"
+    return f"{shown}\n{paragraph(LEGEND if legend is None else legend)}"
 
 
 def _same_quality(results: "Results") -> str:

@@ -49,8 +49,8 @@ class Division:
         if self._selects_by_dev and not self._is_published:
             missing = "development set" if self._has_train else "training part"
             raise DataError(
-                f"data.select = {config.select} selects by the development set, and there is no {missing} of "
-                f"{files.task.title}: leave it out"
+                f"data.select = {config.select} selects by the development set, and there is no "
+                f"{missing} of {files.task.title}: leave it out"
             )
         if config.select == _MISMATCHED and self._selecting_dev not in self._devs:
             raise DataError(

@@ -50,10 +50,32 @@ def card_json(card: Scorecard) -> dict[str, object]:
             }
             for column in card.shown_columns()
         ],
-        "rows": [
-            {"name": row.name, "kind": row.kind, "cells": _cells(row.cells)} for row in card.rows
-        ],
+        "rows": [_row(row) for row in card.rows],
     }
+
+
+def reason_lines(card: Scorecard) -> list[str]:
+    """Say of every dash of a model why it is there, what has one reason in one line."""
+    labels = {column.name: column.label for column in card.columns}
+    lines = []
+    for row in card.rows:
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in row.reasons.items():
+            by_reason.setdefault(reason, []).append(labels[name])
+        for reason, own in by_reason.items():
+            lines.append(f"{DASH} {row.name}, {', '.join(own)}: {reason}")
+    return lines
+
+
+def _row(row: Row) -> dict[str, object]:
+    described: dict[str, object] = {
+        "name": row.name,
+        "kind": row.kind,
+        "cells": _cells(row.cells),
+    }
+    if row.kind == "model":
+        described["reasons"] = dict(row.reasons)
+    return described
 
 
 def _cells(cells: Mapping[str, Cell]) -> dict[str, dict[str, float | int | None]]:
@@ -71,7 +93,7 @@ def _shown(row: Row, column: Metric) -> str:
     decimals = column.decimals
 
     def form(value: float) -> str:
-        return f"{column.factor * value:.{decimals}f}"
+        return f"{column.factor * value:,.{decimals}f}"
 
     text = form(cell.mean)
     if row.kind == "published":
@@ -82,6 +104,8 @@ def _shown(row: Row, column: Metric) -> str:
         text += f" ± {form(spread)}"
     if cell.inner_sd is not None:
         text += f" ({form(cell.inner_sd)})"
-    if cell.n_collapsed:
+    if cell.n_collapsed and cell.n_runs == 1 and row.kind == "model":
+        text += ", collapsed"
+    elif cell.n_collapsed:
         text += f", {cell.n_collapsed} of {cell.n_runs} collapsed"
     return text

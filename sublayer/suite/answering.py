@@ -1,0 +1,245 @@
+"""Tasks of a suite: models that answer them are scored, others are fine-tuned now."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sublayer.config.layering.finetune import load_finetune
+from sublayer.config.layering.layers import LoadedRecipe, load_recipe, vary
+from sublayer.config.layering.paths import absolute_paths
+from sublayer.errors import ConfigError, DataError
+from sublayer.loading import find_model
+from sublayer.objective.evaluation import Evaluation
+from sublayer.objective.supervised.evaluation import evaluate_tasks
+from sublayer.objective.supervised.known_task import answer_known
+from sublayer.runs.finetuning import finetune_seeds
+from sublayer.runs.folder import RunFolder
+from sublayer.study.scorecard import Cell
+from sublayer.study.study_file import flatten
+from sublayer.suite.candidate import Candidate, shell_of
+from sublayer.suite.file import TasksTable
+from sublayer.suite.found import Column, Found, points
+from sublayer.suite.local_files import local_folder
+from sublayer.suite.measure import Measure
+from sublayer.tasks.registry import TASKS, find_files
+
+Report = Mapping[str, Any]
+"""Of a part of a task, as JSON."""
+
+
+class TaskMeasure(Measure):
+    """A task, on whose development set every model is scored.
+
+    Raises DataError where its files are not on this machine, or not those that are needed.
+    """
+
+    def __init__(self, name: str, group: TasksTable, suite_tasks: Sequence[str]) -> None:
+        self._task = TASKS[name]
+        self._group = group
+        self._suite_tasks = suite_tasks
+        self._data = local_folder([name], group.data)
+        self.columns = (points(name, self._task.title),)
+        self.title = f"scoring {self._task.title}"
+        found = find_files(self._task, self._data)
+        if not self._task.dev_splits:
+            raise DataError(f"{self._task.title} has no development set to score: leave it out")
+        for split in (self._task.dev_splits[0], *(["train"] if group.finetune else [])):
+            if split not in found:
+                raise DataError(
+                    f"{self._data} has no {split} file of {self._task.title}: "
+                    f"`sublayer tasks {self._data}` lists what it has"
+                )
+
+    def trains(self, candidate: Candidate) -> bool:
+        """Return whether a model has to be fine-tuned to answer."""
+        return self._group.finetune is not None and not self._answers(candidate)
+
+    def refusal(self, candidate: Candidate) -> str:
+        """Refuse what answers other tasks, or cannot be fine-tuned.
+
+        Raises ConfigError where a model answers none of the suite's tasks and none is to be learned
+        now, where a setting does not fit, and where the folder of its run holds another one.
+        """
+        if self._answers(candidate):
+            return ""
+        spec = candidate.spec
+        if self._group.finetune is None:
+            own = [] if spec is None else [task.name for task in spec.tasks]
+            if not set(own) & set(self._suite_tasks):
+                raise ConfigError(
+                    f"{candidate.name} has no head that answers {self._task.title}: name a run "
+                    'that was fine-tuned on it, or a folder to fine-tune it in, finetune = "FOLDER"'
+                )
+            return f"it answers {', '.join(own)}, and the suite fine-tunes nothing on this task"
+        try:
+            loaded = self._loaded(candidate, self._group.set)
+        except ConfigError as error:
+            if self._group.set and self._is_learnable(candidate):
+                raise
+            return str(error)
+        _check_folder(self._folder(candidate), loaded, self._group.seeds)
+        return ""
+
+    def score(self, candidate: Candidate, device: torch.device) -> Found:
+        """Score the answers of a model, fine-tuned first where it does not answer the task yet."""
+        if self.trains(candidate):
+            return self._of_reports(candidate, self._trained(candidate, device))
+        model = candidate.load(device)
+        options: dict[str, Any] = {"path": self._data}
+        if self._named(candidate):
+            own = [task for task in model.task.tasks if task.name == self._task.name]
+            model.task = replace(model.task, tasks=tuple(own))
+        else:
+            options["task"] = self._task.name
+        asked = Evaluation(
+            run=candidate.path,
+            model=model,
+            recipe=candidate.recipe,
+            split="test",
+            options=options,
+            batch=None,
+            average=None,
+            read_text=lambda sentences: _no_text(),
+            own_text=_no_text,
+            progress=lambda done, unit: lambda n_done, n_all: None,
+        )
+        result = evaluate_tasks(asked)
+        notes = [f"{candidate.name}, {self._task.title}: {note}" for note in result["notes"]]
+        return self._of_reports(candidate, [result["tasks"]], notes)
+
+    def _answers(self, candidate: Candidate) -> bool:
+        return self._named(candidate) or self._knows(candidate)
+
+    def _named(self, candidate: Candidate) -> bool:
+        spec = candidate.spec
+        return spec is not None and any(task.name == self._task.name for task in spec.tasks)
+
+    def _knows(self, candidate: Candidate) -> bool:
+        """Return whether a model of another system answers the task, by the words of its labels."""
+        spec = candidate.spec
+        if spec is None or any(task.name in TASKS for task in spec.tasks) or spec.columns:
+            return False
+        shell = shell_of(find_model(candidate.path))
+        try:
+            answer_known(shell, self._task)
+        except ConfigError:
+            return False
+        return True
+
+    def _loaded(self, candidate: Candidate, settings: Mapping[str, Any]) -> LoadedRecipe:
+        return load_finetune(
+            str(candidate.path),
+            [self._task.name],
+            self._data,
+            flatten(settings),
+            preset=self._group.preset,
+        ).loaded
+
+    def _is_learnable(self, candidate: Candidate) -> bool:
+        """Return whether a model could be fine-tuned without the settings."""
+        try:
+            self._loaded(candidate, {})
+        except ConfigError:
+            return False
+        return True
+
+    def _folder(self, candidate: Candidate) -> Path:
+        assert self._group.finetune is not None, "it is fine-tuned"
+        return Path(self._group.finetune) / candidate.name.replace("/", "-") / self._task.name
+
+    def _trained(self, candidate: Candidate, device: torch.device) -> list[list[Report]]:
+        """Fine-tune a model, or take the runs that are there; return the reports of each seed."""
+        folder = self._folder(candidate)
+        results = finetune_seeds(
+            self._loaded(candidate, self._group.set),
+            folder,
+            self._group.seeds,
+            resume=_is_run(folder) or any(map(_is_run, folder.glob("seed-*"))),
+            device=str(device),
+        )
+        return [[report.to_json() for report in each.reports] for each in results]
+
+    def _of_reports(
+        self,
+        candidate: Candidate,
+        by_seed: Sequence[Sequence[Report]],
+        notes: Sequence[str] = (),
+    ) -> Found:
+        """Put the reports of each seed together: the mean score of each part of the task."""
+        said = list(notes)
+        columns: list[Column] = []
+        cells: dict[str, Cell] = {}
+        others: dict[str, dict[str, Cell]] = {}
+        for place, first in enumerate(by_seed[0]):
+            if first["title"] != self._task.title:
+                continue  # another task of a mixture
+            reports = [each[place] for each in by_seed]
+            column = points(first["task"], _label(first, by_seed[0]))
+            columns.append(column)
+            cells[column.name] = _mean(reports)
+            for name, baseline in first["baselines"].items():
+                own = Cell(baseline["score"], error=baseline["standard_error"])
+                others.setdefault(name, {})[column.name] = own
+            for report in reports:
+                if report["collapse"]:
+                    said.append(f"{candidate.name}, {column.label}: {report['collapse']}")
+        return Found(columns, cells, others, list(dict.fromkeys(said)))
+
+
+def _mean(reports: Sequence[Report]) -> Cell:
+    """Return the mean of seeds' scores, the error of the examples and the spread of seeds."""
+    scores = [float(report["score"]) for report in reports]
+    errors = [report["standard_error"] for report in reports]
+    known = [float(error) for error in errors if error is not None]
+    return Cell(
+        statistics.fmean(scores),
+        inner_sd=statistics.stdev(scores) if len(scores) > 1 else None,
+        error=statistics.fmean(known) if len(known) == len(errors) else None,
+        n_runs=len(scores),
+        n_collapsed=sum(bool(report["collapse"]) for report in reports),
+    )
+
+
+def _label(report: Report, reports: Sequence[Report]) -> str:
+    title = str(report["title"])
+    if sum(each["title"] == title for each in reports) == 1:
+        return title
+    return f"{title} {str(report['split']).removeprefix('dev_')}"
+
+
+def _check_folder(folder: Path, loaded: LoadedRecipe, n_seeds: int | None) -> None:
+    """Raise ConfigError where the folder of a run holds one of another recipe, or of other seeds.
+
+    What the data make of a model is compared when it is trained.
+    """
+    if n_seeds is None:
+        runs = {folder: loaded}
+        others = sorted(folder.glob("seed-*"))
+    else:
+        runs = {
+            folder / f"seed-{seed}": vary(loaded, {"train.seed": seed}, origin=f"seed {seed}")
+            for seed in range(n_seeds)
+        }
+        others = [folder] if _is_run(folder) else []
+    if others:
+        raise ConfigError(
+            f"{others[0]} holds a run of another number of seeds: give the same seeds, or another "
+            "folder (finetune)"
+        )
+    for path, each in runs.items():
+        if _is_run(path):
+            before = load_recipe(path).recipe.model
+            given = absolute_paths(each.recipe).model_copy(update={"model": before})
+            RunFolder(path).check_recipe(given)
+
+
+def _is_run(folder: Path) -> bool:
+    return RunFolder(folder).has_recipe()
+
+
+def _no_text() -> Any:
+    raise AssertionError("tasks are no text")

@@ -1,0 +1,133 @@
+"""A suite's file: what models are scored on, and how."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from sublayer.config.layering.sources import read_toml
+from sublayer.config.presets import DEFAULT, preset_names
+from sublayer.config.table import Table
+from sublayer.config.text.text_fields import DocumentRule
+from sublayer.errors import ConfigError
+from sublayer.nearest import nearest_hint
+from sublayer.tasks.registry import TASKS
+
+_MOST_SEEDS = 100
+
+
+class TasksTable(Table):
+    """An entry of ``[[tasks]]``: tasks by name, and the folder of their files.
+
+    Models that do not answer them are fine-tuned now where ``finetune`` names a folder for their
+    runs: by ``preset``, with settings ``set`` over it, and ``seeds`` times each.
+    """
+
+    names: list[str] = Field(min_length=1)
+    data: str | None = None
+    finetune: str | None = Field(None, min_length=1)
+    preset: str = DEFAULT
+    seeds: int | None = Field(None, ge=1, le=_MOST_SEEDS)
+    set: dict[str, Any] = Field(default_factory=dict)
+
+
+class ProbesTable(Table):
+    """An entry of ``[[probes]]``: probes by name, and the folder of their files."""
+
+    names: list[str] = Field(min_length=1)
+    data: str | None = None
+
+
+class TextTable(Table):
+    """An entry of ``[[texts]]``: a text whose bits per byte are computed."""
+
+    path: str = Field(min_length=1)
+    name: str | None = Field(None, min_length=1)
+    documents: DocumentRule | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is called in the scorecard."""
+        return self.name or Path(self.path).name
+
+
+class PairsTable(Table):
+    """An entry of ``[[pairs]]``: lines to translate, and a translation of each."""
+
+    source: str = Field(min_length=1)
+    target: str = Field(min_length=1)
+    name: str | None = Field(None, min_length=1)
+    lowercase: bool = False
+
+    @property
+    def label(self) -> str:
+        """What it is called in the scorecard."""
+        return self.name or Path(self.target).name
+
+
+class SuiteFile(Table):
+    """A suite's file."""
+
+    title: str = ""
+    parameters: bool = False
+    speed: bool = False
+    tasks: list[TasksTable] = Field(default_factory=list)
+    probes: list[ProbesTable] = Field(default_factory=list)
+    texts: list[TextTable] = Field(default_factory=list)
+    pairs: list[PairsTable] = Field(default_factory=list)
+
+
+def read_suite(path: Path) -> SuiteFile:
+    """Read a suite's file.
+
+    Raises ConfigError, with its name, where it is none, asks for nothing, names what there is not
+    or something twice, or has a setting without effect. What is probed is checked where it is read.
+    """
+    try:
+        suite = SuiteFile.model_validate(read_toml(path))
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        keys = ".".join(str(part) for part in detail["loc"])
+        raise ConfigError(f"suite {path}: {keys}: {detail['msg']}") from None
+    if suite == SuiteFile(title=suite.title):
+        raise ConfigError(
+            f"suite {path} asks for nothing: give [[tasks]], [[probes]], [[texts]] or [[pairs]], "
+            "parameters = true or speed = true"
+        )
+    for group in suite.tasks:
+        _check_group(path, group)
+    _check_twice(path, "task", [name for group in suite.tasks for name in group.names])
+    _check_twice(path, "probe", [name for group in suite.probes for name in group.names])
+    _check_twice(path, "text", [text.label for text in suite.texts])
+    _check_twice(path, "pairs", [pairs.label for pairs in suite.pairs])
+    return suite
+
+
+def _check_group(path: Path, group: TasksTable) -> None:
+    for name in group.names:
+        if name not in TASKS:
+            raise ConfigError(
+                f"suite {path}: {name:.60} is no task{nearest_hint(name, tuple(TASKS))}: "
+                "`sublayer tasks` lists them"
+            )
+    if group.preset not in preset_names():
+        raise ConfigError(
+            f"suite {path}: {group.preset:.60} is no preset: there are {', '.join(preset_names())}"
+        )
+    if group.finetune is None:
+        for name, default in (("preset", DEFAULT), ("seeds", None), ("set", {})):
+            if getattr(group, name) != default:
+                raise ConfigError(
+                    f"suite {path}: {name} is of fine-tuning: say where the runs go, "
+                    'finetune = "FOLDER", or leave it out'
+                )
+
+
+def _check_twice(path: Path, what: str, names: Sequence[str]) -> None:
+    for name in names:
+        if list(names).count(name) > 1:
+            raise ConfigError(
+                f"suite {path}: {what} {name:.60} stands there twice: leave one out, or name them "
+                "apart"
+            )

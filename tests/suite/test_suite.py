@@ -1,0 +1,119 @@
+"""``sublayer evaluate RUN ... --suite FILE``: scores are those of the commands for one model."""
+
+import csv
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from sublayer import cli
+from tests.suite.conftest import SETTINGS, Evaluate
+
+TUNED = f'[[tasks]]\nnames = ["sst2"]\ndata = "glue"\n{SETTINGS}\n'
+
+
+def cells_of(found: dict, column: str) -> dict:
+    return {row["name"]: row["cells"].get(column) for row in found["rows"]}
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
+    assert cli.main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_four_kinds_of_models_stand_side_by_side(
+    evaluate: Evaluate, place: Path, tmp_path: Path, capsys, monkeypatch
+):
+    def refuse(*_: object) -> None:
+        raise AssertionError("a suite uses no network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    suite = (
+        'title = "Four"\nparameters = true\nspeed = true\n'
+        f'[[texts]]\npath = "other.txt"\n{TUNED}finetune = "{tmp_path}/tuned"\n'
+        '[[probes]]\nnames = ["sst2"]\ndata = "glue"\n'
+    )
+    files = ("--csv", tmp_path / "card.csv", "--html", tmp_path / "card.html")
+    found = evaluate(suite, "dec", "enc", "lstm", "t5", *files, "--json").found()
+    models = [row for row in found["rows"] if row["kind"] == "model"]
+    assert [row["name"] for row in models] == ["dec", "enc", "lstm", "t5"]
+    assert [row["model"] for row in models] == ["decoder", "encoder", "lstm", "encoder-decoder"]
+    assert [column["name"] for column in found["columns"]] == [
+        "parameters",
+        "tokens_per_second",
+        "bits_per_byte/other.txt",
+        "sst2",
+        "probe/sst2",
+    ]
+    others = [row["name"] for row in found["rows"] if row["kind"] != "model"]
+    assert others == ["majority", "words", "chance", "reference", "xz"]
+
+    bits = cells_of(found, "bits_per_byte/other.txt")
+    alone = asked(capsys, "evaluate", "dec", "--path", "other.txt")
+    assert bits["dec"]["mean"] == pytest.approx(alone["bits_per_byte"], abs=1e-12)
+    assert 0 < bits["dec"]["error"] < bits["dec"]["mean"]
+    assert bits["enc"] is None and bits["t5"] is None and 0 < bits["xz"]["mean"] < 8
+    [reason] = [row["reasons"]["bits_per_byte/other.txt"] for row in models if row["name"] == "enc"]
+    assert reason == "an encoder predicts no text from its beginning to its end"
+
+    scores = cells_of(found, "sst2")
+    for name in ("dec", "enc", "lstm", "t5"):
+        kept = json.loads((tmp_path / "tuned" / name / "sst2" / "scores.json").read_text())
+        assert scores[name]["mean"] == kept["tasks"][0]["score"]
+    assert scores["majority"]["mean"] == 0.5
+    assert scores["words"]["error"] is not None
+
+    probes = cells_of(found, "probe/sst2")
+    own = asked(capsys, "evaluate", "dec", "--probes", "sst2", "--path", "glue")
+    assert probes["dec"]["mean"] == own["probes"][0]["value"]
+    assert probes["chance"]["mean"] == 0.5 and probes["chance"]["error"] == (0.25 / 20) ** 0.5
+    assert probes["enc"] is None and probes["t5"] is not None
+
+    parameters = cells_of(found, "parameters")
+    from sublayer.loading import load
+
+    for name in ("dec", "enc", "lstm", "t5"):
+        own_size = sum(each.numel() for each in load(name).parameters())
+        assert parameters[name]["mean"] == own_size
+    assert all(cells_of(found, "tokens_per_second")[row["name"]]["mean"] > 0 for row in models)
+    assert found["machine"]["threads"] >= 1
+
+    with (tmp_path / "card.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    [dash] = [row for row in rows if (row["row"], row["column"]) == ("enc", "probe/sst2")]
+    assert dash["value"] == "" and "predicts no text" in dash["reason"]
+    html = (tmp_path / "card.html").read_text()
+    assert "<h1>Four</h1>" in html and "predicts no text from its beginning" in html
+
+    # What is fine-tuned is not trained again, and the text has every dash with its reason.
+    record = (tmp_path / "tuned" / "dec" / "sst2" / "record.json").read_text()
+    shown = evaluate(suite.replace("speed = true", ""), "dec", "enc")
+    assert (tmp_path / "tuned" / "dec" / "sst2" / "record.json").read_text() == record
+    assert shown.out.startswith("Four\n")
+    assert "– enc, bits per byte, other.txt: an encoder predicts no text" in shown.out
+    assert "words: a linear model of words" in shown.out
+
+    # A run that was fine-tuned is scored as it is, beside one that answers another task.
+    plain = '[[tasks]]\nnames = ["sst2", "rte"]\ndata = "glue"\n'
+    found = evaluate(plain, tmp_path / "tuned" / "dec" / "sst2", "--json").found()
+    assert cells_of(found, "sst2")["sst2"]["mean"] == scores["dec"]["mean"]
+    [row] = [row for row in found["rows"] if row["kind"] == "model"]
+    assert row["reasons"]["rte"].startswith("it answers sst2, and the suite fine-tunes nothing")
+
+
+def test_seeds_of_fine_tuning_are_a_mean_and_a_spread(evaluate: Evaluate, tmp_path: Path):
+    suite = f'{TUNED}finetune = "{tmp_path}/tuned"\nseeds = 2\n'
+    found = evaluate(suite, "dec", "--json").found()
+    cell = cells_of(found, "sst2")["dec"]
+    scores = []
+    for seed in range(2):
+        kept = (tmp_path / "tuned" / "dec" / "sst2" / f"seed-{seed}" / "scores.json").read_text()
+        scores.append(json.loads(kept)["tasks"][0]["score"])
+    assert cell["mean"] == pytest.approx(sum(scores) / 2)
+    assert cell["inner_sd"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
+    assert cell["n_runs"] == 2
+    refused = evaluate(suite.replace("seeds = 2\n", ""), "dec").refusal()
+    assert "holds a run of another number of seeds" in refused
+    refused = evaluate(suite.replace('"train.batch_sequences" = 4', '"train.seed" = 7'), "dec")
+    assert refused.code == 2
