@@ -223,7 +223,7 @@ def test_what_is_refused_is_named_as_the_user_wrote_it() -> None:
     with pytest.raises(ConfigError, match="^--length-penalty nan must be finite$"):
         check_arguments(evaluate, {"penalty": float("nan")})
     with pytest.raises(ConfigError, match=r"^RUN 'a\\udcff' is not UTF-8"):
-        check_arguments(evaluate, {"run": Path("a\udcff")})
+        check_arguments(evaluate, {"runs": [Path("a\udcff")]})
     with pytest.raises(ConfigError, match=r"^KEY=VALUE 'title=\\x00' has a null character"):
         check_arguments(train, {"settings": ["title=a", "title=\0"]})
 

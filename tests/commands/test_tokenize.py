@@ -153,7 +153,7 @@ def test_gpt1s_rules_are_trained_replaced_and_compared(
     shown = sublayer("tokenize", out, "--normalization", "published", "--out", kept).shown()
     assert shown.strip() == f"gpt1-bpe of 70 ids, published text rules: {kept}"
     published = tokens_of(sublayer, kept, "can't")
-    assert published["pieces"][-1] != fast["pieces"][-1]
+    assert published["pieces"] != fast["pieces"]
     for source in (out, kept):
         standard_input(b"can't\ncan't cat")
         found = sublayer("tokenize", source, "--differences", "--json").found()
