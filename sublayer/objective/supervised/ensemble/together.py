@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sublayer.data.tasks.marks import find_marks
 from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.task_split import TaskPart
+from sublayer.errors import CheckpointError
 from sublayer.model.transformer import Transformer
 from sublayer.objective.evaluation import Progress
 from sublayer.objective.supervised.answering import (
@@ -88,6 +90,9 @@ def _check_same(models: Sequence[Transformer], names: Sequence[str], name: str |
     """Raise ConfigError where models do not answer a task the same; None: the only one of each."""
     first = chosen_task(models[0].task, name, names[0])
     for model, called in zip(models, names, strict=True):
+        if model.tokenizer is None:
+            raise CheckpointError(f"{called} has no tokenizer.json, without which it reads no text")
+        find_marks(model.tokenizer, model.task.format)
         own = chosen_task(model.task, name, called)
         check_same_task(names[0], first, called, own)
         check_averaged(called, model.task, own)

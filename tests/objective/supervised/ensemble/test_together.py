@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sublayer.errors import ConfigError
+from sublayer.errors import CheckpointError, ConfigError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.objective.supervised.ensemble.together import TogetherAnswerer, answer_together
 from sublayer.objective.supervised.predicting import predict_rows, predict_rows_by
@@ -121,3 +121,11 @@ def test_what_is_written_is_not_averaged():
     numbers = split_of({"stsb": draw_examples("stsb", 3)}, "text", trains=False)
     with pytest.raises(ConfigError, match="cannot be averaged: name models that read it as pairs"):
         answer_together([drawn(numbers, 0)], numbers.parts)
+
+
+def test_a_member_without_a_tokenizer_is_refused():
+    split = split_of({"rte": draw_examples("rte", 3)}, "pair", trains=False)
+    first, second = drawn(split, 0), drawn(split, 1)
+    second.tokenizer = None
+    with pytest.raises(CheckpointError, match=r"b has no tokenizer\.json"):
+        TogetherAnswerer([first, second], ("a", "b"))
