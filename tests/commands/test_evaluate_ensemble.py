@@ -17,19 +17,11 @@ COLUMNS = ("--text", "review", "--label", "stars", "--group", "film")
 def runs(reviewer: Path) -> list[Path]:
     """Three runs of a few steps on the table of ``reviewer``, divided alike."""
     folder = reviewer.parents[1]
-    return [
-        finetuned(
-            folder,
-            "my.csv",
-            *COLUMNS,
-            *SHORT,
-            f"train.steps={n_steps}",
-            f"train.seed={seed}",
-            "--out",
-            f"runs/short{seed}",
-        )  # fmt: skip
-        for seed, n_steps in enumerate((6, 8, 1))
-    ]
+    found = []
+    for seed, n_steps in enumerate((6, 8, 1)):
+        words = (f"train.steps={n_steps}", f"train.seed={seed}", "--out", f"runs/short{seed}")
+        found.append(finetuned(folder, "my.csv", *COLUMNS, *SHORT, *words))
+    return found
 
 
 @pytest.fixture(scope="module")

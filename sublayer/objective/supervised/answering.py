@@ -46,7 +46,7 @@ class Answerer:
         if model.tokenizer is None:
             raise CheckpointError("the model has no tokenizer.json, without which it reads no text")
         find_marks(model.tokenizer, spec.format)
-        self.task = _chosen(spec, name)
+        self.task = chosen_task(spec, name)
         self.spec = replace(spec, tasks=(self.task,))
         self._model = model
         self._batch = batch
@@ -106,12 +106,17 @@ def model_rule(model: Transformer, split: TaskSplit) -> RowRule:
     )
 
 
-def _chosen(spec: TaskSpec, name: str | None) -> Task:
+def chosen_task(spec: TaskSpec, name: str | None, called: str = "the model") -> Task:
+    """Return a task that a model answers, by its name; without one the only one.
+
+    Raises ConfigError where there is none of that name, or several and none is named; ``called`` is
+    what the message calls the model.
+    """
     tasks = {task.name: task for task in spec.tasks}
     listed = ", ".join(tasks)
     if name is None:
         if len(tasks) > 1:
-            raise ConfigError(f"the model answers several tasks, {listed}: name one (--task)")
+            raise ConfigError(f"{called} answers several tasks, {listed}: name one (--task)")
         return spec.tasks[0]
     if name in tasks:
         return tasks[name]
@@ -119,5 +124,5 @@ def _chosen(spec: TaskSpec, name: str | None) -> Task:
     if known is not None and known.trained_as in tasks:
         return known
     raise ConfigError(
-        f"the model does not answer {name:.60}, but {listed}{nearest_hint(name, tuple(tasks))}"
+        f"{called} does not answer {name:.60}, but {listed}{nearest_hint(name, tuple(tasks))}"
     )

@@ -3,12 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sublayer.data.tasks.marks import find_marks
 from sublayer.data.tasks.prepare import task_split
-from sublayer.data.tasks.task_split import TaskPart, TaskSplit
-from sublayer.errors import ConfigError
+from sublayer.data.tasks.task_split import TaskPart
+from sublayer.errors import CheckpointError
 from sublayer.model.transformer import Transformer
 from sublayer.objective.evaluation import Progress
-from sublayer.objective.supervised.answering import Answerer, model_rule, unprepared_part
+from sublayer.objective.supervised.answering import (
+    Answerer,
+    chosen_task,
+    model_rule,
+    unprepared_part,
+)
 from sublayer.objective.supervised.ensemble.answers import (
     MemberAnswers,
     answers_of,
@@ -18,7 +24,6 @@ from sublayer.objective.supervised.ensemble.answers import (
 from sublayer.objective.supervised.ensemble.heads import check_heads
 from sublayer.objective.supervised.ensemble.members import (
     check_averaged,
-    check_members,
     check_same_task,
 )
 from sublayer.objective.supervised.objective_of import objective_of
@@ -28,27 +33,23 @@ from sublayer.tasks.prediction import Prediction
 
 def answer_together(
     models: Sequence[Transformer],
-    split: TaskSplit,
+    parts: Sequence[TaskPart],
     *,
     names: Sequence[str] = (),
     batch: int | None = None,
     progress: Progress = lambda n_done, n_all: None,
 ) -> list[Prediction]:
-    """Answer all examples of a split by the average of several fine-tuned models, in its order.
+    """Answer all examples of a split's parts by the average of several fine-tuned models, in order.
 
-    The split may be encoded for any of them: each reads the examples in its own format, by its own
-    tokenizer. ``names`` are what messages call the models. Raises ConfigError where they do not
-    answer the same.
+    However the parts are encoded, each model reads their examples in its own format, by its own
+    tokenizer. ``names`` are what messages call the models; ``progress`` hears of the batches of
+    each. Raises ConfigError where models do not answer the same.
     """
     called = names or [f"model {number}" for number, _ in enumerate(models, 1)]
-    check_members(called, [model.task for model in models])
-    check_heads(called, models)
-    own = {task.name for task in models[0].task.tasks}
-    for part in split.parts:
-        if part.task.name not in own and part.task.trained_as not in own:
-            raise ConfigError(f"the models do not answer {part.task.title}: name a split of theirs")
-    answers = [_answers(model, split.parts, batch, progress) for model in models]
-    return combine(split.parts, answers, mean_threshold(answers))
+    for part in parts:
+        _check_same(models, called, part.task.name)
+    answers = [_answers(model, parts, batch, progress) for model in models]
+    return combine(parts, answers, mean_threshold(answers))
 
 
 class TogetherAnswerer(Answerer):
@@ -68,11 +69,8 @@ class TogetherAnswerer(Answerer):
     ) -> None:
         super().__init__(models[0], name, batch=batch)
         self._models = models
-        for model, called in zip(models, names, strict=True):
-            own = Answerer(model, name, batch=batch)
-            check_same_task(names[0], self.task, called, own.task)
-            check_averaged(called, own.spec, own.task)
-        check_heads(names, models)
+        self._names = names
+        _check_same(models, names, name)
 
     def answer(
         self,
@@ -82,9 +80,23 @@ class TogetherAnswerer(Answerer):
         """Answer examples, in their order; ``progress`` hears of the batches of each model."""
         if not examples:
             return []
-        parts = [unprepared_part(self._models[0], self.task, examples, "test")]
-        answers = [_answers(model, parts, self._batch, progress) for model in self._models]
-        return combine(parts, answers, mean_threshold(answers))
+        part = unprepared_part(self._models[0], self.task, examples, "test")
+        return answer_together(
+            self._models, [part], names=self._names, batch=self._batch, progress=progress
+        )
+
+
+def _check_same(models: Sequence[Transformer], names: Sequence[str], name: str | None) -> None:
+    """Raise ConfigError where models do not answer a task the same; None: the only one of each."""
+    first = chosen_task(models[0].task, name, names[0])
+    for model, called in zip(models, names, strict=True):
+        if model.tokenizer is None:
+            raise CheckpointError(f"{called} has no tokenizer.json, without which it reads no text")
+        find_marks(model.tokenizer, model.task.format)
+        own = chosen_task(model.task, name, called)
+        check_same_task(names[0], first, called, own)
+        check_averaged(called, model.task, own)
+    check_heads(names, models)
 
 
 def _answers(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sublayer.errors import ConfigError
+from sublayer.errors import CheckpointError, ConfigError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.objective.supervised.ensemble.together import TogetherAnswerer, answer_together
 from sublayer.objective.supervised.predicting import predict_rows, predict_rows_by
@@ -43,7 +43,7 @@ def test_one_model_and_its_copies_answer_as_it_does_alone(task, format_, n):
     split = split_of({task: draw_examples(task, 9)}, format_, trains=False)
     model = drawn(split, 3)
     expected, _ = answer_split(model, split, rule_of(split), model.task, ALONE)
-    found = answer_together([model] * n, split)
+    found = answer_together([model] * n, split.parts)
     assert [each.label for each in found] == pytest.approx(
         [each.label for each in expected], abs=1e-12
     )
@@ -55,8 +55,8 @@ def test_one_model_and_its_copies_answer_as_it_does_alone(task, format_, n):
 def test_what_models_answer_alone_is_averaged(task, format_):
     split = split_of({task: draw_examples(task, 9)}, format_, trains=False)
     models = [drawn(split, seed) for seed in range(3)]
-    alone = [answer_together([model], split) for model in models]
-    found = answer_together(models, split)
+    alone = [answer_together([model], split.parts) for model in models]
+    found = answer_together(models, split.parts)
     for together, *own in zip(values(found), *map(values, alone), strict=True):
         assert together == pytest.approx(np.mean(own, axis=0), abs=1e-12)
     assert values(found) != values(alone[0])
@@ -76,7 +76,7 @@ def test_members_of_other_formats_tokenizers_and_contexts_read_the_same_examples
     ]
     expected = np.mean([values(own) for own in alone], axis=0)
     for split in splits:
-        assert np.array(values(answer_together(models, split))) == pytest.approx(
+        assert np.array(values(answer_together(models, split.parts))) == pytest.approx(
             expected, abs=1e-12
         )
 
@@ -99,15 +99,15 @@ def test_models_that_do_not_answer_the_same_are_refused():
     rte, cola = (
         split_of({name: draw_examples(name, 3)}, "pair", trains=False) for name in ("rte", "cola")
     )
-    with pytest.raises(ConfigError, match=r"model 2 answers CoLA, and model 1 RTE: an ensemble"):
-        answer_together([drawn(rte, 0), drawn(cola, 0)], rte)
-    with pytest.raises(ConfigError, match=r"the models do not answer CoLA: name a split of theirs"):
-        answer_together([drawn(rte, 0)], cola)
+    with pytest.raises(ConfigError, match=r"model 2 does not answer rte, but cola"):
+        answer_together([drawn(rte, 0), drawn(cola, 0)], rte.parts)
+    with pytest.raises(ConfigError, match=r"model 1 does not answer cola, but rte"):
+        answer_together([drawn(rte, 0)], cola.parts)
     first, second = drawn(rte, 0), drawn(rte, 0)
     task = replace(second.task.tasks[0], labels=("no", "yes"))
     second.task = replace(second.task, tasks=(task,))
     for refuse in (
-        lambda: answer_together([first, second], rte, names=("a", "b")),
+        lambda: answer_together([first, second], rte.parts, names=("a", "b")),
         lambda: TogetherAnswerer([first, second], ("a", "b")),
     ):
         with pytest.raises(ConfigError, match=r"b has other labels in RTE than a: no, yes, not e"):
@@ -117,7 +117,15 @@ def test_models_that_do_not_answer_the_same_are_refused():
 def test_what_is_written_is_not_averaged():
     split = split_of({"rte": draw_examples("rte", 3)}, "text", trains=False)
     with pytest.raises(ConfigError, match=r"a writes its answers to RTE as text, .* --answer rank"):
-        answer_together([drawn(split, 0, answer="greedy")], split, names=("a",))
+        answer_together([drawn(split, 0, answer="greedy")], split.parts, names=("a",))
     numbers = split_of({"stsb": draw_examples("stsb", 3)}, "text", trains=False)
     with pytest.raises(ConfigError, match="cannot be averaged: name models that read it as pairs"):
-        answer_together([drawn(numbers, 0)], numbers)
+        answer_together([drawn(numbers, 0)], numbers.parts)
+
+
+def test_a_member_without_a_tokenizer_is_refused():
+    split = split_of({"rte": draw_examples("rte", 3)}, "pair", trains=False)
+    first, second = drawn(split, 0), drawn(split, 1)
+    second.tokenizer = None
+    with pytest.raises(CheckpointError, match=r"b has no tokenizer\.json"):
+        TogetherAnswerer([first, second], ("a", "b"))
