@@ -149,6 +149,11 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
     _check_against(path, tables)
     for table in tables:
         settings = flatten(table.set)
+        if "train.seed" in settings:
+            raise ConfigError(
+                f"{path.stem}: arm {table.name} sets train.seed, and arms are compared on the same "
+                "seeds: leave it out, and give their number with --seeds"
+            )
         for key in overridden.keys() & settings.keys():
             raise ConfigError(
                 f"{key} is what the arms of {path.stem} differ in: "

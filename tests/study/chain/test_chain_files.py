@@ -92,6 +92,10 @@ BAD = {
         {"stages": [{"tasks": "sst2", "set": {"train.seed": 3}}], "averages": {}},
         "stage sst2 has train.seed, which every arm has the same of",
     ),
+    "seeds that differ": (
+        {"arms": [{"name": "a"}, {"name": "b", "set": {"train.seed": 4}}]},
+        "arm b sets train.seed, and arms are compared on the same seeds",
+    ),
     "minutes": (
         {"stages": [{"tasks": "sst2", "set": {"train.minutes": 3}}], "averages": {}},
         "stage sst2 has train.minutes, which would give each of its runs another length",
