@@ -197,6 +197,19 @@ def test_the_json_has_the_promised_fields_and_totals_over_seeds() -> None:
     assert json.loads(json.dumps(plan)) == plan
 
 
+def test_a_comparison_keeps_of_each_run_the_checkpoints_that_are_named() -> None:
+    def disk(*settings: str) -> tuple[int, int]:
+        plan = planned(*settings, vary=["model.dropout=0,0.1"], rule="none")
+        total = plan_to_json(plan, PLENTY, 3)["total"]["disk_bytes"]
+        model = 4 * plan.arms[0].parameters.total
+        return total, model
+
+    without, model = disk("train.steps=9")
+    with_two, _ = disk("train.steps=9", "train.keep_steps=[3, 6]")
+    # Six runs, and the one that is being trained; AdamW keeps two numbers of each weight.
+    assert with_two - without == (6 + 1) * 2 * 3 * model
+
+
 def test_runs_at_a_time_take_so_many_times_the_memory_and_a_part_of_the_time() -> None:
     study = load_study("gpt", ["train.steps=7200"], vary_texts=["model.d_ff=512,1024"])
     seconds = [0.5, 1.75]

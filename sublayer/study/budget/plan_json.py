@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.study.budget.plan import ArmPlan, Plan
 from sublayer.study.budget.resources import PROGRAM_BYTES, Resources
 
@@ -66,10 +65,10 @@ def _process_memory(plan: Plan, resources: Resources) -> int:
 def _disk(plan: Plan, n_runs: int, jobs: int) -> int:
     if len(plan.arms) == 1:
         return n_runs * plan.arms[0].disk_bytes
-    # The runs of a comparison keep their models; only those that are being trained have
-    # checkpoints.
-    models = n_runs * sum(FLOAT32_BYTES * arm.parameters.total for arm in plan.arms)
-    return models + jobs * max(arm.disk_bytes for arm in plan.arms)
+    # The runs of a comparison keep their models, and what train.keep_steps names; only those that
+    # are being trained have other checkpoints.
+    kept = n_runs * sum(arm.scored_bytes for arm in plan.arms)
+    return kept + jobs * max(arm.disk_bytes for arm in plan.arms)
 
 
 def _arm_to_json(arm: ArmPlan, *, is_single: bool) -> dict[str, Any]:
