@@ -3,6 +3,8 @@
 import csv
 import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -117,3 +119,27 @@ def test_seeds_of_fine_tuning_are_a_mean_and_a_spread(evaluate: Evaluate, tmp_pa
     assert "holds a run of another number of seeds" in refused
     refused = evaluate(suite.replace('"train.batch_sequences" = 4', '"train.seed" = 7'), "dec")
     assert refused.code == 2
+
+
+@pytest.mark.slow
+def test_two_processes_find_what_one_finds(evaluate: Evaluate, place: Path, tmp_path: Path):
+    suite = (
+        f'parameters = true\nspeed = true\n[[texts]]\npath = "other.txt"\n{TUNED}'
+        f'finetune = "{tmp_path}/tuned"\n[[probes]]\nnames = ["sst2"]\ndata = "glue"\n'
+    )
+    path = tmp_path / "both.toml"
+    path.write_text(suite)
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
+    words = ("-m", "sublayer", "evaluate", "dec", "enc", "--suite", str(path), "--json")
+    ended = subprocess.run(
+        [sys.executable, *launcher, *words], cwd=place, capture_output=True, text=True, check=True
+    )
+    # The first process alone prints.
+    assert ended.stdout.count("\n") == 1
+    both = json.loads(ended.stdout)
+    alone = evaluate(suite, "dec", "enc", "--json").found()
+    for found in (both, alone):
+        for row in found["rows"]:
+            row["cells"].pop("tokens_per_second", None)
+        del found["machine"]
+    assert both == alone
