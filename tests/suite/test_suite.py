@@ -69,7 +69,7 @@ def test_four_kinds_of_models_stand_side_by_side(
     probes = cells_of(found, "probe/sst2")
     own = asked(capsys, "evaluate", "dec", "--probes", "sst2", "--path", "glue")
     assert probes["dec"]["mean"] == own["probes"][0]["value"]
-    assert probes["chance"]["mean"] == 0.5 and probes["chance"]["error"] == (0.25 / 20) ** 0.5
+    assert probes["chance"]["mean"] == 0.5 and probes["chance"]["error"] == (0.25 / 8) ** 0.5
     assert probes["enc"] is None and probes["t5"] is not None
 
     parameters = cells_of(found, "parameters")
