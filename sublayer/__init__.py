@@ -14,6 +14,7 @@ from sublayer.errors import (
 )
 
 if TYPE_CHECKING:
+    from sublayer.api.harness import harness_model
     from sublayer.api.loading import load
     from sublayer.api.models import (
         evaluate,
@@ -46,6 +47,7 @@ __all__ = [
     "finetune",
     "from_recipe",
     "generate",
+    "harness_model",
     "inspect_layers",
     "inspect_splitting",
     "list_recipes",
@@ -77,6 +79,7 @@ _LAZY = {
     "evaluate": "sublayer.api.models",
     "fill": "sublayer.api.models",
     "generate": "sublayer.api.models",
+    "harness_model": "sublayer.api.harness",
     "inspect_layers": "sublayer.api.models",
     "inspect_splitting": "sublayer.api.models",
     "predict": "sublayer.api.models",

@@ -23,6 +23,7 @@ from sublayer.config.objectives.kinds import OBJECTIVES
 from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.study.asked import is_run, load_asked, split_words
 from sublayer.study.definition import find_study, load_study
+from sublayer.suite.file import read_suite
 from sublayer.tasks.registry import TASKS
 from tests.documentation import PAGES, PROJECT, Command, blocks, commands, inline_code
 from tests.wrapping import unwrapped
@@ -109,11 +110,13 @@ def test_make_has_every_target_that_is_shown():
     assert shown <= targets
 
 
-def test_the_files_that_are_shown_are_a_recipe_and_a_study(workplace: Path):
+def test_the_files_that_are_shown_are_recipes_studies_and_suites(workplace: Path):
     files = sorted(workplace.glob("*.toml"))
     assert len(files) >= 2
     for path in files:
-        if find_study(path.name):
+        if path.name == "suite.toml":
+            assert read_suite(path).title
+        elif find_study(path.name):
             assert len(load_study(path.name).arms) >= 2
         else:
             assert load_recipe(path.name).recipe.title

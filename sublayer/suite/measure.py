@@ -15,9 +15,6 @@ class Measure(ABC):
     """What it fills, as far as that is known before."""
     title: str
     """What is being done, for people."""
-    shares_processes = True
-    """Whether one process measures a model alone, while the others measure others; False: all of
-    them enter ``score`` together."""
     is_timed = False
     """Whether nothing else may run meanwhile."""
 

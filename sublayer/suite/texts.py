@@ -18,7 +18,7 @@ from sublayer.evaluation.items import Numbers
 from sublayer.evaluation.likelihood import score
 from sublayer.files.cache_folder import cache_folder
 from sublayer.model.decoder import Decoder
-from sublayer.objective.causal.items import BITS_PER_BYTE_OF_ITEMS, WINDOWS, window_items
+from sublayer.objective.causal.items import WINDOWS, window_items
 from sublayer.objective.evaluation import batch_sequences
 from sublayer.study.scorecard import Cell
 from sublayer.suite.candidate import Candidate
@@ -76,10 +76,11 @@ class BitsPerByte(Measure):
             respect_boundaries=recipe is not None and recipe.data.boundaries == "respect",
         )
         items = window_items(text, likelihood, context=context, stride=stride)
-        value = BITS_PER_BYTE_OF_ITEMS.of(items)
-        assert value is not None, "a text was scored in windows"
         columns = items.tables[WINDOWS].columns
-        cell = Cell(value, error=_ratio_error(columns["nats"] / math.log(2), columns["bytes"]))
+        cell = Cell(
+            likelihood.bits_per_byte,
+            error=_ratio_error(columns["nats"] / math.log(2), columns["bytes"]),
+        )
         notes = []
         if not text.store.is_lossless:
             notes.append(

@@ -28,6 +28,7 @@ KINDS = {
 }
 SETTINGS = (
     'set = { "train.steps" = 2, "train.evaluate_steps" = 2, "train.batch_sequences" = 4, '
+    '"train.threads" = 1, '
     '"data.held_out" = 0.2 }'
 )
 """Of fine-tuning, for two steps."""
@@ -46,7 +47,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     ]
     (folder / "text.txt").write_text("\n".join(lines))
     (folder / "other.txt").write_text("\n".join(lines[:60]))
-    write_rte(write_sst2(folder / "glue"))
+    sizes = {"train": 24, "dev": 8}
+    write_rte(write_sst2(folder / "glue", sizes), sizes)
     for name, words in KINDS.items():
         assert cli.main(["train", *words, *_TRAINING, "data.path=text.txt", "--out", name]) == 0
     yield folder

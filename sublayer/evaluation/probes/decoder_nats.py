@@ -22,6 +22,8 @@ Said = Callable[[int, int], None]
 """Hears how many queries are answered, and of how many."""
 _TOKENS = 4096
 """Of a batch."""
+_ROWS = 256
+"""Of logits at a time, where the likeliest token is looked for."""
 _WORTH_SHARING = 8
 """Tokens of a prompt, from which on it is read once for several texts."""
 _MOST_BEHIND = 16
@@ -37,9 +39,15 @@ class _Prompt:
 
 
 def decoder_nats(
-    model: Decoder, queries: Sequence[EncodedQuery], said: Said = lambda n_done, n_all: None
+    model: Decoder,
+    queries: Sequence[EncodedQuery],
+    said: Said = lambda n_done, n_all: None,
+    *,
+    with_tops: bool = False,
 ) -> list[Nats]:
     """Compute the nats of each token of the texts, in the order of the queries.
+
+    ``with_tops`` adds whether each was the likeliest of all tokens, ``[T, 2]``.
 
     Prompts that several texts follow are read once, into a cache; prompts of equal length go
     together, so that none is padded. Deterministic, in float32 or what the weights are.
@@ -58,10 +66,10 @@ def decoder_nats(
             shared.append(_Prompt(each.ids, each.numbers[low : low + _MOST_BEHIND]))
     with evaluating(model), torch.inference_mode():
         for batch in _batches_of_rows(queries, alone):
-            found |= _score_rows(model, queries, batch)
+            found |= _score_rows(model, queries, batch, with_tops)
             said(len(found), len(queries))
         for prompts in _batches_of_prompts(queries, shared):
-            found |= _score_behind(model, queries, prompts)
+            found |= _score_behind(model, queries, prompts, with_tops)
             said(len(found), len(queries))
     return [found[number] for number in range(len(queries))]
 
@@ -104,7 +112,7 @@ def _batches_of_prompts(
 
 
 def _score_rows(
-    model: Decoder, queries: Sequence[EncodedQuery], numbers: Sequence[int]
+    model: Decoder, queries: Sequence[EncodedQuery], numbers: Sequence[int], with_tops: bool
 ) -> dict[int, Nats]:
     """Score queries as rows of their own: what is right of a text, nothing of it sees."""
     wholes = [(*queries[number].prompt, *queries[number].text) for number in numbers]
@@ -115,12 +123,12 @@ def _score_rows(
     stops = torch.tensor([len(whole) for whole in wholes])
     places = torch.arange(1, tokens.shape[1])  # of the tokens that are predicted
     is_scored = (places >= firsts[:, None]) & (places < stops[:, None])
-    nats = _nats(model, final, tokens[:, 1:], is_scored.to(tokens.device))
+    nats = _nats(model, final, tokens[:, 1:], is_scored.to(tokens.device), with_tops)
     return _by_query(nats, [len(queries[number].text) for number in numbers], numbers)
 
 
 def _score_behind(
-    model: Decoder, queries: Sequence[EncodedQuery], prompts: Sequence[_Prompt]
+    model: Decoder, queries: Sequence[EncodedQuery], prompts: Sequence[_Prompt], with_tops: bool
 ) -> dict[int, Nats]:
     """Score all texts behind prompts of one length, each prompt read once."""
     device = model.embedding.weight.device
@@ -152,7 +160,7 @@ def _score_behind(
         states = torch.cat([states, further], dim=1)  # [N, T, D]
     lengths = torch.tensor([len(text) for text in texts], device=device)
     is_scored = torch.arange(longest, device=device) < lengths[:, None]
-    nats = _nats(model, states, tokens, is_scored)
+    nats = _nats(model, states, tokens, is_scored, with_tops)
     return _by_query(nats, [len(text) for text in texts], numbers)
 
 
@@ -161,12 +169,17 @@ def _nats(
     states: Float[Tensor, "N T D"],
     targets: Int[Tensor, "N T"],
     is_scored: Tensor,
+    with_tops: bool,
 ) -> Nats:
     """Compute the nats of the tokens that are scored alone, row by row."""
     matrix, bias = model.output_projection()
     embedded = model.to_embedding(states[is_scored])
-    each = nats_of_targets(embedded, matrix, bias, targets[is_scored]).each
-    return each.double().cpu().numpy()
+    each = nats_of_targets(embedded, matrix, bias, targets[is_scored]).each.double()
+    if with_tops:
+        tops = [model.logits(part).argmax(-1) for part in states[is_scored].split(_ROWS)]
+        is_top = torch.cat(tops) == targets[is_scored]
+        each = torch.stack([each, is_top.double()], dim=1)
+    return each.cpu().numpy()
 
 
 def _by_query(nats: Nats, lengths: Sequence[int], numbers: Sequence[int]) -> dict[int, Nats]:
