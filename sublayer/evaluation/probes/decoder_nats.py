@@ -183,8 +183,12 @@ def _nats(
 
 
 def _by_query(nats: Nats, lengths: Sequence[int], numbers: Sequence[int]) -> dict[int, Nats]:
-    bounds = np.cumsum(lengths)[:-1]
-    return dict(zip(numbers, np.split(nats, bounds), strict=True))
+    found = {}
+    first = 0
+    for number, length in zip(numbers, lengths, strict=True):
+        found[number] = nats[first : first + length]
+        first += length
+    return found
 
 
 def _padded(rows: Sequence[Sequence[int]], model: Decoder) -> Int[Tensor, "B T"]:
