@@ -176,8 +176,10 @@ def _nats(
     embedded = model.to_embedding(states[is_scored])
     each = nats_of_targets(embedded, matrix, bias, targets[is_scored]).each.double()
     if with_tops:
-        tops = [model.logits(part).argmax(-1) for part in states[is_scored].split(_ROWS)]
-        is_top = torch.cat(tops) == targets[is_scored]
+        scored = states[is_scored]
+        parts = [scored[low : low + _ROWS] for low in range(0, len(scored), _ROWS)]
+        tops = [model.logits(part).argmax(-1) for part in parts]
+        is_top = torch.cat(tops or [targets.new_zeros(0)]) == targets[is_scored]
         each = torch.stack([each, is_top.double()], dim=1)
     return each.cpu().numpy()
 
