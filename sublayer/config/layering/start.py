@@ -34,6 +34,7 @@ _READ_AS = (
     "source_field",
     "target_field",
     "size_limit",
+    "train_examples",
     "columns",
     "select",
     "held_out",

@@ -30,6 +30,14 @@ class TaskFields(Table):
         ge=1,
         le=MOST_WINDOWS,
     )
+    train_examples: int | None = field(
+        None,
+        "Train on so many of each task's training examples, the same for all seeds, and more of "
+        "them with more; what is held out is not among them.",
+        unit="examples",
+        ge=2,
+        le=MOST_WINDOWS,
+    )
     columns: OwnColumns | None = field(
         None,
         (

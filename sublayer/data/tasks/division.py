@@ -20,6 +20,9 @@ _TEST_SHARE = 0.2
 """Of the rows of a folder with one part alone: those that are scored in the end."""
 _MISMATCHED = "dev-mismatched"
 
+_FIRST_EXAMPLES = 20
+"""The seed of which examples come first where some are trained on."""
+
 
 class Chosen(NamedTuple):
     """Some examples of a published split."""
@@ -62,6 +65,19 @@ class Division:
     def trained(self) -> Chosen:
         """What is trained on."""
         chosen = self._is_usable & ~self._is_test & ~self._is_held_out
+        asked = self._config.train_examples
+        n_there = int(chosen.sum())
+        if asked is not None and n_there < asked:
+            raise DataError(
+                f"data.train_examples = {asked:,} are more than the {n_there:,} examples of "
+                f"{self._files.task.title}, {self._source}, that are left to train on: give fewer"
+            )
+        if asked is not None:
+            # By the row alone, so that more examples are these and others.
+            order = np.random.default_rng(_FIRST_EXAMPLES).permutation(len(chosen))
+            places = order[chosen[order]][:asked]
+            chosen = np.zeros_like(chosen)
+            chosen[places] = True
         if not chosen.any():
             raise DataError(
                 f"no row of {self._files.task.title}, {self._source}, is left to train on: "

@@ -328,3 +328,17 @@ def test_either_development_set_of_mnli_selects(tmp_path, cache):
         assert len(of_tasks(data.test).parts) == 2
     with pytest.raises(DataError, match="SST-2 has dev: give data.select=dev"):
         prepared(write_sst2(tmp_path / "glue"), cache, tasks="sst2", select="dev-mismatched")
+
+
+def test_some_examples_are_trained_on_and_more_of_them_are_these_and_others(marked, cache):
+    whole = prepared(marked, cache)
+    few, more = (prepared(marked, cache, train_examples=n) for n in (8, 20))
+    train, valid, test = (marks_of(of_tasks(split)) for split in whole.splits())
+    assert len(marks_of(of_tasks(few.train))) == 8 and len(marks_of(of_tasks(more.train))) == 20
+    assert marks_of(of_tasks(few.train)) < marks_of(of_tasks(more.train)) < train
+    # What is held out and what is scored is the same, whatever is trained on.
+    for data in (few, more):
+        assert marks_of(of_tasks(data.valid)) == valid and marks_of(of_tasks(data.test)) == test
+    assert marks_of(of_tasks(few.train)) != set(MARKS[:8])
+    with pytest.raises(DataError, match=r"train_examples = 55 are more than the 54 examples of"):
+        prepared(marked, cache, train_examples=55)
