@@ -53,7 +53,8 @@ class StageTable(Table):
     ``after`` names that stage. With ``tasks`` it is fine-tuned on them, several as one mixture;
     ``each`` stands for a stage for each of its tasks, named after it; ``table`` is a table of one's
     own, of which ``columns`` says which is what. Without any of them it goes on with a text.
-    ``from_step`` is the step of a checkpoint of that stage's runs, which they keep.
+    ``from_step`` is the step of a checkpoint of that stage's runs, which they keep. ``ensemble``
+    names stages of the same tasks instead, whose runs' answers are averaged: nothing is trained.
     """
 
     name: str | None = Field(None, min_length=1)
@@ -63,6 +64,7 @@ class StageTable(Table):
     each: list[str] | None = Field(None, min_length=1)
     table: str | None = None
     columns: dict[str, str | list[str]] | None = None
+    ensemble: list[str] | None = Field(None, min_length=1)
     preset: str = DEFAULT
     set: dict[str, Any] = Field(default_factory=dict)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.commands.runs.row import Row, State, newest
-from sublayer.commands.runs.run_row import FAILURE, SCORES, TEST
+from sublayer.commands.runs.run_row import ENSEMBLE, FAILURE, SCORES, TEST
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object, read_toml
@@ -112,6 +112,9 @@ def _count(path: Path) -> tuple[int, int]:
     for parent in ("arms", "stages"):
         for record in (path / parent).glob(f"**/seed-*/{RECORD}"):
             ended += any((record.parent / name).exists() for name in (TEST, SCORES))
+        # Ensembles of runs train nothing, of which there would be a record.
+        for ensemble in (path / parent).glob(f"**/seed-*/{ENSEMBLE}"):
+            ended += (ensemble.parent / SCORES).exists()
         failed += len(list((path / parent).glob(f"**/seed-*/{FAILURE}")))
     return ended, failed
 

@@ -22,6 +22,8 @@ from sublayer.system.lock import is_held
 
 FAILURE, TEST, SCORES = "failure.json", "test.json", "scores.json"
 """What a run of a comparison leaves: why it failed, and its scores of the test split."""
+ENSEMBLE = "ensemble.json"
+"""What an ensemble of runs leaves beside its scores: which runs they are."""
 SHOWN = ("bits_per_byte", "bleu", "mlm_accuracy", "loss")
 """The figures that a row may show: the first that there is."""
 

@@ -13,6 +13,7 @@ from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.budget.capacity import run_disk, scored_disk
 from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.stage_runs import Keys
+from sublayer.study.chain.stages import PRETRAINING
 from sublayer.study.definition import Study
 from sublayer.system.launch import n_launched
 
@@ -69,6 +70,8 @@ def check_disk(
     """
     needed, largest = 0, 0
     for stage, n_runs in total.items():
+        if stage != PRETRAINING and recipes.chain.stage(stage).ensemble:
+            continue  # it leaves scores alone
         models = []
         for arm in arms:
             name = arm.arm.name

@@ -129,7 +129,9 @@ def _of_tasks(chain: Chain, stage: str, parts: Sequence[Part]) -> Iterator[Colum
     yield Column(points_metric(stage, f"{stage}, mean"), stage)
     for part in parts:
         yield from _of_part(chain, f"{stage}/{part.name}", stage, part.name, part)
-    if len({part.task.name for part in parts}) > 1:
+    # No checkpoint of an ensemble is chosen for a task.
+    is_chosen = not chain.stage(stage).ensemble
+    if is_chosen and len({part.task.name for part in parts}) > 1:
         for part in parts:
             name = f"{stage}/{BEST}{part.name}"
             yield from _of_part(chain, name, stage, f"{BEST}{part.name}", part)

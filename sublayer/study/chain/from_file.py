@@ -9,6 +9,7 @@ from sublayer.config.layering.overrides import override_layer
 from sublayer.config.text.own_table import OwnColumns
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest_hint
+from sublayer.study.chain.ensembles import check_table, check_untold, with_tasks
 from sublayer.study.chain.stages import (
     FINETUNE,
     ArmStages,
@@ -24,6 +25,8 @@ from sublayer.tasks.registry import TASKS
 Overrides = Sequence[str] | Mapping[str, Any]
 _OF_STAGES = ("finetune", "tune_finetune", "finetunings", "metrics", "averages", "published")
 """What a study, or a scale of it, says of stages alone."""
+_KINDS = ("tasks", "each", "table", "ensemble")
+"""What a stage may be of: one of them."""
 
 
 def split_overrides(
@@ -75,11 +78,12 @@ def read_chain(
     stages = []
     for table in tables:
         stages += _stages(path, table, common, told)
-    ordered = in_order(path.stem, stages)
+    ordered = in_order(path.stem, with_tasks(path.stem, stages))
     known = [FINETUNE, *(stage.name for stage in ordered)]
     for name in told:
         if name not in known:
             raise ConfigError(f"{path.stem} has no stage {name}{nearest_hint(name, known)}")
+    check_untold(path.stem, ordered, told)
     published = {arm.name: arm.published for arm in arms if arm.published}
     metrics, averages, others = (
         getattr(file if getattr(scale_table, name) is None else scale_table, name)
@@ -100,7 +104,7 @@ def read_chain(
 def _stages(
     path: Path, table: StageTable, common: Mapping[str, Any], told: Mapping[str, Mapping[str, Any]]
 ) -> list[Stage]:
-    kinds = [name for name in ("tasks", "each", "table") if getattr(table, name) is not None]
+    kinds = [name for name in _KINDS if getattr(table, name) is not None]
     shown = table.name or ", ".join(_names(table)) or "a stage"
     if len(kinds) > 1:
         raise ConfigError(f"{path.stem}: {shown} has {' and '.join(kinds)}: give one of them")
@@ -110,6 +114,10 @@ def _stages(
         )
     if (table.columns is not None) != (table.table is not None):
         raise ConfigError(f"{path.stem}: {shown}: table and columns stand together")
+    check_table(path.stem, table)
+    if table.ensemble is not None:
+        assert table.name is not None, "it is checked"
+        return [Stage(table.name, "", ensemble=tuple(table.ensemble))]
     for name in _names(table):
         if name not in TASKS:
             raise ConfigError(
@@ -153,6 +161,7 @@ def _arm(
                 f"{path.stem}: arm {arm.name} has settings of {name}, which is no stage"
                 f"{nearest_hint(name, names)}"
             )
+    check_untold(path.stem, stages, arm.stages)
     texts = [stage.name for stage in stages if not stage.finetunes]
     if not arm.pretrain and texts:
         raise ConfigError(
@@ -160,6 +169,8 @@ def _arm(
             "with that: leave out pretrain = false, or the stage"
         )
     for stage in stages:
+        if stage.ensemble:
+            continue
         own = flatten(arm.finetune) if stage.finetunes else {}
         own = laid_over(own, flatten(arm.stages.get(stage.name, {})))
         for told_key in {**told.get(FINETUNE, {}), **told.get(stage.name, {})}:

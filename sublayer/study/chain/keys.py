@@ -15,10 +15,10 @@ from sublayer.data.tasks.table_files import find_task_files
 from sublayer.data.tasks.task_files import TaskFiles
 from sublayer.data.text.splitting import SPLITS
 from sublayer.data.texts import find_texts
-from sublayer.errors import SublayerError
+from sublayer.errors import ConfigError, SublayerError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.objective.families import family_of
-from sublayer.study.chain.recipes import StageRecipes, stage_key
+from sublayer.study.chain.recipes import StageRecipes, ensemble_key, stage_key
 from sublayer.study.chain.stage_runs import Keys
 from sublayer.study.chain.stages import PRETRAINING, Stage
 from sublayer.tasks.task import Task
@@ -52,6 +52,12 @@ def find_keys(
     for stage in chain.stages:
         for arm in arms:
             recipe = recipes.planned(arm, stage.name).recipe
+            if stage.ensemble:
+                keys = [by_stage[arm, name] for name in stage.ensemble]
+                _check_members(recipes, arm, stage, keys)
+                by_stage[arm, stage.name] = ensemble_key(keys)
+                parts[stage.name] = parts[stage.ensemble[0]]
+                continue
             fresh = recipes.starts_fresh(arm, stage.name)
             parent = "" if fresh else by_stage[arm, stage.after]
             texts = _tokenizer(recipe) if fresh else []
@@ -72,6 +78,41 @@ def _check_kept(recipe: Recipe, data: Data) -> None:
     steps = run_steps(recipe, train_tokens=epoch_tokens)
     if steps is not None:
         recipe.train.check_keep_steps(steps)
+
+
+def _check_members(recipes: StageRecipes, arm: str, stage: Stage, keys: Sequence[str]) -> None:
+    """Raise ConfigError where members of an ensemble are the same, or scored on other rows.
+
+    ``keys`` are what their runs are found by.
+    """
+    shown = f"{recipes.study}: arm {arm}, ensemble {stage.name}"
+    named = dict(zip(stage.ensemble, keys, strict=True))
+    firsts: dict[str, str] = {}
+    for name, key in named.items():
+        first = firsts.setdefault(key, name)
+        if first != name:
+            raise ConfigError(
+                f"{shown}: {first} and {name} are the same training from the same start: an "
+                "ensemble is of runs that differ"
+            )
+    scored = {name: _scored(recipes.planned(arm, name).recipe, stage) for name in stage.ensemble}
+    first, *others = scored
+    for name in others:
+        if scored[name] != scored[first]:
+            raise ConfigError(
+                f"{shown}: {name} is scored on other rows than {first}: give both the same files "
+                "(data.path), divided alike"
+            )
+
+
+def _scored(recipe: Recipe, stage: Stage) -> list[Any]:
+    """Return what tells the rows that a recipe is scored on."""
+    rows = []
+    for each in _files(recipe, stage):
+        for chosen in Division(recipe.data, each).scored:
+            places = None if chosen.examples is None else chosen.examples.tolist()
+            rows.append([each.task.name, chosen.split, each.identity(chosen.split), places])
+    return rows
 
 
 def _identity(recipe: Recipe, stage: Stage) -> list[Any]:

@@ -1,7 +1,7 @@
 """What the stages of a chain take, before anything is spent: their runs, time, memory and disk."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from sublayer.data.tasks.division import Division
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES
 from sublayer.data.tasks.table_files import find_task_files
 from sublayer.errors import DataError
+from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.files.cache_folder import cache_folder
 from sublayer.study.arms import Arm
 from sublayer.study.budget.match import apply_match
@@ -20,7 +21,7 @@ from sublayer.study.budget.plan import ArmPlan, Plan, make_plan
 from sublayer.study.budget.resources import PROGRAM_BYTES, Resources
 from sublayer.study.budget.sized_arm import Clock
 from sublayer.study.budget.vocabulary import Vocabulary, expected_vocabulary
-from sublayer.study.chain.recipes import StageRecipes, stage_key
+from sublayer.study.chain.recipes import StageRecipes, ensemble_key, stage_key
 from sublayer.study.chain.stages import PRETRAINING, Chain, Stage
 from sublayer.study.definition import Study
 from sublayer.study.tuning import make_stage_trials
@@ -141,7 +142,8 @@ def _stage(
     for arm in recipes.arms:
         by_key.setdefault(_key(recipes, arm, stage.name), []).append(arm)
     planned = {arm: recipes.planned(arm, stage.name) for arm in recipes.arms}
-    n_trials = len(make_stage_trials(stage.name, planned, chain.tune if stage.finetunes else ()))
+    tune = chain.tune if stage.finetunes and not stage.ensemble else ()
+    n_trials = len(make_stage_trials(stage.name, planned, tune))
     n_runs = n_seeds * (chain.n_seeds if stage.finetunes else 1) + n_trials - 1
     plans = []
     for arms in by_key.values():
@@ -151,9 +153,30 @@ def _stage(
             loaded = vary(loaded, {"train.steps": steps}, origin="study")
         shared = Arm(f"{', '.join(arms)}: {stage.name}", loaded, {})
         size = _vocabulary(recipes, arms[0], loaded.recipe)
-        made = make_plan([shared], "none", resources, clock, vocabularies=[size])
-        plans.append(StagePlan(stage.name, stage.start, tuple(arms), n_runs, made.arms[0]))
+        own_clock = None if stage.ensemble else clock
+        [each] = make_plan([shared], "none", resources, own_clock, vocabularies=[size]).arms
+        if stage.ensemble:
+            each = _untrained(each, len(stage.ensemble))
+        plans.append(StagePlan(stage.name, stage.start, tuple(arms), n_runs, each))
     return plans
+
+
+def _untrained(member: ArmPlan, n_members: int) -> ArmPlan:
+    """Return what an ensemble takes: its members' weights in memory, and no training.
+
+    What it takes to answer is counted nowhere, as after a training.
+    """
+    return replace(
+        member,
+        memory_bytes=n_members * FLOAT32_BYTES * member.parameters.total,
+        disk_bytes=0,
+        scored_bytes=0,
+        step_time=None,
+        steps=0,
+        tokens=0,
+        hours=0.0,
+        change=None,
+    )
 
 
 def _key(recipes: StageRecipes, arm: str, stage: str) -> str:
@@ -162,6 +185,8 @@ def _key(recipes: StageRecipes, arm: str, stage: str) -> str:
     if stage == PRETRAINING or recipes.starts_fresh(arm, stage):
         return stage_key(recipe, "", [])
     own = recipes.chain.stage(stage)
+    if own.ensemble:
+        return ensemble_key([_key(recipes, arm, name) for name in own.ensemble])
     texts = [] if own.finetunes else [str(recipe.data.path)]
     parent = _key(recipes, arm, own.after)
     return stage_key(recipe, parent, texts, from_step=own.from_step)

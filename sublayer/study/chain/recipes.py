@@ -1,6 +1,6 @@
 """The recipes of stages: as they will be, before anything is trained, and as they are."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file
 from sublayer.loading import CHECKPOINTS_NAME
 from sublayer.runs.start_check import check_start
+from sublayer.study.chain.ensembles import check_answers
 from sublayer.study.chain.stages import PRETRAINING, Chain, Stage
 
 _ORIGIN = "study"
@@ -64,13 +65,18 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
     def planned(self, arm: str, stage: str) -> LoadedRecipe:
         """Return the recipe of a stage as it is known before what it starts from is trained.
 
-        Raises ConfigError, with the names of arm and stage, where it does not fit that.
+        Of an ensemble it is that of its first member. Raises ConfigError, with the names of arm and
+        stage, where it does not fit that.
         """
         if stage == PRETRAINING:
             return self.arms[arm]
         key = arm, stage
+        own = self.chain.stage(stage)
+        if own.ensemble and key not in self._planned:
+            members = [self.planned(arm, name) for name in own.ensemble]
+            check_answers(self.study, arm, own, members)
+            self._planned[key] = members[0]
         if key not in self._planned:
-            own = self.chain.stage(stage)
             start = self._start(arm, own)
             if start is None:
                 self._check_step(arm, own)
@@ -93,7 +99,9 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
 
     def starts_fresh(self, arm: str, stage: str) -> bool:
         """Return whether an arm's stage starts from random weights."""
-        return stage != PRETRAINING and self._start(arm, self.chain.stage(stage)) is not None
+        if stage == PRETRAINING or self.chain.stage(stage).ensemble:
+            return False
+        return self._start(arm, self.chain.stage(stage)) is not None
 
     def _start(self, arm: str, stage: Stage) -> LoadedRecipe | None:
         """Return the recipe of which a stage takes the model alone; None where it has a start."""
@@ -176,6 +184,11 @@ def stage_key(recipe: Recipe, parent: str, texts: Any, *, from_step: int | None 
     if from_step is not None:
         parent = f"{parent} at step {from_step}"
     return content_key("stage", content, parent, texts)
+
+
+def ensemble_key(members: Sequence[str]) -> str:
+    """Return what the runs of an ensemble are found by; ``members`` are its stages' keys."""
+    return content_key("ensemble", list(members))
 
 
 def _as_trained(recipe: Recipe) -> Recipe:

@@ -171,7 +171,7 @@ def _recipes(
 def _trials(chain: Chain, recipes: StageRecipes, arms: Sequence[str]) -> dict[str, list[Trial]]:
     trials = {}
     for stage in chain.stages:
-        tune = chain.tune if stage.finetunes else ()
+        tune = chain.tune if stage.finetunes and not stage.ensemble else ()
         planned = {arm: recipes.planned(arm, stage.name) for arm in arms}
         trials[stage.name] = make_stage_trials(stage.name, planned, tune)
     return trials
@@ -211,12 +211,18 @@ def _header(
         shared = ""
         if n_distinct < len(study.arms):
             shared = f", {n_distinct} for {count(len(study.arms), 'arm')}"
-        after = "" if stage == PRETRAINING else f" after {chain.stage(stage).start}"
-        yield f"{stage:<11} {count(n_runs, 'run')}{shared}{after}"
+        yield f"{stage:<11} {count(n_runs, 'run')}{shared}{_after(chain, stage)}"
     at_once = f", {options.jobs} at a time" if options.jobs > 1 else ""
     yield f"runs        {sum(total.values()):,} in all{at_once}"
     yield f"seeds       {explain_nesting(chain, n_seeds)}"
     yield f"folder      {folder}"
+
+
+def _after(chain: Chain, stage: str) -> str:
+    if stage == PRETRAINING:
+        return ""
+    own = chain.stage(stage)
+    return f", averages of {own.start}" if own.ensemble else f" after {own.start}"
 
 
 def _run_all(total: int, options: Options) -> RunAll:
@@ -238,7 +244,9 @@ def _baselines(
         if not stage.finetunes:
             continue
         for arm in arms:
-            outcomes = [each for own in runs[arm, stage.name].outcomes.values() for each in own]
+            # An ensemble reads what its members do.
+            name = stage.ensemble[0] if stage.ensemble else stage.name
+            outcomes = [each for own in runs[arm, name].outcomes.values() for each in own]
             done = next((each for each in outcomes if each.record is not None), None)
             if done is not None:
                 read[stage.name] = read_run_recipe(done.path / RUN_RECIPE)

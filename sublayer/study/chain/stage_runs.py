@@ -165,6 +165,9 @@ class ChainRuns:
     def _task(self, arm: str, stage: Stage, trial: Trial, seed: int, number: int) -> Iterator[Task]:
         """Yield a run; nothing where what it starts from has failed, which is kept as its own."""
         path = self._path(arm, stage.name, seed, number, trial)
+        if stage.ensemble:
+            yield from self._averaged(arm, stage, path, seed, number)
+            return
         start = None
         if not self._recipes.starts_fresh(arm, stage.name):
             start = self._start(arm, stage, seed)
@@ -184,6 +187,33 @@ class ChainRuns:
             scored=loaded.recipe,
             scoring=self._scoring,
             finetunes=stage.finetunes,
+        )
+
+    def _averaged(
+        self, arm: str, stage: Stage, path: Path, seed: int, number: int
+    ) -> Iterator[Task]:
+        """Yield what averages runs of the same seeds; nothing where one of them has failed."""
+        members = []
+        for name in stage.ensemble:
+            member = self._outcome(arm, name, self._chosen[arm, name], seed, number)
+            if member.failure:
+                said = f"{name}, of which it is an ensemble, failed: {member.failure}"
+                self._outcomes[path] = Outcome(path, failure=said)
+                return
+            members.append(member.path)
+        first = self._chain.stage(stage.ensemble[0])
+        trial = self._chosen[arm, first.name]
+        fresh = self._recipes.starts_fresh(arm, first.name)
+        start = None if fresh else self._start(arm, first, seed)
+        loaded = self._seeded(arm, first, start, trial, seed, number)
+        yield Task(
+            label=f"{self._called(arm, stage.name)}, seed {seed}, fine-tuning {number}",
+            path=path,
+            loaded=loaded,
+            data=self._shared,
+            scored=loaded.recipe,
+            finetunes=True,
+            members=tuple(members),
         )
 
     def _seeded(

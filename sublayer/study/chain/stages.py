@@ -25,11 +25,11 @@ Member = str | tuple[str, ...]
 
 @dataclass(frozen=True)
 class Stage:
-    """A training that starts from what the stage before it has left."""
+    """A training that starts from what the stage before it has left, or an ensemble of such."""
 
     name: str
     after: str
-    """The stage whose model it starts from."""
+    """The stage whose model it starts from; "" of an ensemble."""
     tasks: tuple[str, ...] = ()
     """What it is fine-tuned on, several as a mixture; none: it goes on with a text."""
     table: str | None = None
@@ -41,16 +41,25 @@ class Stage:
     """Of all arms, ``table.field`` to its value."""
     from_step: int | None = None
     """The checkpoint that it starts from, by its step; None: what that stage's run ends with."""
+    ensemble: tuple[str, ...] = ()
+    """Of one that trains nothing: the stages, of its own tasks, whose runs' answers it averages."""
 
     @property
     def start(self) -> str:
-        """What it starts from, in words."""
+        """What it starts from, or averages, in words."""
+        if self.ensemble:
+            return ", ".join(self.ensemble)
         return self.after if self.from_step is None else f"{self.after} at step {self.from_step:,}"
 
     @property
     def finetunes(self) -> bool:
-        """Whether it learns tasks, and not to predict a text."""
+        """Whether it is of tasks, and not of predicting a text."""
         return bool(self.tasks) or self.table is not None
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """The stages whose runs it takes."""
+        return self.ensemble or (self.after,)
 
 
 @dataclass(frozen=True)
@@ -104,8 +113,9 @@ class Chain:
         return any(stage.finetunes for stage in self.stages)
 
     def depth(self, stage: Stage) -> int:
-        """Count the stages before this one, the pre-training among them."""
-        return 1 if stage.after == PRETRAINING else 1 + self.depth(self.stage(stage.after))
+        """Count the stages before this one in a row, the pre-training among them."""
+        before = [name for name in stage.before if name != PRETRAINING]
+        return 1 + max((self.depth(self.stage(name)) for name in before), default=0)
 
 
 def laid_over(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,10 +144,12 @@ def describe_stages(chain: Chain) -> str:
 
 
 def _described(stage: Stage) -> dict[str, Any]:
-    # Studies that were begun before there were such starts are the same without.
+    # Studies that were begun before there were such stages are the same without.
     described = asdict(stage)
     if stage.from_step is None:
         described.pop("from_step")
+    if not stage.ensemble:
+        described.pop("ensemble")
     return described
 
 
@@ -155,7 +167,7 @@ def in_order(study: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
             raise ConfigError(
                 f"{study}: no stage may be named {stage.name}, which has a meaning of its own"
             )
-        if stage.after not in (*names, PRETRAINING):
+        if not stage.ensemble and stage.after not in (*names, PRETRAINING):
             raise ConfigError(
                 f"{study}: stage {stage.name} comes after {stage.after}, which is no stage"
                 f"{nearest_hint(stage.after, (*names, PRETRAINING))}: there are "
@@ -165,7 +177,7 @@ def in_order(study: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
     placed = {PRETRAINING}
     left = list(stages)
     while left:
-        ready = [stage for stage in left if stage.after in placed]
+        ready = [stage for stage in left if placed.issuperset(stage.before)]
         if not ready:
             circle = ", ".join(f"{stage.name} after {stage.after}" for stage in left)
             raise ConfigError(f"{study}: stages start from each other: {circle}")

@@ -1,7 +1,7 @@
 """What the process of a run is told, and what it tells: one JSON object a line, each way."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ class Job:
     """What it is scored on, and how."""
     finetunes: bool = False
     """Whether it is a stage of tasks."""
+    members: Sequence[Path] = ()
+    """Runs whose answers are averaged, instead of a training."""
 
 
 def write_job(job: Job) -> bytes:
@@ -58,6 +60,7 @@ def write_job(job: Job) -> bytes:
         "device": job.device,
         "scoring": job.scoring.model_dump(),
         "finetunes": job.finetunes,
+        "members": list(map(str, job.members)),
     }
     return f"{json.dumps(content)}\n".encode()
 
@@ -74,6 +77,7 @@ def read_job(line: bytes) -> Job:
         content["device"],
         Scoring.model_validate(content["scoring"]),
         content["finetunes"],
+        tuple(map(Path, content["members"])),
     )
 
 

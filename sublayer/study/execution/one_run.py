@@ -1,7 +1,7 @@
 """A run of a study: train, score, keep."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from sublayer.objective.family import Scored, Scores
 from sublayer.runs.finetuning import SCORES
 from sublayer.runs.items import write_items
 from sublayer.runs.run import train_run
+from sublayer.study.execution.ensemble_run import score_ensemble
 from sublayer.study.execution.finetuned_run import finetune_run, read_scores
 from sublayer.study.execution.shared_data import SharedData
 from sublayer.study.results_json import write_json
@@ -55,7 +56,7 @@ class Outcome:
 
     path: Path
     record: Mapping[str, Any] | None = None
-    """What ``record.json`` keeps; None for a run that failed."""
+    """What ``record.json`` keeps; None for a run that failed, and an ensemble, which has none."""
     test: Mapping[str, float] | None = None
     """Scores by metric, of the split that the study names; None for a run that failed."""
     failure: str = ""
@@ -79,6 +80,8 @@ class Task:
     """What it is scored on, and how."""
     finetunes: bool = False
     """Whether it is a stage of tasks, fine-tuned and scored as `sublayer finetune` does."""
+    members: Sequence[Path] = ()
+    """Runs whose answers are averaged: then nothing is trained, and ``loaded`` is the first's."""
 
     @property
     def scores(self) -> Path:
@@ -97,6 +100,8 @@ class Task:
 
 def is_finished(task: Task) -> bool:
     """Return whether a run has ended: it failed, or was trained and scored."""
+    if task.members:
+        return task.scores.exists()
     return _has_ended(task.path, task.scores)
 
 
@@ -115,6 +120,8 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
     what the run left is damaged, and Interrupted.
     """
     path, loaded = task.path, task.loaded
+    if task.members:
+        return Outcome(path, test=_ensemble_scores(task, device))
     failure = _read(path / FAILURE, _Failure)
     if failure is not None:
         return Outcome(path, failure=failure.message)
@@ -145,6 +152,14 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
         write_json(task.scores, test)
     _tidy(task)
     return Outcome(path, record, test)
+
+
+def _ensemble_scores(task: Task, device: str | None) -> Scores:
+    scores = read_scores(task.path)
+    if scores is not None:
+        return scores
+    data = task.find_data()
+    return score_ensemble(task.path, task.members, task.loaded.recipe, data, device=device)
 
 
 def _tidy(task: Task) -> None:

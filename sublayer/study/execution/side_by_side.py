@@ -123,6 +123,7 @@ class _Crew:
                 self._device,
                 task.scoring,
                 task.finetunes,
+                task.members,
             )
             is_whole = not task.path.exists()
             try:
@@ -193,7 +194,9 @@ class _Crew:
 
 
 def _describe(task: Task, outcome: Outcome) -> str:
-    if outcome.record is None:
+    if outcome.failure:
         return f"failed: {outcome.failure}"
+    if outcome.record is None:
+        return "scored"
     family = family_of(task.loaded.recipe.objective)
     return describe_valid(family, outcome.record["valid"])

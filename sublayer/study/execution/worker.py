@@ -107,7 +107,16 @@ def _make_run(channel: Channel) -> dict[str, Any]:
     if job.checksums and data.checksums != job.checksums:
         raise DataError("the text has changed since the comparison began: bring it back")
     loaded = LoadedRecipe(job.recipe, {}, job.label, ())
-    task = Task(job.label, job.path, loaded, data, job.scored, job.scoring, finetunes=job.finetunes)
+    task = Task(
+        job.label,
+        job.path,
+        loaded,
+        data,
+        job.scored,
+        job.scoring,
+        finetunes=job.finetunes,
+        members=job.members,
+    )
     finish_run(task, progress, device=job.device)
     return DONE
 
