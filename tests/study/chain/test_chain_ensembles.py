@@ -70,9 +70,7 @@ def test_it_scores_the_average_of_what_runs_of_the_same_seeds_answer(done):
     runs = ensembles(done)
     assert [run.name for run in runs] == ["seed-0", "seed-1"] * 2
     for run in runs:
-        members = [
-            run / each for each in json.loads((run / "ensemble.json").read_text())["members"]
-        ]
+        members = members_of(run)
         names = [member.resolve().parent.name.partition("-")[0] for member in members]
         assert names == ["early", "late"]
         assert {member.name for member in members} == {run.name}
