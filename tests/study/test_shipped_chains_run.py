@@ -74,7 +74,8 @@ def shortened(name: str, folder: Path) -> str:
 def test_it_runs_from_beginning_to_end(name: str, place: Path, tmp_path: Path):
     study = load_study(name, scale="cpu")
     assert study.chain is not None
-    words = ["compare", shortened(name, tmp_path), "--scale", "cpu", "--seeds", "1", "--out", str(tmp_path / "out")]
+    words = ["compare", shortened(name, tmp_path), "--scale", "cpu", "--seeds", "1"]
+    words += ["--out", str(tmp_path / "out")]
     words += [f"data.path={place / 'texts'}", *PRETRAINING]
     has_merges = study.arms[0].loaded.recipe.data.merges is not None
     words.append("data.merges=60" if has_merges else "data.vocab_size=200")

@@ -56,8 +56,9 @@ def with_tasks(study: str, stages: Sequence[Stage]) -> list[Stage]:
             )
         if stage.ensemble:
             first = _members(study, stage, by_name)[0]
-            tasks = {"tasks": first.tasks, "table": first.table, "columns": first.columns}
-            found.append(replace(stage, **tasks))
+            found.append(
+                replace(stage, tasks=first.tasks, table=first.table, columns=first.columns)
+            )
         else:
             found.append(stage)
     return found
