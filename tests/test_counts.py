@@ -19,6 +19,8 @@ NEVER_ONE = {
     ("study/report/messages.py", "seeds"): "a verdict takes two seeds",
     ("study/report/same_quality_words.py", "seeds"): "a range takes two seeds",
     ("study/report/same_quality_words.py", "runs"): "in only some of several",
+    ("objective/supervised/ensemble/evaluation.py", "runs"): "ensembles are of two or more",
+    ("objective/supervised/ensemble/rendering.py", "runs"): "some are chosen of several",
     ("study/execution/side_by_side.py", "runs"): "side by side are two or more",
     ("study/finished_runs.py", "steps"): "a lengthened run has more steps than it had",
     ("study/header.py", "steps"): "the end of a range",

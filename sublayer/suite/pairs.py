@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from sublayer.counts import count
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.decode.translate import translate_lines
 from sublayer.errors import DataError
@@ -39,7 +40,7 @@ class Bleu(Measure):
         self._references = _lines(pairs.target)
         if len(self._sources) != len(self._references):
             raise DataError(
-                f"{pairs.source} has {len(self._sources):,} lines, {pairs.target} "
+                f"{pairs.source} has {count(len(self._sources), 'line')}, {pairs.target} "
                 f"{len(self._references):,}: a translation stands in each source's line"
             )
         if not self._sources:
@@ -67,7 +68,7 @@ class Bleu(Measure):
         notes = []
         if n_long:
             notes.append(
-                f"{candidate.name}, {column.label}: {n_long:,} lines longer than the model reads, "
+                f"{candidate.name}, {column.label}: {count(n_long, 'line')} longer than the model reads, "
                 "scored as empty"
             )
         others = {COPIED: {column.name: self._scored(self._sources)}}

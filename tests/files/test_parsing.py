@@ -161,6 +161,7 @@ _OTHER_READERS = {
     "study/execution/job.py",
     "study/execution/process.py",
     "study/execution/stepper.py",
+    "suite/evaluate.py",
 }
 
 

@@ -230,6 +230,8 @@ def test_a_study_of_which_one_arm_has_begun_reads_as_it_is(synthetic_results: Sy
 
 def test_every_template_is_part_of_the_page():
     folder = Path(__file__).parents[2] / "sublayer" / "study" / "report" / "page"
-    whole = (folder / "report.html.j2").read_text()
+    # A page of its own is that of a suite's scorecard.
+    pages = ("report.html.j2", "suite.html.j2")
+    whole = "".join((folder / page).read_text() for page in pages)
     for path in folder.glob("*.j2"):
-        assert path.name == "report.html.j2" or f'"{path.name}"' in whole
+        assert path.name in pages or f'"{path.name}"' in whole

@@ -3,15 +3,9 @@ import re
 
 import pytest
 
-from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
-from sublayer.config.train import InitConfig
 from sublayer.errors import ConfigError, TrainingError
 from sublayer.loading import load
-from sublayer.model.build import build
-from sublayer.model.model_folder import save_model
 from sublayer.training.metrics import METRICS, read_metrics
-from sublayer.training.warm_start import Pretrained, start_from
 from tests.training.conftest import MASKED, TRANSLATION, Notes
 
 
@@ -186,17 +180,6 @@ def test_what_a_vocabulary_of_translations_lacks_is_said_before_training(run, tm
     notes = Notes()
     run("all", {**TRANSLATION, "train.steps": 1}, progress=notes)
     assert not any("unknown" in text for text in notes.texts)
-
-
-def test_the_first_blocks_of_two_stacks_are_not_taken(tmp_path):
-    config = ModelConfig(kind="encoder-decoder", n_layers=2, d_model=16, n_heads=2)
-    model = build(resolve_model(config, vocab_size=9, context=8), seed=0)
-    save_model(tmp_path / "model", model, {})
-    with pytest.raises(
-        ConfigError, match="init.layers = 1 takes the first blocks of a stack, .* has two"
-    ):
-        start_from(model, Pretrained(InitConfig(run=str(tmp_path / "model"), layers=1)))
-    assert start_from(model, Pretrained(InitConfig(run=str(tmp_path / "model")))) == []
 
 
 @pytest.mark.parametrize(

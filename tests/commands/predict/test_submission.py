@@ -119,7 +119,7 @@ def test_options_of_rows_and_of_submissions_stand_apart(sublayer, entailed, here
         (("--submission", "out", "--out", "a.csv"), "leave out --out"),
         (("--submission", "out", "--precision", "bfloat16"), "leave out --precision"),
         (("a.csv", "--data", "glue"), "give --submission, too"),
-        (("a.csv", "b.csv"), "b.csv is more than one file"),
+        (("a.csv", "b.csv"), "a.csv does not exist: name runs, and then one file of rows"),
     ):
         refused = sublayer("predict", entailed, *words)
         assert refused.code == 2
