@@ -68,8 +68,8 @@ class Bleu(Measure):
         notes = []
         if n_long:
             notes.append(
-                f"{candidate.name}, {column.label}: {count(n_long, 'line')} longer than the model reads, "
-                "scored as empty"
+                f"{candidate.name}, {column.label}: {count(n_long, 'line')} longer than the model "
+                "reads, scored as empty"
             )
         others = {COPIED: {column.name: self._scored(self._sources)}}
         return Found(self.columns, {column.name: self._scored(texts)}, others, notes)
