@@ -55,6 +55,7 @@ class StageTable(Table):
     own, of which ``columns`` says which is what. Without any of them it goes on with a text.
     ``from_step`` is the step of a checkpoint of that stage's runs, which they keep. ``ensemble``
     names stages of the same tasks instead, whose runs' answers are averaged: nothing is trained.
+    ``finetunings`` are its own, at most, under each pre-training: of a task that takes long.
     """
 
     name: str | None = Field(None, min_length=1)
@@ -65,6 +66,7 @@ class StageTable(Table):
     table: str | None = None
     columns: dict[str, str | list[str]] | None = None
     ensemble: list[str] | None = Field(None, min_length=1)
+    finetunings: int | None = Field(None, ge=1, le=MOST_FINETUNINGS)
     preset: str = DEFAULT
     set: dict[str, Any] = Field(default_factory=dict)
 

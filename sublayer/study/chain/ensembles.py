@@ -97,6 +97,11 @@ def _members(study: str, stage: Stage, by_name: Mapping[str, Stage]) -> list[Sta
                 f"{shown} has {name}, which learns {_told(member)}, and {members[0].name}, which "
                 f"learns {_told(members[0])}: name stages of the same tasks in the same order"
             )
+        if members and member.n_seeds != members[0].n_seeds:
+            raise ConfigError(
+                f"{shown} has {name} and {members[0].name}, of which one is fine-tuned more often: "
+                "give both the same finetunings"
+            )
         members.append(member)
     return members
 

@@ -115,6 +115,11 @@ def _stages(
     if (table.columns is not None) != (table.table is not None):
         raise ConfigError(f"{path.stem}: {shown}: table and columns stand together")
     check_table(path.stem, table)
+    if table.finetunings is not None and (not kinds or table.ensemble is not None):
+        why = "goes on with a text, once under each pre-training"
+        if table.ensemble is not None:
+            why = "has as many as its members"
+        raise ConfigError(f"{path.stem}: {shown} {why}: leave out finetunings")
     if table.ensemble is not None:
         assert table.name is not None, "it is checked"
         return [Stage(table.name, "", ensemble=tuple(table.ensemble))]
@@ -144,7 +149,8 @@ def _stages(
                 columns,
                 table.preset,
                 settings,
-                table.from_step,
+                n_seeds=table.finetunings,
+                from_step=table.from_step,
             )
         )
     return stages

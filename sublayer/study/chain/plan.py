@@ -144,7 +144,7 @@ def _stage(
     planned = {arm: recipes.planned(arm, stage.name) for arm in recipes.arms}
     tune = chain.tune if stage.finetunes and not stage.ensemble else ()
     n_trials = len(make_stage_trials(stage.name, planned, tune))
-    n_runs = n_seeds * (chain.n_seeds if stage.finetunes else 1) + n_trials - 1
+    n_runs = n_seeds * chain.n_runs(stage) + n_trials - 1
     plans = []
     for arms in by_key.values():
         loaded = planned[arms[0]]

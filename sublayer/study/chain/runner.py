@@ -187,7 +187,7 @@ def _count_runs(
     """Count the runs of each stage, those that arms share once."""
     total = {PRETRAINING: n_seeds * len(keys.distinct(PRETRAINING))}
     for stage in chain.stages:
-        n_runs = n_seeds * (chain.n_seeds if stage.finetunes else 1)
+        n_runs = n_seeds * chain.n_runs(stage)
         n_trials = len(trials[stage.name])
         total[stage.name] = (n_runs + n_trials - 1) * len(keys.distinct(stage.name))
     return total

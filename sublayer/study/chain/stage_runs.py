@@ -160,7 +160,7 @@ class ChainRuns:
 
     def _n_runs(self, stage: Stage) -> int:
         """Return how many runs a stage has under one pre-training."""
-        return self._chain.n_seeds if stage.finetunes else 1
+        return self._chain.n_runs(stage)
 
     def _task(self, arm: str, stage: Stage, trial: Trial, seed: int, number: int) -> Iterator[Task]:
         """Yield a run; nothing where what it starts from has failed, which is kept as its own."""

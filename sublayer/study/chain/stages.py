@@ -39,6 +39,8 @@ class Stage:
     preset: str = DEFAULT
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Of all arms, ``table.field`` to its value."""
+    n_seeds: int | None = None
+    """Fine-tunings under each pre-training, where they are fewer than those of other stages."""
     from_step: int | None = None
     """The checkpoint that it starts from, by its step; None: what that stage's run ends with."""
     ensemble: tuple[str, ...] = ()
@@ -112,6 +114,14 @@ class Chain:
         """Whether any stage learns tasks."""
         return any(stage.finetunes for stage in self.stages)
 
+    def n_runs(self, stage: Stage) -> int:
+        """Count the runs of a stage under one pre-training."""
+        if stage.ensemble:
+            return self.n_runs(self.stage(stage.ensemble[0]))
+        if not stage.finetunes:
+            return 1
+        return self.n_seeds if stage.n_seeds is None else min(stage.n_seeds, self.n_seeds)
+
     def depth(self, stage: Stage) -> int:
         """Count the stages before this one in a row, the pre-training among them."""
         before = [name for name in stage.before if name != PRETRAINING]
@@ -150,6 +160,7 @@ def _described(stage: Stage) -> dict[str, Any]:
         described.pop("from_step")
     if not stage.ensemble:
         described.pop("ensemble")
+    described.pop("n_seeds")
     return described
 
 

@@ -96,6 +96,10 @@ BAD = {
         {"arms": [{"name": "a"}, {"name": "b", "set": {"train.seed": 4}}]},
         "arm b sets train.seed, and arms are compared on the same seeds",
     ),
+    "fine-tunings of a text": (
+        {"stages": [{"name": "more", "finetunings": 2}], "averages": {}},
+        "more goes on with a text, once under each pre-training",
+    ),
     "minutes": (
         {"stages": [{"tasks": "sst2", "set": {"train.minutes": 3}}], "averages": {}},
         "stage sst2 has train.minutes, which would give each of its runs another length",

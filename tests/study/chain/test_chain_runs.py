@@ -151,6 +151,16 @@ def test_lists_count_the_runs_of_all_stages(done, capsys):
     assert "whose own command writes its report" in capsys.readouterr().err
 
 
+def test_a_task_that_takes_long_may_be_tuned_less_often(place, capsys):
+    stages = [{"tasks": "sst2", "finetunings": 1}, {"tasks": "copa"}]
+    study = write_chain(place / "fewer", stages=stages, finetunings=3)
+    command = words(study, "--json")
+    assert cli.main(["plan", *command[1:]]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    runs = {(each["stage"], each["runs"]) for each in plan["stages"]}
+    assert runs == {("pretraining", 2), ("sst2", 2), ("copa", 6)}
+
+
 def test_a_plan_counts_all_stages_those_that_arms_share_once(place, capsys):
     study = write_chain(place)
     command = words(study, "--json")
