@@ -8,6 +8,7 @@ import pytest
 import sublayer
 from sublayer import cli
 from sublayer.study.definition import load_study, shipped_studies, study_scales
+from tests.at_length import EXPLORES
 from tests.published_files import write_published
 from tests.task_files import write_copa, write_rte, write_squad, write_sst2, write_stsb
 
@@ -21,10 +22,13 @@ SMALL = {
     "squad": lambda folder: write_squad(folder / "squad"),
 }
 PUBLISHED = ("cola", "boolq", "cb", "multirc", "wic", "wsc", "race")
+FEW = ("albert-data", "gpt1-layers")
+"""Those that are run with every `make test`; all of them take a quarter of an hour."""
 CHAINS = [
     name
     for name in shipped_studies()
     if "cpu" in study_scales(name) and load_study(name, scale="cpu").chain is not None
+    if EXPLORES or name in FEW
 ]
 SHIPPED = Path(sublayer.__file__).parent / "studies"
 # Over what arms do not differ in.
