@@ -32,6 +32,7 @@ test-pages: $(VENV)/.dev
 # The tests that draw what they try, with other draws each time: what they find, the others keep.
 test-explore: $(VENV)/.dev
 	TESTS_EXPLORE=1 $(TESTS) -m hypothesis --dist worksteal --durations 10
+	TESTS_EXPLORE=1 $(TESTS) -m slow --dist worksteal tests/study/test_shipped_chains_run.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
