@@ -1,5 +1,6 @@
 """Typed parsing of JSON that the program wrote: a value of another type is refused."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -33,14 +34,23 @@ def read_typed(path: Path, kind: type[Content], error: type[SublayerError]) -> C
 
 
 def check_typed(
-    content: Any, kind: type[Content], name: str, error: type[SublayerError]
+    content: Any,
+    kind: type[Content],
+    name: str,
+    error: type[SublayerError],
+    *,
+    has_tuples: bool = False,
 ) -> Content:
     """Check what was read against a type; ``name`` says in errors whose it is.
+
+    ``has_tuples`` takes lists, which JSON alone has, for the tuples of the type.
 
     Raises ``error`` with the place, within the content, of the first value that does not fit.
     """
     adapter = TypeAdapter(kind)
     try:
+        if has_tuples:
+            return adapter.validate_json(json.dumps(content), strict=True)
         checked: Content = adapter.validate_python(content, strict=True)
     except ValidationError as problem:
         details = problem.errors(include_url=False, include_input=False, include_context=False)

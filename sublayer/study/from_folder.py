@@ -15,13 +15,14 @@ from sublayer.files.parsing import read_json_object
 from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import Arm, split_values
 from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.chain.from_folder import results_of_chain
 from sublayer.study.collect import collect_items, collect_results, scored_elsewhere
 from sublayer.study.definition import Study
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.execution.one_run import Outcome, read_outcome
 from sublayer.study.findings.samples import kept_samples
 from sublayer.study.folder import arm_folder
-from sublayer.study.plan_file import Plan, read_plan
+from sublayer.study.plan_file import Plan, read_plan, study_of
 from sublayer.study.recorded import recorded_measures
 from sublayer.study.report.caveats import explain_one_seed, list_caveats
 from sublayer.study.report.choices import chosen_by_validation, explain_choices
@@ -37,12 +38,10 @@ def results_of_folder(folder: Path) -> Results:
     where the baseline has no run that has ended, and CheckpointError where a run is damaged.
     """
     plan = read_plan(folder)
-    if plan.asked.stages is not None:
-        raise ConfigError(
-            f"{folder} is a study with stages, whose own command writes its report, once it has "
-            f"made what is missing: {plan.command}"
-        )
     earlier = _earlier(folder)
+    command = earlier.get("reproduction", {}).get("command") or plan.command
+    if plan.asked.stages is not None:
+        return results_of_chain(folder, plan, command)
     about = plan.about
     varied: Mapping[str, Mapping[str, Any]] = about.varied if about else {}
     n_trials = math.prod(len(split_values(text.partition("=")[2])) for text in plan.asked.tune)
@@ -65,7 +64,6 @@ def results_of_folder(folder: Path) -> Results:
         )
     n_seeds = plan.planned_seeds or earlier.get("planned_seeds") or _most_seeds(arms)
     study = _study(folder, plan, earlier, arms)
-    command = earlier.get("reproduction", {}).get("command") or plan.command
     # An arm against itself is compared with none.
     against = about.against if about else {}
     n_awaited = sum(against.get(name) != name for name in without)
@@ -95,21 +93,9 @@ def _earlier(folder: Path) -> dict[str, Any]:
 def _study(folder: Path, plan: Plan, earlier: Mapping[str, Any], arms: Sequence[ArmRuns]) -> Study:
     """Return what the study is, as it was kept, or as its results have it."""
     own = tuple(each.matched_arm.arm for each in arms)
-    scoring = Scoring.model_validate(plan.asked.score or {})
     if plan.about is not None:
-        about = plan.about
-        own = tuple(replace(arm, against=about.against.get(arm.name)) for arm in own)
-        return Study(
-            name=about.name,
-            title=about.title,
-            source="",
-            match=plan.asked.match,
-            n_seeds=None,
-            arms=own,
-            metric=about.metric or None,
-            caveats=tuple(about.caveats),
-            scoring=scoring,
-        )
+        return study_of(plan, plan.about, own)
+    scoring = Scoring.model_validate(plan.asked.score or {})
     against = {}
     compared = {each["arm"]: each["baseline"] for each in earlier.get("differences", ())}
     for arm in own[1:]:

@@ -1,7 +1,7 @@
 """``study.toml``: what a study was asked, what it settled, and what resumes it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,21 @@ class Plan(Typed):
     planned_seeds: Count = 0
     about: About | None = None
     """None of a study that was begun before it was kept."""
+
+
+def study_of(plan: Plan, about: About, arms: Sequence[Arm]) -> Study:
+    """Return what a study is as it was kept, with its arms."""
+    return Study(
+        name=about.name,
+        title=about.title,
+        source="",
+        match=plan.asked.match,
+        n_seeds=None,
+        arms=tuple(replace(arm, against=about.against.get(arm.name)) for arm in arms),
+        metric=about.metric or None,
+        caveats=tuple(about.caveats),
+        scoring=Scoring.model_validate(plan.asked.score or {}),
+    )
 
 
 def read_plan(folder: Path) -> Plan:

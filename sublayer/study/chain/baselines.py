@@ -8,8 +8,8 @@ from sublayer.config.recipe import Recipe
 from sublayer.data.cache import content_key
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.errors import ConfigError
-from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import write_file
+from sublayer.files.typed import Number, read_typed
 from sublayer.objective.supervised.baselines import BaselineScores
 from sublayer.objective.supervised.scores import part_name
 from sublayer.objective.supervised.scoring import trained_examples
@@ -22,17 +22,26 @@ from sublayer.tasks.metrics.score import Score
 _KEPT = "baselines"
 
 
-def score_baselines(
-    folder: Path, recipes: Mapping[str, Recipe], columns: Sequence[Column]
-) -> dict[str, dict[str, Cell]]:
-    """Score every baseline on the tasks of stages, and return its scores by column.
+def score_baselines(folder: Path, recipes: Mapping[str, Recipe]) -> dict[str, str]:
+    """Score every baseline on the tasks of stages; return the names of files in a study's folder.
 
-    ``recipes`` has one of the recipes of each stage of tasks.
+    ``recipes`` has one of the recipes of each stage of tasks. What is kept there is not scored
+    again.
     """
     shared = SharedData()
+    return {stage: _keep(folder, recipe, shared) for stage, recipe in recipes.items()}
+
+
+def read_baselines(
+    folder: Path, files: Mapping[str, str], columns: Sequence[Column]
+) -> dict[str, dict[str, Cell]]:
+    """Read what every baseline scored, by column; ``files`` are by stage.
+
+    Raises ConfigError where they are damaged.
+    """
     by_baseline: dict[str, dict[str, Cell]] = {}
-    for stage, recipe in recipes.items():
-        for name, test in _kept(folder, recipe, shared).items():
+    for stage, file in files.items():
+        for name, test in _read(folder / _KEPT / file).items():
             cells = by_baseline.setdefault(name, {})
             for column, value in run_scores(columns, stage, test).items():
                 if not column.endswith(ERROR):
@@ -44,14 +53,26 @@ def _part(columns: Sequence[Column], name: str) -> str:
     return next((column.part for column in columns if column.name == name), "")
 
 
-def _kept(folder: Path, recipe: Recipe, shared: SharedData) -> dict[str, dict[str, float]]:
-    """Return what baselines score on a recipe's tasks by ``part`` and ``part:metric``."""
+def _read(path: Path) -> dict[str, dict[str, float]]:
+    """Read what baselines score on a stage's tasks by ``part`` and ``part:metric``."""
+    remedy = "remove it, and the study's command scores them anew"
+    try:
+        return read_typed(path, dict[str, dict[str, Number]], ConfigError)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path} is not there, which has the baselines' scores: the study's command scores them"
+        ) from None
+    except ConfigError as error:
+        raise ConfigError(f"{error}: {remedy}") from None
+
+
+def _keep(folder: Path, recipe: Recipe, shared: SharedData) -> str:
+    """Score the baselines on a recipe's tasks, unless they are kept; return the file's name."""
     data = shared.of(recipe)
     key = content_key("baselines", data.checksums["train"], data.checksums["test"])
     path = folder / _KEPT / f"{key[:16]}.json"
     if path.is_file():
-        kept = read_json_object(path, ConfigError)
-        return {name: dict(scores) for name, scores in kept.items()}
+        return path.name
     baselines = BaselineScores(lambda: trained_examples(data))
     found: dict[str, dict[str, float]] = {}
     parts = of_tasks(data.test or data.train).parts
@@ -63,7 +84,7 @@ def _kept(folder: Path, recipe: Recipe, shared: SharedData) -> dict[str, dict[st
         scores[""] = sum(own) / len(own)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, json.dumps(found, indent=1) + "\n")
-    return found
+    return path.name
 
 
 def _scores(part: str, score: Score) -> dict[str, float]:

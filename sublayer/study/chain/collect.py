@@ -3,13 +3,12 @@
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from sublayer.estimate.cost import count_parameters, flops_per_token
-from sublayer.study.budget.budget import MatchedArm, Measures, arm_model, arm_steps
 from sublayer.study.budget.match import Rule
 from sublayer.study.chain.columns import Column, published_metric, run_scores, value_of
-from sublayer.study.chain.stage_runs import StageRuns
+from sublayer.study.chain.gathering import StageRuns
+from sublayer.study.chain.kept import ArmFacts
 from sublayer.study.chain.stages import PRETRAINING, Chain, is_within
 from sublayer.study.definition import Study
 from sublayer.study.execution.finetuned_run import COLLAPSED, ERROR
@@ -35,11 +34,10 @@ def collect_chain(
     study: Study,
     rule: Rule,
     n_seeds: int,
-    arms: Sequence[MatchedArm],
+    arms: Sequence[ArmFacts],
     runs: Runs,
     columns: Sequence[Column],
     primary: Column,
-    measures: Measures,
     baselines: Mapping[str, Mapping[str, Cell]],
     *,
     command: str,
@@ -54,11 +52,11 @@ def collect_chain(
     n_compared = chain.n_seeds if within else n_seeds
     scores = {}
     for arm in arms:
-        name = arm.arm.name
+        name = arm.name
         own = {stage: each for (of, stage), each in runs.items() if of == name}
         scores[name] = arm_scores(chain, own, columns, within=within)
     others = [column for column in columns if column is not primary]
-    baseline = arms[0].arm.name
+    baseline = arms[0].name
     further = []
     for column in others:
         values = {name: each.by_seed.get(column.name, {}) for name, each in scores.items()}
@@ -85,12 +83,10 @@ def collect_chain(
         match=rule,
         baseline=baseline,
         n_seeds=n_compared,
-        arms=tuple(
-            _arm_result(chain, arm, runs, scores[arm.arm.name], primary, measures) for arm in arms
-        ),
+        arms=tuple(_arm_result(arm, runs, scores[arm.name], primary) for arm in arms),
         differences=tuple(differences),
         failures=tuple(_failures(runs)),
-        reproduction=describe_reproduction(outcomes, arms[0].loaded.recipe, command),
+        reproduction=describe_reproduction(outcomes, study.arms[0].loaded.recipe, command),
         further=tuple(further),
         scorecard=_scorecard(chain, arms, scores, columns, baselines),
     )
@@ -183,20 +179,8 @@ def _pooled(groups: Sequence[Sequence[float]]) -> float | None:
     return math.sqrt(squares / freedom)
 
 
-def _arm_result(
-    chain: Chain,
-    arm: MatchedArm,
-    runs: Runs,
-    scores: ArmScores,
-    primary: Column,
-    measures: Measures,
-) -> ArmResult:
-    name = arm.arm.name
-    loaded = arm.loaded
-    recipe = loaded.recipe
-    model = arm_model(loaded, measures)
-    parameters = count_parameters(model, recipe.objective)
-    pretrained = runs.get((name, PRETRAINING))
+def _arm_result(arm: ArmFacts, runs: Runs, scores: ArmScores, primary: Column) -> ArmResult:
+    pretrained = runs.get((arm.name, PRETRAINING))
     records = []
     text = ""
     for outcome in _outcomes(pretrained):
@@ -209,8 +193,8 @@ def _arm_result(
         return statistics.median(values) if values else None
 
     costs = Costs(
-        flops_per_token=flops_per_token(model, recipe.data.context, recipe.objective),
-        steps=arm_steps(loaded, measures) if chain.of(name).pretrains else 0,
+        flops_per_token=arm.flops_per_token,
+        steps=arm.steps,
         tokens=median("tokens"),
         tokens_per_s=median("tokens_per_s"),
         peak_memory_bytes=median("peak_memory_bytes"),
@@ -218,8 +202,8 @@ def _arm_result(
     )
     values = scores.by_seed.get(primary.name, {})
     return ArmResult(
-        name=name,
-        parameters=asdict(parameters),
+        name=arm.name,
+        parameters=arm.parameters,
         seeds=tuple(values),
         values=tuple(values.values()),
         costs=costs,
@@ -250,12 +234,12 @@ def _failures(runs: Runs) -> Iterator[Failure]:
 
 def _scorecard(
     chain: Chain,
-    arms: Sequence[MatchedArm],
+    arms: Sequence[ArmFacts],
     scores: Mapping[str, ArmScores],
     columns: Sequence[Column],
     baselines: Mapping[str, Mapping[str, Cell]],
 ) -> Scorecard:
-    rows = [Row(arm.arm.name, "arm", scores[arm.arm.name].cells) for arm in arms]
+    rows = [Row(arm.name, "arm", scores[arm.name].cells) for arm in arms]
     for name, cells in baselines.items():
         # Of baselines averages are of columns as those of arms.
         means = {column: cell.mean for column, cell in cells.items()}

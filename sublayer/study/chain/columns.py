@@ -9,7 +9,7 @@ from sublayer.errors import ConfigError
 from sublayer.nearest import nearest_hint
 from sublayer.objective.families import FAMILIES
 from sublayer.objective.metric import Metric
-from sublayer.study.chain.keys import Part
+from sublayer.study.chain.keys import ScoredPart
 from sublayer.study.chain.stages import PRETRAINING, Chain, Member
 from sublayer.study.execution.finetuned_run import BEST
 from sublayer.tasks.metrics.table import METRICS
@@ -40,7 +40,7 @@ class Column:
 def list_columns(
     study: str,
     chain: Chain,
-    parts: Mapping[str, Sequence[Part]],
+    parts: Mapping[str, Sequence[ScoredPart]],
     kinds: Sequence[str],
 ) -> list[Column]:
     """List the columns of a chain, the averages first, then its stages, then its pre-training.
@@ -122,7 +122,7 @@ def primary_column(study: str, columns: Sequence[Column], name: str | None) -> C
     )
 
 
-def _of_tasks(chain: Chain, stage: str, parts: Sequence[Part]) -> Iterator[Column]:
+def _of_tasks(chain: Chain, stage: str, parts: Sequence[ScoredPart]) -> Iterator[Column]:
     if len(parts) == 1:
         yield from _of_part(chain, stage, stage, parts[0].name, parts[0])
         return
@@ -137,7 +137,7 @@ def _of_tasks(chain: Chain, stage: str, parts: Sequence[Part]) -> Iterator[Colum
             yield from _of_part(chain, name, stage, f"{BEST}{part.name}", part)
 
 
-def _of_part(chain: Chain, name: str, stage: str, key: str, part: Part) -> Iterator[Column]:
+def _of_part(chain: Chain, name: str, stage: str, key: str, part: ScoredPart) -> Iterator[Column]:
     """Return the column of a part, and of its metrics where several are asked for."""
     asked = chain.metrics.get(name)
     label = part_label(part.name, part.task.title)

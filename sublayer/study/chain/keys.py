@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import run_steps
@@ -18,10 +18,33 @@ from sublayer.data.texts import find_texts
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.objective.families import family_of
+from sublayer.study.chain.gathering import Keys
 from sublayer.study.chain.recipes import StageRecipes, ensemble_key, stage_key
-from sublayer.study.chain.stage_runs import Keys
 from sublayer.study.chain.stages import PRETRAINING, Stage
 from sublayer.tasks.task import Task
+
+
+class ScoredTask(Protocol):
+    """What the columns of a task's scores take from it."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+    @property
+    def title(self) -> str: ...  # noqa: D102
+
+    @property
+    def metrics(self) -> tuple[str, ...]: ...  # noqa: D102
+
+
+class ScoredPart(Protocol):
+    """A part as columns take it."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+    @property
+    def task(self) -> ScoredTask: ...  # noqa: D102
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """A chain study from beginning to end: stages, budgets, runs, verdicts, report."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from sublayer.config.layering.run_recipe import read_run_recipe
 from sublayer.config.layering.sources import RUN_RECIPE
+from sublayer.config.recipe import Recipe
 from sublayer.config.text.tokenizers import TOKENIZERS
 from sublayer.counts import count
 from sublayer.data.prepare import Data
@@ -16,12 +16,13 @@ from sublayer.study.budget.shared_tokenizer import keep_tokenizer
 from sublayer.study.chain.asked import as_asked
 from sublayer.study.chain.baselines import score_baselines
 from sublayer.study.chain.checks import check_chain, check_disk
-from sublayer.study.chain.choices import explain_collapses, explain_stage_choices
-from sublayer.study.chain.collect import Runs, collect_chain
-from sublayer.study.chain.columns import Column, list_columns, primary_column
+from sublayer.study.chain.collect import Runs
+from sublayer.study.chain.gathering import Keys
+from sublayer.study.chain.kept import Kept, describe_chain, keep_chain, with_baselines_of
 from sublayer.study.chain.keys import find_keys
 from sublayer.study.chain.recipes import StageRecipes
-from sublayer.study.chain.stage_runs import ChainRuns, Keys, RunAll
+from sublayer.study.chain.reporting import chain_results, find_columns
+from sublayer.study.chain.stage_runs import ChainRuns, RunAll
 from sublayer.study.chain.stages import PRETRAINING, Chain, explain_nesting
 from sublayer.study.checks import check_compared, check_splits
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study
@@ -34,10 +35,8 @@ from sublayer.study.folder import StudyFolder
 from sublayer.study.folder_name import find_folder
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import About, Request
-from sublayer.study.report.caveats import list_caveats
 from sublayer.study.result_files import write_chain_results
 from sublayer.study.results import Results
-from sublayer.study.scorecard import Cell
 from sublayer.study.tuning import Trial, make_stage_trials
 from sublayer.system.stages import note
 
@@ -64,63 +63,82 @@ def run_chain(
         data = {arm.name: facts.data(arm.loaded.recipe) for arm in study.arms}
         matched = _settle(folder, study, rule, facts, data, options)
         with _recipes(study, matched, data, folder.path) as recipes:
-            names = [arm.name for arm in study.arms]
-            keys, parts = find_keys(recipes, names, data)
-            kinds = [arm.loaded.recipe.objective.kind for arm in study.arms]
-            columns = list_columns(study.name, chain, parts, kinds)
-            primary = primary_column(study.name, columns, study.metric)
-            trials = _trials(chain, recipes, names)
-            total = _count_runs(chain, keys, names, trials, n_seeds)
-            check_disk(recipes, matched, data, keys, total, folder.path)
-            for line in _header(study, chain, keys, total, n_seeds, options, folder.path):
+            kept = _describe(study, recipes, matched, data, facts, n_seeds)
+            find_columns(study, kept)  # refused before anything is trained
+            check_disk(recipes, matched, data, kept.stage_keys, kept.n_runs, folder.path)
+            for line in _header(study, kept, options, folder.path):
                 note(line)
             resuming = command_line(sources, overrides, options, out=folder.path)
-            about = About.of(study, arm_notes(study.arms), ())
-            if not folder.is_begun():
-                folder.begin(matched, data[names[0]].checksums)
-            folder.add_jobs(options.jobs)
-            folder.keep_command(resuming, about, n_runs=sum(total.values()), n_seeds=n_seeds)
+            kept = _begin(folder, study, matched, data, kept, resuming, options.jobs)
             runs = ChainRuns(
                 chain,
                 matched,
                 recipes,
-                keys,
+                kept.stage_keys,
                 data,
                 folder.path,
-                _run_all(sum(total.values()), options),
-                trials=trials,
+                _run_all(sum(kept.n_runs.values()), options),
+                trials=kept.trials,
                 n_seeds=n_seeds,
                 scoring=study.scoring,
             ).work()
-            folder.add_report(n_seeds)
-            baselines = _baselines(recipes, runs, columns, folder.path, names)
-        results = collect_chain(
+        folder.add_report(n_seeds)
+        baselines = score_baselines(folder.path, _tasks_read(kept, runs))
+        kept = kept.model_copy(update={"baselines": baselines})
+        keep_chain(folder.path, kept)
+        results = chain_results(
             study,
-            rule,
-            n_seeds,
-            matched,
+            kept,
             runs,
-            columns,
-            primary,
-            facts.measures(len(study.arms)),
-            baselines,
+            folder.path,
+            rule=rule,
             command=command_line(sources, overrides, options),
-        )
-        notes = [explain_nesting(chain, n_seeds), *study.caveats, *arm_notes(study.arms)]
-        notes += explain_stage_choices(runs, trials)
-        notes += explain_collapses(results)
-        notes += list_caveats(
-            folder.reported_seeds(),
-            (),
-            n_seeds=results.n_seeds,
-            n_comparisons=results.n_comparisons,
-            metric=results.metric,
+            layer_notes=arm_notes(study.arms),
+            looks=folder.reported_seeds(),
             jobs=folder.jobs(),
         )
-        results = replace(results, notes=tuple(notes))
         report = write_chain_results(folder.path, results)
     check_compared(results, report)
     return results, report
+
+
+def _describe(
+    study: Study,
+    recipes: StageRecipes,
+    arms: Sequence[MatchedArm],
+    data: Mapping[str, Data],
+    facts: StudyFacts,
+    n_seeds: int,
+) -> Kept:
+    """Find out all that is kept of a chain before its runs."""
+    chain = recipes.chain
+    names = [arm.name for arm in study.arms]
+    keys, parts = find_keys(recipes, names, data)
+    trials = _trials(chain, recipes, names)
+    n_runs = _count_runs(chain, keys, trials, n_seeds)
+    measures = facts.measures(len(names))
+    return describe_chain(chain, arms, keys, parts, trials, n_runs, measures, n_seeds=n_seeds)
+
+
+def _begin(
+    folder: StudyFolder,
+    study: Study,
+    arms: Sequence[MatchedArm],
+    data: Mapping[str, Data],
+    kept: Kept,
+    command: str,
+    jobs: int,
+) -> Kept:
+    """Write what the study is into its folder; return what is kept, earlier baselines with it."""
+    if not folder.is_begun():
+        folder.begin(arms, data[study.arms[0].name].checksums)
+    folder.add_jobs(jobs)
+    about = About.of(study, arm_notes(study.arms), ())
+    n_runs = sum(kept.n_runs.values())
+    folder.keep_command(command, about, n_runs=n_runs, n_seeds=kept.n_seeds)
+    kept = with_baselines_of(folder.path, kept)
+    keep_chain(folder.path, kept)
+    return kept
 
 
 def _settle(
@@ -180,7 +198,6 @@ def _trials(chain: Chain, recipes: StageRecipes, arms: Sequence[str]) -> dict[st
 def _count_runs(
     chain: Chain,
     keys: Keys,
-    arms: Sequence[str],
     trials: Mapping[str, Sequence[Trial]],
     n_seeds: int,
 ) -> dict[str, int]:
@@ -195,26 +212,24 @@ def _count_runs(
 
 def _header(
     study: Study,
-    chain: Chain,
-    keys: Keys,
-    total: Mapping[str, int],
-    n_seeds: int,
+    kept: Kept,
     options: Options,
     folder: Path,
 ) -> Iterator[str]:
+    chain, total = kept.chain, kept.n_runs
     names = ", ".join(arm.name for arm in study.arms)
     yield f"arms        {names}"
     for stage, n_runs in total.items():
         if not n_runs:
             continue
-        n_distinct = len(keys.distinct(stage))
+        n_distinct = len(kept.stage_keys.distinct(stage))
         shared = ""
         if n_distinct < len(study.arms):
             shared = f", {n_distinct} for {count(len(study.arms), 'arm')}"
         yield f"{stage:<11} {count(n_runs, 'run')}{shared}{_after(chain, stage)}"
     at_once = f", {options.jobs} at a time" if options.jobs > 1 else ""
     yield f"runs        {sum(total.values()):,} in all{at_once}"
-    yield f"seeds       {explain_nesting(chain, n_seeds)}"
+    yield f"seeds       {explain_nesting(chain, kept.n_seeds)}"
     yield f"folder      {folder}"
 
 
@@ -231,24 +246,19 @@ def _run_all(total: int, options: Options) -> RunAll:
     return InTurn(total, options.device)
 
 
-def _baselines(
-    recipes: StageRecipes,
-    runs: Runs,
-    columns: Sequence[Column],
-    folder: Path,
-    arms: Sequence[str],
-) -> dict[str, dict[str, Cell]]:
-    """Score the baselines on all tasks, by the data that a run of each stage has read."""
-    read = {}
-    for stage in recipes.chain.stages:
+def _tasks_read(kept: Kept, runs: Runs) -> dict[str, Recipe]:
+    """Return the recipe of a run of each stage of tasks, whose data the baselines are scored on."""
+    read: dict[str, Recipe] = {}
+    for stage in kept.chain.stages:
         if not stage.finetunes:
             continue
-        for arm in arms:
-            # An ensemble reads what its members do.
-            name = stage.ensemble[0] if stage.ensemble else stage.name
-            outcomes = [each for own in runs[arm, name].outcomes.values() for each in own]
+        # An ensemble reads what its members do.
+        name = stage.ensemble[0] if stage.ensemble else stage.name
+        for arm in kept.arms:
+            own = runs[arm.name, name].outcomes
+            outcomes = [each for seed in own.values() for each in seed]
             done = next((each for each in outcomes if each.record is not None), None)
             if done is not None:
                 read[stage.name] = read_run_recipe(done.path / RUN_RECIPE)
                 break
-    return score_baselines(folder, read, columns)
+    return read

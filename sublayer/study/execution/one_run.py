@@ -24,7 +24,7 @@ from sublayer.objective.family import Scored, Scores
 from sublayer.runs.finetuning import SCORES
 from sublayer.runs.items import write_items
 from sublayer.runs.run import train_run
-from sublayer.study.execution.ensemble_run import score_ensemble
+from sublayer.study.execution.ensemble_run import ENSEMBLE, score_ensemble
 from sublayer.study.execution.finetuned_run import finetune_run, read_scores
 from sublayer.study.execution.shared_data import SharedData
 from sublayer.study.results_json import write_json
@@ -192,9 +192,15 @@ def read_outcome(path: Path) -> Outcome | None:
     failure = _read(path / FAILURE, _Failure)
     if failure is not None:
         return Outcome(path, failure=failure.message)
-    scores = next((each for each in (path / TEST, path / VALID) if each.exists()), path / TEST)
+    if (path / ENSEMBLE).exists():
+        averaged = read_scores(path)
+        return None if averaged is None else Outcome(path, test=averaged)
+    files = (path / TEST, path / VALID, path / SCORES)
+    scores = next((each for each in files if each.exists()), path / TEST)
     if not _has_ended(path, scores):
         return None
+    if scores.name == SCORES:
+        return Outcome(path, read_record(path), read_scores(path))
     test = read_test(scores, read_run_recipe(path / RUN_RECIPE))
     return Outcome(path, read_record(path), test)
 

@@ -1,13 +1,20 @@
 """Chains as they run: equal to their commands by hand, shared stages once, stopped and resumed."""
 
 import json
+import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from sublayer import cli
+from sublayer.errors import ConfigError
+from sublayer.study.from_folder import results_of_folder
+from sublayer.study.results import Results
+from sublayer.study.results_json import results_to_json
 from tests.stopping import stopped_at
 from tests.study.chain.chains import words, write_chain
 
@@ -147,8 +154,102 @@ def test_lists_count_the_runs_of_all_stages(done, capsys):
     [row] = [row for row in rows if row["folder"] == str(done)]
     # Two pre-trainings for two arms; three arms on two tasks, twice under each of two.
     assert (row["state"], row["finished"], row["planned"]) == ("finished", 26, 26)
-    assert cli.main(["report", str(done)]) == 2
-    assert "whose own command writes its report" in capsys.readouterr().err
+
+
+@contextmanager
+def without_texts(place: Path) -> Iterator[None]:
+    """Take a study's text and tasks away for a while."""
+    away = [(place / name, place / f"{name}-away") for name in ("text.txt", "glue")]
+    for path, aside in away:
+        path.rename(aside)
+    try:
+        yield
+    finally:
+        for path, aside in away:
+            aside.rename(path)
+
+
+def as_json(results: Results) -> dict:
+    written = json.loads(json.dumps(results_to_json(results, Path("report.html"))))
+    return written | {"report": ""}
+
+
+def test_the_report_is_written_again_from_the_folder_without_texts(done, place, tmp_path):
+    copy = Path(shutil.copytree(done, tmp_path / "copy"))
+    before = (copy / "report.html").read_text()
+    with without_texts(place):
+        again = as_json(results_of_folder(copy))
+        assert cli.main(["report", str(copy)]) == 0
+    assert again == json.loads((done / "results.json").read_text()) | {"report": ""}
+    page, _, mark = (copy / "report.html").read_text().rstrip().rpartition("\n")
+    assert (page, mark[:4]) == (before.rstrip(), "<!--")
+
+
+def test_a_report_of_a_chain_says_which_runs_are_missing_and_the_command_makes_them(
+    done, place, tmp_path
+):
+    copy = Path(shutil.copytree(done, tmp_path / "copy"))
+    lacking = stage(copy, "sst2")[0] / "seed-1001"
+    for gone in (lacking, copy / "baselines"):
+        shutil.rmtree(gone)
+    with without_texts(place):
+        with pytest.raises(ConfigError, match="has the baselines' scores"):
+            results_of_folder(copy)
+        shutil.copytree(done / "baselines", copy / "baselines")
+        first, *others = results_of_folder(copy).notes
+        assert cli.main(["report", str(copy)]) == 0
+    assert first.startswith(
+        "Unfinished: 25 of 26 runs of all stages have ended; missing are 1 of sst2. This resumes"
+    )
+    written = json.loads((done / "results.json").read_text())
+    assert others == written["notes"]
+    assert "missing are 1 of sst2" in (copy / "report.html").read_text()
+    assert cli.main(words(place / "small.toml", "--out", str(copy))) == 0
+    assert (lacking / "scores.json").is_file()
+    made = json.loads((copy / "results.json").read_text())
+    assert [arm["values"] for arm in made["arms"]] == [arm["values"] for arm in written["arms"]]
+
+
+def test_a_report_of_pretrainings_alone_compares_no_tasks_yet(done, tmp_path, capsys):
+    copy = Path(shutil.copytree(done, tmp_path / "copy"))
+    for name in ("sst2", "copa"):
+        for folder in stage(copy, name):
+            shutil.rmtree(folder)
+    (copy / "results.json").unlink()
+    assert cli.main(["report", str(copy)]) == 0
+    page = (copy / "report.html").read_text()
+    assert "2 of 26 runs of all stages have ended" in page and "12 of copa" in page
+    shutil.rmtree(copy / "stages")
+    capsys.readouterr()
+    assert cli.main(["report", str(copy)]) == 2
+    err = capsys.readouterr().err
+    assert "no run of the baseline, full, has ended: there is nothing to report yet" in err
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda kept: kept.update(n_seeds="2"), "chain.json is damaged: n_seeds"),
+        (lambda kept: kept["chain"]["stages"].pop(), "its stages are not those of the study"),
+        (lambda kept: kept["keys"]["fresh"].pop("sst2"), "the arm fresh has no key of sst2"),
+        (lambda kept: kept["baselines"].update(sst2="../a.json"), "damaged: baselines.sst2"),
+        (lambda kept: kept["arms"].reverse(), "its arms are not those of the study"),
+        (lambda kept: kept["trials"].update(copa=[]), "copa has no trials"),
+    ],
+)
+def test_a_damaged_chain_file_is_said(done, tmp_path, capsys, damage, said):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    shutil.copy(done / "study.toml", copy)
+    content = json.loads((done / "chain.json").read_text())
+    damage(content)
+    (copy / "chain.json").write_text(json.dumps(content))
+    assert cli.main(["report", str(copy)]) == 2
+    err = capsys.readouterr().err
+    assert said in err and "this writes it anew: sublayer compare" in err
+    (copy / "chain.json").unlink()
+    assert cli.main(["report", str(copy)]) == 2
+    assert "has no chain.json" in capsys.readouterr().err
 
 
 def test_a_task_that_takes_long_may_be_tuned_less_often(place, capsys):

@@ -7,7 +7,7 @@ import pytest
 
 from sublayer.study.chain.collect import arm_scores
 from sublayer.study.chain.columns import Column, points_metric
-from sublayer.study.chain.stage_runs import StageRuns
+from sublayer.study.chain.gathering import StageRuns
 from sublayer.study.chain.stages import Chain, Stage, explain_nesting
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.statistics import compare_arms

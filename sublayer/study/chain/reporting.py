@@ -1,0 +1,68 @@
+"""The results of a chain with their notes: of runs that were just made, or of a folder's."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sublayer.study.budget.match import Rule
+from sublayer.study.chain.baselines import read_baselines
+from sublayer.study.chain.choices import explain_collapses, explain_stage_choices
+from sublayer.study.chain.collect import Runs, collect_chain
+from sublayer.study.chain.columns import Column, list_columns, primary_column
+from sublayer.study.chain.kept import Kept
+from sublayer.study.chain.stages import explain_nesting
+from sublayer.study.definition import Study
+from sublayer.study.report.caveats import list_caveats
+from sublayer.study.results import Results
+
+
+def find_columns(study: Study, kept: Kept) -> tuple[list[Column], Column]:
+    """Return the columns of a chain's scores, and the one that decides.
+
+    Raises ConfigError as ``list_columns`` and ``primary_column`` do.
+    """
+    columns = list_columns(study.name, kept.chain, kept.parts, kept.kinds)
+    return columns, primary_column(study.name, columns, study.metric)
+
+
+def chain_results(
+    study: Study,
+    kept: Kept,
+    runs: Runs,
+    folder: Path,
+    *,
+    rule: Rule,
+    command: str,
+    layer_notes: Sequence[str],
+    looks: Sequence[int],
+    jobs: Sequence[int],
+) -> Results:
+    """Build the results of a chain; ``study`` has the recipes of its arms.
+
+    ``looks`` are the numbers of seeds of its reports, in order, ``jobs`` those of runs that were
+    made at a time. Raises ConfigError where what the baselines scored is damaged.
+    """
+    columns, primary = find_columns(study, kept)
+    results = collect_chain(
+        study,
+        rule,
+        kept.n_seeds,
+        kept.arms,
+        runs,
+        columns,
+        primary,
+        read_baselines(folder, kept.baselines, columns),
+        command=command,
+    )
+    notes = [explain_nesting(kept.chain, kept.n_seeds), *study.caveats, *layer_notes]
+    notes += explain_stage_choices(runs, kept.trials)
+    notes += explain_collapses(results)
+    notes += list_caveats(
+        looks,
+        (),
+        n_seeds=results.n_seeds,
+        n_comparisons=results.n_comparisons,
+        metric=results.metric,
+        jobs=jobs,
+    )
+    return replace(results, notes=tuple(notes))
