@@ -82,21 +82,8 @@ def run_chain(
                 n_seeds=n_seeds,
                 scoring=study.scoring,
             ).work()
-        folder.add_report(n_seeds)
-        baselines = score_baselines(folder.path, _tasks_read(kept, runs))
-        kept = kept.model_copy(update={"baselines": baselines})
-        keep_chain(folder.path, kept)
-        results = chain_results(
-            study,
-            kept,
-            runs,
-            folder.path,
-            rule=rule,
-            command=command_line(sources, overrides, options),
-            layer_notes=arm_notes(study.arms),
-            looks=folder.reported_seeds(),
-            jobs=folder.jobs(),
-        )
+        command = command_line(sources, overrides, options)
+        results = _results(folder, study, kept, runs, rule, command)
         report = write_chain_results(folder.path, results)
     check_compared(results, report)
     return results, report
@@ -139,6 +126,27 @@ def _begin(
     kept = with_baselines_of(folder.path, kept)
     keep_chain(folder.path, kept)
     return kept
+
+
+def _results(
+    folder: StudyFolder, study: Study, kept: Kept, runs: Runs, rule: Rule, command: str
+) -> Results:
+    """Score the baselines, and build the results of runs that have all ended."""
+    folder.add_report(kept.n_seeds)
+    baselines = score_baselines(folder.path, _tasks_read(kept, runs))
+    kept = kept.model_copy(update={"baselines": baselines})
+    keep_chain(folder.path, kept)
+    return chain_results(
+        study,
+        kept,
+        runs,
+        folder.path,
+        rule=rule,
+        command=command,
+        layer_notes=arm_notes(study.arms),
+        looks=folder.reported_seeds(),
+        jobs=folder.jobs(),
+    )
 
 
 def _settle(
