@@ -248,7 +248,7 @@ def test_a_damaged_chain_file_is_said(done, tmp_path, capsys, damage, said):
     (copy / "chain.json").write_text(json.dumps(content))
     assert cli.main(["report", str(copy)]) == 2
     err = capsys.readouterr().err
-    assert said in err and "this writes it anew: sublayer compare" in err
+    assert said in err and "this writes it anew: " in err and "sublayer compare" in err
     (copy / "chain.json").unlink()
     assert cli.main(["report", str(copy)]) == 2
     assert "has no chain.json" in capsys.readouterr().err
