@@ -23,7 +23,7 @@ SMALL = {
 }
 PUBLISHED = ("cola", "boolq", "cb", "multirc", "wic", "wsc", "race")
 FEW = ("albert-data", "gpt1-layers")
-"""Those that are run with every `make test`; all of them take a quarter of an hour."""
+"""Those that are run with every `make test`."""
 CHAINS = [
     name
     for name in shipped_studies()
