@@ -3,15 +3,15 @@
 import math
 
 from sublayer.config.layering.layers import LoadedRecipe
-from sublayer.config.layering.paths import absolute_paths
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.data.prepare import Data
 from sublayer.objective.families import family_of
 from sublayer.runs.resolution import resolve_run
 from sublayer.runs.run import measure_step
-from sublayer.runs.session import Place, prepare_data
+from sublayer.runs.session import Place
 from sublayer.study.budget.budget import Measures
+from sublayer.study.execution.shared_data import SharedData
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import note, stage
 from sublayer.training.parallel import World
@@ -27,7 +27,7 @@ class StudyFacts:
 
     def __init__(self, device: str | None) -> None:
         self._device = device
-        self._data: dict[str, Data] = {}
+        self._data = SharedData(most=None)
         self._resolved: dict[str, ResolvedRecipe] = {}
 
     def data(self, recipe: Recipe) -> Data:
@@ -35,15 +35,7 @@ class StudyFacts:
 
         Raises ConfigError and DataError as ``prepare_data`` does.
         """
-        # However a path is written, the text is the same.
-        absolute = absolute_paths(recipe)
-        key = f"{absolute.data.model_dump_json()} {absolute.init.run}"
-        if absolute.data.tasks is not None:
-            # How examples are written is the objective's.
-            key += absolute.objective.model_dump_json()
-        if key not in self._data:
-            self._data[key] = prepare_data(absolute)
-        return self._data[key]
+        return self._data.of(recipe)
 
     def measures(self, n_arms: int, *, is_new: bool = False) -> Measures:
         """Return how the budgets of ``n_arms`` arms are measured.

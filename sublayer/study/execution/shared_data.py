@@ -10,12 +10,15 @@ from sublayer.runs.session import prepare_data
 from sublayer.training.warm_start import Pretrained
 
 _MOST = 8
+"""Of what runs one after another need: each has a tokenizer of its own where arms differ."""
 
 
 class SharedData:
-    """The data of recipes, of which those that were asked for last are kept."""
+    """The data of recipes, of which those that were asked for last are kept, ``most`` of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = _MOST) -> None:
+        """Keep ``most`` at a time; None: all."""
+        self._most = most
         self._kept: OrderedDict[str, Data] = OrderedDict()
 
     def of(self, recipe: Recipe) -> Data:
@@ -23,11 +26,14 @@ class SharedData:
         absolute = absolute_paths(recipe)
         pretrained = Pretrained(absolute.init)
         tokenizer = pretrained.tokenizer
-        tables = absolute.model_dump(mode="json", include={"data", "objective"})
-        key = json.dumps([tables, None if tokenizer is None else tokenizer.fingerprint])
+        # How examples of tasks are written is the objective's; a text is the same for all.
+        is_text = absolute.data.tasks is None
+        tables = {"data"} if is_text else {"data", "objective"}
+        content = absolute.model_dump(mode="json", include=tables)
+        key = json.dumps([content, None if tokenizer is None else tokenizer.fingerprint])
         if key not in self._kept:
             self._kept[key] = prepare_data(absolute, pretrained)
         self._kept.move_to_end(key)
-        while len(self._kept) > _MOST:
+        while self._most is not None and len(self._kept) > self._most:
             self._kept.popitem(last=False)
         return self._kept[key]
