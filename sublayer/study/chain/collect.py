@@ -107,60 +107,60 @@ def arm_scores(
     chain: Chain, runs: Mapping[str, StageRuns], columns: Sequence[Column], *, within: bool
 ) -> ArmScores:
     """Compute an arm's scores; ``runs`` are by stage."""
-    by_seed: dict[int, dict[str, float]] = {}
-    single: dict[str, list[list[float]]] = {}
-    errors: dict[str, list[float]] = {}
-    collapsed: dict[str, int] = {}
-    for stage, own in runs.items():
-        for seed, outcomes in own.outcomes.items():
-            found = [
-                (number, run_scores(columns, stage, outcome.test))
-                for number, outcome in enumerate(outcomes)
-                if outcome.test is not None
-            ]
-            names = dict.fromkeys(name for _, scores in found for name in scores)
-            for name in names:
-                values = [scores[name] for _, scores in found if name in scores]
-                if name.endswith(ERROR):
-                    errors.setdefault(name.removesuffix(ERROR), []).extend(values)
-                    continue
-                if name.endswith(COLLAPSED):
-                    of = name.removesuffix(COLLAPSED)
-                    collapsed[of] = collapsed.get(of, 0) + round(sum(values))
-                    continue
-                single.setdefault(name, []).append(values)
-                if within and len(outcomes) > 1:
-                    for number, scores in found:
-                        if name in scores:
-                            by_seed.setdefault(number, {})[name] = scores[name]
-                elif within:
-                    # What is done once stands beside every fine-tuning.
-                    for number in range(chain.n_seeds):
-                        by_seed.setdefault(number, {})[name] = values[0]
-                else:
-                    by_seed.setdefault(seed, {})[name] = _nested(chain, values)
-    compared: dict[str, dict[int, float]] = {}
+    by_start: dict[str, dict[int, list[float]]] = {}
+    by_seed: dict[int, dict[str, list[float]]] = {}
+    for stage, seed, number, outcome in _scored(runs):
+        # What is done once stands beside every fine-tuning.
+        is_alone = len(runs[stage].outcomes[seed]) == 1
+        compared = (range(chain.n_seeds) if is_alone else (number,)) if within else (seed,)
+        for name, value in run_scores(columns, stage, outcome.test or {}).items():
+            by_start.setdefault(name, {}).setdefault(seed, []).append(value)
+            for each in compared:
+                by_seed.setdefault(each, {}).setdefault(name, []).append(value)
+    compared_scores: dict[str, dict[int, float]] = {}
     cells = {}
     for column in columns:
         of_seeds = {}
-        for seed, scores in sorted(by_seed.items()):
-            value = value_of(column, scores)
-            if value is not None:
-                of_seeds[seed] = value
-        if not of_seeds:
-            continue
-        compared[column.name] = of_seeds
-        own_errors = errors.get(column.name)
-        groups = single.get(column.name, [])
-        cells[column.name] = Cell(
-            mean=statistics.fmean(of_seeds.values()),
-            sd=statistics.stdev(of_seeds.values()) if len(of_seeds) > 1 else None,
-            inner_sd=None if within else _pooled(groups),
-            error=statistics.fmean(own_errors) if own_errors else None,
-            n_runs=sum(map(len, groups)) or len(of_seeds),
-            n_collapsed=collapsed.get(column.name, 0),
-        )
-    return ArmScores(compared, cells)
+        for seed, values in sorted(by_seed.items()):
+            scores = {name: _nested(chain, own) for name, own in values.items()}
+            shown = value_of(column, scores)
+            if shown is not None:
+                of_seeds[seed] = shown
+        if of_seeds:
+            compared_scores[column.name] = of_seeds
+            cells[column.name] = _cell(column.name, list(of_seeds.values()), by_start, within)
+    return ArmScores(compared_scores, cells)
+
+
+def _scored(runs: Mapping[str, StageRuns]) -> Iterator[tuple[str, int, int, Outcome]]:
+    """Yield each run that was scored, with its stage, pre-training and number under that."""
+    for stage, own in runs.items():
+        for seed, outcomes in own.outcomes.items():
+            for number, outcome in enumerate(outcomes):
+                if outcome.test is not None:
+                    yield stage, seed, number, outcome
+
+
+def _cell(
+    name: str,
+    values: Sequence[float],
+    by_start: Mapping[str, Mapping[int, Sequence[float]]],
+    within: bool,
+) -> Cell:
+    """Return a column's cell: ``values`` are compared, ``by_start`` all runs' by pre-training."""
+
+    def every(key: str) -> list[float]:
+        return [value for own in by_start.get(key, {}).values() for value in own]
+
+    errors = every(f"{name}{ERROR}")
+    return Cell(
+        mean=statistics.fmean(values),
+        sd=statistics.stdev(values) if len(values) > 1 else None,
+        inner_sd=None if within else _pooled(list(by_start.get(name, {}).values())),
+        error=statistics.fmean(errors) if errors else None,
+        n_runs=len(every(name)) or len(values),
+        n_collapsed=round(sum(every(f"{name}{COLLAPSED}"))),
+    )
 
 
 def _nested(chain: Chain, values: Sequence[float]) -> float:

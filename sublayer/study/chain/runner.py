@@ -133,9 +133,13 @@ def _results(
 ) -> Results:
     """Score the baselines, and build the results of runs that have all ended."""
     folder.add_report(kept.n_seeds)
-    baselines = score_baselines(folder.path, _tasks_read(kept, runs))
-    kept = kept.model_copy(update={"baselines": baselines})
-    keep_chain(folder.path, kept)
+    # What was scored for the same stages is not asked of their data again.
+    read = _tasks_read(kept, runs)
+    missing = {stage: recipe for stage, recipe in read.items() if stage not in kept.baselines}
+    if missing:
+        baselines = {**kept.baselines, **score_baselines(folder.path, missing)}
+        kept = kept.model_copy(update={"baselines": baselines})
+        keep_chain(folder.path, kept)
     return chain_results(
         study,
         kept,
