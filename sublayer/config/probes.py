@@ -1,5 +1,7 @@
 """The names of zero-shot probes, and which of them ``train.probes`` asks along a training."""
 
+from collections.abc import Sequence
+
 from sublayer.config.table import List
 from sublayer.errors import ConfigError
 from sublayer.nearest import LONGEST_WORD, nearest_hint
@@ -23,15 +25,19 @@ def probe_folders(probes: Probes) -> dict[str, str | None]:
 
 def check_probes(probes: Probes) -> None:
     """Raise ConfigError for what is no probe, one named twice, and a folder without a name."""
-    if len(set(probes)) != len(probes):
-        raise ConfigError("train.probes names a probe twice: leave one out")
+    check_names(list(probes), "train.probes: ")
     for name, folder in probe_folders(probes).items():
+        if folder == "":
+            raise ConfigError(f"train.probes: {name} names no folder: give that of its files")
+
+
+def check_names(names: Sequence[str], where: str = "") -> None:
+    """Raise ConfigError for what is no probe, and for one that is named twice."""
+    for name in names:
         if name not in PROBES:
             raise ConfigError(
-                f"train.probes: {name[:LONGEST_WORD]!r} is not one of {', '.join(PROBES)}"
-                f"{nearest_hint(name, PROBES)}"
+                f"{where}{name[:LONGEST_WORD]} is no probe{nearest_hint(name, PROBES)}: there are "
+                f"{', '.join(PROBES)}"
             )
-        if folder == "":
-            raise ConfigError(
-                f"train.probes: the folder of {name} is empty; name that of its files"
-            )
+        if names.count(name) > 1:
+            raise ConfigError(f"{where}probe {name} is named twice")

@@ -28,6 +28,8 @@ else:
 
 LENGTHS = ("steps", "tokens", "epochs", "minutes")
 BATCHES = ("batch_tokens", "batch_sequences")
+OF_A_RUN = ("seed", "threads", "micro_batch_sequences", "checkpoint_steps", "keep_checkpoints")
+"""Fields that are a run's own, or change no number of what it trains."""
 
 
 class TrainConfig(Table):

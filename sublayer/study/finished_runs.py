@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.fields.catalog import HEADINGS
+from sublayer.config.train import OF_A_RUN
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cost import count_parameters
@@ -46,14 +47,7 @@ _ONE_RUN = (
     "One run of each gives values and no verdict: how much another seed would change them is not "
     "known. Further runs of the same recipes with other seeds (train.seed=1), named too, give one."
 )
-_NO_MATTER = (
-    "seed",
-    "threads",
-    "micro_batch_sequences",
-    "checkpoint_steps",
-    "keep_checkpoints",
-    "keep_steps",
-)
+_NO_MATTER = (*OF_A_RUN, "keep_steps")
 """Settings of ``[train]`` that runs of one arm may differ in."""
 Arms = Mapping[str, Mapping[int, Recorded]]
 """The runs of each arm by seed."""

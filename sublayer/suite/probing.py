@@ -2,14 +2,9 @@
 
 import torch
 
+from sublayer.config.probes import check_names
 from sublayer.errors import ConfigError
-from sublayer.evaluation.probes.scoring import (
-    ProbeScore,
-    ask,
-    check_model,
-    check_names,
-    read_probes,
-)
+from sublayer.evaluation.probes.scoring import ProbeScore, ask, check_model, read_probes
 from sublayer.evaluation.probes.table import PROBES
 from sublayer.study.scorecard import Cell
 from sublayer.suite.candidate import Candidate

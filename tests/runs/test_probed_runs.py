@@ -91,6 +91,6 @@ def test_probes_of_what_predicts_no_text_have_no_effect(place, capsys):
     with pytest.raises(ConfigError, match="it counts only where objective.kind is causal or span"):
         load_recipe("albert-small", {"train.probes": {"sst2": "glue"}})
     assert train(place, "wrong", "train.probes={ sst3 = 'glue' }") == 2
-    assert "'sst3' is not one of cola, sst2" in capsys.readouterr().err
+    assert "train.probes: sst3 is no probe: did you mean sst2?" in capsys.readouterr().err
     assert train(place, "missing", "train.probes={ sst2 = 'nowhere' }") == 2
     assert "nowhere" in capsys.readouterr().err

@@ -23,7 +23,7 @@ from sublayer.commands.evaluate.options import (
     TaskOption,
     WordsOption,
 )
-from sublayer.commands.evaluate.probes import check_alone, evaluate_probes
+from sublayer.commands.evaluate.probes import ProbesAsked, check_alone, evaluate_probes
 from sublayer.commands.evaluate.suite import check_without_suite, evaluate_models
 from sublayer.commands.evaluate.text import ScoredText
 from sublayer.commands.shared.base import (
@@ -111,31 +111,18 @@ def command(
     }
     given = {name: value for name, value in options.items() if value is not None}
     files = {"csv": csv, "html": html}
+    others = {"split": split, "batch": batch, "choose": choose}
+    beside = {**given, **{name: value for name, value in others.items() if value is not None}}
     if suite is not None:
-        others: dict[str, Any] = {"split": split, "average": average, "batch": batch}
-        others |= {"probes": probes, "words": words, "reference": reference, "choose": choose}
-        given |= {name: value for name, value in others.items() if value}
-        evaluate_models(suite, runs, files, given, device, as_json=as_json)
+        of_probes = {"probes": probes, "words": words, "reference": reference, "average": average}
+        beside |= {name: value for name, value in of_probes.items() if value}
+        evaluate_models(suite, runs, files, beside, device, as_json=as_json)
         return
     check_without_suite(files)
     if probes is not None:
-        check_alone({**given, **({} if split is None else {"split": split})})
-        if batch is not None:
-            check_alone({"batch": batch})
-        if choose is not None:
-            check_alone({"choose": choose})
-        if len(runs) > 1:
-            raise ConfigError("--probes asks one model: name one run")
-        evaluate_probes(
-            runs[0],
-            probes,
-            path,
-            words,
-            reference or (),
-            device=device,
-            average=average,
-            as_json=as_json,
-        )
+        check_alone(beside, runs)
+        asked = ProbesAsked(runs[0], probes, path, words, tuple(reference or ()))
+        evaluate_probes(asked, device=device, average=average, as_json=as_json)
         return
     _check_without_probes(words, reference)
     texts = [ScoredText(run, split, path, corpus, documents) for run in runs]

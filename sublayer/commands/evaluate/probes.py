@@ -1,19 +1,20 @@
 """``sublayer evaluate RUN --probes``: what a model answers without being trained on the task."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sublayer.commands.shared.base import JsonObject, emit
 from sublayer.commands.shared.paragraphs import noted, paragraph
 from sublayer.commands.shared.text_options import TokenProgress, recipe_of
+from sublayer.config.probes import PROBES, check_names
 from sublayer.errors import ConfigError
 from sublayer.system.stages import stage
 from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from sublayer.evaluation.probes.probe import Settings
 
 _ALL = "all"
@@ -24,37 +25,46 @@ _LEGEND = (
 )
 
 
+@dataclass(frozen=True)
+class ProbesAsked:
+    """What ``--probes`` and the options beside it ask."""
+
+    run: Path
+    names: str
+    """With commas between them, or ``all``."""
+    folder: str | None
+    words: str | None
+    references: tuple[str, ...]
+
+
 def evaluate_probes(
-    run: "Path",
-    names: str,
-    folder: str | None,
-    words: str | None,
-    references: Sequence[str],
-    *,
-    device: str | None,
-    average: int | None,
-    as_json: bool,
+    asked: ProbesAsked, *, device: str | None, average: int | None, as_json: bool
 ) -> None:
-    """Ask the probes that are named, commas between them, and print what they found.
+    """Ask the probes that are named, and print what they found.
 
     Raises ConfigError for what is no probe, no words, or no reference, and for a model that
     predicts no text.
     """
     with stage("starting PyTorch"):
         from sublayer.evaluation.probes.scoring import ask, check_model, read_probes
-        from sublayer.evaluation.probes.table import PROBES
         from sublayer.loading import load
         from sublayer.objective.evaluation import context_of
         from sublayer.system.machine import choose_device
 
-    chosen = list(PROBES) if names == _ALL else [name.strip() for name in names.split(",")]
-    settings = _settings(words, references)
-    model = load(run, device=choose_device(device), average=average)
-    check_model(model, str(run))
-    read = read_probes(chosen, folder, settings)
-    context = context_of(model, recipe_of(run))
+    is_all = asked.names == _ALL
+    chosen = PROBES if is_all else [name.strip() for name in asked.names.split(",")]
+    settings = _settings(asked.words, asked.references)
+    check_names(chosen)
+    model = load(asked.run, device=choose_device(device), average=average)
+    check_model(model, str(asked.run))
+    read = read_probes(chosen, asked.folder, settings)
+    context = context_of(model, recipe_of(asked.run))
     scores = ask(model, read, context, TokenProgress("scored", "texts"))
-    result = {"run": str(run), "context": context, "probes": [each.to_json() for each in scores]}
+    result = {
+        "run": str(asked.run),
+        "context": context,
+        "probes": [each.to_json() for each in scores],
+    }
     emit(result, as_json, render_probes)
 
 
@@ -112,8 +122,10 @@ def render_probes(result: JsonObject) -> str:
     return "\n".join([shown, paragraph(_LEGEND), *notes])
 
 
-def check_alone(given: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an option of scoring a text beside the probes."""
+def check_alone(given: Mapping[str, Any], runs: Sequence[Path]) -> None:
+    """Raise ConfigError for several models, or an option of scoring a text beside the probes."""
+    if len(runs) > 1:
+        raise ConfigError("--probes asks one model: name one run, or a --suite for several")
     for name in given:
         if name != "path":
             option = f"--{name.replace('_', '-')}"

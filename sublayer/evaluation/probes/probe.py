@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.evaluation.probes.query import Query
 from sublayer.tasks.example import Example
 from sublayer.tasks.prediction import Prediction
@@ -36,6 +37,11 @@ class Items:
     """Examples that cannot be asked, by the reason."""
 
 
+def say_nothing(tokenizer: Tokenizer, settings: Settings) -> list[str]:
+    """Say nothing of a tokenizer."""
+    return []
+
+
 Answer = Callable[[Sequence[Sequence[Nats]], float | None], list[Prediction]]
 """Answers examples by the nats of their queries, and by the threshold, where there is one."""
 
@@ -62,6 +68,8 @@ class Probe:
     threshold: Callable[[Sequence[Sequence[Nats]], Sequence[Example]], float] | None = None
     """Chooses a threshold by examples of the training part, never by those that are scored; None:
     none is needed."""
+    notes: Callable[[Tokenizer, Settings], list[str]] = say_nothing
+    """Says what a reader should know of how a tokenizer writes what is asked."""
 
     def chance_error(self, n_examples: int) -> float:
         """Return the standard error of guessing on so many examples.

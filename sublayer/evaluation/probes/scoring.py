@@ -4,18 +4,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sublayer.config.probes import check_names
 from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.probes.decoder_nats import decoder_nats
 from sublayer.evaluation.probes.probe import Items, Nats, Probe, Settings
-from sublayer.evaluation.probes.query import encode_queries
+from sublayer.evaluation.probes.query import EncodedQuery, encode_queries
 from sublayer.evaluation.probes.table import PROBES
 from sublayer.evaluation.probes.target_nats import target_nats
 from sublayer.model.decoder import Decoder
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.transformer import Transformer
-from sublayer.nearest import nearest_hint
 from sublayer.system.stages import stage
 from sublayer.tasks.example import Example
 from sublayer.tasks.metrics.score import score
@@ -74,6 +74,17 @@ class ReadProbe:
     learned_from: Items | None
     """What the threshold is chosen by."""
     settings: Settings = field(default_factory=Settings)
+    _encoded: dict[tuple[int, str, int], list[EncodedQuery]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def encoded(self, items: Items, tokenizer: Tokenizer, context: int) -> list[EncodedQuery]:
+        """Encode all queries of items, once for every evaluation of a training."""
+        key = id(items), tokenizer.fingerprint, context
+        if key not in self._encoded:
+            flat = [query for own in items.queries for query in own]
+            self._encoded[key] = encode_queries(flat, tokenizer, context)
+        return self._encoded[key]
 
 
 def read_probes(
@@ -87,18 +98,6 @@ def read_probes(
     check_names(names)
     check_names(list(settings.references))
     return [_read(PROBES[name], folder, settings) for name in names]
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Raise ConfigError for what is no probe, and for one that is named twice."""
-    for name in names:
-        if name not in PROBES:
-            raise ConfigError(
-                f"{name:.60} is no probe{nearest_hint(name, tuple(PROBES))}: there are "
-                f"{', '.join(PROBES)}"
-            )
-        if list(names).count(name) > 1:
-            raise ConfigError(f"probe {name} is named twice")
 
 
 def check_model(model: Transformer, what: str) -> None:
@@ -181,16 +180,15 @@ def _ask(
 ) -> ProbeScore:
     probe, items = read.probe, read.items
     threshold = None
-    n_cut = 0
     with stage(f"asking {probe.title}"):
         if read.learned_from is not None:
             assert probe.threshold is not None, "what is learned is a threshold"
-            learned, _ = _nats(model, read.learned_from, context, said)
+            learned, _ = _nats(model, read, read.learned_from, context, said)
             threshold = probe.threshold(learned, read.learned_from.examples)
-        nats, n_cut = _nats(model, items, context, said)
+        nats, n_cut = _nats(model, read, items, context, said)
     predictions = probe.answer(nats, threshold)
     found = score(items.examples, predictions, (probe.metric,))
-    notes = [f"{n:,} rows left out: {reason}" for reason, n in items.left_out.items()]
+    notes = [f"{count(n, 'row')} left out: {reason}" for reason, n in items.left_out.items()]
     if threshold is not None and read.learned_from is not None:
         rows = count(len(read.learned_from.examples), "training row")
         notes.append(f"threshold {threshold:.4f} nats a token, chosen by {rows}")
@@ -199,8 +197,8 @@ def _ask(
             f"{count(n_cut, 'text')} longer than the {context:,} tokens of a context: their "
             "beginning is left out"
         )
-    if probe.name == "sst2":
-        notes += _several_tokens(model.tokenizer, read.settings)
+    assert model.tokenizer is not None, "a model without a tokenizer is refused"
+    notes += probe.notes(model.tokenizer, read.settings)
     return ProbeScore(
         name=probe.name,
         title=probe.title,
@@ -215,12 +213,15 @@ def _ask(
 
 
 def _nats(
-    model: Transformer, items: Items, context: int, said: Callable[[int, int], None]
+    model: Transformer,
+    read: ReadProbe,
+    items: Items,
+    context: int,
+    said: Callable[[int, int], None],
 ) -> tuple[list[list[Nats]], int]:
     """Return the nats of the queries of each example, and how many texts were cut."""
     assert model.tokenizer is not None, "a model without a tokenizer is refused"
-    flat = [query for own in items.queries for query in own]
-    encoded = encode_queries(flat, model.tokenizer, context)
+    encoded = read.encoded(items, model.tokenizer, context)
     if isinstance(model, EncoderDecoder):
         first = model.tokenizer.pad_id
         if model.config.decoder_start != "pad":
@@ -237,15 +238,3 @@ def _nats(
         by_example.append(nats[first_number : first_number + len(own)])
         first_number += len(own)
     return by_example, sum(each.is_cut for each in encoded)
-
-
-def _several_tokens(tokenizer: Tokenizer | None, settings: Settings) -> list[str]:
-    """Say which of the words that are compared are several tokens."""
-    assert tokenizer is not None, "a model without a tokenizer is refused"
-    notes = []
-    for word in settings.words:
-        before = len(tokenizer.encode(b"very"))
-        n_tokens = len(tokenizer.encode(f"very {word}".encode())) - before
-        if n_tokens > 1:
-            notes.append(f"{word!r} is {count(n_tokens, 'token')}, scored as a whole")
-    return notes

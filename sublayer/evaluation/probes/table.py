@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from sublayer.counts import count
+from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.evaluation.probes.probe import (
     Items,
     Nats,
@@ -76,6 +78,17 @@ def _sentiment(task: Task, examples: Sequence[Example], settings: Settings) -> I
         prompt = f"{example.fields['sentence'].rstrip()} very"
         queries.append([Query(prompt, f" {word}") for word in settings.words])
     return Items(task, examples, queries)
+
+
+def _several_tokens(tokenizer: Tokenizer, settings: Settings) -> list[str]:
+    """Say which of the words that are compared are several tokens."""
+    notes = []
+    for word in settings.words:
+        before = len(tokenizer.encode(b"very"))
+        n_tokens = len(tokenizer.encode(f"very {word}".encode())) - before
+        if n_tokens > 1:
+            notes.append(f"{word!r} is {count(n_tokens, 'token')}, scored as a whole")
+    return notes
 
 
 def _likelier(nats: Sequence[Sequence[Nats]], threshold: float | None) -> list[Prediction]:
@@ -178,6 +191,7 @@ PROBES: dict[str, Probe] = {
             source="Radford et al. 2018, table 4: the best single-task model before",
             items=_sentiment,
             answer=_likelier,
+            notes=_several_tokens,
         ),
         Probe(
             "race",

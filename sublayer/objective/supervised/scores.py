@@ -102,6 +102,9 @@ def score_parts(split: TaskSplit, predictions: Sequence[Prediction]) -> Mapping[
 def part_name(part: TaskPart, parts: tuple[TaskPart, ...]) -> str:
     """Name a part among others: by its task, or of one task's by its split."""
     names = [each.task.name for each in parts]
-    if names.count(part.task.name) > 1:
-        return f"{part.task.name}_{part.published.removeprefix('dev_')}"
-    return part.task.name
+    return name_part(part.task.name, part.published, names.count(part.task.name))
+
+
+def name_part(task: str, published: str, n_parts: int) -> str:
+    """Name what a task is scored on, where it has so many parts."""
+    return f"{task}_{published.removeprefix('dev_')}" if n_parts > 1 else task

@@ -18,6 +18,7 @@ from sublayer.data.texts import find_texts
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.objective.families import family_of
+from sublayer.objective.supervised.scores import name_part
 from sublayer.study.chain.gathering import Keys
 from sublayer.study.chain.recipes import StageRecipes, ensemble_key, stage_key
 from sublayer.study.chain.stages import PRETRAINING, Stage
@@ -165,11 +166,9 @@ def _parts(recipe: Recipe, files: Sequence[TaskFiles], stage: Stage) -> list[Par
             _ = division.trained, division.selecting
         except SublayerError as error:
             raise type(error)(f"stage {stage.name}: {error}") from None
-        for split in splits:
-            name = each.task.name
-            if len(splits) > 1:
-                name = f"{name}_{split.removeprefix('dev_')}"
-            parts.append(Part(name, each.task))
+        parts += [
+            Part(name_part(each.task.name, split, len(splits)), each.task) for split in splits
+        ]
     return parts
 
 

@@ -17,6 +17,7 @@ from sublayer.config.layering.run_recipe import dump_recipe
 from sublayer.config.layering.sources import RUN_RECIPE
 from sublayer.config.recipe import Recipe
 from sublayer.config.text.tokenizers import TOKENIZERS
+from sublayer.config.train import OF_A_RUN
 from sublayer.data.cache import content_key
 from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import checkpoint_path
@@ -27,10 +28,6 @@ from sublayer.study.chain.ensembles import check_answers
 from sublayer.study.chain.stages import PRETRAINING, Chain, Stage
 
 _ORIGIN = "study"
-_NO_MATTER = ("seed", "threads", "micro_batch_sequences", "checkpoint_steps", "keep_checkpoints")
-"""Settings of ``[train]`` that change no number of what is trained, or are a run's own.
-
-Which steps it keeps changes what others start from."""
 
 
 @dataclass
@@ -170,7 +167,8 @@ def stage_key(recipe: Recipe, parent: str, texts: Any, *, from_step: int | None 
     content.
     """
     content = absolute_paths(recipe).model_dump(mode="json", exclude=set(HEADINGS))
-    for name in _NO_MATTER:
+    # Which steps a run keeps is no such field: it changes what others start from.
+    for name in OF_A_RUN:
         content["train"].pop(name, None)
     if not recipe.train.keep_steps:
         # As runs were found before there were any.
