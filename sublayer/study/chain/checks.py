@@ -11,7 +11,7 @@ from sublayer.estimate.capacity import format_bytes
 from sublayer.runs.start_check import check_start
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.budget.capacity import run_disk, scored_disk
-from sublayer.study.chain.gathering import Keys
+from sublayer.study.chain.keys import Keys
 from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.stages import PRETRAINING
 from sublayer.study.definition import Study

@@ -59,15 +59,7 @@ def results_of_chain(folder: Path, plan: Plan, command: str) -> Results:
 
 def _gathering(folder: Path, kept: Kept) -> Gathering:
     """Find the runs in a folder, and what they chose."""
-    gathering = Gathering(
-        kept.chain,
-        [arm.name for arm in kept.arms],
-        kept.stage_keys,
-        folder,
-        read_outcome,
-        trials=kept.trials,
-        n_seeds=kept.n_seeds,
-    )
+    gathering = Gathering(kept, folder, read_outcome)
     for stage in kept.chain.stages:
         gathering.choose(stage)
     return gathering

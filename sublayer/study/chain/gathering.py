@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sublayer.study.chain.stages import PRETRAINING, Chain, Stage, finetuning_seed
+from sublayer.study.chain.kept import Kept
+from sublayer.study.chain.stages import PRETRAINING, Stage, finetuning_seed
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.tuning import NO_TRIAL, Trial, choose_best
 
@@ -25,25 +26,6 @@ class StageRuns:
     """
 
 
-@dataclass(frozen=True)
-class Keys:
-    """What the stages of arms are found by: by arm and stage."""
-
-    by_stage: Mapping[tuple[str, str], str]
-
-    def of(self, arm: str, stage: str) -> str:
-        """Return the key of an arm's stage."""
-        return self.by_stage[arm, stage]
-
-    def distinct(self, stage: str) -> set[str]:
-        """Return the keys that a stage has in any arm."""
-        return {key for (_, own), key in self.by_stage.items() if own == stage}
-
-    def folder(self, study: Path, arm: str, stage: str) -> Path:
-        """Return the folder of the runs of an arm's stage."""
-        return study / "stages" / f"{stage}-{self.of(arm, stage)[:10]}"
-
-
 class Gathering:
     """Finds the runs of all arms, those that are being made or those of a folder.
 
@@ -51,28 +33,15 @@ class Gathering:
     that as its failure.
     """
 
-    def __init__(
-        self,
-        chain: Chain,
-        arms: Sequence[str],
-        keys: Keys,
-        folder: Path,
-        find: Callable[[Path], Outcome | None],
-        *,
-        trials: Mapping[str, Sequence[Trial]],
-        n_seeds: int,
-    ) -> None:
-        """Take what there is: ``find`` returns the outcome of the run in a folder, if it has one.
-
-        ``trials`` are by the stage, ``n_seeds`` are pre-trainings.
-        """
-        self._chain = chain
-        self._arms = arms
-        self._keys = keys
+    def __init__(self, kept: Kept, folder: Path, find: Callable[[Path], Outcome | None]) -> None:
+        """Take what there is: ``find`` returns the outcome of the run in a folder, if any."""
+        self._chain = kept.chain
+        self._arms = [arm.name for arm in kept.arms]
+        self._keys = kept.stage_keys
         self._folder = folder
         self._find = find
-        self._trials = trials
-        self._n_seeds = n_seeds
+        self._trials = kept.trials
+        self._n_seeds = kept.n_seeds
         self._ended: dict[str, set[Path]] = {}
         self.chosen: dict[tuple[str, str], Trial] = {}
         """What each arm's stage chose, those alone of which all trials have ended."""

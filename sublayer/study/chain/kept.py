@@ -15,8 +15,7 @@ from sublayer.files.paths import expanded
 from sublayer.files.typed import Count, Number, Typed, check_typed
 from sublayer.objective.families import FAMILIES
 from sublayer.study.budget.budget import MatchedArm, Measures, arm_model, arm_steps
-from sublayer.study.chain.gathering import Keys
-from sublayer.study.chain.keys import ScoredPart
+from sublayer.study.chain.keys import Keys, ScoredPart
 from sublayer.study.chain.stages import PRETRAINING, Chain, describe_stages
 from sublayer.study.plan_file import Plan
 from sublayer.study.results_json import write_json

@@ -19,10 +19,28 @@ from sublayer.errors import ConfigError, SublayerError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.objective.families import family_of
 from sublayer.objective.supervised.scores import name_part
-from sublayer.study.chain.gathering import Keys
 from sublayer.study.chain.recipes import StageRecipes, ensemble_key, stage_key
 from sublayer.study.chain.stages import PRETRAINING, Stage
 from sublayer.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What the stages of arms are found by: by arm and stage."""
+
+    by_stage: Mapping[tuple[str, str], str]
+
+    def of(self, arm: str, stage: str) -> str:
+        """Return the key of an arm's stage."""
+        return self.by_stage[arm, stage]
+
+    def distinct(self, stage: str) -> set[str]:
+        """Return the keys that a stage has in any arm."""
+        return {key for (_, own), key in self.by_stage.items() if own == stage}
+
+    def folder(self, study: Path, arm: str, stage: str) -> Path:
+        """Return the folder of the runs of an arm's stage."""
+        return study / "stages" / f"{stage}-{self.of(arm, stage)[:10]}"
 
 
 class ScoredTask(Protocol):

@@ -17,9 +17,8 @@ from sublayer.study.chain.asked import as_asked
 from sublayer.study.chain.baselines import score_baselines
 from sublayer.study.chain.checks import check_chain, check_disk
 from sublayer.study.chain.collect import Runs
-from sublayer.study.chain.gathering import Keys
 from sublayer.study.chain.kept import Kept, describe_chain, keep_chain, with_baselines_of
-from sublayer.study.chain.keys import find_keys
+from sublayer.study.chain.keys import Keys, find_keys
 from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.reporting import chain_results, find_columns
 from sublayer.study.chain.stage_runs import ChainRuns, RunAll
@@ -70,17 +69,9 @@ def run_chain(
                 note(line)
             resuming = command_line(sources, overrides, options, out=folder.path)
             kept = _begin(folder, study, matched, data, kept, resuming, options.jobs)
+            run_all = _run_all(sum(kept.n_runs.values()), options)
             runs = ChainRuns(
-                chain,
-                matched,
-                recipes,
-                kept.stage_keys,
-                data,
-                folder.path,
-                _run_all(sum(kept.n_runs.values()), options),
-                trials=kept.trials,
-                n_seeds=n_seeds,
-                scoring=study.scoring,
+                kept, matched, recipes, data, folder.path, run_all, scoring=study.scoring
             ).work()
         command = command_line(sources, overrides, options)
         results = _results(folder, study, kept, runs, rule, command)

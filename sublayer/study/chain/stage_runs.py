@@ -8,9 +8,10 @@ from typing import Any
 from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.data.prepare import Data
 from sublayer.study.budget.budget import ORIGIN, MatchedArm
-from sublayer.study.chain.gathering import Gathering, Keys, StageRuns
+from sublayer.study.chain.gathering import Gathering, StageRuns
+from sublayer.study.chain.kept import Kept
 from sublayer.study.chain.recipes import StageRecipes
-from sublayer.study.chain.stages import PRETRAINING, Chain, Stage, finetuning_seed
+from sublayer.study.chain.stages import PRETRAINING, Stage, finetuning_seed
 from sublayer.study.execution.one_run import Outcome, Task
 from sublayer.study.execution.shared_data import SharedData
 from sublayer.study.scoring import WHOLE_TEST, Scoring
@@ -25,36 +26,29 @@ class ChainRuns:
 
     def __init__(
         self,
-        chain: Chain,
+        kept: Kept,
         arms: Sequence[MatchedArm],
         recipes: StageRecipes,
-        keys: Keys,
         data: Mapping[str, Data],
         folder: Path,
         run_all: RunAll,
         *,
-        trials: Mapping[str, Sequence[Trial]],
-        n_seeds: int,
         scoring: Scoring = WHOLE_TEST,
     ) -> None:
-        """Take what is run: ``trials`` are by the stage, ``n_seeds`` are pre-trainings."""
-        self._chain = chain
+        """Take what is run: ``data`` are those of pre-training, by arm."""
+        self._kept = kept
+        self._chain = kept.chain
         self._arms = arms
         self._recipes = recipes
-        self._keys = keys
+        self._keys = kept.stage_keys
         self._data = data
         self._folder = folder
         self._run_all = run_all
-        self._trials = trials
-        self._n_seeds = n_seeds
         self._scoring = scoring
         self._trains = {arm.arm.name: arm.loaded.recipe.train for arm in arms}
         self._shared = SharedData()
         self._outcomes: dict[Path, Outcome] = {}
-        names = [arm.arm.name for arm in arms]
-        self._found = Gathering(
-            chain, names, keys, folder, self._outcomes.get, trials=trials, n_seeds=n_seeds
-        )
+        self._found = Gathering(kept, folder, self._outcomes.get)
 
     def work(self) -> dict[tuple[str, str], StageRuns]:
         """Make all runs and return them by arm and stage.
@@ -77,7 +71,7 @@ class ChainRuns:
         self._outcomes |= self._run_all(list(by_path.values()))
 
     def _pretrainings(self) -> Iterator[Task]:
-        for seed in range(self._n_seeds):
+        for seed in range(self._kept.n_seeds):
             for arm in self._arms:
                 name = arm.arm.name
                 if not self._chain.of(name).pretrains:
@@ -94,14 +88,14 @@ class ChainRuns:
 
     def _first_trials(self, stages: Sequence[Stage]) -> Iterator[Task]:
         for stage in stages:
-            if len(self._trials[stage.name]) < 2:
+            if len(self._kept.trials[stage.name]) < 2:
                 continue
-            for trial in self._trials[stage.name]:
+            for trial in self._kept.trials[stage.name]:
                 for arm in self._arms:
                     yield from self._task(arm.arm.name, stage, trial, 0, 0)
 
     def _all_seeds(self, stages: Sequence[Stage]) -> Iterator[Task]:
-        for seed in range(self._n_seeds):
+        for seed in range(self._kept.n_seeds):
             for stage in stages:
                 for number in range(self._chain.n_runs(stage)):
                     for arm in self._arms:

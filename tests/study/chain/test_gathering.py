@@ -2,28 +2,39 @@
 
 from pathlib import Path
 
-from sublayer.study.chain.gathering import Gathering, Keys
+from sublayer.study.chain.gathering import Gathering
+from sublayer.study.chain.kept import ArmFacts, Kept
 from sublayer.study.chain.stages import PRETRAINING, Chain, Stage
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.tuning import NO_TRIAL, Trial
 
 STUDY = Path("study")
 CHAIN = Chain((Stage("mnli", PRETRAINING, ("mnli",)), Stage("rte", "mnli", ("rte",))), n_seeds=2)
-KEYS = Keys({("a", stage): f"{number}" * 64 for number, stage in enumerate(("mnli", "rte"))})
-TRIALS = [Trial("lr=1", {"optimizer.lr": 1}), Trial("lr=2", {"optimizer.lr": 2})]
+KEYS = {PRETRAINING: "f" * 64, "mnli": "0" * 64, "rte": "1" * 64}
+TRIALS = (Trial("lr=1", {"optimizer.lr": 1}), Trial("lr=2", {"optimizer.lr": 2}))
 
 
 def gathered(outcomes: dict[str, Outcome], trials=None) -> Gathering:
-    keys = Keys({**KEYS.by_stage, ("a", PRETRAINING): "f" * 64})
-    names = [PRETRAINING, "mnli", "rte"]
-    folders = {f"{name}-{keys.of('a', name)[:10]}": name for name in names}
+    folders = {f"{name}-{key[:10]}": name for name, key in KEYS.items()}
 
     def find(path: Path) -> Outcome | None:
         _, _, folder, *rest = path.parts
         return outcomes.get("/".join([folders[folder], *rest]))
 
-    own = {"mnli": [NO_TRIAL], "rte": [NO_TRIAL]} | (trials or {})
-    gathering = Gathering(CHAIN, ["a"], keys, STUDY, find, trials=own, n_seeds=1)
+    arm = ArmFacts(
+        name="a", parameters={}, flops_per_token=0, steps=1, mismatch=0.0, matched=("steps",)
+    )
+    kept = Kept(
+        chain=CHAIN,
+        n_seeds=1,
+        n_runs={},
+        arms=(arm,),
+        kinds=("causal",),
+        keys={"a": KEYS},
+        parts={},
+        trials={"mnli": (NO_TRIAL,), "rte": (NO_TRIAL,)} | (trials or {}),
+    )
+    gathering = Gathering(kept, STUDY, find)
     for stage in CHAIN.stages:
         gathering.choose(stage)
     return gathering
