@@ -62,6 +62,7 @@ def expand(loaded: LoadedRecipe, vary_texts: Sequence[str], *, option: str = "--
             f"{option} asks for {n_arms:,} combinations of values: give at most {MOST_ARMS}"
         )
     labels = _labels(list(fields))
+    called = "arm" if option == "--vary" else f"{option}, trial"
     arms = []
     for texts in itertools.product(*fields.values()):
         labelled = []
@@ -70,20 +71,25 @@ def expand(loaded: LoadedRecipe, vary_texts: Sequence[str], *, option: str = "--
             labelled.append(f"{labels[key]}={text}")
             settings.append(f"{key}={text}")
         layer = override_layer(settings, "vary")
-        arm = make_arm(" ".join(labelled), loaded, layer.values)
+        arm = make_arm(" ".join(labelled), loaded, layer.values, called=called)
         arms.append(replace(arm, is_varied=True))
     check_distinct(arms)
     return arms
 
 
-def make_arm(name: str, loaded: LoadedRecipe, settings: Mapping[str, Any]) -> Arm:
-    """Apply an arm's settings to a recipe; raise ConfigError, with its name, where they fail."""
+def make_arm(
+    name: str, loaded: LoadedRecipe, settings: Mapping[str, Any], *, called: str = "arm"
+) -> Arm:
+    """Apply an arm's settings to a recipe; raise ConfigError, with its name, where they fail.
+
+    ``called`` is what the message has before the name.
+    """
     if not settings:
         return Arm(name, loaded, settings)
     try:
         varied = vary(loaded, settings)
     except ConfigError as error:
-        raise ConfigError(f"arm {name}: {error}") from None
+        raise ConfigError(f"{called} {name}: {error}") from None
     return Arm(name, varied, settings)
 
 

@@ -19,6 +19,7 @@ from sublayer.model.init import DRAWING_RULE
 from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.budget.shared_tokenizer import kept_tokenizers
 from sublayer.study.plan_file import PLAN, About, Plan, Request
 
 
@@ -42,10 +43,17 @@ class StudyFolder:
     def held(self) -> Iterator[None]:
         """Lock the folder against other processes.
 
-        Raises ConfigError if one holds it or it is no folder.
+        The tokenizers that were kept for a study that then did not begin are taken away again.
+        Raises ConfigError if another process holds the folder or it is no folder.
         """
         with RunFolder(self.path).held():
-            yield
+            before = kept_tokenizers(self.path)
+            try:
+                yield
+            finally:
+                if not self.is_begun():
+                    for path in kept_tokenizers(self.path) - before:
+                        path.unlink()
 
     def check(self) -> None:
         """Raise ConfigError, saying what differs, unless the folder is free or holds this study.

@@ -11,6 +11,7 @@ from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.errors import ConfigError
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.budget.shared_tokenizer import keep_tokenizer
 from sublayer.study.folder import StudyFolder
 from sublayer.study.plan_file import Request
 
@@ -65,3 +66,23 @@ def test_another_setting_makes_another_study(
     assert not folder.is_ours()
     with pytest.raises(ConfigError, match=named):
         folder.check()
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_tokenizer_is_kept_only_of_a_study_that_begins(tmp_path: Path, begins: bool) -> None:
+    request = request_of()
+    out = tmp_path / "out"
+    folder = StudyFolder(out, request)
+    with folder.held():
+        path = keep_tokenizer(out, b"one")
+        assert path.read_bytes() == b"one"
+        if begins:
+            folder.begin([MatchedArm(arm, {}, (), 0.0) for arm in request.arms], {})
+    assert out.exists() == path.exists() == begins
+
+
+def test_a_tokenizer_that_was_there_stays(tmp_path: Path) -> None:
+    path = keep_tokenizer(tmp_path, b"another's")
+    with StudyFolder(tmp_path, request_of()).held():
+        assert keep_tokenizer(tmp_path, b"one") != path
+    assert [each.read_bytes() for each in tmp_path.glob(".tokenizer*")] == [b"another's"]

@@ -13,7 +13,7 @@ from sublayer.files.storage import write_file
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import ORIGIN
 
-TOKENIZER = ".tokenizer.json"
+_TOKENIZER = ".tokenizer"
 
 
 def share_tokenizer(
@@ -49,11 +49,16 @@ def _asked(recipe: Recipe) -> tuple[str | int | None, ...] | None:
     return data.tokenizer, data.vocab_size, data.merges, data.normalization, data.sentinels
 
 
+def kept_tokenizers(folder: Path) -> set[Path]:
+    """Return the files of the tokenizers that a study's folder keeps."""
+    return set(folder.glob(f"{_TOKENIZER}*.json"))
+
+
 def keep_tokenizer(folder: Path, content: bytes) -> Path:
     """Save a tokenizer in a folder, under the first name that is free or already holds it."""
     number = 1
     while True:
-        name = TOKENIZER if number == 1 else f".tokenizer-{number}.json"
+        name = f"{_TOKENIZER}.json" if number == 1 else f"{_TOKENIZER}-{number}.json"
         path = folder / name
         if path.is_file() and path.read_bytes() == content:
             return path

@@ -27,6 +27,10 @@ LIMITED: dict[str, st.SearchStrategy[Any]] = {
     ),
     "init.freeze": st.sampled_from([(), "embeddings", ("embeddings", "layers:2")]),
     "data.tokenizer": st.sampled_from(["bytes", "bpe", "my/tokenizer.json"]),
+    "train.keep_steps": st.lists(st.integers(1, 10**6), unique=True, max_size=3).map(tuple),
+    "train.probes": st.sampled_from(
+        [(), ("sst2",), ("cola", "dpr"), {"sst2": "glue", "race": "a b"}]
+    ),
 }
 
 
