@@ -28,7 +28,7 @@ from sublayer.study.collect import collect_items, collect_results, scored_elsewh
 from sublayer.study.definition import Study
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.execution.one_run import TEST, Outcome, read_test, score_test
-from sublayer.study.names import name_arms
+from sublayer.study.names import LONGEST_PART, in_path, name_arms
 from sublayer.study.recorded import Recorded, recorded_measures
 from sublayer.study.report.caveats import list_caveats
 from sublayer.study.report.text_caveats import list_text_caveats
@@ -261,5 +261,4 @@ def _in_folder(runs: ArmRuns, folder: Path) -> ArmRuns:
 
 
 def _kept(folder: Path, name: str, seed: int) -> Path:
-    safe = "".join(each if each.isalnum() or each in "._=-" else "-" for each in name)
-    return folder / "scores" / safe.strip("-.")[-60:] / f"seed-{seed}"
+    return folder / "scores" / in_path(name)[-LONGEST_PART:] / f"seed-{seed}"

@@ -1,7 +1,6 @@
 """The folder of a study: its request and settings (``study.toml``), and a folder for each run."""
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,12 +19,13 @@ from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.budget.shared_tokenizer import kept_tokenizers
+from sublayer.study.names import LONGEST_PART, in_path
 from sublayer.study.plan_file import PLAN, About, Plan, Request
 
 
 def arm_folder(study: Path, position: int, name: str) -> Path:
     """Return the folder of all runs of the arm at ``position``."""
-    return study / "arms" / f"{position}-{_slug(name)}"
+    return study / "arms" / f"{position}-{in_path(name)[:LONGEST_PART]}"
 
 
 class StudyFolder:
@@ -152,7 +152,7 @@ class StudyFolder:
     def run(self, position: int, name: str, trial: str, seed: int) -> Path:
         """Return the folder of one run of the arm at ``position``; ``trial`` is "" for none."""
         arm = arm_folder(self.path, position, name)
-        parent = arm / _slug(trial) if trial else arm
+        parent = arm / in_path(trial)[:LONGEST_PART] if trial else arm
         return parent / f"seed-{seed}"
 
     def _has_our_weights(self) -> bool:
@@ -233,8 +233,3 @@ def _first_change(name: str, before: str, now: str) -> str:
     gone = next((line for line in old if line not in new), "no setting")
     come = next((line for line in new if line not in old), "none")
     return f"its arm {name} has {gone}, not {come}"
-
-
-def _slug(name: str) -> str:
-    safe = re.sub(r"[^A-Za-z0-9._=-]+", "-", name)
-    return safe.strip("-.")[:60]

@@ -1,7 +1,10 @@
 """The names of comparisons, and of their folders, after what is compared."""
 
+import re
 from collections.abc import Iterable
 
+LONGEST_PART = 60
+"""Characters of a name that a folder is called after."""
 _LONGEST = 40
 
 
@@ -16,6 +19,14 @@ def name_folder(recipe: str, varied: Iterable[str]) -> str:
 def name_arms(names: Iterable[str]) -> str:
     """Name a comparison of arms with names of their own: ``gpt-macaron-modern``."""
     return _joined(names)
+
+
+def in_path(name: str) -> str:
+    """Return what any system takes for a folder's name, with all else of a name as dashes.
+
+    It may be empty, and that of two names the same.
+    """
+    return re.sub(r"[^A-Za-z0-9._=-]+", "-", name).strip("-.")
 
 
 def _joined(parts: Iterable[str]) -> str:

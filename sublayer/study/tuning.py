@@ -1,6 +1,5 @@
 """Tuning trials of settings, the same for every arm, and the choice by the validation split."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,7 @@ from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.errors import ConfigError
 from sublayer.study.arms import Arm, expand
 from sublayer.study.chain.stages import FINETUNE
+from sublayer.study.names import LONGEST_PART, in_path
 
 _TUNABLE = ("optimizer.", "model.dropout", "model.init", "model.embedding_scale")
 _TUNABLE_ON_TASKS = (
@@ -34,7 +34,7 @@ class Trial:
     @property
     def folder(self) -> str:
         """What the folder of its runs is called."""
-        return re.sub(r"[^A-Za-z0-9._=-]+", "-", self.name).strip("-.")[:60]
+        return in_path(self.name)[:LONGEST_PART]
 
     def of(self, loaded: LoadedRecipe) -> LoadedRecipe:
         """Apply the settings to an arm's recipe; raise ConfigError where they do not fit it."""

@@ -21,6 +21,7 @@ from sublayer.objective.families import family_of
 from sublayer.objective.supervised.scores import name_part
 from sublayer.study.chain.recipes import StageRecipes, ensemble_key, stage_key
 from sublayer.study.chain.stages import PRETRAINING, Stage
+from sublayer.study.names import LONGEST_PART, in_path
 from sublayer.tasks.task import Task
 
 
@@ -40,7 +41,7 @@ class Keys:
 
     def folder(self, study: Path, arm: str, stage: str) -> Path:
         """Return the folder of the runs of an arm's stage."""
-        return study / "stages" / f"{stage}-{self.of(arm, stage)[:10]}"
+        return study / "stages" / f"{in_path(stage)[:LONGEST_PART]}-{self.of(arm, stage)[:10]}"
 
 
 class ScoredTask(Protocol):
