@@ -43,14 +43,11 @@ def read_baselines(
     for stage, file in files.items():
         for name, test in _read(folder / _KEPT / file).items():
             cells = by_baseline.setdefault(name, {})
-            for column, value in run_scores(columns, stage, test).items():
+            scores = run_scores(columns, stage, test)
+            for column, value in scores.items():
                 if not column.endswith(ERROR):
-                    cells[column] = Cell(value, error=test.get(f"{_part(columns, column)}{ERROR}"))
+                    cells[column] = Cell(value, error=scores.get(f"{column}{ERROR}"))
     return by_baseline
-
-
-def _part(columns: Sequence[Column], name: str) -> str:
-    return next((column.part for column in columns if column.name == name), "")
 
 
 def _read(path: Path) -> dict[str, dict[str, float]]:
@@ -93,4 +90,6 @@ def _scores(part: str, score: Score) -> dict[str, float]:
         scores[f"{part}{ERROR}"] = score.standard_error
     for name, metric in score.metrics.items():
         scores[f"{part}:{name}"] = metric.value
+        if metric.standard_error is not None:
+            scores[f"{part}:{name}{ERROR}"] = metric.standard_error
     return scores

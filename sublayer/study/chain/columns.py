@@ -11,7 +11,7 @@ from sublayer.objective.families import FAMILIES
 from sublayer.objective.metric import Metric
 from sublayer.study.chain.keys import ScoredPart
 from sublayer.study.chain.stages import PRETRAINING, Chain, Member
-from sublayer.study.execution.finetuned_run import BEST
+from sublayer.study.execution.finetuned_run import BEST, ERROR
 from sublayer.tasks.metrics.table import METRICS
 from sublayer.tasks.registry import TASKS
 
@@ -91,16 +91,22 @@ def value_of(column: Column, scores: Mapping[str, float]) -> float | None:
 def run_scores(
     columns: Sequence[Column], stage: str, test: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return what a run of a stage scored, by the names of columns, and of their metrics."""
+    """Return what a run of a stage scored, by the names of columns, and of their metrics.
+
+    With ``ERROR`` after a column's name, the standard error of what it shows, where that is known.
+    """
     found = {}
     for column in columns:
         if column.stage != stage:
             continue
         if column.key in test:
             found[column.name] = float(test[column.key])
+        error = test.get(f"{column.key}{ERROR}")
+        if error is not None:
+            found[f"{column.name}{ERROR}"] = float(error)
         for key, value in test.items():
             part, colon, metric = key.partition(":")
-            if colon and part == column.part:
+            if colon and part == column.part and not key.endswith(ERROR):
                 found[f"{column.name}:{metric}"] = float(value)
     return found
 

@@ -62,7 +62,8 @@ def read_scores(folder: Path) -> dict[str, float] | None:
     """Read what a fine-tuned run scored; None without any.
 
     By "" the mean over the parts of its tasks, by ``part`` its score, by ``part:metric`` a metric
-    of it. Raises CheckpointError where the file is damaged.
+    of it; with ``ERROR`` after them their standard errors over examples. Raises CheckpointError
+    where the file is damaged.
     """
     try:
         scores = read_typed(folder / SCORES, _Scores, CheckpointError)
@@ -85,4 +86,6 @@ def _columns(parts: list[_PartScore]) -> dict[str, float]:
         columns[f"{part.task}{COLLAPSED}"] = float(bool(part.collapse))
         for name, metric in part.metrics.items():
             columns[f"{part.task}:{name}"] = metric.value
+            if metric.standard_error is not None:
+                columns[f"{part.task}:{name}{ERROR}"] = metric.standard_error
     return columns

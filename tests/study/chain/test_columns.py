@@ -44,7 +44,22 @@ def test_a_metric_stands_instead_of_the_score_and_several_stand_beside_it():
     scores = run_scores(list(columns.values()), "mrpc", test)
     assert (scores["mrpc"], scores["mrpc:f1"], scores["mrpc:accuracy"]) == (0.7, 0.8, 0.6)
     assert scores["mrpc:error"] == 0.1
+    assert "mrpc:f1:error" not in scores
     assert value_of(columns["both"], scores) == pytest.approx(0.75)
+
+
+def test_a_metric_that_stands_for_the_score_has_its_own_error():
+    columns = list_columns("s", replace(CHAIN, metrics={"mrpc": "f1"}), PARTS, ())
+    test = {
+        "mrpc": 0.7,
+        "mrpc:error": 0.1,
+        "mrpc:f1": 0.8,
+        "mrpc:f1:error": 0.2,
+        "mrpc:accuracy": 0.6,
+    }
+    scores = run_scores(columns, "mrpc", test)
+    assert (scores["mrpc"], scores["mrpc:error"]) == (0.8, 0.2)
+    assert "mrpc:error" not in run_scores(columns, "mrpc", {"mrpc:f1": 0.8, "mrpc:error": 0.1})
 
 
 def test_a_metric_of_a_tasks_own_best_checkpoint_is_a_column():
