@@ -1,6 +1,6 @@
 """Predictions of fine-tuned runs for test sets, written as their publishers take them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,8 +8,15 @@ import torch
 
 from sublayer.config.layering.run_recipe import read_run_recipe
 from sublayer.errors import ConfigError, DataError
-from sublayer.loading import find_model, find_recipe, load, load_task
+from sublayer.loading import find_recipe, load
+from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised.answering import Answerer
+from sublayer.objective.supervised.ensemble.members import (
+    check_averaged,
+    check_same_task,
+    find_members,
+)
+from sublayer.objective.supervised.ensemble.together import TogetherAnswerer
 from sublayer.system.stages import stage
 from sublayer.tasks.example import Example
 from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
@@ -38,8 +45,8 @@ class HandedIn:
 
     suite: str
     submission: Submission
-    sets: tuple[tuple[Answers, Path | None], ...]
-    """None: nobody, and the majority's answer stands there."""
+    sets: tuple[tuple[Answers, tuple[Path, ...]], ...]
+    """Several runs are an ensemble; none: the majority's answer stands there."""
 
 
 def submit(
@@ -53,16 +60,19 @@ def submit(
 ) -> HandedIn:
     """Answer the test sets of a suite by runs, and write what is handed in into a new folder.
 
-    Sets that no run answers have the majority's answer, of their training parts in ``data``, or as
-    published. Without ``suite`` it is that of the runs' tasks; without ``data`` the folder that the
-    first run was trained from.
+    Runs that answer one task are an ensemble, whose answers are averaged. Sets that no run answers
+    have the majority's answer, of their training parts in ``data``, or as published. Without
+    ``suite`` it is that of the runs' tasks; without ``data`` the folder that the first run was
+    trained from.
 
-    Raises ConfigError where a run answers no task of the suite, two answer one, or there is
-    something at ``out``; DataError where a set is missing that a run answers, or is not whole.
+    Raises ConfigError where a run answers no task of the suite or is named twice, two answer one
+    otherwise, or there is something at ``out``; DataError where a set is missing that a run
+    answers, or is not whole.
     """
     if out.exists():
         raise ConfigError(f"{out} exists: name a folder that does not")
-    answering = [_answering(run, data) for run in runs]
+    specs = find_members(runs)
+    answering = [_answering(run, spec, data) for run, spec in zip(runs, specs, strict=True)]
     chosen = _suite(answering, suite)
     by_task = _by_task(answering, chosen)
     folder = data if data is not None else answering[0].data
@@ -72,10 +82,7 @@ def submit(
     return HandedIn(chosen, submission, tuple(sets))
 
 
-def _answering(run: Path, data: str | None) -> Answering:
-    spec = load_task(find_model(run))
-    if spec is None:
-        raise ConfigError(f"{run} answers no task: name fine-tuned runs")
+def _answering(run: Path, spec: TaskSpec, data: str | None) -> Answering:
     recipe = find_recipe(run)
     own = None if recipe is None else read_run_recipe(recipe).data.path
     return Answering(run, spec, data if data is not None or not isinstance(own, str) else own)
@@ -101,52 +108,58 @@ def _suite(answering: Sequence[Answering], asked: str | None) -> str:
     return suites[0]
 
 
-def _by_task(answering: Sequence[Answering], suite: str) -> dict[str, Answering]:
+def _by_task(answering: Sequence[Answering], suite: str) -> dict[str, list[Answering]]:
     """Return who answers each task of a suite, its diagnostic sets included."""
-    by_task: dict[str, Answering] = {}
+    by_task: dict[str, list[Answering]] = {}
     for each in answering:
-        own = [task.name for task in each.spec.tasks if task.suite == suite]
+        own = [task for task in each.spec.tasks if task.suite == suite]
         if not own:
             titles = ", ".join(task.title for task in each.spec.tasks)
             raise ConfigError(
                 f"{each.run} answers {titles}, which {suite} does not ask: leave it out"
             )
-        for name in own:
-            if name in by_task:
-                raise ConfigError(
-                    f"{by_task[name].run} and {each.run} both answer {TASKS[name].title}: name one"
-                )
-            by_task[name] = each
+        for task in own:
+            by_task.setdefault(task.name, []).append(each)
+    for name, members in by_task.items():
+        if len(members) > 1:
+            _check_together(name, members)
     for task in TASKS.values():
         if task.trained_as in by_task and task.name not in by_task:
             by_task[task.name] = by_task[task.trained_as]
     return by_task
 
 
+def _check_together(name: str, members: Sequence[Answering]) -> None:
+    """Raise ConfigError where runs do not answer a task so that their answers are averaged."""
+    own = [next(task for task in each.spec.tasks if task.name == name) for each in members]
+    for each, task in zip(members, own, strict=True):
+        check_same_task(str(members[0].run), own[0], str(each.run), task)
+        check_averaged(str(each.run), each.spec, task)
+
+
 def _answered(
     suite: str,
-    by_task: dict[str, Answering],
+    by_task: Mapping[str, Sequence[Answering]],
     folder: str | None,
     batch: int | None,
     device: torch.device | str,
-) -> Iterator[tuple[Answers, Path | None]]:
-    """Yield each set that is here, answered by a run or by nobody; a run is loaded once."""
+) -> Iterator[tuple[Answers, tuple[Path, ...]]]:
+    """Yield each set that is here, with the runs that answer it; the same ones are loaded once."""
     asked = [(TASKS[name], split) for name, split in asked_sets(suite)]
-    runs = list(dict.fromkeys(each.run for each in by_task.values()))
-    for run in runs:
-        model = load(run, device=device)
+    answered = {name: tuple(each.run for each in members) for name, members in by_task.items()}
+    for runs in dict.fromkeys(answered.values()):
+        models = [load(run, device=device) for run in runs]
         for task, split in asked:
-            who = by_task.get(task.name)
-            if who is None or who.run != run:
+            if answered.get(task.name) != runs:
                 continue
-            paths = _found(task, split, who)
+            paths = _found(task, split, by_task[task.name][0])
             if paths is None:
                 continue
             examples = read_test_set(task, split, paths).examples
             with stage(f"answering {task.title}, {split}"):
-                predictions = Answerer(model, task.name, batch=batch).answer(examples)
+                predictions = _answerer(models, runs, task, batch).answer(examples)
             pairs = [(each.id, given) for each, given in zip(examples, predictions, strict=True)]
-            yield Answers(task, split, examples, pairs), run
+            yield Answers(task, split, examples, pairs), runs
     # One by one, tasks that nobody answers are not handed in.
     if suite not in ("glue", "superglue") or folder is None:
         return
@@ -154,7 +167,15 @@ def _answered(
         found = find_files(task, folder) if task.name not in by_task else {}
         if split in found:
             examples = read_test_set(task, split, found[split]).examples
-            yield Answers(task, split, examples, train=_train(task, found)), None
+            yield Answers(task, split, examples, train=_train(task, found)), ()
+
+
+def _answerer(
+    models: Sequence[Transformer], runs: Sequence[Path], task: Task, batch: int | None
+) -> Answerer:
+    if len(models) == 1:
+        return Answerer(models[0], task.name, batch=batch)
+    return TogetherAnswerer(models, list(map(str, runs)), task.name, batch=batch)
 
 
 def _found(task: Task, split: str, who: Answering) -> tuple[Path, ...] | None:

@@ -109,7 +109,7 @@ def test_what_is_no_ensemble_is_refused_in_one_line(sublayer, runs, entailed, tr
     rows = write_csv(tmp_path / "new.csv", reviews(4, seed=9))
     missing = tmp_path / "none"
     for words, said in (
-        ((runs[0], trained), f"{trained} answers no task: an ensemble is of fine-tuned runs"),
+        ((runs[0], trained), f"{trained} answers no task: name fine-tuned runs"),
         ((runs[0], entailed), "answers RTE, and "),
         ((runs[0], runs[0].parent / "." / runs[0].name), "are the same model: name each run once"),
         ((runs[0], runs[0] / "model"), "are the same model: name each run once"),

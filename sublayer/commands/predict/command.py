@@ -26,7 +26,7 @@ PlacesArgument = Annotated[
         metavar="FILE|RUN",
         help="A file of rows as CSV, TSV, JSON lines or Parquet, or a task's own test set; "
         "default: lines of standard input, the texts of each divided by tabs. More runs before it "
-        "are an ensemble, whose answers are averaged; with --submission they answer other tasks.",
+        "are an ensemble, whose answers are averaged, with --submission those of one task.",
     ),
 ]
 TextOption = Annotated[

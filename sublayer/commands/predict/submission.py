@@ -35,9 +35,9 @@ def _result(handed_in: "HandedIn") -> dict[str, Any]:
             "title": answers.task.title,
             "split": answers.split,
             "rows": len(answers.examples),
-            "run": None if run is None else str(run),
+            "runs": [str(run) for run in runs],
         }
-        for answers, run in handed_in.sets
+        for answers, runs in handed_in.sets
     ]
     submission = handed_in.submission
     has_archive = (submission.path / ARCHIVE).exists()
@@ -58,7 +58,7 @@ def render_submission(result: Mapping[str, Any]) -> str:
             each["title"],
             each["split"],
             f"{each['rows']:,}",
-            "the majority" if each["run"] is None else as_typed(each["run"]),
+            ", ".join(map(as_typed, each["runs"])) or "the majority",
         )
         for each in result["sets"]
     ]

@@ -34,8 +34,8 @@ def test_the_folder_is_complete_and_says_who_answered_what(sublayer, entailed, g
     found = sublayer("predict", entailed, *words).found()
     assert found["suite"] == "glue"
     sets = {each["task"]: each for each in found["sets"]}
-    assert (sets["rte"]["rows"], sets["rte"]["run"]) == (7, str(entailed))
-    assert (sets["sst2"]["rows"], sets["sst2"]["run"]) == (5, None)
+    assert (sets["rte"]["rows"], sets["rte"]["runs"]) == (7, [str(entailed)])
+    assert (sets["sst2"]["rows"], sets["sst2"]["runs"]) == (5, [])
     names = {file.name for file in Path("out/glue").iterdir()}
     assert names == {*found["files"], "NOTES.txt", "submission.zip"}
     assert len(found["files"]) == 11
@@ -70,17 +70,33 @@ def test_several_runs_answer_a_suite_together(sublayer, entailed, glue, here):
     found = sublayer(
         "predict", entailed, judged, "--data", glue, "--submission", "out", "--json"
     ).found()
-    assert {each["task"]: each["run"] for each in found["sets"]} == {
-        "rte": str(entailed),
-        "sst2": str(judged),
+    assert {each["task"]: each["runs"] for each in found["sets"]} == {
+        "rte": [str(entailed)],
+        "sst2": [str(judged)],
     }
     assert not any(note.startswith("SST-2.tsv: not trained") for note in found["notes"])
 
 
-def test_a_task_is_answered_once(sublayer, entailed, glue, here):
+def test_runs_that_answer_one_task_answer_it_together(sublayer, entailed, glue, here):
+    words = ("rte", "--data", str(glue), *SHORTEST, "train.seed=5", "--out", "other")
+    other = finetuned(here, *words)
+    options = ("--data", glue, "--submission", "out", "--json")
+    found = sublayer("predict", entailed, other, *options).found()
+    assert {each["task"]: each["runs"] for each in found["sets"]} == {
+        "rte": [str(entailed), str(other)],
+        "sst2": [],
+    }
+    rows = glue / "RTE" / "test.tsv"
+    lines = sublayer("predict", entailed, other, rows, "--json").out.splitlines()
+    expected = [json.loads(line)["prediction"] for line in lines]
+    written = Path("out/RTE.tsv").read_text().splitlines()[1:]
+    assert [line.split("\t")[1] for line in written] == expected
+
+
+def test_a_run_that_is_named_twice_is_refused(sublayer, entailed, glue, here):
     refused = sublayer("predict", entailed, entailed, "--data", glue, "--submission", "out")
     assert refused.code == 2
-    assert "both answer RTE: name one" in refused.err
+    assert "are the same model: name each run once" in refused.err
     assert not Path("out").exists()
 
 
@@ -163,9 +179,9 @@ def test_a_diagnostic_set_is_answered_by_the_model_of_its_task(here, entailed):
     (folder / "AX-g").mkdir()
     (folder / "AX-g" / "AX-g.jsonl").write_text("\n".join(map(json.dumps, labelled)))
     handed_in = submit([model], here / "out", data=str(folder))
-    assert {(answers.task.name, run) for answers, run in handed_in.sets} == {
-        ("sg_rte", model),
-        ("axg", model),
+    assert {(answers.task.name, runs) for answers, runs in handed_in.sets} == {
+        ("sg_rte", (model,)),
+        ("axg", (model,)),
     }
     assert len((here / "out" / "AX-g.jsonl").read_text().splitlines()) == 3
 

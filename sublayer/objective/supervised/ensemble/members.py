@@ -33,7 +33,7 @@ def find_members(runs: Sequence[Path]) -> list[TaskSpec]:
         folder = find_model(run)
         spec = load_task(folder)
         if spec is None:
-            raise ConfigError(f"{run} answers no task: an ensemble is of fine-tuned runs")
+            raise ConfigError(f"{run} answers no task: name fine-tuned runs")
         other = found.setdefault(resolved(folder), run)
         if other is not run:
             raise ConfigError(f"{run} and {other} are the same model: name each run once")
