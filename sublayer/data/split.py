@@ -12,6 +12,8 @@ from sublayer.data.store import TokenStore
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import DataError
 
+_CHUNK_TOKENS = 1 << 20
+
 
 @dataclass(frozen=True)
 class Split:
@@ -47,6 +49,16 @@ class Split:
     def sentence_starts(self) -> Ints | None:
         """Positions of each sentence's first token, ``[S]``, ascending; None without sentences."""
         return self.store.sentence_starts
+
+    @cached_property
+    def n_kept_bytes(self) -> int:
+        """Count the bytes that the ids stand for, of which a lossy tokenizer keeps not all."""
+        token_bytes = self.tokenizer.token_bytes
+        chunks = (
+            self.ids[start : start + _CHUNK_TOKENS]
+            for start in range(0, len(self.ids), _CHUNK_TOKENS)
+        )
+        return sum(int(token_bytes[ids].sum()) for ids in chunks)
 
     @cached_property
     def pairs(self) -> Sequence[PairText]:

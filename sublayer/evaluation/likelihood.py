@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import numpy as np
@@ -177,8 +177,9 @@ def score(
     inside documents. ``batch_sequences`` windows are computed at a time, which changes speed and
     memory only. ``progress`` is told the tokens done and the tokens in all.
 
-    Where a lossy tokenizer made the ids, the bytes of a whole split are those that were read; of a
-    part of it, and for characters and words, they are those of the text that the ids stand for.
+    Where a lossy tokenizer made the ids, the bytes of a whole split are those that were read, and
+    those of a part its share of them, in proportion to the bytes that the ids stand for; characters
+    follow in the same proportion. Words are those of the text that the ids stand for.
 
     The arithmetic is that of the model's weights, or of the caller's autocast; sums over batches
     are in float64, in order. ``processes`` share the batches, and all return the same. Raises
@@ -205,16 +206,28 @@ def score(
     nats = add_up(rows)
     window_nats = np.concatenate([row[1:] for row in rows])
     counts = _count(Counter(split), plan)
-    n_bytes = counts.bytes
-    is_whole = counts.tokens == n_ids - 1
-    if is_whole and not split.store.is_lossless:
-        # What the ids of a lossy tokenizer stand for is not what was read, whose length is known
-        # for the whole.
-        first_id = split.ids[0]
-        n_first_bytes = int(split.tokenizer.token_bytes[first_id])
-        n_bytes = split.store.n_bytes - n_first_bytes
+    if not split.store.is_lossless:
+        counts = _as_read(split, counts)
     by_window = WindowNats(plan, window_nats)
-    return Likelihood(nats, counts.tokens, n_bytes, counts.characters, counts.words, by_window)
+    return Likelihood(nats, counts.tokens, counts.bytes, counts.characters, counts.words, by_window)
+
+
+def _as_read(split: Split, counts: Counts) -> Counts:
+    """Scale bytes and characters of the ids' text to those that were read.
+
+    How long that is, is known of the whole alone.
+    """
+    n_first_bytes = int(split.tokenizer.token_bytes[split.ids[0]])
+    n_read = split.store.n_bytes - n_first_bytes
+    n_kept = split.n_kept_bytes - n_first_bytes
+    if counts.tokens == len(split.ids) - 1:
+        n_bytes = n_read
+    elif n_kept:
+        n_bytes = round(counts.bytes * n_read / n_kept)
+    else:
+        n_bytes = counts.bytes
+    n_characters = round(counts.characters * n_bytes / counts.bytes) if counts.bytes else 0
+    return replace(counts, bytes=n_bytes, characters=n_characters)
 
 
 def _batches(plan: list[Window], size: int) -> Iterator[list[Window]]:

@@ -1,6 +1,7 @@
 """Every token but the first is scored once, in the context that the stride promises."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,22 @@ def test_sub_words_and_bytes_are_divided_by_the_same_text(split: Split) -> None:
     # The end of a document is scored, and has no bytes.
     assert (plain.tokens, ended.tokens) == (len(ids) - 1, len(ids))
     assert plain.words == ended.words == len(raw.split()) - (not raw[:1].isspace())
+
+
+def test_a_part_of_what_a_lossy_tokenizer_read_has_its_share_of_the_bytes() -> None:
+    text = b"ab " * 60
+    tokenizer = train_tokenizer("word-bpe", [text], vocab_size=10)
+    ids = tokenizer.encode(text)
+    assert tokenizer.token_bytes[ids].tolist() == [2] * 60
+    ended = split_of(ids, tokenizer)
+    split = replace(ended, store=replace(ended.store, n_bytes=180, is_lossless=False))
+    model = model_of()
+    whole = score(model, split, context=16, stride=16, batch_sequences=3)
+    # The first word is context only: 2 of the 120 bytes that are kept.
+    assert (whole.tokens, whole.bytes, whole.characters, whole.words) == (59, 178, 178, 59)
+    part = score(model, split, context=16, stride=16, batch_sequences=3, max_tokens=16)
+    # 32 of the 118 others are 48.3 of the 178 that were read.
+    assert (part.tokens, part.bytes, part.characters, part.words) == (16, 48, 48, 16)
 
 
 @given(n_tokens=st.integers(2, 90), context=st.integers(1, 20), data=st.data())

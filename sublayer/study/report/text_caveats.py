@@ -48,7 +48,7 @@ def list_text_caveats(
     if lossy and metric.basis == "bytes":
         notes.append(
             f"The tokenizer of {', '.join(lossy)} does not keep every byte of the text: bits per "
-            "byte leave out what it loses."
+            "byte do not pay for what it loses."
         )
     return notes
 
