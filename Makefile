@@ -15,23 +15,24 @@ demo: $(VENV)/.run
 	$(BIN)/sublayer demo
 
 test: $(VENV)/.dev
-	$(TESTS) -m "not slow and not pages" --durations 5
-	$(TESTS) -m slow --dist worksteal --durations 10
+	$(TESTS) -m "not slow and not explore and not pages" --durations 5
+	$(TESTS) -m "slow and not explore" --dist worksteal --durations 10
 	$(MAKE) check
 
 test-fast: $(VENV)/.dev
-	$(TESTS) -m "not slow and not pages" --durations 10
+	$(TESTS) -m "not slow and not explore and not pages" --durations 10
 
 test-avx2: $(VENV)/.dev
-	$(AS_AVX2) $(TESTS) -m "not slow and not pages" --durations 10 $(COMPUTING)
+	$(AS_AVX2) $(TESTS) -m "not slow and not explore and not pages" --durations 10 $(COMPUTING)
 
 # Every page's commands in the order in which they stand, with small models.
 test-pages: $(VENV)/.dev
 	$(TESTS) -m pages --dist worksteal --durations 10
 
-# The tests that draw what they try, with other draws each time: what they find, the others keep.
+# The tests that draw what they try, with other draws each time: what they find, the others keep. And the cases that
+# take too long for every time.
 test-explore: $(VENV)/.dev
-	TESTS_EXPLORE=1 $(TESTS) -m hypothesis --dist worksteal --durations 10
+	TESTS_EXPLORE=1 $(TESTS) -m "hypothesis or explore" --dist worksteal --durations 10
 	TESTS_EXPLORE=1 $(TESTS) -m slow --dist worksteal tests/study/test_shipped_chains_run.py
 
 check: $(VENV)/.dev

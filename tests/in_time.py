@@ -12,9 +12,21 @@ def some_in_time(values: Iterable[Any], every: int) -> list[ParameterSet]:
 
     A tuple is the values of several parameters.
     """
+    return _marked(values, every, pytest.mark.slow)
+
+
+def some_at_leisure(values: Iterable[Any], every: int) -> list[ParameterSet]:
+    """Make parameters of values, all but one in ``every`` of which wait for ``make test-explore``.
+
+    For what takes long on each value, and hardly ever fails on one alone.
+    """
+    return _marked(values, every, pytest.mark.explore)
+
+
+def _marked(values: Iterable[Any], every: int, mark: pytest.MarkDecorator) -> list[ParameterSet]:
     parameters = []
     for number, value in enumerate(values):
-        marks = [pytest.mark.slow] if number % every else []
+        marks = [mark] if number % every else []
         several = value if isinstance(value, tuple) else (value,)
         parameters.append(pytest.param(*several, marks=marks))
     return parameters

@@ -15,7 +15,7 @@ from sublayer.config.optimizers.kinds import OPTIMIZERS, OptimizerConfig
 from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.optimizers.sgd import SgdConfig
 from sublayer.estimate.memory import training_memory
-from tests.in_time import some_in_time
+from tests.in_time import some_at_leisure, some_in_time
 
 from .configurations import (
     ENCODER,
@@ -44,10 +44,17 @@ def kinds_of(number: int) -> list[tuple[int, str, bool]]:
     return OTHERS if number % 4 >= 2 else FOUR
 
 
+def when(number: int, turn: int, kind: tuple[int, str, bool]) -> list[pytest.MarkDecorator]:
+    """Mark when a model is measured in a kind: every time, among slow tests, or at leisure."""
+    if kind == OFTEN.get(number % 4):
+        return []
+    return [pytest.mark.slow if (number + turn) % 2 else pytest.mark.explore]
+
+
 STEPS = [
-    pytest.param(fields, *kind, marks=[] if kind == OFTEN.get(number % 4) else pytest.mark.slow)
+    pytest.param(fields, *kind, marks=when(number, turn, kind))
     for number, fields in enumerate([*MODELS, *ENCODERS, *TRANSLATORS])
-    for kind in kinds_of(number)
+    for turn, kind in enumerate(kinds_of(number))
 ]
 
 
@@ -68,13 +75,9 @@ def test_a_step_allocates_what_is_said(
 OBJECTIVES = [CausalObjective(auxiliary="layers", targets=2), CausalObjective(positions="last")]
 
 
-@pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
+@pytest.mark.parametrize("precision", some_at_leisure(["bfloat16", "float32"], 2))
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=["auxiliary", "last"])
-@pytest.mark.parametrize(
-    "fields",
-    [MODELS[0], *(pytest.param(fields, marks=pytest.mark.slow) for fields in MODELS[4:6])],
-    ids=str,
-)
+@pytest.mark.parametrize("fields", some_at_leisure([MODELS[0], *MODELS[4:6]], 3), ids=str)
 @pytest.mark.slow
 def test_other_losses_keep_and_allocate_what_is_said(
     fields: dict[str, Any], objective: CausalObjective, precision: str

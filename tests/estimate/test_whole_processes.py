@@ -8,6 +8,7 @@ from statistics import median
 import pytest
 
 from sublayer.training.precision import bfloat16_gain, own_clocks
+from tests.in_time import some_at_leisure
 
 WHOLE = """
 import json, sys, torch
@@ -63,67 +64,66 @@ MODERN = (
 )
 
 
+PROCESSES = [
+    (
+        "gpt",
+        "model.d_model=384",
+        "data.context=256",
+        "train.batch_sequences=4",
+        "train.precision=float32",
+    ),
+    (
+        "gpt",
+        "model.d_model=384",
+        "data.context=256",
+        "train.batch_sequences=16",
+        "train.precision=float32",
+    ),
+    (
+        "gpt",
+        "model.d_model=320",
+        "data.context=256",
+        "train.batch_sequences=16",
+        "train.precision=bfloat16",
+    ),
+    (
+        "gpt",
+        "model.d_model=256",
+        "model.dropout=0.1",
+        "model.n_layers=16",
+        "train.precision=bfloat16",
+    ),
+    (
+        "gpt",
+        "model.n_layers=24",
+        "model.d_model=256",
+        "train.recompute=blocks",
+        "train.precision=float32",
+    ),
+    (*MODERN, "model.d_model=384"),
+    (*MODERN, "model.d_model=512"),
+    (*MODERN, "model.d_model=384", "model.d_ff=384"),
+    (*MODERN, "model.d_model=384", "model.d_ff=1024"),
+    (
+        "gpt",
+        "model.d_model=384",
+        "optimizer.kind=lamb",
+        "train.batch_sequences=1",
+        "train.precision=float32",
+    ),
+    (*LSTM, "model.n_layers=1", "model.d_model=384"),
+    (*LSTM, "model.n_layers=3", "model.d_model=256"),
+    (*CHARACTERS, "train.precision=float32"),
+    (*SMALL_ALBERT, "train.precision=float32"),
+    (*SMALL_ALBERT, "train.precision=float32", "train.recompute=blocks"),
+    (*CHARACTERS, "train.precision=float32", "train.recompute=blocks"),
+    (*CHARACTERS, "train.precision=bfloat16", "train.recompute=blocks"),
+]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process's peak memory")
-@pytest.mark.parametrize(
-    "settings",
-    [
-        (
-            "gpt",
-            "model.d_model=384",
-            "data.context=256",
-            "train.batch_sequences=4",
-            "train.precision=float32",
-        ),
-        (
-            "gpt",
-            "model.d_model=384",
-            "data.context=256",
-            "train.batch_sequences=16",
-            "train.precision=float32",
-        ),
-        (
-            "gpt",
-            "model.d_model=320",
-            "data.context=256",
-            "train.batch_sequences=16",
-            "train.precision=bfloat16",
-        ),
-        (
-            "gpt",
-            "model.d_model=256",
-            "model.dropout=0.1",
-            "model.n_layers=16",
-            "train.precision=bfloat16",
-        ),
-        (
-            "gpt",
-            "model.n_layers=24",
-            "model.d_model=256",
-            "train.recompute=blocks",
-            "train.precision=float32",
-        ),
-        (*MODERN, "model.d_model=384"),
-        (*MODERN, "model.d_model=512"),
-        (*MODERN, "model.d_model=384", "model.d_ff=384"),
-        (*MODERN, "model.d_model=384", "model.d_ff=1024"),
-        (
-            "gpt",
-            "model.d_model=384",
-            "optimizer.kind=lamb",
-            "train.batch_sequences=1",
-            "train.precision=float32",
-        ),
-        (*LSTM, "model.n_layers=1", "model.d_model=384"),
-        (*LSTM, "model.n_layers=3", "model.d_model=256"),
-        (*CHARACTERS, "train.precision=float32"),
-        (*SMALL_ALBERT, "train.precision=float32"),
-        (*SMALL_ALBERT, "train.precision=float32", "train.recompute=blocks"),
-        (*CHARACTERS, "train.precision=float32", "train.recompute=blocks"),
-        (*CHARACTERS, "train.precision=bfloat16", "train.recompute=blocks"),
-    ],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("settings", some_at_leisure(zip(PROCESSES), 2), ids=" ".join)
 def test_a_process_takes_what_is_said(settings: tuple[str, ...]) -> None:
     if "train.precision=bfloat16" in settings and bfloat16_gain(256, own_clocks()) == 0.0:
         pytest.skip(

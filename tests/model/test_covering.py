@@ -57,6 +57,9 @@ REST: dict[Pair, dict[str, Any]] = {
 }
 """What else must be said for the contradiction to be the first that is met."""
 
+AT_LEISURE = 32
+"""Tests that try fewer rows every time than one in so many try half of all at leisure."""
+
 RECIPES = {
     "decoder": "gpt",
     "encoder": "bert-base",
@@ -68,12 +71,15 @@ RECIPES = {
 def each_row(every: int = 1, *, kinds: tuple[str, ...] = AXES["kind"]) -> pytest.MarkDecorator:
     """Try a test on the rows of some kinds of model, on all but one in ``every`` if slow ones run.
 
-    What takes longest is tried on a part of the design every time.
+    What takes longest is tried on a part of the design every time, and on every other row at
+    leisure.
     """
     rows = []
     for number, row in enumerate(ROWS):
         if row["kind"] in kinds:
             marks = [pytest.mark.slow] if number % every else []
+            if every >= AT_LEISURE and number % 2:
+                marks = [pytest.mark.explore]
             rows.append(pytest.param(row, id=f"{number:03d}", marks=marks))
     return pytest.mark.parametrize("row", rows)
 

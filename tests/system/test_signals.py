@@ -10,6 +10,7 @@ import pytest
 
 from sublayer.system import signals
 from sublayer.system.signals import interruptible
+from tests.in_time import some_at_leisure
 
 INT, TERM = signal.SIGINT, signal.SIGTERM
 ROWS = [(INT,), (TERM,), (INT, TERM), (TERM, INT), (TERM, TERM), (INT, INT), (INT, INT, INT, TERM)]
@@ -120,11 +121,14 @@ MOMENTS = [
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("event", "there", "row"),
-    [
-        (*moment, row)
-        for number, moment in enumerate(MOMENTS)
-        for row in (ROWS[2 + number % 5], ROWS[2 + number % 2])
-    ],
+    some_at_leisure(
+        (
+            (*moment, row)
+            for number, moment in enumerate(MOMENTS)
+            for row in (ROWS[2 + number % 5], ROWS[2 + number % 2])
+        ),
+        2,
+    ),
     ids=str,
 )
 def test_signals_while_a_run_is_set_up_trained_and_saved(

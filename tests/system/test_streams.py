@@ -6,20 +6,20 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from sublayer.system.streams import OutputLost, Stream, lasting_streams
+from tests.in_time import some_at_leisure
 
 PROJECT = Path(__file__).parents[2]
 TINY = [
     *("model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16", "train.steps=3"),
     *("train.batch_sequences=2", "train.precision=float32", "train.threads=1", "train.log_steps=1"),
 ]
-FULL = pytest.param(
-    "full", marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-)
+STATES = ["closed", "full"] if Path("/dev/full").exists() else ["closed"]
 # What the shell makes of each: standard output alone, standard error alone, both.
 REDIRECTIONS = {
     "closed": {"out": ">&-", "error": "2>&-", "both": ">&- 2>&-"},
@@ -99,8 +99,9 @@ def test_streams_are_put_back(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["out", "error", "both"])
-@pytest.mark.parametrize("state", ["closed", FULL])
+@pytest.mark.parametrize(
+    ("state", "which"), some_at_leisure(product(STATES, ["out", "error", "both"]), 2)
+)
 def test_training_goes_on_to_its_end(place: Path, state: str, which: str) -> None:
     out = f"{state}-{which}"
     done = shell(f"{train(out)} {REDIRECTIONS[state][which]}", place)
@@ -126,17 +127,23 @@ def test_training_whose_reader_leaves_goes_on_to_its_end(place: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "line",
-    [
-        "sublayer evaluate run --split test",
-        "sublayer generate run --prompt 'The ' --tokens 5",
-        "sublayer generate run --prompt 'The ' --tokens 5 --json",
-        "sublayer plan gpt",
-        "sublayer --version",
-        "sublayer tokenize run --text cat",
-    ],
+    ("state", "line"),
+    some_at_leisure(
+        product(
+            STATES,
+            [
+                "sublayer evaluate run --split test",
+                "sublayer generate run --prompt 'The ' --tokens 5",
+                "sublayer generate run --prompt 'The ' --tokens 5 --json",
+                "sublayer plan gpt",
+                "sublayer --version",
+                "sublayer tokenize run --text cat",
+                "sublayer recipes",
+            ],
+        ),
+        2,
+    ),
 )
-@pytest.mark.parametrize("state", ["closed", FULL])
 def test_a_result_that_cannot_be_printed_is_one_line_and_exit_1(
     place: Path, state: str, line: str
 ) -> None:
@@ -150,7 +157,7 @@ def test_a_result_that_cannot_be_printed_is_one_line_and_exit_1(
     assert unheard.returncode == 0 and unheard.stdout.strip() and unheard.stderr == ""
 
 
-@pytest.mark.parametrize("state", ["closed", FULL])
+@pytest.mark.parametrize("state", STATES)
 @pytest.mark.slow
 def test_an_error_is_told_where_it_can_be_read(tmp_path: Path, state: str) -> None:
     line = "error: 'gtp' is not a recipe, a .toml file or a run: did you mean gpt?\n"

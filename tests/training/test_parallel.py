@@ -79,45 +79,45 @@ NO_ANSWERS = {"data.tasks": "squad2", "objective.dropout": 0.0}
 """Questions of which some have no answer: the joint head."""
 
 
+WAYS = {
+    "plain": {},
+    "auxiliary": AUXILIARY,
+    "recomputed": {**AUXILIARY, "train.recompute": "blocks"},
+    "lamb": LAMB,
+    "adafactor": ADAFACTOR,
+    "lstm": {"model.kind": "lstm", "data.boundaries": "respect"},
+    "masked": MASKED,
+    "unjudged": UNJUDGED,
+    "translation": TRANSLATION,
+    "lonely": LONELY,
+    "span": SPAN,
+    "pairs of a task": {**PAIR, "objective.dropout": 0.0, "optimizer.lr": 1e-3},
+    "tasks as text": {**TEXT, "data.tasks": ["sst2", "rte"], "train.batch_sequences": 5},
+    # No choice, start or end depends on what all logits share: the gradient of that bias is
+    # noise, of which Adam would make much.
+    "traversals of a task": {
+        **TRAVERSAL,
+        "objective.dropout": 0.0,
+        "optimizer.kind": "sgd",
+        "optimizer.lr": 0.1,
+    },
+    "questions": {**QUESTIONS, "optimizer.kind": "sgd", "optimizer.lr": 0.1},
+    "questions without answers": {
+        **QUESTIONS,
+        **NO_ANSWERS,
+        "optimizer.kind": "sgd",
+        "optimizer.lr": 0.1,
+    },
+}
+AT_LEISURE = ("auxiliary", "unjudged", "translation", "questions")
+"""Of which another does all and more."""
+
+
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
-        AUXILIARY,
-        {**AUXILIARY, "train.recompute": "blocks"},
-        LAMB,
-        ADAFACTOR,
-        {"model.kind": "lstm", "data.boundaries": "respect"},
-        MASKED,
-        UNJUDGED,
-        TRANSLATION,
-        LONELY,
-        SPAN,
-        {**PAIR, "objective.dropout": 0.0, "optimizer.lr": 1e-3},
-        {**TEXT, "data.tasks": ["sst2", "rte"], "train.batch_sequences": 5},
-        # No choice, start or end depends on what all logits share: the gradient of that bias is
-        # noise, of which Adam would make much.
-        {**TRAVERSAL, "objective.dropout": 0.0, "optimizer.kind": "sgd", "optimizer.lr": 0.1},
-        {**QUESTIONS, "optimizer.kind": "sgd", "optimizer.lr": 0.1},
-        {**QUESTIONS, **NO_ANSWERS, "optimizer.kind": "sgd", "optimizer.lr": 0.1},
-    ],
-    ids=[
-        "plain",
-        "auxiliary",
-        "recomputed",
-        "lamb",
-        "adafactor",
-        "lstm",
-        "masked",
-        "unjudged",
-        "translation",
-        "lonely",
-        "span",
-        "pairs of a task",
-        "tasks as text",
-        "traversals of a task",
-        "questions",
-        "questions without answers",
+        pytest.param(settings, id=name, marks=[pytest.mark.explore] * (name in AT_LEISURE))
+        for name, settings in WAYS.items()
     ],
 )
 def test_two_processes_give_the_losses_and_weights_of_one(

@@ -5,7 +5,6 @@ import shutil
 import signal
 import sys
 import warnings
-from itertools import product
 
 import pytest
 
@@ -14,6 +13,7 @@ from sublayer.errors import ConfigError, Interrupted
 from sublayer.runs.run import train_run
 from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.progress import SilentProgress
+from tests.in_time import some_at_leisure
 from tests.training.conftest import (
     MASKED,
     PAIR,
@@ -160,17 +160,16 @@ def killed_at_file_operation(count, folder, loaded):
     return True
 
 
-OFTEN = [
-    ("adamw", signal.SIGINT),
-    ("span", signal.SIGTERM),
-]
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @pytest.mark.parametrize(
     ("variant", "number"),
     [
-        pytest.param(*each, marks=[] if each in OFTEN else pytest.mark.slow)
-        for each in product(VARIANTS, (signal.SIGINT, signal.SIGTERM))
+        # Every variant by one of the two in turn; by the other one at leisure.
+        pytest.param(variant, SIGNALS[(place + turn) % 2], marks=[pytest.mark.explore] * turn)
+        for turn in (0, 1)
+        for place, variant in enumerate(VARIANTS)
     ],
 )
 @pytest.mark.slow
@@ -184,7 +183,7 @@ def test_a_run_interrupted_and_resumed_equals_an_unbroken_one(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", some_at_leisure(VARIANTS, 3))
 def test_a_run_killed_at_any_file_operation_and_resumed_equals_an_unbroken_one(
     unbroken, tiny, tmp_path, variant
 ):

@@ -1,11 +1,13 @@
 """Every task goes from its publisher's files to a score, and to what is handed in."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from sublayer.tasks.registry import TASKS
 from tests.commands.conftest import SHORT
+from tests.in_time import some_at_leisure
 from tests.published_files import PUBLISHED, write_published
 
 pytestmark = pytest.mark.slow
@@ -31,8 +33,7 @@ _MODELS = {
 """An encoder, a decoder and an encoder-decoder, and what each has of its own."""
 
 
-@pytest.mark.parametrize("recipe", _MODELS)
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize(("name", "recipe"), some_at_leisure(product(PUBLISHED, _MODELS), 2))
 def test_a_task_is_read_learned_scored_and_handed_in(
     sublayer, tmp_path: Path, here, recipe, name
 ) -> None:

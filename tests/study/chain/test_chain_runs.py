@@ -317,7 +317,7 @@ def timeless(results: dict) -> None:
 
 
 def test_runs_side_by_side_score_as_in_turn(place, tmp_path):
-    study = write_chain(tmp_path, seeds=2, finetunings=1)
+    study = write_chain(tmp_path, seeds=1, finetunings=1)
     scores = []
     for jobs in ("1", "2"):
         out = tmp_path / f"out-{jobs}"
