@@ -16,6 +16,7 @@ from sublayer import cli
 from sublayer.commands.tasks.rendering import SUITE_TITLES
 from sublayer.config.fields.catalog import TABLES
 from sublayer.config.fields.listing import FieldRow, field_rows
+from sublayer.counts import count
 from sublayer.tasks.metrics.table import METRICS
 from sublayer.tasks.registry import SUITES
 
@@ -140,7 +141,7 @@ def _study(name: str, record: dict[str, Any]) -> list[str]:
     made = record["reproduction"]["environment"]
     lines = [
         f"{record['title']}. {made['processor']}, {made['precision']}; `{record['metric']}` of the",
-        f"{record['split']} split, {record['planned_seeds']} seeds.",
+        f"{record['split']} split, {count(record['planned_seeds'], 'seed')}.",
         f"[The report](records/{name}/report.html).",
         "",
         *("```sh", record["reproduction"]["command"], "```", ""),
@@ -148,9 +149,11 @@ def _study(name: str, record: dict[str, Any]) -> list[str]:
         "| --- | --- | ---: | --- | --- |",
     ]
     for each in record["differences"]:
-        mean, low, high = (f"{each[key]:+.4f}" for key in ("mean", "low", "high"))
         verdict = _VERDICTS.get(each["verdict"], each["verdict"])
-        row = (each["arm"], each["baseline"], mean, f"{low} to {high}", verdict)
+        # Of one seed there is no interval.
+        has_interval = each["low"] is not None
+        interval = f"{each['low']:+.4f} to {each['high']:+.4f}" if has_interval else "–"
+        row = (each["arm"], each["baseline"], f"{each['mean']:+.4f}", interval, verdict)
         lines.append(f"| {' | '.join(row)} |")
     return [*lines, ""]
 
