@@ -50,6 +50,8 @@ class TokenStore:
     of those that were kept, a side a line."""
     is_lossless: bool
     """Whether the ids stand for exactly the bytes that ``n_bytes`` counts."""
+    n_characters: int | None = None
+    """Unicode's in these bytes; None where the ids, which stand for them, tell."""
     sentence_starts: Ints | None = None
     """Positions of the first token of each sentence, the start of every document among them; None
     where the text was not cut."""
@@ -123,6 +125,7 @@ def read_store(path: Path) -> TokenStore | None:
             n_bytes=meta["n_bytes"],
             sha256=meta["sha256"],
             is_lossless=meta["is_lossless"],
+            n_characters=None if meta["is_lossless"] else meta["n_characters"],
         )
         if "n_sentences" not in meta:
             return store
@@ -154,6 +157,7 @@ class _Writer:
     sentence_starts: "array[int] | None" = None
     n_tokens: int = 0
     n_bytes: int = 0
+    n_characters: int = 0
     n_dropped_sentences: int = 0
     n_dropped_documents: int = 0
     document_starts: "array[int]" = field(default_factory=lambda: array("q"))
@@ -227,6 +231,8 @@ class _Writer:
 
     def _count(self, text: bytes, ids: TokenIds) -> None:
         self.n_bytes += len(text)
+        first_bytes = np.frombuffer(text, dtype=np.uint8) & 0xC0 != 0x80
+        self.n_characters += int(np.count_nonzero(first_bytes))
         if self.is_lossless:
             self.is_lossless = _is_exact(self.tokenizer, text, ids)
 
@@ -266,6 +272,8 @@ class _Writer:
             "crc32": self.crc,
             "starts_crc32": zlib.crc32(starts),
         }
+        if not self.is_lossless:
+            meta["n_characters"] = self.n_characters
         if self.sentence_starts is not None:
             meta["n_sentences"] = len(self.sentence_starts)
             meta["n_dropped_sentences"] = self.n_dropped_sentences

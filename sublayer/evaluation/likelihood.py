@@ -177,9 +177,9 @@ def score(
     inside documents. ``batch_sequences`` windows are computed at a time, which changes speed and
     memory only. ``progress`` is told the tokens done and the tokens in all.
 
-    Where a lossy tokenizer made the ids, the bytes of a whole split are those that were read, and
-    those of a part its share of them, in proportion to the bytes that the ids stand for; characters
-    follow in the same proportion. Words are those of the text that the ids stand for.
+    Where a lossy tokenizer made the ids, bytes and characters of a whole split are those that were
+    read, and those of a part its share of them, in proportion to the bytes that the ids stand for.
+    Words are those of the text that the ids stand for.
 
     The arithmetic is that of the model's weights, or of the caller's autocast; sums over batches
     are in float64, in order. ``processes`` share the batches, and all return the same. Raises
@@ -217,17 +217,19 @@ def _as_read(split: Split, counts: Counts) -> Counts:
 
     How long that is, is known of the whole alone.
     """
-    n_first_bytes = int(split.tokenizer.token_bytes[split.ids[0]])
-    n_read = split.store.n_bytes - n_first_bytes
+    store = split.store
+    assert store.n_characters is not None, "it is lossy"
+    first = store.ids[0]
+    n_first_bytes = int(split.tokenizer.token_bytes[first])
+    n_bytes = store.n_bytes - n_first_bytes
+    n_characters = store.n_characters - int(split.tokenizer.token_characters[first])
     n_kept = split.n_kept_bytes - n_first_bytes
     if counts.tokens == len(split.ids) - 1:
-        n_bytes = n_read
-    elif n_kept:
-        n_bytes = round(counts.bytes * n_read / n_kept)
-    else:
-        n_bytes = counts.bytes
-    n_characters = round(counts.characters * n_bytes / counts.bytes) if counts.bytes else 0
-    return replace(counts, bytes=n_bytes, characters=n_characters)
+        return replace(counts, bytes=n_bytes, characters=n_characters)
+    if not n_kept:
+        return counts
+    share = counts.bytes / n_kept
+    return replace(counts, bytes=round(share * n_bytes), characters=round(share * n_characters))
 
 
 def _batches(plan: list[Window], size: int) -> Iterator[list[Window]]:

@@ -112,7 +112,9 @@ def test_a_part_of_what_a_lossy_tokenizer_read_has_its_share_of_the_bytes() -> N
     ids = tokenizer.encode(text)
     assert tokenizer.token_bytes[ids].tolist() == [2] * 60
     ended = split_of(ids, tokenizer)
-    split = replace(ended, store=replace(ended.store, n_bytes=180, is_lossless=False))
+    split = replace(
+        ended, store=replace(ended.store, n_bytes=180, n_characters=180, is_lossless=False)
+    )
     model = model_of()
     whole = score(model, split, context=16, stride=16, batch_sequences=3)
     # The first word is context only: 2 of the 120 bytes that are kept.

@@ -46,7 +46,7 @@ def done(study):
 
 
 def ensembles(out: Path) -> list[Path]:
-    return sorted(out.glob("stages/both of them-*/seed-*"))
+    return sorted(out.glob("stages/both-of-them-*/seed-*"))
 
 
 def members_of(run: Path) -> list[Path]:
