@@ -1,4 +1,5 @@
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -27,15 +28,21 @@ from tests.training.conftest import (
 pytestmark = pytest.mark.slow
 
 
-def command(folder, text_path, settings=(), *, resume=False):
+ROOT = Path(__file__).parents[2]
+LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+LAUNCHER += ["-m"]
+
+
+def training(folder, text_path, settings=(), *, resume=False):
     values = {**TINY, "data.path": str(text_path), "model.dropout": 0.0, **dict(settings)}
     if values.get("model.kind") == "lstm":
         del values["model.n_heads"]
-    return [
-        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"),
-        *("-m", "sublayer", "train", "gpt", *(f"{key}={value}" for key, value in values.items())),
-        *("--out", str(folder), *(["--resume"] if resume else [])),
-    ]
+    words = ["train", "gpt", *(f"{key}={value}" for key, value in values.items())]
+    return [*words, "--out", str(folder), *(["--resume"] if resume else [])]
+
+
+def command(*words, **options):
+    return [*LAUNCHER, "sublayer", *training(*words, **options)]
 
 
 def kill_all_that_name(folder):
@@ -113,33 +120,41 @@ AT_LEISURE = ("auxiliary", "unjudged", "translation", "questions")
 """Of which another does all and more."""
 
 
+# One launch for all: to start two processes takes longer than to train in them.
 @pytest.mark.parametrize(
-    "settings",
+    "names",
     [
-        pytest.param(settings, id=name, marks=[pytest.mark.explore] * (name in AT_LEISURE))
-        for name, settings in WAYS.items()
+        [name for name in WAYS if name not in AT_LEISURE],
+        pytest.param(AT_LEISURE, marks=pytest.mark.explore),
     ],
+    ids=["most", "at leisure"],
 )
 def test_two_processes_give_the_losses_and_weights_of_one(
-    run, tmp_path, text_path, stories_path, pairs_path, tasks_path, settings
+    run, tmp_path, text_path, stories_path, pairs_path, tasks_path, names
 ):
-    run("one", {"model.dropout": 0.0, **settings})
     paths = {"masked": stories_path, "translation": pairs_path, "supervised": tasks_path}
-    path = paths.get(settings.get("objective.kind"), text_path)
+    trainings = []
+    for name in names:
+        run(name, {"model.dropout": 0.0, **WAYS[name]})
+        path = paths.get(WAYS[name].get("objective.kind"), text_path)
+        trainings.append(training(tmp_path / "two" / name, path, WAYS[name]))
+    (tmp_path / "trainings.json").write_text(json.dumps(trainings))
     result = subprocess.run(
-        command(tmp_path / "two", path, settings), capture_output=True, text=True
+        [*LAUNCHER, "tests.training.two_trainings", str(tmp_path / "trainings.json")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout.count("trained 24 steps") == 1
-    for kind in ("train", "valid"):
-        assert figures(tmp_path / "two", kind) == pytest.approx(
-            figures(tmp_path / "one", kind), rel=1e-4
-        )
-    ours, theirs = (
-        load_file(tmp_path / name / "model" / "model.safetensors") for name in ("one", "two")
-    )
-    for name, value in ours.items():
-        assert_close(theirs[name], value, rtol=1e-2, atol=2e-3)
+    # The first process alone speaks.
+    assert result.stdout.count("trained 24 steps") == len(names)
+    for name in names:
+        one, two = tmp_path / name, tmp_path / "two" / name
+        for kind in ("train", "valid"):
+            assert figures(two, kind) == pytest.approx(figures(one, kind), rel=1e-4), name
+        ours, theirs = (load_file(each / "model" / "model.safetensors") for each in (one, two))
+        for key, value in ours.items():
+            assert_close(theirs[key], value, rtol=1e-2, atol=2e-3, msg=f"{name}, {key}")
 
 
 def test_two_processes_that_freeze_a_part_give_the_weights_of_one(run, tmp_path, text_path):
