@@ -78,7 +78,7 @@ def test_the_python_of_the_page_runs_in_order(tmp_path: Path):
     assert shown.splitlines()[-1] == "--stride 0 is too small: give at least 1"
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 def test_the_cells_of_the_notebook_run_in_order(tmp_path: Path):
     code = "\n".join(cells())
     assert "steps = 300" in code

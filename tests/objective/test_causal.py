@@ -280,7 +280,9 @@ print(counters["frames"]["ok"], counters["frames"]["total"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("allowed", "is_whole"), [(0, False), (18, True)])
+@pytest.mark.parametrize(
+    ("allowed", "is_whole"), [pytest.param(0, False, marks=pytest.mark.explore), (18, True)]
+)
 def test_every_set_of_terms_is_compiled_where_so_many_are_allowed(
     allowed: int, is_whole: bool
 ) -> None:

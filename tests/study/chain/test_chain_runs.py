@@ -15,6 +15,7 @@ from sublayer.errors import ConfigError
 from sublayer.study.from_folder import results_of_folder
 from sublayer.study.results import Results
 from sublayer.study.results_json import results_to_json
+from tests.in_time import some_at_leisure
 from tests.stopping import stopped_at
 from tests.study.chain.chains import words, write_chain
 
@@ -288,7 +289,10 @@ def test_a_repeated_command_trains_nothing_and_more_seeds_train_what_is_missing(
     assert added == {"seed-2", "seed-1002"}
 
 
-@pytest.mark.parametrize("where", ["stages/pretraining-", "stages/sst2-", "stages/copa-"])
+@pytest.mark.parametrize(
+    "where",
+    some_at_leisure(["stages/sst2-", "stages/pretraining-", "stages/copa-"], 3),
+)
 def test_a_chain_that_is_killed_in_any_stage_resumes_to_the_same_report(where, place, tmp_path):
     study = write_chain(tmp_path, seeds=2, finetunings=1)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -316,15 +320,16 @@ def timeless(results: dict) -> None:
             arm.pop(name)
 
 
-def test_runs_side_by_side_score_as_in_turn(place, tmp_path):
-    study = write_chain(tmp_path, seeds=1, finetunings=1)
-    scores = []
-    for jobs in ("1", "2"):
-        out = tmp_path / f"out-{jobs}"
-        assert cli.main(words(study, "--out", str(out), "--jobs", jobs)) == 0
-        results = json.loads((out / "results.json").read_text())
-        scores.append([arm["values"] for arm in results["arms"]])
-    assert scores[0] == scores[1]
+def test_runs_side_by_side_score_as_in_turn(done, place, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(done, out)
+    in_turn = json.loads((out / "results.json").read_text())
+    for run in out.glob("stages/sst2-*/seed-0"):
+        shutil.rmtree(run)
+    assert cli.main(words(place / "small.toml", "--out", str(out), "--jobs", "2")) == 0
+    results = json.loads((out / "results.json").read_text())
+    assert [arm["values"] for arm in results["arms"]] == [arm["values"] for arm in in_turn["arms"]]
+    assert results["scorecard"] == in_turn["scorecard"]
 
 
 def test_a_task_after_a_task_starts_from_its_first_fine_tuning_and_is_tuned(place, tmp_path):
