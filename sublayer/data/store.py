@@ -50,8 +50,6 @@ class TokenStore:
     of those that were kept, a side a line."""
     is_lossless: bool
     """Whether the ids stand for exactly the bytes that ``n_bytes`` counts."""
-    n_characters: int | None = None
-    """Unicode's in these bytes; None where the ids, which stand for them, tell."""
     sentence_starts: Ints | None = None
     """Positions of the first token of each sentence, the start of every document among them; None
     where the text was not cut."""
@@ -59,6 +57,9 @@ class TokenStore:
     """Sentences that gave no token."""
     n_dropped_documents: int = 0
     """Documents whose sentences all gave none, or pairs of which a side did."""
+    n_characters: int | None = None
+    """Unicode's in the bytes that ``n_bytes`` counts; None where the ids, which stand for them,
+    tell."""
 
     @property
     def n_tokens(self) -> int:
