@@ -25,7 +25,7 @@ test-fast: $(VENV)/.dev
 test-avx2: $(VENV)/.dev
 	$(AS_AVX2) $(TESTS) -m "not slow and not explore and not pages" --durations 10 $(COMPUTING)
 
-# Every page's commands in the order in which they stand, with small models.
+# Every page's commands in the order in which they stand, with small models, and the notebook's cells.
 test-pages: $(VENV)/.dev
 	$(TESTS) -m pages --dist worksteal --durations 10
 

@@ -19,7 +19,7 @@ import numpy as np
 from sublayer.data.arrays import AnyInts, Ints, TokenIds
 from sublayer.data.text.document_range import DocumentRange, raw_chunks
 from sublayer.data.text.sentences import TextUnit, sentences_of
-from sublayer.data.tokenizers.base import NotUtf8, Tokenizer
+from sublayer.data.tokenizers.base import NotUtf8, Tokenizer, count_characters
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import replacing
 from sublayer.files.json_footer import aligned, read_description, write_description
@@ -232,8 +232,9 @@ class _Writer:
 
     def _count(self, text: bytes, ids: TokenIds) -> None:
         self.n_bytes += len(text)
-        first_bytes = np.frombuffer(text, dtype=np.uint8) & 0xC0 != 0x80
-        self.n_characters += int(np.count_nonzero(first_bytes))
+        if self.tokenizer.is_lossless:
+            return
+        self.n_characters += int(count_characters([text])[0])
         if self.is_lossless:
             self.is_lossless = _is_exact(self.tokenizer, text, ids)
 
@@ -289,8 +290,6 @@ class _Writer:
 
 
 def _is_exact(tokenizer: Tokenizer, text: bytes, ids: TokenIds) -> bool:
-    if tokenizer.is_lossless:
-        return True
     # Lengths are compared first: decoding takes longer.
     n_bytes = int(tokenizer.token_bytes[ids].sum())
     return n_bytes == len(text) and tokenizer.decode(ids) == text

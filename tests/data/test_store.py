@@ -74,11 +74,12 @@ def test_large_vocabularies_take_four_bytes_each(path):
 
 def test_text_that_cannot_be_had_back_is_marked(path):
     tokenizer = CharacterTokenizer("abc")
-    for text, is_lossless in ((b"abcab", True), (b"abd", False)):
-        write_store(path, [[DocumentRange(MemoryDocument("text", text))]], tokenizer)
+    # Of what is lost, the store alone knows how long it was.
+    for text, is_lossless, n_characters in (("abcab", True, None), ("ab€", False, 3)):
+        write_store(path, [[DocumentRange(MemoryDocument("text", text.encode()))]], tokenizer)
         store = read_store(path)
         assert store is not None
-        assert store.is_lossless is is_lossless
+        assert (store.is_lossless, store.n_characters) == (is_lossless, n_characters)
 
 
 def test_a_chunk_border_changes_nothing(path, monkeypatch):

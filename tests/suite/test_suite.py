@@ -4,13 +4,13 @@ import csv
 import json
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from sublayer import cli
 from tests.suite.conftest import SETTINGS, Evaluate
+from tests.torchrun import in_two_processes
 
 TUNED = f'[[tasks]]\nnames = ["sst2"]\ndata = "glue"\n{SETTINGS}\n'
 
@@ -129,11 +129,8 @@ def test_two_processes_find_what_one_finds(evaluate: Evaluate, place: Path, tmp_
     )
     path = tmp_path / "both.toml"
     path.write_text(suite)
-    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
-    words = ("-m", "sublayer", "evaluate", "dec", "enc", "--suite", str(path), "--json")
-    ended = subprocess.run(
-        [sys.executable, *launcher, *words], cwd=place, capture_output=True, text=True, check=True
-    )
+    command = in_two_processes("sublayer", "evaluate", "dec", "enc", "--suite", path, "--json")
+    ended = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True)
     # The first process alone prints.
     assert ended.stdout.count("\n") == 1
     both = json.loads(ended.stdout)

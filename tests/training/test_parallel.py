@@ -3,8 +3,8 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 from sublayer.files.checkpoints import saved_steps
 from sublayer.training.metrics import METRICS, read_metrics
+from tests.torchrun import in_two_processes
 from tests.training.conftest import (
     MASKED,
     PAIR,
@@ -26,11 +27,7 @@ from tests.training.conftest import (
 )
 
 pytestmark = pytest.mark.slow
-
-
 ROOT = Path(__file__).parents[2]
-LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-LAUNCHER += ["-m"]
 
 
 def training(folder, text_path, settings=(), *, resume=False):
@@ -42,7 +39,7 @@ def training(folder, text_path, settings=(), *, resume=False):
 
 
 def command(*words, **options):
-    return [*LAUNCHER, "sublayer", *training(*words, **options)]
+    return in_two_processes("sublayer", *training(*words, **options))
 
 
 def kill_all_that_name(folder):
@@ -140,7 +137,7 @@ def test_two_processes_give_the_losses_and_weights_of_one(
         trainings.append(training(tmp_path / "two" / name, path, WAYS[name]))
     (tmp_path / "trainings.json").write_text(json.dumps(trainings))
     result = subprocess.run(
-        [*LAUNCHER, "tests.training.two_trainings", str(tmp_path / "trainings.json")],
+        in_two_processes("tests.training.two_trainings", tmp_path / "trainings.json"),
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -154,7 +151,13 @@ def test_two_processes_give_the_losses_and_weights_of_one(
             assert figures(two, kind) == pytest.approx(figures(one, kind), rel=1e-4), name
         ours, theirs = (load_file(each / "model" / "model.safetensors") for each in (one, two))
         for key, value in ours.items():
-            assert_close(theirs[key], value, rtol=1e-2, atol=2e-3, msg=f"{name}, {key}")
+            assert_close(
+                theirs[key],
+                value,
+                rtol=1e-2,
+                atol=2e-3,
+                msg=partial("{}, {}: {}".format, name, key),
+            )
 
 
 def test_two_processes_that_freeze_a_part_give_the_weights_of_one(run, tmp_path, text_path):

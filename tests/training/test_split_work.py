@@ -2,23 +2,20 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from sublayer.training.parallel import World
+from tests.torchrun import in_two_processes
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
 
 def launched(folder, what, *texts):
-    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    words += ["-m", "tests.training.two_processes", folder, what, *texts]
-    return subprocess.run(
-        list(map(str, words)), capture_output=True, text=True, cwd=ROOT, timeout=600
-    )
+    command = in_two_processes("tests.training.two_processes", folder, what, *texts)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600)
 
 
 def found(folder, what, *texts):
