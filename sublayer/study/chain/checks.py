@@ -6,20 +6,24 @@ from pathlib import Path
 
 from sublayer.config.limits import MOST_FINETUNINGS
 from sublayer.data.prepare import Data
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.capacity import format_bytes
 from sublayer.runs.start_check import check_start
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.budget.capacity import run_disk, scored_disk
 from sublayer.study.chain.keys import Keys
 from sublayer.study.chain.recipes import StageRecipes
-from sublayer.study.chain.stages import PRETRAINING
+from sublayer.study.chain.stages import PRETRAINING, Chain, Stage
 from sublayer.study.definition import Study
 from sublayer.system.launch import n_launched
+from sublayer.tasks.registry import TASKS, locate_files
 
 
 def check_chain(study: Study, n_seeds: int) -> None:
-    """Raise ConfigError where a chain, or the number of its seeds, is nothing to compare."""
+    """Raise ConfigError where a chain, or the number of its seeds, is nothing to compare.
+
+    Raises DataError where ``--data`` lacks the files of a task: before a text is read.
+    """
     chain = study.chain
     assert chain is not None, "a study without stages is none of chains"
     for arm in study.arms:
@@ -37,6 +41,7 @@ def check_chain(study: Study, n_seeds: int) -> None:
             "train.seed has no effect on a comparison: its seeds are 0 to N - 1, with --seeds N"
         )
     for stage in chain.stages:
+        _check_files(chain, stage)
         for arm in study.arms:
             settings = chain.settings_of(arm.name, stage)
             if "train.seed" in settings:
@@ -54,6 +59,16 @@ def check_chain(study: Study, n_seeds: int) -> None:
                     f"{study.name}: stage {stage.name} has init.run, which is what {stage.after} "
                     "leaves: leave it out"
                 )
+
+
+def _check_files(chain: Chain, stage: Stage) -> None:
+    if chain.data is None:
+        return
+    try:
+        for name in stage.tasks:
+            locate_files(TASKS[name], chain.data)
+    except DataError as error:
+        raise DataError(f"stage {stage.name}: {error}") from None
 
 
 def check_disk(

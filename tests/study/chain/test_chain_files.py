@@ -192,6 +192,24 @@ def test_options_of_a_chain_that_mean_nothing_are_refused(more, said, tmp_path, 
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ("glue", "stage sst2: {}/glue is no folder: name the one that holds the tasks' files"),
+        ("glue/SST-2", "stage sst2: {0}/glue has no files of SST-2: `sublayer tasks {0}/glue`"),
+    ],
+)
+def test_files_that_are_missing_are_said_before_a_text_is_read(gone, said, tmp_path, capsys):
+    path = write_chain(tmp_path)
+    (tmp_path / gone).rename(tmp_path / "elsewhere")
+    out = tmp_path / "out"
+    assert cli.main(words(path, "--out", str(out))) == 2
+    error = capsys.readouterr().err
+    assert said.format(tmp_path) in error.strip().splitlines()[-1]
+    assert "turning the text" not in error
+    assert not out.exists()
+
+
 def test_options_of_chains_are_refused_elsewhere(capsys):
     assert cli.main(["compare", "demo", "--finetunings", "2"]) == 2
     assert "--finetunings is of studies with stages of tasks" in capsys.readouterr().err
