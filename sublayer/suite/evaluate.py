@@ -123,7 +123,10 @@ def _measured(work: Work, pair: tuple[int, int], device: torch.device) -> Found:
         with stage(f"{candidate.name}: {measure.title}"):
             return measure.score(candidate, device)
     except Interrupted:
-        raise
+        raise Interrupted(
+            f"interrupted while {measure.title} of {candidate.name}, and what was trained is "
+            "saved; the same command resumes"
+        ) from None
     except SublayerError as error:
         how = "training failed: " if isinstance(error, TrainingError) else ""
         return Found(measure.columns, {}, reason=f"{how}{error}")

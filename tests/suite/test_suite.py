@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sublayer import cli
+from sublayer.errors import Interrupted
 from tests.suite.conftest import SETTINGS, Evaluate
 from tests.torchrun import in_two_processes
 
@@ -102,6 +103,21 @@ def test_four_kinds_of_models_stand_side_by_side(
     assert cells_of(found, "sst2")["sst2"]["mean"] == scores["dec"]["mean"]
     [row] = [row for row in found["rows"] if row["kind"] == "model"]
     assert row["reasons"]["rte"].startswith("it answers sst2, and the suite fine-tunes nothing")
+
+
+def test_fine_tuning_that_is_interrupted_says_that_the_same_command_resumes(
+    evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def stopped(*_: object, **__: object):
+        raise Interrupted("interrupted and saved; the same command with --resume resumes")
+
+    monkeypatch.setattr("sublayer.suite.answering.TaskMeasure.score", stopped)
+    suite = f'{TUNED}finetune = "{tmp_path}/tuned"\n'
+    error = evaluate(suite, "dec").err.splitlines()[-1]
+    assert error == (
+        "interrupted while scoring SST-2 of dec, and what was trained is saved; "
+        "the same command resumes"
+    )
 
 
 def test_seeds_of_fine_tuning_are_a_mean_and_a_spread(evaluate: Evaluate, tmp_path: Path):

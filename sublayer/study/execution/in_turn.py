@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sublayer.study.execution.one_run import Outcome, Task, finish_run
+from sublayer.errors import Interrupted
+from sublayer.study.execution.one_run import Outcome, Task, finish_run, interruption
 from sublayer.system.stage_displays import format_seconds
 from sublayer.training.progress import default_progress
 
@@ -30,7 +31,10 @@ class InTurn:
         progress.is_alone = False
         is_whole = not task.path.exists()
         begun = time.monotonic()
-        outcome = finish_run(task, progress, device=self.device)
+        try:
+            outcome = finish_run(task, progress, device=self.device)
+        except Interrupted:
+            raise interruption(self._started - 1, self.total) from None
         if is_whole:
             self._seconds.append(time.monotonic() - begun)
         return outcome

@@ -12,8 +12,9 @@ from sublayer.config.layering.layers import LoadedRecipe
 from sublayer.config.layering.run_recipe import read_run_recipe
 from sublayer.config.layering.sources import RUN_RECIPE
 from sublayer.config.recipe import Recipe
+from sublayer.counts import count
 from sublayer.data.prepare import Data
-from sublayer.errors import CheckpointError, TrainingError
+from sublayer.errors import CheckpointError, Interrupted, TrainingError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.saved_record import RECORD, read_record
@@ -96,6 +97,14 @@ class Task:
     def find_data(self) -> Data:
         """Return its data, prepared now if need be."""
         return self.data if isinstance(self.data, Data) else self.data.of(self.loaded.recipe)
+
+
+def interruption(n_done: int, n_runs: int) -> Interrupted:
+    """Say how far a study has come that was stopped, and how it goes on."""
+    return Interrupted(
+        f"interrupted with {n_done} of {count(n_runs, 'run')} done, and the others saved; the same "
+        "command resumes"
+    )
 
 
 def is_finished(task: Task) -> bool:

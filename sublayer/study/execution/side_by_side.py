@@ -14,7 +14,7 @@ from sublayer.objective.family import describe_valid
 from sublayer.study.execution.board import Board, Tally, default_board
 from sublayer.study.execution.child import Child
 from sublayer.study.execution.job import Job, read_status
-from sublayer.study.execution.one_run import Outcome, Task, finish_run, is_finished
+from sublayer.study.execution.one_run import Outcome, Task, finish_run, interruption, is_finished
 from sublayer.system.stage_displays import HeardStages, format_seconds, say_nothing
 from sublayer.system.stages import shown_by
 from sublayer.training.graceful_stop import GracefulStop
@@ -105,10 +105,7 @@ class _Crew:
             raise self._error
         if self._is_stopping:
             tally = self._board.tally
-            raise Interrupted(
-                f"interrupted with {tally.done} of {tally.total} runs done, and the others saved; "
-                "the same command resumes"
-            )
+            raise interruption(tally.done, tally.total)
         return self._outcomes
 
     def _start(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs one after another: what is said of how long they take, and of their text."""
+"""Runs one after another: what is said of how long they take, of their text, and of a stop."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from sublayer.errors import Interrupted
 from sublayer.study.execution import in_turn
 from sublayer.study.execution.in_turn import InTurn
 from sublayer.study.execution.one_run import Outcome, Task
@@ -59,3 +60,20 @@ def test_a_warning_that_is_true_of_several_runs_is_said_once(
     said = capsys.readouterr().err
     assert said.count("a document is long") == 1
     assert said.count("resumed at step 3") == 3
+
+
+def test_a_study_that_is_stopped_says_what_is_done_and_that_the_same_command_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def finish(task: Task, *_: Any, **__: Any) -> Outcome:
+        if task.label == "c":
+            # As train says it, whose command needs an option for that.
+            raise Interrupted("interrupted and saved; the same command with --resume resumes")
+        return Outcome(task.path)
+
+    monkeypatch.setattr(in_turn, "finish_run", finish)
+    with pytest.raises(Interrupted) as stopped:
+        InTurn(5, None)(tasks_in(tmp_path, "abcd"))
+    assert str(stopped.value) == (
+        "interrupted with 2 of 5 runs done, and the others saved; the same command resumes"
+    )
