@@ -57,4 +57,4 @@ def test_a_task_is_read_learned_scored_and_handed_in(
         handed = sublayer("predict", run, "--data", data, "--submission", "out", "--json").found()
         assert len(handed["files"]) >= _SUITES[suite]
         own = [each for each in handed["sets"] if each["task"] == name]
-        assert own and all(each["run"] == str(run) and each["rows"] > 0 for each in own)
+        assert own and all(each["runs"] == [str(run)] and each["rows"] > 0 for each in own)
