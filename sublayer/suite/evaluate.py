@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from sublayer.errors import Interrupted, SublayerError, TrainingError
+from sublayer.errors import Interrupted, SublayerError, TrainingError, one_line
+from sublayer.estimate.capacity import lacks_memory
 from sublayer.suite.answering import TaskMeasure
 from sublayer.suite.candidate import Candidate, find_candidates
 from sublayer.suite.file import SuiteFile, read_suite
@@ -72,7 +73,7 @@ def _measures(suite: SuiteFile) -> list[Measure]:
         measures.append(Speed())
     measures += [BitsPerByte(text) for text in suite.texts]
     measures += [TaskMeasure(name, group, names) for group in suite.tasks for name in group.names]
-    measures += [ProbeMeasure(name, group.data) for group in suite.probes for name in group.names]
+    measures += [ProbeMeasure(name, group) for group in suite.probes for name in group.names]
     measures += [Bleu(pairs) for pairs in suite.pairs]
     return measures
 
@@ -114,6 +115,8 @@ def evaluate_suite(work: Work, device: torch.device) -> Evaluated:
 
 
 _NOTHING = Found((), {})
+_LONGEST = 200
+"""Characters of an error that is no user's, in a reason."""
 
 
 def _measured(work: Work, pair: tuple[int, int], device: torch.device) -> Found:
@@ -130,6 +133,11 @@ def _measured(work: Work, pair: tuple[int, int], device: torch.device) -> Found:
     except SublayerError as error:
         how = "training failed: " if isinstance(error, TrainingError) else ""
         return Found(measure.columns, {}, reason=f"{how}{error}")
+    except (MemoryError, RuntimeError) as error:
+        if lacks_memory(error):
+            return Found(measure.columns, {}, reason="this machine has too little memory for it")
+        # What others scored, perhaps in hours, is not lost by it.
+        return Found(measure.columns, {}, reason=f"it failed: {one_line(str(error))[:_LONGEST]}")
 
 
 def _gathered(own: Sequence[Found], n: int, world: World) -> list[Found]:

@@ -91,6 +91,7 @@ def test_a_failure_to_allocate_is_said_in_a_line(fails: Callable[[], Any]) -> No
 def test_other_failures_stay_what_they_are() -> None:
     with pytest.raises(RuntimeError, match="shapes"), allocating("the model", "take a smaller one"):
         torch.ones(2, 3) @ torch.ones(2, 3)
+    assert not lacks_memory(RuntimeError("could not create a primitive descriptor for the product"))
     assert not lacks_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 
 

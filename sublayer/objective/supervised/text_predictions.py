@@ -87,6 +87,7 @@ def _written(
     lengths = np.array([len(assembler.source(number)) for number in range(len(part.encoded))])
     order = np.argsort(lengths, kind="stable")
     n_rows = rule.n_rows or _AT_A_TIME
+    device = model.embedding.weight.device.type
     groups = [order[start : start + n_rows] for start in range(0, len(order), n_rows)]
     n_done = 0
 
@@ -95,8 +96,10 @@ def _written(
         numbers = groups[index]
         sources = [assembler.source(number) for number in numbers.tolist()]
         row: list[float] = []
-        for place, ids in write_answers(model, sources, rule):
-            row += [float(numbers[place]), float(len(ids)), *map(float, ids.tolist())]
+        # In the precision of the weights, as answers are written after training.
+        with torch.autocast(device, enabled=False):
+            for place, ids in write_answers(model, sources, rule):
+                row += [float(numbers[place]), float(len(ids)), *map(float, ids.tolist())]
         n_done += 1
         progress(n_done, len(groups))
         return row

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE
@@ -42,6 +43,16 @@ def test_answers_are_those_of_a_split(task, format_, batch):
         assert [p for p in ours.probabilities if p] == pytest.approx(
             [p for p in theirs.probabilities if p], abs=1e-12
         )
+
+
+def test_answers_are_written_in_the_precision_of_the_weights_under_autocast_too():
+    examples = draw_examples("rte", 9)
+    split = split_of({"rte": examples}, "text", trains=False)
+    model = model_of(split, dtype=torch.float32, d_model=32)
+    expected, _ = answer_split(model, split, rule_of(split), model.task, ALONE)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, _ = answer_split(model, split, rule_of(split), model.task, ALONE)
+    assert found == expected
 
 
 @pytest.mark.parametrize(("task", "format_"), CASES)
