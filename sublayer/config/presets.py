@@ -71,7 +71,7 @@ def load_preset(
     """
     if name not in preset_names():
         raise ConfigError(
-            f"{name[:LONGEST_WORD]!r} is no preset{nearest_hint(name, preset_names())}: there are "
+            f"{name[:LONGEST_WORD]!r} is no preset{nearest_hint(name, preset_names())}; there are "
             f"{', '.join(preset_names())}"
         )
     content = parsing.read_toml(SHIPPED / f"{name}.toml", ConfigError)

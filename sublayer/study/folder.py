@@ -19,7 +19,8 @@ from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.budget.shared_tokenizer import kept_tokenizers
-from sublayer.study.names import LONGEST_PART, in_path
+from sublayer.study.chain.stages import differing_stages
+from sublayer.study.names import LONGEST_PART, folder_part, in_path
 from sublayer.study.plan_file import PLAN, About, Plan, Request
 
 
@@ -152,7 +153,7 @@ class StudyFolder:
     def run(self, position: int, name: str, trial: str, seed: int) -> Path:
         """Return the folder of one run of the arm at ``position``; ``trial`` is "" for none."""
         arm = arm_folder(self.path, position, name)
-        parent = arm / in_path(trial)[:LONGEST_PART] if trial else arm
+        parent = arm / folder_part(trial) if trial else arm
         return parent / f"seed-{seed}"
 
     def _has_our_weights(self) -> bool:
@@ -163,8 +164,9 @@ class StudyFolder:
         if self._plan is None:
             return "other files" if self._is_occupied() else None
         asked = self._plan["asked"]
-        if asked.get("stages") != self._request.get("stages"):
-            return "another study, with other stages"
+        stages = differing_stages(asked.get("stages"), self._request.get("stages"))
+        if stages:
+            return f"another study, with other {stages}"
         for key in ("match", "tune", "score"):
             before_it, now_it = asked.get(key), self._request.get(key)
             if before_it != now_it:

@@ -1,5 +1,6 @@
 """The names of comparisons, and of their folders, after what is compared."""
 
+import hashlib
 import re
 from collections.abc import Iterable
 
@@ -27,6 +28,18 @@ def in_path(name: str) -> str:
     It may be empty, and that of two names the same.
     """
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", name).strip("-.")
+
+
+def folder_part(name: str) -> str:
+    """Return what a folder is called after a name, of which no two have the same beginning.
+
+    A long name is cut, and ends with a digest of all of it.
+    """
+    part = in_path(name)
+    if len(part) <= LONGEST_PART:
+        return part
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{part[: LONGEST_PART - 9]}-{digest}"
 
 
 def _joined(parts: Iterable[str]) -> str:

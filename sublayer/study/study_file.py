@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from sublayer.config.fields.catalog import TABLES
+from sublayer.config.fields.file_tables import first_problem
 from sublayer.config.fields.messages import show
 from sublayer.config.layering.sources import read_toml
 from sublayer.config.limits import MOST_ARMS, MOST_FINETUNINGS, MOST_SEEDS, MOST_STEPS
@@ -141,9 +142,7 @@ def read_study_file(path: Path) -> StudyFile:
     try:
         file = StudyFile.model_validate(read_toml(path))
     except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        keys = ".".join(str(part) for part in detail["loc"])
-        raise ConfigError(f"study {path}: {keys}: {detail['msg']}") from None
+        raise ConfigError(f"study {path}: {first_problem(error, StudyFile)}") from None
     for scale, table in file.scale.items():
         if not _SCALE_NAME.fullmatch(scale):
             raise ConfigError(

@@ -8,7 +8,7 @@ from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.errors import ConfigError
 from sublayer.study.arms import Arm, expand
 from sublayer.study.chain.stages import FINETUNE
-from sublayer.study.names import LONGEST_PART, in_path
+from sublayer.study.names import folder_part
 
 _TUNABLE = ("optimizer.", "model.dropout", "model.init", "model.embedding_scale")
 _TUNABLE_ON_TASKS = (
@@ -34,7 +34,7 @@ class Trial:
     @property
     def folder(self) -> str:
         """What the folder of its runs is called."""
-        return in_path(self.name)[:LONGEST_PART]
+        return folder_part(self.name)
 
     def of(self, loaded: LoadedRecipe) -> LoadedRecipe:
         """Apply the settings to an arm's recipe; raise ConfigError where they do not fit it."""
@@ -70,12 +70,16 @@ def make_trials(arms: Sequence[Arm], tune: Sequence[str]) -> list[Trial]:
 
 
 def make_stage_trials(
-    stage: str, planned: Mapping[str, LoadedRecipe], tune: Sequence[str]
+    stage: str,
+    planned: Mapping[str, LoadedRecipe],
+    own_settings: Mapping[str, Mapping[str, Any]],
+    tune: Sequence[str],
 ) -> list[Trial]:
     """Build the trials of a stage of tasks, the same for every arm; an empty one without any.
 
-    ``planned`` is the stage's recipe by arm. Raises ConfigError for a field that is none of
-    fine-tuning, or that an arm does not have, and as ``expand`` does.
+    ``planned`` is the stage's recipe by arm, ``own_settings`` what an arm has there otherwise than
+    the others. Raises ConfigError for a field that is none of fine-tuning, that an arm does not
+    have, or that the arms differ in, and as ``expand`` does.
     """
     if not tune:
         return [NO_TRIAL]
@@ -87,6 +91,12 @@ def make_stage_trials(
                 f"--tune {FINETUNE}.{key} is not a setting of fine-tuning: tune such as "
                 f"{FINETUNE}.optimizer.lr, {FINETUNE}.train.batch_sequences, "
                 f"{FINETUNE}.train.epochs or {FINETUNE}.model.dropout"
+            )
+        compared = [arm for arm, settings in own_settings.items() if key in settings]
+        if compared:
+            raise ConfigError(
+                f"{key} of stage {stage} is what arm {compared[0]} has its own of, and is tuned: "
+                "leave out one of them"
             )
     for arm, own in planned.items():
         for trial in trials:

@@ -216,6 +216,9 @@ def _check_folder(folder: Path, loaded: LoadedRecipe, n_seeds: int | None) -> No
 
     What the data make of a model is compared when it is trained.
     """
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            raise ConfigError(f"{path} is no folder: name another for the runs, finetune")
     if n_seeds is None:
         runs = {folder: loaded}
         others = sorted(folder.glob("seed-*"))

@@ -6,8 +6,10 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from sublayer.config.fields.file_tables import first_problem
 from sublayer.config.layering.sources import read_toml
 from sublayer.config.presets import DEFAULT, preset_names
+from sublayer.config.probes import check_names
 from sublayer.config.table import Table
 from sublayer.config.text.text_fields import DocumentRule
 from sublayer.errors import ConfigError
@@ -33,10 +35,16 @@ class TasksTable(Table):
 
 
 class ProbesTable(Table):
-    """An entry of ``[[probes]]``: probes by name, and the folder of their files."""
+    """An entry of ``[[probes]]``: probes by name, and the folder of their files.
+
+    ``words`` are the two that the probe of SST-2 compares, ``references`` what is 1 on the axis of
+    a probe, as a share.
+    """
 
     names: list[str] = Field(min_length=1)
     data: str | None = None
+    words: list[str] | None = Field(None, min_length=2, max_length=2)
+    references: dict[str, float] = Field(default_factory=dict)
 
 
 class TextTable(Table):
@@ -82,14 +90,12 @@ def read_suite(path: Path) -> SuiteFile:
     """Read a suite's file.
 
     Raises ConfigError, with its name, where it is none, asks for nothing, names what there is not
-    or something twice, or has a setting without effect. What is probed is checked where it is read.
+    or something twice, or has a setting without effect.
     """
     try:
         suite = SuiteFile.model_validate(read_toml(path))
     except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        keys = ".".join(str(part) for part in detail["loc"])
-        raise ConfigError(f"suite {path}: {keys}: {detail['msg']}") from None
+        raise ConfigError(f"suite {path}: {first_problem(error, SuiteFile)}") from None
     if suite == SuiteFile(title=suite.title):
         raise ConfigError(
             f"suite {path} asks for nothing: give [[tasks]], [[probes]], [[texts]] or [[pairs]], "
@@ -97,6 +103,11 @@ def read_suite(path: Path) -> SuiteFile:
         )
     for group in suite.tasks:
         _check_group(path, group)
+    for asked in suite.probes:
+        try:
+            check_names(asked.names)
+        except ConfigError as error:
+            raise ConfigError(f"suite {path}: {error}") from None
     _check_twice(path, "task", [name for group in suite.tasks for name in group.names])
     _check_twice(path, "probe", [name for group in suite.probes for name in group.names])
     _check_twice(path, "text", [text.label for text in suite.texts])

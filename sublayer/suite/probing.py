@@ -2,12 +2,19 @@
 
 import torch
 
-from sublayer.config.probes import check_names
 from sublayer.errors import ConfigError
-from sublayer.evaluation.probes.scoring import ProbeScore, ask, check_model, read_probes
+from sublayer.evaluation.probes.probe import Settings
+from sublayer.evaluation.probes.scoring import (
+    WORDS_OF,
+    ProbeScore,
+    ask,
+    check_model,
+    read_probes,
+)
 from sublayer.evaluation.probes.table import PROBES
 from sublayer.study.scorecard import Cell
 from sublayer.suite.candidate import Candidate
+from sublayer.suite.file import ProbesTable
 from sublayer.suite.found import CHANCE, Found, points
 from sublayer.suite.local_files import local_folder
 from sublayer.suite.measure import Measure
@@ -19,13 +26,14 @@ REFERENCE = "reference"
 class ProbeMeasure(Measure):
     """A probe, which is read once and asked of every model.
 
-    Raises ConfigError for what is no probe, DataError where its files are not on this machine.
+    Raises ConfigError for settings that it does not take, DataError where its files are not on this
+    machine.
     """
 
-    def __init__(self, name: str, data: str | None) -> None:
-        check_names([name])
+    def __init__(self, name: str, group: ProbesTable) -> None:
         probe = PROBES[name]
-        self._read = read_probes([name], local_folder(probe.tasks, data))
+        settings = settings_of(group, name)
+        self._read = read_probes([name], local_folder(probe.tasks, group.data), settings)
         self._column = points(f"probe/{name}", f"{probe.title}, zero-shot")
         self.columns = (self._column,)
         self.title = f"asking {probe.title}"
@@ -48,6 +56,23 @@ class ProbeMeasure(Measure):
             others[REFERENCE] = {name: Cell(found.reference)}
         notes = [f"{candidate.name}, {self._column.label}: {note}" for note in found.notes]
         return Found(self.columns, {name: _cell(found)}, others, notes)
+
+
+def settings_of(group: ProbesTable, name: str) -> Settings:
+    """Return what an entry of a suite says of one of its probes.
+
+    Raises ConfigError for words, or a reference, of a probe that it does not name.
+    """
+    for other in group.references:
+        if other not in group.names:
+            raise ConfigError(f"{other} has a reference, and is not asked: leave it out, or ask it")
+    references = {own: value for own, value in group.references.items() if own == name}
+    if group.words is None or name != WORDS_OF:
+        if group.words is not None and WORDS_OF not in group.names:
+            raise ConfigError(f"words are of the probe {WORDS_OF} alone: leave them out, or ask it")
+        return Settings(references=references)
+    first, second = group.words
+    return Settings((first.strip(), second.strip()), references)
 
 
 def _cell(found: ProbeScore) -> Cell:

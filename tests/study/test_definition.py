@@ -119,14 +119,14 @@ def test_arguments_that_a_study_makes_idle_are_refused(
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("seeds = 5", "seeds = 0", "seeds: Input should be greater than or equal to 1"),
-        ("[scale.cpu]", "[scale.cpu]\nseeds = 0", r"scale\.cpu\.seeds: Input should be greater"),
-        ('match = "flops"', 'math = "flops"', "math: Extra inputs are not permitted"),
+        ("seeds = 5", "seeds = 0", "seeds = 0 must be at least 1"),
+        ("[scale.cpu]", "[scale.cpu]\nseeds = 0", r"scale\.cpu\.seeds = 0 must be at least 1"),
+        ('match = "flops"', 'math = "flops"', "math is no setting of it: did you mean match"),
         ('name = "gated"', 'name = "relu"', "two arms are named relu"),
         ('"model.ffn" = "relu"', '"model.fnn" = "relu"', r"arm relu: model\.fnn is not a field"),
         ("seeds = 5", "seeds = = 5", "is not TOML"),
-        ("seeds = 5", 'caveats = "one rate"', "caveats: Input should be a valid list"),
-        ("seeds = 5", 'caveats = [""]', r"caveats\.0: String should have at least 1 character"),
+        ("seeds = 5", 'caveats = "one rate"', "caveats = 'one rate' is not a list"),
+        ("seeds = 5", 'caveats = [""]', "caveats 1 is empty"),
     ],
 )
 def test_a_study_that_is_wrong_is_refused_with_the_place(

@@ -17,6 +17,14 @@ def test_trials_are_every_combination_of_the_values():
     assert (tried.optimizer.lr, tried.model.dropout, tried.model.ffn) == (2e-3, 0.1, "swiglu")
 
 
+def test_no_two_trials_have_one_folder():
+    fields = ("lr=3e-4", "batch_sequences=16", "warmup_share=0.1", "weight_decay=0.0")
+    names = [f"{', '.join(fields)}{last}" for last in "159"]
+    folders = [Trial(name, {}).folder for name in names]
+    assert len(set(folders)) == 3 and max(map(len, folders)) <= 60
+    assert Trial("lr=3e-4 dropout=0.1", {}).folder == "lr=3e-4-dropout=0.1"
+
+
 def test_without_tuning_the_one_trial_is_the_arm_itself():
     (trial,) = make_trials(ARMS, [])
     assert trial.of(ARMS[0].loaded) is ARMS[0].loaded

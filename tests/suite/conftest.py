@@ -47,6 +47,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     ]
     (folder / "text.txt").write_text("\n".join(lines))
     (folder / "other.txt").write_text("\n".join(lines[:60]))
+    (folder / "empty.txt").write_text("")
     sizes = {"train": 24, "dev": 8}
     write_rte(write_sst2(folder / "glue", sizes), sizes)
     for name, words in KINDS.items():

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from sublayer.suite import evaluate as whole
+from sublayer.suite import texts
 from tests.suite.conftest import SETTINGS, Evaluate
 
 TEXT = '[[texts]]\npath = "other.txt"\n'
 TASK = '[[tasks]]\nnames = ["sst2"]\ndata = "glue"\n'
+PROBE = '[[probes]]\nnames = ["sst2"]\ndata = "glue"\n'
 
 MISTAKES = {
     "unknown task": (TASK.replace("sst2", "sst3"), "sst3 is no task: did you mean sst2?"),
@@ -16,8 +18,8 @@ MISTAKES = {
     "no head": (TASK, "dec has no head that answers SST-2"),
     "empty": ("", "asks for nothing"),
     "title alone": ('title = "Nothing"', "asks for nothing"),
-    "no names": ("[[tasks]]\nnames = []", "tasks.0.names: List should have at least 1 item"),
-    "unknown key": ("taks = 1", "taks: Extra inputs are not permitted"),
+    "no names": ("[[tasks]]\nnames = []", "tasks 1, names is empty"),
+    "unknown key": ("taks = 1", "taks is no setting of it: did you mean tasks?"),
     "no text": (TEXT.replace("other", "none"), "none.txt"),
     "a text of the hub": (TEXT.replace("other.txt", "hub:a/b"), "is not on this machine"),
     "text twice": (TEXT + TEXT, "text other.txt stands there twice"),
@@ -42,6 +44,19 @@ MISTAKES = {
         "text.txt has 300 lines, other.txt 60",
     ),
     "no TOML": ("[[", "suite.toml"),
+    "a word for yes": ('parameters = "yes"', "parameters = 'yes' is not true or false"),
+    "one table": (TASK.replace("[[tasks]]", "[tasks]"), "tasks is one table: write [[tasks]]"),
+    "one name": (TASK.replace('["sst2"]', '"sst2"'), "tasks 1, names = 'sst2' is not a list"),
+    "a name of a name": (
+        TEXT + "nane = 1",
+        "texts 1, nane is no setting of it: did you",
+    ),
+    "an empty text": ('[[texts]]\npath = "empty.txt"', "empty.txt is empty"),
+    "runs in a file": (TASK + 'finetune = "text.txt/runs"', "text.txt is no folder"),
+    "equal words": (PROBE + 'words = ["a", " a"]', "the words 'a' and 'a' cannot be compared"),
+    "one word": (PROBE + 'words = ["a"]', "probes 1, words"),
+    "another's reference": (PROBE + "references = { cola = 0.5 }", "cola has a reference, and is"),
+    "no share": (PROBE + "references = { sst2 = 93 }", "the reference 93 of sst2 is no share"),
 }
 
 
@@ -86,6 +101,33 @@ def test_what_fails_for_one_model_is_a_reason_beside_the_others(
     [row] = [row for row in found["rows"] if row["kind"] == "model"]
     assert row["cells"]["parameters"]["mean"] > 0
     assert row["reasons"]["bits_per_byte/short.txt"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("could not create a primitive descriptor"), "it failed: could not create"),
+        (RuntimeError("could not create a primitive"), "too little memory"),
+        (MemoryError(), "too little memory"),
+    ],
+)
+def test_what_breaks_for_one_model_leaves_the_others_their_scores(
+    evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+):
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(texts.BitsPerByte, "score", fail)
+    found = evaluate(f"parameters = true\n{TEXT}", "dec", "--json").found()
+    [row] = [row for row in found["rows"] if row["kind"] == "model"]
+    assert row["cells"]["parameters"]["mean"] > 0
+    assert reason in row["reasons"]["bits_per_byte/other.txt"]
+
+
+def test_two_files_of_a_scorecard_are_two(evaluate: Evaluate, tmp_path: Path):
+    same = tmp_path / "card"
+    refused = evaluate(TEXT, "dec", "--csv", same, "--html", same).refusal()
+    assert "--csv and --html are the same file" in refused
 
 
 def test_models_of_one_name_are_told_apart_by_more_of_their_paths(place: Path):

@@ -97,7 +97,7 @@ def _read_merges(path: Path) -> Iterator[Merge]:
         text = decode_utf8(read_file(path))
     except NotUtf8 as error:
         raise DataError(f"{path}, {error}") from None
-    first, *lines = text.rstrip("\r\n").split("\n")
+    first, *lines = text.removeprefix("\ufeff").rstrip("\r\n").split("\n")
     if first.rstrip("\r") != _VERSION_LINE:
         raise DataError(
             f"{path}, line 1: {first[:60]!r} is not {_VERSION_LINE!r}: GPT-1's merges are of that "

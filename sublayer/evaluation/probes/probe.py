@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.errors import ConfigError
 from sublayer.evaluation.probes.query import Query
 from sublayer.tasks.example import Example
 from sublayer.tasks.prediction import Prediction
@@ -25,6 +26,20 @@ class Settings:
     references: Mapping[str, float] = field(default_factory=dict)
     """By probe, instead of the table's."""
 
+    def __post_init__(self) -> None:
+        """Raise ConfigError for words that are empty or equal, and references that are no share."""
+        first, second = self.words
+        if not first or not second or first == second:
+            raise ConfigError(
+                f"the words {first!r} and {second!r} cannot be compared: give two, that of the "
+                "first label, then that of the second, such as negative, positive"
+            )
+        for name, value in self.references.items():
+            if not 0.0 < value <= 1.0:
+                raise ConfigError(
+                    f"the reference {value:g} of {name} is no share: give such as 0.637"
+                )
+
 
 @dataclass(frozen=True)
 class Items:
@@ -34,7 +49,7 @@ class Items:
     examples: Sequence[Example]
     queries: Sequence[Sequence[Query]]
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """Examples that cannot be asked, by the reason."""
+    """How many cannot be asked, by the reason."""
 
 
 def say_nothing(tokenizer: Tokenizer, settings: Settings) -> list[str]:

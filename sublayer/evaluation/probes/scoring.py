@@ -1,5 +1,6 @@
 """Probes asked of a model: their files read, their texts scored, their answers scored."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,8 @@ from sublayer.tasks.task import Task
 
 _MOST_LEARNED = 2000
 """Training rows that a threshold is chosen by."""
+WORDS_OF = "sst2"
+"""The probe that compares words."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +95,20 @@ def read_probes(
 ) -> list[ReadProbe]:
     """Read the files of probes from a folder, or else from the cache.
 
-    Raises ConfigError for what is no probe, or none at all, and DataError where files are missing.
+    Raises ConfigError for what is no probe, none at all, and settings of probes that are not asked,
+    DataError where files are missing.
     """
     settings = settings or Settings()
     check_names(names)
     check_names(list(settings.references))
+    for name in settings.references:
+        if name not in names:
+            raise ConfigError(f"{name} has a reference, and is not asked: leave it out, or ask it")
+    if settings.words != Settings().words and WORDS_OF not in names:
+        raise ConfigError(
+            f"{' and '.join(settings.words)} are compared by the probe {WORDS_OF} alone, which is "
+            "not asked: leave them out, or ask it"
+        )
     return [_read(PROBES[name], folder, settings) for name in names]
 
 
@@ -188,14 +200,19 @@ def _ask(
         nats, n_cut = _nats(model, read, items, context, said)
     predictions = probe.answer(nats, threshold)
     found = score(items.examples, predictions, (probe.metric,))
-    notes = [f"{count(n, 'row')} left out: {reason}" for reason, n in items.left_out.items()]
+    notes = [f"{count(n, 'example')} left out: {reason}" for reason, n in items.left_out.items()]
     if threshold is not None and read.learned_from is not None:
         rows = count(len(read.learned_from.examples), "training row")
-        notes.append(f"threshold {threshold:.4f} nats a token, chosen by {rows}")
+        if math.isinf(threshold):
+            notes.append(f"all are called acceptable: no threshold does better on {rows}")
+        else:
+            notes.append(
+                f"threshold {threshold:.4f}, a mean log-probability of tokens, chosen by {rows}"
+            )
     if n_cut:
         notes.append(
-            f"{count(n_cut, 'text')} longer than the {context:,} tokens of a context: their "
-            "beginning is left out"
+            f"{count(n_cut, 'example')} longer than the {context:,} tokens of a context: what "
+            "stands before loses its beginning, where nothing does the text its end"
         )
     assert model.tokenizer is not None, "a model without a tokenizer is refused"
     notes += probe.notes(model.tokenizer, read.settings)
@@ -219,7 +236,7 @@ def _nats(
     context: int,
     said: Callable[[int, int], None],
 ) -> tuple[list[list[Nats]], int]:
-    """Return the nats of the queries of each example, and how many texts were cut."""
+    """Return the nats of the queries of each example, and how many examples were cut."""
     assert model.tokenizer is not None, "a model without a tokenizer is refused"
     encoded = read.encoded(items, model.tokenizer, context)
     if isinstance(model, EncoderDecoder):
@@ -233,8 +250,11 @@ def _nats(
         assert isinstance(model, Decoder), "other kinds are refused"
         nats = decoder_nats(model, encoded, said)
     by_example = []
+    n_cut = 0
     first_number = 0
     for own in items.queries:
-        by_example.append(nats[first_number : first_number + len(own)])
-        first_number += len(own)
-    return by_example, sum(each.is_cut for each in encoded)
+        numbers = slice(first_number, first_number + len(own))
+        by_example.append(nats[numbers])
+        n_cut += any(each.is_cut for each in encoded[numbers])
+        first_number = numbers.stop
+    return by_example, n_cut

@@ -25,7 +25,7 @@ from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.task import Task
 
 _NOTHING_BEHIND = "nothing stands behind the pronoun"
-_NOT_ONE = "not one of its candidates is right, or there is but one"
+_NOT_TWO = "its candidates are not two, of which one is right"
 
 
 def _cola(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
@@ -127,7 +127,10 @@ def _pronouns(task: Task, examples: Sequence[Example], settings: Settings) -> It
 
 
 def _grouped(examples: Sequence[Example], left_out: Counter[str]) -> Iterator[Example]:
-    """Put the rows of one pronoun together: its candidates, of which one is right."""
+    """Put the rows of one pronoun together: its two candidates, of which one is right.
+
+    Of other numbers of candidates guessing would not score a half.
+    """
     groups: dict[tuple[str, int], list[Example]] = {}
     for example in examples:
         key = example.fields["text"], example.extra["span2_index"]
@@ -137,8 +140,8 @@ def _grouped(examples: Sequence[Example], left_out: Counter[str]) -> Iterator[Ex
         for row in rows:
             labels[row.fields["span1_text"]] = int(row.label or 0)
         right = [index for index, label in enumerate(labels.values()) if label]
-        if len(labels) < 2 or len(right) != 1:
-            left_out[_NOT_ONE] += len(rows)
+        if len(labels) != 2 or len(right) != 1:
+            left_out[_NOT_TWO] += 1
             continue
         first = rows[0]
         yield Example(

@@ -21,6 +21,10 @@ def as_asked(study: Study, tune: Sequence[str], finetunings: int | None, data: s
             f"{study.name} has stages, and tunes its pre-training: write tune_finetune, which is "
             "chosen by the tasks' scores"
         )
+    if data is not None and not any(stage.tasks for stage in study.chain.stages):
+        raise ConfigError(
+            f"--data is of stages of published tasks, of which {study.name} has none: leave it out"
+        )
     told = []
     for text in tune:
         if not text.startswith(f"{FINETUNE}."):

@@ -11,7 +11,7 @@ from sublayer.estimate.capacity import format_bytes
 from sublayer.runs.start_check import check_start
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.budget.capacity import run_disk, scored_disk
-from sublayer.study.chain.keys import Keys
+from sublayer.study.chain.kept import Kept
 from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.stages import PRETRAINING, Chain, Stage
 from sublayer.study.definition import Study
@@ -75,16 +75,18 @@ def check_disk(
     recipes: StageRecipes,
     arms: Sequence[MatchedArm],
     data: Mapping[str, Data],
-    keys: Keys,
-    total: Mapping[str, int],
+    kept: Kept,
     folder: Path,
+    jobs: int,
 ) -> None:
     """Raise ConfigError where the models of all runs do not fit on the disk.
 
-    What is there already is not counted twice.
+    ``jobs`` runs at a time have checkpoints beside. What is there already of the same runs is not
+    counted twice.
     """
+    keys = kept.stage_keys
     needed, largest = 0, 0
-    for stage, n_runs in total.items():
+    for stage, n_runs in kept.n_runs.items():
         if stage != PRETRAINING and recipes.chain.stage(stage).ensemble:
             continue  # it leaves scores alone
         models = []
@@ -98,8 +100,10 @@ def check_disk(
             largest = max(largest, run_disk(recipe, vocab_size))
         if models:
             needed += n_runs * max(models)
-    needed += largest
-    written = sum(path.stat().st_size for path in folder.glob("stages/**/*") if path.is_file())
+    needed += min(jobs, sum(kept.n_runs.values())) * largest
+    own = {keys.folder(folder, arm, stage) for arm, stage in keys.by_stage}
+    files = (path for each in own for path in each.rglob("*") if path.is_file())
+    written = sum(path.stat().st_size for path in files)
     free = shutil.disk_usage(folder).free
     if needed - written > free:
         raise ConfigError(

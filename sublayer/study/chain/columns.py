@@ -30,6 +30,8 @@ class Column:
     """What it is of, where it is a part of several; else the only one."""
     members: tuple[Member, ...] = ()
     """Of an average."""
+    metrics: tuple[str, ...] = ()
+    """Those that an average may name behind its name and a colon."""
 
     @property
     def name(self) -> str:
@@ -152,7 +154,8 @@ def _of_part(chain: Chain, name: str, stage: str, key: str, part: ScoredPart) ->
     if stage not in (part.task.name, part.name) and name == stage:
         label = f"{label} ({stage})"
     if asked is None or not isinstance(asked, str):
-        yield Column(points_metric(name, label), stage, key=key, part=key)
+        metrics = tuple(part.task.metrics)
+        yield Column(points_metric(name, label), stage, key=key, part=key, metrics=metrics)
     for metric in [asked] if isinstance(asked, str) else asked or ():
         if metric not in part.task.metrics:
             raise ConfigError(
@@ -161,7 +164,13 @@ def _of_part(chain: Chain, name: str, stage: str, key: str, part: ScoredPart) ->
             )
         own = name if isinstance(asked, str) else f"{name}:{metric}"
         shown = points_metric(own, f"{label}, {METRICS[metric].title}")
-        yield Column(shown, stage, key=f"{key}:{metric}", part=key if own == name else "")
+        yield Column(
+            shown,
+            stage,
+            key=f"{key}:{metric}",
+            part=key if own == name else "",
+            metrics=tuple(part.task.metrics) if own == name else (),
+        )
 
 
 def _told_apart(columns: Sequence[Column]) -> list[Column]:
@@ -215,18 +224,38 @@ def points_metric(name: str, label: str) -> Metric:
 
 def _check(study: str, chain: Chain, columns: Sequence[Column]) -> None:
     """Raise ConfigError where averages and metrics name what is no column."""
-    names = [column.name for column in columns]
-    members: list[str] = [*chain.metrics]
-    for average in chain.averages.values():
-        for member in average:
-            members += [member] if isinstance(member, str) else member
+    by_name = {column.name: column for column in columns}
+    names = list(by_name)
+    for name, asked in chain.metrics.items():
+        _check_is_column(study, name, names)
+        _check_once(f"{study}: metrics of {name}", [asked] if isinstance(asked, str) else asked)
+    for average, members in chain.averages.items():
+        if average in names:
+            raise ConfigError(f"{study}: the average {average} has the name of a column")
+        flat = [name for each in members for name in ([each] if isinstance(each, str) else each)]
+        _check_once(f"{study}: the average {average}", flat)
+        for member in flat:
+            if member in names:
+                continue
+            name, _, metric = member.partition(":")
+            _check_is_column(study, name, names)
+            known = by_name[name].metrics
+            if metric not in known:
+                there = f"it has {', '.join(known)}" if known else "it is a mean of several"
+                raise ConfigError(
+                    f"{study}: the average {average} has {member}, and {name} has no metric "
+                    f"{metric}{nearest_hint(metric, known)}: {there}"
+                )
+
+
+def _check_is_column(study: str, name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        raise ConfigError(
+            f"{study}: {name} is no column{nearest_hint(name, names)}: there are {', '.join(names)}"
+        )
+
+
+def _check_once(what: str, members: Sequence[str]) -> None:
     for member in members:
-        column = member.partition(":")[0]
-        if column not in names:
-            raise ConfigError(
-                f"{study}: {column} is no column{nearest_hint(column, names)}: there are "
-                f"{', '.join(names)}"
-            )
-    for name in chain.averages:
-        if name in names:
-            raise ConfigError(f"{study}: the average {name} has the name of a column")
+        if list(members).count(member) > 1:
+            raise ConfigError(f"{what} has {member} twice: leave one out")

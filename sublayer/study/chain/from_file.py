@@ -6,6 +6,7 @@ from typing import Any
 
 from sublayer.config.fields.catalog import TABLES
 from sublayer.config.layering.overrides import override_layer
+from sublayer.config.presets import DEFAULT
 from sublayer.config.text.own_table import OwnColumns
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest_hint
@@ -36,16 +37,15 @@ def split_overrides(
 
     The latter begin with ``finetune.`` or with the name of a stage.
     """
-    prefixes = [FINETUNE]
-    for table in stages:
-        prefixes += table.each or ([table.name] if table.name else _names(table))
-    names = {name for name in prefixes if name not in TABLES}
+    names = _prefixes(stages)
 
     def is_of_stage(key: str) -> bool:
-        return key.split(".", 1)[0].strip() in names and "." in key.partition("=")[0]
+        return any(key.partition("=")[0].strip().startswith(f"{name}.") for name in names)
 
     if not stages:
         return overrides, ()
+    for key in overrides:
+        _check_stage(key, names)
     if isinstance(overrides, Mapping):
         of_stages = {key: value for key, value in overrides.items() if is_of_stage(key)}
         rest = {key: value for key, value in overrides.items() if key not in of_stages}
@@ -54,6 +54,15 @@ def split_overrides(
         [text for text in overrides if not is_of_stage(text)],
         [text for text in overrides if is_of_stage(text)],
     )
+
+
+def _check_stage(setting: str, names: Sequence[str]) -> None:
+    """Raise ConfigError for a setting ``NAME.TABLE.FIELD`` of what is no stage."""
+    name, *fields = setting.partition("=")[0].strip().rsplit(".", 2)
+    if len(fields) == 2 and fields[0] in TABLES and name not in (*names, *TABLES):
+        raise ConfigError(
+            f"{name} is no stage{nearest_hint(name, names)}: there are {', '.join(names)}"
+        )
 
 
 def read_chain(
@@ -73,17 +82,25 @@ def read_chain(
     if not tables:
         _check_without(path, file, scale)
         return None
-    told = _by_stage(overrides)
     common = laid_over(flatten(file.finetune), flatten(scale_table.finetune))
+    told = _by_stage(overrides, _prefixes(tables))
     stages = []
     for table in tables:
         stages += _stages(path, table, common, told)
     ordered = in_order(path.stem, with_tasks(path.stem, stages))
-    known = [FINETUNE, *(stage.name for stage in ordered)]
-    for name in told:
-        if name not in known:
-            raise ConfigError(f"{path.stem} has no stage {name}{nearest_hint(name, known)}")
     check_untold(path.stem, ordered, told)
+    n_seeds = scale_table.finetunings or file.finetunings or 1
+    for stage in ordered:
+        if stage.n_seeds is not None and stage.n_seeds > n_seeds:
+            raise ConfigError(
+                f"{path.stem}: stage {stage.name} has finetunings = {stage.n_seeds}, and the study "
+                f"{n_seeds}: a stage may have fewer"
+            )
+        if stage.from_step is not None and not any(arm.pretrain for arm in arms):
+            raise ConfigError(
+                f"{path.stem}: stage {stage.name} starts from step {stage.from_step}, and no arm "
+                "is pre-trained: leave out from_step"
+            )
     published = {arm.name: arm.published for arm in arms if arm.published}
     metrics, averages, others = (
         getattr(file if getattr(scale_table, name) is None else scale_table, name)
@@ -92,7 +109,7 @@ def read_chain(
     return Chain(
         stages=ordered,
         arms={arm.name: _arm(path, arm, ordered, told) for arm in arms},
-        n_seeds=scale_table.finetunings or file.finetunings or 1,
+        n_seeds=n_seeds,
         nested=file.nested,
         metrics={name: _member(metric) for name, metric in metrics.items()},
         averages={name: tuple(map(_member, members)) for name, members in averages.items()},
@@ -131,6 +148,10 @@ def _stages(
             )
     if not kinds and not table.name:
         raise ConfigError(f"{path.stem}: a stage that goes on with a text needs a name")
+    if not kinds and table.preset != DEFAULT:
+        raise ConfigError(
+            f"{path.stem}: {shown} goes on with a text, and a preset is of tasks: leave out preset"
+        )
     groups = [(name,) for name in table.each] if table.each else [tuple(_names(table))]
     stages = []
     for tasks in groups:
@@ -211,11 +232,21 @@ def _check_without(path: Path, file: StudyFile, scale: str) -> None:
             )
 
 
-def _by_stage(overrides: Overrides) -> dict[str, dict[str, Any]]:
+def _prefixes(stages: Sequence[StageTable]) -> list[str]:
+    """Return what settings of stages begin with, before a point."""
+    prefixes = [FINETUNE]
+    for table in stages:
+        of_table = [Path(table.table).name.partition(".")[0]] if table.table else []
+        prefixes += table.each or ([table.name] if table.name else _names(table) or of_table)
+    return list(dict.fromkeys(prefixes))
+
+
+def _by_stage(overrides: Overrides, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the settings of each stage, by the names that they begin with."""
     told: dict[str, dict[str, Any]] = {}
     for key, value in override_layer(overrides, "command line").values.items():
-        stage, _, field = key.partition(".")
-        told.setdefault(stage, {})[field] = value
+        stage = max((name for name in names if key.startswith(f"{name}.")), key=len)
+        told.setdefault(stage, {})[key.removeprefix(f"{stage}.")] = value
     return told
 
 

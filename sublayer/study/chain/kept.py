@@ -16,7 +16,7 @@ from sublayer.files.typed import Count, Number, Typed, check_typed
 from sublayer.objective.families import FAMILIES
 from sublayer.study.budget.budget import MatchedArm, Measures, arm_model, arm_steps
 from sublayer.study.chain.keys import Keys, ScoredPart
-from sublayer.study.chain.stages import PRETRAINING, Chain, describe_stages
+from sublayer.study.chain.stages import PRETRAINING, Chain, describe_stages, differing_stages
 from sublayer.study.plan_file import Plan
 from sublayer.study.results_json import write_json
 from sublayer.study.tuning import Trial
@@ -170,7 +170,7 @@ def _contradiction(kept: Kept, plan: Plan) -> str:
     """Say what does not fit together, or not to the study; empty where all does."""
     chain = kept.chain
     names = [arm.name for arm in kept.arms]
-    if describe_stages(chain) != plan.asked.stages:
+    if differing_stages(plan.asked.stages, describe_stages(chain)):
         return "its stages are not those of the study"
     if names != [each.name for each in plan.settled] or len(kept.kinds) != len(names):
         return "its arms are not those of the study"

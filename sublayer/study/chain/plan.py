@@ -8,13 +8,9 @@ from typing import Any
 from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import run_steps
-from sublayer.data.tasks.division import Division
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES
-from sublayer.data.tasks.table_files import find_task_files
 from sublayer.errors import DataError
 from sublayer.estimate.micro_batch import FLOAT32_BYTES
-from sublayer.files.cache_folder import cache_folder
 from sublayer.study.arms import Arm
 from sublayer.study.budget.match import apply_match
 from sublayer.study.budget.plan import ArmPlan, Plan, make_plan
@@ -23,8 +19,8 @@ from sublayer.study.budget.sized_arm import Clock
 from sublayer.study.budget.vocabulary import Vocabulary, expected_vocabulary
 from sublayer.study.chain.recipes import StageRecipes, ensemble_key, stage_key
 from sublayer.study.chain.stages import PRETRAINING, Chain, Stage
+from sublayer.study.chain.trials import stage_trials, steps_of_tasks
 from sublayer.study.definition import Study
-from sublayer.study.tuning import make_stage_trials
 
 
 @dataclass(frozen=True)
@@ -142,8 +138,7 @@ def _stage(
     for arm in recipes.arms:
         by_key.setdefault(_key(recipes, arm, stage.name), []).append(arm)
     planned = {arm: recipes.planned(arm, stage.name) for arm in recipes.arms}
-    tune = chain.tune if stage.finetunes and not stage.ensemble else ()
-    n_trials = len(make_stage_trials(stage.name, planned, tune))
+    n_trials = len(stage_trials(recipes, list(recipes.arms), stage))
     n_runs = n_seeds * chain.n_runs(stage) + n_trials - 1
     plans = []
     for arms in by_key.values():
@@ -200,14 +195,9 @@ def _steps(recipe: Recipe, stage: Stage) -> int | None:
     if not isinstance(path, str) or not Path(path).expanduser().exists():
         return None
     try:
-        files = find_task_files(recipe.data, cache_folder())
-        n_examples = 0
-        for each in files:
-            chosen = Division(recipe.data, each).trained.examples
-            n_examples += 0 if chosen is None else int(chosen.sum())
+        return steps_of_tasks(recipe)
     except DataError:
         return None  # the comparison says it
-    return run_steps(recipe, train_tokens=n_examples * recipe.data.context)
 
 
 def _vocabulary(recipes: StageRecipes, arm: str, recipe: Recipe) -> Vocabulary:

@@ -23,6 +23,7 @@ from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.reporting import chain_results, find_columns
 from sublayer.study.chain.stage_runs import ChainRuns, RunAll
 from sublayer.study.chain.stages import PRETRAINING, Chain, explain_nesting
+from sublayer.study.chain.trials import check_kept_steps, stage_trials
 from sublayer.study.checks import check_compared, check_splits
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study
 from sublayer.study.execution.in_turn import InTurn
@@ -36,7 +37,7 @@ from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import About, Request
 from sublayer.study.result_files import write_chain_results
 from sublayer.study.results import Results
-from sublayer.study.tuning import Trial, make_stage_trials
+from sublayer.study.tuning import Trial
 from sublayer.system.stages import note
 
 
@@ -64,7 +65,7 @@ def run_chain(
         with _recipes(study, matched, data, folder.path) as recipes:
             kept = _describe(study, recipes, matched, data, facts, n_seeds)
             find_columns(study, kept)  # refused before anything is trained
-            check_disk(recipes, matched, data, kept.stage_keys, kept.n_runs, folder.path)
+            check_disk(recipes, matched, data, kept, folder.path, options.jobs)
             for line in _header(study, kept, options, folder.path):
                 note(line)
             resuming = command_line(sources, overrides, options, out=folder.path)
@@ -92,7 +93,7 @@ def _describe(
     chain = recipes.chain
     names = [arm.name for arm in study.arms]
     keys, parts = find_keys(recipes, names, data)
-    trials = _trials(chain, recipes, names)
+    trials = _trials(recipes, names)
     n_runs = _count_runs(chain, keys, trials, n_seeds)
     measures = facts.measures(len(names))
     return describe_chain(chain, arms, keys, parts, trials, n_runs, measures, n_seeds=n_seeds)
@@ -189,12 +190,9 @@ def _recipes(
     return StageRecipes(study.name, study.chain, recipes, tokenizers)
 
 
-def _trials(chain: Chain, recipes: StageRecipes, arms: Sequence[str]) -> dict[str, list[Trial]]:
-    trials = {}
-    for stage in chain.stages:
-        tune = chain.tune if stage.finetunes and not stage.ensemble else ()
-        planned = {arm: recipes.planned(arm, stage.name) for arm in arms}
-        trials[stage.name] = make_stage_trials(stage.name, planned, tune)
+def _trials(recipes: StageRecipes, arms: Sequence[str]) -> dict[str, list[Trial]]:
+    trials = {stage.name: stage_trials(recipes, arms, stage) for stage in recipes.chain.stages}
+    check_kept_steps(recipes, arms, trials)
     return trials
 
 

@@ -5,19 +5,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from sublayer.config.fields.catalog import TABLES
 from sublayer.config.layering.settings import EXCLUSIVE
 from sublayer.config.limits import MOST_FINETUNINGS
 from sublayer.config.presets import DEFAULT
 from sublayer.config.text.own_table import OwnColumns
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.files.paths import expanded
 from sublayer.nearest import nearest_hint
 
 PRETRAINING = "pretraining"
 """The first stage of every chain: an arm's own recipe."""
 FINETUNE = "finetune"
 """What settings begin with that are of all stages of tasks."""
+_NO_SIGNS = (":", "/", "=")
+"""What settings and columns are read apart by."""
 Nested = Literal["mean", "median"]
 Member = str | tuple[str, ...]
 """The name of a column, or several, whose mean counts as one; so of metrics of a column."""
@@ -142,15 +144,38 @@ def laid_over(*layers: Mapping[str, Any]) -> dict[str, Any]:
 def describe_stages(chain: Chain) -> str:
     """Write as JSON what identifies a chain beside the recipes of its arms.
 
-    How many fine-tunings there are does not: that may grow. Nor does what is made of their scores.
+    How many fine-tunings there are does not: that may grow. Nor does what is made of their scores,
+    nor where files lie: runs are found by what is in them.
     """
     content = {
         "stages": [_described(stage) for stage in chain.stages],
         "arms": {name: asdict(arm) for name, arm in chain.arms.items()},
         "tune": list(chain.tune),
-        "data": None if chain.data is None else str(expanded(chain.data).absolute()),
     }
     return json.dumps(content, sort_keys=True)
+
+
+def differing_stages(before: str | None, now: str | None) -> str:
+    """Say in a few words what differs between two texts of ``describe_stages``; "" for nothing."""
+    if before is None or now is None:
+        return "" if before == now else "stages"
+    old, new = (_identity(text) for text in (before, now))
+    for kind in ("stages", "arms"):
+        if list(old[kind]) != list(new[kind]):
+            return kind
+        for name, content in new[kind].items():
+            if content != old[kind][name]:
+                return f"settings of its {kind.removesuffix('s')} {name}"
+    return "" if old == new else "values to tune"
+
+
+def _identity(text: str) -> dict[str, Any]:
+    """Return what identifies a chain, its stages by name."""
+    content = json.loads(text)
+    stages = {stage["name"]: stage for stage in content["stages"]}
+    # Studies that were begun when it was kept are the same wherever it lies.
+    content.pop("data", None)
+    return {**content, "stages": stages}
 
 
 def _described(stage: Stage) -> dict[str, Any]:
@@ -174,13 +199,20 @@ def in_order(study: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
     for stage in stages:
         if names.count(stage.name) > 1:
             raise ConfigError(f"{study}: two stages are named {stage.name}: give each its own name")
-        if stage.name in (PRETRAINING, FINETUNE):
+        if stage.name in (PRETRAINING, FINETUNE, *TABLES):
             raise ConfigError(
-                f"{study}: no stage may be named {stage.name}, which has a meaning of its own"
+                f"{study}: no stage may be named {stage.name}, which has a meaning of its own: "
+                "give it a name"
+            )
+        if not stage.name.strip() or any(sign in stage.name for sign in _NO_SIGNS):
+            raise ConfigError(
+                f"{study}: stage {stage.name!r} has no name that settings and columns can begin "
+                f"with: leave out {' '.join(_NO_SIGNS)}"
             )
         if not stage.ensemble and stage.after not in (*names, PRETRAINING):
             raise ConfigError(
-                f"{study}: stage {stage.name} comes after {stage.after}, which is no stage"
+                f"{study}: stage {stage.name} comes after {stage.after or 'nothing'}, which is no "
+                "stage"
                 f"{nearest_hint(stage.after, (*names, PRETRAINING))}: there are "
                 f"{', '.join([PRETRAINING, *names])}"
             )

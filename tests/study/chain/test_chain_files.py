@@ -1,11 +1,14 @@
 """A study's file with stages: what it says, and what is refused before anything is trained."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from sublayer import cli
 from sublayer.config.layering.layers import load_recipe
 from sublayer.study.chain.recipes import stage_key
-from sublayer.study.chain.stages import PRETRAINING
+from sublayer.study.chain.stages import PRETRAINING, describe_stages, differing_stages
 from sublayer.study.definition import load_study
 from tests.study.chain.chains import STUDY, words, write_chain
 
@@ -84,6 +87,59 @@ BAD = {
     "an average of nothing": (
         {"averages": {"all": ["sst2", "cola"]}},
         "cola is no column: did you mean copa?",
+    ),
+    "an average of no metric": (
+        {"averages": {"all": ["sst2:f2"]}},
+        "the average all has sst2:f2, and sst2 has no metric f2",
+    ),
+    "twice in an average": (
+        {"averages": {"all": ["sst2", ["copa", "sst2"]]}},
+        "the average all has sst2 twice",
+    ),
+    "a metric twice": (
+        {"metrics": {"sst2": ["accuracy", "accuracy"]}},
+        "metrics of sst2 has accuracy twice",
+    ),
+    "an empty average": ({"averages": {"all": [[]]}}, "averages.all 1 is empty"),
+    "the name of a table": (
+        {"stages": [{"tasks": "sst2", "name": "train"}], "averages": {}},
+        "no stage may be named train",
+    ),
+    "a name as of a column's metric": (
+        {"stages": [{"tasks": "sst2", "name": "a:b"}], "averages": {}},
+        "stage 'a:b' has no name that settings and columns can begin with",
+    ),
+    "a preset of a text": (
+        {"stages": [{"name": "more", "preset": "gpt1"}], "averages": {}},
+        "more goes on with a text, and a preset is of tasks",
+    ),
+    "more fine-tunings than the study": (
+        {"stages": [{"tasks": "sst2", "finetunings": 3}], "averages": {}},
+        "stage sst2 has finetunings = 3, and the study 2",
+    ),
+    "a step of nothing": (
+        {
+            "stages": [{"tasks": "sst2", "from_step": 3}],
+            "averages": {},
+            "arms": [
+                {"name": "a", "pretrain": False},
+                {"name": "b", "pretrain": False, "finetune": {"model.dropout": 0.5}},
+            ],
+        },
+        "stage sst2 starts from step 3, and no arm is pre-trained",
+    ),
+    "a step beyond the run": (
+        {
+            "stages": [
+                {
+                    "tasks": "sst2",
+                    "set": {"train.epochs": 1, "train.keep_steps": [500]},
+                },
+                {"tasks": "copa", "after": "sst2", "from_step": 500},
+            ],
+            "averages": {},
+        },
+        "arm full, stage sst2: train.keep_steps names step 500, and the run has",
     ),
     "an average named as a column": ({"averages": {"sst2": ["copa"]}}, "has the name of a column"),
     "no metric of the task": ({"metrics": {"sst2": "pearson"}}, "SST-2 has no metric pearson"),
@@ -182,7 +238,11 @@ def test_what_does_not_fit_is_refused_in_one_line_before_anything_is_trained(
     [
         (["--tune", "optimizer.lr=0.1,0.2"], "write --tune finetune.optimizer.lr=0.1,0.2"),
         (["train.seed=3"], "train.seed has no effect on a comparison"),
-        (["cola.train.steps=3"], "cola"),
+        (["cola.train.steps=3"], "cola is no stage: did you mean copa?: there are finetune, sst2"),
+        (
+            ["--tune", "finetune.objective.language_weight=0.1,0.2"],
+            "objective.language_weight of stage sst2 is what arm no texts has its own of",
+        ),
         (["--finetunings", "2000"], "finetunings"),
         (["finetune.objective.language_weight=0.1"], "is what the arms of small differ in"),
     ],
@@ -208,6 +268,39 @@ def test_files_that_are_missing_are_said_before_a_text_is_read(gone, said, tmp_p
     assert said.format(tmp_path) in error.strip().splitlines()[-1]
     assert "turning the text" not in error
     assert not out.exists()
+
+
+def test_a_stage_with_a_point_in_its_name_has_its_settings(tmp_path):
+    stages = [{"tasks": "sst2", "name": "at 1.5k"}, {"tasks": "copa"}]
+    path = write_chain(tmp_path, stages=stages, averages={})
+    chain = load_study(str(path), ["at 1.5k.optimizer.lr=0.125"]).chain
+    assert chain is not None
+    assert [each.settings.get("optimizer.lr") for each in chain.stages] == [0.125, None]
+
+
+def test_a_folder_of_tasks_is_refused_where_tables_name_their_own_files(tmp_path, capsys):
+    (tmp_path / "my.csv").write_text("text,label\n" + "a b,1\nc d,0\n" * 40)
+    own = {"table": str(tmp_path / "my.csv"), "columns": {"text": "text", "label": "label"}}
+    path = write_chain(tmp_path, stages=[own], averages={})
+    assert cli.main(words(path)) == 2
+    assert "--data is of stages of published tasks" in capsys.readouterr().err
+
+
+def test_what_differs_between_two_chains_is_named_and_where_files_lie_is_no_difference(tmp_path):
+    def described(data="glue", told=(), **changes):
+        study = load_study(str(write_chain(tmp_path, **changes)), list(told))
+        assert study.chain is not None
+        return describe_stages(replace(study.chain, data=data))
+
+    first = described()
+    before_data_was_left_out = json.dumps({**json.loads(first), "data": "/a/glue"})
+    assert differing_stages(before_data_was_left_out, described("elsewhere")) == ""
+    assert differing_stages(first, None) == "stages"
+    assert differing_stages(first, described(stages=[{"each": ["sst2"]}], averages={})) == "stages"
+    longer = described(told=["sst2.train.steps=4"])
+    assert differing_stages(first, longer) == "settings of its stage sst2"
+    arms = [*ARMS[:1], {"name": "no texts", "finetune": {"model.dropout": 0.5}}, *ARMS[2:]]
+    assert differing_stages(first, described(arms=arms)) == "settings of its arm no texts"
 
 
 def test_options_of_chains_are_refused_elsewhere(capsys):

@@ -1,0 +1,109 @@
+"""What is wrong with a file of tables, such as a study's or a suite's, in words."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from sublayer.config.fields.messages import rule_in_words, show
+from sublayer.nearest import nearest_hint
+
+_TYPES = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "string": "a text",
+    "list": "a list",
+    "dict": "a table",
+    "model": "a table",
+}
+"""What pydantic's errors begin with, by type."""
+
+
+def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
+    """Say in one line what is wrong with the first value that a file's table does not take.
+
+    An entry of a list of tables is counted from 1: ``scale.cpu.arms 2, name``.
+    """
+    detail = error.errors(include_url=False)[0]
+    steps, holder = _walked(detail["loc"], file)
+    place = _in_words(steps)
+    kind = detail["type"]
+    value = detail["input"]
+    if kind == "extra_forbidden":
+        hint = nearest_hint(str(steps[-1]), tuple(_fields(holder)))
+        return f"{place} is no setting of it{hint}"
+    if kind == "missing":
+        return f"{place} is missing"
+    if value in ("", []) or (kind == "too_short" and not value):
+        return f"{place} is empty"
+    rule = rule_in_words(detail)
+    if rule:
+        return f"{place} = {show(value)} {rule}"
+    expected = _TYPES.get(kind.split("_")[0])
+    if expected is None:
+        return f"{place} = {show(value)}: {detail['msg']}"
+    if expected == "a list" and isinstance(value, Mapping):
+        return f"{place} is one table: write [[{steps[-1]}]], of which there may be several"
+    return f"{place} = {show(value)} is not {expected}"
+
+
+def _walked(location: Sequence[str | int], file: type[BaseModel]) -> tuple[list[str | int], Any]:
+    """Return the keys of a place in a file, and the type of what holds the last of them.
+
+    Pydantic names the members of a union, which are no keys, in between.
+    """
+    steps: list[str | int] = []
+    holder: Any = file
+    inner: Any = file
+    for part in location:
+        below = _below(inner, part)
+        if below is _UNION:
+            continue
+        steps.append(part)
+        holder, inner = inner, below
+    return steps, holder
+
+
+_UNION = object()
+"""Stands for a part of a location that is no key."""
+
+
+def _below(annotation: Any, key: str | int) -> Any:
+    """Return the type of what stands under a key of a type; ``_UNION`` where it is no key."""
+    for each in _alternatives(annotation):
+        if isinstance(key, int) and get_origin(each) is list:
+            return get_args(each)[0]
+        if isinstance(key, str) and get_origin(each) is dict:
+            return get_args(each)[1]
+        if isinstance(key, str) and _fields(each):
+            info = each.model_fields.get(key)
+            return Any if info is None else info.annotation
+    return _UNION
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _alternatives(get_args(annotation)[0])
+    if origin is Union or str(origin) == "<class 'types.UnionType'>":
+        return [found for each in get_args(annotation) for found in _alternatives(each)]
+    return [annotation]
+
+
+def _fields(annotation: Any) -> Mapping[str, Any]:
+    for each in _alternatives(annotation):
+        if isinstance(each, type) and issubclass(each, BaseModel):
+            return each.model_fields
+    return {}
+
+
+def _in_words(steps: Sequence[str | int]) -> str:
+    words = ""
+    between = ""
+    for part in steps:
+        if isinstance(part, int):
+            words, between = f"{words} {part + 1}", ", "
+        else:
+            words, between = f"{words}{between}{part}", "."
+    return words
