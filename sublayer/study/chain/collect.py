@@ -9,7 +9,7 @@ from sublayer.study.budget.match import Rule
 from sublayer.study.chain.columns import Column, published_metric, run_scores, value_of
 from sublayer.study.chain.gathering import StageRuns
 from sublayer.study.chain.kept import ArmFacts
-from sublayer.study.chain.stages import PRETRAINING, Chain, is_within
+from sublayer.study.chain.stages import FINETUNE, PRETRAINING, Chain, is_within
 from sublayer.study.definition import Study
 from sublayer.study.execution.finetuned_run import COLLAPSED, ERROR
 from sublayer.study.execution.one_run import Outcome
@@ -179,6 +179,13 @@ def _pooled(groups: Sequence[Sequence[float]]) -> float | None:
     return math.sqrt(squares / freedom)
 
 
+def _tuned(arm: str, runs: Runs) -> tuple[str, ...]:
+    """Return what an arm's stages of tasks have chosen, each value once."""
+    chosen = [own.trial.settings for (name, _), own in runs.items() if name == arm and own.tried]
+    settings = [f"{FINETUNE}.{key}={value}" for each in chosen for key, value in each.items()]
+    return tuple(dict.fromkeys(settings))
+
+
 def _arm_result(arm: ArmFacts, runs: Runs, scores: ArmScores, primary: Column) -> ArmResult:
     pretrained = runs.get((arm.name, PRETRAINING))
     records = []
@@ -209,6 +216,7 @@ def _arm_result(arm: ArmFacts, runs: Runs, scores: ArmScores, primary: Column) -
         costs=costs,
         mismatch=arm.mismatch,
         matched=arm.matched,
+        tuned=_tuned(arm.name, runs),
         recipe=text,
         further={
             column: found for column, found in scores.by_seed.items() if column != primary.name

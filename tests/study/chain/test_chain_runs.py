@@ -354,6 +354,8 @@ def test_a_task_after_a_task_starts_from_its_first_fine_tuning_and_is_tuned(plac
     notes = " ".join(results["notes"])
     assert "hold for those weights alone" in notes
     assert "a, sst2: chose lr=" in notes and "was tried" in notes
+    for arm in results["arms"]:
+        assert {each.partition("=")[0] for each in arm["tuned"]} == {"finetune.optimizer.lr"}
     tried = [path.name for path in next(iter(stage(out, "sst2"))).iterdir()]
     assert sorted(tried) == ["lr=0.0001", "lr=0.01"]
 
