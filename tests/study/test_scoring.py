@@ -150,8 +150,8 @@ def test_a_folder_is_of_what_was_scored(tmp_path: Path) -> None:
     ("head", "message"),
     [
         ("score = { stride = 9 }", "score.stride = 9 is more than data.context = 8 of short"),
-        ("score = { stride = 0 }", "score.stride: Input should be greater than or equal to 1"),
-        ('score = { split = "train" }', "score.split: Input should be 'valid' or 'test'"),
+        ("score = { stride = 0 }", "score.stride = 0 must be at least 1"),
+        ('score = { split = "train" }', "score.split = 'train' is not 'valid' or 'test'"),
         ("tune = { optimizer.lr = 1e-3 }", "tune.optimizer.lr = 0.001 is no list"),
     ],
 )

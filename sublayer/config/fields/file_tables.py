@@ -37,6 +37,8 @@ def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
         return f"{place} is missing"
     if value in ("", []) or (kind == "too_short" and not value):
         return f"{place} is empty"
+    if kind == "literal_error":
+        return f"{place} = {show(value)} is not {detail['ctx']['expected']}"
     rule = rule_in_words(detail)
     if rule:
         return f"{place} = {show(value)} {rule}"

@@ -12,6 +12,7 @@ from sublayer.config.presets import DEFAULT
 from sublayer.config.text.own_table import OwnColumns
 from sublayer.counts import count
 from sublayer.errors import ConfigError
+from sublayer.files.parsing import parse_json
 from sublayer.nearest import nearest_hint
 
 PRETRAINING = "pretraining"
@@ -171,7 +172,7 @@ def differing_stages(before: str | None, now: str | None) -> str:
 
 def _identity(text: str) -> dict[str, Any]:
     """Return what identifies a chain, its stages by name."""
-    content = json.loads(text)
+    content = parse_json(text, "the stages of a study", ConfigError)
     stages = {stage["name"]: stage for stage in content["stages"]}
     # Studies that were begun when it was kept are the same wherever it lies.
     content.pop("data", None)
