@@ -31,10 +31,7 @@ def in_path(name: str) -> str:
 
 
 def folder_part(name: str) -> str:
-    """Return what a folder is called after a name, of which no two have the same beginning.
-
-    A long name is cut, and ends with a digest of all of it.
-    """
+    """Return what a folder is called after a name: a long one is cut, and ends with its digest."""
     part = in_path(name)
     if len(part) <= LONGEST_PART:
         return part

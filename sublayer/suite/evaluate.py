@@ -95,7 +95,8 @@ def evaluate_suite(work: Work, device: torch.device) -> Evaluated:
         if reason:
             found[row, place] = Found(measure.columns, {}, reason=reason)
         elif isinstance(measure, TaskMeasure) and measure.trains(work.candidates[row]):
-            found[row, place] = _measured(work, (row, place), device)
+            together = world.size > 1
+            found[row, place] = _measured(work, (row, place), device, together=together)
         else:
             (timed if measure.is_timed else divided).append((row, place))
     # A run computes with the threads of its recipe.
@@ -119,7 +120,13 @@ _LONGEST = 200
 """Characters of an error that is no user's, in a reason."""
 
 
-def _measured(work: Work, pair: tuple[int, int], device: torch.device) -> Found:
+def _measured(
+    work: Work, pair: tuple[int, int], device: torch.device, *, together: bool = False
+) -> Found:
+    """Measure one model by one measure; what fails is a reason.
+
+    What breaks while several processes train ``together`` ends them all: others would wait.
+    """
     row, place = pair
     candidate, measure = work.candidates[row], work.measures[place]
     try:
@@ -134,6 +141,8 @@ def _measured(work: Work, pair: tuple[int, int], device: torch.device) -> Found:
         how = "training failed: " if isinstance(error, TrainingError) else ""
         return Found(measure.columns, {}, reason=f"{how}{error}")
     except (MemoryError, RuntimeError) as error:
+        if together:
+            raise
         if lacks_memory(error):
             return Found(measure.columns, {}, reason="this machine has too little memory for it")
         # What others scored, perhaps in hours, is not lost by it.

@@ -4,13 +4,7 @@ import torch
 
 from sublayer.errors import ConfigError
 from sublayer.evaluation.probes.probe import Settings
-from sublayer.evaluation.probes.scoring import (
-    WORDS_OF,
-    ProbeScore,
-    ask,
-    check_model,
-    read_probes,
-)
+from sublayer.evaluation.probes.scoring import ProbeScore, ask, check_model, read_probes
 from sublayer.evaluation.probes.table import PROBES
 from sublayer.study.scorecard import Cell
 from sublayer.suite.candidate import Candidate
@@ -32,7 +26,7 @@ class ProbeMeasure(Measure):
 
     def __init__(self, name: str, group: ProbesTable) -> None:
         probe = PROBES[name]
-        settings = settings_of(group, name)
+        settings = settings_of(group).only(name)
         self._read = read_probes([name], local_folder(probe.tasks, group.data), settings)
         self._column = points(f"probe/{name}", f"{probe.title}, zero-shot")
         self.columns = (self._column,)
@@ -58,21 +52,17 @@ class ProbeMeasure(Measure):
         return Found(self.columns, {name: _cell(found)}, others, notes)
 
 
-def settings_of(group: ProbesTable, name: str) -> Settings:
-    """Return what an entry of a suite says of one of its probes.
+def settings_of(group: ProbesTable) -> Settings:
+    """Return what an entry of a suite says of its probes.
 
     Raises ConfigError for words, or a reference, of a probe that it does not name.
     """
-    for other in group.references:
-        if other not in group.names:
-            raise ConfigError(f"{other} has a reference, and is not asked: leave it out, or ask it")
-    references = {own: value for own, value in group.references.items() if own == name}
-    if group.words is None or name != WORDS_OF:
-        if group.words is not None and WORDS_OF not in group.names:
-            raise ConfigError(f"words are of the probe {WORDS_OF} alone: leave them out, or ask it")
-        return Settings(references=references)
-    first, second = group.words
-    return Settings((first.strip(), second.strip()), references)
+    settings = Settings(references=group.references)
+    if group.words is not None:
+        first, second = (word.strip() for word in group.words)
+        settings = Settings((first, second), group.references)
+    settings.check_asked(group.names)
+    return settings
 
 
 def _cell(found: ProbeScore) -> Cell:

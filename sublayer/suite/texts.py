@@ -100,8 +100,8 @@ def _documents(text: TextTable) -> Sequence[Document]:
     [source] = find_sources(path, None, cache_folder(None), Reading(text.documents))
     if not source.documents:
         raise DataError(f"{path} is a release of several splits: name the files of one")
-    if not any(document.read() for document in source.documents):
-        raise DataError(f"{path} is empty: there is nothing to score")
+    for document in source.documents:
+        document.read()  # raises for what is empty, binary or cut short
     return source.documents
 
 

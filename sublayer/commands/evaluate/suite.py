@@ -31,7 +31,7 @@ def evaluate_models(
             "out, the suite says what is scored"
         )
     targets = {kind: expanded(path) for kind, path in files.items() if path is not None}
-    if len({path.absolute() for path in targets.values()}) < len(targets):
+    if len({path.resolve() for path in targets.values()}) < len(targets):
         raise ConfigError("--csv and --html are the same file: name one for each")
     for path in targets.values():
         if path.exists():

@@ -1,11 +1,11 @@
 """What is wrong with a file of tables, such as a study's or a suite's, in words."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from sublayer.config.fields.messages import rule_in_words, show
+from sublayer.config.fields.messages import alternatives, rule_in_words, show
 from sublayer.nearest import nearest_hint
 
 _TYPES = {
@@ -50,6 +50,10 @@ def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
     return f"{place} = {show(value)} is not {expected}"
 
 
+_UNION = object()
+"""Stands for a part of a location that is no key."""
+
+
 def _walked(location: Sequence[str | int], file: type[BaseModel]) -> tuple[list[str | int], Any]:
     """Return the keys of a place in a file, and the type of what holds the last of them.
 
@@ -67,13 +71,9 @@ def _walked(location: Sequence[str | int], file: type[BaseModel]) -> tuple[list[
     return steps, holder
 
 
-_UNION = object()
-"""Stands for a part of a location that is no key."""
-
-
 def _below(annotation: Any, key: str | int) -> Any:
     """Return the type of what stands under a key of a type; ``_UNION`` where it is no key."""
-    for each in _alternatives(annotation):
+    for each in alternatives(annotation):
         if isinstance(key, int) and get_origin(each) is list:
             return get_args(each)[0]
         if isinstance(key, str) and get_origin(each) is dict:
@@ -84,17 +84,8 @@ def _below(annotation: Any, key: str | int) -> Any:
     return _UNION
 
 
-def _alternatives(annotation: Any) -> list[Any]:
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _alternatives(get_args(annotation)[0])
-    if origin is Union or str(origin) == "<class 'types.UnionType'>":
-        return [found for each in get_args(annotation) for found in _alternatives(each)]
-    return [annotation]
-
-
 def _fields(annotation: Any) -> Mapping[str, Any]:
-    for each in _alternatives(annotation):
+    for each in alternatives(annotation):
         if isinstance(each, type) and issubclass(each, BaseModel):
             return each.model_fields
     return {}

@@ -84,7 +84,7 @@ def choice_error(key: str, value: Any, choices: Iterable[Any]) -> str:
 
 def type_in_words(annotation: Any) -> str:
     """Format a type: ``a whole number``, ``one of a, b``, ``text or a list of texts``."""
-    *others, last = [_one_type(each) for each in _alternatives(annotation)]
+    *others, last = [_one_type(each) for each in alternatives(annotation)]
     if not others:
         return last
     return f"{', '.join(others)} or {last}"
@@ -92,7 +92,7 @@ def type_in_words(annotation: Any) -> str:
 
 def choices_of(annotation: Any) -> tuple[Any, ...]:
     """Return the values that a type lists, if it lists any; it may take others beside them."""
-    for each in _alternatives(annotation):
+    for each in alternatives(annotation):
         if _is_literal(each):
             return get_args(each)
     return ()
@@ -100,7 +100,7 @@ def choices_of(annotation: Any) -> tuple[Any, ...]:
 
 def is_choice(annotation: Any) -> bool:
     """Return whether a field takes one of a few values and nothing else."""
-    return all(_is_literal(each) for each in _alternatives(annotation))
+    return all(_is_literal(each) for each in alternatives(annotation))
 
 
 def bounds_in_words(info: FieldInfo) -> str:
@@ -130,19 +130,19 @@ def _limit(value: float) -> str:
     return f"{value:,.0f}" if value in (1e6, 1e7) else f"{value:g}"
 
 
-def _alternatives(annotation: Any) -> list[Any]:
+def alternatives(annotation: Any) -> list[Any]:
     """Return the types of which a value has one, but for ``None``."""
     origin = get_origin(annotation)
     arguments = get_args(annotation)
     if origin is Annotated:
-        return _alternatives(arguments[0])
+        return alternatives(arguments[0])
     if origin not in (Union, types.UnionType):
         return [annotation]
-    alternatives = []
+    found = []
     for each in arguments:
         if each is not type(None):
-            alternatives += _alternatives(each)
-    return alternatives
+            found += alternatives(each)
+    return found
 
 
 def _is_literal(annotation: Any) -> bool:

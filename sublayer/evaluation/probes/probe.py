@@ -15,13 +15,16 @@ from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.task import Task
 
 Nats = NDArray[np.float64]
+_WORDS = ("negative", "positive")
+_WORDS_OF = "sst2"
+"""The probe that compares words."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """What of probes can be said otherwise."""
 
-    words: tuple[str, str] = ("negative", "positive")
+    words: tuple[str, str] = _WORDS
     """Of SST-2: what is compared behind the sentence, for each label."""
     references: Mapping[str, float] = field(default_factory=dict)
     """By probe, instead of the table's."""
@@ -39,6 +42,24 @@ class Settings:
                 raise ConfigError(
                     f"the reference {value:g} of {name} is no share: give such as 0.637"
                 )
+
+    def check_asked(self, names: Sequence[str]) -> None:
+        """Raise ConfigError for words, or a reference, of a probe that is not among ``names``."""
+        for name in self.references:
+            if name not in names:
+                raise ConfigError(
+                    f"{name} has a reference, and is not asked: leave it out, or ask it"
+                )
+        if self.words != _WORDS and _WORDS_OF not in names:
+            raise ConfigError(
+                f"{' and '.join(self.words)} are compared by the probe {_WORDS_OF} alone, which is "
+                "not asked: leave them out, or ask it"
+            )
+
+    def only(self, name: str) -> "Settings":
+        """Return what of them is of one probe."""
+        references = {own: value for own, value in self.references.items() if own == name}
+        return Settings(self.words if name == _WORDS_OF else _WORDS, references)
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,6 @@ from sublayer.tasks.task import Task
 
 _MOST_LEARNED = 2000
 """Training rows that a threshold is chosen by."""
-WORDS_OF = "sst2"
-"""The probe that compares words."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +99,7 @@ def read_probes(
     settings = settings or Settings()
     check_names(names)
     check_names(list(settings.references))
-    for name in settings.references:
-        if name not in names:
-            raise ConfigError(f"{name} has a reference, and is not asked: leave it out, or ask it")
-    if settings.words != Settings().words and WORDS_OF not in names:
-        raise ConfigError(
-            f"{' and '.join(settings.words)} are compared by the probe {WORDS_OF} alone, which is "
-            "not asked: leave them out, or ask it"
-        )
+    settings.check_asked(names)
     return [_read(PROBES[name], folder, settings) for name in names]
 
 

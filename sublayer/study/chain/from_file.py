@@ -155,7 +155,7 @@ def _stages(
     groups = [(name,) for name in table.each] if table.each else [tuple(_names(table))]
     stages = []
     for tasks in groups:
-        name = table.name or "-".join(tasks) or Path(table.table or "").name.partition(".")[0]
+        name = "-".join(tasks) if table.each else _name(table)
         settings = flatten(table.set)
         if kinds:
             settings = laid_over(common, settings, told.get(FINETUNE, {}))
@@ -236,8 +236,7 @@ def _prefixes(stages: Sequence[StageTable]) -> list[str]:
     """Return what settings of stages begin with, before a point."""
     prefixes = [FINETUNE]
     for table in stages:
-        of_table = [Path(table.table).name.partition(".")[0]] if table.table else []
-        prefixes += table.each or ([table.name] if table.name else _names(table) or of_table)
+        prefixes += table.each or [_name(table)]
     return list(dict.fromkeys(prefixes))
 
 
@@ -248,6 +247,11 @@ def _by_stage(overrides: Overrides, names: Sequence[str]) -> dict[str, dict[str,
         stage = max((name for name in names if key.startswith(f"{name}.")), key=len)
         told.setdefault(stage, {})[key.removeprefix(f"{stage}.")] = value
     return told
+
+
+def _name(table: StageTable) -> str:
+    """Return what a table's only stage is called: its name, its tasks' or its file's."""
+    return table.name or "-".join(_names(table)) or Path(table.table or "").name.partition(".")[0]
 
 
 def _names(table: StageTable) -> list[str]:

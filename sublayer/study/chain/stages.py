@@ -13,6 +13,7 @@ from sublayer.config.text.own_table import OwnColumns
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.files.parsing import parse_json
+from sublayer.files.typed import Typed, check_typed
 from sublayer.nearest import nearest_hint
 
 PRETRAINING = "pretraining"
@@ -170,13 +171,20 @@ def differing_stages(before: str | None, now: str | None) -> str:
     return "" if old == new else "values to tune"
 
 
+class _Identity(Typed):
+    """What ``describe_stages`` has written; once also where the tasks' files lay."""
+
+    stages: list[dict[str, Any]]
+    arms: dict[str, Any]
+    tune: list[str]
+
+
 def _identity(text: str) -> dict[str, Any]:
-    """Return what identifies a chain, its stages by name."""
-    content = parse_json(text, "the stages of a study", ConfigError)
-    stages = {stage["name"]: stage for stage in content["stages"]}
-    # Studies that were begun when it was kept are the same wherever it lies.
-    content.pop("data", None)
-    return {**content, "stages": stages}
+    """Return what identifies a chain, its stages by name. Raises ConfigError for what is none."""
+    place = "what the study's folder says of its stages"
+    content = check_typed(parse_json(text, place, ConfigError), _Identity, place, ConfigError)
+    stages = {str(stage.get("name")): stage for stage in content.stages}
+    return {"stages": stages, "arms": content.arms, "tune": content.tune}
 
 
 def _described(stage: Stage) -> dict[str, Any]:

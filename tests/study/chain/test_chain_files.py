@@ -7,6 +7,7 @@ import pytest
 
 from sublayer import cli
 from sublayer.config.layering.layers import load_recipe
+from sublayer.errors import ConfigError
 from sublayer.study.chain.recipes import stage_key
 from sublayer.study.chain.stages import PRETRAINING, describe_stages, differing_stages
 from sublayer.study.definition import load_study
@@ -278,6 +279,14 @@ def test_a_stage_with_a_point_in_its_name_has_its_settings(tmp_path):
     assert [each.settings.get("optimizer.lr") for each in chain.stages] == [0.125, None]
 
 
+def test_a_mixture_without_a_name_has_its_settings_by_the_name_that_it_is_given(tmp_path):
+    path = write_chain(tmp_path, stages=[{"tasks": ["sst2", "copa"]}], averages={})
+    chain = load_study(str(path), ["sst2-copa.optimizer.lr=0.125"]).chain
+    assert chain is not None and chain.stages[0].settings["optimizer.lr"] == 0.125
+    with pytest.raises(ConfigError, match="sst2 is no stage: .* there are finetune, sst2-copa"):
+        load_study(str(path), ["sst2.optimizer.lr=0.125"])
+
+
 def test_a_folder_of_tasks_is_refused_where_tables_name_their_own_files(tmp_path, capsys):
     (tmp_path / "my.csv").write_text("text,label\n" + "a b,1\nc d,0\n" * 40)
     own = {"table": str(tmp_path / "my.csv"), "columns": {"text": "text", "label": "label"}}
@@ -296,6 +305,9 @@ def test_what_differs_between_two_chains_is_named_and_where_files_lie_is_no_diff
     before_data_was_left_out = json.dumps({**json.loads(first), "data": "/a/glue"})
     assert differing_stages(before_data_was_left_out, described("elsewhere")) == ""
     assert differing_stages(first, None) == "stages"
+    for damaged in ("{}", "[", '{"stages": 3, "arms": {}, "tune": []}'):
+        with pytest.raises(ConfigError, match="what the study's folder says of its stages"):
+            differing_stages(damaged, first)
     assert differing_stages(first, described(stages=[{"each": ["sst2"]}], averages={})) == "stages"
     longer = described(told=["sst2.train.steps=4"])
     assert differing_stages(first, longer) == "settings of its stage sst2"
