@@ -226,6 +226,32 @@ def _tasks(_: str, record: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
+def _card(_: str, record: dict[str, Any]) -> list[str]:
+    """Lay out a scorecard: its rows and columns, each score with its standard error."""
+    columns = record["columns"]
+    lines = [
+        f"{record['title']}. {record['machine']['processor']}, {record['machine']['cores']} cores.",
+        "",
+        f"| | {' | '.join(column['label'] for column in columns)} |",
+        f"| --- |{' ---: |' * len(columns)}",
+    ]
+    for row in record["rows"]:
+        cells = (_card_cell(row["cells"].get(column["name"]), column) for column in columns)
+        lines.append(f"| {row['name']} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _card_cell(cell: dict[str, Any] | None, column: dict[str, Any]) -> str:
+    if cell is None:
+        return ""
+    shown = []
+    for value in (cell["mean"], cell["error"]):
+        if value is not None:
+            is_share = column["factor"] == 100
+            shown.append(_points(value) if is_share else f"{value:,.{0 if value > 9 else 3}f}")
+    return " ± ".join(shown) + (", collapsed" if cell["n_collapsed"] else "")
+
+
 def _scored_beside(found: dict[str, Any] | None, words: float) -> str:
     if found is None:
         return ""
@@ -243,6 +269,7 @@ _KEPT: dict[str, Callable[[str, dict[str, Any]], list[str]]] = {
     "results.json": _study,
     "result.json": _run,
     "scores.json": _tasks,
+    "card.json": _card,
 }
 """What a record keeps, by the name of its file."""
 
