@@ -1,6 +1,8 @@
 """Decoding piece by piece equals reading at once."""
 
+import gc
 import itertools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +47,26 @@ def test_cached_logits_equal_uncached_ones(
     cache = Cache(model.config, 3, 11, torch.float64)
     cached = [model(piece, cache=cache).logits for piece in tokens.split(pieces, dim=1)]
     torch.testing.assert_close(torch.cat(cached, dim=1), model(tokens).logits, rtol=0, atol=1e-9)
+
+
+def test_a_cache_goes_with_its_last_user_and_waits_for_no_garbage_collector(
+    random_model: Callable[..., Transformer],
+) -> None:
+    tokens = torch.zeros(2, 3, dtype=torch.long)
+    gc.disable()
+    try:
+        for fields in (*MODELS, {"kind": "lstm", "n_layers": 1}):
+            model = random_model(**fields)
+            cache = Cache(model.config, 2, 6, torch.float64)
+            model(tokens, cache=cache)
+            cache.take_rows(torch.tensor([0, 0, 1]))
+            held = [weakref.ref(cache)]
+            held += [weakref.ref(each) for i in range(3) if (each := cache.key_values(0, i))]
+            del cache
+            assert len(held) > 1
+            assert all(each() is None for each in held), fields
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("fields", MODELS, ids=name_of)

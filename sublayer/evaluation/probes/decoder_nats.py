@@ -77,14 +77,14 @@ def decoder_nats(
 def _batches_of_rows(
     queries: Sequence[EncodedQuery], numbers: Sequence[int]
 ) -> Iterator[list[int]]:
-    """Yield queries of about equal lengths, as many as fill a batch."""
+    """Yield queries of about equal lengths, as many as fill a batch, the longest first."""
 
     def length(number: int) -> int:
         return len(queries[number].prompt) + len(queries[number].text)
 
     batch: list[int] = []
-    for number in sorted(numbers, key=length):
-        if batch and (len(batch) + 1) * length(number) > _TOKENS:
+    for number in sorted(numbers, key=length, reverse=True):
+        if batch and (len(batch) + 1) * length(batch[0]) > _TOKENS:
             yield batch
             batch = []
         batch.append(number)
@@ -95,10 +95,13 @@ def _batches_of_rows(
 def _batches_of_prompts(
     queries: Sequence[EncodedQuery], prompts: Sequence[_Prompt]
 ) -> Iterator[list[_Prompt]]:
-    """Yield prompts of one length, as many as fill a batch beside the texts behind them."""
+    """Yield prompts of one length, as many as fill a batch beside the texts behind them.
+
+    The longest come first: memory that one batch has freed then holds the next.
+    """
     batch: list[_Prompt] = []
     size = 0
-    for prompt in sorted(prompts, key=lambda each: len(each.ids)):
+    for prompt in sorted(prompts, key=lambda each: len(each.ids), reverse=True):
         longest = max(len(queries[number].text) for number in prompt.numbers)
         own = len(prompt.ids) + len(prompt.numbers) * longest
         is_other = bool(batch) and len(batch[0].ids) != len(prompt.ids)

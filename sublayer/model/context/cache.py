@@ -1,6 +1,7 @@
 """The cache of keys and values, or of states: made before, passed in, never kept on a module."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,20 +15,31 @@ from sublayer.estimate.capacity import check_memory
 KeyValuePair = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 
 
+@dataclass
+class _Filled:
+    """How many tokens a cache holds so far, which each of its parts reads.
+
+    They share it instead of the cache, which holds them: objects that hold each other are freed
+    when the garbage collector runs, and so gigabytes of caches would wait for it.
+    """
+
+    length: int = 0
+
+
 class KeyValues:
-    """The keys and values of one executed attention; the first ``cache.length`` are filled.
+    """The keys and values of one executed attention; the first ``Cache.length`` are filled.
 
     Keys lie feature by feature, so that a query's product with all of them reads memory in order.
     """
 
     def __init__(
         self,
-        cache: "Cache",
+        filled: _Filled,
         shape: tuple[int, int, int, int],
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        self._cache = cache
+        self._filled = filled
         n_rows, n_heads, max_len, d_head = shape
         by_feature = (n_rows, n_heads, d_head, max_len)
         self._keep(
@@ -75,7 +87,7 @@ class KeyValues:
         return keys, self._folded_values.narrow(1, 0, end)
 
     def _write(self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]) -> int:
-        start = self._cache.length
+        start = self._filled.length
         n_new = k.shape[2]
         self._keys.narrow(3, start, n_new).copy_(k.transpose(2, 3))
         self._values.narrow(2, start, n_new).copy_(v)
@@ -158,8 +170,8 @@ class Cache:
     """The keys and values of a decoder, for ``batch_size`` rows of at most ``max_len`` tokens.
 
     Each executed attention has its own, also where weights are shared. Every forward pass appends
-    its tokens. ``length`` counts the tokens so far, padding included. Of an LSTM it holds the state
-    of each layer: it is never full, whatever ``max_len`` is.
+    its tokens. Of an LSTM it holds the state of each layer: it is never full, whatever ``max_len``
+    is.
 
     Raises ConfigError where this machine cannot hold it.
     """
@@ -181,7 +193,7 @@ class Cache:
         self.is_endless = _is_recurrent(config)
         self.max_len = max_len
         self.dtype = dtype
-        self.length = 0
+        self._filled = _Filled()
         n_masked = 0 if self.is_endless else max_len
         self.mask = torch.zeros(batch_size, n_masked, dtype=torch.bool, device=device)
         self.is_padded = False
@@ -194,7 +206,7 @@ class Cache:
                     self._key_values[layer, index] = state
                 match entry.kind.attends_to:
                     case "itself":
-                        own = KeyValues(self, shape, dtype, torch.device(device))
+                        own = KeyValues(self._filled, shape, dtype, torch.device(device))
                         self._key_values[layer, index] = own
                     case "memory":
                         self._key_values[layer, index] = MemoryKeyValues(dtype)
@@ -207,6 +219,11 @@ class Cache:
         Both count from 0; a feed-forward network keeps nothing.
         """
         return self._key_values.get((layer, index))
+
+    @property
+    def length(self) -> int:
+        """Return how many tokens were appended so far, padding included."""
+        return self._filled.length
 
     @property
     def n_past(self) -> int:
@@ -245,7 +262,7 @@ class Cache:
         if not self.is_endless:
             self.mask[:, self.length : end] = True if mask is None else mask
         self.is_padded = self.is_padded or mask is not None
-        self.length = end
+        self._filled.length = end
 
 
 def _is_recurrent(config: ResolvedModel) -> bool:
