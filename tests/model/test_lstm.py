@@ -151,6 +151,48 @@ def test_padding_anywhere_changes_nothing() -> None:
     close(padded[0, :8], behind[0, :8])
 
 
+@pytest.mark.parametrize("lengths", [(11, 6, 9, 0), (11, 2, 1, 0)], ids=["whole", "packed"])
+def test_padding_behind_changes_nothing_and_gets_no_gradient(lengths: tuple[int, ...]) -> None:
+    model, tokens = model_of(), tokens_of(4)
+    mask = torch.arange(N_TOKENS) < torch.tensor(lengths)[:, None]
+    layout = Layout.causal(tokens, mask)
+    assert layout.runs is not None and layout.runs.is_one_a_row
+    assert (layout.runs.real_share >= 0.5) == (lengths[1] == 6)
+    final = model.hidden(tokens, layout).final
+    assert not final[~mask].any()
+    final.square().sum().backward()
+    gradients = {name: each.grad for name, each in model.named_parameters()}
+    model.zero_grad()
+    for row, length in enumerate(lengths[:3]):
+        own = tokens[row : row + 1, :length]
+        alone = model.hidden(own, Layout.causal(own)).final
+        close(final[row, :length], alone[0])
+        alone.square().sum().backward()
+    for name, each in model.named_parameters():
+        found = gradients[name]
+        assert (found is None) == (each.grad is None)
+        if found is not None and each.grad is not None:
+            close(found, each.grad)
+
+
+@pytest.mark.parametrize(
+    ("mask", "ids", "is_one"),
+    [
+        ([1, 1, 0, 0], [0, 0, 0, 0], True),
+        ([1, 1, 0, 0], [0, 0, 1, 1], True),
+        ([0, 0, 0, 0], [0, 0, 0, 0], True),
+        ([0, 1, 1, 1], [0, 0, 0, 0], False),
+        ([1, 0, 1, 1], [0, 0, 0, 0], False),
+        ([1, 1, 1, 1], [0, 0, 1, 1], False),
+    ],
+)
+def test_rows_of_one_document_are_told(mask: list[int], ids: list[int], is_one: bool) -> None:
+    tokens = tokens_of(2, 4)
+    masks = torch.tensor([[1, 1, 1, 1], mask], dtype=torch.bool)
+    runs = Layout.causal(tokens, masks, torch.tensor([[0] * 4, ids])).runs
+    assert runs is not None and runs.is_one_a_row == is_one
+
+
 def test_padding_among_the_tokens_of_a_cache_changes_nothing() -> None:
     model, tokens = model_of(), tokens_of(3)
     mask = torch.ones(3, N_TOKENS, dtype=torch.bool)
@@ -206,7 +248,7 @@ def test_the_kernels_of_float32_agree_on_rows_that_are_packed_and_whole() -> Non
     model, tokens = model_of(d_model=32).float(), tokens_of(3)
     whole = model(tokens).logits
     mask = torch.ones(3, N_TOKENS, dtype=torch.bool)
-    mask[1, -1] = False
+    mask[1, 0] = False
     torch.testing.assert_close(model(tokens, mask).logits[::2], whole[::2], rtol=1e-4, atol=1e-5)
 
 

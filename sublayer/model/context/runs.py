@@ -1,6 +1,7 @@
 """The real tokens of each document of a batch, as sequences that a recurrent layer reads."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -31,6 +32,18 @@ class Runs:
     starts: Bool[Tensor, "B T"]
     offsets: Int[Tensor, "B T"]
     """Of real tokens how many of their document are before them."""
+
+    @cached_property
+    def is_one_a_row(self) -> bool:
+        """Whether each row is one document from its first column on, with padding behind alone."""
+        further = self.is_real[:, 1:]
+        breaks = further & (self.starts[:, 1:] | ~self.is_real[:, :-1])
+        return not bool(breaks.any())
+
+    @cached_property
+    def real_share(self) -> float:
+        """Return the share of tokens that are real."""
+        return float(self.is_real.float().mean())
 
     def packing(self) -> Packing:
         """Compute the order in which the real tokens are read."""
