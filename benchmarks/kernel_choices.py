@@ -2,6 +2,7 @@
 
 python benchmarks/kernel_choices.py               # on one thread, about two minutes
 python benchmarks/kernel_choices.py --threads 2
+python benchmarks/kernel_choices.py --only LSTM    # the cases whose name has it
 """
 
 import argparse
@@ -16,11 +17,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve_model import resolve_model
 from sublayer.decode import packed_linear
+from sublayer.model.context.context import Context
+from sublayer.model.context.layout import Layout
 from sublayer.model.kernels import activation, attention_cpu
 from sublayer.model.kernels.activation import tanh_gelu
 from sublayer.model.kernels.attention_cpu import attend_blockwise
 from sublayer.model.kernels.split_heads import split_heads
+from sublayer.model.layers import lstm
 from sublayer.system.machine import processor
 
 TURN_S = 0.02
@@ -53,7 +59,7 @@ def _seconds(work: Work, count: int) -> float:
 
 
 @contextmanager
-def having(module: Any, name: str, value: int) -> Iterator[None]:
+def having(module: Any, name: str, value: float) -> Iterator[None]:
     """Set a constant of a module, by which it chooses, for a while."""
     kept = getattr(module, name)
     setattr(module, name, value)
@@ -118,12 +124,38 @@ def attentions(n_tokens: int) -> dict[str, Work]:
     return {"by sequence": lambda: own(0), "together": lambda: own(1 << 40), "flash": flash}
 
 
+def recurrences(n_units: int, real_share: float) -> dict[str, Work]:
+    """A layer of an LSTM over 32 rows of up to 40 tokens with padding behind, both ways.
+
+    Rows as wholes, and the real tokens alone, packed; forward and backward.
+    """
+    config = resolve_model(
+        ModelConfig(kind="lstm", n_layers=1, d_model=n_units), vocab_size=2, context=40
+    )
+    layer = lstm.LstmLayer(config)
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, 0.0, 0.1)
+    x = torch.randn(32, 40, n_units, requires_grad=True)
+    # From nearly none, or as many too few, to all: of that share in the mean.
+    lengths = torch.linspace(max(1.0, (2 * real_share - 1) * 40), 40 * min(1, 2 * real_share), 32)
+    mask = torch.arange(40) < lengths.round()[:, None]
+    mask[0] = True
+    layout = Layout.causal(mask.long(), mask)
+
+    def read(worth_packing: float) -> None:
+        with having(lstm, "_WORTH_PACKING", worth_packing):
+            layer(x, Context(layout, None)).sum().backward()
+
+    return {"whole": lambda: read(0.0), "packed": lambda: read(2.0)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description="Time the kernels that the program chooses between."
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--only", default="", help="part of the names of the cases to time")
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     torch.manual_seed(0)
@@ -145,8 +177,15 @@ def main() -> None:
             for rows in (1, 4, 16, 64)
         ),
         *((f"attention, T {n}", attentions(n)) for n in (64, 128, 256, 512, 1024)),
+        *(
+            (f"LSTM of {n} units, {share:.0%} real tokens", recurrences(n, share))
+            for n in (128, 384, 1024)
+            for share in (0.9, 0.7, 0.5, 0.3)
+        ),
     ]
     for name, works in cases:
+        if asked.only not in name:
+            continue
         seconds = compare(works, asked.rounds)
         first = next(iter(seconds.values()))
         told = (

@@ -20,8 +20,8 @@ N_GATES = 4
 
 
 _WORTH_PACKING = 0.5
-"""The share of real tokens below which a CPU packs rows that it could read whole: its kernel for
-whole rows is some three times as fast a token, measured with 384 units and rows of 40."""
+"""The share of real tokens below which a CPU packs rows that it could read whole: about where both
+take as long with AVX2; with AVX-512 whole rows stay faster (benchmarks/kernel_choices.py)."""
 
 
 class GateMaps(nn.LSTM):
