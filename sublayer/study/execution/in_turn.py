@@ -33,7 +33,8 @@ class InTurn:
         begun = time.monotonic()
         try:
             outcome = finish_run(task, progress, device=self.device)
-        except Interrupted:
+        except (Interrupted, KeyboardInterrupt):
+            # While a run is trained it is the former, while it is scored the latter.
             raise interruption(self._started - 1, self.total) from None
         if is_whole:
             self._seconds.append(time.monotonic() - begun)

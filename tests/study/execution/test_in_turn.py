@@ -62,13 +62,21 @@ def test_a_warning_that_is_true_of_several_runs_is_said_once(
     assert said.count("resumed at step 3") == 3
 
 
+@pytest.mark.parametrize(
+    "stop",
+    [
+        # As train says it, whose command needs an option for that.
+        Interrupted("interrupted and saved; the same command with --resume resumes"),
+        KeyboardInterrupt(),  # while a run is scored
+    ],
+    ids=["training", "scoring"],
+)
 def test_a_study_that_is_stopped_says_what_is_done_and_that_the_same_command_resumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stop: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def finish(task: Task, *_: Any, **__: Any) -> Outcome:
         if task.label == "c":
-            # As train says it, whose command needs an option for that.
-            raise Interrupted("interrupted and saved; the same command with --resume resumes")
+            raise stop
         return Outcome(task.path)
 
     monkeypatch.setattr(in_turn, "finish_run", finish)
