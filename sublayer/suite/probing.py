@@ -57,10 +57,11 @@ def settings_of(group: ProbesTable) -> Settings:
 
     Raises ConfigError for words, or a reference, of a probe that it does not name.
     """
-    settings = Settings(references=group.references)
+    words = None
     if group.words is not None:
-        first, second = (word.strip() for word in group.words)
-        settings = Settings((first, second), group.references)
+        first, second = group.words
+        words = first.strip(), second.strip()
+    settings = Settings(words, group.references)
     settings.check_asked(group.names)
     return settings
 

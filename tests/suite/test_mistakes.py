@@ -55,6 +55,10 @@ MISTAKES = {
     "runs in a file": (TASK + 'finetune = "text.txt/runs"', "text.txt is no folder"),
     "equal words": (PROBE + 'words = ["a", " a"]', "the words 'a' and 'a' cannot be compared"),
     "one word": (PROBE + 'words = ["a"]', "probes 1, words"),
+    "words that nothing compares": (
+        '[[probes]]\nnames = ["cola"]\nwords = ["negative", "positive"]',
+        "negative and positive are compared by the probe sst2 alone",
+    ),
     "another's reference": (PROBE + "references = { cola = 0.5 }", "cola has a reference, and is"),
     "no share": (PROBE + "references = { sst2 = 93 }", "the reference 93 of sst2 is no share"),
 }

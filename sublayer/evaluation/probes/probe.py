@@ -24,14 +24,14 @@ _WORDS_OF = "sst2"
 class Settings:
     """What of probes can be said otherwise."""
 
-    words: tuple[str, str] = _WORDS
-    """Of SST-2: what is compared behind the sentence, for each label."""
+    words: tuple[str, str] | None = None
+    """Of SST-2: what is compared behind the sentence, for each label; None: negative, positive."""
     references: Mapping[str, float] = field(default_factory=dict)
     """By probe, instead of the table's."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for words that are empty or equal, and references that are no share."""
-        first, second = self.words
+        first, second = self.compared
         if not first or not second or first == second:
             raise ConfigError(
                 f"the words {first!r} and {second!r} cannot be compared: give two, that of the "
@@ -43,6 +43,11 @@ class Settings:
                     f"the reference {value:g} of {name} is no share: give such as 0.637"
                 )
 
+    @property
+    def compared(self) -> tuple[str, str]:
+        """Return the words that are compared."""
+        return _WORDS if self.words is None else self.words
+
     def check_asked(self, names: Sequence[str]) -> None:
         """Raise ConfigError for words, or a reference, of a probe that is not among ``names``."""
         for name in self.references:
@@ -50,7 +55,7 @@ class Settings:
                 raise ConfigError(
                     f"{name} has a reference, and is not asked: leave it out, or ask it"
                 )
-        if self.words != _WORDS and _WORDS_OF not in names:
+        if self.words is not None and _WORDS_OF not in names:
             raise ConfigError(
                 f"{' and '.join(self.words)} are compared by the probe {_WORDS_OF} alone, which is "
                 "not asked: leave them out, or ask it"
@@ -59,7 +64,7 @@ class Settings:
     def only(self, name: str) -> "Settings":
         """Return what of them is of one probe."""
         references = {own: value for own, value in self.references.items() if own == name}
-        return Settings(self.words if name == _WORDS_OF else _WORDS, references)
+        return Settings(self.words if name == _WORDS_OF else None, references)
 
 
 @dataclass(frozen=True)

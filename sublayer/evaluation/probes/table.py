@@ -76,14 +76,14 @@ def _sentiment(task: Task, examples: Sequence[Example], settings: Settings) -> I
     queries = []
     for example in examples:
         prompt = f"{example.fields['sentence'].rstrip()} very"
-        queries.append([Query(prompt, f" {word}") for word in settings.words])
+        queries.append([Query(prompt, f" {word}") for word in settings.compared])
     return Items(task, examples, queries)
 
 
 def _several_tokens(tokenizer: Tokenizer, settings: Settings) -> list[str]:
     """Say which of the words that are compared are several tokens."""
     notes = []
-    for word in settings.words:
+    for word in settings.compared:
         before = len(tokenizer.encode(b"very"))
         n_tokens = len(tokenizer.encode(f"very {word}".encode())) - before
         if n_tokens > 1:
