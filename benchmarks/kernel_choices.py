@@ -136,10 +136,11 @@ def recurrences(n_units: int, real_share: float) -> dict[str, Work]:
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, 0.0, 0.1)
     x = torch.randn(32, 40, n_units, requires_grad=True)
-    # From nearly none, or as many too few, to all: of that share in the mean.
-    lengths = torch.linspace(max(1.0, (2 * real_share - 1) * 40), 40 * min(1, 2 * real_share), 32)
-    mask = torch.arange(40) < lengths.round()[:, None]
-    mask[0] = True
+    # Evenly spread about that share; one row is as long as all.
+    spread = min(real_share, 1 - real_share)
+    lengths = torch.linspace(real_share - spread, real_share + spread, 32).mul(40).ceil()
+    lengths[-1] = 40
+    mask = torch.arange(40) < lengths[:, None]
     layout = Layout.causal(mask.long(), mask)
 
     def read(worth_packing: float) -> None:
