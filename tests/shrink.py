@@ -39,7 +39,8 @@ def shrink(words: Sequence[str]) -> list[str]:
         (settings if is_setting else options).append(word)
     if is_study:
         few = [] if "--seeds" in options else ["--seeds", "2"]
-        if load_study(words[1]).chain is not None:
+        scale = options[options.index("--scale") + 1] if "--scale" in options else None
+        if load_study(words[1], scale=scale).chain is not None:
             few += ["--finetunings", "1", f"finetune.train.steps={_STEPS}"]
         return [*kept, *_shortened(settings), "train.batch_sequences=4", *options, *few]
     if words[1].startswith("runs/") and "--resume" in options:
