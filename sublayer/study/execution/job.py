@@ -45,6 +45,8 @@ class Job:
     """What it is scored on, and how."""
     finetunes: bool = False
     """Whether it is a stage of tasks."""
+    is_scored: bool = True
+    """Whether it is scored on the study's split."""
     members: Sequence[Path] = ()
     """Runs whose answers are averaged, instead of a training."""
 
@@ -60,6 +62,7 @@ def write_job(job: Job) -> bytes:
         "device": job.device,
         "scoring": job.scoring.model_dump(),
         "finetunes": job.finetunes,
+        "is_scored": job.is_scored,
         "members": list(map(str, job.members)),
     }
     return f"{json.dumps(content)}\n".encode()
@@ -77,6 +80,7 @@ def read_job(line: bytes) -> Job:
         content["device"],
         Scoring.model_validate(content["scoring"]),
         content["finetunes"],
+        content["is_scored"],
         tuple(map(Path, content["members"])),
     )
 
