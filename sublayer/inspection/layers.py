@@ -10,15 +10,8 @@ from torch import Tensor
 
 from sublayer.data.arrays import Floats
 from sublayer.inspection.sample import Sample
-from sublayer.model.context.layout import Layout
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
-
-_LAYOUTS = {
-    "decoder": Layout.causal,
-    "encoder": Layout.bidirectional,
-    "lstm": Layout.causal,
-}
 
 
 @dataclass(frozen=True)
@@ -110,7 +103,7 @@ def compare_states(
 @torch.inference_mode()
 def _compare_blocks(model: Transformer, rows: Sample) -> list[Tensor]:
     """Compare the real tokens' states before and after each block, ``[5, N]`` each."""
-    layout = _LAYOUTS[model.config.kind](rows.tokens, rows.mask, rows.document_ids)
+    layout = rows.layout(model.shape)
     n_layers = model.config.n_layers
     states = model.hidden(rows.tokens, layout, capture=range(n_layers + 1)).captured
     real = rows.is_real
