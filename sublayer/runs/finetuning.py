@@ -20,9 +20,11 @@ from sublayer.loading import load
 from sublayer.objective.supervised.baselines import BaselineScores
 from sublayer.objective.supervised.batches import rule_of_model
 from sublayer.objective.supervised.collapse import answer_loss
+from sublayer.objective.supervised.items import task_items
 from sublayer.objective.supervised.report import PartReport, report_split
 from sublayer.objective.supervised.scores import answer_split
 from sublayer.objective.supervised.scoring import trained_examples
+from sublayer.runs.items import write_items
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
 from sublayer.system.machine import choose_device
@@ -80,6 +82,7 @@ def finetune_seed(
     loss = answer_loss(of_tasks(data.train), recipe.objective, last_loss(folder))
     with stage("scoring the development set"):
         reports = _report(recipe, folder, test, baselines, device, loss)
+    write_items(folder, task_items(test, reports), {})
     bests = []
     for task, best in record.get("task_bests", {}).items():
         checkpoint = checkpoint_path(folder / "checkpoints", best["step"])

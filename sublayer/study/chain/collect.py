@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sublayer.study.budget.match import Rule
 from sublayer.study.chain.columns import Column, published_metric, run_scores, value_of
+from sublayer.study.chain.evidence import column_effects
 from sublayer.study.chain.gathering import StageRuns
 from sublayer.study.chain.kept import ArmFacts
 from sublayer.study.chain.stages import FINETUNE, PRETRAINING, Chain, is_within
@@ -66,12 +67,24 @@ def collect_chain(
     for column in others:
         values = {name: each.by_seed.get(column.name, {}) for name, each in scores.items()}
         if any(values.values()):
-            judged = _judge(study, column, values, runs, n_compared, looks, is_primary=False)
+            judged = _judge(
+                study,
+                column,
+                columns,
+                values,
+                runs,
+                n_compared,
+                looks,
+                is_primary=False,
+                within=within,
+            )
             if column.name not in study.question.also:
                 judged = without_verdicts(judged)
             further.append(Further(column.metric, judged.differences))
     values = {name: each.by_seed.get(primary.name, {}) for name, each in scores.items()}
-    judged = _judge(study, primary, values, runs, n_compared, looks, is_primary=True)
+    judged = _judge(
+        study, primary, columns, values, runs, n_compared, looks, is_primary=True, within=within
+    )
     outcomes = [each for stage in runs.values() for own in stage.outcomes.values() for each in own]
     return Results(
         name=study.name,
@@ -98,12 +111,14 @@ def collect_chain(
 def _judge(
     study: Study,
     column: Column,
+    columns: Sequence[Column],
     values: Mapping[str, Mapping[int, float]],
     runs: Runs,
     n_compared: int,
     taken: Sequence[int],
     *,
     is_primary: bool,
+    within: bool,
 ) -> Judgement:
     """Judge a column; ``taken`` are the numbers of seeds that were reported, in turn."""
     question = study.question
@@ -114,6 +129,9 @@ def _judge(
         for arm, own in values.items()
         if arm in failed_arms
     }
+    chain = study.chain
+    assert chain is not None, "a chain is judged"
+    effects = column_effects(chain, runs, list(values), columns, column, within=within)
     resolution = 10.0 ** -(column.metric.decimals + 1) / column.metric.factor
     looks = fixed(taken[0] if taken else n_compared)
     n_own = sum(study.against.get(arm, study.arms[0].name) != arm for arm in values)
@@ -125,7 +143,9 @@ def _judge(
         planned_seeds=n_compared,
         against=study.against,
         n_awaited=n_own * len(question.also),
-        evidence=Evidence(failed=failed, margin=margin, resolution=resolution),
+        evidence=Evidence(
+            effects=effects or None, failed=failed, margin=margin, resolution=resolution
+        ),
         level=levels[n_compared],
     )
 

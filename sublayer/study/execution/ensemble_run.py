@@ -14,9 +14,11 @@ from sublayer.files.storage import write_file
 from sublayer.loading import load
 from sublayer.objective.supervised.baselines import BaselineScores
 from sublayer.objective.supervised.ensemble.together import answer_together
+from sublayer.objective.supervised.items import task_items
 from sublayer.objective.supervised.report import report_split
 from sublayer.objective.supervised.scoring import trained_examples
 from sublayer.runs.finetuning import SCORES
+from sublayer.runs.items import write_items
 from sublayer.study.execution.finetuned_run import read_scores
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import stage
@@ -45,6 +47,7 @@ def score_ensemble(
         predictions = answer_together(models, test.parts, names=list(map(str, members)))
     baselines = BaselineScores(lambda: trained_examples(data), are_scored=False)
     reports = report_split(test, baselines, predictions)
+    write_items(folder, task_items(test, reports), {})
     scores = {
         "tasks": [each.to_json() for each in reports],
         "task_bests": [],

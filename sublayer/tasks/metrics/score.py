@@ -1,7 +1,7 @@
 """A task's score: the mean of its metrics, each with the error of so many examples."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -35,6 +35,9 @@ class Score:
     n_examples: int
     n_outside: int
     """Predictions that are none of the labels, or no number."""
+    influences: Mapping[str, Numbers] = field(default_factory=dict, compare=False, repr=False)
+    """How far each example, or group of them, moves a metric, as pseudo-values less their mean, by
+    the metric's name; by "" the score. Zeros where a metric has no value."""
 
 
 def score(examples: Sequence[Example], predictions: Predictions, metrics: Sequence[str]) -> Score:
@@ -68,6 +71,7 @@ def score(examples: Sequence[Example], predictions: Predictions, metrics: Sequen
         metrics=values,
         n_examples=len(examples),
         n_outside=_n_outside(examples, predictions),
+        influences={"": influences.mean(0), **dict(zip(contributions, influences, strict=True))},
     )
 
 
