@@ -34,7 +34,7 @@ _SCORES = {
     "sacrebleu": "BLEU of text",
     "chrf": "chrF",
 }
-_VERDICTS = {"cannot tell": "undecided"}
+_VERDICTS = {"undecided": "cannot tell"}
 """What verdicts of earlier versions are called today."""
 
 _ANSWERS = {
@@ -137,25 +137,46 @@ def records_page() -> str:
 
 
 def _study(name: str, record: dict[str, Any]) -> list[str]:
-    """Lay out a recorded comparison: its command and its verdicts."""
+    """Lay out a recorded comparison: its command and its verdicts, as they are judged today."""
     made = record["reproduction"]["environment"]
+    judged = _judged_again(name)
+    how = f" Judged again as today, by {judged['of']}." if judged else ""
     lines = [
         f"{record['title']}. {made['processor']}, {made['precision']}; `{record['metric']}` of the",
-        f"{record['split']} split, {count(record['planned_seeds'], 'seed')}.",
-        f"[The report](records/{name}/report.html).",
+        f"{record['split']} split, {count(record['planned_seeds'], 'seed')}.{how}",
+        f"[The report](records/{name}/report.html){', as it was then' if judged else ''}.",
         "",
         *("```sh", record["reproduction"]["command"], "```", ""),
-        "| arm | against | difference | 95% CI | verdict |",
-        "| --- | --- | ---: | --- | --- |",
     ]
-    for each in record["differences"]:
-        verdict = _VERDICTS.get(each["verdict"], each["verdict"])
+    then = {each["arm"]: each["verdict"] for each in record["differences"]}
+    headings = ["arm", "against", "difference", "95% CI", "verdict", *(["then"] if judged else [])]
+    lines += [f"| {' | '.join(headings)} |", f"| {' | '.join(_RULES[: len(headings)])} |"]
+    for each in (judged or record)["differences"]:
         # Of one seed there is no interval.
         has_interval = each["low"] is not None
         interval = f"{each['low']:+.4f} to {each['high']:+.4f}" if has_interval else "–"
-        row = (each["arm"], each["baseline"], f"{each['mean']:+.4f}", interval, verdict)
+        mean = "–" if each["mean"] is None else f"{each['mean']:+.4f}"
+        row = [each["arm"], each["baseline"], mean, interval, _verdict(each["verdict"])]
+        if judged:
+            row.append(_verdict(then[each["arm"]]))
         lines.append(f"| {' | '.join(row)} |")
     return [*lines, ""]
+
+
+_RULES = ["---", "---", "---:", "---", "---", "---"]
+
+
+def _judged_again(name: str) -> dict[str, Any] | None:
+    """Read how a record was judged again; None of one that was not."""
+    path = RECORDS / name / "judged.json"
+    if not path.exists():
+        return None
+    judged: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return judged
+
+
+def _verdict(written: str) -> str:
+    return _VERDICTS.get(written, written)
 
 
 def _run(_: str, record: dict[str, Any]) -> list[str]:
@@ -270,6 +291,7 @@ _KEPT: dict[str, Callable[[str, dict[str, Any]], list[str]]] = {
     "result.json": _run,
     "scores.json": _tasks,
     "card.json": _card,
+    "simulate.json": lambda name, record: verdict_tables(RECORDS / name, record),
 }
 """What a record keeps, by the name of its file."""
 
