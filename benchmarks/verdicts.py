@@ -4,6 +4,7 @@
     python benchmarks/verdicts.py looks --out records/verdicts
     python benchmarks/verdicts.py speed
     python benchmarks/verdicts.py runs STUDY... --out records/verdicts
+    python benchmarks/verdicts.py tables --out records/verdicts
 
 ``simulate`` draws comparisons of arms that are alike, and of arms that differ, and judges each by
 the rule of the program and by the one before it (Bonferroni's correction of paired t tests, over
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import beta, t
+from verdict_tables import verdict_tables
 
 from sublayer.evaluation.items import FromItems, ItemTable
 from sublayer.objective.metric import Metric
@@ -370,7 +372,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=["simulate", "looks", "runs", "speed"])
+    parser.add_argument("what", choices=["simulate", "looks", "runs", "speed", "tables"])
     parser.add_argument("folders", nargs="*", type=Path, help="studies whose runs are drawn from")
     parser.add_argument("--studies", type=int, default=1000, help="comparisons of each case")
     parser.add_argument("--seeds-at-most", type=int, default=20)
@@ -392,6 +394,10 @@ def main() -> None:
                 for folder in options.folders
                 for row in _shown(drawn_from_runs(folder, options.studies))
             ]
+        case "tables":
+            tables = "\n".join(verdict_tables(options.out))
+            (options.out / "TABLES.md").write_text(f"{tables}\n")
+            return
         case "speed":
             found["speed"] = speed()
             print(found["speed"])

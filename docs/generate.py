@@ -132,6 +132,9 @@ def records_page() -> str:
             if (folder / name).exists():
                 record = json.loads((folder / name).read_text(encoding="utf-8"))
                 lines += lay_out(folder.name, record)
+        tables = folder / "TABLES.md"
+        if tables.exists():
+            lines += [tables.read_text(encoding="utf-8").strip(), ""]
         lines += [note.read_text(encoding="utf-8").replace("# ", "### ", 1).strip(), ""]
     return "\n".join(lines)
 
@@ -291,7 +294,6 @@ _KEPT: dict[str, Callable[[str, dict[str, Any]], list[str]]] = {
     "result.json": _run,
     "scores.json": _tasks,
     "card.json": _card,
-    "simulate.json": lambda name, record: verdict_tables(RECORDS / name, record),
 }
 """What a record keeps, by the name of its file."""
 

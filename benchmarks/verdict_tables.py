@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 
-def verdict_tables(folder: Path, record: dict[str, Any]) -> list[str]:
-    """Return the tables of a record of verdicts, of which ``record`` is ``simulate.json``."""
+def verdict_tables(folder: Path) -> list[str]:
+    """Return the tables of a folder that ``verdicts.py`` has written into."""
+    record = _read(folder / "simulate.json")
     lines = [*_alike(record["alike"]), *_items(record["items"])]
     if (folder / "runs.json").exists():
         lines += _drawn(_read(folder / "runs.json")["runs"])
@@ -61,7 +62,9 @@ def _drawn(rows: Sequence[dict[str, Any]]) -> list[str]:
             yield [*shown, str(row["seeds"]), *_interval(row["now"])]
 
     headings = ("metric", "runs", "how", "arms", "seeds", "today", "95 % CI")
-    return _table("Arms that are alike, drawn from runs that were made: the same.", headings, cells())
+    return _table(
+        "Arms that are alike, drawn from runs that were made: the same.", headings, cells()
+    )
 
 
 def _power(rows: Sequence[dict[str, Any]]) -> list[str]:
