@@ -41,7 +41,8 @@ def _alike(rows: Sequence[dict[str, Any]]) -> list[str]:
             yield [*shown, *_interval(row["now"]), f"{row['before']['share']:.1%}"]
 
     headings = ("arms", "seeds", "correlation by seed", "spreads", "today", "95 % CI", "before")
-    title = f"Arms that are alike: the share of {rows[0]['studies']:,} comparisons with a false verdict."
+    n_studies = f"{rows[0]['studies']:,}"
+    title = f"Arms that are alike: the share of {n_studies} comparisons with a false verdict."
     return _table(title, headings, cells())
 
 

@@ -48,6 +48,7 @@ def collect_results(
         model = arm_model(loaded, measures)
         steps = arm_steps(loaded, measures)
         arms.append(collect_arm(each, model, metrics, steps=steps))
+    arms = [replace(arm, published=study.published.get(arm.name, {})) for arm in arms]
     if rule == "time":
         arms = [_as_timed(arm, arms[0]) for arm in arms]
     judge = StudyJudge(study, metrics, runs, items, n_seeds, looking, n_awaited)

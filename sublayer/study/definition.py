@@ -1,7 +1,7 @@
 """The definition of a study: arms, matching and seeds, from a file or a recipe and what varies."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,8 @@ class Study:
     """What the arms go through after the pre-training that is their recipe; None: nothing."""
     question: Question = NO_QUESTION
     """What it asks: the smallest difference that matters, a hypothesis."""
+    published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What was published of arms, by metric, as it is printed; that of a chain it holds itself."""
 
     @property
     def against(self) -> dict[str, str]:
@@ -193,6 +195,7 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         scoring=scoring,
         tune=_tuned(path, file.tune if scale_table.tune is None else scale_table.tune, overridden),
         chain=chain,
+        published={} if chain else {each.name: each.published for each in tables if each.published},
         question=_question(path, file, scale, [arm.name for arm in arms]),
     )
 

@@ -104,6 +104,8 @@ class About(Typed):
     """What is noted of the layers of its recipes; studies of before it was kept have none."""
     text_notes: list[str] = []
     """What is noted of its text, as ``layer_notes``."""
+    published: dict[str, dict[str, Number]] = {}
+    """What was published of arms, by metric, as it is printed."""
     question: dict[str, Any] = {}
     """What it asks, as ``Question.as_dict`` has it."""
 
@@ -119,6 +121,7 @@ class About(Typed):
             varied={arm.name: dict(arm.settings) for arm in study.arms if arm.is_varied},
             layer_notes=list(layer_notes),
             text_notes=list(text_notes),
+            published={arm: dict(own) for arm, own in study.published.items()},
             question=study.question.as_dict(),
         )
 
@@ -157,6 +160,7 @@ def study_of(plan: Plan, about: About, arms: Sequence[Arm]) -> Study:
         caveats=tuple(about.caveats),
         scoring=Scoring.model_validate(plan.asked.score or {}),
         question=Question.of_dict(about.question),
+        published=about.published,
     )
 
 

@@ -90,6 +90,8 @@ class ArmResult:
     record says."""
     varied: Mapping[str, Any] = field(default_factory=dict)
     """What ``--vary`` set, of which its name is made; empty where its name is its own."""
+    published: Mapping[str, float] = field(default_factory=dict)
+    """What was published of it, by metric, as it is printed."""
 
     @property
     def mean(self) -> float | None:

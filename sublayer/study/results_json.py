@@ -70,6 +70,7 @@ def _arm_to_json(arm: ArmResult, metric: Metric) -> dict[str, Any]:
         "mean": arm.mean,
         "sd": arm.sd,
         "mismatch": arm.mismatch,
+        "published": dict(arm.published),
         "further": further,
         "sample": None if arm.sample is None else asdict(arm.sample),
         "final_losses": asdict(final_losses(arm, metric)),

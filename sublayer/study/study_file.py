@@ -36,7 +36,8 @@ class ArmTable(Table):
 
     ``recipe`` is where it starts, if not from the scale's. Of a study with stages ``set`` is of the
     pre-training, which ``pretrain = false`` leaves out, ``finetune`` of all stages of tasks,
-    ``stages`` of those that it names, and ``published`` has what was published, by column.
+    ``stages`` of those that it names. ``published`` has what was published, as it is printed: by
+    column, or of a study without stages by metric.
     """
 
     name: str = Field(min_length=1)

@@ -208,6 +208,8 @@ def _differing(results: "Results") -> str:
 
 
 def _costs(results: "Results") -> str:
+    from sublayer.study.report.filters import published_value
+
     headings = [
         "arm",
         results.metric.label,
@@ -220,6 +222,10 @@ def _costs(results: "Results") -> str:
         "time",
     ]
     rows = [_cost_row(results, arm) for arm in results.arms]
+    if any(results.metric.name in arm.published for arm in results.arms):
+        headings.insert(2, "published")
+        for row, arm in zip(rows, results.arms, strict=True):
+            row.insert(2, published_value(results, arm))
     costs = _table(headings, rows, right=range(1, len(headings)))
     legends = [_MEMORY]
     if any(results.is_marked(arm) for arm in results.arms):

@@ -41,11 +41,18 @@ def filters(results: Results) -> dict[str, Callable[..., Any]]:
         "more_seeds": messages.more_seeds,
         "half": lambda value: number_format.DASH if value is None else f"±{value:.{decimals}f}",
         "halves": halves,
+        "published": lambda arm: published_value(results, arm),
         "failed": lambda arm: failed_share(results, arm),
         "comparison": lambda difference: messages.comparison(results, difference),
         "printable": printable,
         "unbroken": unbroken,
     }
+
+
+def published_value(results: Results, arm: ArmResult) -> str:
+    """Format what was published of an arm by the metric that decides; a dash for nothing."""
+    value = arm.published.get(results.metric.name)
+    return number_format.DASH if value is None else f"{value:g}"
 
 
 def failed_share(results: Results, arm: ArmResult) -> str:

@@ -88,6 +88,7 @@ def _scorecard(results: Results) -> dict[str, Any]:
 
 def _costs(results: Results) -> dict[str, Any]:
     return {
+        "any_published": any(results.metric.name in arm.published for arm in results.arms),
         "matched": messages.MATCHED[results.match],
         "any_marked": any(results.is_marked(arm) for arm in results.arms),
         "worth": same_quality_words.rows(results),
