@@ -50,11 +50,11 @@ def check_study(study: Study, looks: Looks) -> None:
     study.question.spread_of(study.name, metric)
     study.question.check_arms(study.name, [arm.name for arm in study.arms])
     names = [other.name for other in others]
-    for arm, own in study.published.items():
+    for title, own in study.published.items():
         for name in own:
             if name not in (metric.name, *names):
                 known = [metric.name, *names]
-                raise ConfigError(choice_error(f"{study.name}: published of {arm}", name, known))
+                raise ConfigError(choice_error(f"{study.name}: published of {title}", name, known))
     for name in study.question.also:
         if name not in names:
             raise ConfigError(choice_error(f"{study.name}: also", name, names))
