@@ -278,6 +278,25 @@ def test_a_head_that_is_not_trained_has_no_gradient() -> None:
     assert not make_objective(headless, sentence="none").has_unused_parameters
 
 
+def test_a_probe_trains_its_head_and_leaves_the_model_as_without_it() -> None:
+    batch = make_batch()
+    probed = make_objective(sentence_trains="head")
+    alone = make_objective(probed.model, sentence="none")
+    loss_of(probed, batch, len(batch))
+    with_probe = gradients(probed)
+    loss_of(alone, batch, len(batch))
+    without = gradients(alone)
+    only = with_probe.keys() - without.keys()
+    assert only
+    assert all(".heads." in name or "sentence" in name or "pooler" in name for name in only)
+    for name, gradient in without.items():
+        assert torch.equal(with_probe[name], gradient), name
+    trained = make_objective(probed.model)
+    loss_of(trained, batch, len(batch))
+    changed = gradients(trained)
+    assert any(not torch.equal(changed[name], without[name]) for name in without)
+
+
 def test_a_batch_without_hidden_tokens_costs_nothing() -> None:
     empty = np.array([], dtype=np.int64)
     batch = pack(

@@ -116,6 +116,12 @@ class MaskedObjective(ObjectiveTable):
         gt=0.0,
         le=LARGEST_FACTOR,
     )
+    sentence_trains: Literal["model", "head"] = field(
+        "model",
+        "What the sentence loss trains: all of the model, or its head alone, a probe of what the "
+        "model learns without that loss.",
+        needs={"sentence": ("nsp", "sop")},
+    )
     pairs: Literal["chunks", "sentences"] = field(
         "chunks",
         "What A and B are: two parts of a chunk of sentences that fills the context, or single "

@@ -42,6 +42,7 @@ class Masked(Objective):
         assert isinstance(model, Encoder), "masked objectives train encoders"
         self._encoder = model
         self._z_loss = config.z_loss
+        self._is_probed = config.sentence_trains == "head"
         self.weights = {"mlm": 1.0}
         if self._z_loss:
             self.weights = {"trained": 1.0, "mlm": 0.0}
@@ -71,7 +72,9 @@ class Masked(Objective):
         states = states_at(self._encoder, batch)
         totals = self._token_totals(states.masked, batch.predicted_ids)
         if "sentence" in self.weights:
-            logits = self._encoder.sentence_logits(states.cls)
+            # A probe reads the states and leaves them as they are.
+            cls = states.cls.detach() if self._is_probed else states.cls
+            logits = self._encoder.sentence_logits(cls)
             totals["sentence"] = sentence_nats(logits, batch.labels.long())
         return totals
 
