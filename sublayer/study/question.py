@@ -3,13 +3,16 @@
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from sublayer.config.limits import LARGEST_FACTOR
 from sublayer.errors import ConfigError
 from sublayer.objective.metric import Metric
 from sublayer.study.judgement.contrast import Contrast
 
-Amount = str | float
+Amount = Annotated[float, Field(ge=-LARGEST_FACTOR, le=LARGEST_FACTOR)] | str
 """A number in the unit that a metric's differences are shown in, or with the unit behind it."""
 
 
