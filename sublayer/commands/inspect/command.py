@@ -12,6 +12,7 @@ from sublayer.commands.inspect.sampling import SampleOptions
 from sublayer.commands.inspect.splitting import inspect_splitting
 from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import BatchOption, DeviceOption, JsonOption
+from sublayer.config.limits import MOST_LAYERS
 from sublayer.errors import ConfigError
 from sublayer.files.paths import resolved
 
@@ -52,6 +53,17 @@ TokensOption = Annotated[
         "window.",
     ),
 ]
+BeyondOption = Annotated[
+    int | None,
+    typer.Option(
+        "--beyond",
+        min=1,
+        max=MOST_LAYERS,
+        metavar="N",
+        help="Of layers: run the block that all layers share so many times more than the model "
+        "does.",
+    ),
+]
 OutOption = Annotated[
     Path | None,
     typer.Option("--out", metavar="FILE", help="The new .svg file to draw a plot to."),
@@ -63,6 +75,7 @@ def command(
     runs: RunsArgument = None,
     path: PathOption = None,
     tokens: TokensOption = 8192,
+    beyond: BeyondOption = None,
     out: OutOption = None,
     batch: BatchOption = None,
     device: DeviceOption = None,
@@ -72,7 +85,8 @@ def command(
 
     layers: the L2 distance, the cosine and the angle between each block's input and output, and the
     norms of both: means over tokens, with quartiles (Lan et al. 2020, Fig. 1), computed in the
-    precision of the saved weights.
+    precision of the saved weights. A block that all layers share can be run beyond the model's own
+    number of layers.
 
     splitting: without a run, the error of one step of each splitting scheme on differential
     equations whose flows are known (Lu et al. 2019, sec. 3). With runs, how far each layer's step
@@ -84,11 +98,13 @@ def command(
         check_new(out)
     options = SampleOptions(path, tokens, batch, device)
     if what == "splitting":
+        if beyond is not None:
+            raise ConfigError("--beyond is of inspect layers: leave it out")
         inspect_splitting(runs, options, out, as_json)
         return
     if not runs:
         raise ConfigError("inspect layers needs a run: name one or more")
-    inspect_layers(runs, options, out, as_json)
+    inspect_layers(runs, options, beyond, out, as_json)
 
 
 def _check_different(runs: Sequence[Path]) -> None:
