@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 QUANTITIES = ("distance", "cosine", "angle_degrees", "norm_in", "norm_out")
@@ -30,7 +30,7 @@ class LayerChange:
     """From 0 to 180."""
     norm_in: Spread
     norm_out: Spread
-    is_beyond: bool = False
+    is_beyond: bool = field(default=False, kw_only=True)
     """Whether the model itself ends before it: a shared block that was run further."""
 
     def spread(self, quantity: str) -> Spread:
@@ -41,9 +41,18 @@ class LayerChange:
 
 def flat(change: LayerChange) -> dict[str, Any]:
     """Return a block's means by name, and after them the quartiles, as JSON shows them."""
-    means = {name: change.spread(name).mean for name in QUANTITIES}
-    quartiles = {f"{name}_quartiles": list(change.spread(name).quartiles) for name in QUANTITIES}
+    means = {}
+    quartiles = {}
+    for name in QUANTITIES:
+        spread = change.spread(name)
+        means[name] = finite(spread.mean)
+        quartiles[f"{name}_quartiles"] = [finite(value) for value in spread.quartiles]
     return {"layer": change.layer, "is_beyond": change.is_beyond, **means, **quartiles}
+
+
+def finite(value: float) -> float | None:
+    """Return a number as JSON has it: None where it is not finite."""
+    return value if math.isfinite(value) else None
 
 
 def mean_changes(models: Sequence[Sequence[LayerChange]]) -> list[LayerChange]:

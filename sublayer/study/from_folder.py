@@ -22,6 +22,7 @@ from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.execution.one_run import Outcome, read_outcome
 from sublayer.study.findings.samples import kept_samples
 from sublayer.study.folder import arm_folder
+from sublayer.study.inspection.arms import with_layers
 from sublayer.study.plan_file import Plan, read_plan, study_of
 from sublayer.study.recorded import recorded_measures
 from sublayer.study.report.caveats import explain_one_seed, list_caveats
@@ -76,7 +77,8 @@ def results_of_folder(folder: Path) -> Results:
         command=command,
         n_awaited=n_awaited,
     )
-    results = replace(results, arms=kept_samples(results.arms, arms))
+    own = with_layers(kept_samples(results.arms, arms), arms, study.inspecting)
+    results = replace(results, arms=own)
     missing = n_seeds * len(plan.settled) - sum(len(each.outcomes) for each in arms)
     if not missing and earlier.get("planned_seeds") == n_seeds:
         return replace(results, notes=tuple(earlier.get("notes", ())))

@@ -14,6 +14,7 @@ from sublayer.study.arms import Arm
 from sublayer.study.budget.match import Rule
 from sublayer.study.chain.stages import Chain, describe_stages
 from sublayer.study.definition import Study
+from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 
 PLAN = "study.toml"
@@ -78,6 +79,8 @@ class About(Typed):
     """What is noted of the layers of its recipes; studies of before it was kept have none."""
     text_notes: list[str] = []
     """What is noted of its text, as ``layer_notes``."""
+    inspect: Inspecting | None = None
+    """What is measured inside its runs."""
 
     @classmethod
     def of(cls, study: Study, layer_notes: Sequence[str], text_notes: Sequence[str]) -> "About":
@@ -91,6 +94,7 @@ class About(Typed):
             varied={arm.name: dict(arm.settings) for arm in study.arms if arm.is_varied},
             layer_notes=list(layer_notes),
             text_notes=list(text_notes),
+            inspect=study.inspecting,
         )
 
 
@@ -125,6 +129,7 @@ def study_of(plan: Plan, about: About, arms: Sequence[Arm]) -> Study:
         metric=about.metric or None,
         caveats=tuple(about.caveats),
         scoring=Scoring.model_validate(plan.asked.score or {}),
+        inspecting=about.inspect,
     )
 
 

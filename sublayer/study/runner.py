@@ -19,6 +19,7 @@ from sublayer.study.checks import (
     check_runs,
     check_splits,
     check_study,
+    check_windows,
 )
 from sublayer.study.collect import collect_items, collect_results, scored_elsewhere
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study
@@ -31,6 +32,7 @@ from sublayer.study.finished_runs import compare_runs
 from sublayer.study.folder import StudyFolder
 from sublayer.study.folder_name import find_folder
 from sublayer.study.header import list_study_header
+from sublayer.study.inspection.arms import with_layers
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options, command_line
@@ -83,6 +85,7 @@ def run_study(
         data = {arm.name: facts.data(arm.loaded.recipe) for arm in study.arms}
         check_held_out(study, data)
         check_pairs(study, data)
+        check_windows(study, data)
         n_runs = len(study.arms) * (len(trials) + n_seeds - 1)
         matched_arms = _settle(folder, study, rule, facts, data, options=options, n_runs=n_runs)
         header = list_study_header(
@@ -112,6 +115,7 @@ def run_study(
             device=options.device,
             jobs=options.jobs,
             scoring=study.scoring,
+            inspecting=study.inspecting,
         )
         folder.add_report(n_seeds)
         results = collect_results(
@@ -123,6 +127,7 @@ def run_study(
             command=command_line(sources, overrides, options),
         )
         arms = add_samples(results.arms, runs, data, device=options.device)
+        arms = with_layers(arms, runs, study.inspecting)
         items = collect_items(runs)
         chosen = chosen_by_validation(study.arms, tune)
         notes = _notes(folder, study, runs, trials, texts, results, items[0], chosen)

@@ -1,5 +1,6 @@
 """``sublayer inspect layers``: what each block does to the embeddings of a text."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,16 +169,20 @@ def _table(layers: Sequence[JsonObject]) -> str:
 def _row(layer: JsonObject) -> list[str]:
     return [
         str(layer["layer"]),
-        f"{layer['distance']:.4g}",
+        _number(layer["distance"], ".4g"),
         _quartiles(layer["distance_quartiles"], ".4g"),
-        f"{layer['angle_degrees']:.2f}°",
+        f"{_number(layer['angle_degrees'], '.2f')}°",
         _quartiles(layer["angle_degrees_quartiles"], ".1f"),
-        f"{layer['cosine']:.4f}",
-        f"{layer['norm_in']:.4g}",
-        f"{layer['norm_out']:.4g}",
+        _number(layer["cosine"], ".4f"),
+        _number(layer["norm_in"], ".4g"),
+        _number(layer["norm_out"], ".4g"),
     ]
 
 
-def _quartiles(values: Sequence[float], form: str) -> str:
+def _quartiles(values: Sequence[float | None], form: str) -> str:
     lower, _, upper = values
-    return f"{lower:{form}} to {upper:{form}}"
+    return f"{_number(lower, form)} to {_number(upper, form)}"
+
+
+def _number(value: float | None, form: str) -> str:
+    return format(math.nan if value is None else value, form)

@@ -12,6 +12,7 @@ from sublayer.study.execution.in_turn import InTurn
 from sublayer.study.execution.one_run import Outcome, Task
 from sublayer.study.execution.side_by_side import SideBySide
 from sublayer.study.folder import StudyFolder
+from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.tuning import Trial, choose_trial
 
@@ -40,11 +41,13 @@ class _Tasks:
         matched_arms: Sequence[MatchedArm],
         data: Mapping[str, Data],
         scoring: Scoring,
+        inspecting: Inspecting | None,
     ) -> None:
         self._folder = folder
         self._matched_arms = matched_arms
         self._data = data
         self._scoring = scoring
+        self._inspecting = inspecting
         baseline = matched_arms[0]
         self._objective = baseline.loaded.recipe.objective
         self._fingerprint = data[baseline.arm.name].tokenizer.fingerprint
@@ -63,6 +66,7 @@ class _Tasks:
             data=data,
             scored=self._scored(loaded.recipe, data),
             scoring=self._scoring,
+            inspecting=self._inspecting,
         )
 
     def path(self, position: int, trial: Trial, seed: int) -> Path:
@@ -97,6 +101,7 @@ def run_arms(
     device: str | None,
     jobs: int = 1,
     scoring: Scoring = WHOLE_TEST,
+    inspecting: Inspecting | None = None,
 ) -> list[ArmRuns]:
     """Run what is not yet run: every trial of every arm on seed 0, then the chosen on other seeds.
 
@@ -104,15 +109,15 @@ def run_arms(
     ``data`` is each arm's, for all its runs; encoders are scored on the pairs and masks of the
     first arm's objective. A run whose training fails is kept as a failure and stops nothing;
     trained runs keep their model, not their checkpoints. ``jobs`` runs are made at a time, and each
-    is scored as ``scoring`` says. Raises
-    CheckpointError where what a run left is damaged, and Interrupted; of several at a time, also
-    what ``SideBySide`` does.
+    is scored as ``scoring`` says, and inspected as ``inspecting`` does. Raises CheckpointError
+    where what a run left is damaged, and Interrupted; of several at a time, also what
+    ``SideBySide`` does.
     """
     total = len(matched_arms) * (len(trials) + n_seeds - 1)
     run_all: RunAll = InTurn(total, device)
     if jobs > 1:
         run_all = SideBySide(total, jobs, device)
-    tasks = _Tasks(folder, matched_arms, data, scoring)
+    tasks = _Tasks(folder, matched_arms, data, scoring, inspecting)
     positions = range(len(matched_arms))
     first = [tasks.task(position, trial, 0) for position in positions for trial in trials]
     by_trial: list[dict[str, float | None]] = []

@@ -121,6 +121,7 @@ class _Crew:
                 task.scoring,
                 task.finetunes,
                 task.members,
+                task.inspecting,
             )
             is_whole = not task.path.exists()
             try:

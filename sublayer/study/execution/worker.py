@@ -116,6 +116,7 @@ def _make_run(channel: Channel) -> dict[str, Any]:
         job.scoring,
         finetunes=job.finetunes,
         members=job.members,
+        inspecting=job.inspecting,
     )
     finish_run(task, progress, device=job.device)
     return DONE
