@@ -186,10 +186,15 @@ def test_a_study_that_was_run_without_is_inspected_afterwards(made: Path, place:
 def test_a_damaged_inspection_is_an_error_that_says_what_to_do(made: Path, place: Path) -> None:
     kept = place / "arms" / "0-apart" / "seed-0" / LAYERS
     content = json.loads(kept.read_text())
-    content["changes"][0]["distance"]["mean"] = "far"
-    for damaged in ("{", json.dumps(content)):
+    first, *others = content["changes"]
+    wrong = {**first, "distance": {**first["distance"], "mean": "far"}}
+    damages = [[wrong, *others], others, [], [{**first, "is_beyond": True}, *others], [first]]
+    texts = [json.dumps({**content, "changes": changes}) for changes in damages]
+    for damaged in ("{", *texts):
         kept.write_text(damaged)
-        with pytest.raises(CheckpointError, match=r"layers\.json.*remove the file, and the same"):
+        with pytest.raises(
+            CheckpointError, match=r"layers\.json.*remove the(se)? files?, and the same"
+        ):
             again(made, place)
         with pytest.raises(CheckpointError, match=r"layers\.json"):
             report_again(place)

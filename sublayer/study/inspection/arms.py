@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sublayer.errors import CheckpointError
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.inspection.asked import Inspecting
-from sublayer.study.inspection.kept import read_layers
+from sublayer.study.inspection.kept import LAYERS, read_layers
 from sublayer.study.results import ArmResult
 
 
@@ -25,5 +26,11 @@ def with_layers(
             found = read_layers(outcome.path, asked)
             if found is not None:
                 layers[seed] = found
+        counts = {len(found.changes) for found in layers.values()}
+        if len(counts) > 1:
+            raise CheckpointError(
+                f"{LAYERS} of {arm.name} is damaged in one of its runs, which differ in their "
+                "blocks: remove these files, and the same command makes them anew"
+            )
         inspected.append(replace(arm, layers=layers))
     return tuple(inspected)

@@ -76,6 +76,10 @@ def read_layers(run: Path, asked: Inspecting) -> InspectedLayers | None:
     if kept.asked != asked.model_dump(exclude_none=True):
         return None
     changes = [_change(layer) for layer in kept.changes]
+    are_beyond = [change.is_beyond for change in changes]
+    is_counted = [change.layer for change in changes] == list(range(1, len(changes) + 1))
+    if not is_counted or all(are_beyond) or are_beyond != sorted(are_beyond):
+        raise CheckpointError(f"{path} is damaged: blocks are missing: {_REMEDY}")
     return InspectedLayers(kept.split, kept.n_tokens, kept.n_windows, changes)
 
 
