@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +111,9 @@ def _drawn(draw: Draw, inches: tuple[float, float], key: str) -> str:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_STYLE | {"svg.hashsalt": key}):
+    with mpl.rc_context(_STYLE | {"svg.hashsalt": key}), warnings.catch_warnings():
+        # Text is drawn in the fonts of who looks at it; a font here only measures it.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from")
         figure = Figure(figsize=inches, layout="constrained")
         draw(figure)
         buffer = io.StringIO()

@@ -261,6 +261,22 @@ def inspect_splitting(
     return _inspect("splitting", runs, path, tokens, out, batch, device)
 
 
+def inspect_paths(
+    *runs: PathOrText,
+    path: PathOrText | None = None,
+    tokens: int | None = None,
+    out: PathOrText | None = None,
+    device: str | None = None,
+) -> Result:
+    """Follow the first tokens of a text through every sub-layer of models.
+
+    They are the first ``tokens`` (16) of one window of each run's validation split, or of the text
+    of ``path``; ``out`` is an SVG file of their paths. Coordinates are in the plane of the two
+    principal components of all their states. Raises ConfigError for LSTMs.
+    """
+    return _inspect("paths", runs, path, tokens, out, None, device)
+
+
 def _inspect(
     what: str,
     runs: Sequence[PathOrText],

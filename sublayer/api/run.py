@@ -91,6 +91,10 @@ class Run(dict[str, Any]):
         """Measure how layers follow their flows: ``sublayer.inspect_splitting``."""
         return models.inspect_splitting(self, **options)
 
+    def inspect_paths(self, **options: Any) -> Result:
+        """Follow tokens through sub-layers: ``sublayer.inspect_paths``."""
+        return models.inspect_paths(self, **options)
+
     def __repr__(self) -> str:
         if not self.is_finished:
             return f"{self.path}: not finished: sublayer.train(run, resume=True) goes on"

@@ -15,7 +15,7 @@ from sublayer.commands.shared.study_options import (
     ScaleOption,
     TaskDataOption,
 )
-from sublayer.config.limits import MOST_SEEDS
+from sublayer.config.limits import LARGEST_SEED, MOST_SEEDS
 from sublayer.system.stages import stage
 
 EXAMPLE = (
@@ -55,8 +55,8 @@ SeedsOption = Annotated[
         metavar="N",
         min=1,
         max=MOST_SEEDS,
-        help="Train each arm with the seeds 0 to N - 1; 1 gives no verdict. Default: the study's, "
-        "or 5.",
+        help="Train each arm with the seeds 0 to N - 1: at least 3, or 1 for values without a "
+        "verdict. Default: the study's, or 5.",
     ),
 ]
 TuneOption = Annotated[
@@ -65,7 +65,78 @@ TuneOption = Annotated[
         "--tune",
         metavar="FIELD=A,B",
         autocompletion=candidates.varied,
-        help="Try these values in every arm, chosen on validation. Repeatable.",
+        help="Try these values in every arm, chosen on validation by runs with other seeds than "
+        "those that are compared. Repeatable.",
+    ),
+]
+UntilOption = Annotated[
+    str | None,
+    typer.Option(
+        "--until",
+        metavar="decided",
+        help="Add seeds until an arm is decided: better, worse, or no difference that matters. It "
+        "then stops; intervals hold at every look.",
+    ),
+]
+AtMostOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seeds-at-most",
+        metavar="N",
+        min=1,
+        max=MOST_SEEDS,
+        help="With --until decided: the most seeds of an arm.",
+    ),
+]
+MarginOption = Annotated[
+    str | None,
+    typer.Option(
+        "--margin",
+        metavar="AMOUNT",
+        help="The smallest difference that matters, either way, in the unit of differences, such "
+        'as "0.01 bits per byte" or 0.01. Default: the study\'s, or none.',
+    ),
+]
+FirstSeedOption = Annotated[
+    int | None,
+    typer.Option(
+        "--first-seed",
+        metavar="S",
+        min=0,
+        max=LARGEST_SEED,
+        help="Train with the seeds from S on. Default: 0.",
+    ),
+]
+TuningSeedsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--tuning-seeds",
+        metavar="N",
+        min=1,
+        max=MOST_SEEDS,
+        help="With --tune: runs of each trial, of whose scores the mean chooses. Default: 1.",
+    ),
+]
+FirstTuningSeedOption = Annotated[
+    int | None,
+    typer.Option(
+        "--first-tuning-seed",
+        metavar="S",
+        min=0,
+        max=LARGEST_SEED,
+        help="With --tune: the first seed of a trial's runs, which are never seeds that are "
+        "compared. Default: 1000.",
+    ),
+]
+ExtendOption = Annotated[
+    int | None,
+    typer.Option(
+        "--extend",
+        metavar="N",
+        min=1,
+        max=20,
+        help="With --tune: where an arm's best value lies at an edge of the grid, every arm tries "
+        "the next one beyond, N times at most.",
     ),
 ]
 OutOption = Annotated[
@@ -84,7 +155,14 @@ def command(
     vary: VaryOption = None,
     match: MatchOption = None,
     seeds: SeedsOption = None,
+    until: UntilOption = None,
+    seeds_at_most: AtMostOption = None,
+    margin: MarginOption = None,
     tune: TuneOption = None,
+    tuning_seeds: TuningSeedsOption = None,
+    extend: ExtendOption = None,
+    first_seed: FirstSeedOption = None,
+    first_tuning_seed: FirstTuningSeedOption = None,
     scale: ScaleOption = None,
     finetunings: FinetuningsOption = None,
     data: TaskDataOption = None,
@@ -98,7 +176,8 @@ def command(
     intervals.
 
     The same command again resumes where it stopped, or shows what there is; with more --seeds it
-    trains those that are missing. Ctrl-C stops, and what is running saves.
+    trains those that are missing, and intervals widen for the further look. Ctrl-C stops, and what
+    is running saves.
     """
     with stage("starting PyTorch"):
         from sublayer.study.asked import split_words
@@ -107,7 +186,25 @@ def command(
 
     varied = tuple(vary or ())
     tuned = tuple(tune or ())
-    options = Options(varied, match, seeds, tuned, scale, out, device, jobs, finetunings, data)
+    options = Options(
+        vary=varied,
+        match=match,
+        seeds=seeds,
+        tune=tuned,
+        scale=scale,
+        out=out,
+        device=device,
+        jobs=jobs,
+        finetunings=finetunings,
+        data=data,
+        margin=margin,
+        until=until,
+        seeds_at_most=seeds_at_most,
+        first_seed=first_seed,
+        tuning_seeds=tuning_seeds,
+        first_tuning_seed=first_tuning_seed,
+        extend=extend,
+    )
     sources, settings = split_words(source, words or [])
     results, report = run_study(sources, settings, options)
     show(results, report, as_json)

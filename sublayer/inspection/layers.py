@@ -11,15 +11,8 @@ from sublayer.config.architecture.stacks import is_one_block
 from sublayer.data.arrays import Floats
 from sublayer.inspection.layer_change import LayerChange, Spread
 from sublayer.inspection.sample import Sample
-from sublayer.model.context.layout import Layout
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
-
-_LAYOUTS = {
-    "decoder": Layout.causal,
-    "encoder": Layout.bidirectional,
-    "lstm": Layout.causal,
-}
 
 
 def measure_layers(
@@ -94,7 +87,7 @@ def compare_states(
 @torch.inference_mode()
 def _compare_blocks(model: Transformer, rows: Sample, beyond: int) -> list[Tensor]:
     """Compare the real tokens' states before and after each block, ``[5, N]`` each."""
-    layout = _LAYOUTS[model.config.kind](rows.tokens, rows.mask, rows.document_ids)
+    layout = rows.layout(model.shape)
     n_layers = model.config.n_layers
     states = model.hidden(rows.tokens, layout, capture=range(n_layers + 1)).captured
     real = rows.is_real

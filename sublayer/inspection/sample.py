@@ -8,10 +8,15 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from sublayer.config.architecture.stacks import StackShape
 from sublayer.data.arrays import AnyInts, Ints
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.parallel.batches import TranslationBatches
+from sublayer.data.span.batches import ScoredPieces
+from sublayer.data.span.examples import corrupted_batch
 from sublayer.data.split import Split
 from sublayer.errors import DataError
+from sublayer.model.context.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,11 @@ class Sample:
             return torch.ones_like(self.tokens, dtype=torch.bool)
         return self.mask
 
+    def layout(self, shape: StackShape) -> Layout:
+        """Lay out the rows as a stack of this shape reads them."""
+        lay_out = Layout.causal if shape.is_causal else Layout.bidirectional
+        return lay_out(self.tokens, self.mask, self.document_ids)
+
 
 def spread_windows(
     split: Split, *, context: int, max_tokens: int, respect_boundaries: bool = False
@@ -104,10 +114,21 @@ def spread_pairs(batches: TranslationBatches, *, max_tokens: int) -> tuple[Sampl
     """
     lengths = batches.lengths.sum(1)  # [N], of both sides
     chosen = _spread_by_length(lengths, max_tokens)
-    pairs = batches.pairs(chosen)
-    assert pairs.written is not None, "a decoder writes"
-    sources = Sample(pairs.read.tokens, pairs.read.mask)
-    return sources, Sample(pairs.written.tokens, pairs.written.mask)
+    return _both_sides(batches.pairs(chosen))
+
+
+def corrupted_rows(pieces: ScoredPieces) -> tuple[Sample, Sample]:
+    """Take all of these pieces of a text, with their gaps, and what a decoder reads beside each.
+
+    That is what it reads first, and the target without its end.
+    """
+    return _both_sides(corrupted_batch(pieces.split, [pieces.pieces], pieces.rule))
+
+
+def _both_sides(batch: PackedBatch) -> tuple[Sample, Sample]:
+    assert batch.written is not None, "a decoder writes"
+    read = Sample(batch.read.tokens, batch.read.mask)
+    return read, Sample(batch.written.tokens, batch.written.mask)
 
 
 def spread_rows(rows: Sequence[AnyInts], *, pad_id: int, max_tokens: int) -> Sample:

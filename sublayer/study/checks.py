@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sublayer.config.fields.messages import choice_error
 from sublayer.config.held_out import NO_TEST, holds_out
 from sublayer.config.layering.sources import shipped_recipes
 from sublayer.data.prepare import Data
@@ -14,6 +15,8 @@ from sublayer.study.asked import is_run
 from sublayer.study.definition import Overrides, Study
 from sublayer.study.finished_runs import RUNS
 from sublayer.study.inspection.run import sample_of
+from sublayer.study.judgement.difference import FEWEST_SEEDS
+from sublayer.study.judgement.looks import Looks
 from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import PLAN
@@ -41,15 +44,32 @@ def check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -
         raise ConfigError(f"runs that exist are compared as they are: leave out {' '.join(given)}")
 
 
-def check_study(study: Study, n_seeds: int) -> None:
+def check_seeds(n_seeds: int) -> None:
+    """Raise ConfigError for a number of seeds that is nothing to compare by."""
+    if n_seeds < 1:
+        raise ConfigError(f"--seeds {n_seeds} is too few to compare: give at least 1")
+    if 1 < n_seeds < FEWEST_SEEDS:
+        raise ConfigError(
+            f"--seeds {n_seeds} says too little of how far seeds spread: give at least "
+            f"{FEWEST_SEEDS}, or 1 for values without a verdict"
+        )
+
+
+def check_study(study: Study, looks: Looks) -> None:
     """Raise ConfigError where a study, or the number of its seeds, is nothing to compare."""
-    study_metrics(study)
+    metric, *others = study_metrics(study)
+    study.question.margin_of(study.name, metric)
+    study.question.spread_of(study.name, metric)
+    study.question.check_arms(study.name, [arm.name for arm in study.arms])
+    names = [other.name for other in others]
+    for name in study.question.also:
+        if name not in names:
+            raise ConfigError(choice_error(f"{study.name}: also", name, names))
     for arm in study.arms:
         check_start(arm.loaded, "compare")
     if n_launched() > 1:
         raise ConfigError("compare runs in one process: start it without torchrun")
-    if n_seeds < 1:
-        raise ConfigError(f"--seeds {n_seeds} is too few to compare: give at least 1")
+    check_seeds(looks.planned[-1])
     if len(study.arms) < 2:
         raise ConfigError(
             f"{study.name} alone has nothing to be compared with: "
@@ -58,7 +78,8 @@ def check_study(study: Study, n_seeds: int) -> None:
         )
     if study.arms[0].loaded.origins.get("train.seed") == "command line":
         raise ConfigError(
-            "train.seed has no effect on a comparison: its seeds are 0 to N - 1, with --seeds N"
+            "train.seed has no effect on a comparison: its seeds are 0 to N - 1, with --seeds N, "
+            "or from --first-seed on"
         )
 
 
@@ -110,8 +131,8 @@ def check_compared(results: Results, report: Path) -> None:
     """Raise TrainingError where so much failed that nothing is compared with the baseline."""
     differences = results.differences
     if results.has_verdicts:
-        is_compared = any(difference.low is not None for difference in differences)
-        needed = "two seeds that finished beside the baseline's"
+        is_compared = any(each.low is not None or each.by_ranks for each in differences)
+        needed = "two seeds that finished, as the baseline has,"
     else:
         is_compared = any(difference.mean is not None for difference in differences)
         needed = "a seed that finished beside the baseline's"

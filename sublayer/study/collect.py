@@ -9,7 +9,6 @@ import numpy as np
 from sublayer.config.resolved import ResolvedModel
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.objective.metric import Metric
-from sublayer.runs.items import read_items
 from sublayer.study.budget.budget import Measures, arm_model, arm_steps
 from sublayer.study.budget.match import Rule
 from sublayer.study.definition import Study
@@ -18,12 +17,10 @@ from sublayer.study.execution.one_run import Outcome
 from sublayer.study.findings.reproduction import describe_reproduction
 from sublayer.study.findings.run_curves import LOSS, curves_by_metric, read_curves
 from sublayer.study.items.file_header import RunItems
+from sublayer.study.judgement.of_study import Looking, StudyJudge
+from sublayer.study.judgement.seed_spread import Values
 from sublayer.study.metrics import study_metrics
 from sublayer.study.results import ArmResult, Costs, Failure, Further, Results
-from sublayer.study.statistics import Difference, compare_arms
-
-Values = Mapping[str, Mapping[int, float]]
-"""A metric's value of each seed, by arm."""
 
 
 def collect_results(
@@ -34,12 +31,15 @@ def collect_results(
     measures: Measures,
     *,
     command: str,
+    items: Sequence[RunItems],
+    looking: Looking,
     n_awaited: int = 0,
 ) -> Results:
     """Build the results of a study of ``n_seeds`` planned seeds; ``command`` makes them again.
 
-    The first arm is the baseline; ``n_awaited`` further ones have no run yet. Reads each run's
-    metrics and recipe. Raises ConfigError as ``study_metrics`` does.
+    The first arm is the baseline; ``n_awaited`` further ones have no run yet. ``items`` are those
+    of the runs' tests, and ``looking`` is when they are judged. Reads each run's metrics and
+    recipe. Raises ConfigError as ``study_metrics`` does, and for a margin of another unit.
     """
     metrics = study_metrics(study)
     arms = []
@@ -50,28 +50,15 @@ def collect_results(
         arms.append(collect_arm(each, model, metrics, steps=steps))
     if rule == "time":
         arms = [_as_timed(arm, arms[0]) for arm in arms]
-    baseline = arms[0].name
-
-    def differences(metric: Metric, values: Values) -> tuple[Difference, ...]:
-        against = study.against
-        found = compare_arms(
-            baseline,
-            values,
-            metric,
-            planned_seeds=n_seeds,
-            against=against,
-            n_awaited=n_awaited,
-        )
-        return tuple(found)
-
-    values = {}
-    for arm in arms:
-        values[arm.name] = dict(zip(arm.seeds, arm.values, strict=True))
+    judge = StudyJudge(study, metrics, runs, items, n_seeds, looking, n_awaited)
+    values = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in arms}
+    judged = judge.first(values)
     further = []
     for metric in metrics[1:]:
         further_values = _measured(study, arms, metric)
         if any(further_values.values()):
-            further.append(Further(metric, differences(metric, further_values)))
+            further.append(Further(metric, judge.further(metric, further_values).differences))
+    hypothesis = study.question.hypothesis
     return Results(
         name=study.name,
         title=study.title,
@@ -79,10 +66,10 @@ def collect_results(
         split=study.scoring.split,
         scored_on=study.scoring.describe(study.arms[0].loaded.recipe),
         match=rule,
-        baseline=baseline,
+        baseline=arms[0].name,
         n_seeds=n_seeds,
         arms=tuple(arms),
-        differences=differences(metrics[0], values),
+        differences=judged.differences,
         failures=collect_failures(runs),
         reproduction=describe_reproduction(
             [outcome for each in runs for outcome in each.outcomes.values()],
@@ -91,6 +78,13 @@ def collect_results(
         ),
         further=tuple(further),
         n_awaited=n_awaited,
+        pairing=judged.pairing,
+        margin=judged.margin,
+        margin_reason=study.question.margin_reason,
+        hypothesis=hypothesis.says if hypothesis else "",
+        hypothesis_of=judge.hypothesis_of,
+        looks=judge.looks,
+        is_sequential=looking.looks.is_sequential,
     )
 
 
@@ -179,54 +173,6 @@ def collect_failures(arms: Sequence[ArmRuns]) -> tuple[Failure, ...]:
             if outcome.failure:
                 failures.append(Failure(name, seed, outcome.failure))
     return tuple(failures)
-
-
-def collect_items(arms: Sequence[ArmRuns]) -> tuple[list[RunItems], list[str]]:
-    """Read the items of each run's test, and return them with the names of runs that kept none.
-
-    Runs that failed are in neither. Raises CheckpointError where items are damaged.
-    """
-    kept = []
-    missing = []
-    for runs in arms:
-        arm = runs.matched_arm.arm.name
-        for seed, outcome in runs.outcomes.items():
-            if outcome.test is None:
-                continue
-            items = read_items(outcome.path)
-            if items is None:
-                missing.append(f"{arm}, seed {seed}")
-                continue
-            added = dict.fromkeys(items.tables, 1)  # each stands for itself
-            kept.append(RunItems(arm, seed, items, added))
-    return kept, missing
-
-
-def scored_elsewhere(
-    kept: Sequence[RunItems],
-    baseline: str,
-    metric: Metric,
-    against: Mapping[str, str] | None = None,
-) -> list[str]:
-    """Return the arms that a metric scored on other items than their baseline, in order.
-
-    That is ``baseline``, or their arm in ``against``. A metric that follows from no items tells of
-    none.
-    """
-    if metric.from_items is None:
-        return []
-    against = against or {}
-    digests: dict[str, str] = {}
-    for run in kept:
-        table = run.items.tables.get(metric.from_items.table)
-        if table is not None:
-            digests[run.arm] = table.digest
-    found = []
-    for arm, digest in digests.items():
-        expected = digests.get(against.get(arm, baseline), digest)
-        if digest != expected:
-            found.append(arm)
-    return found
 
 
 def _values(finished: Mapping[int, Outcome], metric: Metric) -> dict[int, float]:

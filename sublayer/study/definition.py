@@ -17,8 +17,15 @@ from sublayer.study.chain.from_file import read_chain, split_overrides
 from sublayer.study.chain.stages import Chain
 from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.names import name_folder
+from sublayer.study.question import NO_QUESTION, Question
 from sublayer.study.scoring import WHOLE_TEST, Scoring
-from sublayer.study.study_file import ArmTable, ScaleTable, flatten, read_study_file
+from sublayer.study.study_file import (
+    ArmTable,
+    ScaleTable,
+    StudyFile,
+    flatten,
+    read_study_file,
+)
 
 SHIPPED = Path(__file__).parent.parent / "studies"
 _PREFERRED_SCALES = ("paper", "cpu")  # where none is named; else a study's first
@@ -54,6 +61,8 @@ class Study:
     """What is tuned where nobody says otherwise: ``field=a,b`` texts, as of ``--tune``."""
     chain: Chain | None = None
     """What the arms go through after the pre-training that is their recipe; None: nothing."""
+    question: Question = NO_QUESTION
+    """What it asks: the smallest difference that matters, a hypothesis."""
 
     @property
     def against(self) -> dict[str, str]:
@@ -192,7 +201,14 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         inspecting=inspecting,
         tune=_tuned(path, file.tune if scale_table.tune is None else scale_table.tune, overridden),
         chain=chain,
+        question=_question(path, file, scale, [arm.name for arm in arms]),
     )
+
+
+def _question(path: Path, file: StudyFile, scale: str, arms: Sequence[str]) -> Question:
+    question = file.question_of(scale)
+    question.check_arms(path.stem, arms)
+    return question
 
 
 def _name(arm: Arm) -> str:

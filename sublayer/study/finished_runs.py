@@ -24,10 +24,15 @@ from sublayer.runs.session import prepare_data
 from sublayer.study.agreement import check_agree
 from sublayer.study.asked import other_settings
 from sublayer.study.budget.budget import MatchedArm
-from sublayer.study.collect import collect_items, collect_results, scored_elsewhere
+from sublayer.study.collect import collect_results
 from sublayer.study.definition import Study
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.execution.one_run import TEST, Outcome, read_test, score_test
+from sublayer.study.items.collecting import collect_items
+from sublayer.study.judgement.difference import FEWEST_SEEDS
+from sublayer.study.judgement.evidence import scored_elsewhere
+from sublayer.study.judgement.looks import fixed
+from sublayer.study.judgement.of_study import Looking
 from sublayer.study.names import LONGEST_PART, in_path, name_arms
 from sublayer.study.recorded import Recorded, recorded_measures
 from sublayer.study.report.caveats import list_caveats
@@ -44,8 +49,9 @@ RUNS = "runs.json"
 _SCORED = "scored.json"
 """Of which record scores are, beside them: a run that was made longer has another one."""
 _ONE_RUN = (
-    "One run of each gives values and no verdict: how much another seed would change them is not "
-    "known. Further runs of the same recipes with other seeds (train.seed=1), named too, give one."
+    "Fewer than three runs of each give values and no verdict: how much another seed would change "
+    "them is not known. Further runs of the same recipes with other seeds (train.seed=1), named "
+    "too, give one."
 )
 _NO_MATTER = (*OF_A_RUN, "keep_steps")
 """Settings of ``[train]`` that runs of one arm may differ in."""
@@ -73,7 +79,7 @@ def compare_runs(
             raise DataError(f"the text has changed since {paths[0]} was trained: bring it back")
         write_json(folder / RUNS, {"runs": [str(resolved(path)) for path in paths]})
         scored = _score(arms, data, folder, device)
-        results = _results(arms, scored, data, paths)
+        results = _results(arms, scored, data, paths, folder)
         items = collect_items([_in_folder(each, folder) for each in scored])
         report = write_results(folder, results, runs[0].recipe.objective, *items)
     return results, report
@@ -214,23 +220,32 @@ def _with_mismatch(arms: Sequence[ArmRuns]) -> list[ArmRuns]:
     return matched
 
 
-def _results(arms: Arms, scored: Sequence[ArmRuns], data: Data, paths: Sequence[Path]) -> Results:
+def _results(
+    arms: Arms, scored: Sequence[ArmRuns], data: Data, paths: Sequence[Path], folder: Path
+) -> Results:
     names = list(arms)
     baseline = arms[names[0]].keys()
     n_pairs = max((len(baseline & arms[name].keys()) for name in names[1:]), default=0)
-    n_seeds = max(map(len, arms.values())) if n_pairs > 1 else 1
+    # Two runs of each say too little of how far seeds spread.
+    n_seeds = max(map(len, arms.values())) if n_pairs >= FEWEST_SEEDS else 1
     own = tuple(runs.matched_arm.arm for runs in scored)
     *others, last = names
     title = f"Finished runs: {', '.join(others)} and {last}" if others else f"Finished runs: {last}"
     study = Study(name_arms(names), title, "", "none", n_seeds, own)
     command = shlex.join(["sublayer", "compare", *map(str, paths)])
-    results = collect_results(study, "none", n_seeds, scored, recorded_measures(), command=command)
-    items, _ = collect_items(scored)
+    items, _ = collect_items([_in_folder(each, folder) for each in scored])
+    results = collect_results(
+        study,
+        "none",
+        n_seeds,
+        scored,
+        recorded_measures(),
+        command=command,
+        items=items,
+        looking=Looking(fixed(n_seeds)),
+    )
     notes = list_caveats(
-        [n_seeds],
         list_text_caveats(dict.fromkeys(names, data), results.metric),
-        n_seeds=n_seeds,
-        n_comparisons=results.n_comparisons,
         metric=results.metric,
         elsewhere=scored_elsewhere(items, results.baseline, results.metric),
     )

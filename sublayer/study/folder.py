@@ -65,11 +65,46 @@ class StudyFolder:
         difference = self._difference()
         if difference is not None:
             raise ConfigError(f"{self.path} holds {difference}: give another --out")
+        if self._plan is not None:
+            self._check_question(self._plan)
         if self._plan is not None and not self._has_our_weights():
             raise ConfigError(
                 f"{self.path} was begun by another version of sublayer, whose seeds give other "
                 "initial weights: resume with that version, or give another --out"
             )
+
+    def _check_question(self, plan: Mapping[str, Any]) -> None:
+        """Raise ConfigError where the study was begun with another margin, or to be stopped else.
+
+        A verdict holds for what was stated before the first run. What was begun before there was
+        such a thing has stated nothing.
+        """
+        before, now = plan["asked"], self._request
+        stated = before.get("margin")
+        if stated is not None or plan["reported_seeds"]:
+            asked = now.get("margin")
+            if stated != asked and "margin" in before | now and self._states(before):
+                raise ConfigError(
+                    f"{self.path} was begun with {_margin(stated)}, not {_margin(asked)}, and a "
+                    "verdict holds for what was stated before: give that one, or another --out"
+                )
+        looks, asked_looks = before.get("looks", []), now.get("looks", [])
+        if looks == asked_looks:
+            return
+        if looks:
+            raise ConfigError(
+                f"{self.path} was begun to be looked at with {', '.join(map(str, looks))} seeds, "
+                f"which its verdicts hold for: go on with --until decided --seeds-at-most "
+                f"{looks[-1]}, or give another --out"
+            )
+        raise ConfigError(
+            f"{self.path} was begun with a fixed number of seeds, and to stop where it is decided "
+            "has to be planned before: go on with --seeds, or give another --out"
+        )
+
+    def _states(self, asked: Mapping[str, Any]) -> bool:
+        """Return whether a request is of a version that states margins and seeds."""
+        return "margin" in asked or "tuning_seeds" in asked or not asked.get("tune")
 
     def is_free(self) -> bool:
         """Return whether the folder holds nothing yet."""
@@ -127,6 +162,15 @@ class StudyFolder:
         if n_seeds not in reported:
             self._write({**self._plan, "reported_seeds": [*reported, n_seeds]})
 
+    def extended(self) -> list[float]:
+        """Return the values that were tried beyond the grid, in order."""
+        return list(self._plan.get("extended", [])) if self._plan else []
+
+    def add_extended(self, value: float) -> None:
+        """Write that a value beyond the grid is tried."""
+        assert self._plan is not None, "a study begins before its trials"
+        self._write({**self._plan, "extended": [*self.extended(), value]})
+
     def jobs(self) -> list[int]:
         """Return the numbers of runs that were made at a time, other than one."""
         return list(self._plan.get("jobs", [])) if self._plan else []
@@ -171,6 +215,11 @@ class StudyFolder:
             before_it, now_it = asked.get(key), self._request.get(key)
             if before_it != now_it:
                 return f"another study, with {key} = {before_it}, not {now_it}"
+        for key, usual in (("first_seed", 0), ("tuning_seeds", [0])):
+            before_it, now_it = asked.get(key, usual), self._request.get(key, usual)
+            if before_it != now_it and (key == "first_seed" or asked["tune"]):
+                name = key.replace("_", " ")
+                return f"another study, with {name} {before_it}, not {now_it}"
         before = asked.get("recipes", {})
         now = self._request["recipes"]
         if list(before) != list(now):
@@ -217,6 +266,10 @@ class StudyFolder:
         text = tomli_w.dumps(plan, multiline_strings=True)
         write_file(self.path / PLAN, text)
         self._plan = plan
+
+
+def _margin(margin: float | None) -> str:
+    return "no margin" if margin is None else f"a margin of {margin:g}"
 
 
 def _settled(matched_arm: MatchedArm) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def find_folder(study: Study, request: Request, out: Path | None) -> StudyFolder
     for path in _taken(study):
         folder = StudyFolder(path, request)
         if folder.is_ours():
-            return folder
+            return folder  # its margin and looks are checked where it is gone on with
     every = (StudyFolder(path, request) for path in folders_named(study.folder or study.name))
     return next(folder for folder in every if folder.is_free())
 

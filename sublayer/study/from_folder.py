@@ -9,21 +9,28 @@ from typing import Any
 
 from sublayer.config.layering.layers import LoadedRecipe
 from sublayer.config.layering.overrides import override_layer
+from sublayer.config.layering.run_recipe import recipe_of
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.files.parsing import read_json_object
+from sublayer.files.parsing import parse_toml, read_json_object
+from sublayer.objective.families import family_of
+from sublayer.objective.metric import Metric
 from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import Arm, split_values
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.chain.from_folder import results_of_chain
-from sublayer.study.collect import collect_items, collect_results, scored_elsewhere
+from sublayer.study.collect import collect_results
 from sublayer.study.definition import Study
-from sublayer.study.execution.arm_runs import ArmRuns
-from sublayer.study.execution.one_run import Outcome, read_outcome
+from sublayer.study.execution.arm_runs import ArmRuns, trial_loss
+from sublayer.study.execution.one_run import Outcome, read_outcome, read_trial
 from sublayer.study.findings.samples import kept_samples
 from sublayer.study.folder import arm_folder
 from sublayer.study.inspection.arms import with_layers
-from sublayer.study.plan_file import Plan, read_plan, study_of
+from sublayer.study.items.collecting import collect_items
+from sublayer.study.judgement.evidence import scored_elsewhere
+from sublayer.study.judgement.looks import Looks, fixed
+from sublayer.study.judgement.of_study import Looking
+from sublayer.study.plan_file import PLAN, Plan, read_plan, study_of
 from sublayer.study.recorded import recorded_measures
 from sublayer.study.report.caveats import explain_one_seed, list_caveats
 from sublayer.study.report.choices import chosen_by_validation, explain_choices
@@ -46,11 +53,14 @@ def results_of_folder(folder: Path) -> Results:
     about = plan.about
     varied: Mapping[str, Mapping[str, Any]] = about.varied if about else {}
     n_trials = math.prod(len(split_values(text.partition("=")[2])) for text in plan.asked.tune)
+    n_trials += len(plan.extended)
+    metric = _metric(folder, plan, earlier)
     arms = []
     without = []
     for position, settled in enumerate(plan.settled):
         place = arm_folder(folder, position, settled.name)
-        found = _find_runs(place, settled.name, plan, n_trials, varied.get(settled.name))
+        own = varied.get(settled.name)
+        found = _find_runs(place, settled.name, plan, n_trials, own, metric)
         if found is None:
             without.append(settled.name)
             continue
@@ -68,6 +78,13 @@ def results_of_folder(folder: Path) -> Results:
     # An arm against itself is compared with none.
     against = about.against if about else {}
     n_awaited = sum(against.get(name) != name for name in without)
+    missing = _n_missing(plan, arms, n_seeds)
+    reported = tuple(plan.reported_seeds) or (n_seeds,)
+    looks = Looks(tuple(plan.asked.looks), is_sequential=True)
+    if not plan.asked.looks:
+        looks = fixed(reported[0])
+    is_unfinished = missing > 0 and not looks.is_sequential
+    items, _ = collect_items(arms)
     results = collect_results(
         study,
         study.match,
@@ -75,14 +92,24 @@ def results_of_folder(folder: Path) -> Results:
         arms,
         recorded_measures(),
         command=command,
+        items=items,
+        looking=Looking(looks, reported, is_unfinished=is_unfinished),
         n_awaited=n_awaited,
     )
-    own = with_layers(kept_samples(results.arms, arms), arms, study.inspecting)
-    results = replace(results, arms=own)
-    missing = n_seeds * len(plan.settled) - sum(len(each.outcomes) for each in arms)
-    if not missing and earlier.get("planned_seeds") == n_seeds:
+    shown = with_layers(kept_samples(results.arms, arms), arms, study.inspecting)
+    results = replace(results, arms=shown)
+    if not missing and earlier.get("planned_seeds") == n_seeds and "looks" in earlier:
         return replace(results, notes=tuple(earlier.get("notes", ())))
     return replace(results, notes=_notes(results, study, plan, arms, missing))
+
+
+def _n_missing(plan: Plan, arms: Sequence[ArmRuns], n_seeds: int) -> int:
+    """Count the runs that have not ended; of arms that may stop, those below the first look."""
+    if plan.asked.looks:
+        first = plan.asked.looks[0]
+        ended = [min(len(each.outcomes), first) for each in arms]
+        return first * len(plan.settled) - sum(ended)
+    return n_seeds * len(plan.settled) - sum(len(each.outcomes) for each in arms)
 
 
 def _earlier(folder: Path) -> dict[str, Any]:
@@ -90,6 +117,18 @@ def _earlier(folder: Path) -> dict[str, Any]:
         return read_json_object(folder / RESULTS, CheckpointError)
     except FileNotFoundError:
         return {}
+
+
+def _metric(folder: Path, plan: Plan, earlier: Mapping[str, Any]) -> Metric | None:
+    """Return the metric that trials are chosen by; None: their loss, as was before seeds tuned."""
+    if plan.asked.tuning_seeds == [0]:
+        return None
+    place = str(folder / PLAN)
+    text = next(iter(plan.asked.recipes.values()))
+    recipe = recipe_of(parse_toml(text, place, ConfigError), place)
+    metrics = family_of(recipe.objective).metrics
+    named = (plan.about.metric if plan.about else "") or earlier.get("metric")
+    return next((each for each in metrics if each.name == named), metrics[0])
 
 
 def _study(folder: Path, plan: Plan, earlier: Mapping[str, Any], arms: Sequence[ArmRuns]) -> Study:
@@ -113,32 +152,34 @@ def _study(folder: Path, plan: Plan, earlier: Mapping[str, Any], arms: Sequence[
 
 
 def _find_runs(
-    place: Path, name: str, plan: Plan, n_trials: int, varied: Mapping[str, Any] | None
+    place: Path,
+    name: str,
+    plan: Plan,
+    n_trials: int,
+    varied: Mapping[str, Any] | None,
+    metric: Metric | None,
 ) -> ArmRuns | None:
     """Return the runs of an arm that have ended; None where none has, or trials are missing."""
     fields = [text.partition("=")[0].strip() for text in plan.asked.tune]
+    seeds = plan.asked.seeds
     chosen = place
     losses: dict[str, float | None] = {}
-    if fields:
-        tried = [each for each in sorted(place.glob("*")) if (each / "seed-0").is_dir()]
-        first = [(each, read_outcome(each / "seed-0")) for each in tried]
-        if len([outcome for _, outcome in first if outcome is not None]) < n_trials:
+    if fields and n_trials > 1:
+        losses = _tried(place, plan, metric)
+        if len(losses) < n_trials:
             return None
-        scored = [
-            (float(outcome.record["valid"]["loss"]), each)
-            for each, outcome in first
-            if outcome is not None and outcome.record is not None
-        ]
+        scored = [(loss, each) for each, loss in losses.items() if loss is not None]
         if not scored:
             return None
-        chosen = min(scored)[1]
-        found = {each.name: loss for loss, each in scored}
-        losses = {each.name: found.get(each.name) for each in tried}
+        chosen = place / min(scored)[1]
     outcomes: dict[int, Outcome] = {}
     for path in sorted(chosen.glob("seed-*"), key=lambda each: int(each.name[5:])):
+        seed = int(path.name[5:])
+        if fields and seed in seeds.tuning and plan.asked.tuning_seeds != [0]:
+            continue
         outcome = read_outcome(path)
         if outcome is not None:
-            outcomes[int(path.name[5:])] = outcome
+            outcomes[seed] = outcome
     ended = [each.path for each in outcomes.values() if each.record is not None]
     if not ended:
         return None
@@ -146,6 +187,17 @@ def _find_runs(
     arm = Arm(name, LoadedRecipe(recipe, {}, name, ()), varied or {}, is_varied=bool(varied))
     tuned = {field: _value(recipe, field) for field in fields}
     return ArmRuns(MatchedArm(arm, {}, (), 0.0), Trial(chosen.name, tuned), outcomes, losses)
+
+
+def _tried(place: Path, plan: Plan, metric: Metric | None) -> dict[str, float | None]:
+    """Return what each trial of an arm scored whose runs have all ended, by its folder's name."""
+    tried = {}
+    for each in sorted(place.glob("*")):
+        runs = [read_trial(each / f"seed-{seed}") for seed in plan.asked.tuning_seeds]
+        ended = [run for run in runs if run is not None]
+        if runs and len(ended) == len(runs):
+            tried[each.name] = trial_loss(ended, metric)
+    return tried
 
 
 def _value(recipe: Any, field: str) -> Any:
@@ -165,7 +217,7 @@ def _trials(tune: Sequence[str]) -> list[Trial]:
 
 
 def _most_seeds(arms: Sequence[ArmRuns]) -> int:
-    return max(max(each.outcomes) + 1 for each in arms)
+    return max(len(each.outcomes) for each in arms)
 
 
 def _notes(
@@ -173,7 +225,7 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = []
     if missing > 0:
-        ended = results.n_seeds * len(plan.settled) - missing
+        ended = sum(len(each.outcomes) for each in arms)
         text = f"Unfinished: {ended} of {count(ended + missing, 'run')} of all seeds have ended."
         absent = [each.name for each in plan.settled]
         for each in arms:
@@ -193,10 +245,7 @@ def _notes(
     items, _ = collect_items(arms)
     elsewhere = scored_elsewhere(items, results.baseline, results.metric, study.against)
     notes += list_caveats(
-        sorted({*plan.reported_seeds, results.n_seeds}),
         plan.about.text_notes if plan.about is not None else (),
-        n_seeds=results.n_seeds,
-        n_comparisons=results.n_comparisons if results.differences else 0,
         metric=results.metric,
         elsewhere=elsewhere,
         jobs=plan.jobs,

@@ -10,6 +10,7 @@ from sublayer.runs.header import lay_out, text_rows
 from sublayer.runs.pace import recall_run_pace
 from sublayer.runs.session import Place
 from sublayer.study.budget.budget import MatchedArm, Measures, arm_steps
+from sublayer.study.judgement.looks import Looks
 from sublayer.system.machine import choose_device
 from sublayer.system.stage_displays import format_seconds
 from sublayer.training.parallel import World
@@ -23,13 +24,17 @@ def list_study_header(
     measures: Measures,
     *,
     rule: str,
-    n_seeds: int,
+    looks: Looks,
+    n_trials: int,
     n_runs: int,
     jobs: int,
     device: str | None,
     folder: Path,
 ) -> list[str]:
-    """Return the lines of a comparison's header; ``data`` is each arm's by name."""
+    """Return the lines of a comparison's header; ``data`` is each arm's by name.
+
+    ``n_trials`` are the runs of each arm that tune, ``n_runs`` all runs, at most.
+    """
     baseline = arms[0]
     recipe = baseline.loaded.recipe
     steps = [arm_steps(arm.loaded, measures) for arm in arms]
@@ -37,12 +42,11 @@ def list_study_header(
     on = [str(choose_device(device)), train.precision]
     if train.threads is not None:
         on.append(count(train.threads, "thread"))
-    n_trials = n_runs // len(arms) - n_seeds + 1
-    tuned = f", {n_trials} trials of each arm on the first seed" if n_trials > 1 else ""
+    tuned = f", {count(n_trials, 'run')} of each arm to tune, with other seeds" if n_trials else ""
     at_once = f", {jobs} at a time" if jobs > 1 else ""
     rows = [
         ("arms", _arms([arm.arm.name for arm in arms])),
-        ("runs", f"{count(n_runs, 'run')} with {count(n_seeds, 'seed')} each{tuned}{at_once}"),
+        ("runs", f"{_runs(looks, n_runs)}{tuned}{at_once}"),
         ("matched by", "nothing" if rule == "none" else rule),
         *text_rows(recipe, data[baseline.arm.name]),
         ("device", ", ".join(on)),
@@ -51,6 +55,18 @@ def list_study_header(
         ("expected", _expected(arms, steps, measures, n_runs, jobs, device)),
     ]
     return lay_out(rows)
+
+
+def _runs(looks: Looks, n_runs: int) -> str:
+    n_seeds = looks.planned[-1]
+    if not looks.is_sequential:
+        return f"{count(n_runs, 'run')} with {count(n_seeds, 'seed')} each"
+    *earlier, _ = looks.planned
+    at = ", ".join(map(str, earlier))
+    return (
+        f"{count(n_runs, 'run')} at most, with {n_seeds} seeds each; an arm stops where it is "
+        f"decided, with {at} or {n_seeds}"
+    )
 
 
 def _arms(names: Sequence[str]) -> str:

@@ -29,6 +29,20 @@ class Options:
     """Of a chain: fine-tunings of each task under each pre-training."""
     data: str | None = None
     """Of a chain: the folder of the tasks' files."""
+    margin: str | None = None
+    """The smallest difference that matters, in the unit that differences are shown in."""
+    until: str | None = None
+    """``decided``: an arm gets more seeds until it is decided."""
+    seeds_at_most: int | None = None
+    """With ``until``: the last number of seeds."""
+    first_seed: int | None = None
+    """The first of the seeds that are compared; None: 0."""
+    tuning_seeds: int | None = None
+    """Runs of each trial, each with a seed of its own; None: 1."""
+    first_tuning_seed: int | None = None
+    """The first of those seeds; None: one that no comparison reaches."""
+    extend: int | None = None
+    """How often a grid of numbers is extended where the best lies at its edge; None: never."""
 
 
 def command_line(
@@ -52,6 +66,13 @@ def command_line(
         "--jobs": options.jobs if options.jobs > 1 else None,
         "--match": options.match,
         "--seeds": options.seeds,
+        "--until": options.until,
+        "--seeds-at-most": options.seeds_at_most,
+        "--margin": options.margin,
+        "--first-seed": options.first_seed,
+        "--tuning-seeds": options.tuning_seeds,
+        "--first-tuning-seed": options.first_tuning_seed,
+        "--extend": options.extend,
         "--finetunings": options.finetunings,
         "--data": options.data,
         "--scale": options.scale,

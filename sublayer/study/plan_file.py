@@ -15,7 +15,9 @@ from sublayer.study.budget.match import Rule
 from sublayer.study.chain.stages import Chain, describe_stages
 from sublayer.study.definition import Study
 from sublayer.study.inspection.asked import Inspecting
+from sublayer.study.question import Question
 from sublayer.study.scoring import WHOLE_TEST, Scoring
+from sublayer.study.seeds import USUAL_SEEDS, Seeds
 
 PLAN = "study.toml"
 
@@ -32,6 +34,11 @@ class Request:
     tune: tuple[str, ...]
     scoring: Scoring = WHOLE_TEST
     chain: Chain | None = None
+    seeds: Seeds = USUAL_SEEDS
+    margin: float | None = None
+    """The smallest difference that matters, in the metric's own unit."""
+    looks: tuple[int, ...] = ()
+    """The numbers of seeds at which arms may stop; empty: all arms have the same number."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values; an arm is its whole recipe as TOML, paths absolute."""
@@ -45,6 +52,14 @@ class Request:
             request["score"] = self.scoring.model_dump(exclude_none=True)
         if self.chain is not None:
             request["stages"] = describe_stages(self.chain)
+        if self.seeds.first:
+            request["first_seed"] = self.seeds.first
+        if self.tune:
+            request["tuning_seeds"] = list(self.seeds.tuning)
+        if self.margin is not None:
+            request["margin"] = self.margin
+        if self.looks:
+            request["looks"] = list(self.looks)
         return request
 
 
@@ -55,6 +70,17 @@ class _Asked(Typed):
     score: dict[str, str | int] | None = None
     stages: str | None = None
     """Of a chain, as JSON."""
+    first_seed: Count = 0
+    tuning_seeds: list[Count] = [0]
+    """Of each trial. Studies of before there was a choice tuned on the first that they compared."""
+    margin: Number | None = None
+    looks: list[Count] = []
+    """The numbers of seeds at which arms may stop."""
+
+    @property
+    def seeds(self) -> Seeds:
+        """The seeds that are compared, and those that tune."""
+        return Seeds(self.first_seed, len(self.tuning_seeds), self.tuning_seeds[0])
 
 
 class _Settled(Typed):
@@ -81,6 +107,8 @@ class About(Typed):
     """What is noted of its text, as ``layer_notes``."""
     inspect: Inspecting | None = None
     """What is measured inside its runs."""
+    question: dict[str, Any] = {}
+    """What it asks, as ``Question.as_dict`` has it."""
 
     @classmethod
     def of(cls, study: Study, layer_notes: Sequence[str], text_notes: Sequence[str]) -> "About":
@@ -95,6 +123,7 @@ class About(Typed):
             layer_notes=list(layer_notes),
             text_notes=list(text_notes),
             inspect=study.inspecting,
+            question=study.question.as_dict(),
         )
 
 
@@ -107,6 +136,8 @@ class Plan(Typed):
     reported_seeds: list[Count]
     jobs: list[Count] = []
     """The numbers of runs that were made at a time, where it was more than one."""
+    extended: list[Number] = []
+    """Values of what is tuned that were tried beyond the grid."""
     initial_weights: str = ""
     """The rule that the runs' weights were drawn by; studies of before it was kept have none."""
     command: str = ""
@@ -130,6 +161,7 @@ def study_of(plan: Plan, about: About, arms: Sequence[Arm]) -> Study:
         caveats=tuple(about.caveats),
         scoring=Scoring.model_validate(plan.asked.score or {}),
         inspecting=about.inspect,
+        question=Question.of_dict(about.question),
     )
 
 

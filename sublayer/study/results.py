@@ -9,8 +9,8 @@ import numpy as np
 from sublayer.objective.metric import Metric
 from sublayer.study.budget.match import TOLERANCE
 from sublayer.study.inspection.kept import InspectedLayers
+from sublayer.study.judgement.difference import FEWEST_SEEDS, Difference, Pairing
 from sublayer.study.scorecard import Scorecard
-from sublayer.study.statistics import Difference
 
 RESULTS = "results.json"
 REPORT = "report.html"
@@ -183,6 +183,20 @@ class Results:
     """Comparisons that were planned, with an arm of which no run has ended."""
     scorecard: Scorecard | None = None
     """Of a chain: the scores of all stages, beside baselines and what was published."""
+    pairing: Pairing | None = None
+    """Whether arms were compared seed by seed; None where no spread was estimated."""
+    margin: float | None = None
+    """The smallest difference that matters, in the metric's unit; None: none was named."""
+    margin_reason: str = ""
+    hypothesis: str = ""
+    """What the study was made to find out, in words; its contrast is the last difference, or the
+    one of its two arms."""
+    hypothesis_of: tuple[str, str] | None = None
+    """Arm and baseline of the difference that decides on it."""
+    looks: tuple[int, ...] = ()
+    """The numbers of seeds at which verdicts were planned, or taken so far."""
+    is_sequential: bool = False
+    """Whether arms stop where they are decided."""
 
     @property
     def n_comparisons(self) -> int:
@@ -195,5 +209,5 @@ class Results:
 
     @property
     def has_verdicts(self) -> bool:
-        """Return whether two seeds were planned, without which there is no verdict."""
-        return self.n_seeds > 1
+        """Return whether as many seeds were planned as a verdict takes."""
+        return self.n_seeds >= FEWEST_SEEDS

@@ -13,9 +13,9 @@ from sublayer.study.findings.differing_fields import differing_fields
 from sublayer.study.findings.final_losses import final_losses
 from sublayer.study.findings.layers import layers_to_json
 from sublayer.study.findings.same_quality import SameQuality, same_quality
+from sublayer.study.judgement.difference import CONFIDENCE, Difference
 from sublayer.study.report.scorecard_cells import card_json
 from sublayer.study.results import ArmResult, Curve, Further, Reproduction, Results
-from sublayer.study.statistics import CONFIDENCE, Difference
 
 
 def results_to_json(results: Results, report: Path) -> dict[str, Any]:
@@ -35,6 +35,12 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
         "same_quality": [_same_quality_to_json(each) for each in same_quality(results)],
         "failures": [asdict(failure) for failure in results.failures],
         "notes": list(results.notes),
+        "margin": results.margin,
+        "margin_reason": results.margin_reason,
+        "hypothesis": _hypothesis_to_json(results),
+        "pairing": None if results.pairing is None else asdict(results.pairing),
+        "looks": list(results.looks),
+        "is_sequential": results.is_sequential,
         "name": results.name,
         "title": results.title,
         "planned_seeds": results.n_seeds,
@@ -94,6 +100,13 @@ def _further_to_json(further: Further) -> dict[str, Any]:
         "is_lower_better": further.metric.is_lower_better,
         "differences": [_difference_to_json(difference) for difference in further.differences],
     }
+
+
+def _hypothesis_to_json(results: Results) -> dict[str, Any] | None:
+    if results.hypothesis_of is None:
+        return None
+    arm, baseline = results.hypothesis_of
+    return {"says": results.hypothesis, "arm": arm, "baseline": baseline}
 
 
 def _difference_to_json(difference: Difference) -> dict[str, Any]:

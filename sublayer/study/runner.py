@@ -21,28 +21,36 @@ from sublayer.study.checks import (
     check_study,
     check_windows,
 )
-from sublayer.study.collect import collect_items, collect_results, scored_elsewhere
+from sublayer.study.collect import collect_results
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study
-from sublayer.study.execution.arm_runs import ArmRuns, run_arms
+from sublayer.study.execution.arm_runs import ArmRuns, ArmWork, RunAll
+from sublayer.study.execution.in_turn import InTurn
 from sublayer.study.execution.jobs import check_jobs, shared_threads
 from sublayer.study.execution.shares import describe_share
+from sublayer.study.execution.side_by_side import SideBySide
 from sublayer.study.facts import StudyFacts
 from sublayer.study.findings.samples import add_samples
 from sublayer.study.finished_runs import compare_runs
 from sublayer.study.folder import StudyFolder
 from sublayer.study.folder_name import find_folder
+from sublayer.study.foresight import foresee
 from sublayer.study.header import list_study_header
 from sublayer.study.inspection.arms import with_layers
+from sublayer.study.items.collecting import collect_items
 from sublayer.study.items.file_header import RunItems
+from sublayer.study.judgement.evidence import scored_elsewhere
+from sublayer.study.judgement.of_study import Looking, run_looks
 from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import About, Request
+from sublayer.study.plan_of_seeds import asked_looks, asked_seeds, with_margin
 from sublayer.study.report.caveats import explain_one_seed, list_caveats
 from sublayer.study.report.choices import chosen_by_validation, explain_choices
 from sublayer.study.report.text_caveats import list_text_caveats
 from sublayer.study.result_files import write_results
 from sublayer.study.results import Results
-from sublayer.study.tuning import Trial, make_trials
+from sublayer.study.tuned_arms import tune_arms
+from sublayer.study.tuning import Trial, check_extensible, make_trials
 from sublayer.system.stages import note
 
 
@@ -64,15 +72,27 @@ def run_study(
         return run_chain(study, sources, overrides, options)
     as_asked(study, options.tune, options.finetunings, options.data)
     rule = options.match or study.match
-    n_seeds = options.seeds
-    if n_seeds is None:
-        n_seeds = study.n_seeds or DEFAULT_SEEDS
-    check_study(study, n_seeds)
+    study = with_margin(study, options.margin)
+    looks = asked_looks(options, study.n_seeds or DEFAULT_SEEDS)
+    n_seeds = looks.planned[-1]
+    check_study(study, looks)
     check_jobs(options.jobs, study.arms, rule)
     tune = options.tune or study.tune
     trials = make_trials(study.arms, tune)
+    seeds = asked_seeds(options, n_seeds, is_tuned=len(trials) > 1)
+    if options.extend:
+        check_extensible(trials)
     check_splits(study, n_trials=len(trials))
-    request = Request(study.arms, rule, tune, study.scoring)
+    metric, *_ = study_metrics(study)
+    request = Request(
+        study.arms,
+        rule,
+        tune,
+        study.scoring,
+        seeds=seeds,
+        margin=study.question.margin_of(study.name, metric),
+        looks=looks.planned if looks.is_sequential else (),
+    )
     folder = find_folder(study, request, options.out)
     folder.check()
     layer_notes = arm_notes(study.arms)
@@ -86,14 +106,18 @@ def run_study(
         check_held_out(study, data)
         check_pairs(study, data)
         check_windows(study, data)
-        n_runs = len(study.arms) * (len(trials) + n_seeds - 1)
+        n_trial_runs = 0
+        if len(trials) > 1:
+            n_trial_runs = (len(trials) + (options.extend or 0)) * seeds.n_tuning
+        n_runs = len(study.arms) * (n_trial_runs + n_seeds)
         matched_arms = _settle(folder, study, rule, facts, data, options=options, n_runs=n_runs)
         header = list_study_header(
             matched_arms,
             data,
             facts.measures(len(study.arms)),
             rule=rule,
-            n_seeds=n_seeds,
+            looks=looks,
+            n_trials=n_trial_runs,
             n_runs=n_runs,
             jobs=options.jobs,
             device=options.device,
@@ -101,23 +125,34 @@ def run_study(
         )
         for line in header:
             note(line)
+        for line in foresee(study, metric, looks, folder.path):
+            note(line)
         resuming = command_line(sources, overrides, options, out=folder.path)
-        metric, *_ = study_metrics(study)
         texts = list_text_caveats(data, metric, study.scoring, study.against)
         about = About.of(study, layer_notes, texts)
         folder.keep_command(resuming, about, n_runs=n_runs, n_seeds=n_seeds)
-        runs = run_arms(
+        run_all: RunAll = InTurn(n_runs, options.device)
+        if options.jobs > 1:
+            run_all = SideBySide(n_runs, options.jobs, options.device)
+        work = ArmWork(
             folder,
             matched_arms,
-            trials,
             data,
-            n_seeds=n_seeds,
-            device=options.device,
-            jobs=options.jobs,
+            run_all,
             scoring=study.scoring,
             inspecting=study.inspecting,
         )
+        if len(trials) > 1:
+            trials = tune_arms(
+                work, folder, trials, seeds, metric, n_extensions=options.extend or 0
+            )
+        looking = Looking(looks, tuple(folder.reported_seeds()))
+        runs, n_seeds = run_looks(work, study, seeds, looking)
         folder.add_report(n_seeds)
+        n_made = sum(len(each.outcomes) + len(each.losses) * seeds.n_tuning for each in runs)
+        folder.keep_command(resuming, about, n_runs=n_made, n_seeds=n_seeds)
+        looking = replace(looking, taken=tuple(folder.reported_seeds()))
+        items = collect_items(runs)
         results = collect_results(
             study,
             rule,
@@ -125,10 +160,11 @@ def run_study(
             runs,
             facts.measures(len(runs)),
             command=command_line(sources, overrides, options),
+            items=items[0],
+            looking=looking,
         )
         arms = add_samples(results.arms, runs, data, device=options.device)
         arms = with_layers(arms, runs, study.inspecting)
-        items = collect_items(runs)
         chosen = chosen_by_validation(study.arms, tune)
         notes = _notes(folder, study, runs, trials, texts, results, items[0], chosen)
         results = replace(results, arms=arms, notes=(*study.caveats, *layer_notes, *notes))
@@ -150,10 +186,7 @@ def _notes(
 ) -> tuple[str, ...]:
     """List what a reader should know of a comparison's runs, what tuning chose first."""
     notes = list_caveats(
-        folder.reported_seeds(),
-        texts,
-        n_seeds=results.n_seeds,
-        n_comparisons=results.n_comparisons,
+        (),
         metric=results.metric,
         elsewhere=scored_elsewhere(items, results.baseline, results.metric, study.against),
         jobs=folder.jobs(),

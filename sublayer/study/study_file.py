@@ -18,6 +18,7 @@ from sublayer.errors import ConfigError
 from sublayer.study.budget.match import Rule
 from sublayer.study.chain.stages import PRETRAINING
 from sublayer.study.inspection.asked import Inspecting
+from sublayer.study.question import Amount, Hypothesis, Question
 from sublayer.study.scoring import Scoring
 
 _SCALE_NAME = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
@@ -73,18 +74,34 @@ class StageTable(Table):
     set: dict[str, Any] = Field(default_factory=dict)
 
 
+class HypothesisTable(Table):
+    """``[hypothesis]``: what a study is to find out, and the weights of the arms that decide it.
+
+    Weights add up to 0: ``contrast = { "24 layers" = 1, "12 layers" = -1 }``. It holds where the
+    weighted sum is better than 0.
+    """
+
+    says: Sentence
+    contrast: dict[str, float] = Field(min_length=2)
+
+
 class ScaleTable(Table):
     """``[scale.NAME]``: the recipe of all arms, and settings over it.
 
     ``[[scale.cpu.arms]]`` are arms of this scale alone, for a study that has no ``[[arms]]`` of all
     scales. ``caveats`` are those of this scale, after the study's own; ``seeds``, ``score``,
-    ``inspect``, ``tune`` and ``metric`` are of this scale, instead of the study's; so are
-    ``stages``, ``finetunings``, ``tune_finetune``, ``metrics``, ``averages`` and ``published``.
-    ``finetune`` are settings of all stages of tasks.
+    ``inspect``, ``tune``, ``metric``, ``margin``, ``margin_reason``, ``spread`` and ``hypothesis``
+    are of this scale, instead of the study's; so are ``stages``, ``finetunings``,
+    ``tune_finetune``, ``metrics``, ``averages`` and ``published``. ``finetune`` are settings of all
+    stages of tasks.
     """
 
     recipe: str
     metric: str | None = None
+    margin: Amount | None = None
+    margin_reason: str | None = None
+    spread: Amount | None = None
+    hypothesis: HypothesisTable | None = None
     seeds: int | None = Field(None, ge=1, le=MOST_SEEDS)
     caveats: list[Sentence] = Field(default_factory=list)
     score: Scoring | None = None
@@ -109,12 +126,22 @@ class StudyFile(Table):
     ``nested`` what of them stands for it; ``metrics`` names the metric of a column that is not its
     score, or lists those that are columns beside it; ``averages`` are over columns, of which
     several in a list count as one; ``published`` has what was published of others than the arms.
+
+    ``margin`` is the smallest difference of the metric that matters, either way, with
+    ``margin_reason``: a number in the unit that differences are shown in, or with that unit behind
+    it, as ``"0.01 bits per byte"``. ``spread`` is the standard deviation over seeds that is
+    expected of an arm. ``also`` names further metrics that verdicts are given on.
     """
 
     title: str = ""
     source: str = ""
     match: Rule = "parameters"
     metric: str | None = None
+    also: list[str] = Field(default_factory=list)
+    margin: Amount = ""
+    margin_reason: str = ""
+    spread: Amount = ""
+    hypothesis: HypothesisTable | None = None
     seeds: int | None = Field(None, ge=1, le=MOST_SEEDS)
     caveats: list[Sentence] = Field(default_factory=list)
     score: Scoring | None = None
@@ -130,6 +157,18 @@ class StudyFile(Table):
     metrics: Metrics = Field(default_factory=dict)
     averages: Averages = Field(default_factory=dict)
     published: Published = Field(default_factory=dict)
+
+    def question_of(self, scale: str) -> Question:
+        """Return what the study asks at a scale."""
+        own = self.scale[scale]
+        hypothesis = own.hypothesis or self.hypothesis
+        return Question(
+            margin=self.margin if own.margin is None else own.margin,
+            margin_reason=self.margin_reason if own.margin_reason is None else own.margin_reason,
+            spread=self.spread if own.spread is None else own.spread,
+            hypothesis=Hypothesis(hypothesis.says, hypothesis.contrast) if hypothesis else None,
+            also=tuple(self.also),
+        )
 
     def arms_of(self, scale: str) -> list[ArmTable]:
         """Return the arms of a scale: its own, or those of all scales."""

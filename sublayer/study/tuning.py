@@ -107,6 +107,40 @@ def make_stage_trials(
     return trials
 
 
+def beyond_edge(chosen: Sequence[Trial], trials: Sequence[Trial]) -> Trial | None:
+    """Return the next trial beyond an edge of the grid that an arm has chosen; None where none has.
+
+    The grid is of one positive number. It goes on by the ratio of the two values at that edge.
+    """
+    (field,) = trials[0].settings
+    tried = sorted({float(trial.settings[field]) for trial in trials})
+    for trial in chosen:
+        value = float(trial.settings[field])
+        if value == tried[0]:
+            return trial_at(trials, float(f"{value * value / tried[1]:.3g}"))
+        if value == tried[-1]:
+            return trial_at(trials, float(f"{value * value / tried[-2]:.3g}"))
+    return None
+
+
+def trial_at(trials: Sequence[Trial], value: float) -> Trial:
+    """Return the trial of a further value of the one field that is tried."""
+    (field,) = trials[0].settings
+    label, _, _ = trials[0].name.partition("=")
+    return Trial(f"{label}={value:g}", {field: value})
+
+
+def check_extensible(trials: Sequence[Trial]) -> None:
+    """Raise ConfigError where a grid has no edge to be extended at."""
+    fields = list(trials[0].settings)
+    values = [trial.settings[fields[0]] for trial in trials] if len(fields) == 1 else []
+    if not values or not all(isinstance(each, int | float) and each > 0 for each in values):
+        raise ConfigError(
+            "--extend goes on with a grid of one positive number, such as "
+            "--tune optimizer.lr=1e-3,2e-3: leave it out"
+        )
+
+
 def choose_best(trials: Sequence[Trial], scores: Mapping[str, float | None]) -> Trial:
     """Choose the trial with the highest score on what is held out; the first where none finished.
 

@@ -106,6 +106,9 @@ def test_inspections_give_what_the_command_measures(sublayer: Sublayer, trained:
     shown = package.inspect_splitting(trained, tokens=64)
     told = sublayer("inspect", "splitting", trained, "--tokens", 64, "--json").found()
     assert shown == told
+    told = sublayer("inspect", "paths", trained, "--tokens", 5, "--json").found()
+    assert package.open_run(trained).inspect_paths(tokens=5) == told
+    assert len(package.inspect_paths(trained)["runs"][0]["stacks"][0]["tokens"]) == 16
 
 
 def test_recipes_are_listed_resolved_and_drawn(sublayer: Sublayer, tmp_path: Path):

@@ -171,11 +171,23 @@ def test_what_cannot_be_filled_is_said_in_one_line(
     assert message in sublayer("generate", spans, *options).refusal()
 
 
-def test_the_layers_of_a_model_that_fills_gaps_are_not_inspected(
-    sublayer: Sublayer, spans: Path
+def test_both_stacks_of_models_that_fill_gaps_are_inspected(
+    sublayer: Sublayer, spans: Path, prefix: Path, tmp_path: Path
 ) -> None:
-    refusal = sublayer("inspect", "splitting", spans).refusal()
-    assert "is an encoder-decoder that fills gaps, which is not inspected: name a" in refusal
+    text = tmp_path / "text.txt"
+    text.write_text("She read the book twice, and then she slept.")
+    for run in (spans, prefix):
+        for options in ((), ("--path", text)):
+            found = sublayer("inspect", "splitting", run, *options, "--json").found()
+            layers = found["runs"][0]["layers"]
+            assert [layer["stack"] for layer in layers] == ["encoder", "decoder"]
+            found = sublayer("inspect", "paths", run, *options, "--tokens", 99, "--json").found()
+            encoder, decoder = found["runs"][0]["stacks"]
+            # The decoder reads what fills the gaps, behind what it starts with.
+            assert encoder["ids"][-1] != decoder["ids"][-1]
+            gaps = [token for token in encoder["tokens"] if token.startswith("<extra_id_")]
+            assert bool(gaps) == (run == spans)
+            assert [token for token in decoder["tokens"] if token in gaps] == gaps
 
 
 def test_gaps_are_not_asked_of_models_that_know_none(

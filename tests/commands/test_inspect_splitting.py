@@ -4,6 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve_model import resolve_model
+from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.model.build import build
+from sublayer.model.model_folder import save_model
 from tests.commands.results import Sublayer
 from tests.wrapping import unwrapped
 
@@ -36,3 +41,37 @@ def test_layers_of_a_run_are_measured_and_drawn(
         assert layer["own"] == pytest.approx(layer["lie"])
     assert plot.is_file()
     assert " way stack layer Lie Strang as trained way " in unwrapped(sublayer(*asked).out)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_layers_behind_norms_are_measured_where_these_have_no_gains(
+    sublayer: Sublayer, tmp_path: Path, affine: bool
+) -> None:
+    sizes = {"n_layers": 3, "d_model": 12, "n_heads": 2}
+    config = ModelConfig(norm_order="post", norm_affine=affine, **sizes)
+    model = build(resolve_model(config, vocab_size=256, context=16), seed=1)
+    save_model(tmp_path / "post", model, {"tokenizer.json": ByteTokenizer().serialize()})
+    text = tmp_path / "text.txt"
+    text.write_text("The cat sat on the mat and the dog beside it.")
+    found = sublayer("inspect", "splitting", tmp_path / "post", "--path", text, "--json")
+    if affine:
+        assert "gains, which move a token even where a sub-layer adds nothing" in found.refusal()
+        return
+    layers = found.answer()["runs"][0]["layers"]
+    assert [layer["layer"] for layer in layers] == [2, 3]
+    for layer in layers:
+        assert layer["own"] == pytest.approx(layer["lie"])
+
+
+def test_tokens_that_do_not_move_have_no_errors(sublayer: Sublayer, tmp_path: Path) -> None:
+    config = ModelConfig(n_layers=1, d_model=12, n_heads=2)
+    model = build(resolve_model(config, vocab_size=256, context=16), seed=1)
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    save_model(tmp_path / "zero", model, {"tokenizer.json": ByteTokenizer().serialize()})
+    text = tmp_path / "text.txt"
+    text.write_text("The cat sat on the mat.")
+    asked = ("inspect", "splitting", tmp_path / "zero", "--path", text)
+    (layer,) = sublayer(*asked, "--json").answer()["runs"][0]["layers"]
+    assert (layer["lie"], layer["own"], layer["way"]) == (None, None, 0.0)
+    assert sublayer(*asked).code == 0

@@ -58,11 +58,15 @@ def test_a_window_is_refused(sublayer: Sublayer, lstm: Path, window: str) -> Non
     assert "leave it out" in refusal
 
 
-def test_its_layers_are_inspected_and_not_split(sublayer: Sublayer, lstm: Path) -> None:
+def test_its_layers_are_inspected_and_neither_split_nor_followed(
+    sublayer: Sublayer, lstm: Path
+) -> None:
     found = sublayer("inspect", "layers", lstm, "--json").found()
     assert len(found["runs"][0]["layers"]) == 2
     refusal = sublayer("inspect", "splitting", lstm).refusal()
     assert "is an LSTM, whose layers replace their input" in refusal
+    refusal = sublayer("inspect", "paths", lstm).refusal()
+    assert "is an LSTM, which has no sub-layers that add a step" in refusal
 
 
 def test_it_is_exported_to_nothing(sublayer: Sublayer, lstm: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_usage_lines_are_as_they_are_typed(sublayer: Sublayer):
         (("plan", "gpt", "--seeds", "0"), "--seeds must be at least 1"),
         (("generate", "r", "--prompt", "a", "--top-p", "3"), "--top-p must be at most 1"),
         (("evaluate", "r", "--longest-share", "x"), "--max-length-ratio must be a number"),
-        (("inspect", "foo"), "WHAT 'foo' is not one of layers, splitting"),
+        (("inspect", "foo"), "WHAT 'foo' is not one of layers, splitting, paths"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_rule(

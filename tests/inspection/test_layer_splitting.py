@@ -7,8 +7,7 @@ import torch
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
-from sublayer.errors import ConfigError
-from sublayer.inspection.layer_splitting import check_flows, measure_splitting
+from sublayer.inspection.layer_splitting import measure_splitting
 from sublayer.inspection.sample import Sample
 from sublayer.model.build import build
 from sublayer.model.transformer import Transformer
@@ -110,9 +109,3 @@ def test_a_decoders_layers_are_of_what_it_reads_of_its_source() -> None:
         measure_splitting(model, each, targets(), batch_sequences=3)[2:] for each in (read, other)
     )
     assert all(left.way != right.way for left, right in zip(one, another, strict=True))
-
-
-def test_layers_that_end_in_a_norm_are_refused() -> None:
-    with pytest.raises(ConfigError, match="model.norm_order = post: a layer that ends in a norm"):
-        check_flows(make_model(norm_order="post"), "run")
-    check_flows(make_model(norm="none", norm_order="pre"), "run")

@@ -9,8 +9,9 @@ import pytest
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.families import FAMILIES
 from sublayer.objective.metric import Metric
+from sublayer.study.judgement.difference import Difference
+from sublayer.study.judgement.judge import judge
 from sublayer.study.results import ArmResult, Costs, Curve, Failure, Further, Reproduction, Results
-from sublayer.study.statistics import Difference, compare_arms
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def encoder_results() -> Results:
         )
 
     def differences(metric: Metric, values: dict[str, dict[int, float]]) -> tuple[Difference, ...]:
-        return tuple(compare_arms("no loss", values, metric, planned_seeds=5))
+        return judge("no loss", values, metric, planned_seeds=5).differences
 
     return replace(
         _results(),
@@ -104,7 +105,7 @@ def _results(
         baseline=baseline,
         n_seeds=n_seeds,
         arms=arms,
-        differences=tuple(compare_arms(baseline, values, BITS_PER_BYTE, planned_seeds=n_seeds)),
+        differences=judge(baseline, values, BITS_PER_BYTE, planned_seeds=n_seeds).differences,
         failures=(Failure(*failed, "the loss is not finite at step 41"),) if failed else (),
         reproduction=Reproduction(
             "sublayer compare gpt --vary model.ffn=gelu,swiglu --seeds 5",

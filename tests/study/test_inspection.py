@@ -33,7 +33,7 @@ from tests.study.test_runner import files, write_text
 Synthetic = Callable[..., Results]
 ASKED = Inspecting(what="layers")
 STUDY = """
-seeds = 2
+seeds = 3
 match = "none"
 {head}
 [scale.cpu]
@@ -111,12 +111,12 @@ def test_what_is_kept_of_a_run_is_what_its_model_does_to_the_text_that_is_scored
 def test_results_and_report_show_the_blocks_of_every_arm(made: Path) -> None:
     results = json.loads((made / "out" / "results.json").read_text())
     for arm, n_blocks in zip(results["arms"], (3, 6), strict=True):
-        assert [run["seed"] for run in arm["layers"]["runs"]] == [0, 1]
+        assert [run["seed"] for run in arm["layers"]["runs"]] == [0, 1, 2]
         angles = []
         for run in arm["layers"]["runs"]:
             assert len(run["layers"]) == n_blocks
             angles.append([layer["angle_degrees"] for layer in run["layers"]])
-        last = (angles[0][2] + angles[1][2]) / 2
+        last = sum(of_run[2] for of_run in angles) / 3
         assert arm["layers"]["summary"]["angle_degrees"]["last"] == pytest.approx(last)
     shown = section((made / "out" / "report.html").read_text())
     assert shown.count("<svg") == 2

@@ -13,13 +13,14 @@ import pytest
 from sublayer.commands.shared.comparison import render
 from sublayer.objective.metric import Metric
 from sublayer.study import report
+from sublayer.study.judgement.difference import Verdict
+from sublayer.study.judgement.judge import judge
 from sublayer.study.report.caveats import explain_one_seed
 from sublayer.study.report.display_units import in_display_units
 from sublayer.study.report.html import lay_out_forest, render_report, write_report
 from sublayer.study.report.messages import conditions, headline, statements
 from sublayer.study.results import Further, Results
 from sublayer.study.results_json import results_to_json
-from sublayer.study.statistics import Verdict, compare_arms
 
 Synthetic = Callable[..., Results]
 SCREENS = {"desktop": (1280, 800), "phone": (390, 844)}
@@ -59,7 +60,7 @@ def test_the_report_of_one_seed_has_neither_interval_nor_colour_of_a_verdict(
     results = synthetic_results(n_seeds=1)
     rates = {arm.name: {0: 0.1 * place} for place, arm in enumerate(results.arms)}
     accuracy = Metric("accuracy", "accuracy", is_lower_better=False, from_items=None)
-    differences = compare_arms("gpt", rates, accuracy, planned_seeds=1)
+    differences = judge("gpt", rates, accuracy, planned_seeds=1).differences
     arms = [replace(arm, further={"accuracy": rates[arm.name]}) for arm in results.arms]
     further = (Further(accuracy, tuple(differences)),)
     results = replace(results, arms=tuple(arms), further=further)
@@ -173,7 +174,7 @@ def test_every_verdict_has_a_style():
 def test_a_study_of_which_nothing_finished_still_has_a_report(synthetic_results: Synthetic):
     results = synthetic_results({"a": 0.0, "b": 0.1}, n_seeds=2)
     arms = tuple(replace(arm, seeds=(), values=(), curves=()) for arm in results.arms)
-    differences = compare_arms("a", {"a": {}, "b": {}}, results.metric, planned_seeds=2)
+    differences = judge("a", {"a": {}, "b": {}}, results.metric, planned_seeds=3).differences
     html = render_report(replace(results, arms=arms, differences=tuple(differences)))
     assert "b cannot be compared with a" in html
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from sublayer.commands.inspect.layers import inspect_layers
+from sublayer.commands.inspect.paths import inspect_paths
 from sublayer.commands.inspect.plot_file import check_new
 from sublayer.commands.inspect.sampling import SampleOptions
 from sublayer.commands.inspect.splitting import inspect_splitting
@@ -19,11 +20,12 @@ from sublayer.files.paths import resolved
 EXAMPLE = "sublayer inspect layers runs/book --path book.txt --out layers.svg"
 
 WhatArgument = Annotated[
-    Literal["layers", "splitting"],
+    Literal["layers", "splitting", "paths"],
     typer.Argument(
         metavar="WHAT",
         help="layers: the distance and the angle between each block's input and output; splitting: "
-        "the error of applying attention and feed-forward network one after the other.",
+        "the error of applying attention and feed-forward network one after the other; paths: "
+        "where each sub-layer moves each token.",
     ),
 ]
 RunsArgument = Annotated[
@@ -43,14 +45,15 @@ PathOption = Annotated[
     ),
 ]
 TokensOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--tokens",
         min=1,
         max=1_000_000_000,
         metavar="N",
         help="The most tokens to read, in windows spread evenly over the text; at least one "
-        "window.",
+        "window. Default: 8192. Of paths the most tokens to follow, the first of one window: 2 to "
+        "256. Default: 16.",
     ),
 ]
 BeyondOption = Annotated[
@@ -69,12 +72,14 @@ OutOption = Annotated[
     typer.Option("--out", metavar="FILE", help="The new .svg file to draw a plot to."),
 ]
 
+_MOST_TOKENS = {"layers": 8192, "splitting": 8192, "paths": 16}
+
 
 def command(
     what: WhatArgument,
     runs: RunsArgument = None,
     path: PathOption = None,
-    tokens: TokensOption = 8192,
+    tokens: TokensOption = None,
     beyond: BeyondOption = None,
     out: OutOption = None,
     batch: BatchOption = None,
@@ -91,20 +96,29 @@ def command(
     splitting: without a run, the error of one step of each splitting scheme on differential
     equations whose flows are known (Lu et al. 2019, sec. 3). With runs, how far each layer's step
     is from following the flows of its own attention and feed-forward network.
+
+    paths: the first tokens of a text as particles, from what enters a model through every sub-layer
+    of its blocks, drawn in the plane in which their states vary most, as in `sublayer inspect paths
+    runs/book --path book.txt --out paths.svg`; how far each step moves them, and how far they are
+    apart after it.
     """
     runs = runs or []
     _check_different(runs)
     if out is not None:
         check_new(out)
-    options = SampleOptions(path, tokens, batch, device)
+    max_tokens = _MOST_TOKENS[what] if tokens is None else tokens
+    options = SampleOptions(path, max_tokens, batch, device)
+    if beyond is not None and what != "layers":
+        raise ConfigError("--beyond is of inspect layers: leave it out")
     if what == "splitting":
-        if beyond is not None:
-            raise ConfigError("--beyond is of inspect layers: leave it out")
         inspect_splitting(runs, options, out, as_json)
         return
     if not runs:
-        raise ConfigError("inspect layers needs a run: name one or more")
-    inspect_layers(runs, options, beyond, out, as_json)
+        raise ConfigError(f"inspect {what} needs a run: name one or more")
+    if what == "layers":
+        inspect_layers(runs, options, beyond, out, as_json)
+    else:
+        inspect_paths(runs, options, out, as_json)
 
 
 def _check_different(runs: Sequence[Path]) -> None:

@@ -22,6 +22,8 @@ _FEW = 3
 class _Asked(Typed):
     recipes: dict[str, str]
     tune: list[str] = []
+    tuning_seeds: list[Count] = []
+    """Of runs that are not scored, for they choose."""
 
 
 class _Study(Typed):
@@ -46,7 +48,7 @@ def comparison_row(path: Path) -> Row:
     content = read_toml(path / STUDY, ConfigError)
     study = check_typed(content, _Study, str(path / STUDY), ConfigError)
     results = _results(path)
-    ended, failed = _count(path)
+    ended, failed = _count(path, study.asked.tuning_seeds)
     planned = study.planned_runs or None
     seeds = study.planned_seeds or results.get("planned_seeds")
     state: State = "finished"
@@ -105,12 +107,19 @@ def _results(path: Path) -> Mapping[str, Any]:
         return {}
 
 
-def _count(path: Path) -> tuple[int, int]:
-    """Count the single runs that were trained and scored, and those that failed."""
+def _count(path: Path, tuning_seeds: Sequence[int] = ()) -> tuple[int, int]:
+    """Count the single runs that were trained and scored, and those that failed.
+
+    Those of ``tuning_seeds`` are trained alone.
+    """
+    tuned = {f"seed-{seed}" for seed in tuning_seeds}
     ended = failed = 0
     # Those of a chain lie below its stages.
     for parent in ("arms", "stages"):
         for record in (path / parent).glob(f"**/seed-*/{RECORD}"):
+            if record.parent.name in tuned:
+                ended += 1
+                continue
             ended += any((record.parent / name).exists() for name in (TEST, SCORES))
         # Ensembles of runs train nothing, of which there would be a record.
         for ensemble in (path / parent).glob(f"**/seed-*/{ENSEMBLE}"):
@@ -124,8 +133,9 @@ def _headline(results: Mapping[str, Any]) -> str:
     differences = results.get("differences")
     if not isinstance(differences, list) or not differences:
         return ""
-    if results.get("planned_seeds") == 1:
-        return "one seed: values, no verdict"
+    n_seeds = results.get("planned_seeds")
+    if n_seeds in (1, 2):
+        return f"{'one seed' if n_seeds == 1 else 'two seeds'}: values, no verdict"
     told = [_verdict(each) for each in differences if isinstance(each, Mapping)]
     if len(told) <= _FEW:
         return "; ".join(_told(*each) for each in told)
@@ -139,7 +149,11 @@ def _verdict(difference: Mapping[str, Any]) -> tuple[str, str, str]:
 def _told(arm: str, verdict: str, baseline: str) -> str:
     if verdict == "no verdict":
         return f"no verdict on {arm} against {baseline}"
-    return f"{arm} is {verdict} {'against' if verdict == 'undecided' else 'than'} {baseline}"
+    if verdict in ("undecided", "cannot tell"):
+        return f"{arm} cannot be told from {baseline}"
+    if verdict not in ("better", "worse"):
+        return f"{verdict} between {arm} and {baseline}"
+    return f"{arm} is {verdict} than {baseline}"
 
 
 def _counted(verdicts: Sequence[str]) -> str:

@@ -11,20 +11,20 @@ from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:
+    from sublayer.study.judgement.difference import Difference
     from sublayer.study.results import ArmResult, Results
     from sublayer.study.scorecard import Scorecard
-    from sublayer.study.statistics import Difference
 
 _DIFFERENCE_HEADINGS = (
     "difference",
     "95% CI",
-    "Holm's p",
+    "p",
     "verdict",
     "more seeds",
     "detectable",
 )
-_DETECTABLE = "detectable: the true difference that these seeds would decide four times in five"
-_WIDEST_VERDICT = len("no verdict ")
+_DETECTABLE = "detectable: the true difference that these seeds would find four times in five"
+_WIDEST_VERDICT = len("cannot tell")
 _SHARES = ("at steps", "FLOPs", "time", "parameters")
 _MEMORY = (
     "memory: peak of a run, beyond what its process held before; on a CPU also what the program "
@@ -44,6 +44,7 @@ def render(results: "Results", report: Path) -> str:
     """Format the verdicts, conditions and caveats, a table of quality and cost, and the report."""
     from sublayer.study.report.display_units import in_display_units
     from sublayer.study.report.messages import conditions, statements
+    from sublayer.study.report.spread_words import hypothesis_words, spread_lines
 
     results = in_display_units(results)
     lines = [paragraph(f"{conditions(results)}:"), ""]
@@ -51,6 +52,12 @@ def render(results: "Results", report: Path) -> str:
         lines.append(_beside(statement.verdict, str(statement)))
     for failure in results.failures:
         lines.append(_beside("failed", f"{failure.arm}, seed {failure.seed}: {failure.message}"))
+    found = hypothesis_words(results)
+    if found is not None:
+        lines += ["", paragraph(f"Hypothesis, written before the runs: {results.hypothesis}")]
+        lines.append(f"  {found[1]}")
+    lines.append("")
+    lines += [hanging(line, "", "  ") for line in spread_lines(results)]
     lines.append("")
     lines += map(noted, results.notes)
     if results.notes:

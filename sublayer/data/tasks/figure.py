@@ -8,15 +8,13 @@ import numpy as np
 
 from sublayer.config.objectives.supervised import Format
 from sublayer.data.arrays import AnyInts
-from sublayer.data.sentencepiece.unigram import UnigramTokenizer
-from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES, Marks, find_marks
 from sublayer.data.tasks.rows import build_row
 from sublayer.data.tasks.word_tokens import WordTokens
-from sublayer.data.tokenizers.base import SPECIAL_NAMES, Tokenizer
-from sublayer.data.tokenizers.extended import ExtendedTokenizer, with_names
-from sublayer.data.tokenizers.words import SPACE
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.extended import with_names
+from sublayer.data.tokenizers.shown import END, show_tokens, special_names
 from sublayer.errors import ConfigError
 from sublayer.tasks.example import Example
 from sublayer.tasks.formats.pair import pair_rows
@@ -26,7 +24,6 @@ from sublayer.tasks.task import Task
 
 FORMATS: tuple[Format, ...] = ("pair", "traversal", "text")
 _UNCUT = 1 << 20
-_END = "</s>"
 
 
 class Shown(NamedTuple):
@@ -57,7 +54,7 @@ def draw_figures(task: Task, example: Example, tokenizer: Tokenizer | None) -> l
 
 def _draw(task: Task, example: Example, format_: Format, tokenizer: Tokenizer | None) -> Figure:
     if tokenizer is None:
-        last = _END if format_ == "text" else "[SEP]"
+        last = END if format_ == "text" else "[SEP]"
         tokenizer = WordTokens(_texts(task, example, format_), last=last)
     tokenizer = with_names(tokenizer, TRAVERSAL_NAMES)
     try:
@@ -102,33 +99,6 @@ def _ended(text: AnyInts, marks: Marks) -> AnyInts:
 
 
 def _shown(ids: AnyInts, tokenizer: Tokenizer) -> tuple[Shown, ...]:
-    marks = _names_of_marks(tokenizer)
-    return tuple(
-        Shown(marks[id_], True) if id_ in marks else Shown(_piece(tokenizer, id_), False)
-        for id_ in ids.tolist()
-    )
-
-
-def _names_of_marks(tokenizer: Tokenizer) -> dict[int, str]:
-    names = {id_: name for name, id_ in tokenizer.added_ids.items()}
-    ids = {key: usual[0] for key, usual in SPECIAL_NAMES.items()} | {"end_id": _END}
-    for key, usual in ids.items():
-        id_ = getattr(tokenizer, key)
-        if id_ is not None:
-            names.setdefault(id_, _named(tokenizer, id_) or usual)
-    return names
-
-
-def _named(tokenizer: Tokenizer, id_: int) -> str:
-    if isinstance(tokenizer, ExtendedTokenizer):
-        return _named(tokenizer.vocabulary, id_)
-    if isinstance(tokenizer, SubwordTokenizer | UnigramTokenizer | WordTokens):
-        return tokenizer.names[id_]
-    return ""
-
-
-def _piece(tokenizer: Tokenizer, id_: int) -> str:
-    name = "" if tokenizer.is_lossless else _named(tokenizer, id_)
-    piece = name or tokenizer.decode([id_]).decode("utf-8", "backslashreplace")
-    spaced = piece.replace(" ", SPACE)
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in spaced)
+    marks = special_names(tokenizer)
+    texts = show_tokens(ids, tokenizer)
+    return tuple(Shown(text, id_ in marks) for id_, text in zip(ids.tolist(), texts, strict=True))

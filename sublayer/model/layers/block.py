@@ -43,15 +43,19 @@ class Sublayer(nn.Module):
 
         Q is T, or counts the queries of an attention where the context has few.
         """
-        stream = x if context.queries is None else context.queries.pick(x)
+        total = self.add(x, context)
         if self.is_pre_norm:
-            return self._add(stream, self.function(self.norm(x), context))
-        total = self._add(stream, self.function(x, context))
+            return total
         normed: Tensor = self.norm(total)
         return normed
 
-    def _add(self, x: Tensor, branch: Tensor) -> Tensor:
-        return add_branch(x, branch, step=self.step_size, p=self.p_output, training=self.training)
+    def add(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B Q D"]:
+        """Add the function of the input to it; a norm behind is not applied."""
+        stream = x if context.queries is None else context.queries.pick(x)
+        branch = self.function(self.norm(x) if self.is_pre_norm else x, context)
+        return add_branch(
+            stream, branch, step=self.step_size, p=self.p_output, training=self.training
+        )
 
 
 AnySublayer = Sublayer | LstmLayer

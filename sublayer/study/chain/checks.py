@@ -13,8 +13,11 @@ from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.budget.capacity import run_disk, scored_disk
 from sublayer.study.chain.kept import Kept
 from sublayer.study.chain.recipes import StageRecipes
-from sublayer.study.chain.stages import PRETRAINING, Chain, Stage
+from sublayer.study.chain.stages import PRETRAINING, TUNING_NUMBER, Chain, Stage, is_within
+from sublayer.study.checks import check_seeds
 from sublayer.study.definition import Study
+from sublayer.study.judgement.difference import FEWEST_SEEDS
+from sublayer.study.options import Options
 from sublayer.system.launch import n_launched
 from sublayer.tasks.registry import TASKS, locate_files
 
@@ -30,11 +33,14 @@ def check_chain(study: Study, n_seeds: int) -> None:
         check_start(arm.loaded, "compare")
     if n_launched() > 1:
         raise ConfigError("compare runs in one process: start it without torchrun")
-    if n_seeds < 1:
-        raise ConfigError(f"--seeds {n_seeds} is too few to compare: give at least 1")
-    if not 1 <= chain.n_seeds <= MOST_FINETUNINGS:
+    check_seeds(n_seeds)
+    most = TUNING_NUMBER if chain.tune else MOST_FINETUNINGS
+    if not 1 <= chain.n_seeds <= most:
+        raise ConfigError(f"--finetunings {chain.n_seeds} is not between 1 and {most:,}")
+    if is_within(chain, n_seeds) and chain.n_seeds < FEWEST_SEEDS:
         raise ConfigError(
-            f"--finetunings {chain.n_seeds} is not between 1 and {MOST_FINETUNINGS:,}"
+            f"--finetunings {chain.n_seeds} says too little of how far they spread: give at least "
+            f"{FEWEST_SEEDS}, or 1 for values without a verdict"
         )
     if study.arms[0].loaded.origins.get("train.seed") == "command line":
         raise ConfigError(
@@ -59,6 +65,24 @@ def check_chain(study: Study, n_seeds: int) -> None:
                     f"{study.name}: stage {stage.name} has init.run, which is what {stage.after} "
                     "leaves: leave it out"
                 )
+
+
+def check_options(options: Options) -> None:
+    """Raise ConfigError for what is not of chains."""
+    asked = {
+        "--until": options.until,
+        "--seeds-at-most": options.seeds_at_most,
+        "--first-seed": options.first_seed,
+        "--tuning-seeds": options.tuning_seeds,
+        "--first-tuning-seed": options.first_tuning_seed,
+        "--extend": options.extend,
+    }
+    for name, value in asked.items():
+        if value is not None:
+            raise ConfigError(
+                f"{name} is of studies without stages, whose runs are one training each: leave it "
+                "out"
+            )
 
 
 def _check_files(chain: Chain, stage: Stage) -> None:

@@ -14,9 +14,12 @@ from sublayer.study.definition import Study
 from sublayer.study.execution.finetuned_run import COLLAPSED, ERROR
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.findings.reproduction import describe_reproduction
+from sublayer.study.judgement.difference import Judgement
+from sublayer.study.judgement.judge import Evidence, judge
+from sublayer.study.judgement.looks import fixed
+from sublayer.study.judgement.sequence import without_verdicts
 from sublayer.study.results import ArmResult, Costs, Failure, Further, Results
 from sublayer.study.scorecard import Cell, Row, Scorecard
-from sublayer.study.statistics import compare_arms
 
 Runs = Mapping[tuple[str, str], StageRuns]
 """By arm and stage."""
@@ -41,10 +44,12 @@ def collect_chain(
     baselines: Mapping[str, Mapping[str, Cell]],
     *,
     command: str,
+    looks: Sequence[int] = (),
 ) -> Results:
     """Build the results of a chain; ``baselines`` are scores by name and column.
 
-    ``n_seeds`` are pre-trainings. The first arm is the baseline of the comparison.
+    ``n_seeds`` are pre-trainings. The first arm is the baseline of the comparison. ``looks`` are
+    the numbers of seeds that were reported, in turn.
     """
     chain = study.chain
     assert chain is not None, "a chain is collected"
@@ -61,18 +66,12 @@ def collect_chain(
     for column in others:
         values = {name: each.by_seed.get(column.name, {}) for name, each in scores.items()}
         if any(values.values()):
-            found = compare_arms(
-                baseline,
-                values,
-                column.metric,
-                planned_seeds=n_compared,
-                against=study.against,
-            )
-            further.append(Further(column.metric, tuple(found)))
+            judged = _judge(study, column, values, runs, n_compared, looks, is_primary=False)
+            if column.name not in study.question.also:
+                judged = without_verdicts(judged)
+            further.append(Further(column.metric, judged.differences))
     values = {name: each.by_seed.get(primary.name, {}) for name, each in scores.items()}
-    differences = compare_arms(
-        baseline, values, primary.metric, planned_seeds=n_compared, against=study.against
-    )
+    judged = _judge(study, primary, values, runs, n_compared, looks, is_primary=True)
     outcomes = [each for stage in runs.values() for own in stage.outcomes.values() for each in own]
     return Results(
         name=study.name,
@@ -84,11 +83,50 @@ def collect_chain(
         baseline=baseline,
         n_seeds=n_compared,
         arms=tuple(_arm_result(arm, runs, scores[arm.name], primary) for arm in arms),
-        differences=tuple(differences),
+        differences=judged.differences,
         failures=tuple(_failures(runs)),
         reproduction=describe_reproduction(outcomes, study.arms[0].loaded.recipe, command),
         further=tuple(further),
         scorecard=_scorecard(chain, arms, scores, columns, baselines),
+        pairing=judged.pairing,
+        margin=judged.margin,
+        margin_reason=study.question.margin_reason,
+        looks=tuple(dict.fromkeys((*looks, n_compared))) if not within else (n_compared,),
+    )
+
+
+def _judge(
+    study: Study,
+    column: Column,
+    values: Mapping[str, Mapping[int, float]],
+    runs: Runs,
+    n_compared: int,
+    taken: Sequence[int],
+    *,
+    is_primary: bool,
+) -> Judgement:
+    """Judge a column; ``taken`` are the numbers of seeds that were reported, in turn."""
+    question = study.question
+    margin = question.margin_of(study.name, column.metric) if is_primary else None
+    failed_arms = {failure.arm.partition(", ")[0] for failure in _failures(runs)}
+    failed = {
+        arm: [seed for seed in range(n_compared) if seed not in own]
+        for arm, own in values.items()
+        if arm in failed_arms
+    }
+    resolution = 10.0 ** -(column.metric.decimals + 1) / column.metric.factor
+    looks = fixed(taken[0] if taken else n_compared)
+    n_own = sum(study.against.get(arm, study.arms[0].name) != arm for arm in values)
+    levels = looks.levels([*taken, n_compared], n_own)
+    return judge(
+        study.arms[0].name,
+        values,
+        column.metric,
+        planned_seeds=n_compared,
+        against=study.against,
+        n_awaited=n_own * len(question.also),
+        evidence=Evidence(failed=failed, margin=margin, resolution=resolution),
+        level=levels[n_compared],
     )
 
 

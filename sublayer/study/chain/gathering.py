@@ -42,6 +42,7 @@ class Gathering:
         self._find = find
         self._trials = kept.trials
         self._n_seeds = kept.n_seeds
+        self.tuning_number = kept.tuning_number
         self._ended: dict[str, set[Path]] = {}
         self.chosen: dict[tuple[str, str], Trial] = {}
         """What each arm's stage chose, those alone of which all trials have ended."""
@@ -147,7 +148,8 @@ class Gathering:
         trials = self._trials[stage.name]
         if len(trials) < 2:
             return {}
-        outcomes = {trial.name: self.outcome(arm, stage, trial, 0, 0) for trial in trials}
+        number = self.tuning_number
+        outcomes = {trial.name: self.outcome(arm, stage, trial, 0, number) for trial in trials}
         if not all(map(has_ended, outcomes.values())):
             return None
         return {name: _held_out(outcome) for name, outcome in outcomes.items()}

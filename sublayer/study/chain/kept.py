@@ -16,7 +16,13 @@ from sublayer.files.typed import Count, Number, Typed, check_typed
 from sublayer.objective.families import FAMILIES
 from sublayer.study.budget.budget import MatchedArm, Measures, arm_model, arm_steps
 from sublayer.study.chain.keys import Keys, ScoredPart
-from sublayer.study.chain.stages import PRETRAINING, Chain, describe_stages, differing_stages
+from sublayer.study.chain.stages import (
+    PRETRAINING,
+    TUNING_NUMBER,
+    Chain,
+    describe_stages,
+    differing_stages,
+)
 from sublayer.study.plan_file import Plan
 from sublayer.study.results_json import write_json
 from sublayer.study.tuning import Trial
@@ -70,6 +76,9 @@ class Kept(Typed):
     parts: dict[str, tuple[KeptPart, ...]]
     """Of each stage of tasks."""
     trials: dict[str, tuple[Trial, ...]]
+    tuning_number: Count = 0
+    """Which fine-tuning under the first pre-training a trial is; 0 of studies that were begun when
+    trials were compared too."""
     baselines: dict[str, _FileName] = {}
     """The files of their scores, of each stage of tasks that they were scored on."""
 
@@ -105,6 +114,7 @@ def describe_chain(
         keys=by_arm,
         parts={stage: tuple(map(_part, own)) for stage, own in parts.items()},
         trials={stage: tuple(own) for stage, own in trials.items()},
+        tuning_number=TUNING_NUMBER,
     )
 
 
@@ -140,8 +150,11 @@ def with_baselines_of(folder: Path, kept: Kept) -> Kept:
         earlier = check_typed(content, Kept, CHAIN, ConfigError, has_tuples=True)
     except (FileNotFoundError, ConfigError):
         return kept  # what is damaged is written anew
-    is_same = earlier.keys == kept.keys
-    return kept.model_copy(update={"baselines": earlier.baselines}) if is_same else kept
+    if earlier.keys != kept.keys:
+        return kept
+    # What was tuned is chosen again by the runs that chose it.
+    same = {"baselines": earlier.baselines, "tuning_number": earlier.tuning_number}
+    return kept.model_copy(update=same)
 
 
 def read_chain_file(folder: Path, plan: Plan) -> Kept:

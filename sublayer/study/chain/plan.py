@@ -139,7 +139,7 @@ def _stage(
         by_key.setdefault(_key(recipes, arm, stage.name), []).append(arm)
     planned = {arm: recipes.planned(arm, stage.name) for arm in recipes.arms}
     n_trials = len(stage_trials(recipes, list(recipes.arms), stage))
-    n_runs = n_seeds * chain.n_runs(stage) + n_trials - 1
+    n_runs = n_seeds * chain.n_runs(stage) + (n_trials if n_trials > 1 else 0)
     plans = []
     for arms in by_key.values():
         loaded = planned[arms[0]]

@@ -10,7 +10,7 @@ from sublayer.study.chain.choices import explain_collapses, explain_stage_choice
 from sublayer.study.chain.collect import Runs, collect_chain
 from sublayer.study.chain.columns import Column, list_columns, primary_column
 from sublayer.study.chain.kept import Kept
-from sublayer.study.chain.stages import explain_nesting
+from sublayer.study.chain.stages import explain_nesting, is_within
 from sublayer.study.definition import Study
 from sublayer.study.report.caveats import list_caveats
 from sublayer.study.results import Results
@@ -53,15 +53,13 @@ def chain_results(
         primary,
         read_baselines(folder, kept.baselines, columns),
         command=command,
+        looks=() if is_within(kept.chain, kept.n_seeds) else looks,
     )
     notes = [explain_nesting(kept.chain, kept.n_seeds), *study.caveats, *layer_notes]
     notes += explain_stage_choices(runs, kept.trials)
     notes += explain_collapses(results)
     notes += list_caveats(
-        looks,
         (),
-        n_seeds=results.n_seeds,
-        n_comparisons=results.n_comparisons,
         metric=results.metric,
         jobs=jobs,
     )

@@ -15,7 +15,7 @@ from sublayer.study.budget.match import Rule
 from sublayer.study.budget.shared_tokenizer import keep_tokenizer
 from sublayer.study.chain.asked import as_asked
 from sublayer.study.chain.baselines import score_baselines
-from sublayer.study.chain.checks import check_chain, check_disk
+from sublayer.study.chain.checks import check_chain, check_disk, check_options
 from sublayer.study.chain.collect import Runs
 from sublayer.study.chain.kept import Kept, describe_chain, keep_chain, with_baselines_of
 from sublayer.study.chain.keys import Keys, find_keys
@@ -35,6 +35,7 @@ from sublayer.study.folder import StudyFolder
 from sublayer.study.folder_name import find_folder
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import About, Request
+from sublayer.study.plan_of_seeds import with_margin
 from sublayer.study.result_files import write_chain_results
 from sublayer.study.results import Results
 from sublayer.study.tuning import Trial
@@ -53,6 +54,8 @@ def run_chain(
     study = as_asked(study, options.tune, options.finetunings, options.data)
     chain = study.chain
     assert chain is not None, "a study without stages is none of chains"
+    check_options(options)
+    study = with_margin(study, options.margin)
     check_chain(study, n_seeds)
     check_jobs(options.jobs, study.arms, rule)
     check_splits(study, n_trials=1)
@@ -207,7 +210,8 @@ def _count_runs(
     for stage in chain.stages:
         n_runs = n_seeds * chain.n_runs(stage)
         n_trials = len(trials[stage.name])
-        total[stage.name] = (n_runs + n_trials - 1) * len(keys.distinct(stage.name))
+        n_tried = n_trials if n_trials > 1 else 0
+        total[stage.name] = (n_runs + n_tried) * len(keys.distinct(stage.name))
     return total
 
 

@@ -92,7 +92,8 @@ class ChainRuns:
                 continue
             for trial in self._kept.trials[stage.name]:
                 for arm in self._arms:
-                    yield from self._task(arm.arm.name, stage, trial, 0, 0)
+                    number = self._kept.tuning_number
+                    yield from self._task(arm.arm.name, stage, trial, 0, number)
 
     def _all_seeds(self, stages: Sequence[Stage]) -> Iterator[Task]:
         for seed in range(self._kept.n_seeds):

@@ -22,6 +22,8 @@ FINETUNE = "finetune"
 """What settings begin with that are of all stages of tasks."""
 _NO_SIGNS = (":", "/", "=")
 """What settings and columns are read apart by."""
+TUNING_NUMBER = MOST_FINETUNINGS - 1
+"""Which fine-tuning under the first pre-training a trial is: one that no comparison reaches."""
 Nested = Literal["mean", "median"]
 Member = str | tuple[str, ...]
 """The name of a column, or several, whose mean counts as one; so of metrics of a column."""

@@ -1,20 +1,19 @@
 """Which runs a comparison has, and what came of those of each arm."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sublayer.config.layering.layers import vary
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
+from sublayer.objective.metric import Metric
 from sublayer.study.budget.budget import ORIGIN, MatchedArm
-from sublayer.study.execution.in_turn import InTurn
 from sublayer.study.execution.one_run import Outcome, Task
-from sublayer.study.execution.side_by_side import SideBySide
 from sublayer.study.folder import StudyFolder
 from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.scoring import WHOLE_TEST, Scoring
-from sublayer.study.tuning import Trial, choose_trial
+from sublayer.study.tuning import NO_TRIAL, Trial, choose_trial
 
 RunAll = Callable[[Sequence[Task]], dict[Path, Outcome]]
 """Makes runs, or what is missing of them, and returns their outcomes by their folders."""
@@ -29,7 +28,8 @@ class ArmRuns:
     outcomes: dict[int, Outcome]
     """By seed, those that failed included."""
     losses: Mapping[str, float | None] = field(default_factory=dict)
-    """The validation loss of each trial by name, None for one that failed; empty: none was made."""
+    """What each trial scored on validation, by name, lower the better; None for one that failed;
+    empty: none was made."""
 
 
 class _Tasks:
@@ -52,7 +52,7 @@ class _Tasks:
         self._objective = baseline.loaded.recipe.objective
         self._fingerprint = data[baseline.arm.name].tokenizer.fingerprint
 
-    def task(self, position: int, trial: Trial, seed: int) -> Task:
+    def task(self, position: int, trial: Trial, seed: int, *, is_scored: bool = True) -> Task:
         arm = self._matched_arms[position]
         tried = trial.of(arm.loaded)
         loaded = vary(tried, {"train.seed": seed}, origin=ORIGIN)
@@ -66,20 +66,13 @@ class _Tasks:
             data=data,
             scored=self._scored(loaded.recipe, data),
             scoring=self._scoring,
-            inspecting=self._inspecting,
+            inspecting=self._inspecting if is_scored else None,
+            is_scored=is_scored,
         )
 
     def path(self, position: int, trial: Trial, seed: int) -> Path:
         name = self._matched_arms[position].arm.name
         return self._folder.run(position, name, trial.name, seed)
-
-    def further(self, chosen: Sequence[Trial], n_seeds: int) -> list[Task]:
-        """Return the runs of all seeds but 0, under the trial that each arm has chosen."""
-        tasks = []
-        for seed in range(1, n_seeds):
-            for position, trial in enumerate(chosen):
-                tasks.append(self.task(position, trial, seed))
-        return tasks
 
     def _scored(self, recipe: Recipe, data: Data) -> Recipe:
         """Return the recipe with the baseline's masked tokens and pairs, if ids are the same.
@@ -91,61 +84,99 @@ class _Tasks:
         return recipe.model_copy(update={"objective": self._objective})
 
 
-def run_arms(
-    folder: StudyFolder,
-    matched_arms: Sequence[MatchedArm],
-    trials: Sequence[Trial],
-    data: Mapping[str, Data],
-    *,
-    n_seeds: int,
-    device: str | None,
-    jobs: int = 1,
-    scoring: Scoring = WHOLE_TEST,
-    inspecting: Inspecting | None = None,
-) -> list[ArmRuns]:
-    """Run what is not yet run: every trial of every arm on seed 0, then the chosen on other seeds.
+class ArmWork:
+    """Makes the runs of a study's arms: first every trial of every arm, then seeds of the chosen.
 
-    Seeds are 0 to ``n_seeds`` - 1. All arms have a seed's run before the next seed has any.
     ``data`` is each arm's, for all its runs; encoders are scored on the pairs and masks of the
     first arm's objective. A run whose training fails is kept as a failure and stops nothing;
-    trained runs keep their model, not their checkpoints. ``jobs`` runs are made at a time, and each
-    is scored as ``scoring`` says, and inspected as ``inspecting`` does. Raises CheckpointError
-    where what a run left is damaged, and Interrupted; of several at a time, also what
-    ``SideBySide`` does.
+    trained runs keep their model, not their checkpoints. What is scored is inspected too, as
+    ``inspecting`` says.
     """
-    total = len(matched_arms) * (len(trials) + n_seeds - 1)
-    run_all: RunAll = InTurn(total, device)
-    if jobs > 1:
-        run_all = SideBySide(total, jobs, device)
-    tasks = _Tasks(folder, matched_arms, data, scoring, inspecting)
-    positions = range(len(matched_arms))
-    first = [tasks.task(position, trial, 0) for position in positions for trial in trials]
-    by_trial: list[dict[str, float | None]] = []
-    if len(trials) == 1:
-        # Nothing is chosen, so that no run waits for those of seed 0.
-        chosen = [trials[0] for _ in positions]
-        outcomes = run_all([*first, *tasks.further(chosen, n_seeds)])
-    else:
-        outcomes = run_all(first)
-        chosen = []
+
+    def __init__(
+        self,
+        folder: StudyFolder,
+        matched_arms: Sequence[MatchedArm],
+        data: Mapping[str, Data],
+        run_all: RunAll,
+        *,
+        scoring: Scoring = WHOLE_TEST,
+        inspecting: Inspecting | None = None,
+    ) -> None:
+        self._arms = matched_arms
+        self._run_all = run_all
+        self._tasks = _Tasks(folder, matched_arms, data, scoring, inspecting)
+        self._chosen = [NO_TRIAL for _ in matched_arms]
+        self._losses: list[dict[str, float | None]] = [{} for _ in matched_arms]
+        self._outcomes: list[dict[int, Outcome]] = [{} for _ in matched_arms]
+
+    def tune(self, trials: Sequence[Trial], seeds: Sequence[int], metric: Metric) -> None:
+        """Make every trial of every arm with each of the seeds, and choose by the metric.
+
+        A trial scores the mean over its seeds on the validation split; one of which a seed failed
+        has failed. Raises as the runs do.
+        """
+        positions = range(len(self._arms))
+        tasks = [
+            self._tasks.task(position, trial, seed, is_scored=False)
+            for seed in seeds
+            for position in positions
+            for trial in trials
+        ]
+        outcomes = self._run_all(tasks)
         for position in positions:
-            losses = {}
             for trial in trials:
-                losses[trial.name] = _valid_loss(outcomes[tasks.path(position, trial, 0)])
-            chosen.append(choose_trial(trials, losses))
-            by_trial.append(losses)
-        outcomes |= run_all(tasks.further(chosen, n_seeds))
-    by_arm = []
-    for position, trial in enumerate(chosen):
-        by_seed = {seed: outcomes[tasks.path(position, trial, seed)] for seed in range(n_seeds)}
-        tried = by_trial[position] if by_trial else {}
-        by_arm.append(ArmRuns(matched_arms[position], trial, by_seed, tried))
-    return by_arm
+                runs = [outcomes[self._tasks.path(position, trial, seed)] for seed in seeds]
+                self._losses[position][trial.name] = trial_loss(runs, metric)
+
+    def choose(self, trials: Sequence[Trial]) -> None:
+        """Choose the best trial of each arm, of those that were made."""
+        self._chosen = [choose_trial(trials, losses) for losses in self._losses]
+
+    @property
+    def chosen(self) -> Sequence[Trial]:
+        """The trial of each arm."""
+        return self._chosen
+
+    def run(self, seeds: Sequence[int], arms: Collection[str] | None = None) -> list[ArmRuns]:
+        """Make the runs of seeds, of some arms or all, and return all runs so far.
+
+        All arms have a seed's run before the next seed has any. Raises CheckpointError where what a
+        run left is damaged, and Interrupted; of several at a time, also what ``SideBySide`` does.
+        """
+        wanted = [
+            (position, seed)
+            for seed in seeds
+            for position, arm in enumerate(self._arms)
+            if arms is None or arm.arm.name in arms
+        ]
+        tasks = [
+            self._tasks.task(position, self._chosen[position], seed) for position, seed in wanted
+        ]
+        outcomes = self._run_all(tasks)
+        for (position, seed), task in zip(wanted, tasks, strict=True):
+            self._outcomes[position][seed] = outcomes[task.path]
+        return [
+            ArmRuns(arm, self._chosen[position], self._outcomes[position], self._losses[position])
+            for position, arm in enumerate(self._arms)
+        ]
 
 
-def _valid_loss(outcome: Outcome) -> float | None:
-    if outcome.record is None:
-        return None
-    valid = outcome.record["valid"]
-    assert "loss" in valid, "trials are refused where there is no validation split"
-    return float(valid["loss"])
+def trial_loss(runs: Sequence[Outcome], metric: Metric | None) -> float | None:
+    """Return what a trial scored on validation over its seeds, lower the better.
+
+    By the metric that decides, or the loss where validation has none of it, or none is given; None
+    where a run failed.
+    """
+    losses = []
+    for run in runs:
+        if run.record is None:
+            return None
+        valid = run.record["valid"]
+        assert "loss" in valid, "trials are refused where there is no validation split"
+        value = None if metric is None else valid.get(metric.name)
+        if metric is None or value is None:
+            losses.append(float(valid["loss"]))
+        else:
+            losses.append(float(value) if metric.is_lower_better else -float(value))
+    return sum(losses) / len(losses)

@@ -46,6 +46,8 @@ class Job:
     """What it is scored on, and how."""
     finetunes: bool = False
     """Whether it is a stage of tasks."""
+    is_scored: bool = True
+    """Whether it is scored on the study's split."""
     members: Sequence[Path] = ()
     """Runs whose answers are averaged, instead of a training."""
     inspecting: Inspecting | None = None
@@ -64,6 +66,7 @@ def write_job(job: Job) -> bytes:
         "device": job.device,
         "scoring": job.scoring.model_dump(),
         "finetunes": job.finetunes,
+        "is_scored": job.is_scored,
         "members": list(map(str, job.members)),
         "inspecting": None if inspecting is None else inspecting.model_dump(),
     }
@@ -83,6 +86,7 @@ def read_job(line: bytes) -> Job:
         content["device"],
         Scoring.model_validate(content["scoring"]),
         content["finetunes"],
+        content["is_scored"],
         tuple(map(Path, content["members"])),
         None if inspecting is None else Inspecting.model_validate(inspecting),
     )

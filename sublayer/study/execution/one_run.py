@@ -84,6 +84,8 @@ class Task:
     """What it is scored on, and how."""
     finetunes: bool = False
     """Whether it is a stage of tasks, fine-tuned and scored as `sublayer finetune` does."""
+    is_scored: bool = True
+    """Whether it is scored on the study's split; a trial is not: validation chooses."""
     members: Sequence[Path] = ()
     """Runs whose answers are averaged: then nothing is trained, and ``loaded`` is the first's."""
     inspecting: Inspecting | None = None
@@ -119,6 +121,8 @@ def is_finished(task: Task) -> bool:
     """
     if task.members:
         return task.scores.exists()
+    if not task.is_scored and (task.path / RECORD).exists():
+        return True
     if task.inspecting is None or (task.path / FAILURE).exists():
         return _has_ended(task.path, task.scores)
     is_inspected = read_layers(task.path, task.inspecting) is not None
@@ -145,7 +149,7 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
     failure = _read(path / FAILURE, _Failure)
     if failure is not None:
         return Outcome(path, failure=failure.message)
-    if isinstance(task.data, SharedData) and is_finished(task):
+    if isinstance(task.data, SharedData) and task.is_scored and is_finished(task):
         # Data that are not prepared are not prepared for nothing.
         _tidy(task)
         return Outcome(path, read_record(path), _read_scored(task))
@@ -160,6 +164,9 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
     except TrainingError as error:
         write_json(path / FAILURE, {"message": str(error)})
         return Outcome(path, failure=str(error))
+    if not task.is_scored:
+        _tidy(task)
+        return Outcome(path, record)
     test = _read_scored(task)
     if test is None:
         with stage(f"{task.label}: scoring the {task.scoring.split_name} split"):
@@ -206,6 +213,14 @@ def _read_scored(task: Task) -> Scores | None:
     if task.finetunes:
         return read_scores(task.path)
     return read_test(task.scores, task.loaded.recipe)
+
+
+def read_trial(path: Path) -> Outcome | None:
+    """Read the outcome of a run that tunes, which is not scored; None where it has not ended."""
+    failure = _read(path / FAILURE, _Failure)
+    if failure is not None:
+        return Outcome(path, failure=failure.message)
+    return Outcome(path, read_record(path)) if (path / RECORD).exists() else None
 
 
 def read_outcome(path: Path) -> Outcome | None:

@@ -120,6 +120,7 @@ class _Crew:
                 self._device,
                 task.scoring,
                 task.finetunes,
+                task.is_scored,
                 task.members,
                 task.inspecting,
             )

@@ -115,6 +115,7 @@ def _make_run(channel: Channel) -> dict[str, Any]:
         job.scored,
         job.scoring,
         finetunes=job.finetunes,
+        is_scored=job.is_scored,
         members=job.members,
         inspecting=job.inspecting,
     )

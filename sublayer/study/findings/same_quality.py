@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sublayer.objective.metric import Metric
+from sublayer.study.judgement.difference import Difference
 from sublayer.study.results import ArmResult, Curve, Results
-from sublayer.study.statistics import Difference
 
 FEWEST_EVALUATIONS = 4
 """Of a run; between fewer a straight line says nothing of where a curve reaches a value."""

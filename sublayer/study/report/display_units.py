@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sublayer.objective.metric import Metric
+from sublayer.study.judgement.difference import Difference, Parts
 from sublayer.study.results import ArmResult, Curve, Further, Results
-from sublayer.study.statistics import Difference
 
 
 def in_display_units(results: Results) -> Results:
@@ -20,7 +20,13 @@ def in_display_units(results: Results) -> Results:
         arms=tuple(_arm(arm, results) for arm in results.arms),
         differences=_differences(results.differences, results.metric),
         further=tuple(further),
+        margin=None if results.margin is None else results.margin * results.metric.factor,
     )
+
+
+def _parts(parts: Parts, factor: float) -> Parts:
+    items = None if parts.items is None else parts.items * factor
+    return Parts(parts.seeds * factor, items)
 
 
 def _as_shown(metric: Metric) -> Metric:
@@ -65,6 +71,8 @@ def _differences(differences: Sequence[Difference], metric: Metric) -> tuple[Dif
             low=scaled(each.low),
             high=scaled(each.high),
             detectable=scaled(each.detectable),
+            standard_error=scaled(each.standard_error),
+            parts=None if each.parts is None else _parts(each.parts, metric.factor),
         )
         shown.append(in_units)
     return tuple(shown)

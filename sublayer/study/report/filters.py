@@ -5,9 +5,10 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
+from sublayer.study.judgement.difference import DECIDED, Difference
 from sublayer.study.report import messages, number_format
+from sublayer.study.report.spread_words import halves
 from sublayer.study.results import ArmResult, Further, Results
-from sublayer.study.statistics import UNDECIDED, Difference
 
 _EXPONENT = re.compile(r"(\d[\d.]*e-\d+)")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -38,10 +39,21 @@ def filters(results: Results) -> dict[str, Callable[..., Any]]:
         "quantity": number_format.format_quantity,
         "duration": number_format.format_duration,
         "more_seeds": messages.more_seeds,
+        "half": lambda value: number_format.DASH if value is None else f"±{value:.{decimals}f}",
+        "halves": halves,
+        "failed": lambda arm: failed_share(results, arm),
         "comparison": lambda difference: messages.comparison(results, difference),
         "printable": printable,
         "unbroken": unbroken,
     }
+
+
+def failed_share(results: Results, arm: ArmResult) -> str:
+    """Format how many of an arm's runs failed; empty where none did."""
+    n_failed = sum(failure.arm == arm.name for failure in results.failures)
+    if not n_failed:
+        return ""
+    return f"{n_failed} of {n_failed + len(arm.seeds)} runs failed"
 
 
 def further_difference(arm: ArmResult, further: Further) -> Any:
@@ -50,7 +62,7 @@ def further_difference(arm: ArmResult, further: Further) -> Any:
 
     text = messages.further_difference(arm, further)
     verdicts = {each.verdict for each in further.differences if each.arm == arm.name}
-    is_decided = bool(verdicts - UNDECIDED)
+    is_decided = bool(verdicts & DECIDED)
     if not is_decided:
         return text
     return Markup("<b>{}</b>").format(text)

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sublayer.study.judgement.difference import Difference
 from sublayer.study.report import number_format
 from sublayer.study.results import Results
-from sublayer.study.statistics import Difference
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class Forest:
     left: str
     """What an arm is whose interval lies there: better or worse."""
     right: str
+    margin: Span | None = None
+    """Where differences lie that do not matter; None: no margin was named."""
 
 
 def lay_out_forest(results: Results) -> Forest:
@@ -57,15 +59,19 @@ def lay_out_forest(results: Results) -> Forest:
     pairs: dict[str, list[float]] = {}
     numbers = [0.0]  # all that the axis must show
     for difference in results.differences:
-        values = by_name[difference.arm]
-        baseline = by_name[difference.baseline]
-        own_pairs = [values[seed] - baseline[seed] for seed in difference.seeds]
+        values = by_name.get(difference.arm, {})
+        baseline = by_name.get(difference.baseline, {})
+        # A contrast of several arms has no pairs.
+        seeds = difference.seeds if difference.baseline else ()
+        own_pairs = [values[seed] - baseline[seed] for seed in seeds]
         pairs[difference.arm] = own_pairs
         numbers += own_pairs
         if difference.low is not None:
             numbers.append(difference.low)
         if difference.high is not None:
             numbers.append(difference.high)
+    if results.margin is not None:
+        numbers += [-results.margin, results.margin]
     low = min(numbers)
     high = max(numbers)
     margin = 0.06 * (high - low) or 1.0
@@ -82,7 +88,11 @@ def lay_out_forest(results: Results) -> Forest:
     for difference in results.differences:
         rows.append(_forest_row(difference, pairs[difference.arm], place))
     ticks = [Tick(place(value), label) for value, label in _ticks(low, high)]
-    return Forest(tuple(rows), tuple(ticks), zero=place(0.0), left=left, right=right)
+    shaded = None
+    if results.margin is not None:
+        begin = place(-results.margin)
+        shaded = Span(begin, round(place(results.margin) - begin, 2))
+    return Forest(tuple(rows), tuple(ticks), zero=place(0.0), left=left, right=right, margin=shaded)
 
 
 def _forest_row(

@@ -16,6 +16,7 @@ from sublayer.study.report.figures import draw_seeds, looks
 from sublayer.study.report.filters import filters
 from sublayer.study.report.forest import lay_out_forest
 from sublayer.study.report.scorecard_cells import LEGEND, headings, shown_rows
+from sublayer.study.report.spread_words import hypothesis_words, spread_lines
 from sublayer.study.report.text_words import text_line
 from sublayer.study.results import Results
 
@@ -68,6 +69,11 @@ def _verdict(results: Results) -> dict[str, Any]:
         "statements": messages.statements(results),
         "n_failed": f"{count(n_failed, 'run')} failed",
         "text": text_line(results),
+        "spread_lines": list(spread_lines(results)),
+        "hypothesis": hypothesis_words(results),
+        "also": messages.enumerate_names(
+            [each.metric.label for each in results.further if messages.is_judged(each)]
+        ),
         "forest": lay_out_forest(results),
         "others_too": bool(baselines - {results.baseline}),
         "direction": "Lower" if results.metric.is_lower_better else "Higher",

@@ -6,6 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sublayer.counts import count
+from sublayer.study.judgement.difference import (
+    DECIDED,
+    FEWEST_SEEDS,
+    MOST_SEEDS,
+    Difference,
+    Verdict,
+)
 from sublayer.study.report.arm_names import arm_name
 from sublayer.study.report.display_units import in_display_units
 from sublayer.study.report.number_format import (
@@ -13,17 +20,11 @@ from sublayer.study.report.number_format import (
     decimals_for,
     format_interval,
     format_mismatch,
+    format_p,
     format_signed,
     n_decimals,
 )
 from sublayer.study.results import ArmResult, Further, Results
-from sublayer.study.statistics import (
-    FEWEST_TO_ESTIMATE,
-    MOST_SEEDS,
-    UNDECIDED,
-    Difference,
-    Verdict,
-)
 
 FEW = 4  # arms that a headline can name
 
@@ -37,7 +38,12 @@ MATCHED = {"parameters": "parameters", "flops": "operations", "time": "time", "n
 _VERBS: dict[Verdict, tuple[str, str, str]] = {
     "better": ("is better", "are better", "than"),
     "worse": ("is worse", "are worse", "than"),
-    "undecided": ("is undecided", "are undecided", "against"),
+    "no difference that matters": (
+        "makes no difference that matters",
+        "make no difference that matters",
+        "against",
+    ),
+    "cannot tell": ("cannot be told", "cannot be told", "from"),
 }
 
 
@@ -72,7 +78,8 @@ def statements(results: Results) -> list[Statement]:
 def headline(results: Results) -> str:
     """Summarize the verdicts in one line: by name where they are few, else by number."""
     if not results.has_verdicts:
-        return "One seed: values, no verdict"
+        n_seeds = "One seed" if results.n_seeds == 1 else f"{results.n_seeds} seeds"
+        return f"{n_seeds}: values, no verdict"
     differences = results.differences
     if not differences:
         return "Nothing to compare yet"
@@ -96,7 +103,7 @@ def headline(results: Results) -> str:
         verb = one if len(arms) == 1 else many
         clause = f"{enumerate_names(arms)} {verb}"
         # "a is better than c; b is worse" reads without the second "than c".
-        if not clauses or verdict == "undecided":
+        if not clauses or verdict not in ("better", "worse"):
             clause += f" {against} {baseline}"
         clauses.append(clause)
     return "; ".join(clauses)
@@ -111,9 +118,7 @@ def comparison(results: Results, difference: Difference) -> str:
 
 def conditions(results: Results) -> str:
     """Describe what was matched, tuned, paired and scored, as the start of a sentence."""
-    seeds = f"paired over {results.n_seeds} seeds" if results.has_verdicts else "one seed of each"
-    if not results.differences:
-        seeds = "not paired yet"
+    seeds = _seeds(results)
     parts = [
         EQUAL.get(results.match, "with no budget matched"),
         _tuning(results),
@@ -141,18 +146,37 @@ def further_value(arm: ArmResult, further: Further) -> str:
     return f"{text} ± {sd:.{decimals}f}"
 
 
+def _seeds(results: Results) -> str:
+    if not results.differences:
+        return "not compared yet"
+    if results.n_seeds == 1:
+        return "one seed of each"
+    if results.is_sequential:
+        return f"seeds added until it is decided, {results.looks[-1]} at most"
+    paired = results.pairing is not None and results.pairing.is_paired
+    return f"paired over {results.n_seeds} seeds" if paired else f"{results.n_seeds} seeds of each"
+
+
 def further_difference(arm: ArmResult, further: Further) -> str:
-    """Format an arm's difference in a further metric with its interval; empty for the baseline."""
+    """Format an arm's difference in a further metric; empty for the baseline.
+
+    With its interval only where the study asks for a verdict on it.
+    """
     differences = [each for each in further.differences if each.arm == arm.name]
     if not differences:
         return ""
     difference = differences[0]
     decimals = decimals_for(further.differences, further.metric)
     mean = format_signed(difference.mean, decimals)
-    if difference.low is None:
+    if difference.low is None or difference.verdict == "no verdict":
         return mean
     interval = format_interval(difference.low, difference.high, decimals)
     return f"{mean} [{interval}]"
+
+
+def is_judged(further: Further) -> bool:
+    """Return whether a further metric has verdicts, as the study asks for."""
+    return any(each.verdict != "no verdict" for each in further.differences)
 
 
 def enumerate_names(names: Sequence[str]) -> str:
@@ -167,17 +191,23 @@ def enumerate_names(names: Sequence[str]) -> str:
 
 def more_seeds(difference: Difference) -> str:
     """Format about how many more seeds would decide; in words where none or no number would."""
-    if difference.verdict not in UNDECIDED:
+    if difference.verdict in DECIDED:
         return "decided"
-    if difference.sd == 0.0:
-        return "no number of seeds would"
+    if difference.by_ranks:
+        return "runs failed"
     if difference.low is None:
         return "unknown"
-    if len(difference.seeds) < FEWEST_TO_ESTIMATE:
-        return "no estimate"
     if difference.more_seeds is None:
-        return f"more than {MOST_SEEDS}"
+        return f"more than {MOST_SEEDS}" if difference.fewest_more_seeds else _hopeless(difference)
     return f"about {difference.more_seeds} ({_seeds_range(difference)})"
+
+
+def _hopeless(difference: Difference) -> str:
+    """Say what would decide where a thousand seeds would not."""
+    parts = difference.parts
+    if parts is not None and parts.items:
+        return "more test items"
+    return f"more than {MOST_SEEDS}"
 
 
 def _seeds_range(difference: Difference) -> str:
@@ -193,7 +223,7 @@ def _statement(results: Results, difference: Difference) -> Statement:
     by_name = {arm.name: arm for arm in results.arms}
     arm = by_name[difference.arm]
     short = ""
-    if difference.verdict not in UNDECIDED:
+    if difference.verdict in ("better", "worse") and not difference.by_ranks:
         short, _, _ = detail.partition(" (95%")
     if results.is_marked(arm):
         what = MATCHED[results.match]
@@ -211,29 +241,57 @@ def _finding(results: Results, difference: Difference) -> tuple[str, str]:
     decimals = n_decimals(results)
     mean, low, high = difference.mean, difference.low, difference.high
     if difference.verdict == "no verdict":
-        return _without_verdict(mean, unit, decimals)
+        return _without_verdict(results, difference)
+    if difference.by_ranks:
+        return _by_ranks(results, difference)
     if mean is None or low is None or high is None:
-        return "cannot be compared with", ", for want of two seeds that finished in both"
-    if difference.verdict == "undecided":
-        signed = format_signed(mean, decimals)
-        interval = format_interval(low, high, decimals)
-        detail = f": {signed} {unit} (95% CI {interval})"
-        if difference.sd != 0.0:
-            detail += f"; {_outlook(difference)}"
-        return "is undecided against", detail
+        return "cannot be compared with", ", for want of two seeds of each that finished"
+    signed = format_signed(mean, decimals)
+    interval = format_interval(low, high, decimals)
+    if difference.verdict == "cannot tell":
+        detail = f": {signed} {unit} (95% CI {interval}); {_outlook(difference)}"
+        return "cannot be told from", detail
+    if difference.verdict == "no difference that matters":
+        margin = f"{results.margin:.3g}" if results.margin is not None else DASH
+        detail = f": {signed} {unit} (95% CI {interval}), inside the margin of {margin}"
+        return "makes no difference that matters against", detail
     # The verdict says in which direction, so that sizes have no sign.
     near, far = sorted((abs(low), abs(high)))
     size = f"{abs(mean):.{decimals}f}"
-    interval = f"{near:.{decimals}f} to {far:.{decimals}f}"
-    detail = f" by {size} {unit} (95% CI {interval})"
+    ends = f"{near:.{decimals}f} to {far:.{decimals}f}"
+    return f"is {difference.verdict} than", f" by {size} {unit} (95% CI {ends})"
+
+
+def _by_ranks(results: Results, difference: Difference) -> tuple[str, str]:
+    """Return the predicate and detail of a comparison in which runs failed."""
+    by_name = {arm.name: arm for arm in results.arms}
+    told = []
+    pairs = zip((difference.arm, difference.baseline), difference.n_failed, strict=True)
+    for name, n_failed in pairs:
+        if n_failed and name in by_name:
+            n_runs = len(by_name[name].seeds) + n_failed
+            told.append(f"{n_failed} of {n_runs} runs of {arm_name(results, name)} failed")
+    detail = f": {enumerate_names(told)}, which count as the worst" if told else ": runs failed"
+    if difference.p is not None:
+        detail += f" (ranks, p = {format_p(difference.p)})"
+    if difference.mean is not None:
+        signed = format_signed(difference.mean, n_decimals(results))
+        detail += f"; of the others {signed} {results.metric.difference}"
+    if difference.verdict == "cannot tell":
+        return "cannot be told from", detail
     return f"is {difference.verdict} than", detail
 
 
-def _without_verdict(mean: float | None, unit: str, decimals: int) -> tuple[str, str]:
+def _without_verdict(results: Results, difference: Difference) -> tuple[str, str]:
+    mean = difference.mean
     if mean is None:
         return "cannot be compared with", ", for want of a seed that finished in both"
-    signed = format_signed(mean, decimals)
-    return "differs from", f" by {signed} {unit} with one seed, which gives no verdict"
+    signed = format_signed(mean, n_decimals(results))
+    detail = f" by {signed} {results.metric.difference}"
+    if results.n_seeds < FEWEST_SEEDS:
+        n_seeds = "one seed" if results.n_seeds == 1 else f"{results.n_seeds} seeds"
+        return "differs from", f"{detail} with {n_seeds}, which gives no verdict"
+    return "differs from", f"{detail}, without a verdict"
 
 
 def _tuning(results: Results) -> str:
@@ -248,9 +306,8 @@ def _tuning(results: Results) -> str:
 
 
 def _outlook(difference: Difference) -> str:
-    if len(difference.seeds) < FEWEST_TO_ESTIMATE:
-        return "two seeds give no estimate of how many would decide"
     if difference.more_seeds is None:
-        return f"more than {MOST_SEEDS} more seeds would be needed"
+        what = _hopeless(difference)
+        return f"{what} would be needed" if "test" in what else f"{what} more seeds would be needed"
     seeds = count(difference.more_seeds, "more seed")
-    return f"about {seeds} would decide ({_seeds_range(difference)})"
+    return f"about {seeds} would decide four times in five ({_seeds_range(difference)})"

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 
 from sublayer.objective.metric import Metric
+from sublayer.study.judgement.difference import Difference
 from sublayer.study.results import ArmResult, Results
-from sublayer.study.statistics import Difference
 
 MINUS = "\N{MINUS SIGN}"
 NO_BREAK = "\N{NO-BREAK SPACE}"

@@ -163,14 +163,34 @@ def test_both_stacks_are_inspected_and_of_a_text_the_encoder(
     assert 1 < few["tokens"] < 40
 
 
+def test_tokens_are_followed_through_both_stacks_and_of_a_text_through_the_encoder(
+    sublayer: Sublayer, translator: Path, tmp_path: Path
+) -> None:
+    found = sublayer("inspect", "paths", translator, "--json").found()["runs"][0]
+    assert found["split"] == "valid"
+    encoder, decoder = found["stacks"]
+    assert (encoder["stack"], decoder["stack"]) == ("encoder", "decoder")
+    assert [step["kind"] for step in decoder["steps"]][:3] == ["attention", "cross", "ffn"]
+    lines = tmp_path / "lines"
+    lines.write_text("\nthe cat sees a dog\nthe dog runs\n")
+    found = sublayer("inspect", "paths", translator, "--path", lines, "--json").found()["runs"][0]
+    assert (found["split"], found["sources"]) == (None, [str(lines)])
+    (encoder,) = found["stacks"]
+    assert encoder["stack"] == "encoder"
+    # The first line that has tokens, and its end.
+    assert len(encoder["tokens"]) == encoder["read"] >= 6
+    assert encoder["tokens"][0].startswith("t")
+    assert encoder["tokens"][-1] == "[SEP]"
+
+
 def test_a_text_without_a_line_is_not_inspected(
     sublayer: Sublayer, translator: Path, tmp_path: Path
 ) -> None:
     empty = tmp_path / "empty"
     empty.write_text("\n")
-    code, _, err = sublayer("inspect", "splitting", translator, "--path", empty)
-    assert code == 2
-    assert "empty has no line of 1 to 31 tokens" in err
+    for what in ("splitting", "paths"):
+        refusal = sublayer("inspect", what, translator, "--path", empty).refusal()
+        assert "empty has no line of 1 to 31 tokens" in refusal
 
 
 def test_options_of_other_models_are_refused(

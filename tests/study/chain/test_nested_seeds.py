@@ -10,7 +10,7 @@ from sublayer.study.chain.columns import Column, points_metric
 from sublayer.study.chain.gathering import StageRuns
 from sublayer.study.chain.stages import Chain, Stage, explain_nesting
 from sublayer.study.execution.one_run import Outcome
-from sublayer.study.statistics import compare_arms
+from sublayer.study.judgement.judge import judge
 
 ACCURACY = points_metric("sst2", "SST-2")
 COLUMN = Column(ACCURACY, "sst2", key="sst2", part="sst2")
@@ -91,9 +91,9 @@ def test_equal_arms_are_called_different_in_one_of_twenty_studies_at_most(n_seed
             nested[arm] = own.by_seed["sst2"]
             every = [each for values in scores.values() for each in values]
             flat[arm] = dict(enumerate(every))
-        [difference] = compare_arms("a", nested, ACCURACY, planned_seeds=n_seeds)
+        [difference] = judge("a", nested, ACCURACY, planned_seeds=n_seeds).differences
         n_false += difference.verdict != "undecided"
-        [pooled] = compare_arms("a", flat, ACCURACY, planned_seeds=n_seeds * n_inner)
+        [pooled] = judge("a", flat, ACCURACY, planned_seeds=n_seeds * n_inner).differences
         n_false_flat += pooled.verdict != "undecided"
     # 2.6 standard errors of a share of 5 % of 1,000.
     assert n_false / n_studies <= 0.05 + 2.6 * (0.05 * 0.95 / n_studies) ** 0.5

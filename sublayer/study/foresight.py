@@ -1,0 +1,102 @@
+"""Say before anything is spent which difference a study can find, and whether that is enough."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sublayer.errors import CheckpointError
+from sublayer.files.parsing import read_json_object
+from sublayer.objective.metric import Metric
+from sublayer.study.definition import Study
+from sublayer.study.judgement.foresight import expected_detectable, has_verdict
+from sublayer.study.judgement.looks import Looks
+from sublayer.study.results import RESULTS
+
+
+def foresee(
+    study: Study, metric: Metric, looks: Looks, folder: Path | None = None
+) -> Iterator[str]:
+    """Yield what a study can find, and a warning where that is more than matters.
+
+    The spread is that which its folder's earlier results found, or the one that the study states.
+    Without either, that is said.
+    """
+    if not has_verdict(looks):
+        return
+    margin = study.question.margin_of(study.name, metric)
+    found = _found(folder, metric) if folder is not None else None
+    spread, whence, item_error = None, "", 0.0
+    if found is not None:
+        spread, item_error = found
+        whence = "as its earlier runs spread"
+    else:
+        spread = study.question.spread_of(study.name, metric)
+        whence = "at the spread that the study states"
+    n_seeds = looks.planned[-1]
+    if metric.from_items is None:
+        yield (
+            f"{metric.label} follows from no single items: verdicts are of other seeds, not of "
+            "other test items"
+        )
+    if spread is None:
+        yield (
+            "detectable  not known: no earlier run says how far seeds spread, and the study states "
+            "no spread"
+        )
+        return
+    n_arms = len(study.arms)
+    size = expected_detectable(spread, n_arms=n_arms, looks=looks, item_error=item_error)
+    unit = metric.difference
+    shown = f"{size * metric.factor:.3g} {unit}"
+    yield f"detectable  {shown} with {n_seeds} seeds, four times in five, {whence}"
+    if margin is not None and size > margin:
+        enough = _enough(spread, item_error, n_arms, margin)
+        yield (
+            f"warning: {n_seeds} seeds find a difference of {shown} four times in five, and "
+            f"{margin * metric.factor:.3g} would matter: expect that it cannot tell"
+            f"{enough}"
+        )
+
+
+def _enough(spread: float, item_error: float, n_arms: int, margin: float) -> str:
+    from sublayer.study.judgement.difference import MOST_SEEDS
+    from sublayer.study.judgement.looks import fixed
+    from sublayer.study.judgement.power import seeds_for
+
+    def detectable(n_seeds: int) -> float:
+        looks = fixed(n_seeds)
+        return expected_detectable(spread, n_arms=n_arms, looks=looks, item_error=item_error)
+
+    n_seeds = seeds_for(detectable, margin)
+    if n_seeds is None:
+        of_items = "more test items" if item_error else f"more than {MOST_SEEDS} seeds"
+        return f"; it would take {of_items}"
+    return f"; about {n_seeds} seeds would do"
+
+
+def _found(folder: Path, metric: Metric) -> tuple[float, float] | None:
+    """Return the spread over seeds and the error over items of a folder's earlier results."""
+    try:
+        earlier = read_json_object(folder / RESULTS, CheckpointError)
+    except (FileNotFoundError, CheckpointError):
+        return None
+    if earlier.get("metric") != metric.name:
+        return None
+    sds = [_number(arm, "sd") for arm in _rows(earlier, "arms")]
+    known = [sd for sd in sds if sd]
+    if not known:
+        return None
+    parts = [_number(each.get("parts") or {}, "items") for each in _rows(earlier, "differences")]
+    errors = [part for part in parts if part]
+    spread = (sum(sd**2 for sd in known) / len(known)) ** 0.5
+    return spread, max(errors, default=0.0)
+
+
+def _rows(content: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    rows = content.get(name)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _number(row: Mapping[str, Any], name: str) -> float | None:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else None

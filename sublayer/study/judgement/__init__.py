@@ -1,0 +1,1 @@
+"""Verdicts of comparisons: how far seeds and items spread, intervals that hold together, power."""

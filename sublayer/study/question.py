@@ -1,0 +1,146 @@
+"""What a study asks: its hypothesis, the smallest difference that matters, the spread expected."""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sublayer.errors import ConfigError
+from sublayer.objective.metric import Metric
+from sublayer.study.judgement.contrast import Contrast
+
+Amount = str | float
+"""A number in the unit that a metric's differences are shown in, or with the unit behind it."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """What a study was made to find out, written before it ran."""
+
+    says: str
+    contrast: Mapping[str, float]
+    """Weights of arms that add up to 0: it holds where their sum is better than 0."""
+
+    @property
+    def as_contrast(self) -> Contrast:
+        """Return the contrast that decides: one arm less another, or of several."""
+        positive = [arm for arm, weight in self.contrast.items() if weight > 0]
+        negative = [arm for arm, weight in self.contrast.items() if weight < 0]
+        if len(positive) == len(negative) == 1:
+            return Contrast(positive[0], negative[0], dict(self.contrast))
+        return Contrast(_written(self.contrast), "", dict(self.contrast))
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a study beside its arms; empty: nothing was said."""
+
+    margin: Amount = ""
+    """The smallest difference that matters, either way."""
+    margin_reason: str = ""
+    spread: Amount = ""
+    """The standard deviation over seeds that is expected of one arm."""
+    hypothesis: Hypothesis | None = None
+    also: tuple[str, ...] = field(default=())
+    """Further metrics that verdicts are given on, all of them one family with the first."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what was said as plain values."""
+        written: dict[str, Any] = {
+            "margin": self.margin,
+            "margin_reason": self.margin_reason,
+            "spread": self.spread,
+            "also": list(self.also),
+        }
+        if self.hypothesis is not None:
+            written["says"] = self.hypothesis.says
+            written["contrast"] = dict(self.hypothesis.contrast)
+        return {name: value for name, value in written.items() if value not in ("", [])}
+
+    @classmethod
+    def of_dict(cls, written: Mapping[str, Any]) -> "Question":
+        """Return what ``as_dict`` wrote; what a study of before it was kept lacks is not said."""
+        hypothesis = None
+        if "contrast" in written:
+            hypothesis = Hypothesis(written["says"], written["contrast"])
+        return cls(
+            written.get("margin", ""),
+            written.get("margin_reason", ""),
+            written.get("spread", ""),
+            hypothesis,
+            tuple(written.get("also", ())),
+        )
+
+    def margin_of(self, study: str, metric: Metric) -> float | None:
+        """Return the margin in the metric's own unit; raise ConfigError for a wrong one."""
+        return _amount(study, "margin", self.margin, metric)
+
+    def spread_of(self, study: str, metric: Metric) -> float | None:
+        """Return the spread in the metric's own unit; raise ConfigError for a wrong one."""
+        return _amount(study, "spread", self.spread, metric)
+
+    def check_arms(self, study: str, arms: Collection[str]) -> None:
+        """Raise ConfigError for a hypothesis about what are no arms, or no contrast of them."""
+        if self.hypothesis is None:
+            return
+        weights = self.hypothesis.contrast
+        for arm in weights:
+            if arm not in arms:
+                raise ConfigError(
+                    f"{study}: the hypothesis is about {arm}, which is not an arm: there are "
+                    f"{', '.join(arms)}"
+                )
+        total = math.fsum(weights.values())
+        if len(weights) < 2 or abs(total) > 1e-9 or not all(weights.values()):
+            raise ConfigError(
+                f"{study}: the weights of the hypothesis's contrast add up to {total:g}: give arms "
+                "weights that add up to 0, such as 1 and -1"
+            )
+
+
+NO_QUESTION = Question()
+
+
+def units_of(metric: Metric) -> tuple[str, ...]:
+    """List what the unit of a metric's differences may be written as."""
+    written = [metric.difference, metric.label]
+    if metric.difference.startswith("points"):
+        written += ["points", "point"]
+    return tuple(dict.fromkeys(written))
+
+
+def _amount(study: str, name: str, written: Amount, metric: Metric) -> float | None:
+    if written == "":
+        return None
+    number, unit = written, ""
+    if isinstance(written, str):
+        number, _, unit = written.strip().partition(" ")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    shown = f"{study}: {name} = {written}"
+    example = f'such as "0.1 {units_of(metric)[-1]}"'
+    if not math.isfinite(value):
+        raise ConfigError(f"{shown} is no number: give {example}")
+    if value <= 0:
+        raise ConfigError(f"{shown} is not above 0: it is a size, either way; give {example}")
+    known = [each.casefold() for each in units_of(metric)]
+    if unit and unit.strip().casefold() not in known:
+        raise ConfigError(
+            f"{shown}: differences in {metric.label} are told in {metric.difference}, not in "
+            f"{unit.strip()}: give {example}"
+        )
+    if metric.factor == 100.0 and value >= 100:
+        raise ConfigError(f"{shown} is more than there are points: give less than 100")
+    return value / metric.factor
+
+
+def _written(contrast: Mapping[str, float]) -> str:
+    """Write a contrast as a sum, ``a - b - c + d``."""
+    terms = []
+    for arm, weight in contrast.items():
+        sign = "\N{MINUS SIGN}" if weight < 0 else "+"
+        size = "" if abs(weight) == 1 else f"{abs(weight):g} × "
+        terms.append(f"{sign} {size}[{arm}]")
+    return " ".join(terms).removeprefix("+ ")

@@ -1,0 +1,195 @@
+"""``sublayer inspect paths`` follows the first tokens of a text, and refuses the rest in a line."""
+
+import json
+import shlex
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sublayer.commands.inspect import command
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve_model import resolve_model
+from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.loading import load
+from sublayer.model.build import build
+from sublayer.model.model_folder import save_model
+from tests.commands.results import Sublayer
+from tests.wrapping import unwrapped
+
+VOCABULARY = {"tokenizer.json": ByteTokenizer().serialize()}
+
+
+@pytest.fixture
+def albert(tmp_path: Path) -> Path:
+    """The folder of an untrained post-norm encoder on bytes, whose two blocks share weights."""
+    sizes = {"n_layers": 2, "d_model": 12, "n_heads": 2}
+    config = ModelConfig(kind="encoder", share="all", norm_order="post", **sizes)
+    model = build(resolve_model(config, vocab_size=256, context=16), seed=1)
+    save_model(tmp_path / "albert", model, VOCABULARY)
+    return tmp_path / "albert"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("The cat\nsat on $5.\n")
+    return path
+
+
+def followed(sublayer: Sublayer, run: Path, *options: object) -> dict[str, Any]:
+    (found,) = sublayer("inspect", "paths", run, *options, "--json").answer()["runs"]
+    assert len(found["stacks"]) == 1
+    stack: dict[str, Any] = found["stacks"][0]
+    return stack
+
+
+def test_the_first_tokens_of_the_validation_split_are_followed(
+    sublayer: Sublayer, trained: Path
+) -> None:
+    found = sublayer("inspect", "paths", trained, "--json").answer()
+    assert (found["what"], found["out"]) == ("paths", None)
+    (run,) = found["runs"]
+    assert (run["kind"], run["split"]) == ("decoder", "valid")
+    (stack,) = run["stacks"]
+    assert (stack["stack"], stack["read"], len(stack["tokens"])) == ("decoder", 32, 16)
+    assert [step["kind"] for step in stack["steps"]] == ["attention", "ffn"]
+    assert [step["layer"] for step in stack["steps"]] == [1, 1]
+    first, second = stack["shares"]
+    assert 1.0 > first >= second > 0.0
+    assert np.array(stack["coordinates"]).shape == (3, 16, 2)
+
+
+def test_paths_are_those_of_the_model_in_their_plane(
+    sublayer: Sublayer, trained: Path, text: Path
+) -> None:
+    stack = followed(sublayer, trained, "--path", text, "--tokens", 12)
+    ids = list(text.read_bytes())
+    assert (stack["read"], stack["ids"]) == (len(ids), ids[:12])
+    assert stack["tokens"] == ["T", "h", "e", "▁", "c", "a", "t", "\\n", "s", "a", "t", "▁"]
+    model = load(trained)
+    block = model.stack.block(0)
+    states = []
+    handles = [block[0].register_forward_hook(lambda _, given, result: states.append(given[0]))]
+    for each in block:
+        handles.append(each.register_forward_hook(lambda _, given, result: states.append(result)))
+    with torch.no_grad():
+        model(torch.tensor([ids]))
+    for handle in handles:
+        handle.remove()
+    watched = torch.cat(states)[:, :12].double().numpy()  # [3, 12, D]
+    for (before, after), step in zip(pairwise(watched), stack["steps"], strict=True):
+        length = np.linalg.norm(after - before, axis=1).mean()
+        assert step["length"] == pytest.approx(length, rel=1e-5)
+    # Principal components by the covariance of the states.
+    flat = watched.reshape(36, -1)
+    centred = flat - flat.mean(0)
+    variances, axes = np.linalg.eigh(centred.T @ centred)
+    assert stack["shares"] == pytest.approx(
+        (variances[:-3:-1] / variances.sum()).tolist(), rel=1e-5
+    )
+    expected = centred @ axes[:, :-3:-1]
+    found = np.array(stack["coordinates"]).reshape(36, 2)
+    signs = np.sign((found * expected).sum(0))
+    np.testing.assert_allclose(found, expected * signs, rtol=0, atol=1e-4)
+
+
+def test_a_short_text_is_read_whole_and_a_limit_draws_fewer(
+    sublayer: Sublayer, albert: Path, text: Path
+) -> None:
+    text.write_text("Six by")
+    whole = followed(sublayer, albert, "--path", text)
+    assert whole["tokens"] == list("Six▁by")
+    block = ["attention", "norm", "ffn", "norm"]
+    assert [step["kind"] for step in whole["steps"]] == 2 * block
+    few = followed(sublayer, albert, "--path", text, "--tokens", 2)
+    assert (few["read"], few["tokens"]) == (6, ["S", "i"])
+
+
+def test_runs_are_drawn_below_each_other(
+    sublayer: Sublayer, trained: Path, albert: Path, text: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "new" / "paths.svg"
+    words = ("inspect", "paths", trained, albert, "--path", text, "--tokens", 7, "--out", out)
+    shown = sublayer(*words).shown()
+    said = unwrapped(shown)
+    assert f"{trained}, decoder: the first 7 of 19 tokens that it reads of {text}" in said
+    assert f"{albert}, encoder: the first 7 of 16 tokens that it reads of {text}" in said
+    assert "block step length in the plane spread after it" in said
+    assert shown.endswith(f"\n\ndrawn in {out}\n")
+    drawn = ElementTree.parse(out).iter("{http://www.w3.org/2000/svg}text")
+    texts = [each.text for each in drawn]
+    assert {"run", "albert", "the norm behind a sub-layer", "c"} <= set(texts)
+    assert texts.count("T") == 2
+    assert "nothing is overwritten" in sublayer(*words).refusal()
+
+
+def test_without_out_nothing_is_written(
+    sublayer: Sublayer, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert sublayer("inspect", "paths", trained).code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tokens_that_never_move_have_no_shares(
+    sublayer: Sublayer, trained: Path, text: Path, tmp_path: Path
+) -> None:
+    model = load(trained)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    save_model(tmp_path / "zero", model, VOCABULARY)
+    out = tmp_path / "zero.svg"
+    stack = followed(sublayer, tmp_path / "zero", "--path", text, "--out", out)
+    assert stack["shares"] == [None, None]
+    assert [(step["length"], step["in_plane"]) for step in stack["steps"]] == [(0.0, None)] * 2
+    said = unwrapped(sublayer("inspect", "paths", tmp_path / "zero", "--path", text).shown())
+    assert "the plane has none and none of the variance of 48 states" in said
+    assert out.is_file()
+
+
+def test_what_cannot_be_followed_is_refused_in_a_line(
+    sublayer: Sublayer, trained: Path, text: Path, tmp_path: Path
+) -> None:
+    empty, one, taken = (tmp_path / name for name in ("empty", "one", "taken.svg"))
+    empty.write_text("")
+    one.write_text("x")
+    taken.write_text("kept")
+    for words, message in (
+        ((), "inspect paths needs a run: name one or more"),
+        ((trained, "--path", empty), "empty is empty: name a file with text"),
+        ((trained, "--path", one), "one has 1 token; 2 are the least"),
+        ((trained, "--path", tmp_path / "nothing"), "no such file or folder"),
+        ((trained, "--tokens", 1), "--tokens 1 is too few for inspect paths"),
+        ((trained, "--tokens", 257), "--tokens 257 is more than inspect paths draws: give at most"),
+        ((trained, "--batch", 2), "--batch is of windows, and inspect paths reads one"),
+        ((trained, "--out", taken), "taken.svg exists, and nothing is overwritten"),
+        ((trained, trained), "is given twice: name each model once"),
+    ):
+        assert message in sublayer("inspect", "paths", *words).refusal()
+    assert taken.read_text() == "kept"
+
+
+def test_the_example_of_the_help_works(
+    sublayer: Sublayer, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = unwrapped(sublayer("inspect", "--help").shown())
+    _, _, behind = shown.partition("`sublayer inspect paths")
+    words = shlex.split(behind.partition("`")[0])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "book").symlink_to(trained)
+    (tmp_path / "book.txt").write_text("It was the best of books.")
+    assert sublayer("inspect", "paths", *words).code == 0
+    assert (tmp_path / "paths.svg").is_file()
+    assert "paths" in (command.command.__doc__ or "")
+
+
+def test_json_is_an_object_in_one_line(sublayer: Sublayer, trained: Path) -> None:
+    out = sublayer("inspect", "paths", trained, "--json").shown()
+    assert json.loads(out)["runs"][0]["run"] == str(trained)

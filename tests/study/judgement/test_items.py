@@ -1,0 +1,115 @@
+"""Items vary too: what a unit of a test moves, and what other units would give."""
+
+import math
+
+import numpy as np
+import pytest
+
+from sublayer.evaluation.items import FromItems, ItemTable
+from sublayer.objective.metric import Metric
+from sublayer.study.judgement.contrast import arm_less
+from sublayer.study.judgement.item_effects import FEWEST_DOCUMENTS, item_effects, units_of
+from sublayer.study.judgement.item_spread import item_spread
+from sublayer.study.judgement.judge import Evidence, judge
+
+SHARE = FromItems("t", lambda sums: float(sums["right"]) / float(sums["all"]))
+METRIC = Metric("share", "share", is_lower_better=False, from_items=SHARE)
+
+
+def table(right, documents=None) -> ItemTable:
+    right = np.asarray(right, dtype=np.int64)
+    return ItemTable("an item", "d", {"right": right, "all": np.ones_like(right)}, documents)
+
+
+def test_the_effect_of_an_item_on_a_share_is_its_distance_from_it():
+    # d(r / n) = (x - r / n) / n of each item
+    right = np.array([1, 0, 1, 1, 0, 0, 0, 0, 0, 0])
+    units = item_effects(table(right), SHARE)
+    assert units.effects == pytest.approx((right - 0.3) / 10, abs=1e-2)
+    assert units.step == pytest.approx(0.1, rel=0.2)
+    variance = 0.3 * 0.7 / 10 * 10 / 9
+    assert (units.effects**2).sum() * 10 / 9 == pytest.approx(variance, rel=0.05)
+
+
+def test_a_ratio_of_sums_has_the_variance_of_the_bootstrap():
+    rng = np.random.default_rng(0)
+    nats, lengths = rng.gamma(2, 10, 400), rng.integers(5, 40, 400)
+    ratio = FromItems("t", lambda sums: float(sums["nats"]) / float(sums["tokens"]))
+    columns = {"nats": nats, "tokens": lengths}
+    effects = item_effects(ItemTable("a pair", "d", columns, None), ratio).effects
+    drawn = rng.integers(0, 400, (2000, 400))
+    values = nats[drawn].sum(1) / lengths[drawn].sum(1)
+    assert math.sqrt((effects**2).sum()) == pytest.approx(values.std(), rel=0.06)
+
+
+def test_units_are_documents_where_there_are_enough_and_stretches_elsewhere():
+    many = np.repeat(np.arange(FEWEST_DOCUMENTS), 3)
+    labels, n_units = units_of(table(np.zeros(60), many))
+    assert n_units == FEWEST_DOCUMENTS and (labels == many).all()
+    labels, n_units = units_of(table(np.zeros(1000), np.zeros(1000, dtype=int)))
+    assert n_units == 100 and (labels == np.arange(1000) // 10).all()
+    # No stretch crosses from one document to another.
+    labels, n_units = units_of(table(np.zeros(64), np.repeat([0, 1], [30, 34])))
+    assert labels[29] != labels[30]
+    _, n_units = units_of(table(np.zeros(12)))
+    assert n_units == 12
+
+
+def test_of_too_few_units_nothing_is_said():
+    assert item_effects(table([1, 0, 1]), SHARE) is None
+
+
+def test_the_spread_over_items_is_that_of_the_crossed_design():
+    # Two seeds, differences of items d + or - e: d varies over items, e is of both.
+    d = np.array([1.0, -1.0, 2.0, -2.0])
+    e = np.array([0.5, 0.5, -0.5, -0.5])
+    effects = {"a": {0: d + e, 1: d - e}, "b": {0: np.zeros(4), 1: np.zeros(4)}}
+    spread = item_spread(effects, arm_less("a", "b"), is_paired=True)
+    assert spread.whole == pytest.approx((d**2).sum() * 4 / 3)
+    assert spread.both == pytest.approx(2 * (e**2).sum() * 4 / 3 / 1 / 2)
+    assert spread.alone == pytest.approx(spread.whole - spread.both)
+    unpaired = item_spread(effects, arm_less("a", "b"), is_paired=False)
+    assert unpaired.alone == pytest.approx(spread.alone)
+
+
+def _study(rng: np.random.Generator, n_arms: int, n_seeds: int, n_items: int):
+    """Draw models without any skill: each arm has a taste of its own for items."""
+    values: dict[str, dict[int, float]] = {}
+    effects: dict[str, dict[int, np.ndarray]] = {}
+    for arm in map(str, range(n_arms)):
+        taste = rng.random(n_items)
+        values[arm], effects[arm] = {}, {}
+        for seed in range(n_seeds):
+            right = taste + 0.3 * rng.normal(size=n_items) > 0.5
+            values[arm][seed] = float(right.mean())
+            effects[arm][seed] = item_effects(table(right), SHARE).effects
+    return values, effects
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_arms", "n_seeds"), [(2, 3), (2, 8), (4, 5)])
+def test_arms_without_skill_are_not_called_different(n_arms: int, n_seeds: int):
+    rng = np.random.default_rng(4)
+    n_studies, wrong, by_seeds = 200, 0, 0
+    for _ in range(n_studies):
+        values, effects = _study(rng, n_arms, n_seeds, 470)
+        for evidence in (Evidence(effects=effects), Evidence()):
+            judged = judge("0", values, METRIC, planned_seeds=n_seeds, evidence=evidence)
+            is_wrong = any(each.verdict != "cannot tell" for each in judged.differences)
+            if evidence.effects is None:
+                by_seeds += is_wrong
+            else:
+                wrong += is_wrong
+    limit = 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / n_studies)
+    assert wrong / n_studies < limit
+    assert by_seeds > wrong  # what the items are there for
+
+
+def test_both_parts_of_the_spread_are_told():
+    values, effects = _study(np.random.default_rng(1), 2, 5, 200)
+    judged = judge("0", values, METRIC, planned_seeds=5, evidence=Evidence(effects=effects))
+    (difference,) = judged.differences
+    assert difference.parts.items > difference.parts.seeds
+    (alone,) = judge("0", values, METRIC, planned_seeds=5).differences
+    assert alone.parts.items is None
+    assert alone.high - alone.low < difference.high - difference.low
