@@ -85,29 +85,27 @@ def share(count: int, n: int) -> dict[str, float]:
 
 def simulate_alike(n_studies: int) -> Iterator[dict[str, Any]]:
     """Judge arms that are alike: the share of comparisons with any false verdict."""
-    cases = [
+    cases: list[tuple[int, int, float, tuple[int, ...] | None]] = [
         (n_arms, n_seeds, correlation, None)
         for n_arms in (2, 4, 6)
         for n_seeds in (3, 5, 8, 20)
         for correlation in (0.0, 0.5, 0.9)
     ]
-    cases += [
-        (n_arms, n_seeds, 0.0, spreads)
-        for n_arms, spreads in ((2, (1, 3)), (4, (1, 1, 1, 3)), (4, (3, 1, 1, 1)))
-        for n_seeds in (3, 5, 8, 20)
-    ]
-    for n_arms, n_seeds, correlation, spreads in cases:
+    unequal: list[tuple[int, ...]] = [(1, 3), (1, 1, 1, 3), (3, 1, 1, 1)]
+    for spreads in unequal:
+        cases += [(len(spreads), n_seeds, 0.0, spreads) for n_seeds in (3, 5, 8, 20)]
+    for n_arms, n_seeds, correlation, own_spreads in cases:
         rng = np.random.default_rng([n_arms, n_seeds, int(10 * correlation)])
         wrong = wrong_before = 0
         for _ in range(n_studies):
-            values = draw(rng, n_arms, n_seeds, correlation=correlation, spreads=spreads)
+            values = draw(rng, n_arms, n_seeds, correlation=correlation, spreads=own_spreads)
             wrong += any(now(values))
             wrong_before += any(before(values))
         yield {
             "arms": n_arms,
             "seeds": n_seeds,
             "correlation": correlation,
-            "spreads": spreads,
+            "spreads": own_spreads,
             "studies": n_studies,
             "now": share(wrong, n_studies),
             "before": share(wrong_before, n_studies),

@@ -15,11 +15,11 @@ from sublayer.study.asked import is_run
 from sublayer.study.definition import Overrides, Study
 from sublayer.study.finished_runs import RUNS
 from sublayer.study.inspection.run import sample_of
-from sublayer.study.judgement.difference import FEWEST_SEEDS
 from sublayer.study.judgement.looks import Looks
 from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import PLAN
+from sublayer.study.plan_of_seeds import check_seeds
 from sublayer.study.results import Results
 from sublayer.system.launch import n_launched
 
@@ -42,17 +42,6 @@ def check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -
     given = command_line([], overrides, replace(options, device=None)).split()[2:]
     if given:
         raise ConfigError(f"runs that exist are compared as they are: leave out {' '.join(given)}")
-
-
-def check_seeds(n_seeds: int) -> None:
-    """Raise ConfigError for a number of seeds that is nothing to compare by."""
-    if n_seeds < 1:
-        raise ConfigError(f"--seeds {n_seeds} is too few to compare: give at least 1")
-    if 1 < n_seeds < FEWEST_SEEDS:
-        raise ConfigError(
-            f"--seeds {n_seeds} says too little of how far seeds spread: give at least "
-            f"{FEWEST_SEEDS}, or 1 for values without a verdict"
-        )
 
 
 def check_study(study: Study, looks: Looks) -> None:

@@ -40,21 +40,20 @@ def foresee(
         )
     if spread is None:
         yield (
-            "detectable  not known: no earlier run says how far seeds spread, and the study states "
-            "no spread"
+            "which difference it can find is not known: no earlier run says how far seeds spread, "
+            "and the study states no spread"
         )
         return
     n_arms = len(study.arms)
     size = expected_detectable(spread, n_arms=n_arms, looks=looks, item_error=item_error)
     unit = metric.difference
     shown = f"{size * metric.factor:.3g} {unit}"
-    yield f"detectable  {shown} with {n_seeds} seeds, four times in five, {whence}"
+    yield f"{n_seeds} seeds find a difference of {shown} four times in five, {whence}"
     if margin is not None and size > margin:
         enough = _enough(spread, item_error, n_arms, margin)
         yield (
-            f"warning: {n_seeds} seeds find a difference of {shown} four times in five, and "
-            f"{margin * metric.factor:.3g} would matter: expect that it cannot tell"
-            f"{enough}"
+            f"warning: a difference of {margin * metric.factor:.3g} would matter, and is likely "
+            f"to be missed: expect that it cannot tell{enough}"
         )
 
 

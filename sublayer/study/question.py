@@ -79,6 +79,11 @@ class Question:
         """Return the spread in the metric's own unit; raise ConfigError for a wrong one."""
         return _amount(study, "spread", self.spread, metric)
 
+    @property
+    def states_amounts(self) -> bool:
+        """Whether it has a margin or a spread, in the unit of the study's metric."""
+        return self.margin != "" or self.spread != ""
+
     def check_arms(self, study: str, arms: Collection[str]) -> None:
         """Raise ConfigError for a hypothesis about what are no arms, or no contrast of them."""
         if self.hypothesis is None:

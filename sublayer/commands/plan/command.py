@@ -11,6 +11,15 @@ import typer
 from sublayer.commands.plan.rendering import render_plan
 from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import DeviceOption, JsonOption, emit, say
+from sublayer.commands.shared.seed_options import (
+    AtMostOption,
+    ExtendOption,
+    FirstSeedOption,
+    FirstTuningSeedOption,
+    MarginOption,
+    TuningSeedsOption,
+    UntilOption,
+)
 from sublayer.commands.shared.study_options import (
     FinetuningsOption,
     JobsOption,
@@ -26,6 +35,8 @@ from sublayer.system.stages import stage
 if TYPE_CHECKING:
     from sublayer.study.budget.resources import Resources
     from sublayer.study.budget.sized_arm import Clock, Sized, StepTime
+    from sublayer.study.definition import Study
+    from sublayer.study.judgement.looks import Looks
 
 EXAMPLE = "sublayer plan gpt train.minutes=5 --vary model.ffn=gelu,swiglu --measure"
 
@@ -33,7 +44,7 @@ _AS_LONG = (
     "stages of tasks are counted as if every example were as long as data.context: most are "
     "shorter, and take less"
 )
-_ONE_SEED = "one seed gives values and no verdict: an interval needs two"
+_ONE_SEED = "one seed gives values and no verdict: an interval needs three"
 
 SourceArgument = Annotated[
     str,
@@ -100,7 +111,14 @@ def command(
     vary: VaryOption = None,
     match: MatchOption = None,
     seeds: SeedsOption = None,
+    until: UntilOption = None,
+    seeds_at_most: AtMostOption = None,
+    margin: MarginOption = None,
     tune: TuneOption = None,
+    tuning_seeds: TuningSeedsOption = None,
+    extend: ExtendOption = None,
+    first_seed: FirstSeedOption = None,
+    first_tuning_seed: FirstTuningSeedOption = None,
     scale: ScaleOption = None,
     measure: MeasureOption = False,
     out: OutOption = None,
@@ -111,7 +129,7 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Say what a run or each arm of a comparison takes: parameters, FLOPs, memory, disk; with
-    --measure, time.
+    --measure, time; and which difference it can find.
 
     No text is read and nothing is trained. A vocabulary that is yet to be trained is taken to have
     data.vocab_size tokens.
@@ -120,8 +138,10 @@ def command(
     from sublayer.study.budget.plan import default_seeds, make_plan
     from sublayer.study.budget.plan_json import plan_to_json
     from sublayer.study.budget.resources import find_resources
-    from sublayer.study.chain.asked import as_asked
+    from sublayer.study.chain.asked import as_asked, check_options
     from sublayer.study.execution.jobs import check_jobs, share_threads
+    from sublayer.study.options import Options
+    from sublayer.study.plan_of_seeds import asked_looks, asked_seeds, check_seeds, with_margin
     from sublayer.study.tuning import make_trials
 
     sources, settings = split_words(source, words or [])
@@ -142,28 +162,49 @@ def command(
         study = replace(study, arms=share_threads(study.arms, jobs))
     study = as_asked(study, tuple(tune or ()), finetunings, data)
     tuned = (tune or study.tune) if study.chain is None else ()
-    n_trials = len(make_trials(study.arms, tuned))
+    trials = make_trials(study.arms, tuned)
+    asked = Options(
+        seeds=seeds,
+        until=until,
+        seeds_at_most=seeds_at_most,
+        margin=margin,
+        first_seed=first_seed,
+        tuning_seeds=tuning_seeds,
+        first_tuning_seed=first_tuning_seed,
+        extend=extend,
+    )
+    study = with_margin(study, margin)
+    looks = asked_looks(asked, default_seeds(study))
+    n_seeds = looks.planned[-1]
+    if len(study.arms) > 1:
+        check_seeds(n_seeds)
+    if study.chain is not None:
+        check_options(asked)
+    own_seeds = asked_seeds(asked, n_seeds, is_tuned=len(trials) > 1)
+    n_tried = (len(trials) + (extend or 0)) * own_seeds.n_tuning if len(trials) > 1 else 0
     resources = find_resources(device, _existing(out or Path()))
     clock = _clock(resources, jobs) if measure else None
     with stage("measuring" if measure else "counting"):
         plan = make_plan(study.arms, rule, resources, clock)
-    n_seeds = seeds or default_seeds(study)
     notes = [*plan.notes, *study.caveats]
     n_below = study.chain.n_seeds if study.chain is not None else 1
     if n_seeds == n_below == 1 and len(study.arms) > 1:
         notes.append(_ONE_SEED)
     if tuned:
         notes.append(
-            f"every arm tries {' '.join(tuned)} with seed 0, {count(n_trials, 'trial')}, and keeps "
-            "what has the lowest validation loss"
+            f"every arm tries {' '.join(tuned)}, {count(len(trials), 'trial')}, with other seeds "
+            f"than those that are compared ({count(own_seeds.n_tuning, 'seed')} each), and keeps "
+            "what validates best"
         )
+    if len(study.arms) > 1 and study.chain is None:
+        notes += _foreseen(study, looks, out)
     if not study.scoring.is_whole_test:
         notes.append(f"runs are scored on {study.scoring.describe(study.arms[0].loaded.recipe)}")
     if study.inspecting is not None:
         inspected = study.inspecting.describe(study.scoring.split_name)
         notes.append(f"runs are inspected: {inspected}")
     plan = replace(plan, notes=tuple(notes))
-    result = plan_to_json(plan, resources, n_seeds, n_trials, jobs)
+    result = plan_to_json(plan, resources, n_seeds, n_tried, jobs)
     if study.chain is not None:
         with stage("measuring" if measure else "counting"):
             from sublayer.study.chain.plan import plan_stages, stages_to_json
@@ -174,6 +215,26 @@ def command(
         as_long = [_AS_LONG] if study.chain.finetunes else []
         result["notes"] += [*as_long, explain_nesting(study.chain, n_seeds)]
     emit(result, as_json, render_plan)
+
+
+def _foreseen(study: "Study", looks: "Looks", out: Path | None) -> list[str]:
+    """Return which difference the study can find, where anything is known of how far seeds spread.
+
+    PyTorch is started only then: what a metric is, its objective says.
+    """
+    from sublayer.study.results import RESULTS
+
+    folder = out or Path("runs") / (study.folder or study.name)
+    if not study.question.states_amounts and not (folder / RESULTS).is_file():
+        return [
+            "which difference it can find is not known: no earlier run says how far seeds spread, "
+            "and the study states no spread"
+        ]
+    with stage("starting PyTorch"):
+        from sublayer.study.foresight import foresee
+        from sublayer.study.metrics import study_metrics
+    metric, *_ = study_metrics(study)
+    return list(foresee(study, metric, looks, folder))
 
 
 def _clock(resources: "Resources", jobs: int) -> "Clock":

@@ -10,15 +10,15 @@ from sublayer.study.budget.resources import PROGRAM_BYTES, Resources
 
 
 def plan_to_json(
-    plan: Plan, resources: Resources, n_seeds: int, n_trials: int = 1, jobs: int = 1
+    plan: Plan, resources: Resources, n_seeds: int, n_trials: int = 0, jobs: int = 1
 ) -> dict[str, Any]:
     """Write a plan, and what all its runs take together, as plain values.
 
-    Each arm has ``n_trials`` runs with the first of ``n_seeds`` seeds, and one with each of the
-    others. ``jobs`` runs are made at a time.
+    Each arm has ``n_trials`` runs that tune it, and one with each of ``n_seeds`` seeds. ``jobs``
+    runs are made at a time.
     """
     hours = [arm.hours for arm in plan.arms if arm.hours is not None]
-    n_runs = n_trials + n_seeds - 1
+    n_runs = n_trials + n_seeds
     at_once = min(jobs, n_runs * len(plan.arms))
     disk = _disk(plan, n_runs, at_once)
     memory = at_once * _process_memory(plan, resources)

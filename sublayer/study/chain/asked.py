@@ -6,6 +6,7 @@ from dataclasses import replace
 from sublayer.errors import ConfigError
 from sublayer.study.chain.stages import FINETUNE
 from sublayer.study.definition import Study
+from sublayer.study.options import Options
 
 
 def as_asked(study: Study, tune: Sequence[str], finetunings: int | None, data: str | None) -> Study:
@@ -40,6 +41,24 @@ def as_asked(study: Study, tune: Sequence[str], finetunings: int | None, data: s
         tune=tuple(told) or study.chain.tune,
     )
     return replace(study, chain=chain)
+
+
+def check_options(options: Options) -> None:
+    """Raise ConfigError for what is not of chains."""
+    asked = {
+        "--until": options.until,
+        "--seeds-at-most": options.seeds_at_most,
+        "--first-seed": options.first_seed,
+        "--tuning-seeds": options.tuning_seeds,
+        "--first-tuning-seed": options.first_tuning_seed,
+        "--extend": options.extend,
+    }
+    for name, value in asked.items():
+        if value is not None:
+            raise ConfigError(
+                f"{name} is of studies without stages, whose runs are one training each: leave it "
+                "out"
+            )
 
 
 def _check_without(

@@ -14,10 +14,9 @@ from sublayer.study.budget.capacity import run_disk, scored_disk
 from sublayer.study.chain.kept import Kept
 from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.stages import PRETRAINING, TUNING_NUMBER, Chain, Stage, is_within
-from sublayer.study.checks import check_seeds
 from sublayer.study.definition import Study
 from sublayer.study.judgement.difference import FEWEST_SEEDS
-from sublayer.study.options import Options
+from sublayer.study.plan_of_seeds import check_seeds
 from sublayer.system.launch import n_launched
 from sublayer.tasks.registry import TASKS, locate_files
 
@@ -65,24 +64,6 @@ def check_chain(study: Study, n_seeds: int) -> None:
                     f"{study.name}: stage {stage.name} has init.run, which is what {stage.after} "
                     "leaves: leave it out"
                 )
-
-
-def check_options(options: Options) -> None:
-    """Raise ConfigError for what is not of chains."""
-    asked = {
-        "--until": options.until,
-        "--seeds-at-most": options.seeds_at_most,
-        "--first-seed": options.first_seed,
-        "--tuning-seeds": options.tuning_seeds,
-        "--first-tuning-seed": options.first_tuning_seed,
-        "--extend": options.extend,
-    }
-    for name, value in asked.items():
-        if value is not None:
-            raise ConfigError(
-                f"{name} is of studies without stages, whose runs are one training each: leave it "
-                "out"
-            )
 
 
 def _check_files(chain: Chain, stage: Stage) -> None:

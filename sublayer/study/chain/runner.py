@@ -13,9 +13,9 @@ from sublayer.study.arms import arm_notes
 from sublayer.study.budget.budget import MatchedArm, match_budgets
 from sublayer.study.budget.match import Rule
 from sublayer.study.budget.shared_tokenizer import keep_tokenizer
-from sublayer.study.chain.asked import as_asked
+from sublayer.study.chain.asked import as_asked, check_options
 from sublayer.study.chain.baselines import score_baselines
-from sublayer.study.chain.checks import check_chain, check_disk, check_options
+from sublayer.study.chain.checks import check_chain, check_disk
 from sublayer.study.chain.collect import Runs
 from sublayer.study.chain.kept import Kept, describe_chain, keep_chain, with_baselines_of
 from sublayer.study.chain.keys import Keys, find_keys
