@@ -232,6 +232,7 @@ def inspect_layers(
     *runs: PathOrText,
     path: PathOrText | None = None,
     tokens: int | None = None,
+    beyond: int | None = None,
     out: PathOrText | None = None,
     batch: int | None = None,
     device: str | None = None,
@@ -239,10 +240,10 @@ def inspect_layers(
     """Measure what each block of models does to the tokens of a text.
 
     Distances, angles in degrees and norms, over ``tokens`` tokens at most (8192) of each run's
-    validation split, or of the text of ``path``; ``out`` is an SVG file of the plot. Raises
-    ConfigError for encoder-decoders.
+    validation split, or of the text of ``path``; a block that all layers share is run ``beyond``
+    times more; ``out`` is an SVG file of the plot. Raises ConfigError for encoder-decoders.
     """
-    return _inspect("layers", runs, path, tokens, out, batch, device)
+    return _inspect("layers", runs, path, tokens, out, batch, device, beyond)
 
 
 def inspect_splitting(
@@ -284,6 +285,7 @@ def _inspect(
     out: PathOrText | None,
     batch: int | None,
     device: str | None,
+    beyond: int | None = None,
 ) -> Result:
     from sublayer.commands.inspect.command import command
 
@@ -293,6 +295,7 @@ def _inspect(
         runs=[Path(fspath(run)) for run in runs],
         path=None if path is None else fspath(path),
         tokens=tokens,
+        beyond=beyond,
         out=None if out is None else as_path(out),
         batch=batch,
         device=device,

@@ -1,40 +1,18 @@
 """The distance and the angle between each block's input and output."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from sublayer.config.architecture.stacks import is_one_block
 from sublayer.data.arrays import Floats
+from sublayer.inspection.layer_change import LayerChange, Spread
 from sublayer.inspection.sample import Sample
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A quantity over tokens: its mean, and its lower quartile, median and upper quartile."""
-
-    mean: float
-    quartiles: tuple[float, float, float]
-
-
-@dataclass(frozen=True)
-class LayerChange:
-    """How an executed block, from 1, changes tokens, and their L2 norms before and after."""
-
-    layer: int
-    distance: Spread
-    """L2, between a token's state before the block and after it."""
-    cosine: Spread
-    """From -1 to 1, of the angle between the two states."""
-    angle_degrees: Spread
-    """From 0 to 180."""
-    norm_in: Spread
-    norm_out: Spread
 
 
 def measure_layers(
@@ -42,6 +20,7 @@ def measure_layers(
     sample: Sample,
     *,
     batch_sequences: int,
+    beyond: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[LayerChange]:
     """Compare the input and the output of every executed block, over the real tokens of a sample.
@@ -49,14 +28,17 @@ def measure_layers(
     A block's input is what enters it: vectors of positions that are added before it belong to it.
     Its output is what leaves it: after the norm of a post-norm block, before the model's final
     norm. Blocks that share weights all count. An encoder reads its rows as first segments.
-    ``batch_sequences`` rows are computed at a time, which changes speed and memory only;
-    ``progress`` is called with the tokens done and the tokens in all.
+    ``beyond`` further executions of the one block that a model has (``is_one_block``) read what the
+    last one left. ``batch_sequences`` rows are computed at a time, which changes speed and memory
+    only; ``progress`` is called with the tokens done and the tokens in all.
 
     The blocks compute in the type of the model's weights, the comparison is in float64; a token of
     which a state is 0 has no angle, and makes the block's NaN. Source: Lan et al. 2020
     (1909.11942), sec. 3.1 and Fig. 1, which do not name the text; the angle is averaged over
     tokens, and not that of the mean cosine.
+    Departure: the executions beyond the model's own, which the figure does not have.
     """
+    assert beyond == 0 or is_one_block(model.config), "blocks of their own have no further one"
     device = next(model.parameters()).device
     batches: list[list[Floats]] = []  # of each batch, each block's quantities [5, N]
     n_done = 0
@@ -64,7 +46,7 @@ def measure_layers(
         for low in range(0, len(sample), batch_sequences):
             high = low + batch_sequences
             rows = sample[low:high].to(device)
-            compared = _compare_blocks(model, rows)
+            compared = _compare_blocks(model, rows, beyond)
             batches.append([values.cpu().numpy() for values in compared])
             n_done += rows.n_tokens
             if progress is not None:
@@ -73,7 +55,9 @@ def measure_layers(
     layers = zip(*batches, strict=True)
     for layer, of_batches in enumerate(layers, start=1):
         values = np.concatenate(of_batches, axis=1)  # [5, all tokens]
-        changes.append(_change(layer, values))
+        spreads = map(_spread, values)
+        is_beyond = layer > model.config.n_layers
+        changes.append(LayerChange(layer, *spreads, is_beyond=is_beyond))
     return changes
 
 
@@ -101,7 +85,7 @@ def compare_states(
 
 
 @torch.inference_mode()
-def _compare_blocks(model: Transformer, rows: Sample) -> list[Tensor]:
+def _compare_blocks(model: Transformer, rows: Sample, beyond: int) -> list[Tensor]:
     """Compare the real tokens' states before and after each block, ``[5, N]`` each."""
     layout = rows.layout(model.shape)
     n_layers = model.config.n_layers
@@ -116,12 +100,14 @@ def _compare_blocks(model: Transformer, rows: Sample) -> list[Tensor]:
             before = model.positions.add(before, layer, layout.positions)
         quantities = compare_states(before[real], after[real])
         compared.append(quantities)
+    x = states[n_layers]
+    context = model.context(layout, x.dtype)
+    for _ in range(beyond):
+        before = x
+        for sublayer in model.stack.block(0):
+            x = sublayer(x, context)
+        compared.append(compare_states(before[real], x[real]))
     return compared
-
-
-def _change(layer: int, values: Floats) -> LayerChange:
-    spreads = map(_spread, values)
-    return LayerChange(layer, *spreads)
 
 
 def _spread(values: Floats) -> Spread:

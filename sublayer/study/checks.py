@@ -14,6 +14,7 @@ from sublayer.runs.start_check import check_start
 from sublayer.study.asked import is_run
 from sublayer.study.definition import Overrides, Study
 from sublayer.study.finished_runs import RUNS
+from sublayer.study.inspection.run import sample_of
 from sublayer.study.judgement.looks import Looks
 from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options, command_line
@@ -109,6 +110,15 @@ def check_pairs(study: Study, data: Mapping[str, Data]) -> None:
     for arm in study.arms:
         if not metric.has_items(study.scoring.split_of(data[arm.name])):
             raise DataError(f"metric = {metric.name}: {metric.items}")
+
+
+def check_windows(study: Study, data: Mapping[str, Data]) -> None:
+    """Raise DataError where a split that is scored is too short for what the study inspects."""
+    if study.inspecting is None:
+        return
+    for arm in study.arms:
+        split = study.scoring.split_of(data[arm.name])
+        sample_of(arm.loaded.recipe, split, study.inspecting)
 
 
 def check_compared(results: Results, report: Path) -> None:

@@ -15,6 +15,7 @@ from sublayer.study.arms import Arm, check_distinct, expand, make_arm
 from sublayer.study.budget.match import Rule
 from sublayer.study.chain.from_file import read_chain, split_overrides
 from sublayer.study.chain.stages import Chain
+from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.names import name_folder
 from sublayer.study.question import NO_QUESTION, Question
 from sublayer.study.scoring import WHOLE_TEST, Scoring
@@ -54,6 +55,8 @@ class Study:
     """What its folder is called; empty: its name."""
     scoring: Scoring = WHOLE_TEST
     """What its runs are scored on, and how."""
+    inspecting: Inspecting | None = None
+    """What is measured inside its runs; None: nothing."""
     tune: tuple[str, ...] = ()
     """What is tuned where nobody says otherwise: ``field=a,b`` texts, as of ``--tune``."""
     chain: Chain | None = None
@@ -182,7 +185,11 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
     chain = read_chain(path, file, scale, of_stages, _tuned(path, tune, tuned_stages))
     check_distinct(arms, {} if chain is None else {n: repr(chain.of(n)) for n in map(_name, arms)})
     scoring = scale_table.score or file.score or WHOLE_TEST
-    scoring.check(path.stem, [(arm.name, arm.loaded.recipe) for arm in arms])
+    recipes = [(arm.name, arm.loaded.recipe) for arm in arms]
+    scoring.check(path.stem, recipes)
+    inspecting = scale_table.inspect or file.inspect
+    if inspecting is not None:
+        inspecting.check(path.stem, recipes, has_stages=chain is not None)
     return Study(
         name=path.stem,
         title=file.title,
@@ -193,6 +200,7 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         metric=scale_table.metric or file.metric,
         caveats=(*file.caveats, *scale_table.caveats),
         scoring=scoring,
+        inspecting=inspecting,
         tune=_tuned(path, file.tune if scale_table.tune is None else scale_table.tune, overridden),
         chain=chain,
         published={} if chain else {each.name: each.published for each in tables if each.published},

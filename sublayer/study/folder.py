@@ -189,7 +189,7 @@ class StudyFolder:
             "command": command,
             "planned_runs": n_runs,
             "planned_seeds": n_seeds,
-            "about": about.model_dump(),
+            "about": about.model_dump(exclude_none=True),
         }
         if any(self._plan.get(name) != value for name, value in asked.items()):
             self._write({**self._plan, **asked})

@@ -25,6 +25,7 @@ from sublayer.study.execution.arm_runs import ArmRuns, trial_loss
 from sublayer.study.execution.one_run import Outcome, read_outcome, read_trial
 from sublayer.study.findings.samples import kept_samples
 from sublayer.study.folder import arm_folder
+from sublayer.study.inspection.arms import with_layers
 from sublayer.study.items.collecting import collect_items
 from sublayer.study.judgement.evidence import scored_elsewhere
 from sublayer.study.judgement.looks import Looks, fixed
@@ -95,7 +96,8 @@ def results_of_folder(folder: Path) -> Results:
         looking=Looking(looks, reported, is_unfinished=is_unfinished),
         n_awaited=n_awaited,
     )
-    results = replace(results, arms=kept_samples(results.arms, arms))
+    shown = with_layers(kept_samples(results.arms, arms), arms, study.inspecting)
+    results = replace(results, arms=shown)
     if not missing and earlier.get("planned_seeds") == n_seeds and "looks" in earlier:
         return replace(results, notes=tuple(earlier.get("notes", ())))
     return replace(results, notes=_notes(results, study, plan, arms, missing))

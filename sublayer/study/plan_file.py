@@ -14,6 +14,7 @@ from sublayer.study.arms import Arm
 from sublayer.study.budget.match import Rule
 from sublayer.study.chain.stages import Chain, describe_stages
 from sublayer.study.definition import Study
+from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.question import Question
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.seeds import USUAL_SEEDS, Seeds
@@ -106,6 +107,8 @@ class About(Typed):
     """What is noted of its text, as ``layer_notes``."""
     published: dict[str, dict[str, Number]] = {}
     """What was published of arms, by metric, as it is printed."""
+    inspect: Inspecting | None = None
+    """What is measured inside its runs."""
     question: dict[str, Any] = {}
     """What it asks, as ``Question.as_dict`` has it."""
 
@@ -122,6 +125,7 @@ class About(Typed):
             layer_notes=list(layer_notes),
             text_notes=list(text_notes),
             published={arm: dict(own) for arm, own in study.published.items()},
+            inspect=study.inspecting,
             question=study.question.as_dict(),
         )
 
@@ -159,6 +163,7 @@ def study_of(plan: Plan, about: About, arms: Sequence[Arm]) -> Study:
         metric=about.metric or None,
         caveats=tuple(about.caveats),
         scoring=Scoring.model_validate(plan.asked.score or {}),
+        inspecting=about.inspect,
         question=Question.of_dict(about.question),
         published=about.published,
     )

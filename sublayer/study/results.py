@@ -8,6 +8,7 @@ import numpy as np
 
 from sublayer.objective.metric import Metric
 from sublayer.study.budget.match import TOLERANCE
+from sublayer.study.inspection.kept import InspectedLayers
 from sublayer.study.judgement.difference import FEWEST_SEEDS, Difference, Pairing
 from sublayer.study.scorecard import Scorecard
 
@@ -88,6 +89,8 @@ class ArmResult:
     probes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Of probes that were asked along the training, by name: chance, reference and what else the
     record says."""
+    layers: Mapping[int, InspectedLayers] = field(default_factory=dict)
+    """What the blocks of each seed's model do, where the study inspects that."""
     varied: Mapping[str, Any] = field(default_factory=dict)
     """What ``--vary`` set, of which its name is made; empty where its name is its own."""
     published: Mapping[str, float] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from sublayer.files.storage import write_file
 from sublayer.objective.metric import Metric
 from sublayer.study.findings.differing_fields import differing_fields
 from sublayer.study.findings.final_losses import final_losses
+from sublayer.study.findings.layers import layers_to_json
 from sublayer.study.findings.same_quality import SameQuality, same_quality
 from sublayer.study.judgement.difference import CONFIDENCE, Difference
 from sublayer.study.report.scorecard_cells import card_json
@@ -83,6 +84,7 @@ def _arm_to_json(arm: ArmResult, metric: Metric) -> dict[str, Any]:
             for name, curves in arm.further_curves.items()
         },
         "training_curves": [_curve_to_json(curve) for curve in arm.training_curves],
+        **({"layers": layers_to_json(arm)} if arm.layers else {}),
     }
 
 

@@ -19,6 +19,7 @@ from sublayer.study.checks import (
     check_runs,
     check_splits,
     check_study,
+    check_windows,
 )
 from sublayer.study.collect import collect_results
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study
@@ -34,6 +35,7 @@ from sublayer.study.folder import StudyFolder
 from sublayer.study.folder_name import find_folder
 from sublayer.study.foresight import foresee
 from sublayer.study.header import list_study_header
+from sublayer.study.inspection.arms import with_layers
 from sublayer.study.items.collecting import collect_items
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.judgement.evidence import scored_elsewhere
@@ -103,6 +105,7 @@ def run_study(
         data = {arm.name: facts.data(arm.loaded.recipe) for arm in study.arms}
         check_held_out(study, data)
         check_pairs(study, data)
+        check_windows(study, data)
         n_trial_runs = 0
         if len(trials) > 1:
             n_trial_runs = (len(trials) + (options.extend or 0)) * seeds.n_tuning
@@ -131,7 +134,14 @@ def run_study(
         run_all: RunAll = InTurn(n_runs, options.device)
         if options.jobs > 1:
             run_all = SideBySide(n_runs, options.jobs, options.device)
-        work = ArmWork(folder, matched_arms, data, run_all, scoring=study.scoring)
+        work = ArmWork(
+            folder,
+            matched_arms,
+            data,
+            run_all,
+            scoring=study.scoring,
+            inspecting=study.inspecting,
+        )
         if len(trials) > 1:
             trials = tune_arms(
                 work, folder, trials, seeds, metric, n_extensions=options.extend or 0
@@ -154,6 +164,7 @@ def run_study(
             looking=looking,
         )
         arms = add_samples(results.arms, runs, data, device=options.device)
+        arms = with_layers(arms, runs, study.inspecting)
         chosen = chosen_by_validation(study.arms, tune)
         notes = _notes(folder, study, runs, trials, texts, results, items[0], chosen)
         results = replace(results, arms=arms, notes=(*study.caveats, *layer_notes, *notes))

@@ -17,6 +17,7 @@ from sublayer.config.table import Table
 from sublayer.errors import ConfigError
 from sublayer.study.budget.match import Rule
 from sublayer.study.chain.stages import PRETRAINING
+from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.question import Amount, Hypothesis, Question
 from sublayer.study.scoring import Scoring
 
@@ -90,9 +91,10 @@ class ScaleTable(Table):
 
     ``[[scale.cpu.arms]]`` are arms of this scale alone, for a study that has no ``[[arms]]`` of all
     scales. ``caveats`` are those of this scale, after the study's own; ``seeds``, ``score``,
-    ``tune``, ``metric``, ``margin``, ``margin_reason``, ``spread`` and ``hypothesis`` are of this
-    scale, instead of the study's; so are ``stages``, ``finetunings``, ``tune_finetune``,
-    ``metrics``, ``averages`` and ``published``. ``finetune`` are settings of all stages of tasks.
+    ``inspect``, ``tune``, ``metric``, ``margin``, ``margin_reason``, ``spread`` and ``hypothesis``
+    are of this scale, instead of the study's; so are ``stages``, ``finetunings``,
+    ``tune_finetune``, ``metrics``, ``averages`` and ``published``. ``finetune`` are settings of all
+    stages of tasks.
     """
 
     recipe: str
@@ -104,6 +106,7 @@ class ScaleTable(Table):
     seeds: int | None = Field(None, ge=1, le=MOST_SEEDS)
     caveats: list[Sentence] = Field(default_factory=list)
     score: Scoring | None = None
+    inspect: Inspecting | None = None
     tune: dict[str, Any] | None = None
     set: dict[str, Any] = Field(default_factory=dict)
     arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
@@ -143,6 +146,7 @@ class StudyFile(Table):
     seeds: int | None = Field(None, ge=1, le=MOST_SEEDS)
     caveats: list[Sentence] = Field(default_factory=list)
     score: Scoring | None = None
+    inspect: Inspecting | None = None
     tune: dict[str, Any] | None = None
     scale: dict[str, ScaleTable] = Field(min_length=1)
     arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)

@@ -120,6 +120,22 @@ def test_a_decoder_and_an_encoder_are_drawn_in_one_plot(
     assert out.read_bytes() == before
 
 
+def test_a_shared_block_is_run_beyond_the_models_number(
+    sublayer: Sublayer, trained: Path, encoder: Path
+) -> None:
+    text = ("--path", trained.parent / "text.txt", "--tokens", 64)
+    plain = inspected(sublayer, encoder, *text)
+    further = inspected(sublayer, encoder, *text, "--beyond", 3)
+    assert plain["n_layers"] == further["n_layers"] == 4
+    assert further["layers"][:4] == plain["layers"]
+    assert [layer["is_beyond"] for layer in further["layers"]] == [False] * 4 + [True] * 3
+    words = ("inspect", "layers", trained, encoder, *text, "--beyond", 3)
+    shown = sublayer(*words).shown()
+    assert re.findall(r"^ +(\d+) ", shown, re.MULTILINE) == ["1", *"1234567"]
+    said = "in 4 windows of 16; from block 5 on the shared one is run beyond the model's"
+    assert unwrapped(shown).count("beyond") == unwrapped(shown).count(said) == 1
+
+
 def test_without_out_nothing_is_written(
     sublayer: Sublayer, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +218,9 @@ def test_what_cannot_be_inspected_is_refused_in_a_line(
         (("layers", trained, "--out", taken), "taken.svg exists, and nothing is overwritten"),
         (("layers", trained, "--out", tmp_path / "plot.png"), "is not an .svg file"),
         (("layers", trained, "--tokens", 0), "--tokens"),
+        (("layers", trained, "--beyond", 0), "--beyond"),
+        (("layers", trained, "--beyond", 4), f"layers of {trained} have weights or positions"),
+        (("splitting", trained, "--beyond", 4), "--beyond is of inspect layers: leave it out"),
         (("layers", trained, "--device", "nosuch"), "device 'nosuch' is not there"),
     ):
         assert message in sublayer("inspect", *words).refusal()

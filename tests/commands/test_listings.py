@@ -141,6 +141,17 @@ def test_a_plan_says_which_split_is_scored_where_it_is_not_all_of_the_test(
     )
 
 
+def test_a_plan_says_what_is_measured_inside_the_runs(capsys: pytest.CaptureFixture[str]):
+    for name, is_inspected in (("albert-layers", True), ("albert-width", False)):
+        notes = answer(capsys, "plan", name, "--scale", "cpu")["notes"]
+        said = [note for note in notes if note.startswith("runs are inspected")]
+        assert len(said) == is_inspected
+    assert answer(capsys, "plan", "albert-layers", "--scale", "cpu")["notes"][-1] == (
+        "runs are inspected: what each layer does to a token is measured and drawn, over 8,192 "
+        "tokens of the test split at most"
+    )
+
+
 def test_a_plan_of_one_seed_has_one_run_of_each_arm_and_says_that_it_gives_no_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

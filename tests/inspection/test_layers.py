@@ -1,7 +1,7 @@
 """What a block does is measured between its input and its output, of every real token, once."""
 
 import math
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,14 +9,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from sublayer.config.architecture.stacks import is_one_block
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
-from sublayer.inspection.layers import LayerChange, compare_states, measure_layers
+from sublayer.inspection.layer_change import (
+    QUANTITIES,
+    LayerChange,
+    Spread,
+    flat,
+    mean_changes,
+)
+from sublayer.inspection.layers import compare_states, measure_layers
 from sublayer.inspection.sample import Sample
 from sublayer.model.build import build
 from sublayer.model.transformer import Transformer
 
-QUANTITIES = [field.name for field in fields(LayerChange) if field.name != "layer"]
 TOKENS = torch.arange(35).view(5, 7) % 17
 
 
@@ -114,9 +121,16 @@ def test_positions_added_before_a_block_are_part_of_its_input() -> None:
         assert change.norm_out.mean == change.norm_in.mean
 
 
-def test_a_block_that_doubles_moves_by_the_norm_of_its_input() -> None:
+def doubling(**fields: Any) -> tuple[Transformer, float]:
+    """Build a model whose blocks double what enters them; return the norm of what first does."""
     model = model_of(
-        norm="none", ffn="relu", block=["ffn"], d_ff=12, final_norm="none", positions="none"
+        norm="none",
+        ffn="relu",
+        block=["ffn"],
+        d_ff=12,
+        final_norm="none",
+        positions="none",
+        **fields,
     )
     eye = torch.eye(6, dtype=torch.float64)
     # relu(x) - relu(-x) = x, which is added to x.
@@ -125,8 +139,16 @@ def test_a_block_that_doubles_moves_by_the_norm_of_its_input() -> None:
         for parameter in model.stack.parameters():
             fitting = [weight for weight in weights.values() if weight.shape == parameter.shape]
             parameter.copy_(fitting[0]) if fitting else parameter.zero_()
-        norm = float(model.embedding(TOKENS).norm(dim=2).mean())
-    for change in measure_layers(model, Sample(TOKENS), batch_sequences=3):
+        return model, float(model.embedding(TOKENS).norm(dim=2).mean())
+
+
+@pytest.mark.parametrize(("share", "beyond"), [("none", 0), ("all", 0), ("all", 4)])
+def test_a_block_that_doubles_moves_by_the_norm_of_its_input(share: str, beyond: int) -> None:
+    model, norm = doubling(share=share)
+    changes = measure_layers(model, Sample(TOKENS), batch_sequences=3, beyond=beyond)
+    assert [change.layer for change in changes] == list(range(1, 4 + beyond))
+    assert [change.is_beyond for change in changes] == [False] * 3 + [True] * beyond
+    for change in changes:
         grown = norm * 2 ** (change.layer - 1)
         assert change.distance.mean == pytest.approx(grown, rel=1e-13)
         assert (change.norm_in.mean, change.norm_out.mean) == pytest.approx(
@@ -171,6 +193,56 @@ def test_the_numbers_are_those_of_hooks_on_every_executed_block(fields: dict[str
             )
 
 
+ONE_BLOCK: list[dict[str, Any]] = [
+    {"share": "all"},
+    {"share": "all", "kind": "encoder", "norm_order": "post", "positions": "learned"},
+    {"share": "all", "positions": "rotary", "block": "macaron"},
+    {"share": "all", "positions": "alibi", "norm": "rms"},
+    {"share": "all", "kind": "encoder", "positions": "relative", "final_norm": "none"},
+    {"share": "attention", "block": ["attention"]},
+]
+
+
+@pytest.mark.parametrize("fields", ONE_BLOCK)
+def test_a_block_run_beyond_is_that_of_a_model_with_more_layers(fields: dict[str, Any]) -> None:
+    model, deeper = model_of(**fields), model_of(**{**fields, "n_layers": 7})
+    deeper.load_state_dict(model.state_dict())
+    sample = Sample(TOKENS)
+    found = measure_layers(model, sample, batch_sequences=2, beyond=4)
+    expected = measure_layers(deeper, sample, batch_sequences=2)
+    np.testing.assert_allclose(numbers(found), numbers(expected), rtol=1e-12)
+    assert [change.is_beyond for change in found] == [False] * 3 + [True] * 4
+    # The model's own blocks are what they are without.
+    own = measure_layers(model, sample, batch_sequences=2)
+    assert found[:3] == own == measure_layers(model, sample, batch_sequences=2, beyond=0)
+
+
+def test_an_idle_block_moves_nothing_however_often_it_is_run() -> None:
+    model = idle(model_of(share="all", positions="learned"))
+    found = numbers(measure_layers(model, Sample(TOKENS), batch_sequences=2, beyond=5))
+    np.testing.assert_array_equal(found[:, QUANTITIES.index("distance")], 0.0)
+    np.testing.assert_array_equal(found[:, QUANTITIES.index("angle_degrees")], 0.0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"share": "ffn"},
+        {"share": "attention"},
+        {"share": "all", "n_layers": 4, "share_groups": 2},
+        {"share": "all", "n_layers": 4, "share_inner": 2},
+        {"share": "all", "positions": "learned-per-layer"},
+        {"kind": "lstm"},
+        {"kind": "encoder-decoder", "share": "all"},
+    ],
+)
+def test_blocks_of_their_own_cannot_be_run_beyond(fields: dict[str, Any]) -> None:
+    assert not is_one_block(ModelConfig(d_model=6, n_heads=3, **fields))
+    for shared in ONE_BLOCK:
+        assert is_one_block(ModelConfig(d_model=6, n_heads=3, **shared))
+
+
 def test_how_many_rows_are_computed_at_a_time_changes_nothing() -> None:
     model = model_of()
     whole, done = measure_layers(model, Sample(TOKENS), batch_sequences=5), []
@@ -188,18 +260,19 @@ def test_how_many_rows_are_computed_at_a_time_changes_nothing() -> None:
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_is_not_counted_and_changes_nothing(kind: str, side: str) -> None:
-    model, short = model_of(kind=kind), TOKENS[:, :4]
+    model, short = model_of(kind=kind, share="all"), TOKENS[:, :4]
     padding, real = torch.full((5, 3), 16), torch.ones(5, 4, dtype=torch.bool)
     order = slice(None) if side == "right" else slice(None, None, -1)
     tokens = torch.cat([short, padding][order], dim=1)
     mask = torch.cat([real, torch.zeros(5, 3, dtype=torch.bool)][order], dim=1)
     padded = Sample(tokens, mask=mask)
     assert padded.n_tokens == 20
-    np.testing.assert_allclose(
-        numbers(measure_layers(model, padded, batch_sequences=2)),
-        numbers(measure_layers(model, Sample(short), batch_sequences=2)),
-        rtol=1e-10,
-    )
+    for beyond in (0, 2):
+        np.testing.assert_allclose(
+            numbers(measure_layers(model, padded, batch_sequences=2, beyond=beyond)),
+            numbers(measure_layers(model, Sample(short), batch_sequences=2, beyond=beyond)),
+            rtol=1e-10,
+        )
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
@@ -234,3 +307,18 @@ def test_dropout_is_off_and_the_mode_of_the_model_is_kept() -> None:
         numbers(measure_layers(model, Sample(TOKENS), batch_sequences=5)), expected
     )
     assert model.training
+
+
+def test_the_mean_of_models_is_that_of_each_number_of_each_block() -> None:
+    def change(value: float, is_beyond: bool) -> LayerChange:
+        spread = Spread(value, (value - 1.0, value, value + 2.0))
+        angle = Spread(10.0 * value, (0.0, 1.0, value))
+        return LayerChange(1, spread, spread, angle, spread, spread, is_beyond=is_beyond)
+
+    (one, two) = mean_changes([[change(1.0, False), change(4.0, True)], [change(2.0, False)] * 2])
+    assert one.distance == Spread(1.5, (0.5, 1.5, 3.5))
+    assert one.angle_degrees == Spread(15.0, (0.0, 1.0, 1.5))
+    assert two == replace(change(3.0, True), angle_degrees=Spread(30.0, (0.0, 1.0, 3.0)))
+    assert mean_changes([[one, two]]) == [one, two]
+    assert flat(one)["angle_degrees"] == 15.0
+    assert flat(one)["angle_degrees_quartiles"] == [0.0, 1.0, 1.5]

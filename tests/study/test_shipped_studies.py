@@ -138,6 +138,7 @@ def test_the_widths_have_the_papers_parameters():
     ("name", "published"),
     [
         ("albert-same-time", {"BERT-large": 335_691_058, "ALBERT-xxlarge": 223_158_450}),
+        ("albert-layers", {"BERT-large": 335_691_058, "ALBERT-large": 17_847_474}),
         ("bert-width", {"BERT-large": 335_691_058, "BERT-xlarge": 1_279_526_194}),
         ("albert-dropout", {"with dropout": 223_158_450, "without dropout": 223_158_450}),
         (
@@ -207,6 +208,17 @@ def test_each_size_is_compared_with_the_one_below(name: str):
         study = load_study(name, scale=scale)
         names = [arm.name for arm in study.arms]
         assert study.against == dict(zip(names[2:], names[1:-1], strict=True))
+
+
+def test_layers_are_inspected_of_a_bert_and_an_albert_of_one_shape():
+    for scale in study_scales("albert-layers"):
+        study = load_study("albert-layers", scale=scale)
+        assert study.inspecting is not None
+        bert, albert = (arm.loaded.recipe.model for arm in study.arms)
+        for field in ("n_layers", "d_model", "n_heads", "d_ff", "norm_order", "positions"):
+            assert getattr(bert, field) == getattr(albert, field), field
+        n_beyond = [study.inspecting.n_beyond(model) for model in (bert, albert)]
+        assert n_beyond == [0, bert.n_layers]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from sublayer.commands.inspect.sampling import SampleOptions
 from sublayer.commands.inspect.splitting import inspect_splitting
 from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import BatchOption, DeviceOption, JsonOption
+from sublayer.config.limits import MOST_LAYERS
 from sublayer.errors import ConfigError
 from sublayer.files.paths import resolved
 
@@ -55,6 +56,17 @@ TokensOption = Annotated[
         "256. Default: 16.",
     ),
 ]
+BeyondOption = Annotated[
+    int | None,
+    typer.Option(
+        "--beyond",
+        min=1,
+        max=MOST_LAYERS,
+        metavar="N",
+        help="Of layers: run the block that all layers share so many times more than the model "
+        "does.",
+    ),
+]
 OutOption = Annotated[
     Path | None,
     typer.Option("--out", metavar="FILE", help="The new .svg file to draw a plot to."),
@@ -68,6 +80,7 @@ def command(
     runs: RunsArgument = None,
     path: PathOption = None,
     tokens: TokensOption = None,
+    beyond: BeyondOption = None,
     out: OutOption = None,
     batch: BatchOption = None,
     device: DeviceOption = None,
@@ -77,7 +90,8 @@ def command(
 
     layers: the L2 distance, the cosine and the angle between each block's input and output, and the
     norms of both: means over tokens, with quartiles (Lan et al. 2020, Fig. 1), computed in the
-    precision of the saved weights.
+    precision of the saved weights. A block that all layers share can be run beyond the model's own
+    number of layers.
 
     splitting: without a run, the error of one step of each splitting scheme on differential
     equations whose flows are known (Lu et al. 2019, sec. 3). With runs, how far each layer's step
@@ -94,13 +108,17 @@ def command(
         check_new(out)
     max_tokens = _MOST_TOKENS[what] if tokens is None else tokens
     options = SampleOptions(path, max_tokens, batch, device)
+    if beyond is not None and what != "layers":
+        raise ConfigError("--beyond is of inspect layers: leave it out")
     if what == "splitting":
         inspect_splitting(runs, options, out, as_json)
         return
     if not runs:
         raise ConfigError(f"inspect {what} needs a run: name one or more")
-    inspect = inspect_layers if what == "layers" else inspect_paths
-    inspect(runs, options, out, as_json)
+    if what == "layers":
+        inspect_layers(runs, options, beyond, out, as_json)
+    else:
+        inspect_paths(runs, options, out, as_json)
 
 
 def _check_different(runs: Sequence[Path]) -> None:

@@ -1,7 +1,7 @@
 """``sublayer inspect layers``: what each block does to the embeddings of a text."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:
-    from sublayer.inspection.layers import LayerChange
+    from sublayer.inspection.layer_change import LayerChange
     from sublayer.model.transformer import Transformer
 
 _HEADINGS = (
@@ -35,23 +35,51 @@ _HEADINGS = (
 
 
 def inspect_layers(
-    runs: Sequence[Path], options: SampleOptions, out: Path | None, as_json: bool
+    runs: Sequence[Path],
+    options: SampleOptions,
+    beyond: int | None,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
-    """Measure the layers of runs, draw them where asked, and print the result."""
+    """Measure the layers of runs, draw them where asked, and print the result.
+
+    ``beyond`` further executions are of the runs that are one block. Raises ConfigError where none
+    is.
+    """
+    from sublayer.inspection.layer_change import flat
+
+    if beyond is not None:
+        _check_beyond(runs)
     measured = []
     for run in runs:
         with stage(f"inspecting {run}"):
-            measured.append(_measure(run, options))
+            measured.append(_measure(run, options, beyond or 0))
     if out is not None:
         _draw(out, runs, [changes for _, changes in measured])
     results = []
     for about, changes in measured:
-        results.append({**about, "layers": [_flat(change) for change in changes]})
+        results.append({**about, "layers": [flat(change) for change in changes]})
     emit({"what": "layers", "runs": results, "out": out}, as_json, _render)
 
 
-def _measure(run: Path, options: SampleOptions) -> "tuple[dict[str, Any], list[LayerChange]]":
+def _check_beyond(runs: Sequence[Path]) -> None:
+    from sublayer.config.architecture.stacks import is_one_block
+    from sublayer.loading import find_model
+    from sublayer.model.model_folder import read_config
+
+    if not any(is_one_block(read_config(find_model(run))) for run in runs):
+        raise ConfigError(
+            "--beyond runs the block that all layers share, and layers of "
+            f"{runs[0]} have weights or positions of their own: leave it out, or name a run with "
+            "model.share = all"
+        )
+
+
+def _measure(
+    run: Path, options: SampleOptions, beyond: int
+) -> "tuple[dict[str, Any], list[LayerChange]]":
     """Measure a model's layers; return what was read, and the changes of each layer."""
+    from sublayer.config.architecture.stacks import is_one_block
     from sublayer.inspection.layers import measure_layers
     from sublayer.inspection.sample import spread_windows
 
@@ -69,11 +97,13 @@ def _measure(run: Path, options: SampleOptions) -> "tuple[dict[str, Any], list[L
         model,
         sample,
         batch_sequences=options.rows(model, context),
+        beyond=beyond if is_one_block(model.config) else 0,
         progress=TokenProgress(f"{run}: read"),
     )
     about = {
         "run": str(run),
         "kind": model.config.kind,
+        "n_layers": model.config.n_layers,
         "tokens": sample.n_tokens,
         "windows": len(sample),
         "context": context,
@@ -105,17 +135,6 @@ def _draw(out: Path, runs: Sequence[Path], changes: "Sequence[Sequence[LayerChan
     write_plot(out, draw_layers(by_name))
 
 
-def _flat(change: "LayerChange") -> dict[str, Any]:
-    """Return a layer's means by name, and after them the quartiles."""
-    spreads = asdict(change)
-    del spreads["layer"]
-    means = {name: spread["mean"] for name, spread in spreads.items()}
-    quartiles = {}
-    for name, spread in spreads.items():
-        quartiles[f"{name}_quartiles"] = list(spread["quartiles"])
-    return {"layer": change.layer, **means, **quartiles}
-
-
 def _render(result: JsonObject) -> str:
     runs = result["runs"]
     parts = []
@@ -135,7 +154,11 @@ def _describe(run: JsonObject) -> str:
     if run["split"] is not None:
         sources = f"the {run['split']} split of {sources}"
     windows = f"{count(run['windows'], 'window')} of {run['context']:,}"
-    return f"{run['run']}: {count(run['tokens'], 'token')} of {sources}, in {windows}"
+    read = f"{run['run']}: {count(run['tokens'], 'token')} of {sources}, in {windows}"
+    n_beyond = len(run["layers"]) - run["n_layers"]
+    if not n_beyond:
+        return read
+    return f"{read}; from block {run['n_layers'] + 1} on the shared one is run beyond the model's"
 
 
 def _table(layers: Sequence[JsonObject]) -> str:
@@ -146,16 +169,20 @@ def _table(layers: Sequence[JsonObject]) -> str:
 def _row(layer: JsonObject) -> list[str]:
     return [
         str(layer["layer"]),
-        f"{layer['distance']:.4g}",
+        _number(layer["distance"], ".4g"),
         _quartiles(layer["distance_quartiles"], ".4g"),
-        f"{layer['angle_degrees']:.2f}°",
+        f"{_number(layer['angle_degrees'], '.2f')}°",
         _quartiles(layer["angle_degrees_quartiles"], ".1f"),
-        f"{layer['cosine']:.4f}",
-        f"{layer['norm_in']:.4g}",
-        f"{layer['norm_out']:.4g}",
+        _number(layer["cosine"], ".4f"),
+        _number(layer["norm_in"], ".4g"),
+        _number(layer["norm_out"], ".4g"),
     ]
 
 
-def _quartiles(values: Sequence[float], form: str) -> str:
+def _quartiles(values: Sequence[float | None], form: str) -> str:
     lower, _, upper = values
-    return f"{lower:{form}} to {upper:{form}}"
+    return f"{_number(lower, form)} to {_number(upper, form)}"
+
+
+def _number(value: float | None, form: str) -> str:
+    return format(math.nan if value is None else value, form)

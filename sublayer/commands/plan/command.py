@@ -200,6 +200,9 @@ def command(
         notes += _foreseen(study, looks, out)
     if not study.scoring.is_whole_test:
         notes.append(f"runs are scored on {study.scoring.describe(study.arms[0].loaded.recipe)}")
+    if study.inspecting is not None:
+        inspected = study.inspecting.describe(study.scoring.split_name)
+        notes.append(f"runs are inspected: {inspected}")
     plan = replace(plan, notes=tuple(notes))
     result = plan_to_json(plan, resources, n_seeds, n_tried, jobs)
     if study.chain is not None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sublayer.config.architecture.block import Entry, parse_block, with_cross
+from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.model import ModelConfig
 
 
@@ -77,6 +78,18 @@ def shares(model: ModelConfig, entry: Entry) -> bool:
     ``attention`` stands for cross entries too.
     """
     return model.share in ("all", entry.kind.shared_as)
+
+
+def is_one_block(model: ModelConfig) -> bool:
+    """Return whether a model is one block, executed again and again: it could be so further.
+
+    All sub-layers of all blocks share their weights, and no block has positions of its own.
+    """
+    shape, *others = stacks(model)
+    if others or POSITIONS[model.positions].adds_before == "every":
+        return False
+    is_single = model.share_groups == model.share_inner == 1
+    return is_single and all(shares(model, entry) for entry in shape.block)
 
 
 def slot(model: ModelConfig, shape: StackShape, layer: int, entry: Entry) -> int:

@@ -11,6 +11,7 @@ from sublayer.objective.metric import Metric
 from sublayer.study.budget.budget import ORIGIN, MatchedArm
 from sublayer.study.execution.one_run import Outcome, Task
 from sublayer.study.folder import StudyFolder
+from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.tuning import NO_TRIAL, Trial, choose_trial
 
@@ -40,11 +41,13 @@ class _Tasks:
         matched_arms: Sequence[MatchedArm],
         data: Mapping[str, Data],
         scoring: Scoring,
+        inspecting: Inspecting | None,
     ) -> None:
         self._folder = folder
         self._matched_arms = matched_arms
         self._data = data
         self._scoring = scoring
+        self._inspecting = inspecting
         baseline = matched_arms[0]
         self._objective = baseline.loaded.recipe.objective
         self._fingerprint = data[baseline.arm.name].tokenizer.fingerprint
@@ -63,6 +66,7 @@ class _Tasks:
             data=data,
             scored=self._scored(loaded.recipe, data),
             scoring=self._scoring,
+            inspecting=self._inspecting if is_scored else None,
             is_scored=is_scored,
         )
 
@@ -85,7 +89,8 @@ class ArmWork:
 
     ``data`` is each arm's, for all its runs; encoders are scored on the pairs and masks of the
     first arm's objective. A run whose training fails is kept as a failure and stops nothing;
-    trained runs keep their model, not their checkpoints.
+    trained runs keep their model, not their checkpoints. What is scored is inspected too, as
+    ``inspecting`` says.
     """
 
     def __init__(
@@ -96,10 +101,11 @@ class ArmWork:
         run_all: RunAll,
         *,
         scoring: Scoring = WHOLE_TEST,
+        inspecting: Inspecting | None = None,
     ) -> None:
         self._arms = matched_arms
         self._run_all = run_all
-        self._tasks = _Tasks(folder, matched_arms, data, scoring)
+        self._tasks = _Tasks(folder, matched_arms, data, scoring, inspecting)
         self._chosen = [NO_TRIAL for _ in matched_arms]
         self._losses: list[dict[str, float | None]] = [{} for _ in matched_arms]
         self._outcomes: list[dict[int, Outcome]] = [{} for _ in matched_arms]

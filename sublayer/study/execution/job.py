@@ -16,6 +16,7 @@ from sublayer.errors import (
     TrainingError,
 )
 from sublayer.estimate.capacity import lacks_memory
+from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.training.progress import Status
 
@@ -49,10 +50,13 @@ class Job:
     """Whether it is scored on the study's split."""
     members: Sequence[Path] = ()
     """Runs whose answers are averaged, instead of a training."""
+    inspecting: Inspecting | None = None
+    """What is measured inside it; None: nothing."""
 
 
 def write_job(job: Job) -> bytes:
     """Write a job as one line."""
+    inspecting = job.inspecting
     content = {
         "label": job.label,
         "path": str(job.path),
@@ -64,6 +68,7 @@ def write_job(job: Job) -> bytes:
         "finetunes": job.finetunes,
         "is_scored": job.is_scored,
         "members": list(map(str, job.members)),
+        "inspecting": None if inspecting is None else inspecting.model_dump(),
     }
     return f"{json.dumps(content)}\n".encode()
 
@@ -71,6 +76,7 @@ def write_job(job: Job) -> bytes:
 def read_job(line: bytes) -> Job:
     """Read what ``write_job`` wrote."""
     content = json.loads(line)
+    inspecting = content["inspecting"]
     return Job(
         content["label"],
         Path(content["path"]),
@@ -82,6 +88,7 @@ def read_job(line: bytes) -> Job:
         content["finetunes"],
         content["is_scored"],
         tuple(map(Path, content["members"])),
+        None if inspecting is None else Inspecting.model_validate(inspecting),
     )
 
 

@@ -28,6 +28,9 @@ from sublayer.runs.run import train_run
 from sublayer.study.execution.ensemble_run import ENSEMBLE, score_ensemble
 from sublayer.study.execution.finetuned_run import finetune_run, read_scores
 from sublayer.study.execution.shared_data import SharedData
+from sublayer.study.inspection.asked import Inspecting
+from sublayer.study.inspection.kept import read_layers
+from sublayer.study.inspection.run import inspect_run
 from sublayer.study.results_json import write_json
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.system.machine import choose_device
@@ -85,6 +88,8 @@ class Task:
     """Whether it is scored on the study's split; a trial is not: validation chooses."""
     members: Sequence[Path] = ()
     """Runs whose answers are averaged: then nothing is trained, and ``loaded`` is the first's."""
+    inspecting: Inspecting | None = None
+    """What is measured inside it, of the text that it is scored on; None: nothing."""
 
     @property
     def scores(self) -> Path:
@@ -110,12 +115,18 @@ def interruption(n_done: int, n_runs: int) -> Interrupted:
 
 
 def is_finished(task: Task) -> bool:
-    """Return whether a run has ended: it failed, or was trained and scored."""
+    """Return whether a run has ended: it failed, or was trained, scored and inspected.
+
+    Raises CheckpointError where what an inspection left is damaged.
+    """
     if task.members:
         return task.scores.exists()
     if not task.is_scored and (task.path / RECORD).exists():
         return True
-    return _has_ended(task.path, task.scores)
+    if task.inspecting is None or (task.path / FAILURE).exists():
+        return _has_ended(task.path, task.scores)
+    is_inspected = read_layers(task.path, task.inspecting) is not None
+    return is_inspected and _has_ended(task.path, task.scores)
 
 
 def _has_ended(path: Path, scores: Path) -> bool:
@@ -125,7 +136,7 @@ def _has_ended(path: Path, scores: Path) -> bool:
 
 
 def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome:
-    """Train and score a run, or what is missing of that, and return its outcome.
+    """Train, score and inspect a run, or what is missing of that, and return its outcome.
 
     ``device`` is as on the command line; None for the best there is. A training that fails is kept
     as a failure; a trained run keeps its model, not its checkpoints but those of
@@ -166,6 +177,10 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
             write_items(path, scored.items, metrics)
         test = scored.scores
         write_json(task.scores, test)
+    if task.inspecting is not None:
+        with stage(f"{task.label}: inspecting {task.inspecting.what}"):
+            split = task.scoring.split_of(data)
+            inspect_run(path, loaded.recipe, split, task.inspecting, device=device)
     _tidy(task)
     return Outcome(path, record, test)
 

@@ -122,6 +122,7 @@ class _Crew:
                 task.finetunes,
                 task.is_scored,
                 task.members,
+                task.inspecting,
             )
             is_whole = not task.path.exists()
             try:

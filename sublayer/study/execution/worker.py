@@ -117,6 +117,7 @@ def _make_run(channel: Channel) -> dict[str, Any]:
         finetunes=job.finetunes,
         is_scored=job.is_scored,
         members=job.members,
+        inspecting=job.inspecting,
     )
     finish_run(task, progress, device=job.device)
     return DONE

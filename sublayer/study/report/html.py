@@ -8,7 +8,7 @@ from sublayer.files.storage import write_file
 from sublayer.plot import palette
 from sublayer.study.findings.differing_fields import differing_fields
 from sublayer.study.findings.final_losses import final_losses
-from sublayer.study.report import messages, same_quality_words
+from sublayer.study.report import layer_figures, messages, same_quality_words
 from sublayer.study.report.cost_figures import draw_costs, equal_costs
 from sublayer.study.report.curve_figures import all_curves
 from sublayer.study.report.display_units import in_display_units
@@ -50,6 +50,7 @@ def render_report(results: Results) -> str:
         **_costs(results),
         **_arms(results),
         **_figures(results),
+        **_layers(results),
     )
 
 
@@ -122,4 +123,15 @@ def _figures(results: Results) -> dict[str, Any]:
         "losses": losses if any(loss.gap is not None for _, loss in losses) else [],
         "cost_plots": [Markup(plot) for plot in draw_costs(results)],
         "seeds": Markup(seeds) if seeds else None,
+    }
+
+
+def _layers(results: Results) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    return {
+        "layer_plots": [Markup(plot) for plot in layer_figures.draw_layers(results)],
+        "layer_rows": layer_figures.layer_rows(results),
+        "layers_read": layer_figures.describe_read(results),
+        "any_beyond": layer_figures.has_beyond(results),
     }
