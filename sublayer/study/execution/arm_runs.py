@@ -73,8 +73,8 @@ class _Tasks:
         """Return the runs of all seeds but 0, under the trial that each arm has chosen."""
         tasks = []
         for seed in range(1, n_seeds):
-            for position, trial in enumerate(chosen):
-                tasks.append(self.task(position, trial, seed))
+            for position in there_and_back(len(chosen), seed):
+                tasks.append(self.task(position, chosen[position], seed))
         return tasks
 
     def _scored(self, recipe: Recipe, data: Data) -> Recipe:
@@ -100,7 +100,8 @@ def run_arms(
 ) -> list[ArmRuns]:
     """Run what is not yet run: every trial of every arm on seed 0, then the chosen on other seeds.
 
-    Seeds are 0 to ``n_seeds`` - 1. All arms have a seed's run before the next seed has any.
+    Seeds are 0 to ``n_seeds`` - 1. All arms have a seed's run before the next seed has any, and all
+    try a setting before the next is tried, in turn from the first arm to the last and back.
     ``data`` is each arm's, for all its runs; encoders are scored on the pairs and masks of the
     first arm's objective. A run whose training fails is kept as a failure and stops nothing;
     trained runs keep their model, not their checkpoints. ``jobs`` runs are made at a time, and each
@@ -114,7 +115,11 @@ def run_arms(
         run_all = SideBySide(total, jobs, device)
     tasks = _Tasks(folder, matched_arms, data, scoring)
     positions = range(len(matched_arms))
-    first = [tasks.task(position, trial, 0) for position in positions for trial in trials]
+    first = []
+    for number, trial in enumerate(trials):
+        first += [
+            tasks.task(position, trial, 0) for position in there_and_back(len(positions), number)
+        ]
     by_trial: list[dict[str, float | None]] = []
     if len(trials) == 1:
         # Nothing is chosen, so that no run waits for those of seed 0.
@@ -136,6 +141,15 @@ def run_arms(
         tried = by_trial[position] if by_trial else {}
         by_arm.append(ArmRuns(matched_arms[position], trial, by_seed, tried))
     return by_arm
+
+
+def there_and_back(n_arms: int, round_number: int) -> list[int]:
+    """Return the order of the arms in a round of their runs: every second one backwards.
+
+    A machine that slows down or speeds up steadily is as slow for one arm as for another so.
+    """
+    order = list(range(n_arms))
+    return order if round_number % 2 == 0 else order[::-1]
 
 
 def _valid_loss(outcome: Outcome) -> float | None:
