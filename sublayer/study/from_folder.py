@@ -24,6 +24,7 @@ from sublayer.study.findings.samples import kept_samples
 from sublayer.study.folder import arm_folder
 from sublayer.study.plan_file import Plan, read_plan, study_of
 from sublayer.study.recorded import recorded_measures
+from sublayer.study.report.budget_words import time_caveats
 from sublayer.study.report.caveats import explain_one_seed, list_caveats
 from sublayer.study.report.choices import chosen_by_validation, explain_choices
 from sublayer.study.results import RESULTS, Results
@@ -188,6 +189,7 @@ def _notes(
         notes.append(explain_one_seed(results, plan.reported_seeds))
     if plan.asked.tune:
         notes += explain_choices(arms, _trials(plan.asked.tune))
+    notes += time_caveats(results)
     items, _ = collect_items(arms)
     elsewhere = scored_elsewhere(items, results.baseline, results.metric, study.against)
     notes += list_caveats(

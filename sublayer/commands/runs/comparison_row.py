@@ -124,6 +124,11 @@ def _headline(results: Mapping[str, Any]) -> str:
     differences = results.get("differences")
     if not isinstance(differences, list) or not differences:
         return ""
+    largest = str(results.get("budgets", ""))
+    return "; ".join(filter(None, [_verdicts(results, differences), largest]))
+
+
+def _verdicts(results: Mapping[str, Any], differences: Sequence[Any]) -> str:
     if results.get("planned_seeds") == 1:
         return "one seed: values, no verdict"
     told = [_verdict(each) for each in differences if isinstance(each, Mapping)]
