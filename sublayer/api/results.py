@@ -6,6 +6,7 @@ from typing import Any
 from sublayer.api.html import figure, page, prose, rows_of, table
 from sublayer.commands.plan.rendering import plan_cells, plan_lines
 from sublayer.commands.shared.base import Answer
+from sublayer.commands.shared.budgets import planned_cells
 
 
 class Result(dict[str, Any]):
@@ -39,7 +40,9 @@ class Plan(Result):
     def _repr_html_(self) -> str:
         headings, cells = plan_cells(self["arms"])
         lines = [*plan_lines(self), *self["notes"]]
-        return page(table(headings, cells), "".join(map(prose, lines)))
+        beyond, rows = planned_cells(self["arms"])
+        budgets = table(beyond, rows) if rows else ""
+        return page(table(headings, cells), budgets, "".join(map(prose, lines)))
 
 
 class Texts(Result):

@@ -33,6 +33,7 @@ class _Record(Typed):
     valid: Evaluation
     seconds: Number
     peak_memory_bytes: Count | None = None
+    flops_per_token: Count | None = None
     precision: str
     threads: Count | None = None
     machine: dict[str, Any]

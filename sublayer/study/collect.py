@@ -10,6 +10,7 @@ from sublayer.config.resolved import ResolvedModel
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.objective.metric import Metric
 from sublayer.study.budget.budget import Measures, arm_model, arm_steps
+from sublayer.study.budget.expected_length import tokens_per_step
 from sublayer.study.budget.match import Rule
 from sublayer.study.definition import Study
 from sublayer.study.execution.arm_runs import ArmRuns
@@ -50,7 +51,7 @@ def collect_results(
         arms.append(collect_arm(each, model, metrics, steps=steps))
     arms = [replace(arm, published=study.published.get(arm.name, {})) for arm in arms]
     if rule == "time":
-        arms = [_as_timed(arm, arms[0]) for arm in arms]
+        arms = [as_timed(arm, arms[0]) for arm in arms]
     judge = StudyJudge(study, metrics, runs, items, n_seeds, looking, n_awaited)
     values = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in arms}
     judged = judge.first(values)
@@ -89,9 +90,9 @@ def collect_results(
     )
 
 
-def _as_timed(arm: ArmResult, baseline: ArmResult) -> ArmResult:
+def as_timed(arm: ArmResult, baseline: ArmResult) -> ArmResult:
     """Return an arm with the mismatch of its runs' time, in place of what was predicted."""
-    own, expected = arm.costs.seconds, baseline.costs.seconds
+    own, expected = arm.costs.training_seconds, baseline.costs.training_seconds
     if own is None or not expected:
         return arm
     return replace(arm, mismatch=own / expected - 1.0)
@@ -137,13 +138,18 @@ def collect_arm(
     objective = recipe.objective
     parameters = count_parameters(model, objective)
     by_metric = curves_by_metric(curves)
+    per_token = flops_per_token(model, recipe.data.context, objective)
+    tokens = _median(records, "tokens")
     costs = Costs(
-        flops_per_token=flops_per_token(model, recipe.data.context, objective),
+        flops_per_token=per_token,
         steps=steps,
-        tokens=_median(records, "tokens"),
+        tokens=tokens,
         tokens_per_s=_median(records, "tokens_per_s"),
         peak_memory_bytes=_median(records, "peak_memory_bytes"),
         seconds=_median(records, "seconds"),
+        training_seconds=training_seconds(records),
+        operations=None if tokens is None else tokens * per_token,
+        planned_operations=float(steps * tokens_per_step(recipe) * per_token),
     )
     arm = matched_arm.arm
     return ArmResult(
@@ -163,6 +169,14 @@ def collect_arm(
         probes=records[0].get("probes", {}) if records else {},
         varied=arm.settings if arm.is_varied else {},
     )
+
+
+def training_seconds(records: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the median seconds of the runs' optimizer steps alone; None without any run."""
+    seconds = [
+        record["tokens"] / record["tokens_per_s"] for record in records if record["tokens_per_s"]
+    ]
+    return float(np.median(seconds)) if seconds else None
 
 
 def collect_failures(arms: Sequence[ArmRuns]) -> tuple[Failure, ...]:

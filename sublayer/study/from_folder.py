@@ -32,6 +32,7 @@ from sublayer.study.judgement.looks import Looks, fixed
 from sublayer.study.judgement.of_study import Looking
 from sublayer.study.plan_file import PLAN, Plan, read_plan, study_of
 from sublayer.study.recorded import recorded_measures
+from sublayer.study.report.budget_words import time_caveats
 from sublayer.study.report.caveats import explain_one_seed, list_caveats
 from sublayer.study.report.choices import chosen_by_validation, explain_choices
 from sublayer.study.results import RESULTS, Results
@@ -242,6 +243,7 @@ def _notes(
         notes.append(explain_one_seed(results, plan.reported_seeds))
     if plan.asked.tune:
         notes += explain_choices(arms, _trials(plan.asked.tune))
+    notes += time_caveats(results)
     items, _ = collect_items(arms)
     elsewhere = scored_elsewhere(items, results.baseline, results.metric, study.against)
     notes += list_caveats(

@@ -9,8 +9,13 @@ from sublayer.data.prepare import Data
 from sublayer.runs.header import lay_out, text_rows
 from sublayer.runs.pace import recall_run_pace
 from sublayer.runs.session import Place
-from sublayer.study.budget.budget import MatchedArm, Measures, arm_steps
+from sublayer.study.budget.budget import MatchedArm, Measures, arm_model, arm_steps
+from sublayer.study.budget.expected_length import tokens_per_step
+from sublayer.study.budget.match import Rule
+from sublayer.study.budget.planned import plan_budgets
 from sublayer.study.judgement.looks import Looks
+from sublayer.study.report.budget_words import describe_planned
+from sublayer.study.report.number_format import format_share
 from sublayer.system.machine import choose_device
 from sublayer.system.stage_displays import format_seconds
 from sublayer.training.parallel import World
@@ -23,7 +28,7 @@ def list_study_header(
     data: Mapping[str, Data],
     measures: Measures,
     *,
-    rule: str,
+    rule: Rule,
     looks: Looks,
     n_trials: int,
     n_runs: int,
@@ -51,6 +56,7 @@ def list_study_header(
         *text_rows(recipe, data[baseline.arm.name]),
         ("device", ", ".join(on)),
         ("length", f"{_range(steps)} a run"),
+        *budget_rows(arms, measures, rule, steps),
         ("folder", str(folder)),
         ("expected", _expected(arms, steps, measures, n_runs, jobs, device)),
     ]
@@ -67,6 +73,32 @@ def _runs(looks: Looks, n_runs: int) -> str:
         f"{count(n_runs, 'run')} at most, with {n_seeds} seeds each; an arm stops where it is "
         f"decided, with {at} or {n_seeds}"
     )
+
+
+def budget_rows(
+    arms: Sequence[MatchedArm], measures: Measures, rule: Rule, steps: Sequence[int | None]
+) -> list[tuple[str, str]]:
+    """Return what a header says of budgets: by how much each arm is planned to exceed another.
+
+    ``steps`` are those of a run of each arm, None where it has none. Of many arms the largest
+    differences are told.
+    """
+    recipes = [arm.loaded.recipe for arm in arms]
+    tokens = [
+        None if n is None else n * tokens_per_step(recipe)
+        for n, recipe in zip(steps, recipes, strict=True)
+    ]
+    models = [arm_model(arm.loaded, measures) for arm in arms]
+    budgets = plan_budgets([arm.arm for arm in arms], recipes, models, tokens, rule)
+    compared = [budget for budget in budgets if budget.against is not None]
+    if len(compared) > _MOST_ARMS:
+        return [("budgets", f"{describe_planned(compared)}: sublayer plan shows each arm")]
+    rows: list[tuple[str, str]] = []
+    for budget in compared:
+        shares = [f"{name} {format_share(each)}" for name, each in budget.planned.shares.items()]
+        text = f"{budget.arm}: {', '.join(shares)} against {budget.against}"
+        rows.append(("" if rows else "budgets", text))
+    return rows
 
 
 def _arms(names: Sequence[str]) -> str:

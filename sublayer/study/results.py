@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from sublayer.objective.metric import Metric
-from sublayer.study.budget.match import TOLERANCE
 from sublayer.study.inspection.kept import InspectedLayers
 from sublayer.study.judgement.difference import FEWEST_SEEDS, Difference, Pairing
 from sublayer.study.scorecard import Scorecard
@@ -44,6 +43,15 @@ class Costs:
     """Beyond what the process held before the run."""
     seconds: float | None = None
     """Wall clock of the run, evaluations and checkpoints included."""
+    training_seconds: float | None = None
+    """Of the optimizer steps alone."""
+    operations: float | None = None
+    """Floating-point operations of the whole training, by the tokens of the runs.
+
+    Of a study with stages, of a pre-training and one run of each stage.
+    """
+    planned_operations: float | None = None
+    """The same by steps and batches alone; None for a study with stages."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,8 @@ class ArmResult:
     mismatch: float = 0.0
     """Excess over the arm that it is matched to, as a share of what that has: see ``Match``.
 
-    Where time is matched, of what the runs took: the medians of their wall clock.
+    Where time is matched, of what the runs took: the medians of their seconds of training. What
+    each arm takes beyond the arm that it is compared with is said by ``arm_budgets``.
     """
     matched: tuple[str, ...] = ()
     """The overrides that matching gave it."""
@@ -109,11 +118,6 @@ class ArmResult:
         if len(self.values) < 2:
             return None
         return float(np.std(self.values, ddof=1))
-
-    @property
-    def is_mismatched(self) -> bool:
-        """Return whether the mismatch is larger than the tolerance of 0.5 %."""
-        return abs(self.mismatch) > TOLERANCE
 
 
 @dataclass(frozen=True)
@@ -204,10 +208,6 @@ class Results:
     def n_comparisons(self) -> int:
         """Return how many comparisons the intervals are corrected for."""
         return len(self.differences) + self.n_awaited
-
-    def is_marked(self, arm: ArmResult) -> bool:
-        """Return whether an arm misses what was meant to be equal."""
-        return self.match != "none" and arm.is_mismatched
 
     @property
     def has_verdicts(self) -> bool:

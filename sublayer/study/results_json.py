@@ -9,11 +9,15 @@ from typing import Any
 from sublayer.files.paths import resolved
 from sublayer.files.storage import write_file
 from sublayer.objective.metric import Metric
+from sublayer.study.budget.excess import budget_to_json
+from sublayer.study.findings.budgets import arm_budgets
 from sublayer.study.findings.differing_fields import differing_fields
 from sublayer.study.findings.final_losses import final_losses
 from sublayer.study.findings.layers import layers_to_json
 from sublayer.study.findings.same_quality import SameQuality, same_quality
 from sublayer.study.judgement.difference import CONFIDENCE, Difference
+from sublayer.study.report.budget_words import describe_largest
+from sublayer.study.report.number_format import NO_BREAK
 from sublayer.study.report.scorecard_cells import card_json
 from sublayer.study.results import ArmResult, Curve, Further, Reproduction, Results
 
@@ -27,9 +31,10 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
         "split": results.split,
         "scored_on": results.scored_on or f"the {results.split} split",
         "match": results.match,
+        "budgets": describe_largest(results).replace(NO_BREAK, " "),
         "baseline": results.baseline,
         "confidence": CONFIDENCE,
-        "arms": [_arm_to_json(arm, results.metric) for arm in results.arms],
+        "arms": _arms_to_json(results),
         "differences": [_difference_to_json(difference) for difference in results.differences],
         "further": [_further_to_json(further) for further in results.further],
         "same_quality": [_same_quality_to_json(each) for each in same_quality(results)],
@@ -57,6 +62,15 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """
     text = json.dumps(content, indent=1, allow_nan=False)
     write_file(path, f"{text}\n")
+
+
+def _arms_to_json(results: Results) -> list[dict[str, Any]]:
+    arms = []
+    for arm, budget in zip(results.arms, arm_budgets(results), strict=True):
+        content = _arm_to_json(arm, results.metric)
+        content["excess"] = budget_to_json(budget)
+        arms.append(content)
+    return arms
 
 
 def _arm_to_json(arm: ArmResult, metric: Metric) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import About, Request
 from sublayer.study.plan_of_seeds import asked_looks, asked_seeds, with_margin
+from sublayer.study.report.budget_words import time_caveats
 from sublayer.study.report.caveats import explain_one_seed, list_caveats
 from sublayer.study.report.choices import chosen_by_validation, explain_choices
 from sublayer.study.report.text_caveats import list_text_caveats
@@ -193,7 +194,7 @@ def _notes(
         scoring=study.scoring,
         chosen=chosen,
     )
-    notes = (*explain_choices(runs, trials), *notes)
+    notes = (*explain_choices(runs, trials), *time_caveats(results), *notes)
     if results.has_verdicts:
         return notes
     return (explain_one_seed(results, folder.reported_seeds()), *notes)

@@ -94,8 +94,10 @@ def test_plan_gives_what_the_command_counts(sublayer: Sublayer):
     assert plan["total"] == told["total"]
     html = plan._repr_html_()
     assert f"{plan['arms'][0]['parameters']['total']:,}" in html
-    # The table is one of a page, however wide: nothing of the terminal's is in it.
-    assert html.count("<tr>") == 1 + len(plan["arms"]) and "---" not in html
+    # The tables are those of a page, however wide: nothing of the terminal's is in them. The second
+    # has what each arm takes beyond the first.
+    assert html.count("<tr>") == 1 + len(plan["arms"]) + len(plan["arms"]) and "---" not in html
+    assert ">operations</th>" in html
     assert "6 runs: time unknown" in html
     assert plan["arms"][1]["name"] in repr(plan)
 

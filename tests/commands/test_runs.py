@@ -112,7 +112,9 @@ def test_a_comparison_of_runs_that_have_ended_is_listed_with_its_verdicts(
     row = rows(sublayer)["runs/both"]
     assert (row["kind"], row["state"], row["resume"]) == ("comparison", "finished", "")
     assert (row["finished"], row["planned"], row["arms"]) == (2, 2, ["book", "other"])
-    assert row["headline"] == "one seed: values, no verdict"
+    # Half the steps are half the operations.
+    said = "one seed: values, no verdict; budgets differ by a factor of 2.0 in operations"
+    assert row["headline"] == said
     (place / "runs/both/results.json").unlink()
     row = rows(sublayer)["runs/both"]
     assert (row["state"], row["resume"]) == ("unfinished", "sublayer report runs/both")

@@ -141,8 +141,17 @@ def _arm(
         },
         seeds=seeds,
         values=values,
-        costs=Costs(1_310_000, 400, 400 * 4096.0, 61_000.0, 210e6, 27.0),
-        mismatch=0.0072 if name == "macaron" else 0.0,
+        costs=Costs(
+            1_310_000,
+            400,
+            400 * 4096.0,
+            61_000.0,
+            210e6,
+            27.0,
+            training_seconds=25.0,
+            operations=400 * 4096.0 * 1_310_000,
+            planned_operations=400 * 4096.0 * 1_310_000,
+        ),
         matched=("model.d_ff=171",) if name == "swiglu" else (),
         curves=tuple(
             Curve(

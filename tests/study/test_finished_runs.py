@@ -91,6 +91,9 @@ def test_a_run_that_was_made_longer_is_scored_again(
     assert after[0]["values"] != before[0]["values"]
     assert after[0]["values"] == compare(["longer", "plain"], out="anew")["arms"][0]["values"]
     assert after[1]["values"] == before[1]["values"]
+    # By what was trained: another network's products are as many, of half the tokens.
+    budgets = [each[1]["excess"]["realised"] for each in (before, after)]
+    assert [each["operations"] for each in budgets] == [0.0, -0.5]
 
 
 @pytest.mark.slow

@@ -159,11 +159,6 @@ def test_failed_runs_are_listed(synthetic_results: Synthetic):
     assert "4 of 5 seeds finished in both arms" in html
 
 
-def test_arms_beyond_half_a_percent_are_marked(synthetic_results: Synthetic):
-    marked = re.findall(r'class="mark" title[^>]*>([^<]*)<', render_report(synthetic_results()))
-    assert marked == ["+0.72\N{NO-BREAK SPACE}% ▲"]
-
-
 def test_every_verdict_has_a_style():
     style = (Path(report.__file__).parent / "page" / "page.css").read_text()
     for verdict in get_args(Verdict):

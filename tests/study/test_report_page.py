@@ -133,15 +133,6 @@ def test_arms_with_equal_recipes_have_no_table(synthetic_results: Synthetic):
 
 
 @pytest.mark.slow
-def test_nothing_is_marked_where_nothing_was_meant_to_be_equal(synthetic_results: Synthetic):
-    results = replace(synthetic_results(), match="none")
-    page = render_report(results)
-    assert 'class="mark"' not in page
-    assert "+0.72\N{NO-BREAK SPACE}%</td>" in page
-    assert "against the baseline's" not in page.partition("</header>")[0]
-
-
-@pytest.mark.slow
 def test_text_and_date_stand_at_the_top_and_checksums_are_folded(synthetic_results: Synthetic):
     results = synthetic_results()
     sizes = {"bytes": 112_251, "tokens": 30_000, "documents": 1}

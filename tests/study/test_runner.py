@@ -352,6 +352,15 @@ def test_matching_by_parameters_widens_or_narrows_the_arm(study: Study):
     gelu, swiglu = (arm["parameters"]["total"] for arm in result["arms"])
     assert result["arms"][1]["matched"] == ["model.d_ff=21"]
     assert result["arms"][1]["mismatch"] == pytest.approx(swiglu / gelu - 1)
+    excess = result["arms"][1]["excess"]
+    assert excess["against"] == "ffn=gelu"
+    assert excess["realised"]["parameters"] == pytest.approx(swiglu / gelu - 1)
+    # Of as many tokens: what a token takes more.
+    spent = [arm["flops_per_token"] * arm["tokens"] for arm in result["arms"]]
+    assert [arm["operations"] for arm in result["arms"]] == spent
+    assert [arm["planned_operations"] for arm in result["arms"]] == spent
+    assert excess["realised"]["operations"] == pytest.approx(spent[1] / spent[0] - 1)
+    assert excess["planned"] == excess["realised"]
 
 
 @pytest.mark.slow
@@ -365,6 +374,9 @@ def test_matching_by_operations_changes_steps_only(settings: list[str]):
         True,
     )
     assert macaron["steps"] == round(5 * plain["flops_per_token"] / macaron["flops_per_token"])
+    left = macaron["steps"] * macaron["flops_per_token"] / (5 * plain["flops_per_token"]) - 1
+    assert macaron["excess"]["realised"]["operations"] == pytest.approx(left)
+    assert macaron["excess"]["realised"]["parameters"] > 0.05
 
 
 @pytest.mark.slow
@@ -373,7 +385,11 @@ def test_the_mismatch_of_time_is_of_what_the_runs_took(settings: list[str]):
     gelu, swiglu = result["arms"]
     assert swiglu["matched"][0].startswith("train.steps=")
     assert gelu["mismatch"] == 0.0
-    assert swiglu["mismatch"] == pytest.approx(swiglu["seconds"] / gelu["seconds"] - 1)
+    share = swiglu["training_seconds"] / gelu["training_seconds"] - 1
+    assert swiglu["mismatch"] == pytest.approx(share)
+    assert swiglu["excess"]["realised"]["time"] == pytest.approx(share)
+    told = [note for note in result["notes"] if "did not train for equal time" in note]
+    assert bool(told) == (abs(share) > 0.03)
 
 
 @pytest.mark.slow

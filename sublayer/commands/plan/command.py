@@ -207,10 +207,13 @@ def command(
     result = plan_to_json(plan, resources, n_seeds, n_tried, jobs)
     if study.chain is not None:
         with stage("measuring" if measure else "counting"):
+            from sublayer.study.chain.operations import with_stages
             from sublayer.study.chain.plan import plan_stages, stages_to_json
             from sublayer.study.chain.stages import explain_nesting
 
             stages = plan_stages(study, plan, resources, clock, n_seeds=n_seeds)
+        plan = with_stages(plan, stages, study.chain)
+        result = plan_to_json(plan, resources, n_seeds, n_tried, jobs)
         result |= stages_to_json(stages, resources, jobs)
         as_long = [_AS_LONG] if study.chain.finetunes else []
         result["notes"] += [*as_long, explain_nesting(study.chain, n_seeds)]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from sublayer.commands.shared.base import JsonObject
+from sublayer.commands.shared.budgets import read_budgets, render_budgets
 from sublayer.commands.shared.paragraphs import noted, paragraph
 from sublayer.counts import count
 from sublayer.system.terminal import terminal_width
@@ -13,7 +14,6 @@ _HEADINGS = (
     "parameters",
     "executed",
     "matched",
-    "± %",
     "FLOPs/token",
     "memory",
     "s/step",
@@ -39,7 +39,10 @@ def render_plan(result: JsonObject) -> str:
     memory, *lines = plan_lines(result)
     noted_lines = map(noted, result["notes"])
     stages = [_stages(result["stages"]), ""] if "stages" in result else []
-    return "\n".join([shown, paragraph(memory), "", *stages, *map(paragraph, lines), *noted_lines])
+    budgets = render_budgets(read_budgets(result["arms"]), result["arms"][0]["name"])
+    lines = [*map(paragraph, lines), *noted_lines]
+    beyond = [*budgets, ""] if budgets else []
+    return "\n".join([shown, paragraph(memory), "", *beyond, *stages, *lines])
 
 
 def _stages(stages: Sequence[JsonObject]) -> str:
@@ -116,13 +119,11 @@ def _row(arm: JsonObject) -> list[str]:
 
     parameters = arm["parameters"]
     is_shared = parameters["executed"] != parameters["total"]
-    overrides, mismatch = _match_cells(arm["match"])
     return [
         arm["name"],
         f"{parameters['total']:,}",
         f"{parameters['executed']:,}" if is_shared else "",
-        overrides,
-        mismatch,
+        _matched_cell(arm["match"]),
         format_quantity(arm["flops_per_token"]),
         format_quantity(arm["memory_bytes"], "B"),
         _step_cell(arm),
@@ -145,16 +146,10 @@ def _format_hours(hours: float) -> str:
     return format_duration(3600 * hours)
 
 
-def _match_cells(match: JsonObject | None) -> tuple[str, str]:
-    """Format what matching changed in an arm, and by how much it still differs."""
-    from sublayer.study.report.number_format import NO_BREAK, format_signed
-
-    if not match:
-        return "", ""
-    percent = format_signed(100 * match["mismatch"], 2)
-    mark = f"{NO_BREAK}!" if match["is_unequal"] else ""
-    overrides = [override.partition(".")[2] for override in match["overrides"]]
-    return " ".join(overrides), f"{percent}{mark}"
+def _matched_cell(match: JsonObject | None) -> str:
+    """Format what matching changed in an arm."""
+    overrides = match["overrides"] if match else []
+    return " ".join(override.partition(".")[2] for override in overrides)
 
 
 def _step_cell(arm: JsonObject) -> str:

@@ -133,6 +133,11 @@ def _headline(results: Mapping[str, Any]) -> str:
     differences = results.get("differences")
     if not isinstance(differences, list) or not differences:
         return ""
+    largest = str(results.get("budgets", ""))
+    return "; ".join(filter(None, [_verdicts(results, differences), largest]))
+
+
+def _verdicts(results: Mapping[str, Any], differences: Sequence[Any]) -> str:
     n_seeds = results.get("planned_seeds")
     if n_seeds in (1, 2):
         return f"{'one seed' if n_seeds == 1 else 'two seeds'}: values, no verdict"

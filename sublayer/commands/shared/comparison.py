@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sublayer.commands.shared.base import emit
+from sublayer.commands.shared.budgets import render_budgets
 from sublayer.commands.shared.paragraphs import hanging, noted, paragraph
 from sublayer.files.paths import as_typed, resolved
 from sublayer.system.terminal import terminal_width
@@ -30,7 +31,6 @@ _MEMORY = (
     "memory: peak of a run, beyond what its process held before; on a CPU also what the program "
     "loads meanwhile, mostly in a process's first run, such as that of the first arm"
 )
-_MISMATCHED = "! differs from the baseline by more than 0.5 %"
 
 
 def show(results: "Results", report: Path, as_json: bool) -> None:
@@ -42,12 +42,16 @@ def show(results: "Results", report: Path, as_json: bool) -> None:
 
 def render(results: "Results", report: Path) -> str:
     """Format the verdicts, conditions and caveats, a table of quality and cost, and the report."""
+    from sublayer.study.findings.budgets import arm_budgets
+    from sublayer.study.report.budget_words import describe_largest
     from sublayer.study.report.display_units import in_display_units
     from sublayer.study.report.messages import conditions, statements
     from sublayer.study.report.spread_words import hypothesis_words, spread_lines
 
     results = in_display_units(results)
-    lines = [paragraph(f"{conditions(results)}:"), ""]
+    largest = describe_largest(results)
+    told = "; ".join(filter(None, [conditions(results), largest]))
+    lines = [paragraph(f"{told}:"), ""]
     for statement in statements(results):
         lines.append(_beside(statement.verdict, str(statement)))
     for failure in results.failures:
@@ -65,6 +69,8 @@ def render(results: "Results", report: Path) -> str:
     if results.scorecard is not None:
         lines += [render_scorecard(results.scorecard), ""]
     lines += [_differences(results), "", _costs(results)]
+    budgets = render_budgets(arm_budgets(results), results.baseline)
+    lines += ["", *budgets] if budgets else []
     if results.further:
         lines += ["", _further(results)]
     if results.scorecard is None:
@@ -214,7 +220,6 @@ def _costs(results: "Results") -> str:
         "arm",
         results.metric.label,
         "parameters",
-        "mismatch",
         "FLOPs/token",
         "steps",
         "tokens/s",
@@ -227,10 +232,7 @@ def _costs(results: "Results") -> str:
         for row, arm in zip(rows, results.arms, strict=True):
             row.insert(2, published_value(results, arm))
     costs = _table(headings, rows, right=range(1, len(headings)))
-    legends = [_MEMORY]
-    if any(results.is_marked(arm) for arm in results.arms):
-        legends.append(_MISMATCHED)
-    return "\n".join([costs, *map(paragraph, legends)])
+    return f"{costs}\n{paragraph(_MEMORY)}"
 
 
 def _cost_row(results: "Results", arm: "ArmResult") -> list[str]:
@@ -240,15 +242,11 @@ def _cost_row(results: "Results", arm: "ArmResult") -> list[str]:
     if arm.mean is not None:
         decimals = number_format.n_decimals(results)
         mean = f"{arm.mean:.{decimals}f}"
-    mismatch = number_format.format_mismatch(arm)
-    if results.is_marked(arm):
-        mismatch += f"{number_format.NO_BREAK}!"
     costs = arm.costs
     return [
         arm.name,
         mean,
         f"{arm.parameters['total']:,}",
-        mismatch,
         number_format.format_quantity(costs.flops_per_token),
         f"{costs.steps:,}",
         number_format.format_quantity(costs.tokens_per_s),

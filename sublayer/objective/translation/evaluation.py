@@ -256,20 +256,11 @@ def _render_compared(against: Mapping[str, Any], labels: Mapping[str, str]) -> l
             f"{each['other']:.2f}",
             f"{each['difference']:+.2f}",
             "{:+.2f} to {:+.2f}".format(*each["interval"]),
-            f"{each['p_bootstrap']:.4f}",
             f"{each['p_randomisation']:.4f}",
         )
         for name, each in against["measures"].items()
     ]
-    heads = [
-        "measure",
-        "this",
-        "other",
-        "difference",
-        "95% CI",
-        "p, bootstrap",
-        "p, randomisation",
-    ]
+    heads = ["measure", "this", "other", "difference", "95% CI", "p, randomisation"]
     numbers = range(1, len(heads))
     measures = table(heads, rows, right=numbers, width=terminal_width())
     return ["", f"against {against['system']}:", measures]

@@ -1,7 +1,7 @@
 """The expected costs of arms, before anything is spent."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import Length
@@ -17,6 +17,7 @@ from sublayer.study.budget.capacity import (
     smallest_change,
     step_memory,
 )
+from sublayer.study.budget.excess import ArmBudget
 from sublayer.study.budget.expected_length import (
     arm_length,
     expected_hours,
@@ -25,6 +26,7 @@ from sublayer.study.budget.expected_length import (
     too_short,
 )
 from sublayer.study.budget.match import Match, Rule, apply_match, match_arms
+from sublayer.study.budget.planned import plan_budgets
 from sublayer.study.budget.resources import Resources
 from sublayer.study.budget.sized_arm import Clock, Sized, StepTime, size_arm
 from sublayer.study.budget.vocabulary import Vocabulary, expected_vocabulary
@@ -60,6 +62,8 @@ class ArmPlan:
     """Whether the folder fits on what is free."""
     change: tuple[str, ...] | None
     """The settings that change least and make it fit; None where it fits or nothing does."""
+    budget: ArmBudget
+    """Beside that of the arm that it is compared with."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,7 @@ def make_plan(
         has_minutes = each is baseline or rule == "time"
         minutes = each.recipe.train.minutes if has_minutes else None
         plans.append(_plan(each, resources, time=time, match=match, length=its, minutes=minutes))
+    plans = _with_budgets(plans, sized, rule)
     notes = arm_notes(arms)
     notes += [each.note for each in vocabularies if each.note]
     for each, time in zip(sized, times, strict=True):
@@ -170,7 +175,27 @@ def _plan(
         fits_memory=in_memory,
         fits_disk=on_disk,
         change=change,
+        budget=ArmBudget(sized.arm.name, None),
     )
+
+
+def _with_budgets(plans: Sequence[ArmPlan], sized: Sequence[Sized], rule: Rule) -> list[ArmPlan]:
+    """Say of each arm what it takes beyond the one that it is compared with."""
+    budgets = plan_budgets(
+        [each.arm for each in sized],
+        [each.recipe for each in sized],
+        [each.model for each in sized],
+        [plan.tokens for plan in plans],
+        rule,
+        seconds=[_training_s(plan) for plan in plans] if rule == "time" else (),
+    )
+    return [replace(plan, budget=budget) for plan, budget in zip(plans, budgets, strict=True)]
+
+
+def _training_s(plan: ArmPlan) -> float | None:
+    if plan.steps is None or plan.step_time is None:
+        return None
+    return plan.steps * plan.step_time.seconds
 
 
 def _open_questions(

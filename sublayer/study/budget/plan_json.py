@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from sublayer.study.budget.excess import budget_to_json
 from sublayer.study.budget.plan import ArmPlan, Plan
 from sublayer.study.budget.resources import PROGRAM_BYTES, Resources
 
@@ -87,6 +88,7 @@ def _arm_to_json(arm: ArmPlan, *, is_single: bool) -> dict[str, Any]:
         "seconds_per_step": arm.step_time.seconds if arm.step_time else None,
         "is_extrapolated": not arm.step_time.is_measured if arm.step_time else None,
         "match": match,
+        "excess": budget_to_json(arm.budget),
         "steps": arm.steps,
         "tokens": arm.tokens,
         "hours": arm.hours,

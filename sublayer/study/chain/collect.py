@@ -10,7 +10,9 @@ from sublayer.study.chain.columns import Column, published_metric, run_scores, v
 from sublayer.study.chain.evidence import column_effects
 from sublayer.study.chain.gathering import StageRuns
 from sublayer.study.chain.kept import ArmFacts
+from sublayer.study.chain.operations import trained_operations
 from sublayer.study.chain.stages import FINETUNE, PRETRAINING, Chain, is_within
+from sublayer.study.collect import as_timed, training_seconds
 from sublayer.study.definition import Study
 from sublayer.study.execution.finetuned_run import COLLAPSED, ERROR
 from sublayer.study.execution.one_run import Outcome
@@ -86,6 +88,9 @@ def collect_chain(
         study, primary, columns, values, runs, n_compared, looks, is_primary=True, within=within
     )
     outcomes = [each for stage in runs.values() for own in stage.outcomes.values() for each in own]
+    made = [_arm_result(chain, arm, runs, scores[arm.name], primary) for arm in arms]
+    if rule == "time":
+        made = [as_timed(arm, made[0]) for arm in made]
     return Results(
         name=study.name,
         title=study.title,
@@ -95,7 +100,7 @@ def collect_chain(
         match=rule,
         baseline=baseline,
         n_seeds=n_compared,
-        arms=tuple(_arm_result(arm, runs, scores[arm.name], primary) for arm in arms),
+        arms=tuple(made),
         differences=judged.differences,
         failures=tuple(_failures(runs)),
         reproduction=describe_reproduction(outcomes, study.arms[0].loaded.recipe, command),
@@ -244,11 +249,13 @@ def _tuned(arm: str, runs: Runs) -> tuple[str, ...]:
     return tuple(dict.fromkeys(settings))
 
 
-def _arm_result(arm: ArmFacts, runs: Runs, scores: ArmScores, primary: Column) -> ArmResult:
-    pretrained = runs.get((arm.name, PRETRAINING))
+def _arm_result(
+    chain: Chain, arm: ArmFacts, runs: Runs, scores: ArmScores, primary: Column
+) -> ArmResult:
+    own = {stage: each for (of, stage), each in runs.items() if of == arm.name}
     records = []
     text = ""
-    for outcome in _outcomes(pretrained):
+    for outcome in _outcomes(own.get(PRETRAINING)):
         if outcome.record is not None:
             records.append(outcome.record)
             text = text or (outcome.path / "recipe.toml").read_text(encoding="utf-8")
@@ -264,6 +271,8 @@ def _arm_result(arm: ArmFacts, runs: Runs, scores: ArmScores, primary: Column) -
         tokens_per_s=median("tokens_per_s"),
         peak_memory_bytes=median("peak_memory_bytes"),
         seconds=median("seconds"),
+        training_seconds=training_seconds(records),
+        operations=trained_operations(chain, own),
     )
     values = scores.by_seed.get(primary.name, {})
     return ArmResult(

@@ -12,6 +12,7 @@ from sublayer.study.chain.columns import Column, list_columns, primary_column
 from sublayer.study.chain.kept import Kept
 from sublayer.study.chain.stages import explain_nesting, is_within
 from sublayer.study.definition import Study
+from sublayer.study.report.budget_words import time_caveats
 from sublayer.study.report.caveats import list_caveats
 from sublayer.study.results import Results
 
@@ -58,6 +59,7 @@ def chain_results(
     notes = [explain_nesting(kept.chain, kept.n_seeds), *study.caveats, *layer_notes]
     notes += explain_stage_choices(runs, kept.trials)
     notes += explain_collapses(results)
+    notes += time_caveats(results)
     notes += list_caveats(
         (),
         metric=results.metric,

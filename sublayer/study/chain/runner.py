@@ -33,6 +33,7 @@ from sublayer.study.execution.side_by_side import SideBySide
 from sublayer.study.facts import StudyFacts
 from sublayer.study.folder import StudyFolder
 from sublayer.study.folder_name import find_folder
+from sublayer.study.header import budget_rows
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import About, Request
 from sublayer.study.plan_of_seeds import with_margin
@@ -69,7 +70,10 @@ def run_chain(
             kept = _describe(study, recipes, matched, data, facts, n_seeds)
             find_columns(study, kept)  # refused before anything is trained
             check_disk(recipes, matched, data, kept, folder.path, options.jobs)
-            for line in _header(study, kept, options, folder.path):
+            measures = facts.measures(len(study.arms))
+            steps = [arm.steps or None for arm in kept.arms]
+            budgets = budget_rows(matched, measures, rule, steps)
+            for line in _header(study, kept, budgets, options, folder.path):
                 note(line)
             resuming = command_line(sources, overrides, options, out=folder.path)
             kept = _begin(folder, study, matched, data, kept, resuming, options.jobs)
@@ -218,6 +222,7 @@ def _count_runs(
 def _header(
     study: Study,
     kept: Kept,
+    budgets: Sequence[tuple[str, str]],
     options: Options,
     folder: Path,
 ) -> Iterator[str]:
@@ -234,6 +239,8 @@ def _header(
         yield f"{stage:<11} {count(n_runs, 'run')}{shared}{_after(chain, stage)}"
     at_once = f", {options.jobs} at a time" if options.jobs > 1 else ""
     yield f"runs        {sum(total.values()):,} in all{at_once}"
+    for label, text in budgets:
+        yield f"{label:<11} {text} (pre-training)"
     yield f"seeds       {explain_nesting(chain, kept.n_seeds)}"
     yield f"folder      {folder}"
 

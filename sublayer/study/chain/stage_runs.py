@@ -12,6 +12,7 @@ from sublayer.study.chain.gathering import Gathering, StageRuns
 from sublayer.study.chain.kept import Kept
 from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.stages import PRETRAINING, Stage, finetuning_seed
+from sublayer.study.execution.arm_runs import there_and_back
 from sublayer.study.execution.one_run import Outcome, Task
 from sublayer.study.execution.shared_data import SharedData
 from sublayer.study.scoring import WHOLE_TEST, Scoring
@@ -72,7 +73,8 @@ class ChainRuns:
 
     def _pretrainings(self) -> Iterator[Task]:
         for seed in range(self._kept.n_seeds):
-            for arm in self._arms:
+            for position in there_and_back(len(self._arms), seed):
+                arm = self._arms[position]
                 name = arm.arm.name
                 if not self._chain.of(name).pretrains:
                     continue

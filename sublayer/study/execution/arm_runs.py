@@ -113,6 +113,9 @@ class ArmWork:
     def tune(self, trials: Sequence[Trial], seeds: Sequence[int], metric: Metric) -> None:
         """Make every trial of every arm with each of the seeds, and choose by the metric.
 
+        All arms try a setting before the next is tried, in turn from the first to the last and
+        back.
+
         A trial scores the mean over its seeds on the validation split; one of which a seed failed
         has failed. Raises as the runs do.
         """
@@ -120,8 +123,8 @@ class ArmWork:
         tasks = [
             self._tasks.task(position, trial, seed, is_scored=False)
             for seed in seeds
-            for position in positions
-            for trial in trials
+            for number, trial in enumerate(trials)
+            for position in there_and_back(len(positions), number)
         ]
         outcomes = self._run_all(tasks)
         for position in positions:
@@ -141,14 +144,15 @@ class ArmWork:
     def run(self, seeds: Sequence[int], arms: Collection[str] | None = None) -> list[ArmRuns]:
         """Make the runs of seeds, of some arms or all, and return all runs so far.
 
-        All arms have a seed's run before the next seed has any. Raises CheckpointError where what a
+        All arms have a seed's run before the next seed has any, in turn from the first arm to the
+        last and back. Raises CheckpointError where what a
         run left is damaged, and Interrupted; of several at a time, also what ``SideBySide`` does.
         """
         wanted = [
             (position, seed)
             for seed in seeds
-            for position, arm in enumerate(self._arms)
-            if arms is None or arm.arm.name in arms
+            for position in there_and_back(len(self._arms), seed)
+            if arms is None or self._arms[position].arm.name in arms
         ]
         tasks = [
             self._tasks.task(position, self._chosen[position], seed) for position, seed in wanted
@@ -160,6 +164,15 @@ class ArmWork:
             ArmRuns(arm, self._chosen[position], self._outcomes[position], self._losses[position])
             for position, arm in enumerate(self._arms)
         ]
+
+
+def there_and_back(n_arms: int, round_number: int) -> list[int]:
+    """Return the order of the arms in a round of their runs: every second one backwards.
+
+    A machine that slows down or speeds up steadily is as slow for one arm as for another so.
+    """
+    order = list(range(n_arms))
+    return order if round_number % 2 == 0 else order[::-1]
 
 
 def trial_loss(runs: Sequence[Outcome], metric: Metric | None) -> float | None:

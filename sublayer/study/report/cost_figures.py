@@ -21,14 +21,9 @@ class Cost:
     of: Callable[[ArmResult], float | None]
 
 
-def _flops(arm: ArmResult) -> float | None:
-    tokens = arm.costs.tokens
-    return None if tokens is None else tokens * arm.costs.flops_per_token
-
-
 COSTS = (
     Cost("time", "seconds of a run", lambda arm: arm.costs.seconds),
-    Cost("FLOPs", "FLOPs of a run", _flops),
+    Cost("FLOPs", "FLOPs of a run", lambda arm: arm.costs.operations),
     Cost("parameters", "parameters", lambda arm: arm.parameters["total"]),
 )
 

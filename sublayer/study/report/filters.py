@@ -34,7 +34,6 @@ def filters(results: Results) -> dict[str, Callable[..., Any]]:
         "signed": signed,
         "interval": interval,
         "plain": plain,
-        "mismatch": number_format.format_mismatch,
         "p": number_format.format_p,
         "quantity": number_format.format_quantity,
         "duration": number_format.format_duration,

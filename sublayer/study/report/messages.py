@@ -2,10 +2,12 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sublayer.counts import count
+from sublayer.study.budget.excess import Currency
+from sublayer.study.findings.budgets import arm_budgets
 from sublayer.study.judgement.difference import (
     DECIDED,
     FEWEST_SEEDS,
@@ -14,12 +16,16 @@ from sublayer.study.judgement.difference import (
     Verdict,
 )
 from sublayer.study.report.arm_names import arm_name
+from sublayer.study.report.budget_words import (
+    describe_excess,
+    describe_largest,
+    describe_matching,
+)
 from sublayer.study.report.display_units import in_display_units
 from sublayer.study.report.number_format import (
     DASH,
     decimals_for,
     format_interval,
-    format_mismatch,
     format_p,
     format_signed,
     n_decimals,
@@ -27,13 +33,6 @@ from sublayer.study.report.number_format import (
 from sublayer.study.results import ArmResult, Further, Results
 
 FEW = 4  # arms that a headline can name
-
-EQUAL = {
-    "parameters": "at equal parameters",
-    "flops": "at equal operations",
-    "time": "at equal time",
-}
-MATCHED = {"parameters": "parameters", "flops": "operations", "time": "time", "none": "parameters"}
 
 _VERBS: dict[Verdict, tuple[str, str, str]] = {
     "better": ("is better", "are better", "than"),
@@ -76,7 +75,19 @@ def statements(results: Results) -> list[Statement]:
 
 
 def headline(results: Results) -> str:
-    """Summarize the verdicts in one line: by name where they are few, else by number."""
+    """Summarize the verdicts in one line, and where budgets are not equal say by how much."""
+    told = _verdicts(results)
+    if not results.differences:
+        return told
+    if len(results.differences) == 1 and results.has_verdicts:
+        beyond = describe_excess(_beyond(results, results.differences[0]))
+        return f"{told}, with {beyond}" if beyond else told
+    largest = describe_largest(results)
+    return f"{told}; {largest}" if largest else told
+
+
+def _verdicts(results: Results) -> str:
+    """Summarize the verdicts: by name where they are few, else by number."""
     if not results.has_verdicts:
         n_seeds = "One seed" if results.n_seeds == 1 else f"{results.n_seeds} seeds"
         return f"{n_seeds}: values, no verdict"
@@ -120,7 +131,7 @@ def conditions(results: Results) -> str:
     """Describe what was matched, tuned, paired and scored, as the start of a sentence."""
     seeds = _seeds(results)
     parts = [
-        EQUAL.get(results.match, "with no budget matched"),
+        describe_matching(results),
         _tuning(results),
         seeds,
         f"scored on {results.scored_on or f'the {results.split} split'}",
@@ -220,19 +231,22 @@ def _seeds_range(difference: Difference) -> str:
 def _statement(results: Results, difference: Difference) -> Statement:
     predicate, detail = _finding(results, difference)
     baseline = arm_name(results, difference.baseline)
-    by_name = {arm.name: arm for arm in results.arms}
-    arm = by_name[difference.arm]
     short = ""
     if difference.verdict in ("better", "worse") and not difference.by_ranks:
         short, _, _ = detail.partition(" (95%")
-    if results.is_marked(arm):
-        what = MATCHED[results.match]
-        mismatch = format_mismatch(arm)
-        detail += f"; {what} {mismatch} against the baseline's"
+    beyond = describe_excess(_beyond(results, difference))
+    if beyond:
+        detail += f"; with {beyond}"
     if difference.note:
         detail += f"; {difference.note}"
     name = arm_name(results, difference.arm)
     return Statement(name, baseline, difference.verdict, predicate, detail, short)
+
+
+def _beyond(results: Results, difference: Difference) -> Mapping[Currency, float]:
+    """Return what the arm of a comparison took beyond the other, where that is not equal."""
+    [budget] = [each for each in arm_budgets(results) if each.arm == difference.arm]
+    return budget.realised.beyond
 
 
 def _finding(results: Results, difference: Difference) -> tuple[str, str]:

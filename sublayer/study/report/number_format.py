@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from sublayer.objective.metric import Metric
 from sublayer.study.judgement.difference import Difference
-from sublayer.study.results import ArmResult, Results
+from sublayer.study.results import Results
 
 MINUS = "\N{MINUS SIGN}"
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -85,12 +85,14 @@ def format_duration(seconds: float | None) -> str:
     return f"{minutes / 60:.1f}{NO_BREAK}h"
 
 
-def format_mismatch(arm: ArmResult) -> str:
-    """Write how far an arm's budget is from that of the arm it is matched to, in percent."""
-    if arm.mismatch == 0.0:
+def format_share(share: float | None) -> str:
+    """Write by which share something is more or less, in percent; a dash for None."""
+    if share is None:
+        return DASH
+    if share == 0.0:
         return f"0{NO_BREAK}%"
-    decimals = 2 if abs(arm.mismatch) >= 0.00005 else 4
-    percent = format_signed(100 * arm.mismatch, decimals)
+    decimals = 2 if abs(share) >= 0.00005 else 4
+    percent = format_signed(100 * share, decimals)
     return f"{percent}{NO_BREAK}%"
 
 

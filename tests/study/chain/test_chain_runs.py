@@ -316,7 +316,7 @@ def timeless(results: dict) -> None:
     for name in ("report", "reproduction", "same_quality"):
         results.pop(name)
     for arm in results["arms"]:
-        for name in ("tokens_per_s", "peak_memory_bytes", "seconds"):
+        for name in ("tokens_per_s", "peak_memory_bytes", "seconds", "training_seconds"):
             arm.pop(name)
 
 
