@@ -9,7 +9,7 @@ DECIDED: frozenset[Verdict] = frozenset({"better", "worse", "no difference that 
 
 CONFIDENCE = 0.95
 """Of all intervals of a study together, over all of its looks."""
-FOR_PAIRING = 0.005
+FOR_PAIRING = 0.01
 """Of the error of all intervals, what is kept back for the choice whether to pair by seed."""
 POWER = 0.8
 """Of a test, at the smallest difference that is called detectable."""

@@ -14,9 +14,9 @@ Values = Mapping[str, Mapping[int, float]]
 """A metric's value of each seed that finished, by arm."""
 Numbers = NDArray[np.float64]
 
-PAIRED_ABOVE, PAIRED_BELOW = 0.99, 0.005
+PAIRED_ABOVE, PAIRED_BELOW = 0.9, 0.005
 """Quantiles of the F ratio of seeds beyond which arms are paired by seed: that they vary together
-is then no accident of few seeds."""
+is then hardly an accident. A stricter one loses what pairs would find, of two arms above all."""
 _FLAT = 1e-12
 
 

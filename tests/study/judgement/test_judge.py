@@ -52,10 +52,10 @@ def test_two_arms_whose_seeds_do_not_vary_together_have_welchs_test(own, others)
 
 
 def test_arms_that_vary_together_are_compared_seed_by_seed():
-    # differences 1, 2, 3, 2: mean 2, sd sqrt(2/3), t(1 - 0.045 / 2, 3) = 3.3216
+    # differences 1, 2, 3, 2: mean 2, sd sqrt(2/3), t(1 - 0.04 / 2, 3) = 3.4819
     values = {"a": seeded(100, 200, 300, 250), "b": seeded(101, 202, 303, 252)}
     (difference,) = judged(values, level=ERROR)
-    half = 3.3216 * math.sqrt(2 / 3) / 2
+    half = 3.4819 * math.sqrt(2 / 3) / 2
     assert difference.mean == 2.0
     assert difference.high - difference.mean == pytest.approx(half, rel=1e-3)
     judgement = judge("a", values, BITS_PER_BYTE, planned_seeds=4)
