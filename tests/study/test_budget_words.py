@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sublayer.study.statistics import compare_arms
 
 from sublayer.commands.runs.comparison_row import _headline
 from sublayer.commands.shared.comparison import render
 from sublayer.study.findings.budgets import arm_budgets
+from sublayer.study.judgement.contrast import Contrast
+from sublayer.study.judgement.judge import judge
 from sublayer.study.report.budget_words import (
     describe_excess,
     describe_largest,
@@ -148,8 +149,8 @@ def test_each_arm_is_held_against_its_own_control(synthetic_results: Synthetic):
     results = synthetic_results({"a": 0.0, "a wide": 0.1, "b": 0.0, "b wide": 0.1})
     values = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in results.arms}
     against = {"b": "b", "b wide": "b"}
-    differences = compare_arms("a", values, results.metric, planned_seeds=5, against=against)
-    results = replace(results, differences=tuple(differences))
+    judged = judge("a", values, results.metric, planned_seeds=5, against=against)
+    results = replace(results, differences=judged.differences)
     results = taking(results, "b", parameters=2.0)
     results = taking(results, "b wide", parameters=2.5)
     budgets = {each.arm: each for each in arm_budgets(results)}
@@ -161,6 +162,28 @@ def test_each_arm_is_held_against_its_own_control(synthetic_results: Synthetic):
     ]
     assert budgets["b wide"].realised.parameters == pytest.approx(0.25)
     assert '<th scope="row">b wide, against b</th>' in render_report(results)
+
+
+def test_contrasts_beside_the_arms_have_the_budgets_of_two_arms_and_none_of_more(
+    synthetic_results: Synthetic,
+):
+    results = synthetic_results({"a": 0.0, "b": 0.1, "c": 0.2, "d": 0.3})
+    values = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in results.arms}
+    further = [
+        Contrast("c", "b", {"c": 1.0, "b": -1.0}),
+        Contrast("a − b − c + d", "", {"a": 1.0, "b": -1.0, "c": -1.0, "d": 1.0}),
+    ]
+    judged = judge("a", values, results.metric, planned_seeds=5, further=further)
+    results = taking(replace(results, differences=judged.differences), "b", operations=0.5)
+    *_, pair, several = statements(results)
+    assert plain(str(pair)).endswith("; with 2.0 times the operations.")
+    assert "operations" not in str(several)
+    assert str(several).startswith("a − b − c + d cannot be told from 0: ")
+    assert "against \n" not in render(results, Path("report.html"))
+    assert plain(headline(results)).endswith("differ by up to a factor of 2.0 in operations")
+    page = render_report(results)
+    assert '<th scope="row">c, against b</th>' in page
+    assert [each.against for each in arm_budgets(results)] == [None, "a", "a", "a"]
 
 
 def test_the_tables_have_both_currencies_planned_and_realised(
@@ -199,7 +222,7 @@ def test_the_tables_have_both_currencies_planned_and_realised(
     assert content["budgets"] == said
     # What lists comparisons reads it there.
     assert _headline(content).endswith(
-        f"macaron is undecided against gpt; positions=none is worse than gpt; {said}"
+        f"macaron cannot be told from gpt; positions=none is worse than gpt; {said}"
     )
 
 

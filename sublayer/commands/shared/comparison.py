@@ -42,7 +42,7 @@ def show(results: "Results", report: Path, as_json: bool) -> None:
 
 def render(results: "Results", report: Path) -> str:
     """Format the verdicts, conditions and caveats, a table of quality and cost, and the report."""
-    from sublayer.study.findings.budgets import arm_budgets
+    from sublayer.study.findings.budgets import compared_budgets
     from sublayer.study.report.budget_words import describe_largest
     from sublayer.study.report.display_units import in_display_units
     from sublayer.study.report.messages import conditions, statements
@@ -69,7 +69,7 @@ def render(results: "Results", report: Path) -> str:
     if results.scorecard is not None:
         lines += [render_scorecard(results.scorecard), ""]
     lines += [_differences(results), "", _costs(results)]
-    budgets = render_budgets(arm_budgets(results), results.baseline)
+    budgets = render_budgets(compared_budgets(results), results.baseline)
     lines += ["", *budgets] if budgets else []
     if results.further:
         lines += ["", _further(results)]

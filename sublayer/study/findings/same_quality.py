@@ -115,6 +115,9 @@ def place_of(
 def _compared(
     results: Results, by_name: dict[str, ArmResult], difference: Difference
 ) -> SameQuality:
+    if difference.arm not in by_name or difference.baseline not in by_name:
+        several = "it is of more than two arms"
+        return SameQuality(difference.arm, difference.baseline, results.metric, problem=several)
     arm, baseline = by_name[difference.arm], by_name[difference.baseline]
     metric = _common(results, arm, baseline)
     if metric is None:

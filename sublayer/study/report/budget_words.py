@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sublayer.study.budget.excess import TIME_TOLERANCE, ArmBudget, Currency, Excess
-from sublayer.study.findings.budgets import arm_budgets
+from sublayer.study.findings.budgets import compared_budgets
 from sublayer.study.report.arm_names import arm_name
 from sublayer.study.report.number_format import NO_BREAK, format_share
 from sublayer.study.results import Results
@@ -85,7 +85,7 @@ def describe_largest(results: Results) -> str:
 
     Equal is what is within the tolerance: 0.5 %, and 3 % of time.
     """
-    realised = [each.realised for each in arm_budgets(results) if each.against is not None]
+    realised = [each.realised for each in compared_budgets(results)]
     largest = _largest(realised)
     return f"budgets {largest}" if largest else ""
 
@@ -100,7 +100,7 @@ def describe_matching(results: Results) -> str:
     if results.match not in _EQUAL:
         return "with no budget matched"
     currency = _MATCHED[results.match]
-    realised = [each.realised for each in arm_budgets(results) if each.against is not None]
+    realised = [each.realised for each in compared_budgets(results)]
     if all(currency in each.shares and currency not in each.beyond for each in realised):
         return _EQUAL[results.match]
     return f"matched by {currency}"
@@ -112,7 +112,7 @@ def time_caveats(results: Results) -> list[str]:
     It is measured before the runs, and of the runs.
     """
     longer = []
-    for each in arm_budgets(results):
+    for each in compared_budgets(results):
         share = each.realised.beyond.get("time")
         if share is not None and each.against is not None:
             names = (arm_name(results, each.arm), arm_name(results, each.against))

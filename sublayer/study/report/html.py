@@ -6,7 +6,7 @@ from typing import Any
 from sublayer.counts import count
 from sublayer.files.storage import write_file
 from sublayer.plot import palette
-from sublayer.study.findings.budgets import arm_budgets
+from sublayer.study.findings.budgets import compared_budgets
 from sublayer.study.findings.differing_fields import differing_fields
 from sublayer.study.findings.final_losses import final_losses
 from sublayer.study.report import layer_figures, messages, same_quality_words
@@ -92,7 +92,7 @@ def _scorecard(results: Results) -> dict[str, Any]:
 def _costs(results: Results) -> dict[str, Any]:
     return {
         "any_published": any(results.metric.name in arm.published for arm in results.arms),
-        "budgets": budget_table(arm_budgets(results), results.baseline),
+        "budgets": budget_table(compared_budgets(results), results.baseline),
         "worth": same_quality_words.rows(results),
         "worth_problems": same_quality_words.problems(results),
         "worth_metric": same_quality_words.metric_label(results),

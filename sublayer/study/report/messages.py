@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sublayer.counts import count
 from sublayer.study.budget.excess import Currency
-from sublayer.study.findings.budgets import arm_budgets
+from sublayer.study.findings.budgets import compared_budgets
 from sublayer.study.judgement.difference import (
     DECIDED,
     FEWEST_SEEDS,
@@ -121,8 +121,11 @@ def _verdicts(results: Results) -> str:
 
 
 def comparison(results: Results, difference: Difference) -> str:
-    """Name a comparison by its arm, and by its baseline where that is not the first arm."""
-    if difference.baseline == results.baseline:
+    """Name a comparison by its arm, and by its baseline where that is not the first arm.
+
+    A contrast of more than two arms has none.
+    """
+    if difference.baseline in ("", results.baseline):
         return difference.arm
     return f"{difference.arm}, against {difference.baseline}"
 
@@ -230,7 +233,8 @@ def _seeds_range(difference: Difference) -> str:
 
 def _statement(results: Results, difference: Difference) -> Statement:
     predicate, detail = _finding(results, difference)
-    baseline = arm_name(results, difference.baseline)
+    # A contrast of more than two arms is a sum, which is held against 0.
+    baseline = arm_name(results, difference.baseline) or "0"
     short = ""
     if difference.verdict in ("better", "worse") and not difference.by_ranks:
         short, _, _ = detail.partition(" (95%")
@@ -245,8 +249,10 @@ def _statement(results: Results, difference: Difference) -> Statement:
 
 def _beyond(results: Results, difference: Difference) -> Mapping[Currency, float]:
     """Return what the arm of a comparison took beyond the other, where that is not equal."""
-    [budget] = [each for each in arm_budgets(results) if each.arm == difference.arm]
-    return budget.realised.beyond
+    for budget in compared_budgets(results):
+        if (budget.arm, budget.against) == (difference.arm, difference.baseline):
+            return budget.realised.beyond
+    return {}  # of more than two arms
 
 
 def _finding(results: Results, difference: Difference) -> tuple[str, str]:
