@@ -21,7 +21,7 @@ def shrink(words: Sequence[str]) -> list[str]:
     What is not trained stays as it is; so does the model of a study, whose arms are about it.
     """
     if words[0] == "demo":
-        return ["compare", "demo", *_shortened([]), "--seeds", "2"]
+        return ["compare", "demo", *_shortened([]), "--seeds", "1"]
     if words[0] == "finetune":
         return _tuned(words)
     if words[0] not in TRAINING:
@@ -38,7 +38,7 @@ def shrink(words: Sequence[str]) -> list[str]:
         is_setting = "." in word.partition("=")[0] and "=" in word and not is_value
         (settings if is_setting else options).append(word)
     if is_study:
-        few = [] if "--seeds" in options else ["--seeds", "2"]
+        few = [] if "--seeds" in options else ["--seeds", "1"]
         scale = options[options.index("--scale") + 1] if "--scale" in options else None
         if load_study(words[1], scale=scale).chain is not None:
             few += ["--finetunings", "1", f"finetune.train.steps={_STEPS}"]

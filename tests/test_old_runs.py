@@ -14,6 +14,7 @@ from sublayer import cli, compare, load
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.runs.run import train_run
+from sublayer.study.from_folder import results_of_folder
 from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.progress import SilentProgress, Status
 from tests.in_time import some_in_time
@@ -178,7 +179,67 @@ def test_a_study_of_before_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     plan.write_text(plan.read_text().replace(MADE_IN, f"{OLD.as_posix()}/"))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     settings = [f"data.path={OLD / 'texts' / 'plain.txt'}", "data.context=16", *SMALL]
-    asked = {"vary": ["model.ffn=gelu,swiglu"], "match": "none", "seeds": 2, "out": folder}
+    asked = {"vary": ["model.ffn=gelu,swiglu"], "match": "none", "seeds": 3, "out": folder}
     with pytest.raises(ConfigError, match="study was begun by another version of sublayer"):
         compare("gpt", settings, **asked)  # type: ignore[arg-type]
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+TUNED = {
+    "overrides": [
+        f"data.path={OLD / 'texts' / 'plain.txt'}",
+        "data.context=16",
+        "train.batch_sequences=4",
+        *(each for each in SMALL if not each.startswith("optimizer.lr")),
+    ],
+    "vary": ["model.ffn=gelu,swiglu"],
+    "match": "none",
+    "tune": ["optimizer.lr=0.001,0.01"],
+    "seeds": 3,
+    "device": "cpu",
+}
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> Path:
+    """A comparison that was tuned with a seed that it compares, as was then."""
+    folder = tmp_path / "tuned"
+    shutil.copytree(OLD / "tuned", folder)
+    for path in (folder / "study.toml", *folder.rglob("recipe.toml")):
+        path.write_text(path.read_text().replace(MADE_IN, f"{OLD.as_posix()}/"))
+    return folder
+
+
+def test_the_report_of_a_tuned_study_of_before_is_written_again(tuned: Path) -> None:
+    then = json.loads((tuned / "results.json").read_text())
+    now = results_of_folder(tuned)
+    for arm, known in zip(now.arms, then["arms"], strict=True):
+        assert list(arm.seeds) == known["seeds"] == [0, 1, 2]
+        assert list(arm.values) == known["values"]
+        assert list(arm.tuned) == known["tuned"] == ["optimizer.lr=0.01"]
+    (difference,), (known,) = now.differences, then["differences"]
+    assert difference.mean == pytest.approx(known["mean"])
+    # The verdict is today's, which has another name, and items in its interval.
+    assert (known["verdict"], difference.verdict) == ("undecided", "cannot tell")
+    assert difference.parts is not None and difference.parts.items is not None
+    assert now.looks == (3,)
+    assert any("gelu chose lr=0.01 by its validation loss: lr=0.001" in each for each in now.notes)
+    assert cli.main(["report", str(tuned)]) == cli.DONE
+    assert "SwiGLU feed-forward cannot be told from GELU" in (tuned / "report.html").read_text()
+
+
+def test_a_tuned_study_of_before_lacks_a_run_and_is_reported_without_a_verdict(
+    tuned: Path,
+) -> None:
+    shutil.rmtree(tuned / "arms" / "1-ffn=swiglu" / "lr=0.01" / "seed-2")
+    now = results_of_folder(tuned)
+    assert now.notes[0].startswith("Unfinished: 5 of 6 runs of all seeds have ended.")
+    (difference,) = now.differences
+    assert (difference.verdict, difference.low) == ("no verdict", None)
+
+
+def test_a_tuned_study_of_before_is_refused_and_left_as_it_is(tuned: Path) -> None:
+    before = {path: path.read_bytes() for path in tuned.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match="earlier version tuned with seed 0, which it compares"):
+        compare("gpt", **TUNED, out=tuned)  # type: ignore[arg-type]
+    assert {path: path.read_bytes() for path in tuned.rglob("*") if path.is_file()} == before

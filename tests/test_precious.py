@@ -103,7 +103,7 @@ def train(place: Path, out: Path) -> list[str]:
 
 def command(name: str, place: Path, out: Path) -> list[str]:
     text = f"data.path={place / 'text.txt'}"
-    arms = ["--vary", "model.ffn=gelu,relu", "--match", "none", "--seeds", "2"]
+    arms = ["--vary", "model.ffn=gelu,relu", "--match", "none", "--seeds", "1"]
     words = {
         "train": train(place, out),
         "resume": [*train(place, out), "--resume"],

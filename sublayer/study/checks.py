@@ -19,8 +19,8 @@ from sublayer.study.judgement.looks import Looks
 from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import PLAN
-from sublayer.study.plan_of_seeds import check_seeds
 from sublayer.study.results import Results
+from sublayer.study.seeds import check_seeds
 from sublayer.system.launch import n_launched
 
 
@@ -125,7 +125,11 @@ def check_compared(results: Results, report: Path) -> None:
     """Raise TrainingError where so much failed that nothing is compared with the baseline."""
     differences = results.differences
     if results.has_verdicts:
-        is_compared = any(each.low is not None or each.by_ranks for each in differences)
+        # Ranks tell something where not all runs failed.
+        has_values = any(arm.values for arm in results.arms)
+        is_compared = has_values and any(
+            each.low is not None or each.by_ranks for each in differences
+        )
         needed = "two seeds that finished, as the baseline has,"
     else:
         is_compared = any(difference.mean is not None for difference in differences)

@@ -87,6 +87,7 @@ def collect_results(
         hypothesis_of=judge.hypothesis_of,
         looks=judge.looks,
         is_sequential=looking.looks.is_sequential,
+        n_metrics=1 + len(study.question.also),
     )
 
 

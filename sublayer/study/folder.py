@@ -38,6 +38,7 @@ class StudyFolder:
     def __init__(self, path: Path, request: Request) -> None:
         self.path = path
         self._request = request.as_dict()
+        self._margin_factor = request.margin_factor
         self._plan = self._read()
 
     @contextmanager
@@ -65,29 +66,38 @@ class StudyFolder:
         difference = self._difference()
         if difference is not None:
             raise ConfigError(f"{self.path} holds {difference}: give another --out")
-        if self._plan is not None:
-            self._check_question(self._plan)
         if self._plan is not None and not self._has_our_weights():
             raise ConfigError(
                 f"{self.path} was begun by another version of sublayer, whose seeds give other "
                 "initial weights: resume with that version, or give another --out"
             )
+        self._check_question()
 
-    def _check_question(self, plan: Mapping[str, Any]) -> None:
+    def state_margin(self, margin: float | None, factor: float) -> None:
+        """Add to the request the margin that is asked for, ``factor`` times which is shown.
+
+        Raises ConfigError where the study was begun with another.
+        """
+        if margin is not None:
+            self._request = {**self._request, "margin": margin}
+        self._margin_factor = factor
+        self._check_question()
+
+    def _check_question(self) -> None:
         """Raise ConfigError where the study was begun with another margin, or to be stopped else.
 
-        A verdict holds for what was stated before the first run. What was begun before there was
-        such a thing has stated nothing.
+        A verdict holds for what was stated before the first run.
         """
-        before, now = plan["asked"], self._request
-        stated = before.get("margin")
-        if stated is not None or plan["reported_seeds"]:
-            asked = now.get("margin")
-            if stated != asked and "margin" in before | now and self._states(before):
-                raise ConfigError(
-                    f"{self.path} was begun with {_margin(stated)}, not {_margin(asked)}, and a "
-                    "verdict holds for what was stated before: give that one, or another --out"
-                )
+        if self._plan is None:
+            return
+        before, now = self._plan["asked"], self._request
+        stated, asked = before.get("margin"), now.get("margin")
+        if stated != asked:
+            raise ConfigError(
+                f"{self.path} was begun with {self._margin(stated)}, not {self._margin(asked)}, "
+                "and a verdict holds for what was stated before: give --margin "
+                f"{self._shown(stated)}, or another --out"
+            )
         looks, asked_looks = before.get("looks", []), now.get("looks", [])
         if looks == asked_looks:
             return
@@ -102,9 +112,11 @@ class StudyFolder:
             "has to be planned before: go on with --seeds, or give another --out"
         )
 
-    def _states(self, asked: Mapping[str, Any]) -> bool:
-        """Return whether a request is of a version that states margins and seeds."""
-        return "margin" in asked or "tuning_seeds" in asked or not asked.get("tune")
+    def _margin(self, margin: float | None) -> str:
+        return "no margin" if margin is None else f"a margin of {self._shown(margin)}"
+
+    def _shown(self, margin: float | None) -> str:
+        return '""' if margin is None else f"{margin * self._margin_factor:g}"
 
     def is_free(self) -> bool:
         """Return whether the folder holds nothing yet."""
@@ -215,9 +227,11 @@ class StudyFolder:
             before_it, now_it = asked.get(key), self._request.get(key)
             if before_it != now_it:
                 return f"another study, with {key} = {before_it}, not {now_it}"
-        for key, usual in (("first_seed", 0), ("tuning_seeds", [0])):
+        if asked["tune"] and "tuning_seeds" not in asked:
+            return "a study that an earlier version tuned with seed 0, which it compares too"
+        for key, usual in (("first_seed", 0), ("tuning_seeds", [])):
             before_it, now_it = asked.get(key, usual), self._request.get(key, usual)
-            if before_it != now_it and (key == "first_seed" or asked["tune"]):
+            if before_it != now_it:
                 name = key.replace("_", " ")
                 return f"another study, with {name} {before_it}, not {now_it}"
         before = asked.get("recipes", {})
@@ -266,10 +280,6 @@ class StudyFolder:
         text = tomli_w.dumps(plan, multiline_strings=True)
         write_file(self.path / PLAN, text)
         self._plan = plan
-
-
-def _margin(margin: float | None) -> str:
-    return "no margin" if margin is None else f"a margin of {margin:g}"
 
 
 def _settled(matched_arm: MatchedArm) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.layering.layers import LoadedRecipe
 from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.run_recipe import recipe_of
 from sublayer.counts import count
@@ -15,21 +14,19 @@ from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import parse_toml, read_json_object
 from sublayer.objective.families import family_of
 from sublayer.objective.metric import Metric
-from sublayer.runs.folder import RunFolder
-from sublayer.study.arms import Arm, split_values
-from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.arms import split_values
 from sublayer.study.chain.from_folder import results_of_chain
 from sublayer.study.collect import collect_results
 from sublayer.study.definition import Study
-from sublayer.study.execution.arm_runs import ArmRuns, trial_loss
-from sublayer.study.execution.one_run import Outcome, read_outcome, read_trial
+from sublayer.study.ended_runs import find_ended, of_seeds
+from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.findings.samples import kept_samples
 from sublayer.study.folder import arm_folder
 from sublayer.study.inspection.arms import with_layers
 from sublayer.study.items.collecting import collect_items
 from sublayer.study.judgement.evidence import scored_elsewhere
 from sublayer.study.judgement.looks import Looks, fixed
-from sublayer.study.judgement.of_study import Looking
+from sublayer.study.judgement.of_study import Looking, look_reached
 from sublayer.study.plan_file import PLAN, Plan, read_plan, study_of
 from sublayer.study.recorded import recorded_measures
 from sublayer.study.report.budget_words import time_caveats
@@ -61,7 +58,7 @@ def results_of_folder(folder: Path) -> Results:
     for position, settled in enumerate(plan.settled):
         place = arm_folder(folder, position, settled.name)
         own = varied.get(settled.name)
-        found = _find_runs(place, settled.name, plan, n_trials, own, metric)
+        found = find_ended(place, settled.name, plan, n_trials, own, metric)
         if found is None:
             without.append(settled.name)
             continue
@@ -79,12 +76,17 @@ def results_of_folder(folder: Path) -> Results:
     # An arm against itself is compared with none.
     against = about.against if about else {}
     n_awaited = sum(against.get(name) != name for name in without)
-    missing = _n_missing(plan, arms, n_seeds)
-    reported = tuple(plan.reported_seeds) or (n_seeds,)
-    looks = Looks(tuple(plan.asked.looks), is_sequential=True)
-    if not plan.asked.looks:
-        looks = fixed(reported[0])
-    is_unfinished = missing > 0 and not looks.is_sequential
+    reported = tuple(plan.reported_seeds)
+    if plan.asked.looks:
+        looking = Looking(Looks(tuple(plan.asked.looks), is_sequential=True), reported)
+        names = [each.name for each in plan.settled]
+        reached = look_reached(study, arms, names, plan.asked.seeds, looking)
+        n_seeds, missing = reached.look, reached.n_missing
+        looking = replace(looking, is_unfinished=not reached.is_judged)
+    else:
+        arms = [of_seeds(each, plan.asked.seeds.compared(n_seeds)) for each in arms]
+        missing = n_seeds * len(plan.settled) - sum(len(each.outcomes) for each in arms)
+        looking = Looking(fixed(n_seeds), reported, is_unfinished=missing > 0)
     items, _ = collect_items(arms)
     results = collect_results(
         study,
@@ -94,7 +96,7 @@ def results_of_folder(folder: Path) -> Results:
         recorded_measures(),
         command=command,
         items=items,
-        looking=Looking(looks, reported, is_unfinished=is_unfinished),
+        looking=looking,
         n_awaited=n_awaited,
     )
     shown = with_layers(kept_samples(results.arms, arms), arms, study.inspecting)
@@ -102,15 +104,6 @@ def results_of_folder(folder: Path) -> Results:
     if not missing and earlier.get("planned_seeds") == n_seeds and "looks" in earlier:
         return replace(results, notes=tuple(earlier.get("notes", ())))
     return replace(results, notes=_notes(results, study, plan, arms, missing))
-
-
-def _n_missing(plan: Plan, arms: Sequence[ArmRuns], n_seeds: int) -> int:
-    """Count the runs that have not ended; of arms that may stop, those below the first look."""
-    if plan.asked.looks:
-        first = plan.asked.looks[0]
-        ended = [min(len(each.outcomes), first) for each in arms]
-        return first * len(plan.settled) - sum(ended)
-    return n_seeds * len(plan.settled) - sum(len(each.outcomes) for each in arms)
 
 
 def _earlier(folder: Path) -> dict[str, Any]:
@@ -152,69 +145,15 @@ def _study(folder: Path, plan: Plan, earlier: Mapping[str, Any], arms: Sequence[
     return Study(name, title, "", plan.asked.match, None, own, metric=metric, scoring=scoring)
 
 
-def _find_runs(
-    place: Path,
-    name: str,
-    plan: Plan,
-    n_trials: int,
-    varied: Mapping[str, Any] | None,
-    metric: Metric | None,
-) -> ArmRuns | None:
-    """Return the runs of an arm that have ended; None where none has, or trials are missing."""
-    fields = [text.partition("=")[0].strip() for text in plan.asked.tune]
-    seeds = plan.asked.seeds
-    chosen = place
-    losses: dict[str, float | None] = {}
-    if fields and n_trials > 1:
-        losses = _tried(place, plan, metric)
-        if len(losses) < n_trials:
-            return None
-        scored = [(loss, each) for each, loss in losses.items() if loss is not None]
-        if not scored:
-            return None
-        chosen = place / min(scored)[1]
-    outcomes: dict[int, Outcome] = {}
-    for path in sorted(chosen.glob("seed-*"), key=lambda each: int(each.name[5:])):
-        seed = int(path.name[5:])
-        if fields and seed in seeds.tuning and plan.asked.tuning_seeds != [0]:
-            continue
-        outcome = read_outcome(path)
-        if outcome is not None:
-            outcomes[seed] = outcome
-    ended = [each.path for each in outcomes.values() if each.record is not None]
-    if not ended:
-        return None
-    recipe = RunFolder(ended[0]).recipe()
-    arm = Arm(name, LoadedRecipe(recipe, {}, name, ()), varied or {}, is_varied=bool(varied))
-    tuned = {field: _value(recipe, field) for field in fields}
-    return ArmRuns(MatchedArm(arm, {}, (), 0.0), Trial(chosen.name, tuned), outcomes, losses)
-
-
-def _tried(place: Path, plan: Plan, metric: Metric | None) -> dict[str, float | None]:
-    """Return what each trial of an arm scored whose runs have all ended, by its folder's name."""
-    tried = {}
-    for each in sorted(place.glob("*")):
-        runs = [read_trial(each / f"seed-{seed}") for seed in plan.asked.tuning_seeds]
-        ended = [run for run in runs if run is not None]
-        if runs and len(ended) == len(runs):
-            tried[each.name] = trial_loss(ended, metric)
-    return tried
-
-
-def _value(recipe: Any, field: str) -> Any:
-    table, _, name = field.partition(".")
-    return getattr(getattr(recipe, table), name)
-
-
-def _trials(tune: Sequence[str]) -> list[Trial]:
-    """Return the trials that ``field=a,b`` texts ask for, numbers as numbers."""
+def _trials(tune: Sequence[str], extended: Sequence[float]) -> list[Trial]:
+    """Return the trials that ``field=a,b`` texts ask for, numbers as numbers, and those beyond."""
     fields = [text.partition("=")[0].strip() for text in tune]
     values = [split_values(text.partition("=")[2]) for text in tune]
     trials = []
     for each in itertools.product(*values):
         texts = [f"{field}={value}" for field, value in zip(fields, each, strict=True)]
         trials.append(Trial("", override_layer(texts, "tune").values))
-    return trials
+    return [*trials, *(Trial("", {fields[0]: value}) for value in extended)]
 
 
 def _most_seeds(arms: Sequence[ArmRuns]) -> int:
@@ -242,7 +181,8 @@ def _notes(
     if not results.has_verdicts:
         notes.append(explain_one_seed(results, plan.reported_seeds))
     if plan.asked.tune:
-        notes += explain_choices(arms, _trials(plan.asked.tune))
+        trials = _trials(plan.asked.tune, plan.extended)
+        notes += explain_choices(arms, trials, len(plan.asked.tuning_seeds))
     notes += time_caveats(results)
     items, _ = collect_items(arms)
     elsewhere = scored_elsewhere(items, results.baseline, results.metric, study.against)

@@ -37,6 +37,8 @@ class Request:
     seeds: Seeds = USUAL_SEEDS
     margin: float | None = None
     """The smallest difference that matters, in the metric's own unit."""
+    margin_factor: float = 1.0
+    """What it is shown times."""
     looks: tuple[int, ...] = ()
     """The numbers of seeds at which arms may stop; empty: all arms have the same number."""
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from sublayer.errors import ConfigError
 from sublayer.study.definition import Study
-from sublayer.study.judgement.difference import FEWEST_SEEDS
 from sublayer.study.judgement.looks import Looks, fixed, until_decided
 from sublayer.study.options import Options
 from sublayer.study.seeds import FIRST_TUNING_SEED, Seeds
@@ -59,14 +58,3 @@ def asked_seeds(options: Options, n_seeds: int, *, is_tuned: bool) -> Seeds:
     given = tuple(name for name, value in asked.items() if value is not None)
     seeds.check(n_seeds, is_tuned=is_tuned, asked=given)
     return seeds
-
-
-def check_seeds(n_seeds: int) -> None:
-    """Raise ConfigError for a number of seeds that is nothing to compare by."""
-    if n_seeds < 1:
-        raise ConfigError(f"--seeds {n_seeds} is too few to compare: give at least 1")
-    if 1 < n_seeds < FEWEST_SEEDS:
-        raise ConfigError(
-            f"--seeds {n_seeds} says too little of how far seeds spread: give at least "
-            f"{FEWEST_SEEDS}, or 1 for values without a verdict"
-        )

@@ -10,7 +10,7 @@ from pydantic import Field
 from sublayer.config.limits import LARGEST_FACTOR
 from sublayer.errors import ConfigError
 from sublayer.objective.metric import Metric
-from sublayer.study.judgement.contrast import Contrast
+from sublayer.study.judgement.contrast import Contrast, arm_less
 
 Amount = Annotated[float, Field(ge=-LARGEST_FACTOR, le=LARGEST_FACTOR)] | str
 """A number in the unit that a metric's differences are shown in, or with the unit behind it."""
@@ -30,8 +30,14 @@ class Hypothesis:
         positive = [arm for arm, weight in self.contrast.items() if weight > 0]
         negative = [arm for arm, weight in self.contrast.items() if weight < 0]
         if len(positive) == len(negative) == 1:
-            return Contrast(positive[0], negative[0], dict(self.contrast))
+            return arm_less(positive[0], negative[0])
         return Contrast(_written(self.contrast), "", dict(self.contrast))
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names of the difference that decides."""
+        contrast = self.as_contrast
+        return contrast.arm, contrast.baseline
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,26 @@ class Question:
 
 
 NO_QUESTION = Question()
+
+
+def further_contrasts(
+    question: Question, arms: Collection[str], baseline: str, against: Mapping[str, str]
+) -> list[Contrast]:
+    """Return the contrasts of arms that are not compared anyway, either way round.
+
+    ``arms`` are those that have runs, each of which is compared with ``baseline``, or its arm in
+    ``against``.
+    """
+    if question.hypothesis is None:
+        return []
+    contrast = question.hypothesis.as_contrast
+    pair = contrast.arm, contrast.baseline
+    is_compared = any(
+        against.get(arm, baseline) == other for arm, other in (pair, (pair[1], pair[0]))
+    )
+    if is_compared or not set(contrast.weights) <= set(arms):
+        return []
+    return [contrast]
 
 
 def units_of(metric: Metric) -> tuple[str, ...]:

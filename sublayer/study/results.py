@@ -204,10 +204,24 @@ class Results:
     is_sequential: bool = False
     """Whether arms stop where they are decided."""
 
+    n_metrics: int = 1
+    """Metrics that verdicts are given on, the first among them."""
+
     @property
     def n_comparisons(self) -> int:
         """Return how many comparisons the intervals are corrected for."""
-        return len(self.differences) + self.n_awaited
+        return self.n_metrics * (len(self.differences) + self.n_awaited)
+
+    @property
+    def of_arms(self) -> tuple[Difference, ...]:
+        """The differences of arms, without that of a hypothesis about others than are compared."""
+        arms = [each.arm for each in self.differences]
+        return tuple(
+            each
+            for each in self.differences
+            if (each.arm, each.baseline) != self.hypothesis_of
+            or (each.baseline and arms.count(each.arm) == 1)
+        )
 
     @property
     def has_verdicts(self) -> bool:

@@ -92,6 +92,7 @@ def run_study(
         study.scoring,
         seeds=seeds,
         margin=study.question.margin_of(study.name, metric),
+        margin_factor=metric.factor,
         looks=looks.planned if looks.is_sequential else (),
     )
     folder = find_folder(study, request, options.out)
@@ -167,7 +168,9 @@ def run_study(
         arms = add_samples(results.arms, runs, data, device=options.device)
         arms = with_layers(arms, runs, study.inspecting)
         chosen = chosen_by_validation(study.arms, tune)
-        notes = _notes(folder, study, runs, trials, texts, results, items[0], chosen)
+        notes = _notes(
+            folder, study, runs, trials, texts, results, items[0], chosen, seeds.n_tuning
+        )
         results = replace(results, arms=arms, notes=(*study.caveats, *layer_notes, *notes))
         objective = study.arms[0].loaded.recipe.objective
         report = write_results(folder.path, results, objective, *items)
@@ -184,17 +187,18 @@ def _notes(
     results: Results,
     items: Sequence[RunItems],
     chosen: Sequence[str],
+    n_tuning: int,
 ) -> tuple[str, ...]:
     """List what a reader should know of a comparison's runs, what tuning chose first."""
     notes = list_caveats(
-        (),
+        texts,
         metric=results.metric,
         elsewhere=scored_elsewhere(items, results.baseline, results.metric, study.against),
         jobs=folder.jobs(),
         scoring=study.scoring,
         chosen=chosen,
     )
-    notes = (*explain_choices(runs, trials), *time_caveats(results), *notes)
+    notes = (*explain_choices(runs, trials, n_tuning), *time_caveats(results), *notes)
     if results.has_verdicts:
         return notes
     return (explain_one_seed(results, folder.reported_seeds()), *notes)

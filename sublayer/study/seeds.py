@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from sublayer.config.limits import LARGEST_SEED, MOST_SEEDS
 from sublayer.errors import ConfigError
+from sublayer.study.judgement.difference import FEWEST_SEEDS
 
 FIRST_TUNING_SEED = MOST_SEEDS
 """No comparison has as many seeds, so that those from here on are compared in none."""
@@ -35,6 +36,8 @@ class Seeds:
 
         ``n_seeds`` are the most that are compared, ``asked`` the options that were given.
         """
+        if max(self.compared(n_seeds)[-1], self.tuning[-1]) > LARGEST_SEED:
+            raise ConfigError(f"there is no seed above {LARGEST_SEED}: give smaller ones")
         if not is_tuned:
             for option in asked:
                 raise ConfigError(f"{option} is of --tune, and nothing is tuned: leave it out")
@@ -45,8 +48,17 @@ class Seeds:
                 f"seed {min(shared)} would tune and be compared, so that what was lucky in the "
                 "choice is scored as skill: give other --first-tuning-seed or --first-seed"
             )
-        if self.tuning[-1] > LARGEST_SEED or self.compared(n_seeds)[-1] > LARGEST_SEED:
-            raise ConfigError(f"there is no seed above {LARGEST_SEED}: give smaller ones")
 
 
 USUAL_SEEDS = Seeds()
+
+
+def check_seeds(n_seeds: int) -> None:
+    """Raise ConfigError for a number of seeds that is nothing to compare by."""
+    if n_seeds < 1:
+        raise ConfigError(f"--seeds {n_seeds} is too few to compare: give at least 1")
+    if 1 < n_seeds < FEWEST_SEEDS:
+        raise ConfigError(
+            f"--seeds {n_seeds} says too little of how far seeds spread: give at least "
+            f"{FEWEST_SEEDS}, or 1 for values without a verdict"
+        )

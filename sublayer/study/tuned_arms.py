@@ -6,7 +6,7 @@ from sublayer.objective.metric import Metric
 from sublayer.study.execution.arm_runs import ArmWork
 from sublayer.study.folder import StudyFolder
 from sublayer.study.seeds import Seeds
-from sublayer.study.tuning import Trial, beyond_edge, trial_at
+from sublayer.study.tuning import Trial, beyond_edges, trial_at
 from sublayer.system.stages import note
 
 
@@ -30,8 +30,9 @@ def tune_arms(
     while True:
         work.tune(new, list(seeds.tuning), metric)
         work.choose(tried)
-        n_left = n_extensions - len(extended)
-        added = beyond_edge(work.chosen, tried) if n_left > 0 else None
+        if len(extended) >= n_extensions:
+            return tried
+        added = _next(work, tried)
         if added is None:
             return tried
         note(f"the best lies at an edge of the grid: every arm tries {added.name} too")
@@ -40,3 +41,13 @@ def tune_arms(
         extended = folder.extended()
         new = [added]
         tried = [*tried, added]
+
+
+def _next(work: ArmWork, tried: Sequence[Trial]) -> Trial | None:
+    """Return the next trial beyond an edge that fits the recipes of all arms; None without any."""
+    for trial in beyond_edges(work.chosen, tried):
+        problem = work.problem_of(trial)
+        if not problem:
+            return trial
+        note(f"the best lies at an edge of the grid, and {trial.name} is not tried: {problem}")
+    return None

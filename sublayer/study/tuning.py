@@ -1,6 +1,6 @@
 """Tuning trials of settings, the same for every arm, and the choice by the validation split."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,20 +107,24 @@ def make_stage_trials(
     return trials
 
 
-def beyond_edge(chosen: Sequence[Trial], trials: Sequence[Trial]) -> Trial | None:
-    """Return the next trial beyond an edge of the grid that an arm has chosen; None where none has.
+def beyond_edges(chosen: Sequence[Trial], trials: Sequence[Trial]) -> Iterator[Trial]:
+    """Yield the next trial beyond each edge of the grid that an arm has chosen.
 
     The grid is of one positive number. It goes on by the ratio of the two values at that edge.
     """
     (field,) = trials[0].settings
-    tried = sorted({float(trial.settings[field]) for trial in trials})
-    for trial in chosen:
-        value = float(trial.settings[field])
-        if value == tried[0]:
-            return trial_at(trials, float(f"{value * value / tried[1]:.3g}"))
-        if value == tried[-1]:
-            return trial_at(trials, float(f"{value * value / tried[-2]:.3g}"))
-    return None
+    values = [trial.settings[field] for trial in trials]
+    is_whole = all(isinstance(each, int) for each in values)
+    tried = sorted(set(map(float, values)))
+    beside = {tried[0]: tried[1], tried[-1]: tried[-2]}
+    for value in dict.fromkeys(float(trial.settings[field]) for trial in chosen):
+        if value not in beside:
+            continue
+        beyond = float(f"{value * value / beside[value]:.3g}")
+        if is_whole:
+            beyond = round(beyond)
+        if beyond > 0 and beyond not in tried:
+            yield trial_at(trials, beyond)
 
 
 def trial_at(trials: Sequence[Trial], value: float) -> Trial:

@@ -1,6 +1,7 @@
 """``sublayer compare`` and ``sublayer demo``: verdict and costs in text and in JSON."""
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -21,7 +22,7 @@ TINY = [
     "train.batch_sequences=2",
 ]
 FIXED = ["train.precision=float32", "train.threads=1"]
-FFN = ["--vary", "model.ffn=gelu,swiglu", "--seeds", "2"]
+FFN = ["--vary", "model.ffn=gelu,swiglu", "--seeds", "3"]
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def settings(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def compared(sublayer: Sublayer, settings: list[str]) -> Callable[..., Result]:
-    """Compare two feed-forward networks on two seeds."""
+    """Compare two feed-forward networks on three seeds."""
 
     def run(*options: object) -> Result:
         return sublayer("compare", "gpt", *settings, *FFN, *options)
@@ -44,18 +45,22 @@ def compared(sublayer: Sublayer, settings: list[str]) -> Callable[..., Result]:
 def test_the_text_says_verdict_costs_and_where_the_report_is(compared: Callable[..., Result]):
     code, out, err = compared()
     assert code == 0
-    assert unwrapped(out).startswith(
-        "At equal parameters, no setting tuned, paired over 2 seeds, scored on the test split, "
-        "each token behind at least half a context: "
+    said = unwrapped(out)
+    assert re.match(
+        "At equal parameters, no setting tuned, (paired over 3 seeds|3 seeds of each), scored on "
+        "the test split, each token behind at least half a context: ",
+        said,
     )
-    few = "note: 2 seeds are few: with one comparison an interval reaches 12.7 standard errors"
-    assert few in unwrapped(out)
+    assert "Margin: none was named" in said
+    assert re.search("Spread: the interval reaches 0.0[0-9]+ to either side", said)
+    assert re.search("Seeds: compared (as independent runs|pair by pair), for ", said)
+    assert "Looks:" not in said
     assert "ffn=swiglu" in out
     assert "FLOPs/" in out
     assert "on a CPU also what the program loads meanwhile" in unwrapped(out)
     report = Path("runs/gpt-ffn/report.html").resolve()
     assert out.endswith(f"\nreport: {report}\n")
-    assert "[4/4" in err
+    assert "[6/6" in err
 
 
 def test_the_text_is_no_wider_than_the_terminal(
@@ -79,8 +84,8 @@ def test_the_text_of_one_seed_says_that_it_gives_no_verdict(compared: Callable[.
     )
     assert "no verdict SwiGLU feed-forward differs from GELU feed-forward by " in unwrapped(out)
     assert "note: One seed gives values and no verdict" in out
-    assert "interval " not in out
-    assert "Holm" not in out
+    assert "95% CI" not in out
+    assert "Margin" not in out
 
 
 @pytest.mark.slow
@@ -110,6 +115,21 @@ def test_a_value_is_what_evaluate_says_of_the_run(
     ("words", "hint"),
     [
         (["--vary", "model.ffn=gelu,swiglu", "--seeds", "0"], "--seeds must be at least 1"),
+        (["--vary", "model.ffn=gelu,swiglu", "--seeds", "2"], "--seeds 2 says too little"),
+        (["--vary", "model.ffn=gelu,relu", "--until", "now"], "--until now is no end"),
+        (["--vary", "model.ffn=gelu,relu", "--until", "decided"], "needs an end"),
+        (["--vary", "model.ffn=gelu,relu", "--seeds-at-most", "9"], "is of --until decided"),
+        (["--vary", "model.ffn=gelu,relu", "--until", "decided", "--seeds", "3"], "leaves open"),
+        (
+            ["--vary", "model.ffn=gelu,relu", "--until", "decided", "--seeds-at-most", "3"],
+            "leaves a single look: give at least 4",
+        ),
+        (["--vary", "model.ffn=gelu,relu", "--tuning-seeds", "2"], "nothing is tuned"),
+        (["--vary", "model.ffn=gelu,relu", "--extend", "1"], "nothing is tuned"),
+        (
+            ["--vary", "model.ffn=gelu,relu", "--first-seed", str(2**63 - 2)],
+            "there is no seed above",
+        ),
         (["--vary", "model.ffn=gelu,gelu"], "give each value once"),
         (["--vary", "model.fn=gelu,relu"], "model.ffn"),
         (["--vary", "model.ffn=gelu,swigly"], "swiglu"),
@@ -130,7 +150,7 @@ def test_a_study_that_can_compare_nothing_exits_as_failed_training(
     sublayer: Sublayer, settings: list[str]
 ):
     rates = ("--vary", "optimizer.lr=1e-3,1e6")
-    code, _, err = sublayer("compare", "gpt", *settings, *rates, "--seeds", 2)
+    code, _, err = sublayer("compare", "gpt", *settings, *rates, "--seeds", 1)
     last = err.splitlines()[-1]
     assert code == 3
     assert "report.html" in last
@@ -166,10 +186,10 @@ def test_the_demo_is_a_study_of_equal_arms_with_five_seeds():
 def test_the_demo_takes_over_the_folder_of_no_other_study(
     sublayer: Sublayer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    # The whole demo takes minutes: this one has its runs cut to a step, and two seeds, and so is
+    # The whole demo takes minutes: this one has its runs cut to a step, and one seed, and so is
     # another study.
     monkeypatch.chdir(tmp_path)
-    short = ("compare", "demo", "model.d_model=8", "model.n_heads=1", "train.steps=1", "--seeds", 2)
+    short = ("compare", "demo", "model.d_model=8", "model.n_heads=1", "train.steps=1", "--seeds", 1)
     code, _, err = sublayer(*short, "--out", "runs/demo")
     assert code == 0, err
     assert Path("runs/demo/report.html").is_file()
@@ -181,7 +201,7 @@ def test_the_demo_takes_over_the_folder_of_no_other_study(
 @pytest.mark.slow
 def test_recipes_are_compared_under_their_names(sublayer: Sublayer, settings: list[str]):
     Path("short.toml").write_text('extends = "macaron"\n[optimizer]\nlr = 1e-3\n')
-    words = ["compare", "gpt", "short.toml", *settings, "--seeds", 2, "--json"]
+    words = ["compare", "gpt", "short.toml", *settings, "--seeds", 1, "--json"]
     code, out, err = sublayer(*words)
     assert code == 0
     result = json.loads(out)

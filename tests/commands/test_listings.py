@@ -92,12 +92,12 @@ def test_a_study_is_not_shown_as_a_recipe(capsys: pytest.CaptureFixture[str]):
 def test_a_plan_counts_trials_and_looks_at_the_disk_that_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    arms = ("--vary", "model.ffn=gelu,swiglu", "--seeds", "2")
+    arms = ("--vary", "model.ffn=gelu,swiglu", "--seeds", "3")
     trials = ("--tune", "optimizer.lr=1e-3,2e-3,4e-3")
     out = tmp_path / "not" / "yet"
     where = ("--out", str(out), "--device", "cuda:1")
     planned = answer(capsys, "plan", "gpt", *arms, *trials, *where)
-    assert planned["total"]["runs"] == 2 * (3 + 1)
+    assert planned["total"]["runs"] == 2 * (3 + 3)
     available = planned["available"]
     assert available["device"] == "cuda"
     free_bytes = disk_usage(tmp_path).free
@@ -163,7 +163,7 @@ def test_a_plan_of_one_seed_has_one_run_of_each_arm_and_says_that_it_gives_no_ve
     """)
     one = answer(capsys, "plan", str(study))
     assert one["total"]["runs"] == 2
-    assert "one seed gives values and no verdict: an interval needs two" in one["notes"]
+    assert "one seed gives values and no verdict: an interval needs three" in one["notes"]
     four = answer(capsys, "plan", str(study), "--scale", "paper-65k")
     assert four["total"]["runs"] == 8
     assert not any("one seed" in note for note in four["notes"])

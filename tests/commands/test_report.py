@@ -19,7 +19,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SUBLAYER_CACHE", str(place / "cache"))
         text = write_text(place / "river.txt")
-        compare("gpt", settings_of(text), vary=[FFN], seeds=2, out=place / "study")
+        compare("gpt", settings_of(text), vary=[FFN], seeds=3, out=place / "study")
     return place / "study"
 
 
@@ -78,7 +78,7 @@ def test_an_unfinished_comparison_says_what_is_missing(sublayer: Sublayer, study
     for name in ("report.html", "results.json"):
         (study / name).unlink()
     first, *others = results_of_folder(study).notes
-    assert first.startswith("Unfinished: 3 of 4 runs of all seeds have ended.")
+    assert first.startswith("Unfinished: 5 of 6 runs of all seeds have ended.")
     assert others == finished
     assert sublayer("report", study).code == 0
     text = (study / "report.html").read_text()

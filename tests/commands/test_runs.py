@@ -129,13 +129,17 @@ def test_a_comparison_of_runs_that_have_ended_is_listed_with_its_verdicts(
     [
         ("better", "b is better than a"),
         ("worse", "b is worse than a"),
-        ("undecided", "b is undecided against a"),
+        ("cannot tell", "b cannot be told from a"),
+        ("no difference that matters", "no difference that matters between b and a"),
         ("no verdict", "no verdict on b against a"),
+        ("undecided", "b cannot be told from a"),  # as earlier versions called it
     ],
 )
 def test_a_verdict_is_told_in_english(tmp_path: Path, verdict: str, told: str):
     difference = {"arm": "b", "baseline": "a", "verdict": verdict}
-    results = {"arms": [], "planned_seeds": 2, "differences": [difference]}
+    # That of a hypothesis about several arms has no baseline, and is none of the arms'.
+    of_several = {"arm": "[b] - [c]", "baseline": "", "verdict": "better"}
+    results = {"arms": [], "planned_seeds": 3, "differences": [difference, of_several]}
     (tmp_path / "results.json").write_text(json.dumps(results))
     (tmp_path / "runs.json").write_text(json.dumps({"runs": ["a", "b"]}))
     assert comparison_row.comparison_row(tmp_path).headline == told

@@ -9,8 +9,8 @@ import pytest
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.families import FAMILIES
 from sublayer.objective.metric import Metric
-from sublayer.study.judgement.difference import Difference
-from sublayer.study.judgement.judge import judge
+from sublayer.study.judgement.difference import FEWEST_SEEDS, Difference
+from sublayer.study.judgement.judge import Evidence, judge
 from sublayer.study.results import ArmResult, Costs, Curve, Failure, Further, Reproduction, Results
 
 
@@ -96,6 +96,8 @@ def _results(
     arms = tuple(_arm(name, effect, by_seed, rng, sd, failed) for name, effect in effects.items())
     baseline = arms[0].name
     values = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in arms}
+    evidence = Evidence(failed={failed[0]: [failed[1]]} if failed else {}, resolution=1e-4)
+    judged = judge(baseline, values, BITS_PER_BYTE, planned_seeds=n_seeds, evidence=evidence)
     return Results(
         name="demo",
         title="Four tiny decoders on the prose of the Python installation",
@@ -105,7 +107,9 @@ def _results(
         baseline=baseline,
         n_seeds=n_seeds,
         arms=arms,
-        differences=judge(baseline, values, BITS_PER_BYTE, planned_seeds=n_seeds).differences,
+        differences=judged.differences,
+        pairing=judged.pairing,
+        looks=(n_seeds,) if n_seeds >= FEWEST_SEEDS else (),
         failures=(Failure(*failed, "the loss is not finite at step 41"),) if failed else (),
         reproduction=Reproduction(
             "sublayer compare gpt --vary model.ffn=gelu,swiglu --seeds 5",

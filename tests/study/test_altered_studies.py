@@ -32,7 +32,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def words(place: Path, out: Path) -> list[str]:
     text = f"data.path={place / 'text.txt'}"
-    options = ["--vary", "model.ffn=gelu,relu", "--match", "none", "--seeds", "2"]
+    options = ["--vary", "model.ffn=gelu,relu", "--match", "none", "--seeds", "3"]
     return ["compare", "gpt", text, *TINY, *options, "--out", str(out)]
 
 

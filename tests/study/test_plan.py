@@ -258,7 +258,7 @@ def test_a_plan_is_made_without_torch() -> None:
 
 def test_the_table_names_arms_and_what_matching_changes(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
-        main(["plan", "gpt", "model.bias=false", "--vary", "model.ffn=relu,swiglu", "--seeds", "2"])
+        main(["plan", "gpt", "model.bias=false", "--vary", "model.ffn=relu,swiglu", "--seeds", "3"])
         == 0
     )
     out = capsys.readouterr().out
@@ -266,7 +266,20 @@ def test_the_table_names_arms_and_what_matching_changes(capsys: pytest.CaptureFi
     assert " d_ff=512 " in out
     # Of what compare shows of memory it says the same.
     assert "on a CPU train and compare show more, also what the program loads" in unwrapped(out)
-    assert "4 runs" in out
+    assert "6 runs" in out
+
+
+def test_a_plan_counts_the_trials_beside_the_runs_that_are_compared(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tuned = ["plan", "gpt", "--vary", "model.ffn=relu,gelu", "--tune", "optimizer.lr=1e-3,2e-3"]
+    assert main([*tuned, "--seeds", "3", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["total"]["runs"] == 2 * (2 + 3)
+    assert any("with a seed of its own, 2 trials" in note for note in plan["notes"])
+    assert main([*tuned, "--seeds", "2"]) == 2
+    assert "--seeds 2 says too little" in capsys.readouterr().err
+    assert main(["plan", "gpt", "--seeds", "2"]) == 0  # of a single recipe nothing is compared
 
 
 def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,7 @@ def settings_of(kind: str, folder: Path, **further: Any) -> tuple[str, dict[str,
 @pytest.mark.slow
 def test_a_study_prepares_its_data_once(kind: str, calls: Calls, tmp_path: Path) -> None:
     name, settings = settings_of(kind, tmp_path)
-    compare(name, settings, vary=["model.dropout=0,0.1"], seeds=2, out=tmp_path / "study")
+    compare(name, settings, vary=["model.dropout=0,0.1"], seeds=3, out=tmp_path / "study")
     expected = {"prepare": 1, "find_texts": 1}
     if kind == "translation":
         # The test split; no run asks for the texts of another.
@@ -125,9 +125,9 @@ def test_a_study_reads_the_weights_that_it_starts_from_once_a_run(
     started: tuple[str, dict[str, Any]], calls: Calls, weights_read: Calls, tmp_path: Path
 ) -> None:
     # The data of the arms differ, so that those of each are prepared.
-    compare(*started, vary=["data.windows=random,shuffled"], seeds=2, out=tmp_path / "study")
+    compare(*started, vary=["data.windows=random,shuffled"], seeds=3, out=tmp_path / "study")
     assert calls["prepare"] == 2
-    n_runs = 2 * 2
+    n_runs = 2 * 3
     assert weights_read["first"] == n_runs
 
 

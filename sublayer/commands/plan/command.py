@@ -139,9 +139,11 @@ def command(
     from sublayer.study.budget.plan_json import plan_to_json
     from sublayer.study.budget.resources import find_resources
     from sublayer.study.chain.asked import as_asked, check_options
+    from sublayer.study.chain.stages import check_numbers
     from sublayer.study.execution.jobs import check_jobs, share_threads
     from sublayer.study.options import Options
-    from sublayer.study.plan_of_seeds import asked_looks, asked_seeds, check_seeds, with_margin
+    from sublayer.study.plan_of_seeds import asked_looks, asked_seeds, with_margin
+    from sublayer.study.seeds import check_seeds
     from sublayer.study.tuning import make_trials
 
     sources, settings = split_words(source, words or [])
@@ -176,10 +178,11 @@ def command(
     study = with_margin(study, margin)
     looks = asked_looks(asked, default_seeds(study))
     n_seeds = looks.planned[-1]
-    if len(study.arms) > 1:
-        check_seeds(n_seeds)
     if study.chain is not None:
         check_options(asked)
+        check_numbers(study.chain, n_seeds)
+    elif len(study.arms) > 1:
+        check_seeds(n_seeds)
     own_seeds = asked_seeds(asked, n_seeds, is_tuned=len(trials) > 1)
     n_tried = (len(trials) + (extend or 0)) * own_seeds.n_tuning if len(trials) > 1 else 0
     resources = find_resources(device, _existing(out or Path()))

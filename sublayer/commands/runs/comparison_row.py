@@ -141,7 +141,9 @@ def _verdicts(results: Mapping[str, Any], differences: Sequence[Any]) -> str:
     n_seeds = results.get("planned_seeds")
     if n_seeds in (1, 2):
         return f"{'one seed' if n_seeds == 1 else 'two seeds'}: values, no verdict"
-    told = [_verdict(each) for each in differences if isinstance(each, Mapping)]
+    # That of a hypothesis about several arms is of none of them.
+    of_arms = [each for each in differences if isinstance(each, Mapping) and each["baseline"]]
+    told = [_verdict(each) for each in of_arms]
     if len(told) <= _FEW:
         return "; ".join(_told(*each) for each in told)
     return _counted([verdict for _, verdict, _ in told])

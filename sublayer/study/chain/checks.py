@@ -4,19 +4,18 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sublayer.config.limits import MOST_FINETUNINGS
+from sublayer.config.fields.messages import choice_error
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.capacity import format_bytes
 from sublayer.runs.start_check import check_start
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.budget.capacity import run_disk, scored_disk
+from sublayer.study.chain.columns import Column
 from sublayer.study.chain.kept import Kept
 from sublayer.study.chain.recipes import StageRecipes
-from sublayer.study.chain.stages import PRETRAINING, TUNING_NUMBER, Chain, Stage, is_within
+from sublayer.study.chain.stages import PRETRAINING, Chain, Stage, check_numbers
 from sublayer.study.definition import Study
-from sublayer.study.judgement.difference import FEWEST_SEEDS
-from sublayer.study.plan_of_seeds import check_seeds
 from sublayer.system.launch import n_launched
 from sublayer.tasks.registry import TASKS, locate_files
 
@@ -32,15 +31,8 @@ def check_chain(study: Study, n_seeds: int) -> None:
         check_start(arm.loaded, "compare")
     if n_launched() > 1:
         raise ConfigError("compare runs in one process: start it without torchrun")
-    check_seeds(n_seeds)
-    most = TUNING_NUMBER if chain.tune else MOST_FINETUNINGS
-    if not 1 <= chain.n_seeds <= most:
-        raise ConfigError(f"--finetunings {chain.n_seeds} is not between 1 and {most:,}")
-    if is_within(chain, n_seeds) and chain.n_seeds < FEWEST_SEEDS:
-        raise ConfigError(
-            f"--finetunings {chain.n_seeds} says too little of how far they spread: give at least "
-            f"{FEWEST_SEEDS}, or 1 for values without a verdict"
-        )
+    check_numbers(chain, n_seeds)
+    study.question.check_arms(study.name, [arm.name for arm in study.arms])
     if study.arms[0].loaded.origins.get("train.seed") == "command line":
         raise ConfigError(
             "train.seed has no effect on a comparison: its seeds are 0 to N - 1, with --seeds N"
@@ -64,6 +56,16 @@ def check_chain(study: Study, n_seeds: int) -> None:
                     f"{study.name}: stage {stage.name} has init.run, which is what {stage.after} "
                     "leaves: leave it out"
                 )
+
+
+def check_question(study: Study, columns: Sequence[Column], primary: Column) -> None:
+    """Raise ConfigError for a margin or spread in another unit, and verdicts on no column."""
+    study.question.margin_of(study.name, primary.metric)
+    study.question.spread_of(study.name, primary.metric)
+    names = [column.name for column in columns if column is not primary]
+    for name in study.question.also:
+        if name not in names:
+            raise ConfigError(choice_error(f"{study.name}: also", name, names))
 
 
 def _check_files(chain: Chain, stage: Stage) -> None:

@@ -10,10 +10,12 @@ from sublayer.study.tuning import Trial
 from sublayer.tasks.metrics.points import points
 
 
-def explain_stage_choices(runs: Runs, trials: Mapping[str, Sequence[Trial]]) -> tuple[str, ...]:
+def explain_stage_choices(
+    runs: Runs, trials: Mapping[str, Sequence[Trial]], tuning_number: int
+) -> tuple[str, ...]:
     """Say of each arm and stage what it chose, what others scored, and where that is an edge.
 
-    Empty where nothing was tuned.
+    ``tuning_number`` is the seed of the trials. Empty where nothing was tuned.
     """
     notes = []
     for (arm, stage), own in runs.items():
@@ -25,7 +27,7 @@ def explain_stage_choices(runs: Runs, trials: Mapping[str, Sequence[Trial]]) -> 
         ]
         text = (
             f"{arm}, {stage}: chose {own.trial.name} by the score on what is held out of the "
-            f"training examples, with seed 0: {', '.join(scored)}."
+            f"training examples, with seed {tuning_number}: {', '.join(scored)}."
         )
         notes.append(" ".join([text, *edges(own.trial, trials[stage])]))
     return tuple(notes)

@@ -11,16 +11,17 @@ from sublayer.study.chain.evidence import column_effects
 from sublayer.study.chain.gathering import StageRuns
 from sublayer.study.chain.kept import ArmFacts
 from sublayer.study.chain.operations import trained_operations
-from sublayer.study.chain.stages import FINETUNE, PRETRAINING, Chain, is_within
+from sublayer.study.chain.stages import FINETUNE, PRETRAINING, Chain, is_within, n_compared
 from sublayer.study.collect import as_timed, training_seconds
 from sublayer.study.definition import Study
 from sublayer.study.execution.finetuned_run import COLLAPSED, ERROR
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.findings.reproduction import describe_reproduction
-from sublayer.study.judgement.difference import Judgement
+from sublayer.study.judgement.difference import CONFIDENCE, FEWEST_SEEDS, Judgement
 from sublayer.study.judgement.judge import Evidence, judge
 from sublayer.study.judgement.looks import fixed
-from sublayer.study.judgement.sequence import without_verdicts
+from sublayer.study.judgement.sequence import unfinished, without_verdicts
+from sublayer.study.question import further_contrasts
 from sublayer.study.results import ArmResult, Costs, Failure, Further, Results
 from sublayer.study.scorecard import Cell, Row, Scorecard
 
@@ -48,45 +49,53 @@ def collect_chain(
     *,
     command: str,
     looks: Sequence[int] = (),
+    is_unfinished: bool = False,
 ) -> Results:
     """Build the results of a chain; ``baselines`` are scores by name and column.
 
     ``n_seeds`` are pre-trainings. The first arm is the baseline of the comparison. ``looks`` are
-    the numbers of seeds that were reported, in turn.
+    the numbers of seeds that were reported, in turn; of an unfinished one there is no verdict.
     """
     chain = study.chain
     assert chain is not None, "a chain is collected"
     within = is_within(chain, n_seeds)
-    n_compared = chain.n_seeds if within else n_seeds
+    n_planned = n_compared(chain, n_seeds)
     scores = {}
     for arm in arms:
         name = arm.name
         own = {stage: each for (of, stage), each in runs.items() if of == name}
         scores[name] = arm_scores(chain, own, columns, within=within)
+
+    def judge_column(
+        column: Column, values: Mapping[str, Mapping[int, float]], *, is_primary: bool
+    ) -> Judgement:
+        found = _judge(
+            study,
+            column,
+            columns,
+            values,
+            runs,
+            n_planned,
+            looks,
+            is_primary=is_primary,
+            within=within,
+        )
+        is_early = is_unfinished and n_planned >= FEWEST_SEEDS
+        return unfinished(found, n_planned) if is_early else found
+
     others = [column for column in columns if column is not primary]
     baseline = arms[0].name
     further = []
     for column in others:
         values = {name: each.by_seed.get(column.name, {}) for name, each in scores.items()}
         if any(values.values()):
-            judged = _judge(
-                study,
-                column,
-                columns,
-                values,
-                runs,
-                n_compared,
-                looks,
-                is_primary=False,
-                within=within,
-            )
+            judged = judge_column(column, values, is_primary=False)
             if column.name not in study.question.also:
                 judged = without_verdicts(judged)
             further.append(Further(column.metric, judged.differences))
     values = {name: each.by_seed.get(primary.name, {}) for name, each in scores.items()}
-    judged = _judge(
-        study, primary, columns, values, runs, n_compared, looks, is_primary=True, within=within
-    )
+    judged = judge_column(primary, values, is_primary=True)
+    hypothesis = study.question.hypothesis
     outcomes = [each for stage in runs.values() for own in stage.outcomes.values() for each in own]
     made = [_arm_result(chain, arm, runs, scores[arm.name], primary) for arm in arms]
     if rule == "time":
@@ -99,7 +108,7 @@ def collect_chain(
         scored_on=_scored_on(chain, within=within),
         match=rule,
         baseline=baseline,
-        n_seeds=n_compared,
+        n_seeds=n_planned,
         arms=tuple(made),
         differences=judged.differences,
         failures=tuple(_failures(runs)),
@@ -109,7 +118,10 @@ def collect_chain(
         pairing=judged.pairing,
         margin=judged.margin,
         margin_reason=study.question.margin_reason,
-        looks=tuple(dict.fromkeys((*looks, n_compared))) if not within else (n_compared,),
+        hypothesis=hypothesis.says if hypothesis else "",
+        hypothesis_of=hypothesis.names if hypothesis else None,
+        looks=fixed(n_planned).all_after(looks),
+        n_metrics=1 + len(study.question.also),
     )
 
 
@@ -119,7 +131,7 @@ def _judge(
     columns: Sequence[Column],
     values: Mapping[str, Mapping[int, float]],
     runs: Runs,
-    n_compared: int,
+    n_planned: int,
     taken: Sequence[int],
     *,
     is_primary: bool,
@@ -130,7 +142,7 @@ def _judge(
     margin = question.margin_of(study.name, column.metric) if is_primary else None
     failed_arms = {failure.arm.partition(", ")[0] for failure in _failures(runs)}
     failed = {
-        arm: [seed for seed in range(n_compared) if seed not in own]
+        arm: [seed for seed in range(n_planned) if seed not in own]
         for arm, own in values.items()
         if arm in failed_arms
     }
@@ -138,20 +150,22 @@ def _judge(
     assert chain is not None, "a chain is judged"
     effects = column_effects(chain, runs, list(values), columns, column, within=within)
     resolution = 10.0 ** -(column.metric.decimals + 1) / column.metric.factor
-    looks = fixed(taken[0] if taken else n_compared)
-    n_own = sum(study.against.get(arm, study.arms[0].name) != arm for arm in values)
-    levels = looks.levels([*taken, n_compared], n_own)
+    baseline = study.arms[0].name
+    further = further_contrasts(question, values, baseline, study.against)
+    n_own = len(further) + sum(study.against.get(arm, baseline) != arm for arm in values)
+    levels = fixed(n_planned).levels(taken, n_own)
     return judge(
-        study.arms[0].name,
+        baseline,
         values,
         column.metric,
-        planned_seeds=n_compared,
+        planned_seeds=n_planned,
         against=study.against,
+        further=further,
         n_awaited=n_own * len(question.also),
         evidence=Evidence(
             effects=effects or None, failed=failed, margin=margin, resolution=resolution
         ),
-        level=levels[n_compared],
+        level=levels.get(n_planned, 1.0 - CONFIDENCE),
     )
 
 

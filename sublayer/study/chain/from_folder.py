@@ -38,6 +38,8 @@ def results_of_chain(folder: Path, plan: Plan, command: str) -> Results:
         )
     study = replace(study_of(plan, plan.about, _arms(folder, plan)), chain=kept.chain)
     ended = gathering.n_ended()
+    missing = {stage: n_runs - ended.get(stage, 0) for stage, n_runs in kept.n_runs.items()}
+    missing = {stage: n_runs for stage, n_runs in missing.items() if n_runs > 0}
     results = chain_results(
         study,
         kept,
@@ -48,9 +50,8 @@ def results_of_chain(folder: Path, plan: Plan, command: str) -> Results:
         layer_notes=plan.about.layer_notes,
         looks=plan.reported_seeds,
         jobs=plan.jobs,
+        is_unfinished=bool(missing),
     )
-    missing = {stage: n_runs - ended.get(stage, 0) for stage, n_runs in kept.n_runs.items()}
-    missing = {stage: n_runs for stage, n_runs in missing.items() if n_runs > 0}
     if not missing:
         return results
     note = _unfinished(missing, sum(kept.n_runs.values()), plan.command)

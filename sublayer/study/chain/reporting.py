@@ -37,6 +37,7 @@ def chain_results(
     layer_notes: Sequence[str],
     looks: Sequence[int],
     jobs: Sequence[int],
+    is_unfinished: bool = False,
 ) -> Results:
     """Build the results of a chain; ``study`` has the recipes of its arms.
 
@@ -55,9 +56,10 @@ def chain_results(
         read_baselines(folder, kept.baselines, columns),
         command=command,
         looks=() if is_within(kept.chain, kept.n_seeds) else looks,
+        is_unfinished=is_unfinished,
     )
     notes = [explain_nesting(kept.chain, kept.n_seeds), *study.caveats, *layer_notes]
-    notes += explain_stage_choices(runs, kept.trials)
+    notes += explain_stage_choices(runs, kept.trials, kept.tuning_number)
     notes += explain_collapses(results)
     notes += time_caveats(results)
     notes += list_caveats(

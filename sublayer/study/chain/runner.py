@@ -15,14 +15,14 @@ from sublayer.study.budget.match import Rule
 from sublayer.study.budget.shared_tokenizer import keep_tokenizer
 from sublayer.study.chain.asked import as_asked, check_options
 from sublayer.study.chain.baselines import score_baselines
-from sublayer.study.chain.checks import check_chain, check_disk
+from sublayer.study.chain.checks import check_chain, check_disk, check_question
 from sublayer.study.chain.collect import Runs
 from sublayer.study.chain.kept import Kept, describe_chain, keep_chain, with_baselines_of
 from sublayer.study.chain.keys import Keys, find_keys
 from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.reporting import chain_results, find_columns
 from sublayer.study.chain.stage_runs import ChainRuns, RunAll
-from sublayer.study.chain.stages import PRETRAINING, Chain, explain_nesting
+from sublayer.study.chain.stages import PRETRAINING, Chain, explain_nesting, n_compared
 from sublayer.study.chain.trials import check_kept_steps, stage_trials
 from sublayer.study.checks import check_compared, check_splits
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study
@@ -33,7 +33,9 @@ from sublayer.study.execution.side_by_side import SideBySide
 from sublayer.study.facts import StudyFacts
 from sublayer.study.folder import StudyFolder
 from sublayer.study.folder_name import find_folder
+from sublayer.study.foresight import foresee
 from sublayer.study.header import budget_rows
+from sublayer.study.judgement.looks import fixed
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import About, Request
 from sublayer.study.plan_of_seeds import with_margin
@@ -68,12 +70,17 @@ def run_chain(
         matched = _settle(folder, study, rule, facts, data, options)
         with _recipes(study, matched, data, folder.path) as recipes:
             kept = _describe(study, recipes, matched, data, facts, n_seeds)
-            find_columns(study, kept)  # refused before anything is trained
+            columns, primary = find_columns(study, kept)  # refused before anything is trained
+            check_question(study, columns, primary)
+            margin = study.question.margin_of(study.name, primary.metric)
+            folder.state_margin(margin, primary.metric.factor)
             check_disk(recipes, matched, data, kept, folder.path, options.jobs)
             measures = facts.measures(len(study.arms))
             steps = [arm.steps or None for arm in kept.arms]
             budgets = budget_rows(matched, measures, rule, steps)
             for line in _header(study, kept, budgets, options, folder.path):
+                note(line)
+            for line in foresee(study, primary.metric, fixed(n_compared(chain, n_seeds))):
                 note(line)
             resuming = command_line(sources, overrides, options, out=folder.path)
             kept = _begin(folder, study, matched, data, kept, resuming, options.jobs)

@@ -15,6 +15,8 @@ from sublayer.errors import ConfigError
 from sublayer.files.parsing import parse_json
 from sublayer.files.typed import Typed, check_typed
 from sublayer.nearest import nearest_hint
+from sublayer.study.judgement.difference import FEWEST_SEEDS
+from sublayer.study.seeds import check_seeds
 
 PRETRAINING = "pretraining"
 """The first stage of every chain: an arm's own recipe."""
@@ -255,12 +257,30 @@ def is_within(chain: Chain, n_seeds: int) -> bool:
     return n_seeds == 1 and chain.n_seeds > 1 and chain.finetunes
 
 
+def n_compared(chain: Chain, n_seeds: int) -> int:
+    """Count what verdicts are drawn over: pre-trainings, or fine-tunings of the only one."""
+    return chain.n_seeds if is_within(chain, n_seeds) else n_seeds
+
+
+def check_numbers(chain: Chain, n_seeds: int) -> None:
+    """Raise ConfigError for numbers of pre-trainings and fine-tunings that compare nothing."""
+    check_seeds(n_seeds)
+    most = TUNING_NUMBER if chain.tune else MOST_FINETUNINGS
+    if not 1 <= chain.n_seeds <= most:
+        raise ConfigError(f"--finetunings {chain.n_seeds} is not between 1 and {most:,}")
+    if is_within(chain, n_seeds) and chain.n_seeds < FEWEST_SEEDS:
+        raise ConfigError(
+            f"--finetunings {chain.n_seeds} says too little of how far they spread: give at least "
+            f"{FEWEST_SEEDS}, or 1 for values without a verdict"
+        )
+
+
 def explain_nesting(chain: Chain, n_seeds: int) -> str:
     """Say what a verdict of a chain holds for."""
     if not chain.finetunes:
         return (
             f"What follows on a pre-training has its seed: {count(n_seeds, 'chain')} of each arm, "
-            "over which verdicts are paired."
+            "over which verdicts are drawn."
         )
     finetunings = count(chain.n_seeds, "fine-tuning")
     if is_within(chain, n_seeds):
@@ -275,5 +295,5 @@ def explain_nesting(chain: Chain, n_seeds: int) -> str:
         nested = f"each by the {chain.nested} of its {finetunings} of a task"
     return (
         f"Seeds are nested: {count(n_seeds, 'pre-training')} of each arm, {nested}. Verdicts are "
-        "paired over pre-trainings."
+        "drawn over pre-trainings."
     )

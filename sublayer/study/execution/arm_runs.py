@@ -1,12 +1,13 @@
 """Which runs a comparison has, and what came of those of each arm."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sublayer.config.layering.layers import vary
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
+from sublayer.errors import ConfigError
 from sublayer.objective.metric import Metric
 from sublayer.study.budget.budget import ORIGIN, MatchedArm
 from sublayer.study.execution.one_run import Outcome, Task
@@ -30,6 +31,8 @@ class ArmRuns:
     losses: Mapping[str, float | None] = field(default_factory=dict)
     """What each trial scored on validation, by name, lower the better; None for one that failed;
     empty: none was made."""
+    chosen_by: Metric | None = None
+    """What those are of, negative where higher is better; None: the loss."""
 
 
 class _Tasks:
@@ -109,6 +112,8 @@ class ArmWork:
         self._chosen = [NO_TRIAL for _ in matched_arms]
         self._losses: list[dict[str, float | None]] = [{} for _ in matched_arms]
         self._outcomes: list[dict[int, Outcome]] = [{} for _ in matched_arms]
+        self._tried: dict[Path, Outcome] = {}
+        self._chosen_by: Metric | None = None
 
     def tune(self, trials: Sequence[Trial], seeds: Sequence[int], metric: Metric) -> None:
         """Make every trial of every arm with each of the seeds, and choose by the metric.
@@ -127,14 +132,25 @@ class ArmWork:
             for position in there_and_back(len(positions), number)
         ]
         outcomes = self._run_all(tasks)
+        self._tried |= outcomes
+        self._chosen_by = chosen_by(self._tried.values(), metric)
         for position in positions:
             for trial in trials:
                 runs = [outcomes[self._tasks.path(position, trial, seed)] for seed in seeds]
-                self._losses[position][trial.name] = trial_loss(runs, metric)
+                self._losses[position][trial.name] = trial_loss(runs, self._chosen_by)
 
     def choose(self, trials: Sequence[Trial]) -> None:
         """Choose the best trial of each arm, of those that were made."""
         self._chosen = [choose_trial(trials, losses) for losses in self._losses]
+
+    def problem_of(self, trial: Trial) -> str:
+        """Return why a trial does not fit an arm's recipe; empty where it fits all."""
+        for arm in self._arms:
+            try:
+                trial.of(arm.loaded)
+            except ConfigError as error:
+                return str(error)
+        return ""
 
     @property
     def chosen(self) -> Sequence[Trial]:
@@ -161,7 +177,13 @@ class ArmWork:
         for (position, seed), task in zip(wanted, tasks, strict=True):
             self._outcomes[position][seed] = outcomes[task.path]
         return [
-            ArmRuns(arm, self._chosen[position], self._outcomes[position], self._losses[position])
+            ArmRuns(
+                arm,
+                self._chosen[position],
+                self._outcomes[position],
+                self._losses[position],
+                self._chosen_by,
+            )
             for position, arm in enumerate(self._arms)
         ]
 
@@ -175,11 +197,21 @@ def there_and_back(n_arms: int, round_number: int) -> list[int]:
     return order if round_number % 2 == 0 else order[::-1]
 
 
+def chosen_by(runs: Iterable[Outcome], metric: Metric | None) -> Metric | None:
+    """Return the metric that trials are chosen by, where their validation has it; None: the loss.
+
+    Translations are not written before a run has ended, so that BLEU chooses none.
+    """
+    records = [run.record for run in runs if run.record is not None]
+    if metric is None or not all(metric.name in record["valid"] for record in records):
+        return None
+    return metric
+
+
 def trial_loss(runs: Sequence[Outcome], metric: Metric | None) -> float | None:
     """Return what a trial scored on validation over its seeds, lower the better.
 
-    By the metric that decides, or the loss where validation has none of it, or none is given; None
-    where a run failed.
+    By a metric, or by the loss; None where a run failed.
     """
     losses = []
     for run in runs:
@@ -187,9 +219,9 @@ def trial_loss(runs: Sequence[Outcome], metric: Metric | None) -> float | None:
             return None
         valid = run.record["valid"]
         assert "loss" in valid, "trials are refused where there is no validation split"
-        value = None if metric is None else valid.get(metric.name)
-        if metric is None or value is None:
+        if metric is None:
             losses.append(float(valid["loss"]))
         else:
-            losses.append(float(value) if metric.is_lower_better else -float(value))
+            value = float(valid[metric.name])
+            losses.append(value if metric.is_lower_better else -value)
     return sum(losses) / len(losses)

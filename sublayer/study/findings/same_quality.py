@@ -83,12 +83,12 @@ class SameQuality:
 
 
 def same_quality(results: Results) -> tuple[SameQuality, ...]:
-    """Read off the curves what the same quality costs, for each comparison of a study in order.
+    """Read off the curves what the same quality costs, for each two arms compared, in order.
 
     By the metric that decides, or the first other whose curve both arms have.
     """
     by_name = {arm.name: arm for arm in results.arms}
-    return tuple(_compared(results, by_name, each) for each in results.differences)
+    return tuple(_compared(results, by_name, each) for each in results.differences if each.baseline)
 
 
 def place_of(

@@ -34,21 +34,26 @@ class Looks:
     def levels(self, taken: Sequence[int], n_comparisons: int) -> dict[int, float]:
         """Return the probability of a false verdict that each look may spend.
 
-        ``taken`` are the numbers of seeds of all looks so far and to come, those of a fixed plan in
-        the order in which they were taken; the planned ones of a sequential plan are given anyway.
-        ``n_comparisons`` are judged together.
+        ``taken`` are the numbers of seeds of all looks so far, in turn, that of a fixed plan
+        follows them; so few that they give no verdict are none. ``n_comparisons`` are judged
+        together.
         """
         if self.is_sequential:
             level = _level_of_each(self.planned, n_comparisons)
             return dict.fromkeys(self.planned, level)
-        (first,) = self.planned
-        levels = {first: AT_FIRST * ERROR}
-        left = ERROR - levels[first]
-        for look in taken:
-            if look not in levels:
-                left /= 2
-                levels[look] = left
+        levels: dict[int, float] = {}
+        left = ERROR
+        for look in self.all_after(taken):
+            levels[look] = left / 2 if levels else AT_FIRST * ERROR
+            left -= levels[look]
         return levels
+
+    def all_after(self, taken: Sequence[int]) -> tuple[int, ...]:
+        """Return the numbers of seeds of all looks: the planned, behind those that were taken."""
+        if self.is_sequential:
+            return self.planned
+        looks = dict.fromkeys((*taken, *self.planned))
+        return tuple(look for look in looks if look >= FEWEST_SEEDS)
 
 
 def fixed(n_seeds: int) -> Looks:

@@ -1,6 +1,6 @@
 """Judge a study's runs: which contrasts, at which looks, by which items and margin."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sublayer.objective.metric import Metric
@@ -9,13 +9,19 @@ from sublayer.study.execution.arm_runs import ArmRuns, ArmWork
 from sublayer.study.items.collecting import collect_items
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.judgement.contrast import Contrast
-from sublayer.study.judgement.difference import FEWEST_SEEDS, Judgement
+from sublayer.study.judgement.difference import CONFIDENCE, FEWEST_SEEDS, Judgement
 from sublayer.study.judgement.evidence import gather_evidence, scored_elsewhere
 from sublayer.study.judgement.judge import Evidence, judge
 from sublayer.study.judgement.looks import Looks
 from sublayer.study.judgement.seed_spread import Values
-from sublayer.study.judgement.sequence import judge_looks, undecided_arms, without_verdicts
+from sublayer.study.judgement.sequence import (
+    judge_looks,
+    undecided_arms,
+    unfinished,
+    without_verdicts,
+)
 from sublayer.study.metrics import study_metrics
+from sublayer.study.question import further_contrasts
 from sublayer.study.seeds import Seeds
 from sublayer.system.stages import note
 
@@ -57,19 +63,13 @@ class StudyJudge:
     @property
     def looks(self) -> tuple[int, ...]:
         """The numbers of seeds of all looks, planned or taken."""
-        looks = self._looking.looks
-        if looks.is_sequential:
-            return looks.planned
-        return tuple(dict.fromkeys((*self._looking.taken, self._n_seeds)))
+        return self._looking.looks.all_after(self._looking.taken)
 
     @property
     def hypothesis_of(self) -> tuple[str, str] | None:
         """The names of the difference that decides on the hypothesis."""
         hypothesis = self._study.question.hypothesis
-        if hypothesis is None:
-            return None
-        contrast = hypothesis.as_contrast
-        return contrast.arm, contrast.baseline
+        return None if hypothesis is None else hypothesis.names
 
     def first(self, values: Values) -> Judgement:
         """Judge the metric that decides."""
@@ -95,29 +95,30 @@ class StudyJudge:
         )
         further, n_more = self._more(values)
         n_comparisons = self._n_comparisons(values) + len(further) + n_more
-        levels = self._looking.looks.levels(self.looks, n_comparisons)
+        levels = self._looking.looks.levels(self._looking.taken, n_comparisons)
 
-        def judge_at(look: int) -> Judgement:
+        def judged_by(values: Values, evidence: Evidence, n_seeds: int) -> Judgement:
             return judge(
                 self._baseline,
-                _of_first(values, self._seeds[:look]),
+                values,
                 metric,
-                planned_seeds=look,
+                planned_seeds=n_seeds,
                 against=self._study.against,
                 further=further,
                 n_awaited=n_more,
-                evidence=_evidence_of_first(evidence, self._seeds[:look]),
-                level=levels[look],
+                evidence=evidence,
+                level=levels.get(n_seeds, 1.0 - CONFIDENCE),
             )
 
-        if self._n_seeds < FEWEST_SEEDS:
-            levels[self._n_seeds] = levels.get(self._n_seeds, 0.05)
-            return judge_at(self._n_seeds)
-        if self._looking.looks.is_sequential:
-            reached = [look for look in self._looking.looks.planned if look <= self._n_seeds]
-            judged = judge_looks(judge_at, reached or [self._looking.looks.planned[0]])
+        def judge_at(look: int) -> Judgement:
+            seeds = self._seeds[:look]
+            return judged_by(_of_first(values, seeds), _evidence_of_first(evidence, seeds), look)
+
+        if not self._looking.looks.is_sequential:
+            judged = judged_by(values, evidence, self._n_seeds)
         else:
-            judged = judge_at(self._n_seeds)
+            reached = [look for look in self._looking.looks.planned if look <= self._n_seeds]
+            judged = judge_looks(judge_at, reached)
         return self._unless_unfinished(judged)
 
     @property
@@ -131,23 +132,15 @@ class StudyJudge:
 
     def _more(self, values: Values) -> tuple[list[Contrast], int]:
         """Return contrasts beside those of arms, and how many comparisons are counted besides."""
-        further = []
-        hypothesis = self._study.question.hypothesis
-        if hypothesis is not None:
-            contrast = hypothesis.as_contrast
-            expected = self._study.against.get(contrast.arm, self._baseline)
-            is_one_of_them = contrast.baseline and contrast.baseline == expected
-            if not is_one_of_them and set(contrast.weights) <= set(values):
-                further.append(contrast)
-        n_metrics = len(self._study.question.also)
+        question = self._study.question
+        further = further_contrasts(question, values, self._baseline, self._study.against)
         n_own = self._n_comparisons(values) + len(further)
-        return further, self._n_awaited + n_metrics * n_own
+        return further, self._n_awaited + len(question.also) * (n_own + self._n_awaited)
 
     def _unless_unfinished(self, judged: Judgement) -> Judgement:
-        if not self._looking.is_unfinished:
+        if not self._looking.is_unfinished or self._n_seeds < FEWEST_SEEDS:
             return judged
-        note = f"unfinished: judged once all {self._n_seeds} seeds have ended"
-        return without_verdicts(judged, note)
+        return unfinished(judged, self._n_seeds)
 
 
 def run_looks(
@@ -171,6 +164,37 @@ def run_looks(
         note(f"{look} seeds: {', '.join(sorted(going_on))} are not decided and go on")
         before = look
     raise AssertionError("the last look ends a comparison")
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a comparison has come that stops where it is decided."""
+
+    look: int
+    """The last of which all runs have ended; the first where none has."""
+    n_missing: int
+    """The runs that the next look lacks."""
+    is_judged: bool
+    """Whether the first look has ended."""
+
+
+def look_reached(
+    study: Study, runs: list[ArmRuns], arms: Collection[str], seeds: Seeds, looking: Looking
+) -> Reached:
+    """Find the look that a comparison has reached; ``runs`` are those that ended, of ``arms``."""
+    ended = {each.matched_arm.arm.name: each.outcomes.keys() for each in runs}
+    going_on = set(arms)
+    last = 0
+    for look in looking.looks.planned:
+        wanted = set(seeds.compared(look))
+        n_missing = sum(len(wanted - ended.get(arm, set())) for arm in going_on)
+        if n_missing:
+            return Reached(last or look, n_missing, is_judged=last > 0)
+        last = look
+        going_on = _going_on(study, runs, look, looking)
+        if not going_on:
+            break
+    return Reached(last, 0, is_judged=True)
 
 
 def _going_on(study: Study, runs: list[ArmRuns], n_seeds: int, looking: Looking) -> set[str]:

@@ -34,10 +34,10 @@ def spread_interval(sd: float, freedom: float) -> tuple[float, float]:
 def seeds_for(detectable: Callable[[int], float], difference: float) -> int | None:
     """Find the fewest seeds of which ``detectable`` is at most a difference; None: over a thousand.
 
-    ``detectable`` never rises with the number of seeds.
+    ``detectable`` never rises with the number of seeds. No number of them finds a difference of 0.
     """
     size = abs(difference)
-    if detectable(MOST_SEEDS) > size:
+    if not size or detectable(MOST_SEEDS) > size:
         return None
     low, high = FEWEST_SEEDS - 1, MOST_SEEDS  # too few, and enough
     while high - low > 1:

@@ -27,13 +27,32 @@ def judge_looks(judge_at: JudgeAt, looks: Iterable[int]) -> Judgement:
     return replace(latest, differences=tuple(standing.values()))
 
 
-def without_verdicts(judgement: Judgement, note: str = "") -> Judgement:
+def without_verdicts(judgement: Judgement) -> Judgement:
     """Return what is shown and not judged: differences without verdict and p."""
+    shown = [replace(each, verdict="no verdict", p=None) for each in judgement.differences]
+    return replace(judgement, differences=tuple(shown))
+
+
+def unfinished(judgement: Judgement, n_seeds: int) -> Judgement:
+    """Return what is known before all runs of ``n_seeds`` have ended: differences alone.
+
+    An interval would be a look that is not counted.
+    """
+    note = f"unfinished: judged once all {n_seeds} seeds have ended"
     shown = [
-        replace(each, verdict="no verdict", p=None, note=note or each.note)
+        Difference(
+            each.arm,
+            each.baseline,
+            each.seeds,
+            each.mean,
+            verdict="no verdict",
+            n_failed=each.n_failed,
+            n_seeds=each.n_seeds,
+            note=note,
+        )
         for each in judgement.differences
     ]
-    return replace(judgement, differences=tuple(shown))
+    return replace(judgement, differences=tuple(shown), pairing=None)
 
 
 def undecided_arms(judgement: Judgement, arms: Iterable[str], weights: Iterable[str]) -> set[str]:
@@ -44,7 +63,8 @@ def undecided_arms(judgement: Judgement, arms: Iterable[str], weights: Iterable[
     known = set(arms)
     going_on = set()
     for difference in judgement.differences:
-        if difference.verdict in DECIDED:
+        # What is not judged at all will not be at another look either.
+        if difference.verdict in DECIDED or difference.verdict == "no verdict":
             continue
         if difference.baseline:
             going_on |= {difference.arm, difference.baseline}

@@ -46,13 +46,14 @@ def list_caveats(
 
 
 def explain_one_seed(results: Results, looks: Sequence[int] = ()) -> str:
-    """Return why one seed gives no verdict, and what a second costs, in a few sentences.
+    """Return why so few seeds give no verdict, and what one costs, in a few sentences.
 
     ``looks`` are the numbers of seeds of all reports so far: what was trained for them is there.
     """
+    n_trained = max((*looks, results.n_seeds))
     return (
         f"{_few(results.n_seeds)} and no verdict: how much another seed would change them is not "
-        f"known. {_remedy(results, max(looks, default=1))}"
+        f"known. {_remedy(results, n_trained)}"
     )
 
 
@@ -68,4 +69,5 @@ def _remedy(results: Results, n_trained: int) -> str:
     cost = f"{n_arms} runs"
     if len(seconds) == n_arms:
         cost += f" of {format_duration(sum(seconds))} together"
-    return f"Three give an interval: --seeds 3 continues from these runs with twice {cost}."
+    times = "twice " if FEWEST_SEEDS - n_trained == 2 else ""
+    return f"Three give an interval: --seeds 3 continues from these runs with {times}{cost}."

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from sublayer.objective.metric import Metric
 from sublayer.study.arms import Arm
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.tuning import Trial
@@ -18,24 +19,36 @@ def chosen_by_validation(arms: Sequence[Arm], tune: Sequence[str]) -> list[str]:
     return chosen
 
 
-def explain_choices(arms: Sequence[ArmRuns], trials: Sequence[Trial]) -> tuple[str, ...]:
+def explain_choices(
+    arms: Sequence[ArmRuns], trials: Sequence[Trial], n_tuning: int = 1
+) -> tuple[str, ...]:
     """Say of each arm what it chose, what others scored, and where the best lies at an edge.
 
-    Empty where nothing was tuned.
+    ``n_tuning`` are the seeds of each trial. Empty where nothing was tuned.
     """
+    over = "" if n_tuning == 1 else f", the mean over {n_tuning} seeds"
     notes = []
     for runs in arms:
         if not runs.losses:
             continue
-        scored = []
-        for name, loss in runs.losses.items():
-            scored.append(f"{name} {'failed' if loss is None else f'{loss:.4f}'}")
+        metric = runs.chosen_by
+        what = "loss" if metric is None else metric.label
+        scored = [f"{name} {_scored(loss, metric)}" for name, loss in runs.losses.items()]
         text = (
-            f"{runs.matched_arm.arm.name} chose {runs.trial.name} by its validation loss: "
+            f"{runs.matched_arm.arm.name} chose {runs.trial.name} by its validation {what}{over}: "
             f"{', '.join(scored)}."
         )
         notes.append(" ".join([text, *edges(runs.trial, trials)]))
     return tuple(notes)
+
+
+def _scored(loss: float | None, metric: Metric | None) -> str:
+    if loss is None:
+        return "failed"
+    if metric is None:
+        return f"{loss:.4f}"
+    value = loss if metric.is_lower_better else -loss
+    return f"{metric.factor * value:.{metric.decimals + 1}f}"
 
 
 def edges(chosen: Trial, trials: Sequence[Trial]) -> Iterator[str]:

@@ -56,7 +56,7 @@ def lay_out_forest(results: Results) -> Forest:
     by_name = {}
     for arm in results.arms:
         by_name[arm.name] = dict(zip(arm.seeds, arm.values, strict=True))
-    pairs: dict[str, list[float]] = {}
+    pairs = []
     numbers = [0.0]  # all that the axis must show
     for difference in results.differences:
         values = by_name.get(difference.arm, {})
@@ -64,7 +64,7 @@ def lay_out_forest(results: Results) -> Forest:
         # A contrast of several arms has no pairs.
         seeds = difference.seeds if difference.baseline else ()
         own_pairs = [values[seed] - baseline[seed] for seed in seeds]
-        pairs[difference.arm] = own_pairs
+        pairs.append(own_pairs)
         numbers += own_pairs
         if difference.low is not None:
             numbers.append(difference.low)
@@ -85,8 +85,8 @@ def lay_out_forest(results: Results) -> Forest:
     if results.metric.is_lower_better:
         left, right = right, left
     rows = []
-    for difference in results.differences:
-        rows.append(_forest_row(difference, pairs[difference.arm], place))
+    for difference, own_pairs in zip(results.differences, pairs, strict=True):
+        rows.append(_forest_row(difference, own_pairs, place))
     ticks = [Tick(place(value), label) for value, label in _ticks(low, high)]
     shaded = None
     if results.margin is not None:

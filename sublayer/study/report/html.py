@@ -63,7 +63,7 @@ def write_report(results: Results, path: Path) -> None:
 
 
 def _verdict(results: Results) -> dict[str, Any]:
-    baselines = {difference.baseline for difference in results.differences}
+    baselines = {each.baseline for each in results.differences if each.baseline}
     n_failed = len(results.failures)
     return {
         "headline": messages.headline(results),

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sublayer.counts import count
 from sublayer.study.budget.excess import Currency
@@ -43,6 +43,7 @@ _VERBS: dict[Verdict, tuple[str, str, str]] = {
         "against",
     ),
     "cannot tell": ("cannot be told", "cannot be told", "from"),
+    "no verdict": ("has no verdict", "have no verdict", "against"),
 }
 
 
@@ -91,11 +92,13 @@ def _verdicts(results: Results) -> str:
     if not results.has_verdicts:
         n_seeds = "One seed" if results.n_seeds == 1 else f"{results.n_seeds} seeds"
         return f"{n_seeds}: values, no verdict"
-    differences = results.differences
+    differences = results.of_arms
     if not differences:
         return "Nothing to compare yet"
     if len(differences) == 1:
-        (statement,) = statements(results)
+        (statement,) = statements(replace(results, differences=differences))
+        if statement.verdict == "no verdict":
+            return f"{statement.arm} has no verdict against {statement.baseline}"
         return f"{statement.arm} {statement.predicate} {statement.baseline}{statement.short}"
     baselines = {difference.baseline for difference in differences}
     by_verdict: dict[Verdict, list[str]] = {}
@@ -207,6 +210,8 @@ def more_seeds(difference: Difference) -> str:
     """Format about how many more seeds would decide; in words where none or no number would."""
     if difference.verdict in DECIDED:
         return "decided"
+    if difference.verdict == "no verdict":
+        return DASH
     if difference.by_ranks:
         return "runs failed"
     if difference.low is None:
@@ -326,6 +331,8 @@ def _tuning(results: Results) -> str:
 
 
 def _outlook(difference: Difference) -> str:
+    if difference.mean == 0.0:
+        return "the means are equal, which no number of seeds would tell apart"
     if difference.more_seeds is None:
         what = _hopeless(difference)
         return f"{what} would be needed" if "test" in what else f"{what} more seeds would be needed"

@@ -40,7 +40,8 @@ class Row:
 def rows(results: Results) -> list[Row]:
     """Return a row for each comparison that the curves say something of."""
     found = []
-    for each, difference in zip(same_quality(results), results.differences, strict=True):
+    pairs = [each for each in results.differences if each.baseline]
+    for each, difference in zip(same_quality(results), pairs, strict=True):
         if each.problem:
             continue
         cells = tuple(_cell(each, cost) for cost in COSTS)
@@ -57,7 +58,7 @@ def problems(results: Results) -> list[str]:
     for each in same_quality(results):
         if each.problem:
             arms.setdefault(each.problem, []).append(each.arm)
-    everyone = len(results.differences)
+    everyone = sum(bool(each.baseline) for each in results.differences)
     texts = []
     for problem, names in arms.items():
         whose = "" if len(names) == everyone else f"{', '.join(names)}: "

@@ -19,6 +19,7 @@ class Halves:
     """With an endless test: other seeds alone."""
 
 
+_REVERSED: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
 _HYPOTHESIS: dict[Verdict, str] = {
     "better": "holds",
     "worse": "the contrary holds",
@@ -59,8 +60,13 @@ def hypothesis_words(results: Results) -> tuple[Verdict, str] | None:
     if results.hypothesis_of is None:
         return None
     for each in results.differences:
+        verdict = None
         if (each.arm, each.baseline) == results.hypothesis_of:
-            return each.verdict, _HYPOTHESIS[each.verdict]
+            verdict = each.verdict
+        elif (each.baseline, each.arm) == results.hypothesis_of:
+            verdict = _REVERSED.get(each.verdict, each.verdict)
+        if verdict is not None:
+            return verdict, _HYPOTHESIS[verdict]
     return "no verdict", _HYPOTHESIS["no verdict"]
 
 

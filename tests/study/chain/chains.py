@@ -9,7 +9,7 @@ from tests.task_files import write_copa, write_sst2, write_stsb
 STUDY: dict[str, Any] = {
     "title": "A small chain",
     "match": "none",
-    "seeds": 2,
+    "seeds": 3,
     "finetunings": 2,
     "averages": {"both": ["sst2", "copa"]},
     "scale": {

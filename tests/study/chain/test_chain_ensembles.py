@@ -26,7 +26,7 @@ KEPT = "train.keep_steps=[4]"
 
 
 def write(folder: Path, **changes) -> Path:
-    told = {"stages": STAGES, "arms": ARMS, "averages": {}, "seeds": 1, "finetunings": 2}
+    told = {"stages": STAGES, "arms": ARMS, "averages": {}, "seeds": 1, "finetunings": 3}
     return write_chain(folder, **{**told, **changes})
 
 
@@ -68,7 +68,7 @@ def test_an_ensemble_has_its_members_tasks_and_comes_after_them(tmp_path):
 @pytest.mark.slow
 def test_it_scores_the_average_of_what_runs_of_the_same_seeds_answer(done):
     runs = ensembles(done)
-    assert [run.name for run in runs] == ["seed-0", "seed-1"] * 2
+    assert [run.name for run in runs] == ["seed-0", "seed-1", "seed-2"] * 2
     for run in runs:
         members = members_of(run)
         names = [member.resolve().parent.name.partition("-")[0] for member in members]
@@ -86,14 +86,14 @@ def test_it_scores_the_average_of_what_runs_of_the_same_seeds_answer(done):
 def test_it_is_a_column_with_its_runs_and_baselines(done, study, capsys):
     results = json.loads((done / "results.json").read_text())
     rows = {row["name"]: row["cells"] for row in results["scorecard"]["rows"]}
-    assert rows["a"]["both of them"]["n_runs"] == 2
+    assert rows["a"]["both of them"]["n_runs"] == 3
     assert rows["words"]["both of them"]["mean"] == rows["words"]["early"]["mean"]
     capsys.readouterr()
     assert cli.main(["runs", str(done.parent), "--json"]) == 0
     listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     listed = listed[0].get("runs", listed)
     [row] = [each for each in listed if each["folder"] == str(done)]
-    assert (row["state"], row["finished"], row["planned"]) == ("finished", 14, 14)
+    assert (row["state"], row["finished"], row["planned"]) == ("finished", 20, 20)
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_a_member_that_failed_fails_it_with_the_reason(done, study, tmp_path):
     assert [each["message"] for each in failures if "both of them" in each["arm"]] == [
         "late, of which it is an ensemble, failed: the loss is not finite"
     ]
-    assert [run.name for run in arm.iterdir()] == ["seed-1"]
+    assert sorted(run.name for run in arm.iterdir()) == ["seed-1", "seed-2"]
 
 
 def test_a_plan_counts_it_as_no_training(study, capsys):
@@ -134,8 +134,8 @@ def test_a_plan_counts_it_as_no_training(study, capsys):
     [*_, one, other] = plan["stages"]
     for each in (one, other):
         assert (each["stage"], each["after"]) == ("both of them", "early, late")
-        assert (each["runs"], each["steps"], each["hours"], each["disk_bytes"]) == (2, 0, 0.0, 0)
-    assert plan["total"]["runs"] == 14
+        assert (each["runs"], each["steps"], each["hours"], each["disk_bytes"]) == (3, 0, 0.0, 0)
+    assert plan["total"]["runs"] == 20
     assert cli.main(["plan", *words(study, KEPT)[1:]]) == 0
     assert "both of them" in capsys.readouterr().out
 

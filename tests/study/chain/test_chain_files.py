@@ -23,7 +23,7 @@ def test_each_task_is_a_stage_after_the_pre_training(tmp_path):
         ("sst2", PRETRAINING, ("sst2",)),
         ("copa", PRETRAINING, ("copa",)),
     ]
-    assert study.chain.n_seeds == 2 and study.n_seeds == 2
+    assert study.chain.n_seeds == 2 and study.n_seeds == 3
     assert [study.chain.of(arm.name).pretrains for arm in study.arms] == [True, True, False]
 
 

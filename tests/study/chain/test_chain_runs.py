@@ -49,11 +49,11 @@ def weights(run: Path) -> bytes:
 def test_a_stage_that_arms_share_is_trained_once(done):
     # The arms with and without the loss of texts share a pre-training; the third has none.
     [pretrained] = stage(done, "pretraining")
-    assert [run.name for run in sorted(pretrained.iterdir())] == ["seed-0", "seed-1"]
+    assert [run.name for run in sorted(pretrained.iterdir())] == ["seed-0", "seed-1", "seed-2"]
     assert len(stage(done, "sst2")) == len(stage(done, "copa")) == 3
     for folder in stage(done, "sst2"):
         seeds = sorted(run.name for run in folder.iterdir())
-        assert seeds == ["seed-0", "seed-1", "seed-1000", "seed-1001"]
+        assert seeds == [f"seed-{seed}" for seed in (0, 1, 1000, 1001, 2000, 2001)]
 
 
 def test_a_chain_equals_its_commands_done_by_hand(done, place, capsys):
@@ -119,16 +119,16 @@ def test_the_scorecard_has_arms_baselines_and_what_was_published(done):
             for folder in stage(done, task)
             if recipe_weight(folder) == 0.5 and starts(folder)
         )
-        for seed in (0, 1):
+        for seed in range(3):
             scores = [
                 json.loads((of_arm / f"seed-{1000 * seed + number}" / "scores.json").read_text())
                 for number in (0, 1)
             ]
             by_seed[task, seed] = sum(each["tasks"][0]["score"] for each in scores) / 2
-    both = [(by_seed["sst2", seed] + by_seed["copa", seed]) / 2 for seed in (0, 1)]
+    both = [(by_seed["sst2", seed] + by_seed["copa", seed]) / 2 for seed in range(3)]
     assert results["arms"][0]["values"] == pytest.approx(both)
-    assert full["both"]["mean"] == pytest.approx(sum(both) / 2)
-    assert full["sst2"]["n_runs"] == 4
+    assert full["both"]["mean"] == pytest.approx(sum(both) / 3)
+    assert full["sst2"]["n_runs"] == 6
     assert "pretraining/bits_per_byte" not in rows["fresh", "arm"]
     assert rows["full", "published"]["mnli"]["mean"] == pytest.approx(0.818)
     assert rows["words", "baseline"]["both"]["mean"] > 0
@@ -153,8 +153,8 @@ def test_lists_count_the_runs_of_all_stages(done, capsys):
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     rows = rows[0].get("runs", rows)
     [row] = [row for row in rows if row["folder"] == str(done)]
-    # Two pre-trainings for two arms; three arms on two tasks, twice under each of two.
-    assert (row["state"], row["finished"], row["planned"]) == ("finished", 26, 26)
+    # Three pre-trainings for two arms; three arms on two tasks, twice under each of three.
+    assert (row["state"], row["finished"], row["planned"]) == ("finished", 39, 39)
 
 
 @contextmanager
@@ -200,7 +200,7 @@ def test_a_report_of_a_chain_says_which_runs_are_missing_and_the_command_makes_t
         first, *others = results_of_folder(copy).notes
         assert cli.main(["report", str(copy)]) == 0
     assert first.startswith(
-        "Unfinished: 25 of 26 runs of all stages have ended; missing are 1 of sst2. This resumes"
+        "Unfinished: 38 of 39 runs of all stages have ended; missing are 1 of sst2. This resumes"
     )
     written = json.loads((done / "results.json").read_text())
     # What collapsed is counted among those that have ended.
@@ -221,7 +221,7 @@ def test_a_report_of_pretrainings_alone_compares_no_tasks_yet(done, tmp_path, ca
     (copy / "results.json").unlink()
     assert cli.main(["report", str(copy)]) == 0
     page = (copy / "report.html").read_text()
-    assert "2 of 26 runs of all stages have ended" in page and "12 of copa" in page
+    assert "3 of 39 runs of all stages have ended" in page and "18 of copa" in page
     shutil.rmtree(copy / "stages")
     capsys.readouterr()
     assert cli.main(["report", str(copy)]) == 2
@@ -262,7 +262,7 @@ def test_a_task_that_takes_long_may_be_tuned_less_often(place, capsys):
     assert cli.main(["plan", *command[1:]]) == 0
     plan = json.loads(capsys.readouterr().out)
     runs = {(each["stage"], each["runs"]) for each in plan["stages"]}
-    assert runs == {("pretraining", 2), ("sst2", 2), ("copa", 6)}
+    assert runs == {("pretraining", 3), ("sst2", 3), ("copa", 9)}
 
 
 def test_a_plan_counts_all_stages_those_that_arms_share_once(place, capsys):
@@ -270,7 +270,7 @@ def test_a_plan_counts_all_stages_those_that_arms_share_once(place, capsys):
     command = words(study, "--json")
     assert cli.main(["plan", *command[1:]]) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert plan["total"]["runs"] == 26
+    assert plan["total"]["runs"] == 39
     shared = [each for each in plan["stages"] if each["stage"] == "pretraining"]
     assert [each["arms"] for each in shared] == [["full", "no texts"]]
     assert {each["steps"] for each in plan["stages"] if each["stage"] == "sst2"} == {3}
@@ -286,7 +286,7 @@ def test_a_repeated_command_trains_nothing_and_more_seeds_train_what_is_missing(
     after = {path: path.stat().st_mtime_ns for path in done.glob("stages/*/*/record.json")}
     assert {path: after[path] for path in before} == before
     added = {path.parent.name for path in after.keys() - before.keys()}
-    assert added == {"seed-2", "seed-1002"}
+    assert added == {"seed-2", "seed-1002", "seed-2002"}
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_repeated_command_trains_nothing_and_more_seeds_train_what_is_missing(
     some_at_leisure(["stages/sst2-", "stages/pretraining-", "stages/copa-"], 3),
 )
 def test_a_chain_that_is_killed_in_any_stage_resumes_to_the_same_report(where, place, tmp_path):
-    study = write_chain(tmp_path, seeds=2, finetunings=1)
+    study = write_chain(tmp_path, seeds=1, finetunings=1)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert cli.main(words(study, "--out", str(whole))) == 0
     # The second record of a run is what it is killed before.
@@ -340,6 +340,7 @@ def test_a_task_after_a_task_starts_from_its_first_fine_tuning_and_is_tuned(plac
         stages=stages,
         arms=arms,
         seeds=1,
+        finetunings=3,
         tune_finetune={"optimizer.lr": [0.0001, 0.01]},
     )
     out = tmp_path / "out"
@@ -347,17 +348,22 @@ def test_a_task_after_a_task_starts_from_its_first_fine_tuning_and_is_tuned(plac
     results = json.loads((out / "results.json").read_text())
     import tomllib
 
-    for run in out.glob("stages/copa-*/*/seed-1"):
+    # Trials are another fine-tuning than those that are compared.
+    tried = {path.name: path for path in next(iter(stage(out, "sst2"))).iterdir()}
+    assert sorted(tried) == ["lr=0.0001", "lr=0.01"]
+    made = sorted(sorted(run.name for run in path.iterdir()) for path in tried.values())
+    assert made == [["seed-0", "seed-1", "seed-2", "seed-999"], ["seed-999"]]
+    runs = [*out.glob("stages/copa-*/*/seed-1"), *out.glob("stages/copa-*/*/seed-999")]
+    assert len(runs) == 2 + 4
+    for run in runs:
         recipe = tomllib.loads((run / "recipe.toml").read_text())
         start = Path(recipe["init"]["run"])
         assert start.name == "seed-0" and start.parent.parent.name.startswith("sst2-")
     notes = " ".join(results["notes"])
     assert "hold for those weights alone" in notes
-    assert "a, sst2: chose lr=" in notes and "was tried" in notes
+    assert "a, sst2: chose lr=" in notes and "with seed 999" in notes and "was tried" in notes
     for arm in results["arms"]:
         assert {each.partition("=")[0] for each in arm["tuned"]} == {"finetune.optimizer.lr"}
-    tried = [path.name for path in next(iter(stage(out, "sst2"))).iterdir()]
-    assert sorted(tried) == ["lr=0.0001", "lr=0.01"]
 
 
 def test_a_mixture_is_scored_by_its_best_checkpoint_and_each_task_by_its_own(place, tmp_path):
@@ -381,7 +387,7 @@ def test_a_mixture_is_scored_by_its_best_checkpoint_and_each_task_by_its_own(pla
                 },
             }
         },
-        seeds=2,
+        seeds=1,
         finetunings=1,
     )
     out = tmp_path / "out"
@@ -406,6 +412,8 @@ def test_a_stage_goes_on_with_another_text(place, tmp_path):
             {"name": "more text", "stages": {"longer": {"data.path": str(more)}}},
         ],
         averages={},
+        seeds=1,
+        finetunings=1,
     )
     out = tmp_path / "out"
     assert cli.main(words(study, "--out", str(out))) == 0

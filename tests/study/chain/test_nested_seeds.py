@@ -45,7 +45,7 @@ def test_fine_tunings_of_one_pre_training_are_compared_and_said_to_be():
     scores = arm_scores(chain_of(3), runs_of({0: [0.5, 0.7, 0.9]}), [COLUMN], within=True)
     assert scores.by_seed["sst2"] == {0: 0.5, 1: 0.7, 2: 0.9}
     assert "hold for those weights alone" in explain_nesting(chain_of(3), 1)
-    assert "paired over pre-trainings" in explain_nesting(chain_of(3), 2)
+    assert "drawn over pre-trainings" in explain_nesting(chain_of(3), 3)
 
 
 def test_an_average_is_taken_under_each_pre_training_and_missing_where_a_member_is():
@@ -78,7 +78,7 @@ def simulated(rng: np.random.Generator, n_seeds: int, n_inner: int) -> dict[int,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_seeds", [2, 4])
+@pytest.mark.parametrize("n_seeds", [3, 4])
 def test_equal_arms_are_called_different_in_one_of_twenty_studies_at_most(n_seeds):
     rng = np.random.default_rng(20)
     n_studies, n_inner = 1000, 3
@@ -92,9 +92,9 @@ def test_equal_arms_are_called_different_in_one_of_twenty_studies_at_most(n_seed
             every = [each for values in scores.values() for each in values]
             flat[arm] = dict(enumerate(every))
         [difference] = judge("a", nested, ACCURACY, planned_seeds=n_seeds).differences
-        n_false += difference.verdict != "undecided"
+        n_false += difference.verdict != "cannot tell"
         [pooled] = judge("a", flat, ACCURACY, planned_seeds=n_seeds * n_inner).differences
-        n_false_flat += pooled.verdict != "undecided"
+        n_false_flat += pooled.verdict != "cannot tell"
     # 2.6 standard errors of a share of 5 % of 1,000.
     assert n_false / n_studies <= 0.05 + 2.6 * (0.05 * 0.95 / n_studies) ** 0.5
     # Were all fine-tunings counted as seeds, it would be far more.

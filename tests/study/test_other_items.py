@@ -1,0 +1,113 @@
+"""What another test would give: of items that are missing, that differ, or that there are none."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sublayer.objective.causal.family import BITS_PER_BYTE
+from sublayer.runs.items import ITEMS
+from sublayer.study.chain.columns import points_metric
+from sublayer.study.definition import load_study
+from sublayer.study.foresight import foresee
+from sublayer.study.from_folder import results_of_folder
+from sublayer.study.judgement.difference import Parts
+from sublayer.study.judgement.looks import fixed
+from sublayer.study.options import Options
+from sublayer.study.report.html import render_report
+from sublayer.study.report.spread_words import halves, spread_lines
+from sublayer.study.results import Results
+from sublayer.study.runner import run_study
+from tests.study.test_runner import FFN, Study, settings, study  # noqa: F401
+
+ALONE = "for other seeds alone: what another test of as many items would give is not known"
+BOTH = "from which test items there are; an endless test would leave "
+
+
+def spread_line(results: Results) -> str:
+    (line,) = (each for each in spread_lines(results) if each.startswith("Spread: "))
+    return line
+
+
+@pytest.mark.slow
+def test_a_run_without_items_leaves_the_spread_over_items_to_the_others(
+    study: Study,  # noqa: F811
+    settings: list[str],  # noqa: F811
+) -> None:
+    copy = study.copied("copy")
+    asked = Options(vary=(FFN,), seeds=3, out=copy)
+    whole = results_of_folder(copy)
+    (known,) = whole.differences
+    assert known.parts is not None and known.parts.items is not None
+    assert BOTH in spread_line(whole)
+    (copy / "arms/0-ffn=gelu/seed-1" / ITEMS).unlink()
+    lacking, _ = run_study(["gpt"], settings, asked)
+    (found,) = lacking.differences
+    assert found.parts is not None and found.parts.items is not None
+    assert found.mean == known.mean
+    assert results_of_folder(copy).differences == lacking.differences
+    # Of one run nobody knows what is its own and what the items'.
+    (copy / "arms/0-ffn=gelu/seed-2" / ITEMS).unlink()
+    alone, _ = run_study(["gpt"], settings, asked)
+    (found,) = alone.differences
+    assert found.parts is not None and found.parts.items is None
+    assert found.low is not None and found.mean == known.mean
+    assert ALONE in spread_line(alone)
+
+
+@pytest.mark.slow
+def test_arms_on_other_windows_of_one_text_are_compared_over_seeds_alone(
+    settings: list[str],  # noqa: F811
+) -> None:
+    shorter = [each for each in settings if not each.startswith("data.context")]
+    asked = Options(vary=("data.context=16,8",), match="none", seeds=3, out=Path("out"))
+    results, report = run_study(["gpt"], shorter, asked)
+    (difference,) = results.differences
+    # Bits per byte are of the text, however it is cut.
+    assert difference.verdict in ("better", "worse", "cannot tell")
+    assert difference.parts is not None and difference.parts.items is None
+    assert ALONE in report.read_text()
+    shutil.rmtree("out")
+
+
+def test_a_metric_that_follows_from_no_items_is_of_seeds_alone(synthetic_results) -> None:
+    results = synthetic_results({"a": 0.0, "b": 0.1})
+    assert ALONE in spread_line(results)
+    (difference,) = results.differences
+    found = halves(difference)
+    assert found is not None and found.endless_seeds is None
+    assert f"<strong>Spread:</strong> {spread_line(results).partition(': ')[2][:40]}" in (
+        render_report(results)
+    )
+    study = load_study("demo")  # noqa: F811
+    accuracy = points_metric("sst2", "SST-2")
+    said = (
+        "SST-2 follows from no single items: verdicts are of other seeds, not of other test items"
+    )
+    assert said in list(foresee(study, accuracy, fixed(3)))
+    assert not any("no single items" in each for each in foresee(study, BITS_PER_BYTE, fixed(3)))
+
+
+def test_what_endless_seeds_and_an_endless_test_would_leave_is_told(synthetic_results) -> None:
+    results = synthetic_results({"a": 0.0, "b": 0.1})
+    (difference,) = results.differences
+    # Of 0.005 standard errors 0.003 are of items and 0.004 of seeds, and 4 of them to either side.
+    told = replace(
+        difference,
+        mean=0.1,
+        low=0.08,
+        high=0.12,
+        standard_error=0.005,
+        parts=Parts(seeds=0.004, items=0.003),
+    )
+    found = halves(told)
+    assert found is not None
+    assert (found.now, found.endless_seeds, found.endless_items) == pytest.approx(
+        (0.02, 0.012, 0.016)
+    )
+    line = spread_line(replace(results, differences=(told,)))
+    assert line == (
+        "Spread: the interval reaches 0.020 to either side: endless seeds would leave 0.012, from "
+        "which test items there are; an endless test would leave 0.016, from which seeds."
+    )
