@@ -34,7 +34,7 @@ def test_recipes_lists_what_is_shipped_in_a_line_each(capsys: pytest.CaptureFixt
     assert recipes == list(shipped_recipes())
     assert studies == list(shipped_studies())
     scales = {study["name"]: study["scales"] for study in listed["studies"]}
-    assert scales["char-depth"] == ["paper", "cpu"]
+    assert scales["char-depth"] == ["paper", "cpu", "cpu-all"]
     *groups, listed_studies, _ = text(capsys, "recipes").split("\n\n")
     assert sorted(each for group in groups for each in names_in(group)) == recipes
     assert names_in(listed_studies) == studies
@@ -125,10 +125,14 @@ def test_a_plan_of_a_device_or_a_value_that_is_not_there_is_refused(
 
 
 def test_a_plan_of_a_study_says_what_its_verdicts_will_not_show(capsys: pytest.CaptureFixture[str]):
-    *caveats, tuned = answer(capsys, "plan", "demo")["notes"]
-    assert tuple(caveats) == load_study("demo").caveats
+    said = answer(capsys, "plan", "demo")["notes"]
+    caveats = load_study("demo").caveats
+    tuned, found, *_ = said[len(caveats) :]
+    assert tuple(said[: len(caveats)]) == caveats
     assert tuned.startswith("every arm tries optimizer.lr=")
-    notes = " ".join(f"note: {note}" for note in (*caveats, tuned))
+    assert found.startswith("5 seeds find a difference of ")
+    assert "at the spread that the study states" in found
+    notes = " ".join(f"note: {note}" for note in said)
     assert unwrapped(text(capsys, "plan", "demo")).endswith(f" {notes}")
 
 

@@ -15,6 +15,7 @@ from sublayer.study.from_folder import results_of_folder
 from sublayer.study.judgement.difference import Parts
 from sublayer.study.judgement.looks import fixed
 from sublayer.study.options import Options
+from sublayer.study.question import NO_QUESTION
 from sublayer.study.report.html import render_report
 from sublayer.study.report.spread_words import halves, spread_lines
 from sublayer.study.results import Results
@@ -80,7 +81,7 @@ def test_a_metric_that_follows_from_no_items_is_of_seeds_alone(synthetic_results
     assert f"<strong>Spread:</strong> {spread_line(results).partition(': ')[2][:40]}" in (
         render_report(results)
     )
-    study = load_study("demo")  # noqa: F811
+    study = replace(load_study("demo"), question=NO_QUESTION)  # noqa: F811
     accuracy = points_metric("sst2", "SST-2")
     said = (
         "SST-2 follows from no single items: verdicts are of other seeds, not of other test items"

@@ -276,7 +276,7 @@ def test_a_plan_counts_the_trials_beside_the_runs_that_are_compared(
     assert main([*tuned, "--seeds", "3", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["total"]["runs"] == 2 * (2 + 3)
-    assert any("with a seed of its own, 2 trials" in note for note in plan["notes"])
+    assert any("2 trials, with other seeds than those" in note for note in plan["notes"])
     assert main([*tuned, "--seeds", "2"]) == 2
     assert "--seeds 2 says too little" in capsys.readouterr().err
     assert main(["plan", "gpt", "--seeds", "2"]) == 0  # of a single recipe nothing is compared
