@@ -28,6 +28,7 @@ from verdict_tables import verdict_tables
 from sublayer.evaluation.items import FromItems, ItemTable
 from sublayer.objective.metric import Metric
 from sublayer.study.items.reading import read_study_items
+from sublayer.study.judgement.choice_spread import Tuned
 from sublayer.study.judgement.difference import DECIDED, Judgement
 from sublayer.study.judgement.item_effects import item_effects
 from sublayer.study.judgement.judge import Evidence, judge
@@ -300,6 +301,7 @@ def _is_wrong(
 ) -> bool:
     seeds = rng.permutation(list(values[best]))
     drawn: dict[str, dict[int, float]] = {}
+    tuned: dict[str, Tuned] = {}
     moved: dict[str, dict[int, Any]] = {}
     for arm in range(n_arms):
         source = best
@@ -310,10 +312,11 @@ def _is_wrong(
             chosen = rng.choice(rest if len(rest) else seeds, len(values))
             scores = [sign * values[rate][s] for rate, s in zip(values, chosen, strict=True)]
             source = list(values)[int(np.argmin(scores))]
+            tuned[str(arm)] = Tuned(tuple(scores), 1)
         drawn[str(arm)] = {n: values[source][seed] for n, seed in enumerate(own)}
         if source in effects:
             moved[str(arm)] = {n: effects[source][seed] for n, seed in enumerate(own)}
-    evidence = Evidence(effects=moved or None, resolution=step)
+    evidence = Evidence(effects=moved or None, resolution=step, tuned=tuned or None)
     if how != "looks":
         judged = judge("0", drawn, LOWER, planned_seeds=n_seeds, evidence=evidence)
         return any(each.verdict in DECIDED for each in judged.differences)

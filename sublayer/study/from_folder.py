@@ -77,8 +77,11 @@ def results_of_folder(folder: Path) -> Results:
     against = about.against if about else {}
     n_awaited = sum(against.get(name) != name for name in without)
     reported = tuple(plan.reported_seeds)
+    n_tuning = len(plan.asked.tuning_seeds)
     if plan.asked.looks:
-        looking = Looking(Looks(tuple(plan.asked.looks), is_sequential=True), reported)
+        looking = Looking(
+            Looks(tuple(plan.asked.looks), is_sequential=True), reported, n_tuning=n_tuning
+        )
         names = [each.name for each in plan.settled]
         reached = look_reached(study, arms, names, plan.asked.seeds, looking)
         n_seeds, missing = reached.look, reached.n_missing
@@ -86,7 +89,7 @@ def results_of_folder(folder: Path) -> Results:
     else:
         arms = [of_seeds(each, plan.asked.seeds.compared(n_seeds)) for each in arms]
         missing = n_seeds * len(plan.settled) - sum(len(each.outcomes) for each in arms)
-        looking = Looking(fixed(n_seeds), reported, is_unfinished=missing > 0)
+        looking = Looking(fixed(n_seeds), reported, is_unfinished=missing > 0, n_tuning=n_tuning)
     items, _ = collect_items(arms)
     results = collect_results(
         study,

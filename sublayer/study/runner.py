@@ -148,7 +148,7 @@ def run_study(
             trials = tune_arms(
                 work, folder, trials, seeds, metric, n_extensions=options.extend or 0
             )
-        looking = Looking(looks, tuple(folder.reported_seeds()))
+        looking = Looking(looks, tuple(folder.reported_seeds()), n_tuning=seeds.n_tuning)
         runs, n_seeds = run_looks(work, study, seeds, looking)
         folder.add_report(n_seeds)
         n_made = sum(len(each.outcomes) + len(each.losses) * seeds.n_tuning for each in runs)

@@ -27,6 +27,8 @@ class Parts:
     """What would be left of it with endless text: other seeds."""
     items: float | None
     """What would be left of it with endless seeds: other text. None: not known, no item is kept."""
+    tuning: float = 0.0
+    """What would be left of it with both: another tuning, which may choose otherwise."""
 
 
 @dataclass(frozen=True)

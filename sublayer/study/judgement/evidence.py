@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from sublayer.objective.metric import Metric
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.items.file_header import RunItems
+from sublayer.study.judgement.choice_spread import Tuned
 from sublayer.study.judgement.item_effects import TestUnits, item_effects
 from sublayer.study.judgement.item_spread import ArmEffects
 from sublayer.study.judgement.judge import Evidence
@@ -17,8 +18,11 @@ def gather_evidence(
     *,
     margin: float | None = None,
     scored_elsewhere: Collection[str] = (),
+    n_tuning: int = 1,
 ) -> Evidence:
     """Gather what a metric is judged by; ``kept`` are the items of the runs.
+
+    ``n_tuning`` are the runs of each trial, where arms were tuned.
 
     Where a metric follows from no items, or too few, seeds alone are known to spread.
     """
@@ -35,8 +39,21 @@ def gather_evidence(
         failed=failed,
         scored_elsewhere=scored_elsewhere,
         margin=margin,
+        tuned=_tuned(runs, metric, n_tuning),
         resolution=max(shown, step),
     )
+
+
+def _tuned(runs: Sequence[ArmRuns], metric: Metric, n_tuning: int) -> Mapping[str, Tuned]:
+    """Return what the trials of arms scored that were tuned by the metric, of each that ended."""
+    tuned = {}
+    for each in runs:
+        is_by_metric = each.chosen_by is not None and each.chosen_by.name == metric.name
+        is_the_loss = each.chosen_by is None and metric.name == "loss"
+        if is_by_metric or is_the_loss:
+            scores = tuple(loss for loss in each.losses.values() if loss is not None)
+            tuned[each.matched_arm.arm.name] = Tuned(scores, n_tuning)
+    return tuned
 
 
 def scored_elsewhere(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.objective.metric import Metric
+from sublayer.study.judgement.choice_spread import Tuned, choice_variance
 from sublayer.study.judgement.contrast import Contrast, arm_less, shared_correlation
 from sublayer.study.judgement.difference import (
     CONFIDENCE,
@@ -40,6 +41,8 @@ class Evidence:
     """Arms that were scored on other items than their baseline: there is no verdict on them."""
     margin: float | None = None
     """Differences smaller than this do not matter, in the metric's unit."""
+    tuned: Mapping[str, Tuned] | None = None
+    """By arm, what its trials scored, where it was tuned by the metric that is judged."""
     resolution: float = 0.0
     """The smallest step of the metric that is believed, in its unit."""
 
@@ -87,10 +90,17 @@ class _Whole:
 
     seeds: Estimate
     items: ItemSpread | None
+    choice: float = 0.0
+    """The variance over what tuning chooses."""
+
+    @property
+    def apart(self) -> float:
+        """The variance that no number of seeds takes away."""
+        return self.choice + (self.items.alone if self.items else 0.0)
 
     @property
     def variance(self) -> float:
-        return self.seeds.variance + (self.items.alone if self.items else 0.0)
+        return self.seeds.variance + self.apart
 
     @property
     def error(self) -> float:
@@ -102,25 +112,28 @@ class _Whole:
 
     @property
     def parts(self) -> Parts:
+        tuning = math.sqrt(self.choice)
         if self.items is None:
-            return Parts(math.sqrt(self.seeds.variance), None)
+            return Parts(math.sqrt(self.seeds.variance), None, tuning)
         own = max(self.seeds.variance - self.items.both, 0.0)
-        return Parts(math.sqrt(own), math.sqrt(self.items.alone))
+        return Parts(math.sqrt(own), math.sqrt(self.items.alone), tuning)
 
     def detectable(self, times: float, level: float, scale: float = 1.0) -> float:
         """Return what is detectable of ``times`` as many seeds, their spread ``scale`` as large."""
         of_seeds = self.seeds.variance * scale**2 / times
-        variance = of_seeds + (self.items.alone if self.items else 0.0)
+        variance = of_seeds + self.apart
         # All degrees of freedom are of seeds: they grow with them.
         freedom = self._freedom(of_seeds, max(self.seeds.freedom * times, 1.0))
         return detectable_effect(round(freedom, 1), level) * math.sqrt(variance)
 
     def _freedom(self, of_seeds: float, freedom: float) -> float:
-        if self.items is None or not self.items.alone:
+        # What tuning chooses is known no better than the spread over seeds that it follows from.
+        doubt = (of_seeds + self.choice) ** 2 / freedom
+        if self.items is not None and self.items.alone:
+            doubt += self.items.whole**2 / self.items.freedom
+        if not doubt:
             return freedom
-        doubt = of_seeds**2 / freedom + self.items.whole**2 / self.items.freedom
-        variance: float = of_seeds + self.items.alone
-        return max(variance**2 / doubt, 1.0)
+        return max((of_seeds + self.apart) ** 2 / doubt, 1.0)
 
 
 class _Judged:
@@ -143,14 +156,24 @@ class _Judged:
         self._planned = planned_seeds
         self._n_comparisons = len(contrasts) + n_awaited
         self._estimates: dict[str, _Whole] = {}
+        self._choice: dict[str, float] = {}
         self.pairing = None
         if planned_seeds >= FEWEST_SEEDS:
             spread = SeedSpread(values, evidence.resolution)
             self.pairing = spread.pairing
             estimates = spread.estimates(contrasts)
+            tuned = evidence.tuned or {}
+            self._choice = {
+                arm: choice_variance(own, spread.variance_of(arm)) for arm, own in tuned.items()
+            }
             for each in contrasts:
                 if each.name in estimates:
-                    self._estimates[each.name] = _Whole(estimates[each.name], self._items(each))
+                    choice = sum(
+                        weight**2 * self._choice.get(arm, 0.0)
+                        for arm, weight in each.weights.items()
+                    )
+                    whole = _Whole(estimates[each.name], self._items(each), choice)
+                    self._estimates[each.name] = whole
         known = [each for each in contrasts if each.name in self._estimates]
         missing = self._n_comparisons - len(known)
         freedoms = [self._estimates[each.name].freedom for each in known]
@@ -284,6 +307,10 @@ class _Judged:
             alone = [each.items.alone if each.items else 0.0 for each in estimates]
             item_sds = np.sqrt(np.array(alone))
             covariance += self._item_correlation(known) * np.outer(item_sds, item_sds)
+        if self._choice:
+            arms = list(self._choice)
+            rows = np.array([[each.weights.get(arm, 0.0) for arm in arms] for each in known])
+            covariance += (rows * np.array([self._choice[arm] for arm in arms])) @ rows.T
         diagonal = np.sqrt(np.maximum(np.diag(covariance), np.finfo(float).tiny))
         whole[:n, :n] = covariance / np.outer(diagonal, diagonal)
         np.fill_diagonal(whole, 1.0)

@@ -33,6 +33,8 @@ class Looking:
     looks: Looks
     taken: tuple[int, ...] = ()
     """The numbers of seeds that it was reported with, in turn."""
+    n_tuning: int = 1
+    """The runs of each trial, where arms were tuned."""
     is_unfinished: bool = False
     """Whether runs of the seeds that were planned are missing: then there is no verdict yet."""
 
@@ -91,7 +93,12 @@ class StudyJudge:
             else ()
         )
         evidence = gather_evidence(
-            self._runs, self._items, metric, margin=margin, scored_elsewhere=elsewhere
+            self._runs,
+            self._items,
+            metric,
+            margin=margin,
+            scored_elsewhere=elsewhere,
+            n_tuning=self._looking.n_tuning,
         )
         further, n_more = self._more(values)
         n_comparisons = self._n_comparisons(values) + len(further) + n_more

@@ -72,6 +72,10 @@ class SeedSpread:
                 found[contrast.name] = self._unpaired(contrast)
         return found
 
+    def variance_of(self, arm: str) -> float:
+        """Return the variance of a run of an arm over seeds; 0 where it is not known."""
+        return self._own.variances.get(arm, 0.0)
+
     def _shrink_arms(self) -> _Shrunk:
         variances = {}
         freedoms = {}

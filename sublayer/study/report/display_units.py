@@ -26,7 +26,7 @@ def in_display_units(results: Results) -> Results:
 
 def _parts(parts: Parts, factor: float) -> Parts:
     items = None if parts.items is None else parts.items * factor
-    return Parts(parts.seeds * factor, items)
+    return Parts(parts.seeds * factor, items, parts.tuning * factor)
 
 
 def _as_shown(metric: Metric) -> Metric:

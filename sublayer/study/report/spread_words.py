@@ -51,6 +51,7 @@ def spread_lines(results: Results) -> Iterator[str]:
         return
     yield _margin(results)
     yield from _parts(results)
+    yield from _tuning(results)
     yield from _pairing(results)
     yield from _looks(results)
 
@@ -100,6 +101,21 @@ def _parts(results: Results) -> Iterator[str]:
         f"items there are; an endless test would leave {widest.endless_items:.{decimals}f}, from "
         "which seeds."
     )
+
+
+def _tuning(results: Results) -> Iterator[str]:
+    reaches = []
+    for each in results.differences:
+        made = halves(each)
+        if made is not None and each.parts is not None and each.standard_error:
+            reaches.append(each.parts.tuning * made.now / each.standard_error)
+    widest = max(reaches, default=0.0)
+    if widest:
+        yield (
+            f"Tuning: of the widest interval endless seeds and an endless test would leave "
+            f"{widest:.{n_decimals(results)}f}, for what few runs of each trial have chosen: "
+            "more --tuning-seeds make it less."
+        )
 
 
 def _pairing(results: Results) -> Iterator[str]:
