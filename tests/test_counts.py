@@ -14,9 +14,18 @@ from sublayer.study.report.arm_names import _FORMS, name_setting
 PACKAGE = Path(sublayer.__file__).parent
 PLURALS = ("runs", "steps", "seeds", "epochs", "documents", "pairs", "lines", "checkpoints")
 NEVER_ONE = {
-    ("study/report/caveats.py", "seeds"): "few seeds are two or more, and so are looks in turn",
+    ("study/report/caveats.py", "seeds"): "one is said in words",
     ("study/report/caveats.py", "runs"): "jobs and arms are two or more",
-    ("study/report/messages.py", "seeds"): "a verdict takes two seeds",
+    ("study/report/messages.py", "seeds"): "a verdict takes three seeds",
+    ("study/report/messages.py", "runs"): "a verdict takes three of each arm",
+    ("study/report/choices.py", "seeds"): "one is not said",
+    ("study/report/spread_words.py", "seeds"): "looks are at three or more",
+    ("study/report/spread_words.py", "runs"): "of several arms with several seeds each",
+    ("study/judgement/of_study.py", "seeds"): "looks are at three or more",
+    ("study/judgement/sequence.py", "seeds"): "looks are at three or more",
+    ("study/foresight.py", "seeds"): "a verdict takes three seeds",
+    ("study/folder.py", "seeds"): "the last of several looks",
+    ("study/header.py", "seeds"): "the most of several looks",
     ("study/report/same_quality_words.py", "seeds"): "a range takes two seeds",
     ("study/report/same_quality_words.py", "runs"): "in only some of several",
     ("objective/supervised/ensemble/evaluation.py", "runs"): "ensembles are of two or more",

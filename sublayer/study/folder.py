@@ -71,7 +71,9 @@ class StudyFolder:
                 f"{self.path} was begun by another version of sublayer, whose seeds give other "
                 "initial weights: resume with that version, or give another --out"
             )
-        self._check_question()
+        if "stages" not in self._request:  # their margin is of a column, and stated later
+            self._check_margin()
+        self._check_looks()
 
     def state_margin(self, margin: float | None, factor: float) -> None:
         """Add to the request the margin that is asked for, ``factor`` times which is shown.
@@ -81,25 +83,26 @@ class StudyFolder:
         if margin is not None:
             self._request = {**self._request, "margin": margin}
         self._margin_factor = factor
-        self._check_question()
+        self._check_margin()
 
-    def _check_question(self) -> None:
-        """Raise ConfigError where the study was begun with another margin, or to be stopped else.
-
-        A verdict holds for what was stated before the first run.
-        """
+    def _check_margin(self) -> None:
+        """Raise ConfigError where another margin was stated before the first run."""
         if self._plan is None:
             return
-        before, now = self._plan["asked"], self._request
-        stated, asked = before.get("margin"), now.get("margin")
+        stated, asked = (each.get("margin") for each in (self._plan["asked"], self._request))
         if stated != asked:
             raise ConfigError(
                 f"{self.path} was begun with {self._margin(stated)}, not {self._margin(asked)}, "
                 "and a verdict holds for what was stated before: give --margin "
                 f"{self._shown(stated)}, or another --out"
             )
-        looks, asked_looks = before.get("looks", []), now.get("looks", [])
-        if looks == asked_looks:
+
+    def _check_looks(self) -> None:
+        """Raise ConfigError where the study was begun to be stopped elsewhere, or not to be."""
+        if self._plan is None:
+            return
+        looks = self._plan["asked"].get("looks", [])
+        if looks == self._request.get("looks", []):
             return
         if looks:
             raise ConfigError(

@@ -21,14 +21,11 @@ from sublayer.runs.folder import RunFolder
 from sublayer.runs.session import prepare_data
 from sublayer.study.arms import Arm
 from sublayer.study.definition import Study, load_study
-from sublayer.study.from_folder import results_of_folder
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.judgement.evidence import scored_elsewhere
 from sublayer.study.metrics import study_metrics
-from sublayer.study.options import Options
 from sublayer.study.report.caveats import list_caveats
 from sublayer.study.report.text_caveats import list_text_caveats
-from sublayer.study.runner import run_study
 
 ACCURACIES = ["mlm_accuracy", "nsp_accuracy", "sop_accuracy"]
 WORDS = [
@@ -228,23 +225,6 @@ def test_arms_on_different_text_have_the_tokenizer_of_the_first(folder: Path):
     ] * 2
     assert runs[1].data.vocab_size is None
     assert compared(path) == result
-
-
-@pytest.mark.slow
-def test_arms_that_are_scored_on_other_targets_have_no_verdict_and_ask_for_no_more_seeds(
-    folder: Path,
-):
-    coarse = 'set = { data.vocab_size = 50, objective.sentence = "none" }'
-    options = Options(until="decided", seeds_at_most=9, out=Path("out"))
-    results, report = run_study([study(folder, one=NONE, two=coarse)], [], options)
-    (difference,) = results.differences
-    assert (difference.verdict, difference.mean is None) == ("no verdict", False)
-    # No number of seeds would give one: the first look is the last.
-    assert (difference.n_seeds, len(list(folder.rglob("record.json")))) == (3, 6)
-    said = "two: scored on other targets than the baseline, so that MLM accuracy"
-    assert any(note.startswith(said) for note in results.notes)
-    assert "two has no verdict against one" in report.read_text()
-    assert results_of_folder(Path("out")).differences == results.differences
 
 
 def test_other_text_and_other_vocabularies_are_noted(folder: Path):

@@ -20,8 +20,10 @@ from sublayer.study.report.html import render_report
 from sublayer.study.report.spread_words import halves, spread_lines
 from sublayer.study.results import Results
 from sublayer.study.runner import run_study
+from tests.study.test_read_once import settings_of
 from tests.study.test_runner import FFN, Study, settings, study  # noqa: F401
 
+CONTEXT = 48
 ALONE = "for other seeds alone: what another test of as many items would give is not known"
 BOTH = "from which test items there are; an endless test would leave "
 
@@ -70,6 +72,30 @@ def test_arms_on_other_windows_of_one_text_are_compared_over_seeds_alone(
     assert difference.parts is not None and difference.parts.items is None
     assert ALONE in report.read_text()
     shutil.rmtree("out")
+
+
+@pytest.mark.slow
+def test_arms_that_are_scored_on_other_targets_have_no_verdict_and_ask_for_no_more_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    # Pieces of another length have other gaps, whatever is learned.
+    varied = f"data.context={CONTEXT},{CONTEXT // 2}"
+    options = Options(
+        vary=(varied,), match="none", until="decided", seeds_at_most=9, out=Path("out")
+    )
+    name, settings = settings_of("span", tmp_path)  # noqa: F811
+    words = [f"{field}={value}" for field, value in settings.items() if field != "data.context"]
+    results, report = run_study([name], words, options)
+    (difference,) = results.differences
+    assert (difference.verdict, difference.mean is None) == ("no verdict", False)
+    # No number of seeds would give one: the first look is the last.
+    assert (difference.n_seeds, len(list(Path("out").rglob("record.json")))) == (3, 6)
+    said = f"context={CONTEXT // 2}: scored on other targets than the baseline"
+    assert any(note.startswith(said) for note in results.notes)
+    assert "has no verdict against" in report.read_text()
+    assert results_of_folder(Path("out")).differences == results.differences
 
 
 def test_a_metric_that_follows_from_no_items_is_of_seeds_alone(synthetic_results) -> None:

@@ -215,23 +215,32 @@ def test_added_seeds_keep_the_runs_and_widen_the_intervals_for_the_second_look(
     study: Study, settings: list[str]
 ):
     study.copied("runs/gpt-ffn")
-    four = compare("gpt", settings, vary=[FFN], seeds=4)
-    assert [each[:3] for each in values(four)] == values(study.result)
+    five = compare("gpt", settings, vary=[FFN], seeds=5)
+    assert [each[:3] for each in values(five)] == values(study.result)
     assert study.result["looks"] == [3]
-    assert four["looks"] == [3, 4]
-    fresh = compare("gpt", settings, vary=[FFN], seeds=4, out="fresh")
-    assert values(fresh) == values(four)
-    assert fresh["looks"] == [4]
-    (after,), (alone,) = four["differences"], fresh["differences"]
+    assert five["looks"] == [3, 5]
+    # The same runs, had nobody looked at three.
+    plan = Path(shutil.copytree("runs/gpt-ffn", "fresh"), "study.toml")
+    plan.write_text(tomli_w.dumps({**read_toml(plan), "reported_seeds": []}))
+    fresh = compare("gpt", settings, vary=[FFN], seeds=5, out="fresh")
+    assert values(fresh) == values(five)
+    assert fresh["looks"] == [5]
+    (after,), (alone,) = five["differences"], fresh["differences"]
     assert after["mean"] == alone["mean"]
     assert after["high"] - after["low"] > 1.1 * (alone["high"] - alone["low"])
     assert after["p"] > alone["p"] and after["p_raw"] == alone["p_raw"]
-    page = Path(four["report"]).read_text()
-    assert "judged with 3, 4 seeds in turn" in page
-    # What was reported first holds as it did.
+    page = Path(five["report"])
+    assert "judged with 3, 5 seeds in turn" in page.read_text()
+    assert "in turn" not in Path(fresh["report"]).read_text()
+    written = results_to_json(results_of_folder(Path("runs/gpt-ffn")), page)
+    assert json.loads(json.dumps(written["differences"])) == five["differences"]
+    # What was reported first holds as it did, and so does its report.
     again = compare("gpt", settings, vary=[FFN], seeds=3)
     assert again["differences"] == study.result["differences"]
-    assert Path(again["report"]) == Path(four["report"])
+    assert Path(again["report"]) == page
+    written = results_to_json(results_of_folder(Path("runs/gpt-ffn")), page)
+    assert json.loads(json.dumps(written["arms"])) == again["arms"]
+    assert json.loads(json.dumps(written["differences"])) == again["differences"]
 
 
 def test_one_seed_gives_values_and_no_verdict_and_two_more_go_on(study: Study, settings: list[str]):

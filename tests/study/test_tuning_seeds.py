@@ -19,7 +19,7 @@ from sublayer.study.results import Results
 from sublayer.study.results_json import results_to_json
 from sublayer.study.runner import run_study
 from sublayer.study.tuning import Trial, beyond_edges
-from tests.study.test_runner import FFN, settings, study  # noqa: F401
+from tests.study.test_runner import FFN, Study, settings, study  # noqa: F401
 
 LR = "optimizer.lr"
 ACCURACY = Metric("accuracy", "accuracy", is_lower_better=False, from_items=None)
@@ -203,3 +203,19 @@ def test_a_trial_is_run_with_each_tuning_seed_and_their_mean_decides(
     # With other tuning seeds it is another study.
     with pytest.raises(ConfigError, match=r"with tuning seeds \[1000, 1001\], not \[1000\]"):
         run_study(["gpt"], settings, Options(**{**vars(asked), "tuning_seeds": None}))
+
+
+@pytest.mark.slow
+def test_the_compared_seeds_begin_where_they_are_asked_to(
+    study: Study,  # noqa: F811
+    settings: list[str],  # noqa: F811
+) -> None:
+    asked = Options(vary=(FFN,), seeds=1, first_seed=2, out=Path("out"))
+    results, _ = run_study(["gpt"], settings, asked)
+    assert [arm.seeds for arm in results.arms] == [(2,), (2,)]
+    known = [arm["values"][2] for arm in study.result["arms"]]
+    assert [arm.values[0] for arm in results.arms] == known
+    assert same(results_of_folder(Path("out")), results)
+    for first in (None, 1):
+        with pytest.raises(ConfigError, match=f"with first seed 2, not {first or 0}"):
+            run_study(["gpt"], settings, Options(**{**vars(asked), "first_seed": first}))

@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
+from sublayer.counts import count
 from sublayer.study.judgement.difference import DECIDED, Difference
 from sublayer.study.report import messages, number_format
 from sublayer.study.report.spread_words import halves
@@ -59,7 +60,7 @@ def failed_share(results: Results, arm: ArmResult) -> str:
     n_failed = sum(failure.arm == arm.name for failure in results.failures)
     if not n_failed:
         return ""
-    return f"{n_failed} of {n_failed + len(arm.seeds)} runs failed"
+    return f"{n_failed} of {count(n_failed + len(arm.seeds), 'run')} failed"
 
 
 def further_difference(arm: ArmResult, further: Further) -> Any:
