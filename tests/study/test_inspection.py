@@ -235,7 +235,7 @@ def test_blocks_of_their_own_are_not_run_beyond(tmp_path: Path) -> None:
     assert [study.inspecting.n_beyond(model) for model in models] == [0, 2]
     assert [ASKED.n_beyond(model) for model in models] == [0, 3]
     with pytest.raises(
-        ConfigError, match="inspect.beyond = 2 runs the block that all layers share"
+        ConfigError, match="inspect.beyond = 2 goes on with the block that all layers share"
     ):
         load_study(write_study(tmp_path, head, share="ffn"))
 

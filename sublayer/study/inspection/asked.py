@@ -60,6 +60,6 @@ class Inspecting(Table):
                 )
         if self.beyond and not any(map(is_one_block, models)):
             raise ConfigError(
-                f"{study}: inspect.beyond = {self.beyond} goes on with the block that all layers share, "
-                "and no arm has one, with model.share = all: leave it out"
+                f"{study}: inspect.beyond = {self.beyond} goes on with the block that all layers "
+                "share, and no arm has one, with model.share = all: leave it out"
             )
