@@ -12,6 +12,7 @@ import pytest
 
 from sublayer import cli
 from sublayer.errors import ConfigError
+from sublayer.runs.items import read_items
 from sublayer.study.from_folder import results_of_folder
 from sublayer.study.results import Results
 from sublayer.study.results_json import results_to_json
@@ -54,6 +55,21 @@ def test_a_stage_that_arms_share_is_trained_once(done):
     for folder in stage(done, "sst2"):
         seeds = sorted(run.name for run in folder.iterdir())
         assert seeds == [f"seed-{seed}" for seed in (0, 1, 1000, 1001, 2000, 2001)]
+
+
+def test_verdicts_of_tasks_are_of_seeds_and_examples(done):
+    results = results_of_folder(done)
+    for run in (run for folder in stage(done, "sst2") for run in folder.iterdir()):
+        items = read_items(run)
+        assert items is not None and set(items.tables) == {"sst2"}
+        column = items.tables["sst2"].columns["score"]
+        assert column.sum() == pytest.approx(0.0, abs=1e-9)
+    judged = {further.metric.name: further.differences for further in results.further}
+    for differences in (results.differences, judged["sst2"]):
+        assert all(each.parts.items is not None for each in differences)
+    # A text of a few windows says nothing of another one.
+    text = judged["pretraining/bits_per_byte"]
+    assert all(each.parts is None or each.parts.items is None for each in text)
 
 
 def test_a_chain_equals_its_commands_done_by_hand(done, place, capsys):

@@ -81,3 +81,16 @@ def test_what_has_no_labels_is_not_scored():
         score([Example("0", {}, is_labelled=False)] * 2, said([0, 1]), ["accuracy"])
     with pytest.raises(DataError, match="no examples"):
         score([], [], ["accuracy"])
+
+
+def test_an_examples_influence_on_accuracy_is_its_distance_from_it():
+    # Three of four right: 1 - 3/4 and 0 - 3/4, which spread as the score does over sets.
+    found = score(labelled([1, 1, 0, 0]), said([1, 1, 0, 1]), ["accuracy"])
+    assert found.influences[""] == pytest.approx([0.25, 0.25, 0.25, -0.75])
+    assert found.influences["accuracy"] == pytest.approx(found.influences[""])
+
+
+def test_the_influence_on_a_score_is_the_mean_of_those_on_its_metrics():
+    found = score(labelled([1, 1, 0, 0, 1]), said([1, 0, 0, 1, 1]), ["accuracy", "f1"])
+    both = (found.influences["accuracy"] + found.influences["f1"]) / 2
+    assert found.influences[""] == pytest.approx(both)
