@@ -1,5 +1,7 @@
 """Recipes and studies have the settings that their sources publish, and say which they lack."""
 
+import itertools
+
 import pytest
 
 from sublayer.config.layering.layers import load_recipe
@@ -63,8 +65,9 @@ def test_the_ablation_of_positions_has_interleaved_sinusoids() -> None:
         assert (model.positions, model.sinusoids) == ("sinusoidal", "interleaved")
 
 
-def test_depth_is_tried_at_tuned_rates_with_norms_after_and_from_a_plain_start() -> None:
-    study = load_study("char-depth", scale="cpu")
+@pytest.mark.parametrize("scale", ["cpu", "cpu-all"])
+def test_depth_is_tried_at_tuned_rates_with_norms_after_and_from_a_plain_start(scale: str) -> None:
+    study = load_study("char-depth", scale=scale)
     assert study.tune == ("optimizer.lr=0.0125,0.025,0.05,0.1",)
     found = set()
     for arm in study.arms:
@@ -72,12 +75,30 @@ def test_depth_is_tried_at_tuned_rates_with_norms_after_and_from_a_plain_start()
         model = recipe.model
         has_losses = recipe.objective.auxiliary == "layers"
         found.add((model.n_layers, model.norm_order, model.init, has_losses))
-        assert recipe.train.steps // recipe.train.evaluate_steps == 10
-    for losses in (True, False):
-        for depth in (12, 24, 48):
-            assert (depth, "pre", "scaled", losses) in found
-            assert (depth, "post", "normal", losses) in found
-        assert (48, "pre", "normal", losses) in found
+        assert recipe.train.steps // recipe.train.evaluate_steps == 20
+        assert recipe.optimizer.clip_norm == 0.0
+        # Ten times the bytes of the record that clipped.
+        assert recipe.train.steps * recipe.train.batch_sequences * recipe.data.context >= 5_120_000
+    kinds = [("post", "normal")]
+    if scale == "cpu-all":
+        kinds = list(itertools.product(("pre", "post"), ("scaled", "normal")))
+    expected = itertools.product((6, 24), kinds, (True, False))
+    assert found == {(depth, *kind, losses) for depth, kind, losses in expected}
+
+
+@pytest.mark.parametrize("scale", ["paper", "cpu", "cpu-all"])
+def test_depth_is_decided_by_the_interaction_of_losses_and_depth(scale: str) -> None:
+    study = load_study("char-depth", scale=scale)
+    hypothesis = study.question.hypothesis
+    assert hypothesis is not None
+    arms = {arm.name: arm.loaded.recipe for arm in study.arms}
+    deepest = max(arms[name].model.n_layers for name in hypothesis.contrast)
+    for name, weight in hypothesis.contrast.items():
+        recipe = arms[name]
+        is_deep = recipe.model.n_layers == deepest
+        has_losses = recipe.objective.auxiliary == "layers"
+        assert weight == (1 if is_deep == has_losses else -1)
+        assert recipe.model.norm_order == "post"
 
 
 def test_every_arm_of_the_demo_has_its_best_rate_of_several() -> None:
