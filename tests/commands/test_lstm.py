@@ -100,5 +100,5 @@ def test_a_decoder_and_an_lstm_are_arms_of_one_comparison(
         "train.precision=float32",
     )
     words = ("compare", "gpt", *settings, "--vary", "model.kind=decoder,lstm", "--match", "none")
-    found = sublayer(*words, "--seeds", 2, "--out", tmp_path / "out", "--json").found()
+    found = sublayer(*words, "--seeds", 3, "--out", tmp_path / "out", "--json").found()
     assert "lstm" in str(found)
