@@ -22,9 +22,10 @@ class Tuned:
 def choice_variance(tuned: Tuned, variance: float) -> float:
     """Estimate the variance of an arm's score over tunings, which choose by few runs.
 
-    ``variance`` is that of one run over seeds. The trials are scored again, around what they scored
-    (parametric bootstrap), and what the best of each draw scored spreads by so much. Scores of few
-    runs lie further apart than the trials do, so that it is rather too large than too small.
+    ``variance`` is that of one run over seeds, less what trials of one seed share. The trials are
+    scored again, around what they scored (parametric bootstrap), and what the best of each draw
+    scored spreads by so much. Scores of few runs lie further apart than the trials do, so that it
+    is rather too large than too small.
     """
     if len(tuned.scores) < 2 or variance <= 0.0:
         return 0.0

@@ -73,8 +73,14 @@ class SeedSpread:
         return found
 
     def variance_of(self, arm: str) -> float:
-        """Return the variance of a run of an arm over seeds; 0 where it is not known."""
-        return self._own.variances.get(arm, 0.0)
+        """Return the variance of a run of an arm over seeds; 0 where it is not known.
+
+        Where arms vary together by seed, that of what they do not share: so do an arm's trials.
+        """
+        variance = self._own.variances.get(arm, 0.0)
+        if self.pairing is not None and self.pairing.is_paired:
+            variance *= 1.0 - min(max(self.pairing.correlation, 0.0), 1.0)
+        return variance
 
     def _shrink_arms(self) -> _Shrunk:
         variances = {}

@@ -224,6 +224,8 @@ def more_seeds(difference: Difference) -> str:
 def _hopeless(difference: Difference) -> str:
     """Say what would decide where a thousand seeds would not."""
     parts = difference.parts
+    if parts is not None and parts.tuning > (parts.items or 0.0):
+        return "more tuning seeds"
     if parts is not None and parts.items:
         return "more test items"
     return f"more than {MOST_SEEDS}"
@@ -335,6 +337,10 @@ def _outlook(difference: Difference) -> str:
         return "the means are equal, which no number of seeds would tell apart"
     if difference.more_seeds is None:
         what = _hopeless(difference)
-        return f"{what} would be needed" if "test" in what else f"{what} more seeds would be needed"
+        return (
+            f"{what} would be needed"
+            if what.startswith("more t")
+            else f"{what} more seeds would be needed"
+        )
     seeds = count(difference.more_seeds, "more seed")
     return f"about {seeds} would decide four times in five ({_seeds_range(difference)})"
