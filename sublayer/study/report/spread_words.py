@@ -114,7 +114,7 @@ def _tuning(results: Results) -> Iterator[str]:
         yield (
             f"Tuning: of the widest interval endless seeds and an endless test would leave "
             f"{widest:.{n_decimals(results)}f}, for what few runs of each trial have chosen: "
-            "more --tuning-seeds make it less."
+            "more tuning seeds make it less."
         )
 
 
