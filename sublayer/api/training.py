@@ -95,7 +95,14 @@ def compare(
     vary: Sequence[str] = (),
     match: Literal["parameters", "flops", "time", "none"] | None = None,
     seeds: int | None = None,
+    until: Literal["decided"] | None = None,
+    seeds_at_most: int | None = None,
+    margin: str | float | None = None,
     tune: Sequence[str] = (),
+    tuning_seeds: int | None = None,
+    extend: int | None = None,
+    first_seed: int | None = None,
+    first_tuning_seed: int | None = None,
     scale: str | None = None,
     finetunings: int | None = None,
     data: str | PathLike[str] | None = None,
@@ -107,7 +114,10 @@ def compare(
 
     ``source`` is a study, a recipe, or a list of recipes, the first of them the baseline.
     ``vary`` and ``tune`` are texts such as ``"model.ffn=gelu,swiglu"``; ``match`` is what arms have
-    as much of as the baseline; ``seeds`` runs of each arm; ``jobs`` runs at a time. Of a study with
+    as much of as the baseline; ``seeds`` runs of each arm, or ``until`` it is decided,
+    ``seeds_at_most``; ``margin`` is the smallest difference that matters, in the unit that
+    differences are shown in. What is tuned is tried by ``tuning_seeds`` runs, and ``extend`` times
+    beyond the edge of its grid. ``jobs`` runs are made at a time. Of a study with
     stages, ``finetunings`` of each task stand under each of its ``seeds``, and ``data`` is the
     folder of the tasks' files. ``out`` is the study's folder; None: a free one below ``runs``, or
     the one where it began. Returns a dict of what ``--json`` prints. Raises the errors of
@@ -123,6 +133,11 @@ def compare(
     checked = {
         "match": match,
         "seeds": seeds,
+        "seeds_at_most": seeds_at_most,
+        "tuning_seeds": tuning_seeds,
+        "extend": extend,
+        "first_seed": first_seed,
+        "first_tuning_seed": first_tuning_seed,
         "scale": scale,
         "finetunings": finetunings,
         "jobs": jobs,
@@ -130,16 +145,23 @@ def compare(
     }
     check_values(command, checked)
     options = Options(
-        tuple(vary),
-        match,
-        seeds,
-        tuple(tune),
-        scale,
-        folder,
-        device,
-        jobs,
-        finetunings,
-        None if data is None else fspath(data),
+        vary=tuple(vary),
+        match=match,
+        seeds=seeds,
+        tune=tuple(tune),
+        scale=scale,
+        out=folder,
+        device=device,
+        jobs=jobs,
+        finetunings=finetunings,
+        data=None if data is None else fspath(data),
+        margin=None if margin is None else str(margin),
+        until=until,
+        seeds_at_most=seeds_at_most,
+        first_seed=first_seed,
+        tuning_seeds=tuning_seeds,
+        first_tuning_seed=first_tuning_seed,
+        extend=extend,
     )
     sources = [source] if isinstance(source, str | PathLike) else source
     names = [fspath(each) for each in sources]

@@ -8,6 +8,7 @@ import pytest
 
 import sublayer
 from sublayer.cli import main
+from sublayer.errors import ConfigError
 
 TINY: dict[str, Any] = {
     "model.n_layers": 1,
@@ -61,6 +62,21 @@ def test_a_run_that_is_not_finished_says_so(trained: Path, tmp_path: Path):
     assert run == {}
     assert "not finished" in repr(run)
     assert "not finished" in run._repr_html_()
+
+
+@pytest.mark.slow
+def test_compare_stops_where_it_is_decided(workplace: Path):
+    settings = {**TINY, "data.path": "text.txt"}
+    asked = {"until": "decided", "seeds_at_most": 5, "margin": "3 bits per byte"}
+    vary = ["model.gelu=tanh,exact"]
+    plan = sublayer.plan("gpt", settings, vary=vary, **asked)
+    assert plan["total"]["runs"] == 2 * 5
+    found = sublayer.compare("gpt", settings, vary=vary, out="runs/until", **asked)
+    (difference,) = found["differences"]
+    assert difference["verdict"] == "no difference that matters"
+    assert difference["n_seeds"] == 3
+    with pytest.raises(ConfigError, match="are told in bits per byte, not in BLEU"):
+        sublayer.compare("gpt", settings, vary=vary, seeds=3, margin="1 BLEU", out="runs/none")
 
 
 @pytest.mark.slow
