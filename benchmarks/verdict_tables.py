@@ -15,6 +15,8 @@ def verdict_tables(folder: Path) -> list[str]:
     lines += _power(record["power"])
     if (folder / "looks.json").exists():
         lines += _looks(_read(folder / "looks.json")["looks"])
+    if (folder / "peeking.json").exists():
+        lines += _peeking(_read(folder / "peeking.json")["peeking"])
     return lines
 
 
@@ -98,3 +100,17 @@ def _looks(rows: Sequence[dict[str, Any]]) -> list[str]:
         "arms", "difference", "margin", "decided", "wrong", "runs", "runs, fixed", "saved",
     )  # fmt: skip
     return _table(title, headings, cells())
+
+
+def _peeking(rows: Sequence[dict[str, Any]]) -> list[str]:
+    def cells() -> Iterator[list[str]]:
+        for row in rows:
+            yield [str(row["arms"]), *_interval(row["every_look"]), *_interval(row["last_look"])]
+
+    planned = ", ".join(map(str, rows[0]["looks"]))
+    title = (
+        f"Arms that are alike, looked at with {planned} seeds by the rule before, up to the first "
+        f"verdict: the share of {rows[0]['studies']:,} comparisons with one, and of those with one "
+        "at the last look."
+    )
+    return _table(title, ("arms", "any look", "95 % CI", "last look", "95 % CI"), cells())
