@@ -5,27 +5,27 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.objective.metric import Metric
 from sublayer.study.judgement.choice_spread import Tuned, choice_variance
-from sublayer.study.judgement.contrast import Contrast, arm_less, shared_correlation
+from sublayer.study.judgement.contrast import Contrast, arm_less
+from sublayer.study.judgement.correlation import correlate
 from sublayer.study.judgement.difference import (
     CONFIDENCE,
     FEWEST_SEEDS,
     Difference,
     Judgement,
-    Parts,
     Verdict,
 )
 from sublayer.study.judgement.failed_runs import rank_p
 from sublayer.study.judgement.item_spread import ArmEffects, ItemSpread, item_spread
 from sublayer.study.judgement.looks import AT_FIRST, ERROR
-from sublayer.study.judgement.power import detectable_effect, seeds_for, spread_interval
-from sublayer.study.judgement.seed_spread import Estimate, SeedSpread, Values, of_seeds
+from sublayer.study.judgement.power import seeds_for, spread_interval
+from sublayer.study.judgement.seed_spread import SeedSpread, Values, of_seeds
 from sublayer.study.judgement.simultaneous import Family
+from sublayer.study.judgement.whole_estimate import WholeEstimate
 
 
 @dataclass(frozen=True)
@@ -84,58 +84,6 @@ def judge(
     return Judgement(differences, judged.pairing, evidence.margin, level)
 
 
-@dataclass(frozen=True)
-class _Whole:
-    """An estimate over seeds and items together."""
-
-    seeds: Estimate
-    items: ItemSpread | None
-    choice: float = 0.0
-    """The variance over what tuning chooses."""
-
-    @property
-    def apart(self) -> float:
-        """The variance that no number of seeds takes away."""
-        return self.choice + (self.items.alone if self.items else 0.0)
-
-    @property
-    def variance(self) -> float:
-        return self.seeds.variance + self.apart
-
-    @property
-    def error(self) -> float:
-        return math.sqrt(self.variance)
-
-    @property
-    def freedom(self) -> float:
-        return self._freedom(self.seeds.variance, self.seeds.freedom)
-
-    @property
-    def parts(self) -> Parts:
-        tuning = math.sqrt(self.choice)
-        if self.items is None:
-            return Parts(math.sqrt(self.seeds.variance), None, tuning)
-        own = max(self.seeds.variance - self.items.both, 0.0)
-        return Parts(math.sqrt(own), math.sqrt(self.items.alone), tuning)
-
-    def detectable(self, times: float, level: float, scale: float = 1.0) -> float:
-        """Return what is detectable of ``times`` as many seeds, their spread ``scale`` as large."""
-        of_seeds = self.seeds.variance * scale**2 / times
-        variance = of_seeds + self.apart
-        # All degrees of freedom are of seeds: they grow with them.
-        freedom = self._freedom(of_seeds, max(self.seeds.freedom * times, 1.0))
-        return detectable_effect(round(freedom, 1), level) * math.sqrt(variance)
-
-    def _freedom(self, of_seeds: float, freedom: float) -> float:
-        # What tuning chooses is known no better than the spread over seeds that it follows from.
-        doubt = (of_seeds + self.choice) ** 2 / freedom
-        if self.items is not None and self.items.alone:
-            doubt += self.items.whole**2 / self.items.freedom
-        if not doubt:
-            return freedom
-        return max((of_seeds + self.apart) ** 2 / doubt, 1.0)
-
-
 class _Judged:
     """The comparisons of a family, with what they share."""
 
@@ -155,30 +103,36 @@ class _Judged:
         self._level = level
         self._planned = planned_seeds
         self._n_comparisons = len(contrasts) + n_awaited
-        self._estimates: dict[str, _Whole] = {}
-        self._choice: dict[str, float] = {}
+        self._estimates: dict[str, WholeEstimate] = {}
+        choice: dict[str, float] = {}
         self.pairing = None
         if planned_seeds >= FEWEST_SEEDS:
             spread = SeedSpread(values, evidence.resolution)
             self.pairing = spread.pairing
             estimates = spread.estimates(contrasts)
             tuned = evidence.tuned or {}
-            self._choice = {
+            choice = {
                 arm: choice_variance(own, spread.variance_of(arm)) for arm, own in tuned.items()
             }
             for each in contrasts:
                 if each.name in estimates:
-                    choice = sum(
-                        weight**2 * self._choice.get(arm, 0.0)
-                        for arm, weight in each.weights.items()
+                    own = sum(
+                        weight**2 * choice.get(arm, 0.0) for arm, weight in each.weights.items()
                     )
-                    whole = _Whole(estimates[each.name], self._items(each), choice)
+                    whole = WholeEstimate(estimates[each.name], self._items(each), own)
                     self._estimates[each.name] = whole
         known = [each for each in contrasts if each.name in self._estimates]
+        found = [self._estimates[each.name] for each in known]
+        freedoms = [each.freedom for each in found]
+        # What is not known yet is counted, as if it varied with none of the others.
         missing = self._n_comparisons - len(known)
-        freedoms = [self._estimates[each.name].freedom for each in known]
+        correlation = np.eye(self._n_comparisons)
+        if known:
+            correlation[: len(known), : len(known)] = correlate(
+                known, found, evidence.effects, choice
+            )
         usual = float(np.median(freedoms)) if freedoms else 1.0
-        self._family = Family(self._correlation(known, missing), [*freedoms, *[usual] * missing])
+        self._family = Family(correlation, [*freedoms, *[usual] * missing])
         self._single = self._family.single(level)
 
     def difference(self, contrast: Contrast) -> Difference:
@@ -215,7 +169,7 @@ class _Judged:
         failed = self._evidence.failed or {}
         return sum(len(failed.get(arm, ())) for arm in arms)
 
-    def _with_interval(self, found: Difference, whole: _Whole, n_now: int) -> Difference:
+    def _with_interval(self, found: Difference, whole: WholeEstimate, n_now: int) -> Difference:
         from scipy.special import stdtr, stdtrit
 
         mean = whole.seeds.mean
@@ -238,13 +192,15 @@ class _Judged:
         )
         if found.verdict != "cannot tell":
             return found
-        narrow, wide = (scale / 1.0 for scale in spread_interval(1.0, whole.seeds.freedom))
+        narrow, wide = spread_interval(1.0, whole.seeds.freedom)
         fewest, usual, most = (
             self._more_seeds(whole, mean, n_now, scale) for scale in (narrow, 1.0, wide)
         )
         return replace(found, more_seeds=usual, fewest_more_seeds=fewest, most_more_seeds=most)
 
-    def _more_seeds(self, whole: _Whole, mean: float, n_now: int, scale: float) -> int | None:
+    def _more_seeds(
+        self, whole: WholeEstimate, mean: float, n_now: int, scale: float
+    ) -> int | None:
         needed = seeds_for(lambda n: whole.detectable(n / n_now, self._single, scale), mean)
         return None if needed is None else max(1, needed - n_now)
 
@@ -263,11 +219,14 @@ class _Judged:
         )
         if not contrast.baseline:
             return ranked
+        own, rest = (
+            list(self._values.get(arm, {}).values()) for arm in (contrast.arm, contrast.baseline)
+        )
+        n_failed, n_rest_failed = found.n_failed
+        if not (own or n_failed) or not (rest or n_rest_failed):
+            return ranked  # of one of them no run has ended
         p_raw, surplus = rank_p(
-            list(self._values[contrast.arm].values()),
-            list(self._values[contrast.baseline].values()),
-            *found.n_failed,
-            is_lower_better=self._metric.is_lower_better,
+            own, rest, n_failed, n_rest_failed, is_lower_better=self._metric.is_lower_better
         )
         p = self._over_looks(min(1.0, self._n_comparisons * p_raw))
         verdict: Verdict = "cannot tell"
@@ -293,43 +252,6 @@ class _Judged:
         if effects is None or self.pairing is None:
             return None
         return item_spread(effects, contrast, is_paired=self.pairing.is_paired)
-
-    def _correlation(self, known: Sequence[Contrast], missing: int) -> NDArray[np.float64]:
-        """Return the correlation of the estimates: by arms that they share, and by the items."""
-        n = len(known)
-        whole = np.eye(n + missing)
-        if not n:
-            return whole
-        estimates = [self._estimates[each.name] for each in known]
-        sds = np.array([math.sqrt(each.seeds.variance) for each in estimates])
-        covariance = shared_correlation(known) * np.outer(sds, sds)
-        if all(each.items is not None for each in estimates):
-            alone = [each.items.alone if each.items else 0.0 for each in estimates]
-            item_sds = np.sqrt(np.array(alone))
-            covariance += self._item_correlation(known) * np.outer(item_sds, item_sds)
-        if self._choice:
-            arms = list(self._choice)
-            rows = np.array([[each.weights.get(arm, 0.0) for arm in arms] for each in known])
-            covariance += (rows * np.array([self._choice[arm] for arm in arms])) @ rows.T
-        diagonal = np.sqrt(np.maximum(np.diag(covariance), np.finfo(float).tiny))
-        whole[:n, :n] = covariance / np.outer(diagonal, diagonal)
-        np.fill_diagonal(whole, 1.0)
-        return whole
-
-    def _item_correlation(self, known: Sequence[Contrast]) -> NDArray[np.float64]:
-        """Return the correlation of contrasts over the units of their test, ``[C, C]``."""
-        effects = self._evidence.effects or {}
-        means = {arm: np.mean(list(own.values()), axis=0) for arm, own in effects.items() if own}
-        rows = [
-            np.sum([weight * means[arm] for arm, weight in each.weights.items()], axis=0)
-            for each in known
-        ]
-        table = np.stack(rows)
-        table = table - table.mean(1, keepdims=True)
-        norms = np.sqrt((table**2).sum(1))
-        norms[norms == 0.0] = 1.0
-        correlation: NDArray[np.float64] = (table @ table.T) / np.outer(norms, norms)
-        return correlation
 
     def _with_missing_seeds(self, found: Difference) -> Difference:
         n_pairs = len(found.seeds)

@@ -135,6 +135,14 @@ def test_a_run_that_failed_counts_as_the_worst():
     assert all_failed.p_raw == pytest.approx(2 / math.comb(10, 5))
 
 
+def test_failures_against_an_arm_that_no_run_has_ended_of_tell_nothing():
+    values = {"a": seeded(2.0, 2.1, 2.2), "b": {0: 2.0}}
+    evidence = Evidence(failed={"b": (1, 2)})
+    (difference,) = judged(values, against={"b": "c", "a": "a"}, evidence=evidence)
+    assert (difference.baseline, difference.verdict) == ("c", "cannot tell")
+    assert (difference.by_ranks, difference.n_failed) == (True, (2, 0))
+
+
 @given(
     st.lists(st.integers(0, 4), min_size=1, max_size=6),
     st.lists(st.integers(0, 4), min_size=1, max_size=6),
