@@ -121,19 +121,17 @@ def collect_arm(
     ``model`` is the arm's, resolved. Costs are medians over the seeds that finished.
     """
     metric, *others = metrics
-    finished = {}
     records = []
     curves = []
     names = {*(each.name for each in metrics), LOSS}
     for seed, outcome in runs.outcomes.items():
         if outcome.test is None:
             continue
-        finished[seed] = outcome
         if outcome.record is not None:
             records.append(outcome.record)
         curves.append(read_curves(seed, outcome.path, sorted(names)))
-    values = _values(finished, metric)
-    further = {each.name: _values(finished, each) for each in others}
+    values = runs.values(metric)
+    further = {each.name: runs.values(each) for each in others}
     matched_arm = runs.matched_arm
     recipe = matched_arm.loaded.recipe
     objective = recipe.objective
@@ -189,18 +187,6 @@ def collect_failures(arms: Sequence[ArmRuns]) -> tuple[Failure, ...]:
             if outcome.failure:
                 failures.append(Failure(name, seed, outcome.failure))
     return tuple(failures)
-
-
-def _values(finished: Mapping[int, Outcome], metric: Metric) -> dict[int, float]:
-    values = {}
-    for seed, outcome in finished.items():
-        # What a text is too short for was not scored.
-        if outcome.test is None:
-            continue
-        value = outcome.test.get(metric.name)
-        if value is not None:
-            values[seed] = float(value)
-    return values
 
 
 def _median(records: Sequence[Mapping[str, Any]], name: str) -> float | None:

@@ -1,15 +1,22 @@
 """Say before anything is spent which difference a study can find, and whether that is enough."""
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json_object
 from sublayer.objective.metric import Metric
 from sublayer.study.definition import Study
-from sublayer.study.judgement.foresight import expected_detectable, has_verdict
-from sublayer.study.judgement.looks import Looks
+from sublayer.study.judgement.contrast import arm_less, shared_correlation
+from sublayer.study.judgement.difference import FEWEST_SEEDS, MOST_SEEDS
+from sublayer.study.judgement.looks import Looks, fixed
+from sublayer.study.judgement.power import detectable_effect, seeds_for
+from sublayer.study.judgement.seed_spread import most_shared
+from sublayer.study.judgement.simultaneous import Family
 from sublayer.study.results import RESULTS
 
 
@@ -21,7 +28,7 @@ def foresee(
     The spread is that which its folder's earlier results found, or the one that the study states.
     Without either, that is said.
     """
-    if not has_verdict(looks):
+    if looks.planned[-1] < FEWEST_SEEDS:
         return
     margin = study.question.margin_of(study.name, metric)
     found = _found(folder, metric) if folder is not None else None
@@ -45,7 +52,7 @@ def foresee(
         )
         return
     n_arms = len(study.arms)
-    size = expected_detectable(spread, n_arms=n_arms, looks=looks, item_error=item_error)
+    size = _detectable(spread, n_arms=n_arms, looks=looks, item_error=item_error)
     unit = metric.difference
     shown = f"{size * metric.factor:.3g} {unit}"
     yield f"{n_seeds} seeds find a difference of {shown} four times in five, {whence}"
@@ -58,19 +65,34 @@ def foresee(
 
 
 def _enough(spread: float, item_error: float, n_arms: int, margin: float) -> str:
-    from sublayer.study.judgement.difference import MOST_SEEDS
-    from sublayer.study.judgement.looks import fixed
-    from sublayer.study.judgement.power import seeds_for
-
     def detectable(n_seeds: int) -> float:
         looks = fixed(n_seeds)
-        return expected_detectable(spread, n_arms=n_arms, looks=looks, item_error=item_error)
+        return _detectable(spread, n_arms=n_arms, looks=looks, item_error=item_error)
 
     n_seeds = seeds_for(detectable, margin)
     if n_seeds is None:
         of_items = "more test items" if item_error else f"more than {MOST_SEEDS} seeds"
         return f"; it would take {of_items}"
     return f"; about {n_seeds} seeds would do"
+
+
+def _detectable(spread: float, *, n_arms: int, looks: Looks, item_error: float = 0.0) -> float:
+    """Compute the true difference that is found four times in five, in the unit of ``spread``.
+
+    ``spread`` is the standard deviation over seeds of one arm, the same of all, whose seeds do not
+    vary together; ``item_error`` is the standard error of a difference over the items of the test,
+    which no seed takes away. Of a comparison with several looks, at the last.
+    """
+    n_seeds = looks.planned[-1]
+    n_comparisons = n_arms - 1
+    level = looks.levels(looks.planned, n_comparisons)[n_seeds]
+    own = n_seeds - 1
+    freedom = min(2.0 * own * (1.0 + most_shared(n_arms)), float(n_arms * own))
+    contrasts = [arm_less(str(arm), "baseline") for arm in range(n_comparisons)]
+    correlation = shared_correlation(contrasts) if contrasts else np.eye(1)
+    single = Family(correlation, [freedom] * max(1, n_comparisons)).single(level)
+    variance = 2.0 * spread**2 / n_seeds + item_error**2
+    return detectable_effect(round(freedom, 1), single) * math.sqrt(variance)
 
 
 def _found(folder: Path, metric: Metric) -> tuple[float, float] | None:

@@ -26,7 +26,8 @@ from sublayer.study.inspection.arms import with_layers
 from sublayer.study.items.collecting import collect_items
 from sublayer.study.judgement.evidence import scored_elsewhere
 from sublayer.study.judgement.looks import Looks, fixed
-from sublayer.study.judgement.of_study import Looking, look_reached
+from sublayer.study.judgement.of_study import Looking
+from sublayer.study.judgement.stopping import look_reached
 from sublayer.study.plan_file import PLAN, Plan, read_plan, study_of
 from sublayer.study.recorded import recorded_measures
 from sublayer.study.report.budget_words import time_caveats
@@ -83,14 +84,15 @@ def results_of_folder(folder: Path) -> Results:
             Looks(tuple(plan.asked.looks), is_sequential=True), reported, n_tuning=n_tuning
         )
         names = [each.name for each in plan.settled]
-        reached = look_reached(study, arms, names, plan.asked.seeds, looking)
+        items, _ = collect_items(arms)
+        reached = look_reached(study, arms, items, names, plan.asked.seeds, looking)
         n_seeds, missing = reached.look, reached.n_missing
         looking = replace(looking, is_unfinished=not reached.is_judged)
     else:
         arms = [of_seeds(each, plan.asked.seeds.compared(n_seeds)) for each in arms]
         missing = n_seeds * len(plan.settled) - sum(len(each.outcomes) for each in arms)
         looking = Looking(fixed(n_seeds), reported, is_unfinished=missing > 0, n_tuning=n_tuning)
-    items, _ = collect_items(arms)
+        items, _ = collect_items(arms)
     results = collect_results(
         study,
         study.match,

@@ -39,7 +39,8 @@ from sublayer.study.inspection.arms import with_layers
 from sublayer.study.items.collecting import collect_items
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.judgement.evidence import scored_elsewhere
-from sublayer.study.judgement.of_study import Looking, run_looks
+from sublayer.study.judgement.of_study import Looking
+from sublayer.study.judgement.stopping import run_looks
 from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import About, Request

@@ -34,6 +34,15 @@ class ArmRuns:
     chosen_by: Metric | None = None
     """What those are of, negative where higher is better; None: the loss."""
 
+    def values(self, metric: Metric) -> dict[int, float]:
+        """Return a metric by seed, of the runs that have it: what is too short is not scored."""
+        found = {}
+        for seed, outcome in self.outcomes.items():
+            value = None if outcome.test is None else outcome.test.get(metric.name)
+            if value is not None:
+                found[seed] = float(value)
+        return found
+
 
 class _Tasks:
     """The runs of a study: an arm by its position, a trial and a seed each."""

@@ -1,12 +1,11 @@
 """Judge a study's runs: which contrasts, at which looks, by which items and margin."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sublayer.objective.metric import Metric
 from sublayer.study.definition import Study
-from sublayer.study.execution.arm_runs import ArmRuns, ArmWork
-from sublayer.study.items.collecting import collect_items
+from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.judgement.contrast import Contrast
 from sublayer.study.judgement.difference import CONFIDENCE, FEWEST_SEEDS, Judgement
@@ -16,14 +15,10 @@ from sublayer.study.judgement.looks import Looks
 from sublayer.study.judgement.seed_spread import Values
 from sublayer.study.judgement.sequence import (
     judge_looks,
-    undecided_arms,
     unfinished,
     without_verdicts,
 )
-from sublayer.study.metrics import study_metrics
 from sublayer.study.question import further_contrasts
-from sublayer.study.seeds import Seeds
-from sublayer.system.stages import note
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,6 @@ class StudyJudge:
         self._looking = looking
         self._n_awaited = n_awaited
         self._baseline = runs[0].matched_arm.arm.name
-        self._names = [each.matched_arm.arm.name for each in runs]
 
     @property
     def looks(self) -> tuple[int, ...]:
@@ -148,77 +142,6 @@ class StudyJudge:
         if not self._looking.is_unfinished or self._n_seeds < FEWEST_SEEDS:
             return judged
         return unfinished(judged, self._n_seeds)
-
-
-def run_looks(
-    work: ArmWork, study: Study, seeds: Seeds, looking: Looking
-) -> tuple[list[ArmRuns], int]:
-    """Make the runs of all looks, and return them with the number of seeds that was reached.
-
-    Where arms stop when they are decided, each look makes the runs of those alone that go on.
-    """
-    looks = looking.looks
-    if not looks.is_sequential:
-        (n_seeds,) = looks.planned
-        return work.run(seeds.compared(n_seeds)), n_seeds
-    going_on: set[str] | None = None
-    before = 0
-    for look in looks.planned:
-        runs = work.run(seeds.compared(look)[before:], going_on)
-        going_on = _going_on(study, runs, look, looking)
-        if not going_on or look == looks.planned[-1]:
-            return runs, look
-        note(f"{look} seeds: {', '.join(sorted(going_on))} are not decided and go on")
-        before = look
-    raise AssertionError("the last look ends a comparison")
-
-
-@dataclass(frozen=True)
-class Reached:
-    """How far a comparison has come that stops where it is decided."""
-
-    look: int
-    """The last of which all runs have ended; the first where none has."""
-    n_missing: int
-    """The runs that the next look lacks."""
-    is_judged: bool
-    """Whether the first look has ended."""
-
-
-def look_reached(
-    study: Study, runs: list[ArmRuns], arms: Collection[str], seeds: Seeds, looking: Looking
-) -> Reached:
-    """Find the look that a comparison has reached; ``runs`` are those that ended, of ``arms``."""
-    ended = {each.matched_arm.arm.name: each.outcomes.keys() for each in runs}
-    going_on = set(arms)
-    last = 0
-    for look in looking.looks.planned:
-        wanted = set(seeds.compared(look))
-        n_missing = sum(len(wanted - ended.get(arm, set())) for arm in going_on)
-        if n_missing:
-            return Reached(last or look, n_missing, is_judged=last > 0)
-        last = look
-        going_on = _going_on(study, runs, look, looking)
-        if not going_on:
-            break
-    return Reached(last, 0, is_judged=True)
-
-
-def _going_on(study: Study, runs: list[ArmRuns], n_seeds: int, looking: Looking) -> set[str]:
-    """Return the arms that are not decided yet."""
-    metrics = study_metrics(study)
-    values = {}
-    for each in runs:
-        own = {}
-        for seed, outcome in each.outcomes.items():
-            value = None if outcome.test is None else outcome.test.get(metrics[0].name)
-            if value is not None:
-                own[seed] = float(value)
-        values[each.matched_arm.arm.name] = own
-    items, _ = collect_items(runs)
-    judged = StudyJudge(study, metrics, runs, items, n_seeds, looking).first(values)
-    hypothesis = study.question.hypothesis
-    return undecided_arms(judged, values, hypothesis.contrast if hypothesis else ())
 
 
 def _of_first(values: Values, seeds: Sequence[int]) -> dict[str, dict[int, float]]:

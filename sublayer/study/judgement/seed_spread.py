@@ -138,6 +138,14 @@ def of_seeds(values: Values, contrast: Contrast) -> dict[int, float]:
     return found
 
 
+def most_shared(n: int) -> float:
+    """Return how much the mean of ``n`` variances may count for, beside each one's own.
+
+    As much as that of four and more; of two, nothing.
+    """
+    return min(1.0, (n - 2) / 2)
+
+
 def _find_pairing(values: Values) -> Pairing | None:
     """Decide by all arms' seeds in common; None where no two arms have two."""
     from scipy.special import fdtr
@@ -171,7 +179,7 @@ def _shrink(variances: Mapping[str, float], freedoms: Mapping[str, int], most: f
         return _Shrunk(dict(variances), 0.0, max(most, 1.0))
     freedom = sum(freedoms.values()) / n
     logs = np.log(np.maximum(np.array(list(variances.values())), np.finfo(float).tiny))
-    at_most = freedom * min(1.0, (n - 2) / 2)
+    at_most = freedom * most_shared(n)
     prior = min(_prior_freedom(float(logs.var(ddof=1)), freedom), at_most)
     weights = np.array(list(freedoms.values()), dtype=np.float64)
     common = float(weights @ np.array(list(variances.values())) / weights.sum())

@@ -13,7 +13,8 @@ from sublayer.study.definition import Study
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.judgement.looks import Looks, fixed
-from sublayer.study.judgement.of_study import Looking, Reached, StudyJudge, look_reached
+from sublayer.study.judgement.of_study import Looking, StudyJudge
+from sublayer.study.judgement.stopping import Reached, look_reached
 from sublayer.study.question import Question
 from sublayer.study.seeds import Seeds
 from sublayer.study.tuning import NO_TRIAL
@@ -92,12 +93,12 @@ def test_a_look_is_reached_once_all_that_go_on_have_ended(
     orders = (3, 3, 5)
     drawn = zip(means.items(), seeds, orders, strict=True)
     runs = [runs_of(name, noise(mean, n, order)) for (name, mean), n, order in drawn]
-    assert look_reached(study_of(*means), runs, list(means), Seeds(), SEQUENCE) == expected
+    assert look_reached(study_of(*means), runs, [], list(means), Seeds(), SEQUENCE) == expected
 
 
 def test_an_arm_without_a_run_lacks_all_of_the_first_look() -> None:
     runs = [runs_of("a", noise(1.0, 3))]
-    found = look_reached(study_of("a", "b"), runs, ["a", "b"], Seeds(), SEQUENCE)
+    found = look_reached(study_of("a", "b"), runs, [], ["a", "b"], Seeds(), SEQUENCE)
     assert found == Reached(3, 3, is_judged=False)
     later = [runs_of("a", {seed + 7: value for seed, value in noise(1.0, 3).items()})]
-    assert look_reached(study_of("a"), later, ["a"], Seeds(first=7), SEQUENCE).n_missing == 0
+    assert look_reached(study_of("a"), later, [], ["a"], Seeds(first=7), SEQUENCE).n_missing == 0
