@@ -24,15 +24,12 @@ from sublayer.study.findings.samples import kept_samples
 from sublayer.study.folder import arm_folder
 from sublayer.study.inspection.arms import with_layers
 from sublayer.study.items.collecting import collect_items
-from sublayer.study.judgement.evidence import scored_elsewhere
 from sublayer.study.judgement.looks import Looks, fixed
 from sublayer.study.judgement.of_study import Looking
 from sublayer.study.judgement.stopping import look_reached
 from sublayer.study.plan_file import PLAN, Plan, read_plan, study_of
 from sublayer.study.recorded import recorded_measures
-from sublayer.study.report.budget_words import time_caveats
-from sublayer.study.report.caveats import explain_one_seed, list_caveats
-from sublayer.study.report.choices import chosen_by_validation, explain_choices
+from sublayer.study.report.notes import list_notes
 from sublayer.study.results import RESULTS, Results
 from sublayer.study.scoring import Scoring
 from sublayer.study.tuning import Trial
@@ -108,7 +105,22 @@ def results_of_folder(folder: Path) -> Results:
     results = replace(results, arms=shown)
     if not missing and earlier.get("planned_seeds") == n_seeds and "looks" in earlier:
         return replace(results, notes=tuple(earlier.get("notes", ())))
-    return replace(results, notes=_notes(results, study, plan, arms, missing))
+    notes = list_notes(
+        results,
+        study,
+        arms,
+        items,
+        tune=plan.asked.tune,
+        trials=_trials(plan.asked.tune, plan.extended) if plan.asked.tune else (),
+        n_tuning=n_tuning,
+        layers=about.layer_notes if about else (),
+        texts=about.text_notes if about else (),
+        jobs=plan.jobs,
+        looks=plan.reported_seeds,
+    )
+    if missing:
+        notes = (_unfinished(plan, arms, missing), *notes)
+    return replace(results, notes=notes)
 
 
 def _earlier(folder: Path) -> dict[str, Any]:
@@ -165,38 +177,15 @@ def _most_seeds(arms: Sequence[ArmRuns]) -> int:
     return max(len(each.outcomes) for each in arms)
 
 
-def _notes(
-    results: Results, study: Study, plan: Plan, arms: Sequence[ArmRuns], missing: int
-) -> tuple[str, ...]:
-    notes = []
-    if missing > 0:
-        ended = sum(len(each.outcomes) for each in arms)
-        text = f"Unfinished: {ended} of {count(ended + missing, 'run')} of all seeds have ended."
-        absent = [each.name for each in plan.settled]
-        for each in arms:
-            absent.remove(each.matched_arm.arm.name)
-        if absent:
-            text += f" Not one of {', '.join(absent)} has."
-        if plan.command:
-            text += f" This resumes it: {plan.command}"
-        notes.append(text)
-    notes += study.caveats
-    if plan.about is not None:
-        notes += plan.about.layer_notes
-    if not results.has_verdicts:
-        notes.append(explain_one_seed(results, plan.reported_seeds))
-    if plan.asked.tune:
-        trials = _trials(plan.asked.tune, plan.extended)
-        notes += explain_choices(arms, trials, len(plan.asked.tuning_seeds))
-    notes += time_caveats(results)
-    items, _ = collect_items(arms)
-    elsewhere = scored_elsewhere(items, results.baseline, results.metric, study.against)
-    notes += list_caveats(
-        plan.about.text_notes if plan.about is not None else (),
-        metric=results.metric,
-        elsewhere=elsewhere,
-        jobs=plan.jobs,
-        scoring=study.scoring,
-        chosen=chosen_by_validation(study.arms, plan.asked.tune),
-    )
-    return tuple(notes)
+def _unfinished(plan: Plan, arms: Sequence[ArmRuns], n_missing: int) -> str:
+    """Say how many runs are missing, and what makes them."""
+    ended = sum(len(each.outcomes) for each in arms)
+    text = f"Unfinished: {ended} of {count(ended + n_missing, 'run')} of all seeds have ended."
+    absent = [each.name for each in plan.settled]
+    for each in arms:
+        absent.remove(each.matched_arm.arm.name)
+    if absent:
+        text += f" Not one of {', '.join(absent)} has."
+    if plan.command:
+        text += f" This resumes it: {plan.command}"
+    return text

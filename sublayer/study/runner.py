@@ -1,10 +1,11 @@
 """A comparison from beginning to end: arms, budgets, runs, verdicts, report."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sublayer.data.prepare import Data
+from sublayer.objective.metric import Metric
 from sublayer.study.arms import arm_notes
 from sublayer.study.asked import is_run, load_asked
 from sublayer.study.budget.budget import MatchedArm, match_budgets
@@ -23,7 +24,7 @@ from sublayer.study.checks import (
 )
 from sublayer.study.collect import collect_results
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study
-from sublayer.study.execution.arm_runs import ArmRuns, ArmWork, RunAll
+from sublayer.study.execution.arm_runs import ArmWork, RunAll
 from sublayer.study.execution.in_turn import InTurn
 from sublayer.study.execution.jobs import check_jobs, shared_threads
 from sublayer.study.execution.shares import describe_share
@@ -37,20 +38,18 @@ from sublayer.study.foresight import foresee
 from sublayer.study.header import list_study_header
 from sublayer.study.inspection.arms import with_layers
 from sublayer.study.items.collecting import collect_items
-from sublayer.study.items.file_header import RunItems
-from sublayer.study.judgement.evidence import scored_elsewhere
+from sublayer.study.judgement.looks import Looks
 from sublayer.study.judgement.of_study import Looking
 from sublayer.study.judgement.stopping import run_looks
 from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import About, Request
 from sublayer.study.plan_of_seeds import asked_looks, asked_seeds, with_margin
-from sublayer.study.report.budget_words import time_caveats
-from sublayer.study.report.caveats import explain_one_seed, list_caveats
-from sublayer.study.report.choices import chosen_by_validation, explain_choices
+from sublayer.study.report.notes import list_notes
 from sublayer.study.report.text_caveats import list_text_caveats
 from sublayer.study.result_files import write_results
 from sublayer.study.results import Results
+from sublayer.study.seeds import Seeds
 from sublayer.study.tuned_arms import tune_arms
 from sublayer.study.tuning import Trial, check_extensible, make_trials
 from sublayer.system.stages import note
@@ -72,137 +71,175 @@ def run_study(
     study = load_asked(sources, overrides, vary_texts=options.vary, scale=options.scale)
     if study.chain is not None:
         return run_chain(study, sources, overrides, options)
+    asked = _asked(study, options)
+    folder = find_folder(asked.study, asked.request, options.out)
+    folder.check()
+    layer_notes = arm_notes(asked.study.arms)
+    if len(sources) > 1:
+        for difference in asked.study.caveats:
+            note(difference)
+    facts = StudyFacts(options.device)
+    with folder.held():
+        study = replace(
+            asked.study, arms=share_tokenizer(asked.study.arms, facts.data, folder.path)
+        )
+        data = {arm.name: facts.data(arm.loaded.recipe) for arm in study.arms}
+        check_held_out(study, data)
+        check_pairs(study, data)
+        check_windows(study, data)
+        matched_arms = _settle(
+            folder, study, asked.rule, facts, data, options=options, n_runs=asked.n_runs
+        )
+        for line in _first_lines(study, asked, folder, matched_arms, facts, data, options):
+            note(line)
+        resuming = command_line(sources, overrides, options, out=folder.path)
+        texts = list_text_caveats(data, asked.metric, study.scoring, study.against)
+        about = About.of(study, layer_notes, texts)
+        folder.keep_command(resuming, about, n_runs=asked.n_runs, n_seeds=asked.looks.planned[-1])
+        work = _work(folder, study, matched_arms, data, n_runs=asked.n_runs, options=options)
+        trials, seeds = asked.trials, asked.seeds
+        if len(trials) > 1:
+            trials = tune_arms(
+                work, folder, trials, seeds, asked.metric, n_extensions=options.extend or 0
+            )
+        looking = Looking(asked.looks, tuple(folder.reported_seeds()), n_tuning=seeds.n_tuning)
+        runs, n_seeds = run_looks(work, study, seeds, looking)
+        folder.add_report(n_seeds)
+        n_made = sum(len(each.outcomes) + len(each.losses) * seeds.n_tuning for each in runs)
+        folder.keep_command(resuming, about, n_runs=n_made, n_seeds=n_seeds)
+        reported = folder.reported_seeds()
+        items, without_items = collect_items(runs)
+        results = collect_results(
+            study,
+            asked.rule,
+            n_seeds,
+            runs,
+            facts.measures(len(runs)),
+            command=command_line(sources, overrides, options),
+            items=items,
+            looking=replace(looking, taken=tuple(reported)),
+        )
+        arms = add_samples(results.arms, runs, data, device=options.device)
+        notes = list_notes(
+            results,
+            study,
+            runs,
+            items,
+            tune=asked.tune,
+            trials=trials,
+            n_tuning=seeds.n_tuning,
+            layers=layer_notes,
+            texts=texts,
+            jobs=folder.jobs(),
+            looks=reported,
+        )
+        shown = with_layers(arms, runs, study.inspecting)
+        results = replace(results, arms=shown, notes=notes)
+        objective = study.arms[0].loaded.recipe.objective
+        report = write_results(folder.path, results, objective, items, without_items)
+    check_compared(results, report)
+    return results, report
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A comparison as it is asked for, before any text is read."""
+
+    study: Study
+    rule: Rule
+    metric: Metric
+    """The one that decides."""
+    looks: Looks
+    tune: tuple[str, ...]
+    trials: Sequence[Trial]
+    """A single one where nothing is tuned."""
+    seeds: Seeds
+    n_runs: int
+    """At most: where arms stop, or no trial lies beyond the grid, they are fewer."""
+
+    @property
+    def n_trial_runs(self) -> int:
+        """The runs of each arm that choose its trial."""
+        return self.n_runs // len(self.study.arms) - self.looks.planned[-1]
+
+    @property
+    def request(self) -> Request:
+        """What the folder keeps of it."""
+        return Request(
+            self.study.arms,
+            self.rule,
+            self.tune,
+            self.study.scoring,
+            seeds=self.seeds,
+            margin=self.study.question.margin_of(self.study.name, self.metric),
+            margin_factor=self.metric.factor,
+            looks=self.looks.planned if self.looks.is_sequential else (),
+        )
+
+
+def _asked(study: Study, options: Options) -> _Asked:
+    """Put a study and its command's options together; raise ConfigError where they conflict."""
     as_asked(study, options.tune, options.finetunings, options.data)
     rule = options.match or study.match
     study = with_margin(study, options.margin)
     looks = asked_looks(options, study.n_seeds or DEFAULT_SEEDS)
-    n_seeds = looks.planned[-1]
     check_study(study, looks)
     check_jobs(options.jobs, study.arms, rule)
     tune = options.tune or study.tune
     trials = make_trials(study.arms, tune)
+    n_seeds = looks.planned[-1]
     seeds = asked_seeds(options, n_seeds, is_tuned=len(trials) > 1)
     if options.extend:
         check_extensible(trials)
     check_splits(study, n_trials=len(trials))
     metric, *_ = study_metrics(study)
-    request = Request(
-        study.arms,
-        rule,
-        tune,
-        study.scoring,
-        seeds=seeds,
-        margin=study.question.margin_of(study.name, metric),
-        margin_factor=metric.factor,
-        looks=looks.planned if looks.is_sequential else (),
+    n_trial_runs = 0
+    if len(trials) > 1:
+        n_trial_runs = (len(trials) + (options.extend or 0)) * seeds.n_tuning
+    n_runs = len(study.arms) * (n_trial_runs + n_seeds)
+    return _Asked(study, rule, metric, looks, tune, trials, seeds, n_runs)
+
+
+def _first_lines(
+    study: Study,
+    asked: _Asked,
+    folder: StudyFolder,
+    matched_arms: Sequence[MatchedArm],
+    facts: StudyFacts,
+    data: Mapping[str, Data],
+    options: Options,
+) -> Iterator[str]:
+    """Yield what is said before the first run: budgets, cost, and what the study can find."""
+    yield from list_study_header(
+        matched_arms,
+        data,
+        facts.measures(len(study.arms)),
+        rule=asked.rule,
+        looks=asked.looks,
+        n_trials=asked.n_trial_runs,
+        n_runs=asked.n_runs,
+        jobs=options.jobs,
+        device=options.device,
+        folder=folder.path,
     )
-    folder = find_folder(study, request, options.out)
-    folder.check()
-    layer_notes = arm_notes(study.arms)
-    if len(sources) > 1:
-        for difference in study.caveats:
-            note(difference)
-    facts = StudyFacts(options.device)
-    with folder.held():
-        study = replace(study, arms=share_tokenizer(study.arms, facts.data, folder.path))
-        data = {arm.name: facts.data(arm.loaded.recipe) for arm in study.arms}
-        check_held_out(study, data)
-        check_pairs(study, data)
-        check_windows(study, data)
-        n_trial_runs = 0
-        if len(trials) > 1:
-            n_trial_runs = (len(trials) + (options.extend or 0)) * seeds.n_tuning
-        n_runs = len(study.arms) * (n_trial_runs + n_seeds)
-        matched_arms = _settle(folder, study, rule, facts, data, options=options, n_runs=n_runs)
-        header = list_study_header(
-            matched_arms,
-            data,
-            facts.measures(len(study.arms)),
-            rule=rule,
-            looks=looks,
-            n_trials=n_trial_runs,
-            n_runs=n_runs,
-            jobs=options.jobs,
-            device=options.device,
-            folder=folder.path,
-        )
-        for line in header:
-            note(line)
-        for line in foresee(study, metric, looks, folder.path):
-            note(line)
-        resuming = command_line(sources, overrides, options, out=folder.path)
-        texts = list_text_caveats(data, metric, study.scoring, study.against)
-        about = About.of(study, layer_notes, texts)
-        folder.keep_command(resuming, about, n_runs=n_runs, n_seeds=n_seeds)
-        run_all: RunAll = InTurn(n_runs, options.device)
-        if options.jobs > 1:
-            run_all = SideBySide(n_runs, options.jobs, options.device)
-        work = ArmWork(
-            folder,
-            matched_arms,
-            data,
-            run_all,
-            scoring=study.scoring,
-            inspecting=study.inspecting,
-        )
-        if len(trials) > 1:
-            trials = tune_arms(
-                work, folder, trials, seeds, metric, n_extensions=options.extend or 0
-            )
-        looking = Looking(looks, tuple(folder.reported_seeds()), n_tuning=seeds.n_tuning)
-        runs, n_seeds = run_looks(work, study, seeds, looking)
-        folder.add_report(n_seeds)
-        n_made = sum(len(each.outcomes) + len(each.losses) * seeds.n_tuning for each in runs)
-        folder.keep_command(resuming, about, n_runs=n_made, n_seeds=n_seeds)
-        looking = replace(looking, taken=tuple(folder.reported_seeds()))
-        items = collect_items(runs)
-        results = collect_results(
-            study,
-            rule,
-            n_seeds,
-            runs,
-            facts.measures(len(runs)),
-            command=command_line(sources, overrides, options),
-            items=items[0],
-            looking=looking,
-        )
-        arms = add_samples(results.arms, runs, data, device=options.device)
-        arms = with_layers(arms, runs, study.inspecting)
-        chosen = chosen_by_validation(study.arms, tune)
-        notes = _notes(
-            folder, study, runs, trials, texts, results, items[0], chosen, seeds.n_tuning
-        )
-        results = replace(results, arms=arms, notes=(*study.caveats, *layer_notes, *notes))
-        objective = study.arms[0].loaded.recipe.objective
-        report = write_results(folder.path, results, objective, *items)
-    check_compared(results, report)
-    return results, report
+    yield from foresee(study, asked.metric, asked.looks, folder.path)
 
 
-def _notes(
+def _work(
     folder: StudyFolder,
     study: Study,
-    runs: Sequence[ArmRuns],
-    trials: Sequence[Trial],
-    texts: Sequence[str],
-    results: Results,
-    items: Sequence[RunItems],
-    chosen: Sequence[str],
-    n_tuning: int,
-) -> tuple[str, ...]:
-    """List what a reader should know of a comparison's runs, what tuning chose first."""
-    notes = list_caveats(
-        texts,
-        metric=results.metric,
-        elsewhere=scored_elsewhere(items, results.baseline, results.metric, study.against),
-        jobs=folder.jobs(),
-        scoring=study.scoring,
-        chosen=chosen,
+    matched_arms: Sequence[MatchedArm],
+    data: Mapping[str, Data],
+    *,
+    n_runs: int,
+    options: Options,
+) -> ArmWork:
+    run_all: RunAll = InTurn(n_runs, options.device)
+    if options.jobs > 1:
+        run_all = SideBySide(n_runs, options.jobs, options.device)
+    return ArmWork(
+        folder, matched_arms, data, run_all, scoring=study.scoring, inspecting=study.inspecting
     )
-    notes = (*explain_choices(runs, trials, n_tuning), *time_caveats(results), *notes)
-    if results.has_verdicts:
-        return notes
-    return (explain_one_seed(results, folder.reported_seeds()), *notes)
 
 
 def _settle(
