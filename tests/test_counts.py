@@ -21,7 +21,7 @@ NEVER_ONE = {
     ("study/report/choices.py", "seeds"): "one is not said",
     ("study/report/spread_words.py", "seeds"): "looks are at three or more",
     ("study/report/spread_words.py", "runs"): "of several arms with several seeds each",
-    ("study/judgement/of_study.py", "seeds"): "looks are at three or more",
+    ("study/judgement/stopping.py", "seeds"): "looks are at three or more",
     ("study/judgement/sequence.py", "seeds"): "looks are at three or more",
     ("study/foresight.py", "seeds"): "a verdict takes three seeds",
     ("study/folder.py", "seeds"): "the last of several looks",

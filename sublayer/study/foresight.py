@@ -19,6 +19,11 @@ from sublayer.study.judgement.seed_spread import most_shared
 from sublayer.study.judgement.simultaneous import Family
 from sublayer.study.results import RESULTS
 
+UNKNOWN = (
+    "which difference it can find is not known: no earlier run says how far seeds spread, and the "
+    "study states no spread"
+)
+
 
 def foresee(
     study: Study, metric: Metric, looks: Looks, folder: Path | None = None
@@ -46,10 +51,7 @@ def foresee(
             "other test items"
         )
     if spread is None:
-        yield (
-            "which difference it can find is not known: no earlier run says how far seeds spread, "
-            "and the study states no spread"
-        )
+        yield UNKNOWN
         return
     n_arms = len(study.arms)
     size = _detectable(spread, n_arms=n_arms, looks=looks, item_error=item_error)

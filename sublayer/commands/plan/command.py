@@ -1,7 +1,7 @@
 """``sublayer plan``: what a run or a comparison will cost, before anything is spent."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -189,24 +189,14 @@ def command(
     clock = _clock(resources, jobs) if measure else None
     with stage("measuring" if measure else "counting"):
         plan = make_plan(study.arms, rule, resources, clock)
-    notes = [*plan.notes, *study.caveats]
-    n_below = study.chain.n_seeds if study.chain is not None else 1
-    if n_seeds == n_below == 1 and len(study.arms) > 1:
-        notes.append(_ONE_SEED)
+    tuning = ""
     if tuned:
-        notes.append(
+        tuning = (
             f"every arm tries {' '.join(tuned)}, {count(len(trials), 'trial')}, with other seeds "
             f"than those that are compared ({count(own_seeds.n_tuning, 'seed')} each), and keeps "
             "what validates best"
         )
-    if len(study.arms) > 1 and study.chain is None:
-        notes += _foreseen(study, looks, out)
-    if not study.scoring.is_whole_test:
-        notes.append(f"runs are scored on {study.scoring.describe(study.arms[0].loaded.recipe)}")
-    if study.inspecting is not None:
-        inspected = study.inspecting.describe(study.scoring.split_name)
-        notes.append(f"runs are inspected: {inspected}")
-    plan = replace(plan, notes=tuple(notes))
+    plan = replace(plan, notes=(*plan.notes, *_study_notes(study, looks, tuning, out)))
     result = plan_to_json(plan, resources, n_seeds, n_tried, jobs)
     if study.chain is not None:
         with stage("measuring" if measure else "counting"):
@@ -223,21 +213,35 @@ def command(
     emit(result, as_json, render_plan)
 
 
+def _study_notes(study: "Study", looks: "Looks", tuning: str, out: Path | None) -> Iterator[str]:
+    """Yield what the study says of itself, what it can find, and how it is scored."""
+    yield from study.caveats
+    n_below = study.chain.n_seeds if study.chain is not None else 1
+    if looks.planned[-1] == n_below == 1 and len(study.arms) > 1:
+        yield _ONE_SEED
+    if tuning:
+        yield tuning
+    if len(study.arms) > 1 and study.chain is None:
+        yield from _foreseen(study, looks, out)
+    if not study.scoring.is_whole_test:
+        yield f"runs are scored on {study.scoring.describe(study.arms[0].loaded.recipe)}"
+    if study.inspecting is not None:
+        inspected = study.inspecting.describe(study.scoring.split_name)
+        yield f"runs are inspected: {inspected}"
+
+
 def _foreseen(study: "Study", looks: "Looks", out: Path | None) -> list[str]:
     """Return which difference the study can find, where anything is known of how far seeds spread.
 
     PyTorch is started only then: what a metric is, its objective says.
     """
+    from sublayer.study.foresight import UNKNOWN, foresee
     from sublayer.study.results import RESULTS
 
     folder = out or Path("runs") / (study.folder or study.name)
     if not study.question.states_amounts and not (folder / RESULTS).is_file():
-        return [
-            "which difference it can find is not known: no earlier run says how far seeds spread, "
-            "and the study states no spread"
-        ]
+        return [UNKNOWN]
     with stage("starting PyTorch"):
-        from sublayer.study.foresight import foresee
         from sublayer.study.metrics import study_metrics
     metric, *_ = study_metrics(study)
     return list(foresee(study, metric, looks, folder))
