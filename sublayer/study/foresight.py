@@ -13,7 +13,7 @@ from sublayer.objective.metric import Metric
 from sublayer.study.definition import Study
 from sublayer.study.judgement.contrast import arm_less, shared_correlation
 from sublayer.study.judgement.difference import FEWEST_SEEDS, MOST_SEEDS
-from sublayer.study.judgement.looks import Looks, fixed
+from sublayer.study.judgement.looks import Looks, fixed, until_decided
 from sublayer.study.judgement.power import detectable_effect, seeds_for
 from sublayer.study.judgement.seed_spread import most_shared
 from sublayer.study.judgement.simultaneous import Family
@@ -59,16 +59,19 @@ def foresee(
     shown = f"{size * metric.factor:.3g} {unit}"
     yield f"{n_seeds} seeds find a difference of {shown} four times in five, {whence}"
     if margin is not None and size > margin:
-        enough = _enough(spread, item_error, n_arms, margin)
+        enough = _enough(spread, item_error, n_arms, margin, is_sequential=looks.is_sequential)
         yield (
             f"warning: a difference of {margin * metric.factor:.3g} would matter, and is likely "
             f"to be missed: expect that it cannot tell{enough}"
         )
 
 
-def _enough(spread: float, item_error: float, n_arms: int, margin: float) -> str:
+def _enough(
+    spread: float, item_error: float, n_arms: int, margin: float, *, is_sequential: bool
+) -> str:
     def detectable(n_seeds: int) -> float:
-        looks = fixed(n_seeds)
+        has_several = is_sequential and n_seeds > FEWEST_SEEDS
+        looks = until_decided(n_seeds) if has_several else fixed(n_seeds)
         return _detectable(spread, n_arms=n_arms, looks=looks, item_error=item_error)
 
     n_seeds = seeds_for(detectable, margin)
