@@ -127,6 +127,7 @@ class StudyFile(Table):
     ``nested`` what of them stands for it; ``metrics`` names the metric of a column that is not its
     score, or lists those that are columns beside it; ``averages`` are over columns, of which
     several in a list count as one; ``published`` has what was published of others than the arms.
+    Of a study without stages it is of arms, by metric, instead of what stands with them.
 
     ``margin`` is the smallest difference of the metric that matters, either way, with
     ``margin_reason``: a number in the unit that differences are shown in, or with that unit behind

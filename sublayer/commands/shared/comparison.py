@@ -214,7 +214,7 @@ def _differing(results: "Results") -> str:
 
 
 def _costs(results: "Results") -> str:
-    from sublayer.study.report.filters import published_value
+    from sublayer.study.report.filters import PUBLISHED, published_value
 
     headings = [
         "arm",
@@ -227,12 +227,14 @@ def _costs(results: "Results") -> str:
         "time",
     ]
     rows = [_cost_row(results, arm) for arm in results.arms]
-    if any(results.metric.name in arm.published for arm in results.arms):
+    legend = [_MEMORY]
+    if any(arm.published for arm in results.arms):
         headings.insert(2, "published")
         for row, arm in zip(rows, results.arms, strict=True):
             row.insert(2, published_value(results, arm))
+        legend.insert(0, PUBLISHED)
     costs = _table(headings, rows, right=range(1, len(headings)))
-    return f"{costs}\n{paragraph(_MEMORY)}"
+    return "\n".join([costs, *map(paragraph, legend)])
 
 
 def _cost_row(results: "Results", arm: "ArmResult") -> list[str]:

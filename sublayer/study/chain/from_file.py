@@ -24,7 +24,7 @@ from sublayer.study.study_file import ArmTable, StageTable, StudyFile, flatten
 from sublayer.tasks.registry import TASKS
 
 Overrides = Sequence[str] | Mapping[str, Any]
-_OF_STAGES = ("finetune", "tune_finetune", "finetunings", "metrics", "averages", "published")
+_OF_STAGES = ("finetune", "tune_finetune", "finetunings", "metrics", "averages")
 """What a study, or a scale of it, says of stages alone."""
 _KINDS = ("tasks", "each", "table", "ensemble")
 """What a stage may be of: one of them."""
@@ -222,8 +222,6 @@ def _check_without(path: Path, file: StudyFile, scale: str) -> None:
         given["finetune"] = given["finetune"] or arm.finetune
         given["stages of an arm"] = given.get("stages of an arm") or arm.stages
         given["pretrain = false"] = given.get("pretrain = false") or not arm.pretrain
-        if table.arms or not any(file.stages_of(name) for name in file.scale):
-            given["published"] = given["published"] or arm.published
     for name, value in given.items():
         if value:
             raise ConfigError(

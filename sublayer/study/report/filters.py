@@ -49,10 +49,23 @@ def filters(results: Results) -> dict[str, Callable[..., Any]]:
     }
 
 
+PUBLISHED = "published: as the study's source has it, of its own models, texts and lengths"
+
+
 def published_value(results: Results, arm: ArmResult) -> str:
-    """Format what was published of an arm by the metric that decides; a dash for nothing."""
-    value = arm.published.get(results.metric.name)
-    return number_format.DASH if value is None else f"{value:g}"
+    """Format what was published of an arm; a dash for nothing.
+
+    What the metric that decides has none of is named, as ``28.9 BLEU``.
+    """
+    further = {each.metric.name: each.metric for each in results.further}
+    texts = []
+    for name, value in arm.published.items():
+        if name == results.metric.name:
+            texts.insert(0, f"{value:g}")
+        else:
+            label = further[name].label if name in further else name
+            texts.append(f"{value:g} {label}")
+    return ", ".join(texts) or number_format.DASH
 
 
 def failed_share(results: Results, arm: ArmResult) -> str:

@@ -15,7 +15,7 @@ from sublayer.study.report.cost_figures import draw_costs, equal_costs
 from sublayer.study.report.curve_figures import all_curves
 from sublayer.study.report.display_units import in_display_units
 from sublayer.study.report.figures import draw_seeds, looks
-from sublayer.study.report.filters import filters
+from sublayer.study.report.filters import PUBLISHED, filters
 from sublayer.study.report.forest import lay_out_forest
 from sublayer.study.report.scorecard_cells import LEGEND, headings, shown_rows
 from sublayer.study.report.spread_words import hypothesis_words, spread_lines
@@ -91,7 +91,8 @@ def _scorecard(results: Results) -> dict[str, Any]:
 
 def _costs(results: Results) -> dict[str, Any]:
     return {
-        "any_published": any(results.metric.name in arm.published for arm in results.arms),
+        "any_published": any(arm.published for arm in results.arms),
+        "published_are": PUBLISHED,
         "budgets": budget_table(compared_budgets(results), results.baseline),
         "worth": same_quality_words.rows(results),
         "worth_problems": same_quality_words.problems(results),
