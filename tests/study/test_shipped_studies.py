@@ -60,7 +60,7 @@ def test_a_study_of_minutes_says_what_its_verdicts_do_not_show(name: str):
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_a_study_of_encoders_has_both_scales_and_takes_text_on_a_cpu(name: str):
-    assert {scale for other, scale in SCALES if other == name} == {"paper", "cpu"}
+    assert {"paper", "cpu"} <= {scale for other, scale in SCALES if other == name}
     for arm in load_study(name, ["data.path=books", "data.documents=file"], scale="cpu").arms:
         recipe = arm.loaded.recipe
         assert (recipe.data.path, recipe.data.corpus, recipe.data.documents) == (
