@@ -58,7 +58,7 @@ def published_value(results: Results, arm: ArmResult) -> str:
     What the metric that decides has none of is named, as ``28.9 BLEU``.
     """
     further = {each.metric.name: each.metric for each in results.further}
-    texts = []
+    texts: list[str] = []
     for name, value in arm.published.items():
         if name == results.metric.name:
             texts.insert(0, f"{value:g}")
