@@ -51,7 +51,10 @@ def check_study(study: Study, looks: Looks) -> None:
     study.question.spread_of(study.name, metric)
     study.question.check_arms(study.name, [arm.name for arm in study.arms])
     names = [other.name for other in others]
+    arms = [arm.name for arm in study.arms]
     for title, own in study.published.items():
+        if title not in arms:
+            raise ConfigError(choice_error(f"{study.name}: published", title, arms))
         for name in own:
             if name not in (metric.name, *names):
                 known = [metric.name, *names]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.fields.messages import choice_error, show
+from sublayer.config.fields.messages import show
 from sublayer.config.layering.layers import LoadedRecipe, load_recipe, vary
 from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.sources import read_toml, shipped_recipes
@@ -203,29 +203,9 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         inspecting=inspecting,
         tune=_tuned(path, file.tune if scale_table.tune is None else scale_table.tune, overridden),
         chain=chain,
-        published={} if chain else _published(path, file, scale),
+        published={} if chain else file.published_of(scale),
         question=_question(path, file, scale, [arm.name for arm in arms]),
     )
-
-
-def _published(path: Path, file: StudyFile, scale: str) -> dict[str, dict[str, float]]:
-    """Return what was published of each arm of a scale without stages, by metric.
-
-    What stands for all scales is of the columns of stages where another scale has them.
-    """
-    is_of_columns = any(file.stages_of(name) for name in file.scale)
-    table = file.scale[scale]
-    found = {}
-    if table.arms or not is_of_columns:
-        found = {arm.name: arm.published for arm in file.arms_of(scale) if arm.published}
-    told = table.published
-    if told is None:
-        told = {} if is_of_columns else file.published
-    names = [arm.name for arm in file.arms_of(scale)]
-    for name in told:
-        if name not in names:
-            raise ConfigError(choice_error(f"study {path}: published", name, names))
-    return {**found, **told}
 
 
 def _question(path: Path, file: StudyFile, scale: str, arms: Sequence[str]) -> Question:

@@ -180,6 +180,21 @@ class StudyFile(Table):
         """Return the stages of a scale: its own, or those of all scales; none of most studies."""
         return self.scale[scale].stages or self.stages or []
 
+    def published_of(self, scale: str) -> Published:
+        """Return what was published of the arms of a scale without stages, by metric.
+
+        What stands for all scales is of the columns of stages where another scale has them.
+        """
+        is_of_columns = any(map(self.stages_of, self.scale))
+        own = self.scale[scale]
+        found: Published = {}
+        if own.arms or not is_of_columns:
+            found = {arm.name: arm.published for arm in self.arms_of(scale) if arm.published}
+        told = own.published
+        if told is None:
+            told = {} if is_of_columns else self.published
+        return {**found, **told}
+
 
 def read_study_file(path: Path) -> StudyFile:
     """Read a study's file. Raises ConfigError by field where it is none."""
