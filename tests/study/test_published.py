@@ -11,7 +11,7 @@ import tomli_w
 from sublayer.commands.shared.comparison import render
 from sublayer.errors import ConfigError
 from sublayer.study.checks import check_study
-from sublayer.study.definition import load_study
+from sublayer.study.definition import load_study, shipped_studies, study_scales
 from sublayer.study.judgement.looks import fixed
 from sublayer.study.report.filters import PUBLISHED
 from sublayer.study.report.html import render_report
@@ -85,3 +85,12 @@ def test_every_report_prints_it(synthetic_results, tmp_path: Path):
         {"accuracy": 52.25, "bits_per_byte": 1.679},
         {"accuracy": 53.5},
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "scale"), [(name, scale) for name in shipped_studies() for scale in study_scales(name)]
+)
+def test_shipped_studies_have_published_values_of_their_own_arms_and_metrics(name: str, scale: str):
+    study = load_study(name, scale=scale)
+    if study.chain is None:
+        check_study(study, fixed(study.n_seeds or 3))
