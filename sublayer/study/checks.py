@@ -49,7 +49,6 @@ def check_study(study: Study, looks: Looks) -> None:
     metric, *others = study_metrics(study)
     study.question.margin_of(study.name, metric)
     study.question.spread_of(study.name, metric)
-    study.question.check_arms(study.name, [arm.name for arm in study.arms])
     names = [other.name for other in others]
     arms = [arm.name for arm in study.arms]
     for title, own in study.published.items():

@@ -76,7 +76,7 @@ def test_every_report_prints_it(synthetic_results, tmp_path: Path):
     text = render(results, tmp_path / "report.html")
     assert PUBLISHED in text.replace("\n", " ")
     page = render_report(results)
-    for shown in ("1.679, 52.25 accuracy", "53.5 accuracy"):
+    for shown in ("1.679; 52.25 accuracy", "53.5 accuracy"):
         assert f"<td>{shown}</td>" in page
         # In a column a text may wrap.
         assert all(word in text for word in shown.split())

@@ -65,7 +65,7 @@ def published_value(results: Results, arm: ArmResult) -> str:
         else:
             label = further[name].label if name in further else name
             texts.append(f"{value:g} {label}")
-    return ", ".join(texts) or number_format.DASH
+    return "; ".join(texts) or number_format.DASH
 
 
 def failed_share(results: Results, arm: ArmResult) -> str:
