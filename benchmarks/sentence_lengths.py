@@ -66,7 +66,8 @@ def main() -> None:
     options = parser.parse_args()
     recipe = load_recipe(options.recipe, options.settings).recipe
     objective = recipe.objective
-    assert isinstance(objective, MaskedObjective), "pairs are of masked objectives"
+    if not isinstance(objective, MaskedObjective):
+        raise SystemExit(f"{options.recipe} has no pairs of texts: its objective is {objective.kind}")
     prepared = prepare(recipe.data)
     prepared = prepare(recipe.data)
     train, test = prepared.train, prepared.test
