@@ -67,8 +67,7 @@ def main() -> None:
     recipe = load_recipe(options.recipe, options.settings).recipe
     objective = recipe.objective
     if not isinstance(objective, MaskedObjective):
-        raise SystemExit(f"{options.recipe} has no pairs of texts: its objective is {objective.kind}")
-    prepared = prepare(recipe.data)
+        raise SystemExit(f"{options.recipe} has no pairs of texts: it is {objective.kind}")
     prepared = prepare(recipe.data)
     train, test = prepared.train, prepared.test
     assert test is not None, "a test split was asked for"
