@@ -81,7 +81,8 @@ def _is_wrong(
             chosen = rng.choice(rest if len(rest) else seeds, len(values))
             scores = [sign * values[rate][s] for rate, s in zip(values, chosen, strict=True)]
             source = list(values)[int(np.argmin(scores))]
-            tuned[str(arm)] = Tuned(tuple(scores), 1)
+            compared = {n: sign * values[source][seed] for n, seed in enumerate(own)}
+            tuned[str(arm)] = Tuned(tuple(scores), 1, compared)
         drawn[str(arm)] = {n: values[source][seed] for n, seed in enumerate(own)}
         if source in effects:
             moved[str(arm)] = {n: effects[source][seed] for n, seed in enumerate(own)}

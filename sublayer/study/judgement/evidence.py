@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from sublayer.objective.metric import Metric
-from sublayer.study.execution.arm_runs import ArmRuns
+from sublayer.study.execution.arm_runs import ArmRuns, trial_loss
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.judgement.choice_spread import Tuned
 from sublayer.study.judgement.item_effects import TestUnits, item_effects
@@ -52,7 +52,12 @@ def _tuned(runs: Sequence[ArmRuns], metric: Metric, n_tuning: int) -> Mapping[st
         is_the_loss = each.chosen_by is None and metric.name == "loss"
         if is_by_metric or is_the_loss:
             scores = tuple(loss for loss in each.losses.values() if loss is not None)
-            tuned[each.matched_arm.arm.name] = Tuned(scores, n_tuning)
+            compared = {
+                seed: loss
+                for seed, outcome in each.outcomes.items()
+                if (loss := trial_loss([outcome], each.chosen_by)) is not None
+            }
+            tuned[each.matched_arm.arm.name] = Tuned(scores, n_tuning, compared)
     return tuned
 
 

@@ -164,4 +164,10 @@ def _evidence_of_first(evidence: Evidence, seeds: Sequence[int]) -> Evidence:
         arm: [seed for seed in own if seed in chosen]
         for arm, own in (evidence.failed or {}).items()
     }
-    return replace(evidence, effects=effects, failed=failed)
+    tuned = {
+        arm: replace(
+            own, compared={seed: own.compared[seed] for seed in seeds if seed in own.compared}
+        )
+        for arm, own in (evidence.tuned or {}).items()
+    }
+    return replace(evidence, effects=effects, failed=failed, tuned=tuned)
