@@ -26,6 +26,7 @@ from sublayer.study.study_file import (
     flatten,
     read_study_file,
 )
+from sublayer.study.tuning import TuneBy
 
 SHIPPED = Path(__file__).parent.parent / "studies"
 _PREFERRED_SCALES = ("paper", "cpu")  # where none is named; else a study's first
@@ -59,6 +60,8 @@ class Study:
     """What is measured inside its runs; None: nothing."""
     tune: tuple[str, ...] = ()
     """What is tuned where nobody says otherwise: ``field=a,b`` texts, as of ``--tune``."""
+    tune_by: TuneBy = "metric"
+    """What the validation split chooses by of what is tuned."""
     chain: Chain | None = None
     """What the arms go through after the pre-training that is their recipe; None: nothing."""
     question: Question = NO_QUESTION
@@ -202,10 +205,30 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         scoring=scoring,
         inspecting=inspecting,
         tune=_tuned(path, file.tune if scale_table.tune is None else scale_table.tune, overridden),
+        tune_by=_tune_by(path, file, scale, has_stages=chain is not None),
         chain=chain,
         published={} if chain else file.published_of(scale),
         question=_question(path, file, scale, [arm.name for arm in arms]),
     )
+
+
+def _tune_by(path: Path, file: StudyFile, scale: str, *, has_stages: bool) -> TuneBy:
+    """Return what chooses among trials; raise ConfigError where it is given and nothing is."""
+    told = file.tune_by_of(scale)
+    if told == "metric":
+        return told
+    if has_stages:
+        raise ConfigError(
+            f"{path.stem}: tune_by = {told} is of studies without stages, whose tasks are tuned by "
+            "their score: leave it out"
+        )
+    own = file.scale[scale].tune
+    if not (file.tune if own is None else own):
+        raise ConfigError(
+            f"{path.stem}: tune_by = {told} chooses nothing, for the study tunes nothing: "
+            "leave it out, or give tune"
+        )
+    return told
 
 
 def _question(path: Path, file: StudyFile, scale: str, arms: Sequence[str]) -> Question:

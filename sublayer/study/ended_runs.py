@@ -35,7 +35,8 @@ def find_ended(
     losses: dict[str, float | None] = {}
     by = None
     if fields and n_trials > 1:
-        losses, by = _tried(place, plan, metric)
+        by_metric = metric if plan.asked.tune_by == "metric" else None
+        losses, by = _tried(place, plan, by_metric)
         if len(losses) < n_trials:
             return None
         chosen = place / _best(place, losses, plan.asked.seeds)

@@ -232,6 +232,9 @@ class StudyFolder:
                 return f"another study, with {key} = {before_it}, not {now_it}"
         if asked["tune"] and "tuning_seeds" not in asked:
             return "a study that an earlier version tuned with seed 0, which it compares too"
+        if asked["tune"] and asked.get("tune_by") != self._request.get("tune_by"):
+            before_it, now_it = (each.get("tune_by", "metric") for each in (asked, self._request))
+            return f"another study, tuned by its {before_it}, not its {now_it}"
         for key, usual in (("first_seed", 0), ("tuning_seeds", [])):
             before_it, now_it = asked.get(key, usual), self._request.get(key, usual)
             if before_it != now_it:

@@ -18,6 +18,7 @@ from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.question import Question
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.seeds import USUAL_SEEDS, Seeds
+from sublayer.study.tuning import TuneBy
 
 PLAN = "study.toml"
 
@@ -41,6 +42,8 @@ class Request:
     """What it is shown times."""
     looks: tuple[int, ...] = ()
     """The numbers of seeds at which arms may stop; empty: all arms have the same number."""
+    tune_by: TuneBy = "metric"
+    """What chooses among trials."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values; an arm is its whole recipe as TOML, paths absolute."""
@@ -58,6 +61,8 @@ class Request:
             request["first_seed"] = self.seeds.first
         if self.tune:
             request["tuning_seeds"] = list(self.seeds.tuning)
+            if self.tune_by != "metric":
+                request["tune_by"] = self.tune_by
         if self.margin is not None:
             request["margin"] = self.margin
         if self.looks:
@@ -75,6 +80,7 @@ class _Asked(Typed):
     first_seed: Count = 0
     tuning_seeds: list[Count] = [0]
     """Of each trial. Studies of before there was a choice tuned on the first that they compared."""
+    tune_by: TuneBy = "metric"
     margin: Number | None = None
     looks: list[Count] = []
     """The numbers of seeds at which arms may stop."""

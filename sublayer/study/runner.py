@@ -100,7 +100,7 @@ def run_study(
         trials, seeds = asked.trials, asked.seeds
         if len(trials) > 1:
             trials = tune_arms(
-                work, folder, trials, seeds, asked.metric, n_extensions=options.extend or 0
+                work, folder, trials, seeds, asked.tuning_metric, n_extensions=options.extend or 0
             )
         looking = Looking(asked.looks, tuple(folder.reported_seeds()), n_tuning=seeds.n_tuning)
         runs, n_seeds = run_looks(work, study, seeds, looking)
@@ -158,6 +158,11 @@ class _Asked:
     """At most: where arms stop, or no trial lies beyond the grid, they are fewer."""
 
     @property
+    def tuning_metric(self) -> Metric | None:
+        """The metric that chooses among trials; None: the loss."""
+        return self.metric if self.study.tune_by == "metric" else None
+
+    @property
     def n_trial_runs(self) -> int:
         """The runs of each arm that choose its trial."""
         return self.n_runs // len(self.study.arms) - self.looks.planned[-1]
@@ -174,6 +179,7 @@ class _Asked:
             margin=self.study.question.margin_of(self.study.name, self.metric),
             margin_factor=self.metric.factor,
             looks=self.looks.planned if self.looks.is_sequential else (),
+            tune_by=self.study.tune_by,
         )
 
 

@@ -20,6 +20,7 @@ from sublayer.study.chain.stages import PRETRAINING
 from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.question import Amount, Hypothesis, Question
 from sublayer.study.scoring import Scoring
+from sublayer.study.tuning import TuneBy
 
 _SCALE_NAME = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
 Sentence = Annotated[str, Field(min_length=1)]
@@ -91,8 +92,8 @@ class ScaleTable(Table):
 
     ``[[scale.cpu.arms]]`` are arms of this scale alone, for a study that has no ``[[arms]]`` of all
     scales. ``caveats`` are those of this scale, after the study's own; ``seeds``, ``score``,
-    ``inspect``, ``tune``, ``metric``, ``margin``, ``margin_reason``, ``spread`` and ``hypothesis``
-    are of this scale, instead of the study's; so are ``stages``, ``finetunings``,
+    ``inspect``, ``tune``, ``tune_by``, ``metric``, ``margin``, ``margin_reason``, ``spread`` and
+    ``hypothesis`` are of this scale, instead of the study's; so are ``stages``, ``finetunings``,
     ``tune_finetune``, ``metrics``, ``averages`` and ``published``. ``finetune`` are settings of all
     stages of tasks.
     """
@@ -108,6 +109,7 @@ class ScaleTable(Table):
     score: Scoring | None = None
     inspect: Inspecting | None = None
     tune: dict[str, Any] | None = None
+    tune_by: TuneBy | None = None
     set: dict[str, Any] = Field(default_factory=dict)
     arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
     finetune: dict[str, Any] = Field(default_factory=dict)
@@ -122,11 +124,14 @@ class ScaleTable(Table):
 class StudyFile(Table):
     """A study's file; settings are ``"model.ffn" = "relu"`` or tables, ``model.ffn = "relu"``.
 
-    So is ``tune``, with a list of values for each field. With ``stages`` every arm is a chain:
-    ``finetunings`` is the number of fine-tunings of each stage of tasks under each pre-training,
-    ``nested`` what of them stands for it; ``metrics`` names the metric of a column that is not its
-    score, or lists those that are columns beside it; ``averages`` are over columns, of which
-    several in a list count as one; ``published`` has what was published of others than the arms.
+    So is ``tune``, with a list of values for each field; ``tune_by = "loss"`` chooses among them by
+    the validation loss, where the study's metric is at chance in some arm.
+
+    With ``stages`` every arm is a chain: ``finetunings`` is the number of fine-tunings of each
+    stage of tasks under each pre-training, ``nested`` what of them stands for it; ``metrics`` names
+    the metric of a column that is not its score, or lists those that are columns beside it;
+    ``averages`` are over columns, of which several in a list count as one; ``published`` has what
+    was published of others than the arms.
     Of a study without stages it is of arms, by metric, instead of what stands with them.
 
     ``margin`` is the smallest difference of the metric that matters, either way, with
@@ -149,6 +154,7 @@ class StudyFile(Table):
     score: Scoring | None = None
     inspect: Inspecting | None = None
     tune: dict[str, Any] | None = None
+    tune_by: TuneBy = "metric"
     scale: dict[str, ScaleTable] = Field(min_length=1)
     arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
     stages: list[StageTable] | None = Field(None, min_length=1)
@@ -171,6 +177,10 @@ class StudyFile(Table):
             hypothesis=Hypothesis(hypothesis.says, hypothesis.contrast) if hypothesis else None,
             also=tuple(self.also),
         )
+
+    def tune_by_of(self, scale: str) -> TuneBy:
+        """Return what chooses among the values that are tried at a scale."""
+        return self.scale[scale].tune_by or self.tune_by
 
     def arms_of(self, scale: str) -> list[ArmTable]:
         """Return the arms of a scale: its own, or those of all scales."""

@@ -15,12 +15,13 @@ def tune_arms(
     folder: StudyFolder,
     trials: Sequence[Trial],
     seeds: Seeds,
-    metric: Metric,
+    metric: Metric | None,
     *,
     n_extensions: int,
 ) -> list[Trial]:
     """Make the trials, the same for every arm, choose each arm's best, and return all trials.
 
+    ``metric`` chooses on validation; None: the loss.
     Where an arm's best number lies at an edge of the grid, the next one beyond is tried by every
     arm, ``n_extensions`` times at most.
     """

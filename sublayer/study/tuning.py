@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.errors import ConfigError
@@ -10,6 +10,8 @@ from sublayer.study.arms import Arm, expand
 from sublayer.study.chain.stages import FINETUNE
 from sublayer.study.names import folder_part
 
+TuneBy = Literal["metric", "loss"]
+"""What the validation split chooses by: the study's metric, or the loss, which all arms learn."""
 _TUNABLE = ("optimizer.", "model.dropout", "model.init", "model.embedding_scale")
 _TUNABLE_ON_TASKS = (
     "optimizer.",

@@ -137,6 +137,32 @@ def test_a_study_that_is_wrong_is_refused_with_the_place(
         load_study(str(path))
 
 
+TUNED = STUDY.replace("seeds = 5", "seeds = 5\ntune = { optimizer.lr = [1e-3, 2e-3] }")
+
+
+def test_a_study_or_its_scale_says_what_chooses_among_trials(path: Path) -> None:
+    path.write_text(TUNED)
+    assert load_study(str(path)).tune_by == "metric"
+    path.write_text(TUNED.replace("[scale.cpu]", '[scale.cpu]\ntune_by = "loss"'))
+    assert load_study(str(path), scale="cpu").tune_by == "loss"
+    assert load_study(str(path), scale="paper").tune_by == "metric"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (STUDY.replace("seeds = 5", 'tune_by = "loss"'), "tune_by = loss chooses nothing"),
+        (TUNED.replace("tune =", 'tune_by = "bleu"\ntune ='), "tune_by = 'bleu'"),
+    ],
+)
+def test_what_chooses_among_no_trials_or_is_unknown_is_refused(
+    path: Path, content: str, message: str
+) -> None:
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        load_study(str(path))
+
+
 def test_the_caveats_of_a_study_come_before_those_of_its_scale(path: Path) -> None:
     assert load_study(str(path)).caveats == ()
     own = STUDY.replace("seeds = 5", 'caveats = ["One text."]')

@@ -219,3 +219,37 @@ def test_the_compared_seeds_begin_where_they_are_asked_to(
     for first in (None, 1):
         with pytest.raises(ConfigError, match=f"with first seed 2, not {first or 0}"):
             run_study(["gpt"], settings, Options(**{**vars(asked), "first_seed": first}))
+
+
+@pytest.mark.slow
+def test_a_study_may_choose_by_the_loss_instead_of_its_metric(
+    settings: list[str],  # noqa: F811
+) -> None:
+    content = """
+tune = { optimizer.lr = [1e-3, 1e-2] }
+tune_by = "loss"
+[scale.cpu]
+recipe = "gpt"
+[[arms]]
+name = "gelu"
+[[arms]]
+name = "swiglu"
+set = { model.ffn = "swiglu" }
+"""
+    Path("own.toml").write_text(content)
+    asked = Options(seeds=1, out=Path("out"))
+    run_study(["own.toml"], settings, asked)
+    # By the metric the other rate would be chosen now; by the loss it is not.
+    record = Path("out/arms/1-swiglu/lr=1e-2/seed-1000/record.json")
+    changed = json.loads(record.read_text())
+    changed["valid"]["bits_per_byte"] += 5.0
+    record.write_text(json.dumps(changed))
+    results, _ = run_study(["own.toml"], settings, asked)
+    assert {arm.tuned for arm in results.arms} == {("optimizer.lr=0.01",)}
+    assert all("by its validation loss: " in note for note in results.notes if " chose " in note)
+    again = results_of_folder(Path("out"))
+    assert [arm.tuned for arm in again.arms] == [arm.tuned for arm in results.arms]
+    # By its metric it is another study.
+    Path("own.toml").write_text(content.replace('tune_by = "loss"\n', ""))
+    with pytest.raises(ConfigError, match="tuned by its loss, not its metric"):
+        run_study(["own.toml"], settings, asked)

@@ -124,9 +124,10 @@ class ArmWork:
         self._tried: dict[Path, Outcome] = {}
         self._chosen_by: Metric | None = None
 
-    def tune(self, trials: Sequence[Trial], seeds: Sequence[int], metric: Metric) -> None:
-        """Make every trial of every arm with each of the seeds, and choose by the metric.
+    def tune(self, trials: Sequence[Trial], seeds: Sequence[int], metric: Metric | None) -> None:
+        """Make every trial of every arm with each of the seeds, and score it by a metric.
 
+        Without one, or one that validation does not measure, the loss stands for it.
         All arms try a setting before the next is tried, in turn from the first to the last and
         back.
 
