@@ -240,7 +240,7 @@ set = { model.ffn = "swiglu" }
     asked = Options(seeds=1, out=Path("out"))
     run_study(["own.toml"], settings, asked)
     # By the metric the other rate would be chosen now; by the loss it is not.
-    record = Path("out/arms/1-swiglu/lr=1e-2/seed-1000/record.json")
+    record = Path("out/arms/1-swiglu/lr=0.01/seed-1000/record.json")
     changed = json.loads(record.read_text())
     changed["valid"]["bits_per_byte"] += 5.0
     record.write_text(json.dumps(changed))
