@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sublayer.config.layering.layers import load_recipe
 from sublayer.data.prepare import prepare
+from sublayer.errors import SublayerError
 
 Bytes = NDArray[np.int64]
 _LONGEST = 3
@@ -62,4 +63,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SublayerError as error:
+        raise SystemExit(f"error: {error}") from None

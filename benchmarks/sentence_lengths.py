@@ -22,6 +22,7 @@ from sublayer.data.masked.segment_pairs import make_pairs
 from sublayer.data.masked.segments import PairRule
 from sublayer.data.prepare import prepare
 from sublayer.data.split import Split
+from sublayer.errors import SublayerError
 from sublayer.objective.masked.batches import pair_settings
 from sublayer.objective.masked.pair_scores import PairScore
 
@@ -90,4 +91,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SublayerError as error:
+        raise SystemExit(f"error: {error}") from None
