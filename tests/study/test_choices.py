@@ -3,10 +3,12 @@
 import pytest
 
 from sublayer.config.layering.layers import load_recipe
+from sublayer.objective.causal.family import BITS_PER_BYTE
+from sublayer.objective.metric import Metric
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.execution.arm_runs import ArmRuns
-from sublayer.study.report.choices import explain_choices
+from sublayer.study.report.choices import explain_choices, explain_unknown_choice
 from sublayer.study.tuning import make_trials
 
 
@@ -37,3 +39,16 @@ def test_nothing_is_said_where_nothing_was_tuned():
     arm = Arm("gpt", load_recipe("gpt"), {})
     (trial,) = make_trials([arm], [])
     assert explain_choices([ArmRuns(MatchedArm(arm, {}, (), 0.0), trial, {})], [trial]) == ()
+
+
+@pytest.mark.parametrize(("by", "n_notes"), [(None, 1), (BITS_PER_BYTE, 0)])
+def test_intervals_without_other_tunings_say_so(by: Metric | None, n_notes: int):
+    arm = Arm("gpt", load_recipe("gpt"), {})
+    trials = make_trials([arm], ["optimizer.lr=1e-3,2e-3"])
+    losses = {"lr=1e-3": 2.0, "lr=2e-3": 3.0}
+    tuned = ArmRuns(MatchedArm(arm, {}, (), 0.0), trials[0], {}, losses, by)
+    notes = explain_unknown_choice([tuned], BITS_PER_BYTE)
+    assert len(notes) == n_notes
+    assert all("chosen by their validation loss" in note for note in notes)
+    untuned = ArmRuns(MatchedArm(arm, {}, (), 0.0), trials[0], {})
+    assert explain_unknown_choice([untuned], BITS_PER_BYTE) == ()

@@ -34,6 +34,12 @@ class ArmRuns:
     chosen_by: Metric | None = None
     """What those are of, negative where higher is better; None: the loss."""
 
+    def is_chosen_by(self, metric: Metric) -> bool:
+        """Return whether a metric chose the trial."""
+        if self.chosen_by is None:
+            return bool(self.losses) and metric.name == "loss"
+        return self.chosen_by.name == metric.name
+
     def values(self, metric: Metric) -> dict[int, float]:
         """Return a metric by seed, of the runs that have it: what is too short is not scored."""
         found = {}

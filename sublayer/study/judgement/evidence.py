@@ -48,9 +48,7 @@ def _tuned(runs: Sequence[ArmRuns], metric: Metric, n_tuning: int) -> Mapping[st
     """Return what the trials of arms scored that were tuned by the metric, of each that ended."""
     tuned = {}
     for each in runs:
-        is_by_metric = each.chosen_by is not None and each.chosen_by.name == metric.name
-        is_the_loss = each.chosen_by is None and metric.name == "loss"
-        if each.losses and (is_by_metric or is_the_loss):
+        if each.is_chosen_by(metric):
             scores = tuple(loss for loss in each.losses.values() if loss is not None)
             compared = {
                 seed: loss

@@ -42,6 +42,18 @@ def explain_choices(
     return tuple(notes)
 
 
+def explain_unknown_choice(arms: Sequence[ArmRuns], metric: Metric) -> tuple[str, ...]:
+    """Say that intervals leave other tunings out, where trials were chosen by another metric."""
+    for runs in arms:
+        if runs.losses and not runs.is_chosen_by(metric):
+            by = "loss" if runs.chosen_by is None else runs.chosen_by.label
+            return (
+                f"Trials were chosen by their validation {by}, and the study is decided by "
+                f"{metric.label}: what another tuning would choose is not in the intervals.",
+            )
+    return ()
+
+
 def _scored(loss: float | None, metric: Metric | None) -> str:
     if loss is None:
         return "failed"

@@ -8,7 +8,11 @@ from sublayer.study.items.file_header import RunItems
 from sublayer.study.judgement.evidence import scored_elsewhere
 from sublayer.study.report.budget_words import time_caveats
 from sublayer.study.report.caveats import explain_one_seed, list_caveats
-from sublayer.study.report.choices import chosen_by_validation, explain_choices
+from sublayer.study.report.choices import (
+    chosen_by_validation,
+    explain_choices,
+    explain_unknown_choice,
+)
 from sublayer.study.results import Results
 from sublayer.study.tuning import Trial
 
@@ -37,6 +41,8 @@ def list_notes(
     if not results.has_verdicts:
         notes.append(explain_one_seed(results, looks))
     notes += explain_choices(runs, trials, n_tuning)
+    if results.has_verdicts:
+        notes += explain_unknown_choice(runs, results.metric)
     notes += time_caveats(results)
     notes += list_caveats(
         texts,
