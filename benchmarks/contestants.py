@@ -22,7 +22,7 @@ from sublayer.config.resolved import ResolvedRecipe
 from sublayer.estimate.micro_batch import Precision
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
 
 LEARNING_RATE = 3e-4

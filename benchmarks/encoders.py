@@ -24,7 +24,7 @@ from sublayer.config.resolved import ResolvedRecipe, resolved_recipe
 from sublayer.model.build import build
 from sublayer.objective.families import family_of
 from sublayer.system.allocator import allocate_for_training
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
 
 Family = Literal["bert", "albert"]

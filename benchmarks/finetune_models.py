@@ -25,7 +25,7 @@ from sublayer.data.tasks.task_split import TaskSplit, of_tasks
 from sublayer.estimate.micro_batch import Precision
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 
 PEER = "transformers BERT"
 TASK = "sst2"

@@ -23,7 +23,7 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.cores import cores
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 
 OURS, PLAIN = "sublayer", "plain PyTorch"
 AIM = 0.8

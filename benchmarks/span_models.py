@@ -27,7 +27,7 @@ from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.objective.families import family_of
 from sublayer.objective.span.batches import span_batches
 from sublayer.system.allocator import allocate_for_training
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
 
 WITHOUT = "sublayer, no positions"

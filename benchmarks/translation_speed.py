@@ -31,7 +31,7 @@ from sublayer.data.prepare import Data
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.cores import cores
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 
 TRAINING_AIM, TRANSLATING_AIM = 1.5, 2.0
 TURN_S, FIRST_STEPS = 4.0, 3

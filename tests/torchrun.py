@@ -1,8 +1,15 @@
-"""The command that starts a module in two processes of one machine."""
+"""The command that starts a module in several processes of one machine."""
 
 import sys
 
 
-def in_two_processes(module: str, *words: object) -> list[str]:
-    launcher = ["torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+def in_processes(n: int, module: str, *words: object) -> list[str]:
+    """Return the command; of one process it is a plain one, without a launcher."""
+    if n == 1:
+        return [sys.executable, "-m", module, *map(str, words)]
+    launcher = ["torch.distributed.run", "--nproc-per-node", str(n), "--standalone"]
     return [sys.executable, "-m", *launcher, "-m", module, *map(str, words)]
+
+
+def in_two_processes(module: str, *words: object) -> list[str]:
+    return in_processes(2, module, *words)

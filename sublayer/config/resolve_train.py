@@ -7,7 +7,7 @@ from sublayer.config.epochs import default_epochs
 from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedTrain
-from sublayer.config.train import LENGTHS
+from sublayer.config.train import LENGTHS, TrainConfig
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 
@@ -27,6 +27,8 @@ Fewer leave threads waiting for each other, more leave the cache. Measured at a 
 of 256 and 512, and of 128, where what surrounds the small products costs most.
 """
 _NARROW = 128
+_EXACT_PARTS = 8
+"""Micro-batches of a step where the same bits are asked for: as many processes can share it."""
 
 
 def batch_sequences(recipe: Recipe) -> int:
@@ -125,6 +127,14 @@ def format_step(seconds: float) -> str:
     return f"{seconds:.2g} s"
 
 
+def run_threads(train: TrainConfig, shared: int) -> int:
+    """Return the threads of a process of a run, whose share of the cores is ``shared``.
+
+    With ``exact`` it is one, whatever there is: what threads compute may depend on their number.
+    """
+    return train.threads or (1 if train.exact else max(1, shared))
+
+
 def resolve_train(
     recipe: Recipe,
     *,
@@ -143,12 +153,14 @@ def resolve_train(
     """
     train = recipe.train
     sequences = batch_sequences(recipe)
-    threads = train.threads or threads
+    threads = run_threads(train, threads)
     is_narrow = recipe.model.d_model <= _NARROW
     tokens_per_thread = _CACHE_TOKENS_NARROW if is_narrow else _CACHE_TOKENS
     cached_tokens = threads * tokens_per_thread
     cached_sequences = max(1, cached_tokens // recipe.data.context)
     default_micro = sequences if is_gpu else cached_sequences
+    if train.exact:
+        default_micro = min(default_micro, math.ceil(sequences / _EXACT_PARTS))
     micro = train.micro_batch_sequences or default_micro
     evaluate_steps = train.evaluate_steps or max(1, math.ceil(steps / n_evaluations))
     most_tokens = evaluate_tokens or _EVALUATE_TOKENS

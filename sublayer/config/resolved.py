@@ -46,6 +46,11 @@ class ResolvedTrain(TrainConfig):
         log_steps: int
         threads: int
 
+    @property
+    def n_micro_batches(self) -> int:
+        """Into how many micro-batches ``exact`` divides every step."""
+        return -(-self.batch_sequences // self.micro_batch_sequences)
+
     @model_validator(mode="after")
     def _check_derived(self) -> Self:
         return _check(self, TRAIN_FIELDS)

@@ -80,7 +80,8 @@ class TrainConfig(Table):
         "gradients accumulate to the same batch.",
         unit="windows",
         derived=(
-            "1,024 tokens for each thread, 4,096 up to a d_model of 128; on a GPU the whole batch"
+            "1,024 tokens for each thread, 4,096 up to a d_model of 128; on a GPU the whole batch; "
+            "with exact at most an eighth of the batch"
         ),
         ge=1,
         le=MOST_WINDOWS,
@@ -161,12 +162,18 @@ class TrainConfig(Table):
         ge=1,
         le=MOST_STEPS,
     )
+    exact: bool = field(
+        False,
+        "The same bits on any number of processes: sums of gradients and losses, and the draws of "
+        "dropout, go by the micro-batches of the whole batch, in one order, whoever computes them. "
+        "A run may go on with other processes than it began with.",
+    )
     seed: int = field(0, "Seed of initial weights, data order and dropout.", ge=0, le=LARGEST_SEED)
     threads: int | None = field(
         None,
-        "CPU threads of PyTorch.",
+        "CPU threads of PyTorch, of each process.",
         unit="threads",
-        derived="the processor's cores",
+        derived="the processor's cores, divided among the processes; with exact 1",
         ge=1,
         le=MOST_THREADS,
     )

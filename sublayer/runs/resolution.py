@@ -12,14 +12,14 @@ from sublayer.config.resolve_train import (
     resolve_optimizer,
     resolve_train,
     run_steps,
+    run_threads,
 )
 from sublayer.config.resolved import ResolvedRecipe, resolved_recipe
-from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.objective.families import family_of
 from sublayer.runs.pace import PACE_LIVES_S, PaceRequest, find_pace
-from sublayer.runs.session import Place, check_memory
+from sublayer.runs.session import Place, check_place
 from sublayer.system.cores import cores
 from sublayer.system.stage_displays import Say, say_nothing
 from sublayer.system.stages import stage
@@ -67,7 +67,7 @@ def resolve_run(
             "train.compile = true gains nothing on a CPU, where its first step takes 20 s: "
             "leave it out"
         )
-    threads = train.threads or max(1, cores() // world.size)
+    threads = run_threads(train, cores() // world.size)
     torch.set_num_threads(threads)
     shaped = family_of(given.objective).shape_model(given, data)
     model = resolve_model(shaped, vocab_size=data.tokenizer.vocab_size, context=given.data.context)
@@ -95,12 +95,7 @@ def resolve_run(
     else:
         length = Length(steps)
     recipe = _at_length(fixed, length, data, place)
-    sequences = recipe.train.batch_sequences
-    if sequences < world.size:
-        raise ConfigError(
-            f"a batch of {count(sequences, 'window')} is less than the {world.size} processes"
-        )
-    check_memory(recipe, place)
+    check_place(recipe, place)
     return Resolved(recipe, pace)
 
 

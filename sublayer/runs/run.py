@@ -35,7 +35,7 @@ from sublayer.system.stage_displays import Say, say_nothing
 from sublayer.system.stages import stage
 from sublayer.tasks.spec import spec_files
 from sublayer.training.loop import Evaluate, Loop
-from sublayer.training.parallel import World, join_world
+from sublayer.training.processes.world import World, join_world
 from sublayer.training.progress import Progress, SilentProgress, default_progress
 from sublayer.training.snapshot import LoopState, Snapshots
 from sublayer.training.step_time import Pace, PaceChanged, median_step

@@ -23,7 +23,7 @@ from sublayer.objective.family import Scores, describe_watched
 from sublayer.runs.data_warnings import list_data_warnings
 from sublayer.system.allocator import allocate_for_training
 from sublayer.training.freezing import freeze
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
 from sublayer.training.warm_start import Pretrained, note_training_only, start_from
 
@@ -139,7 +139,7 @@ def assemble(
     pretrained = pretrained or Pretrained(recipe.init)
     family = family_of(recipe.objective)
     family.check_scoring(recipe)
-    check_memory(recipe, place)
+    check_place(recipe, place)
     if place.device.type == "cpu":
         allocate_for_training(recomputes=recipe.train.recompute != "none")
     model = build(recipe.model, seed=recipe.train.seed).to(place.device)
@@ -168,8 +168,24 @@ def _read_probes(recipe: ResolvedRecipe, model: Transformer) -> tuple[ReadProbe,
     return tuple(read)
 
 
-def check_memory(recipe: ResolvedRecipe, place: Place) -> None:
-    """Raise ConfigError where a step of a recipe takes more memory than there is."""
+def check_place(recipe: ResolvedRecipe, place: Place) -> None:
+    """Raise ConfigError where a step is too little for the processes, or too much for memory."""
+    _check_processes(recipe, place.world.size)
     # Apple's GPU has the memory of its machine.
     kind: DeviceKind = "cuda" if place.device.type == "cuda" else "cpu"
     check_training(recipe, device=kind, n_processes=place.world.size)
+
+
+def _check_processes(recipe: ResolvedRecipe, n_processes: int) -> None:
+    sequences = recipe.train.batch_sequences
+    if sequences < n_processes:
+        raise ConfigError(
+            f"a batch of {count(sequences, 'window')} is less than the {n_processes} processes"
+        )
+    n_parts = recipe.train.n_micro_batches
+    if recipe.train.exact and n_parts < n_processes:
+        most = sequences // n_processes
+        raise ConfigError(
+            f"train.exact divides a step into {count(n_parts, 'micro-batch')}, "
+            f"less than the {n_processes} processes: give train.micro_batch_sequences={most}"
+        )

@@ -14,7 +14,7 @@ from sublayer.study.budget.budget import Measures
 from sublayer.study.execution.shared_data import SharedData
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import note, stage
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 
 _MEASURE_SECONDS = 30.0
 """For the steps of all arms together, each timed twice, where they are matched by time."""

@@ -18,7 +18,7 @@ from sublayer.study.report.budget_words import describe_planned
 from sublayer.study.report.number_format import format_share
 from sublayer.system.machine import choose_device
 from sublayer.system.stage_displays import format_seconds
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 
 _MOST_ARMS = 6
 

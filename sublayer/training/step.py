@@ -1,6 +1,5 @@
 """One optimizer step: micro-batches that add up to exactly the global batch."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +12,8 @@ from sublayer.objective.base import Objective
 from sublayer.training.dropout_seed import seed_dropout
 from sublayer.training.optimizers.build import build_optimizer, clip_gradient, set_learning_rate
 from sublayer.training.optimizers.layer_decay import rate_shares
-from sublayer.training.parallel import World, parallelise
+from sublayer.training.processes.parallel import parallelise
+from sublayer.training.processes.world import World
 from sublayer.training.schedule import learning_rate
 
 _OTHER_GRAPHS = 8
@@ -67,7 +67,7 @@ class TrainStep:
         if recipe.train.compile:
             allow_graphs(recipe.model.n_layers + _OTHER_GRAPHS)
             objective.compile()
-        self.parallel = parallelise(objective, world)
+        self.parallel = parallelise(objective, world, recipe.train)
 
     @property
     def recipe(self) -> ResolvedRecipe:
@@ -95,23 +95,26 @@ class TrainStep:
         )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return StepResult(self.world.sum(loss), norm)
+        return StepResult(loss, norm)
 
     def _accumulate(self, step: int) -> Tensor:
-        micro_batches = list(self._micro_batches(step))
+        train = self._recipe.train
+        context = self._recipe.data.context
+        parts = self.parallel.micro_batches(
+            self.batches, step, train.micro_batch_sequences, context
+        )
         # Counted before they are copied: reading a count back from a device would wait for it.
-        counts = self._global_counts(micro_batches)
-        loss = torch.zeros((), device=self.device)
+        counts = self._global_counts([part.batch for part in parts])
+        losses = []
         # Casts of the weights to bfloat16 live as long as the outermost autocast: once per step,
         # not per micro-batch.
         with torch.random.fork_rng(), self._autocast(enabled=True):
-            last = len(micro_batches) - 1
-            for index, micro_batch in enumerate(micro_batches):
-                seed_dropout(self._recipe.train.seed, step, index, self.world.rank)
-                batch = micro_batch.to(self.device)
-                with self.parallel.accumulating(is_last=index == last):
-                    loss += self._pass(batch, counts)
-        return loss
+            for part in parts:
+                seed_dropout(train.seed, step, part.index, part.rank)
+                batch = part.batch.to(self.device)
+                with self.parallel.accumulating(is_last=part is parts[-1]):
+                    losses.append(self._pass(batch, counts))
+        return self.parallel.sum_losses(losses)
 
     def _pass(self, batch: AnyBatch, counts: dict[str, float]) -> Tensor:
         """Add a micro-batch's share to the gradients, and return its share of the reported loss.
@@ -132,15 +135,6 @@ class TrainStep:
         reported = self.objective.reported
         loss: Tensor = totals[reported].detach()
         return loss / counts[reported]
-
-    def _micro_batches(self, step: int) -> Iterator[AnyBatch]:
-        world = self.world
-        recipe = self._recipe
-        batch = self.batches.batch(step, rank=world.rank, world=world.size)
-        n_sequences = recipe.train.micro_batch_sequences
-        size = batch.micro_rows(n_sequences, recipe.data.context)
-        for start in range(0, len(batch), size):
-            yield batch[start : start + size]
 
     def _global_counts(self, batches: list[AnyBatch]) -> dict[str, float]:
         totals: dict[str, int] = {}

@@ -30,7 +30,7 @@ from sublayer.objective.supervised.synthetic import SyntheticExamples
 from sublayer.objective.targets.synthetic import SyntheticTargets
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
 
 from .configurations import CONTEXT, SEQUENCES, VOCAB_SIZE

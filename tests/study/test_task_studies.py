@@ -16,7 +16,7 @@ from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, prepare_data
 from sublayer.study.agreement import check_agree
 from sublayer.study.budget.measure import train_step
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 from tests.study.test_agreement import run
 from tests.task_files import write_copa, write_sst2, write_stsb
 

@@ -17,7 +17,7 @@ from sublayer.objective.base import Objective
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.tasks.registry import TASKS
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
 from tests.training.conftest import PAIR, TEXT, TRAVERSAL
 

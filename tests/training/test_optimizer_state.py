@@ -25,7 +25,7 @@ from sublayer.training.optimizers.build import (
     optimizer_tensors,
     restore_optimizer,
 )
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 from sublayer.training.snapshot import TRAINING, LoopState, Snapshots
 from sublayer.training.step import TrainStep
 

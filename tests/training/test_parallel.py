@@ -137,7 +137,7 @@ def test_two_processes_give_the_losses_and_weights_of_one(
         trainings.append(training(tmp_path / "two" / name, path, WAYS[name]))
     (tmp_path / "trainings.json").write_text(json.dumps(trainings))
     result = subprocess.run(
-        in_two_processes("tests.training.two_trainings", tmp_path / "trainings.json"),
+        in_two_processes("tests.training.several_trainings", tmp_path / "trainings.json"),
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 from tests.torchrun import in_two_processes
 
 pytestmark = pytest.mark.slow

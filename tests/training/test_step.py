@@ -12,7 +12,7 @@ from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.machine import choose_device
 from sublayer.training.optimizers.build import optimizer_tensors
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 from tests.in_time import some_in_time
 from tests.training.conftest import MASKED, TINY, TRANSLATION
 
@@ -37,6 +37,14 @@ def gradients(session, step=0):
     train_step = session.train_step
     loss = train_step._accumulate(step)
     return loss, {name: value.grad.clone() for name, value in train_step.parameters.items()}
+
+
+def micro_batches(train_step, step):
+    train = train_step.recipe.train
+    parts = train_step.parallel.micro_batches(
+        train_step.batches, step, train.micro_batch_sequences, train_step.recipe.data.context
+    )
+    return [part.batch for part in parts]
 
 
 @pytest.mark.parametrize("micro", [1, 2, 4, 5])
@@ -157,7 +165,7 @@ def test_accumulated_masked_losses_equal_the_large_batchs(session, micro):
         torch.set_default_dtype(torch.float32)
     counts = [
         tuple(parted.train_step.objective.counts(each).values())
-        for each in parted.train_step._micro_batches(0)
+        for each in micro_batches(parted.train_step, 0)
     ]
     assert len(set(counts)) > 1
     assert loss.item() == pytest.approx(whole_loss.item(), rel=1e-6)
@@ -197,7 +205,7 @@ def test_an_optimizer_leaves_a_head_that_is_not_trained_as_it_was(session, kind)
 def test_the_tokens_of_a_masked_step_are_counted_without_padding(session):
     built = session({**MASKED, "train.micro_batch_sequences": 6, "objective.p_short": 0.6})
     for step in (0, 5):
-        (batch,) = built.train_step._micro_batches(step)
+        (batch,) = micro_batches(built.train_step, step)
         assert (
             built.train_step.n_tokens(step) == sum(batch.read.lengths) < batch.read.tokens.numel()
         )
@@ -268,7 +276,7 @@ def test_training_leaves_the_global_generator_alone(session):
 
 def test_dropout_differs_between_steps_and_micro_batches(session):
     built = session({"optimizer.lr": 1e-12, "model.dropout": 0.5, "train.micro_batch_sequences": 6})
-    batch = next(built.train_step._micro_batches(0))
+    batch = micro_batches(built.train_step, 0)[0]
     losses = []
     for index in (0, 1, 0):
         from sublayer.training.dropout_seed import seed_dropout
@@ -424,7 +432,7 @@ def test_blocks_are_computed_again_in_training_alone(session):
     for block in blocks:
         block.register_forward_pre_hook(lambda *_: calls.append(1))
     train_step(0)
-    n_micro = len(list(train_step._micro_batches(0)))
+    n_micro = len(micro_batches(train_step, 0))
     assert len(calls) == 2 * len(blocks) * n_micro
     calls.clear()
     with torch.no_grad():

@@ -16,7 +16,7 @@ from sublayer.files.cache_folder import cache_folder
 from sublayer.runs.resolution import resolve
 from sublayer.runs.run import measure_step
 from sublayer.runs.session import Place
-from sublayer.training.parallel import World
+from sublayer.training.processes.world import World
 from sublayer.training.step_time import (
     Pace,
     describe_age,

@@ -22,8 +22,8 @@ class SyntheticPairs:
     """Tokens that are hidden in each row."""
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
-        """Draw the batch of an optimizer step, for one process alone."""
-        assert world == 1, "steps are measured in one process"
+        """Draw a process's share of the batch of a step, at least one of its rows."""
+        n_own = max(1, len(range(rank, self.n_rows, world)))
         generator = np.random.Generator(np.random.Philox(step))
         predicted = np.arange(self.n_predictions)
         examples = [
@@ -34,7 +34,7 @@ class SyntheticPairs:
                 targets=generator.integers(self.vocab_size, size=len(predicted)),
                 label=int(generator.integers(2)),
             )
-            for _ in range(self.n_rows)
+            for _ in range(n_own)
         ]
         return pack(examples, width=self.context, pad_id=0)
 

@@ -32,12 +32,12 @@ class SyntheticExamples:
     """Whether a decoder beside an encoder writes targets."""
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
-        """Draw the batch of an optimizer step, for one process alone."""
-        assert world == 1, "steps are measured in one process"
+        """Draw a process's share of the batch of a step, at least one of its examples."""
+        n_own = max(1, len(range(rank, self.n_examples, world)))
         generator = np.random.Generator(np.random.Philox(step))
         read, written = self.lengths
         examples: list[Unpacked] = []
-        for _ in range(self.n_examples):
+        for _ in range(n_own):
             if self.n_sequences == 1:
                 for part in (0, 1):
                     sequence = self._sequence(generator, (read + part) // 2, (written + part) // 2)

@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import batch_sequences, resolve_optimizer, resolve_train
+from sublayer.config.resolve_train import (
+    batch_sequences,
+    resolve_optimizer,
+    resolve_train,
+    run_threads,
+)
 from sublayer.config.resolved import resolved_recipe
 from sublayer.config.task_heads import expected_model
 from sublayer.estimate.cost import count_parameters, flops_per_token
@@ -17,8 +22,8 @@ from sublayer.study.budget.resources import Resources
 from sublayer.study.budget.sized_arm import Sized, StepTime
 from sublayer.system.allocator import allocate_for_training
 from sublayer.system.cores import cores
-from sublayer.training.parallel import World
 from sublayer.training.precision import fastest_precision, product_speed
+from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
 from sublayer.training.step_time import median_step
 
@@ -123,7 +128,7 @@ class Stopwatch:
     def _expected_speed(self, recipe: Recipe) -> float:
         precision = recipe.train.precision
         if precision not in self._operations_per_s:
-            threads = recipe.train.threads or self._resources.cores
+            threads = run_threads(recipe.train, self._resources.cores)
             product = self._speed(self._device, precision, threads)
             self._operations_per_s[precision] = _UTILISATION * product
         return self._operations_per_s[precision]
@@ -205,7 +210,7 @@ def train_step(recipe: Recipe, vocab_size: int, device: torch.device) -> TrainSt
     """
     context = recipe.data.context
     config = expected_model(recipe, vocab_size)
-    threads = recipe.train.threads or cores()
+    threads = run_threads(recipe.train, cores())
     torch.set_num_threads(threads)
     if device.type == "cpu":
         allocate_for_training(recomputes=recipe.train.recompute != "none")

@@ -43,7 +43,8 @@ def share_threads(arms: Sequence[Arm], jobs: int) -> tuple[Arm, ...]:
     """Lay their share of the threads over arms that say nothing of threads."""
     shared = []
     for arm in arms:
-        if arm.loaded.recipe.train.threads is None:
+        train = arm.loaded.recipe.train
+        if train.threads is None and not train.exact:
             settings = {"train.threads": shared_threads(jobs)}
             arm = replace(arm, loaded=vary(arm.loaded, settings, origin="study"))
         shared.append(arm)

@@ -1,23 +1,16 @@
-"""Processes that train together: sums and agreement between them, and the model they share.
-
-Sharded training, where a process holds a part of each tensor, is one more subclass of ``Alone``:
-all processes enter what saves, loads, scores and measures gradients.
-"""
+"""The processes that train together, and what they tell each other."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
 from sublayer.errors import TrainingError
 from sublayer.evaluation.split_work import Row
-from sublayer.objective.base import Objective
 from sublayer.system.launch import n_launched
 
 _CPU = torch.device("cpu")
@@ -78,14 +71,14 @@ class World:
         most_parts = math.ceil(n / self.size)
         lengths = np.zeros(most_parts)
         lengths[: len(rows)] = [len(row) for row in rows]
-        all_lengths = [each.astype(np.int64) for each in self._gather(lengths)]
+        all_lengths = [each.astype(np.int64) for each in self._gather_row(lengths)]
         # Processes exchange tensors of one shape.
         largest = max(int(each.sum()) for each in all_lengths)
         flat = np.zeros(max(1, largest))
         own = np.concatenate([*rows, np.zeros(0)])
         flat[: len(own)] = own
         gathered: list[Row] = [np.zeros(0)] * n
-        for rank, numbers in enumerate(self._gather(flat)):
+        for rank, numbers in enumerate(self._gather_row(flat)):
             stops = np.cumsum(all_lengths[rank])
             of_rank = numbers[: stops[-1]]
             parts = np.split(of_rank, stops[:-1])
@@ -94,12 +87,15 @@ class World:
                 gathered[index] = part
         return gathered
 
-    def _gather(self, numbers: Row) -> list[Row]:
-        """Gather every process's numbers, of one length."""
+    def _gather_row(self, numbers: Row) -> list[Row]:
         tensor = torch.from_numpy(numbers).to(self.device)
+        return [each.cpu().numpy() for each in self.gather_equal(tensor)]
+
+    def gather_equal(self, tensor: Tensor) -> list[Tensor]:
+        """Gather every process's tensor, of one shape and type, on the world's device."""
         gathered = [torch.empty_like(tensor) for _ in range(self.size)]
         dist.all_gather(gathered, tensor)
-        return [each.cpu().numpy() for each in gathered]
+        return gathered
 
     def wait(self) -> None:
         """Wait until every process is here."""
@@ -139,71 +135,3 @@ def leave_world() -> None:
     """Leave the process group, if one was joined."""
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-class Alone:
-    """An objective that one process trains; subclasses change what several do otherwise."""
-
-    def __init__(self, objective: Objective) -> None:
-        self._forward: nn.Module = objective
-
-    def totals(self, batch: object) -> dict[str, Tensor]:
-        """Compute each term's total, in nats, of this process's micro-batch."""
-        totals: dict[str, Tensor] = self._forward(batch)
-        return totals
-
-    def accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
-        """Enter a micro-batch of a step; after the last, gradients are those of all processes.
-
-        Both passes are within; processes exchange gradients in the backward pass of the last.
-        """
-        return nullcontext()
-
-    def backward(self, share: Tensor) -> None:
-        """Add the gradients of this process's share of the loss, which is a sum over processes."""
-        share.backward()  # type: ignore[no-untyped-call]
-
-    def gradient_norm(self, gradients: Iterable[Tensor]) -> Tensor:
-        """Compute the L2 norm of the whole gradient, the same in every process."""
-        return torch.nn.utils.get_total_norm(gradients)
-
-    def full(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return whole tensors of weights or optimizer state, as files hold them.
-
-        All processes enter.
-        """
-        return dict(tensors)
-
-    def own(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return this process's part of whole tensors, as files hold them."""
-        return dict(tensors)
-
-
-class Replicated(Alone):
-    """An objective of which every process holds all, and computes its part of each batch."""
-
-    def __init__(self, objective: Objective, world: World) -> None:
-        super().__init__(objective)
-        self._size = world.size
-        self._replicas = DistributedDataParallel(
-            objective,
-            gradient_as_bucket_view=True,
-            find_unused_parameters=objective.has_unused_parameters,
-        )
-        self._forward = self._replicas
-
-    def accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
-        """Enter a micro-batch; gradients are summed over processes with the last one's."""
-        return nullcontext() if is_last else self._replicas.no_sync()
-
-    def backward(self, share: Tensor) -> None:
-        """Add the gradients of this process's share of the loss."""
-        # Data parallelism averages gradients over processes; the loss is a sum.
-        (share * self._size).backward()  # type: ignore[no-untyped-call]
-
-
-def parallelise(objective: Objective, world: World) -> Alone:
-    """Wrap an objective for the processes that train it; the weights of all become the first's."""
-    if world.size == 1:
-        return Alone(objective)
-    return Replicated(objective, world)

@@ -1,0 +1,1 @@
+"""The processes that train together: what each computes of a step, and how they agree."""

@@ -1,0 +1,17 @@
+"""How an objective is trained by the processes that there are."""
+
+from sublayer.config.resolved import ResolvedTrain
+from sublayer.objective.base import Objective
+from sublayer.training.processes.alone import Alone
+from sublayer.training.processes.exact import Exact
+from sublayer.training.processes.replicated import Replicated
+from sublayer.training.processes.world import World
+
+
+def parallelise(objective: Objective, world: World, train: ResolvedTrain) -> Alone:
+    """Wrap an objective for the processes that train it, as ``[train]`` asks."""
+    if train.exact:
+        return Exact(objective, world, n_parts=train.n_micro_batches)
+    if world.size == 1:
+        return Alone(objective)
+    return Replicated(objective, world)

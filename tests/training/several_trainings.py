@@ -1,0 +1,50 @@
+"""Train one after the other in each of several processes: what to train, in a JSON file.
+
+Each is words of the command line or, to break off, the name of a recipe, its settings, its folder
+and the step after which all processes end at once, without saving.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from sublayer import cli
+from sublayer.config.layering.layers import load_recipe
+from sublayer.runs.run import train_run
+from sublayer.training.processes import world
+from sublayer.training.progress import SilentProgress
+
+
+class Ended(Exception):
+    """A process ends here."""
+
+
+class EndAfter(SilentProgress):
+    def __init__(self, step):
+        self.step = step
+
+    def update(self, status):
+        if status.step == self.step:
+            raise Ended
+
+
+def train(words):
+    if isinstance(words, dict):
+        loaded = load_recipe(words["recipe"], words["settings"])
+        try:
+            train_run(loaded, Path(words["out"]), resume=True, progress=EndAfter(words["end"]))
+        except Ended:
+            return 0
+        return f"did not get to step {words['end']}"
+    return cli.main(words)
+
+
+if __name__ == "__main__":
+    leave_world = world.leave_world
+    # A group of processes that was left is not joined again under one launcher.
+    world.leave_world = lambda: None
+    for words in json.loads(Path(sys.argv[1]).read_text()):
+        code = train(words)
+        if code:
+            sys.exit(f"{words} ended with {code}")
+    leave_world()

@@ -1,0 +1,82 @@
+"""The same bits on any number of processes."""
+
+import hashlib
+import json
+import subprocess
+
+import pytest
+
+from tests.torchrun import in_processes
+from tests.training.conftest import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION
+from tests.training.test_parallel import AUXILIARY, LAMB, ROOT, figures
+
+pytestmark = pytest.mark.slow
+WAYS = {
+    "plain": {},
+    "bfloat16": {"train.precision": "bfloat16"},
+    "auxiliary": {**AUXILIARY, "train.recompute": "blocks"},
+    "shared": LAMB,
+    "lstm": {"model.kind": "lstm", "data.boundaries": "respect"},
+    "masked": {**MASKED, "optimizer.kind": "lamb", "optimizer.lr": 1e-2},
+    "translation": {**TRANSLATION, "train.best_by": "bleu"},
+    "span": {**SPAN, "optimizer.kind": "adafactor"},
+    "pairs of a task": PAIR,
+    "questions": QUESTIONS,
+    "tasks as text": {**TEXT, "data.tasks": ["sst2", "rte"]},
+}
+EXACT = {"model.dropout": 0.2, "train.exact": True}
+# Seven parts: no power of two, and no multiple of the processes.
+EXACT |= {"train.batch_sequences": 7, "train.micro_batch_sequences": 1}
+
+
+def settings_of(way, path):
+    settings = {**TINY, **way, **EXACT, "data.path": str(path)}
+    if settings.get("model.kind") == "lstm":
+        del settings["model.n_heads"]
+    return settings
+
+
+@pytest.fixture
+def asked(tmp_path, text_path, stories_path, pairs_path, tasks_path):
+    """What to train, of each way: with ``end`` the step after which all processes end."""
+    paths = {"masked": stories_path, "translation": pairs_path, "supervised": tasks_path}
+
+    def ask(folder, end=None):
+        trainings = []
+        for name, way in WAYS.items():
+            settings = settings_of(way, paths.get(way.get("objective.kind"), text_path))
+            out = str(tmp_path / folder / name)
+            if end is None:
+                fields = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+                trainings.append(["train", "gpt", *fields, "--out", out, "--resume"])
+            else:
+                told = {"recipe": "gpt", "settings": settings, "out": out, "end": end}
+                trainings.append(told)
+        return trainings
+
+    return ask
+
+
+def train_in(n_processes, trainings, listed):
+    listed.write_text(json.dumps(trainings))
+    command = in_processes(n_processes, "tests.training.several_trainings", listed)
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr[:6000]
+
+
+def weights_of(folder):
+    return hashlib.sha256((folder / "model" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def test_resumed_on_other_numbers_of_processes_each_kind_has_the_bits_of_an_unbroken_run(
+    tmp_path, asked
+):
+    listed = tmp_path / "trainings.json"
+    train_in(2, asked("unbroken"), listed)
+    for n_processes, end in ((4, 10), (1, 17), (2, None)):
+        train_in(n_processes, asked("broken", end), listed)
+    for name in WAYS:
+        unbroken, broken = tmp_path / "unbroken" / name, tmp_path / "broken" / name
+        assert weights_of(broken) == weights_of(unbroken), name
+        for kind in ("train", "valid"):
+            assert figures(broken, kind) == figures(unbroken, kind), name
