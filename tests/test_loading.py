@@ -14,7 +14,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.files.checkpoints import checkpoint_path, write_checkpoint
+from sublayer.files.checkpoints import checkpoint_path, new_checkpoint
 from sublayer.loading import find_recipe, load
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
@@ -34,12 +34,9 @@ def write_run(folder: Path, *steps: int, best: int | None) -> Path:
     folder.mkdir()
     (folder / "recipe.toml").write_text(dump_recipe(load_recipe("gpt").recipe, ()))
     for step in steps:
-
-        def fill(partial: Path, step: int = step) -> None:
+        with new_checkpoint(folder / "checkpoints", step) as partial:
             save_model(partial / "model", model_of(step), TOKENIZER)
             (partial / "state.json").write_text(state(step, best))
-
-        write_checkpoint(folder / "checkpoints", step, fill)
     return folder
 
 

@@ -168,6 +168,11 @@ class TrainConfig(Table):
         "dropout, go by the micro-batches of the whole batch, in one order, whoever computes them. "
         "A run may go on with other processes than it began with.",
     )
+    shard: Literal["none", "optimizer", "full"] = field(
+        "none",
+        "What processes divide among them instead of having a copy each: optimizer, its state and "
+        "the summed gradients; full, weights too, gathered block by block.",
+    )
     seed: int = field(0, "Seed of initial weights, data order and dropout.", ge=0, le=LARGEST_SEED)
     threads: int | None = field(
         None,

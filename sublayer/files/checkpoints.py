@@ -11,7 +11,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -57,11 +58,12 @@ def checkpoint_path(root: Path, step: int) -> Path:
     return root / f"step-{step:08d}"
 
 
-def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None]) -> Path:
-    """Write the checkpoint of ``step`` by letting ``fill`` put files into an empty folder.
+@contextmanager
+def new_checkpoint(root: Path, step: int) -> Iterator[Path]:
+    """Give an empty folder to be filled, which becomes the checkpoint of ``step`` on leaving.
 
     A kill at any moment leaves either no checkpoint of that step or a complete one. What stands
-    there already was refused, and is set aside. Raises OSError, and whatever ``fill`` raises.
+    there already was refused, and is set aside. Raises OSError.
     """
     root.mkdir(parents=True, exist_ok=True)
     remove_abandoned(root)
@@ -70,14 +72,13 @@ def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None]) -> Pat
         # Only a refused checkpoint can stand here: its step is being computed again.
         set_aside(target)
     with new_folder(target) as partial:
-        fill(partial)
+        yield partial
         manifest = {}
         for name, path in _files(partial):
             size = path.stat().st_size
             manifest[name] = {"bytes": size, "sha256": _sha256(path)}
         text = json.dumps(manifest, indent=1)
         (partial / MANIFEST).write_text(text)
-    return target
 
 
 def verify_checkpoint(path: Path) -> None:

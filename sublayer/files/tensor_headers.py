@@ -22,6 +22,11 @@ class Header:
     dtype: str
     """Its name in safetensors, such as F32 or BF16."""
 
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """Return PyTorch's; raise KeyError for what is no floating-point type."""
+        return {name: dtype for dtype, name in _DTYPES.items()}[self.dtype]
+
 
 def header_of(tensor: Tensor) -> Header:
     """Return what a file would say of a floating-point tensor.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor
 
 from sublayer.config.architecture.positions import POSITIONS
@@ -22,7 +22,8 @@ from sublayer.errors import CheckpointError, ConfigError
 from sublayer.estimate.capacity import allocating
 from sublayer.estimate.cost import n_copies
 from sublayer.files.parsing import read_json_object
-from sublayer.files.storage import check_file, check_name, new_folder
+from sublayer.files.storage import check_name, new_folder
+from sublayer.files.tensor_parts import StoredTensors, read_stored, read_stored_headers
 from sublayer.model.build import compose
 from sublayer.model.transformer import Transformer
 from sublayer.model.weights import usable_weights
@@ -31,34 +32,36 @@ FORMAT, VERSION = "sublayer", 1
 CONFIG_NAME, WEIGHTS_NAME = "config.json", "model.safetensors"
 
 
-def save_model(
-    folder: Path,
-    model: Transformer,
-    tokenizer_files: Mapping[str, bytes],
-    weights: Mapping[str, Tensor] | None = None,
-) -> None:
+def save_model(folder: Path, model: Transformer, tokenizer_files: Mapping[str, bytes]) -> None:
     """Write a model folder, which appears whole or not at all.
 
     It holds nothing that differs between equal models. ``tokenizer_files`` are contents by file
-    name, none where the model has no tokenizer. ``weights`` are all of the model's, where it holds
-    no more than a part of them itself; None takes its own.
+    name, none where the model has no tokenizer.
 
     Raises CheckpointError where the folder exists or cannot be written.
     """
     check_name(folder, CheckpointError)
-    whole = model.state_dict() if weights is None else weights
     try:
         with new_folder(folder) as partial:
-            contiguous = {name: value.contiguous() for name, value in whole.items()}
-            save_file(contiguous, partial / WEIGHTS_NAME)
-            config_json = _format_config(model.config)
-            (partial / CONFIG_NAME).write_text(config_json, encoding="utf-8")
-            for name, content in tokenizer_files.items():
-                (partial / name).write_bytes(content)
+            weights = {name: value.contiguous() for name, value in model.state_dict().items()}
+            save_file(weights, partial / WEIGHTS_NAME)
+            describe_model(partial, model.config, tokenizer_files)
     except FileExistsError:
         raise CheckpointError(f"{folder} exists; name another folder") from None
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot write the model folder {folder}: {error}") from error
+
+
+def describe_model(
+    folder: Path, config: ResolvedModel, tokenizer_files: Mapping[str, bytes]
+) -> None:
+    """Write what a model folder has beside weights: the config and the tokenizer's files.
+
+    Raises OSError.
+    """
+    (folder / CONFIG_NAME).write_text(_format_config(config), encoding="utf-8")
+    for name, content in tokenizer_files.items():
+        (folder / name).write_bytes(content)
 
 
 def _format_config(config: ResolvedModel) -> str:
@@ -81,7 +84,13 @@ def load_weights(folder: Path, *, device: str = "cpu") -> tuple[ResolvedModel, d
     config = read_config(folder)
     path = folder / WEIGHTS_NAME
     with _reading(path), allocating(f"the weights of {path}", "load it on a larger machine"):
-        return config, usable_weights(load_file(path, device=device), str(path))
+        tensors = read_stored(stored_weights(folder), device=device)
+        return config, usable_weights(tensors, str(path))
+
+
+def stored_weights(folder: Path) -> StoredTensors:
+    """Return where a model folder has its weights, in one file or in parts."""
+    return StoredTensors(folder / WEIGHTS_NAME, folder)
 
 
 def read_config(folder: Path) -> ResolvedModel:
@@ -95,7 +104,9 @@ def read_config(folder: Path) -> ResolvedModel:
     config = _read_config(folder / CONFIG_NAME)
     path = folder / WEIGHTS_NAME
     with _reading(path):
-        check_shapes(config, _read_shapes(path), source=str(path))
+        headers = read_stored_headers(stored_weights(folder))
+        shapes = {name: header.shape for name, header in headers.items()}
+        check_shapes(config, shapes, source=str(path))
     return config
 
 
@@ -150,14 +161,6 @@ def _reading(path: Path) -> Iterator[None]:
         raise CheckpointError(
             f"{path} is damaged or cut short ({error}); name another model"
         ) from None
-
-
-def _read_shapes(path: Path) -> dict[str, list[int]]:
-    """Read the shapes of a file's tensors from its header alone."""
-    check_file(path)
-    with safe_open(path, framework="pt") as file:
-        names = file.keys()  # a method alone: the file is no mapping
-        return {name: file.get_slice(name).get_shape() for name in names}
 
 
 def _fewest_tensors(config: ResolvedModel) -> int:

@@ -1,6 +1,5 @@
 """The folder of one run: who may write it, what recipe it holds, its record and its model."""
 
-import filecmp
 import json
 import os
 import shutil
@@ -145,12 +144,14 @@ class RunFolder:
 
         One of a checkpoint may stand there: a run that was killed while it ended has put it there.
         """
+        from sublayer.model.model_copy import is_copy
+
         target = self.path / MODEL
         if not os.path.lexists(target):
             return
         saved = (self.path / "checkpoints").glob(f"step-*/{MODEL}")
         originals = [each for each in saved if each.is_dir()]
-        if not any(_is_copy(target, each) for each in originals):
+        if not any(is_copy(target, each) for each in originals):
             raise ConfigError(
                 f"{target} is in the way, it is not of this run: move it, or give another --out"
             )
@@ -209,14 +210,16 @@ class RunFolder:
         What came to stand at ``model/`` meanwhile, and is not that model, is set aside. Raises
         OSError.
         """
+        from sublayer.model.model_copy import copy_model, is_copy
+
         step = int(record["valid"]["step"])
         best = checkpoint_path(self.path / "checkpoints", step) / MODEL
         target = self.path / MODEL
-        if not _is_copy(target, best):
+        if not is_copy(target, best):
             if os.path.lexists(target):
                 set_aside(target)
             with new_folder(target) as partial:
-                shutil.copytree(best, partial, dirs_exist_ok=True)
+                copy_model(best, partial)
         text = json.dumps(record, indent=1)
         write_file(self.path / RECORD, f"{text}\n")
 
@@ -240,18 +243,3 @@ class RunFolder:
                     f"{self.path} was started with {table}.{name} = {show(started_with)}, not "
                     f"{show(given)}: resume it with the same settings, or give another --out"
                 )
-
-
-def _is_copy(folder: Path, original: Path) -> bool:
-    """Return whether two folders hold files of the same names and bytes."""
-    names = _names_in(original)
-    if folder.is_symlink() or not folder.is_dir():
-        return False
-    if _names_in(folder) != names:
-        return False
-    equal, _, _ = filecmp.cmpfiles(folder, original, names, shallow=False)
-    return equal == names
-
-
-def _names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from sublayer.config.layering.layers import LoadedRecipe, load_recipe
 from sublayer.config.layering.paths import absolute_paths
@@ -17,7 +16,7 @@ from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import derived_fields
 from sublayer.data.prepare import Data
 from sublayer.model.build import build
-from sublayer.model.model_folder import save_model
+from sublayer.model.model_folder import describe_model
 from sublayer.model.transformer import Transformer
 from sublayer.objective.families import family_of
 from sublayer.objective.family import keep_model
@@ -209,15 +208,15 @@ def _train(
 ) -> LoopState | None:
     """Train to the end; None where the first steps show another pace, and nothing has been kept."""
 
-    def write_model(target: Path, weights: Mapping[str, Tensor]) -> None:
+    def describe(folder: Path) -> None:
         model = session.train_step.objective.model
         tokenizer = {"tokenizer.json": session.data.tokenizer.serialize()}
-        save_model(target, model, {**tokenizer, **spec_files(model.task)}, weights)
+        describe_model(folder, model.config, {**tokenizer, **spec_files(model.task)})
 
     snapshots = Snapshots(
         folder.path,
         session.train_step,
-        write_model,
+        describe,
         earlier_ends=earlier_ends(folder.path / RECIPE),
     )
     with progress:

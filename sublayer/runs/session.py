@@ -70,6 +70,9 @@ class Session:
     def notes(self) -> list[str]:
         """List what of the text a user would not expect, such as documents left out."""
         notes = list_data_warnings(self.recipe, self.data, self.train_step.batches)
+        shard = self.recipe.train.shard
+        if shard != "none" and self.place.world.size == 1:
+            notes.append(f"train.shard = {shard} divides nothing: there is one process")
         optimizer, steps = self.recipe.optimizer, self.recipe.train.steps
         warmup = optimizer.warmup_steps or 0
         if 2 * warmup > steps and optimizer.warmup != "constant":
@@ -85,6 +88,10 @@ class Session:
         With it the texts that are watched, whose scores begin with their names. All processes
         enter, and share the work.
         """
+        with self.train_step.parallel.whole_weights():
+            return self._scores()
+
+    def _scores(self) -> dict[str, Any]:
         scores: dict[str, Any] = {}
         if self.data.valid is not None:
             scores.update(self._score(self.data.valid))

@@ -1,13 +1,13 @@
 """Everything that a run needs to continue as if it had never stopped, to and from checkpoints."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sublayer.errors import CheckpointError
@@ -15,29 +15,28 @@ from sublayer.files.checkpoints import (
     STATE,
     SavedState,
     checkpoint_path,
+    new_checkpoint,
     newest_checkpoint,
     prune_checkpoints,
     read_state,
     saved_steps,
     set_aside,
-    write_checkpoint,
 )
-from sublayer.files.storage import check_file
-from sublayer.files.tensor_headers import (
-    Header,
-    check_headers,
-    check_names_and_shapes,
-    read_headers,
-)
+from sublayer.files.tensor_headers import Header, check_headers, check_names_and_shapes
+from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
+from sublayer.model.model_folder import stored_weights
 from sublayer.training.optimizers.build import check_state, optimizer_tensors, restore_optimizer
+from sublayer.training.processes.alone import Held
 from sublayer.training.step import TrainStep
 
 CHECKPOINTS = "checkpoints"
 """The folder of checkpoints in a run's."""
 TRAINING = "training.safetensors"
 """What training needs beside the model, in a checkpoint: the optimizer's state and heads."""
-WEIGHTS = "model/model.safetensors"
-"""The model's weights in a checkpoint, in a folder that is a model by itself."""
+TRAINING_PARTS = "training"
+"""The folder of the parts of that, where each process has written its own."""
+MODEL = "model"
+"""The model in a checkpoint, a folder that is a model by itself."""
 _HEAD = "head/"
 """What the names of heads begin with there, unlike those of the optimizer's state."""
 
@@ -74,11 +73,11 @@ class Snapshots:
         self,
         folder: Path,
         train_step: TrainStep,
-        write_model: Callable[[Path, Mapping[str, Tensor]], None],
+        describe_model: Callable[[Path], None],
         *,
         earlier_ends: Sequence[int] = (),
     ) -> None:
-        """Keep what a run is made of; ``write_model`` writes a model folder with given weights.
+        """Keep what a run is made of; ``describe_model`` writes a model's files beside weights.
 
         ``earlier_ends`` are the steps at which the run ended before it was given more: at an end
         it was evaluated.
@@ -86,7 +85,7 @@ class Snapshots:
         self._earlier_ends = tuple(earlier_ends)
         self.folder = folder
         self._train_step = train_step
-        self._write_model = write_model
+        self._describe_model = describe_model
 
     @property
     def root(self) -> Path:
@@ -98,35 +97,45 @@ class Snapshots:
 
         Those of ``train.keep_steps`` stay as well.
 
-        All processes enter, for each may hold a part; the first writes.
+        All processes enter, for each may hold a part and write it.
 
-        Where the first cannot write, it raises why, such as CheckpointError, and the others raise
-        TrainingError.
+        Where one cannot write, it raises why, such as CheckpointError, and so do the others, or
+        they raise TrainingError.
         """
-        parallel = self._train_step.parallel
-        weights = parallel.full(self._train_step.objective.model.state_dict())
-        training = parallel.full(self._training_tensors())
+        by_first = self._train_step.world.by_first
+        with self._new_checkpoint(state.step) as folder:
 
-        def write() -> None:
-            self._write(state, weights, training)
-            self._prune(state, keep)
+            def describe() -> None:
+                (folder / MODEL).mkdir()
+                self._describe_model(folder / MODEL)
+                (folder / STATE).write_text(json.dumps(asdict(state)))
 
-        self._train_step.world.by_first(write)
+            by_first(describe)
+            for tensors, stored in self._parts(folder):
+                self._train_step.parallel.write(tensors, stored)
+        by_first(lambda: self._prune(state, keep))
 
-    def _write(
-        self, state: LoopState, weights: Mapping[str, Tensor], training: dict[str, Tensor]
-    ) -> None:
-        def fill(folder: Path) -> None:
-            self._write_model(folder / "model", weights)
-            try:
-                save_file(training, folder / TRAINING)
-            except SafetensorError as error:
-                raise CheckpointError(
-                    f"cannot write {folder / TRAINING}: {error}; free some space, then --resume"
-                ) from None
-            (folder / STATE).write_text(json.dumps(asdict(state)))
+    @contextmanager
+    def _new_checkpoint(self, step: int) -> Iterator[Path]:
+        """Give all processes the folder that becomes a checkpoint, which the first makes one."""
+        world = self._train_step.world
+        opened: list[Path] = []
+        with ExitStack() as stack:
+            world.by_first(
+                lambda: opened.append(stack.enter_context(new_checkpoint(self.root, step)))
+            )
+            yield Path(world.share_text("".join(map(str, opened))))
+            world.by_first(stack.close)
 
-        write_checkpoint(self.root, state.step, fill)
+    def _parts(self, folder: Path) -> list[tuple[list[Held], StoredTensors]]:
+        """List what a checkpoint holds of model and training, and where."""
+        model = self._train_step.objective.model.state_dict()
+        weights = [Held(name, f"model.{name}", value) for name, value in model.items()]
+        training = [
+            Held(name, name.partition("/")[2], value)
+            for name, value in self._training_tensors().items()
+        ]
+        return [(weights, stored_model(folder)), (training, stored_training(folder))]
 
     def _prune(self, state: LoopState, keep: int) -> None:
         steps = [step for step in saved_steps(self.root) if step <= state.step]
@@ -179,17 +188,20 @@ class Snapshots:
         """
         train_step = self._train_step
         self._check_progress(checkpoint / STATE, state)
-        check_headers(
-            train_step.objective.model.state_dict(),
-            read_headers(checkpoint / WEIGHTS),
-            checkpoint / WEIGHTS,
-        )
-        path = checkpoint / TRAINING
-        heads, optimizer_state = _split_heads(read_headers(path))
+        weights = stored_model(checkpoint)
+        model = train_step.objective.model.state_dict()
+        check_headers(model, _headers(weights), weights.whole)
+        training = stored_training(checkpoint)
+        heads, optimizer_state = _split_heads(_headers(training))
         expected = self._saved_heads()
-        check_headers(expected, heads, path)
+        check_headers(expected, heads, training.whole)
         config = train_step.recipe.optimizer
-        check_state(config, train_step.parameters, optimizer_state, path)
+        trained = {
+            name: each
+            for name, each in train_step.objective.named_parameters()
+            if each.requires_grad
+        }
+        check_state(config, trained, optimizer_state, training.whole)
 
     def restore(self, checkpoint: Path) -> LoopState:
         """Restore weights, heads and optimizer from a checkpoint; return the loop's state.
@@ -199,20 +211,23 @@ class Snapshots:
         train_step = self._train_step
         state = read_state(checkpoint)
         self.check(checkpoint, state)
-        own = train_step.parallel.own
-        training = own(_read_tensors(checkpoint / TRAINING))
-        weights = own(_read_tensors(checkpoint / WEIGHTS))
-        load_into(train_step.objective.model.state_dict(), weights, checkpoint)
+        local = train_step.parallel.local
+        weights = self._read(stored_model(checkpoint), lambda name: f"model.{name}")
+        load_into(local(train_step.objective.model.state_dict()), weights, checkpoint)
+        training = self._read(stored_training(checkpoint), lambda name: name.partition("/")[2])
         heads, optimizer_state = _split_heads(training)
-        own_heads = {}
-        for name, value in heads.items():
-            own_heads[name.removeprefix(_HEAD)] = value
-        load_into(train_step.objective.training_only(), own_heads, checkpoint)
+        load_into(local(self._saved_heads()), heads, checkpoint)
         restore_optimizer(train_step.optimizer, train_step.parameters, optimizer_state)
         fields = dict(state)
         fields["best"] = None if state.best is None else state.best.model_dump()
         fields["task_bests"] = {task: best.model_dump() for task, best in state.task_bests.items()}
         return LoopState(**fields)
+
+    def _read(self, stored: StoredTensors, owner: Callable[[str], str]) -> dict[str, Tensor]:
+        """Read this process's parts; ``owner`` tells the parameter that a tensor is of."""
+        with _reading(stored):
+            owners = {name: owner(name) for name in read_stored_headers(stored)}
+            return self._train_step.parallel.read(owners, stored)
 
     def _check_progress(self, path: Path, state: SavedState) -> None:
         train = self._train_step.recipe.train
@@ -270,9 +285,25 @@ def _split_heads(saved: Mapping[str, Saved]) -> tuple[dict[str, Saved], dict[str
     return heads, state
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
+def stored_model(checkpoint: Path) -> StoredTensors:
+    """Return where a checkpoint has the model's weights."""
+    return stored_weights(checkpoint / MODEL)
+
+
+def stored_training(checkpoint: Path) -> StoredTensors:
+    """Return where a checkpoint has what training needs beside the model."""
+    return StoredTensors(checkpoint / TRAINING, checkpoint / TRAINING_PARTS)
+
+
+def _headers(stored: StoredTensors) -> dict[str, Header]:
+    with _reading(stored):
+        return read_stored_headers(stored)
+
+
+@contextmanager
+def _reading(stored: StoredTensors) -> Iterator[None]:
     try:
-        check_file(path)
-        return load_file(path)
+        yield
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from None
+        where = stored.whole if stored.is_whole else stored.folder
+        raise CheckpointError(f"{where} cannot be read: {error}") from None

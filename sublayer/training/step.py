@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.data.batches import AnyBatch, Batches
@@ -51,15 +51,6 @@ class TrainStep:
         self.batches = batches
         self.device = device
         self.world = world
-        self.parameters: dict[str, nn.Parameter] = {
-            name: each for name, each in objective.named_parameters() if each.requires_grad
-        }
-        self.optimizer = build_optimizer(
-            recipe.optimizer,
-            self.parameters,
-            parameter_roles(objective),
-            rate_shares(objective, getattr(recipe.optimizer, "layer_decay", 1.0)),
-        )
         self.lr = 0.0
         self._recipe = recipe
         for stack in objective.model.stacks:
@@ -68,6 +59,14 @@ class TrainStep:
             allow_graphs(recipe.model.n_layers + _OTHER_GRAPHS)
             objective.compile()
         self.parallel = parallelise(objective, world, recipe.train)
+        self.parameters = self.parallel.parameters
+        self.optimizer = build_optimizer(
+            recipe.optimizer,
+            self.parameters,
+            parameter_roles(objective),
+            rate_shares(objective, getattr(recipe.optimizer, "layer_decay", 1.0)),
+            self.parallel.norms(recipe.optimizer),
+        )
 
     @property
     def recipe(self) -> ResolvedRecipe:
@@ -153,7 +152,12 @@ class TrainStep:
 
     def _autocast(self, *, enabled: bool) -> torch.autocast:
         is_low = self._recipe.train.precision == "bfloat16"
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled and is_low)
+        return torch.autocast(
+            self.device.type,
+            dtype=torch.bfloat16,
+            enabled=enabled and is_low,
+            cache_enabled=self.parallel.caches_casts,
+        )
 
 
 def allow_graphs(number: int) -> None:

@@ -4,23 +4,22 @@ import pytest
 
 from sublayer.files.checkpoints import (
     checkpoint_path,
+    new_checkpoint,
     newest_checkpoint,
     prune_checkpoints,
     saved_steps,
     set_aside,
-    write_checkpoint,
 )
 from tests.alterations import write_manifest_anew
 from tests.checkpoints import state
 
 
 def write(root, step, *, best=None, content=b"weights"):
-    def fill(folder):
+    with new_checkpoint(root, step) as folder:
         (folder / "model").mkdir()
         (folder / "model" / "model.safetensors").write_bytes(content)
         (folder / "state.json").write_text(state(step, best or step))
-
-    return write_checkpoint(root, step, fill)
+    return checkpoint_path(root, step)
 
 
 def test_the_newest_whole_checkpoint_is_found(tmp_path):
@@ -128,12 +127,13 @@ def test_a_checkpoint_whose_best_is_damaged_is_refused_too(tmp_path):
 
 
 def test_an_unfinished_write_leaves_no_checkpoint_and_no_obstacle(tmp_path):
-    def fill(folder):
-        (folder / "state.json").write_text("{}")
-        raise KeyboardInterrupt
+    def interrupted():
+        with new_checkpoint(tmp_path, 5) as folder:
+            (folder / "state.json").write_text("{}")
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_checkpoint(tmp_path, 5, fill)
+        interrupted()
     assert saved_steps(tmp_path) == []
     assert newest_checkpoint(tmp_path, pytest.fail) is None
     write(tmp_path, 5)

@@ -1,18 +1,25 @@
 """Train one after the other in each of several processes: what to train, in a JSON file.
 
 Each is words of the command line or, to break off, the name of a recipe, its settings, its folder
-and the step after which all processes end at once, without saving.
+and the step after which all processes end at once, without saving; or a checkpoint that is restored
+and saved again in another folder.
 """
 
 import json
 import sys
 from pathlib import Path
 
+import torch
+
 from sublayer import cli
 from sublayer.config.layering.layers import load_recipe
+from sublayer.runs.resolution import resolve
 from sublayer.runs.run import train_run
+from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.training.processes import world
+from sublayer.training.processes.world import join_world
 from sublayer.training.progress import SilentProgress
+from sublayer.training.snapshot import Snapshots
 
 
 class Ended(Exception):
@@ -28,7 +35,19 @@ class EndAfter(SilentProgress):
             raise Ended
 
 
+def save_again(told):
+    place = Place(torch.device("cpu"), join_world(torch.device("cpu")))
+    loaded = load_recipe(told["recipe"], told["settings"])
+    data = prepare_data(loaded.recipe)
+    session = assemble(resolve(loaded.recipe, data, place), data, place)
+    snapshots = Snapshots(Path(told["into"]), session.train_step, lambda folder: None)
+    state = snapshots.restore(Path(told["restore"]))
+    snapshots.save(state, keep=1)
+
+
 def train(words):
+    if "restore" in words:
+        return save_again(words)
     if isinstance(words, dict):
         loaded = load_recipe(words["recipe"], words["settings"])
         try:

@@ -58,7 +58,7 @@ def test_a_validation_loss_that_is_not_finite_is_never_the_best(tiny, tmp_path):
     from tests.training.test_step import open_session
 
     session = open_session(tiny())
-    snapshots = Snapshots(tmp_path, session.train_step, lambda folder, weights: folder.mkdir())
+    snapshots = Snapshots(tmp_path, session.train_step, lambda folder: None)
     ruined = {"loss": float("nan"), "bits_per_byte": float("nan")}
     evaluate = Evaluate(lambda: ruined, ("loss", "bits_per_byte"))
     loop = Loop(session.recipe.train, session.train_step, evaluate, snapshots, LoopState())

@@ -221,11 +221,7 @@ def test_a_checkpoint_keeps_state_of_any_shape(tiny, tmp_path):
             device=place.device,
             world=place.world,
         )
-        return train_step, Snapshots(folder, train_step, write_model)
-
-    def write_model(path, weights):
-        path.mkdir()
-        save_file(weights, path / "model.safetensors")
+        return train_step, Snapshots(folder, train_step, lambda folder: None)
 
     train_step, saved = snapshots(tmp_path)
     train_step(0)

@@ -19,6 +19,7 @@ from sublayer.config.layering.start_folder import Start
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import resolve_optimizer
+from sublayer.config.sharding import check_shard
 
 __all__ = ["LoadedRecipe", "dump_recipe", "load_recipe", "read_run_recipe", "vary"]
 
@@ -97,6 +98,7 @@ def _check_contradictions(recipe: Recipe) -> None:
     recipe.objective.check(recipe)
     check_frozen(recipe.model, recipe.init.frozen, recipe.init.layers)
     check_chosen(recipe)
+    check_shard(recipe)
     if recipe.train.steps is not None:
         resolve_optimizer(recipe.optimizer, steps=recipe.train.steps)
         recipe.train.check_keep_steps(recipe.train.steps)

@@ -19,6 +19,7 @@ from sublayer.training.optimizers.adafactor import Adafactor
 from sublayer.training.optimizers.gpt1_adam import Gpt1Adam
 from sublayer.training.optimizers.lamb import Adapted, Lamb
 from sublayer.training.optimizers.moments import MomentOptimizer
+from sublayer.training.optimizers.norms import WHOLE, Norms
 from sublayer.training.optimizers.scaled_adamw import ScaledAdamW
 
 DECAYED: frozenset[Role] = frozenset({"matrix", "stacked", "embedding"})
@@ -43,15 +44,20 @@ def build_optimizer(
     parameters: Mapping[str, nn.Parameter],
     roles: Mapping[str, Role],
     rate_shares: Mapping[str, float] | None = None,
+    norms: Norms = WHOLE,
 ) -> torch.optim.Optimizer:
     """Build the optimizer, its parameters in groups by what their role is decayed and adapted by.
 
     Weight decay acts on matrices and embeddings, on vectors with ``decay_vectors``. ``roles`` has
     every name of ``parameters``, as has ``rate_shares``: the share of the learning rate that each
-    has, None the whole. The rate is the config's until ``set_learning_rate``.
+    has, None the whole. The rate is the config's until ``set_learning_rate``. ``norms`` are of
+    whole parameters, where ``parameters`` are parts of them.
     """
     shares = rate_shares or dict.fromkeys(parameters, 1.0)
-    return BUILDERS[config.kind](config, _groups(config, parameters, roles, shares))
+    groups = _groups(config, parameters, roles, shares)
+    if isinstance(config, LambConfig):
+        return _lamb(config, groups, norms)
+    return BUILDERS[config.kind](config, groups)
 
 
 def _sgd(config: SgdConfig, groups: Groups) -> torch.optim.Optimizer:
@@ -75,9 +81,9 @@ def _adamw(config: AdamWConfig, groups: Groups) -> torch.optim.Optimizer:
     return MomentOptimizer(groups, **settings)
 
 
-def _lamb(config: LambConfig, groups: Groups) -> torch.optim.Optimizer:
-    is_corrected = config.form == "published"
-    return Lamb(groups, lr=config.lr, betas=config.betas, eps=config.eps, is_corrected=is_corrected)
+def _lamb(config: LambConfig, groups: Groups, norms: Norms = WHOLE) -> torch.optim.Optimizer:
+    settings: dict[str, Any] = {"lr": config.lr, "betas": config.betas, "eps": config.eps}
+    return Lamb(groups, **settings, is_corrected=config.form == "published", norms=norms)
 
 
 def _adafactor(config: AdafactorConfig, groups: Groups) -> torch.optim.Optimizer:

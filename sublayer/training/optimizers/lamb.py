@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sublayer.training.optimizers.moments import MomentOptimizer
+from sublayer.training.optimizers.norms import WHOLE, Norms
 
 Adapted = Literal["tensor", "map", "none"]
 """What has a trust ratio of its own: each tensor, each map of a stacked one, or none (1)."""
@@ -31,13 +32,15 @@ class Lamb(MomentOptimizer):
             return
         update_parts = _parts(updates, adapted)
         weight_parts = _parts(parameters, adapted)
-        torch._foreach_mul_(update_parts, trust_ratios(weight_parts, update_parts))
+        ratios = trust_ratios(weight_parts, update_parts, self.norms)
+        torch._foreach_mul_(update_parts, ratios)
 
 
-def trust_ratios(weights: list[Tensor], updates: list[Tensor]) -> tuple[Tensor, ...]:
+def trust_ratios(
+    weights: list[Tensor], updates: list[Tensor], norms: Norms = WHOLE
+) -> tuple[Tensor, ...]:
     """Compute ``||w|| / ||u||`` for each pair, 1 where either is 0; scalars, on the device."""
-    weight_norms = torch.stack(torch._foreach_norm(weights))
-    update_norms = torch.stack(torch._foreach_norm(updates))
+    weight_norms, update_norms = norms.of([*weights, *updates]).chunk(2)
     has_both = (weight_norms > 0) & (update_norms > 0)
     return torch.where(has_both, weight_norms / update_norms, 1.0).unbind()
 

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sublayer.training.optimizers.norms import WHOLE, Norms
+
 State = MutableMapping[Tensor, dict[str, Any]]
 """What an optimizer keeps of each parameter, under the names that PyTorch's Adam gives it."""
 
@@ -87,7 +89,7 @@ class MomentOptimizer(torch.optim.Optimizer):
     d is ``m / (sqrt(v) + eps)`` of the running averages of the gradient and of its square, from 0
     on; with ``is_corrected`` they are divided by ``1 - beta^t`` first. Decay is a group's own.
     Parameters without a gradient are left alone. Nothing waits for the device. A subclass changes
-    how long the direction is, before or after decay is added.
+    how long the direction is, before or after decay is added, and may go by ``norms``.
     """
 
     def __init__(
@@ -98,8 +100,10 @@ class MomentOptimizer(torch.optim.Optimizer):
         betas: tuple[float, float],
         eps: float,
         is_corrected: bool,
+        norms: Norms = WHOLE,
     ) -> None:
         self.is_corrected = is_corrected
+        self.norms = norms
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0}
         super().__init__(groups, defaults)
 

@@ -3,12 +3,20 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.data.batches import AnyBatch, Batches
+from sublayer.errors import CheckpointError
+from sublayer.files.tensor_parts import StoredTensors, read_stored
 from sublayer.objective.base import Objective
+from sublayer.training.optimizers.norms import WHOLE, Norms
+from sublayer.training.processes.world import World
 
 
 @dataclass(frozen=True)
@@ -22,11 +30,34 @@ class MicroBatch:
     """The process by which its dropout is drawn."""
 
 
+@dataclass(frozen=True)
+class Held:
+    """A tensor of a checkpoint, or this process's part of it."""
+
+    name: str
+    """In its file."""
+    parameter: str
+    """The parameter, by its name in the objective, that it is or says something of."""
+    value: Tensor
+
+
 class Alone:
     """An objective that one process trains; subclasses change what several do otherwise."""
 
-    def __init__(self, objective: Objective) -> None:
+    caches_casts = True
+    """Whether casts of the weights to bfloat16 may be kept for a step."""
+
+    def __init__(self, objective: Objective, world: World) -> None:
+        self._world = world
         self._forward: nn.Module = objective
+        self._trained = {
+            name: each for name, each in objective.named_parameters() if each.requires_grad
+        }
+
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """What this process updates, by name."""
+        return dict(self._trained)
 
     def micro_batches(
         self, batches: Batches, step: int, n_sequences: int, context: int
@@ -60,20 +91,49 @@ class Alone:
             total = total + loss
         return total
 
+    def norms(self, optimizer: OptimizerConfig) -> Norms:
+        """Return the norms of whole parameters, which an optimizer may go by."""
+        return WHOLE
+
     def gradient_norm(self, gradients: Iterable[Tensor]) -> Tensor:
         """Compute the L2 norm of the whole gradient, the same in every process."""
         return torch.nn.utils.get_total_norm(gradients)
 
-    def full(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return whole tensors of weights or optimizer state, as files hold them.
+    def whole_weights(self) -> AbstractContextManager[None]:
+        """Have all weights in the model, for what each process computes at its own pace.
 
-        All processes enter.
+        All processes enter and leave.
         """
-        return dict(tensors)
+        return nullcontext()
 
-    def own(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return this process's part of whole tensors, as files hold them."""
-        return dict(tensors)
+    def local(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return what this process has of weights, by name: views, which change them."""
+        return {name: each.detach() for name, each in tensors.items()}
+
+    def write(self, tensors: Sequence[Held], stored: StoredTensors) -> None:
+        """Write whole tensors to one file, by the first process; all enter.
+
+        Raises CheckpointError where it cannot.
+        """
+        named = {each.name: each.value.detach().contiguous() for each in tensors}
+        self._world.by_first(lambda: _write_whole(named, stored.whole))
+
+    def read(self, owners: Mapping[str, str], stored: StoredTensors) -> dict[str, Tensor]:
+        """Read what this process has of stored tensors; all enter.
+
+        ``owners`` names the parameter that each tensor is of. Raises CheckpointError, OSError and
+        SafetensorError.
+        """
+        return read_stored(stored)
+
+
+def _write_whole(tensors: Mapping[str, Tensor], path: Path) -> None:
+    try:
+        save_file(dict(tensors), path)
+    except SafetensorError as error:
+        raise CheckpointError(
+            f"cannot write {path}: {error}; free some space, then --resume"
+        ) from None
 
 
 def divided(batch: AnyBatch, n_sequences: int, context: int, *, rank: int = 0) -> list[MicroBatch]:

@@ -24,10 +24,9 @@ class Exact(Alone):
     """
 
     def __init__(self, objective: Objective, world: World, *, n_parts: int) -> None:
-        super().__init__(objective)
-        self._world = world
+        super().__init__(objective, world)
         self._n_parts = n_parts
-        self._parameters = [each for each in objective.parameters() if each.requires_grad]
+        self._parameters = list(self.parameters.values())
         self._own = part_range(world.rank, world.size, n_parts)
         self._next = iter(self._own)
         self._sum = TreeSum[Gradients](add_gradients)

@@ -5,6 +5,7 @@ from sublayer.objective.base import Objective
 from sublayer.training.processes.alone import Alone
 from sublayer.training.processes.exact import Exact
 from sublayer.training.processes.replicated import Replicated
+from sublayer.training.processes.sharded import Sharded
 from sublayer.training.processes.world import World
 
 
@@ -13,5 +14,7 @@ def parallelise(objective: Objective, world: World, train: ResolvedTrain) -> Alo
     if train.exact:
         return Exact(objective, world, n_parts=train.n_micro_batches)
     if world.size == 1:
-        return Alone(objective)
+        return Alone(objective, world)
+    if train.shard != "none":
+        return Sharded(objective, world, train.shard)
     return Replicated(objective, world)

@@ -50,6 +50,12 @@ class World:
         shared: list[float] = tensor.tolist()
         return shared
 
+    def share_text(self, text: str) -> str:
+        """Broadcast rank 0's text to every process."""
+        (length,) = self.share([len(text)])
+        codes = [ord(each) for each in text] if self.is_main else [0] * int(length)
+        return "".join(chr(int(code)) for code in self.share(codes))
+
     def any(self, flag: bool) -> bool:
         """Return in every process whether ``flag`` is set in one of them."""
         if self.size == 1:

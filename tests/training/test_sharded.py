@@ -1,0 +1,151 @@
+"""Training where each process holds a part of weights, gradients and moments."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+from sublayer.config.layering.layers import load_recipe
+from sublayer.errors import ConfigError
+from sublayer.files.checkpoints import checkpoint_path, saved_steps
+from sublayer.files.tensor_parts import read_stored
+from sublayer.loading import load
+from sublayer.training.snapshot import stored_model, stored_training
+from tests.training.conftest import MASKED, PAIR, SPAN, TINY, TRANSLATION, Notes
+from tests.training.test_exact import train_in
+from tests.training.test_parallel import AUXILIARY, LAMB, figures
+
+FULL, OPTIMIZER = {"train.shard": "full"}, {"train.shard": "optimizer"}
+WAYS = {
+    "plain": FULL,
+    "auxiliary, recomputed": {**AUXILIARY, **FULL, "train.recompute": "blocks"},
+    "shared": {**LAMB, **FULL},
+    "shared in groups": {
+        **LAMB,
+        **OPTIMIZER,
+        "model.share": "attention",
+        "model.share_groups": 2,
+        "model.n_layers": 4,
+    },
+    "lstm": {"model.kind": "lstm", "data.boundaries": "respect", **FULL},
+    "masked": {**MASKED, "optimizer.kind": "lamb", "optimizer.lr": 1e-2, **FULL},
+    "translation": {**TRANSLATION, "train.best_by": "bleu", **FULL},
+    "span": {**SPAN, "optimizer.kind": "sgd", "optimizer.lr": 0.1, **OPTIMIZER},
+    "pairs of a task": {**PAIR, "optimizer.lr": 1e-3, "objective.dropout": 0.0, **FULL},
+    "odd": {"model.d_ff": 37, "model.ffn": "swiglu", **FULL},
+}
+"""``odd`` has maps whose sides two processes do not divide."""
+
+
+def settings_of(way, path):
+    settings = {**TINY, "model.dropout": 0.0, **way, "data.path": str(path)}
+    if settings.get("model.kind") == "lstm":
+        del settings["model.n_heads"]
+    return settings
+
+
+@pytest.fixture
+def asked(tmp_path, text_path, stories_path, pairs_path, tasks_path):
+    paths = {"masked": stories_path, "translation": pairs_path, "supervised": tasks_path}
+
+    def ask(folder, end=None, **changed):
+        trainings = []
+        for name, way in WAYS.items():
+            path = paths.get(way.get("objective.kind"), text_path)
+            settings = settings_of({**way, **changed}, path)
+            out = str(tmp_path / folder / name)
+            if end is None:
+                fields = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+                trainings.append(["train", "gpt", *fields, "--out", out, "--resume"])
+            else:
+                told = {"recipe": "gpt", "settings": settings, "out": out, "end": end}
+                trainings.append(told)
+        return trainings
+
+    return ask
+
+
+@pytest.mark.slow
+def test_parts_give_the_losses_and_weights_of_whole_copies_and_are_resumed_by_other_processes(
+    tmp_path, asked
+):
+    listed = tmp_path / "trainings.json"
+    train_in(1, asked("whole", **{"train.shard": "none"}), listed)
+    train_in(2, asked("parts"), listed)
+    # What two processes wrote four read, what those wrote one.
+    for n_processes, end in ((2, 9), (4, 17), (1, None)):
+        train_in(n_processes, asked("moved", end), listed)
+    for name in WAYS:
+        whole = tmp_path / "whole" / name
+        for other in (tmp_path / "parts" / name, tmp_path / "moved" / name):
+            for kind in ("train", "valid"):
+                assert figures(other, kind) == pytest.approx(figures(whole, kind), rel=1e-4), name
+            theirs, ours = (
+                load_file(each / "model" / "model.safetensors") for each in (other, whole)
+            )
+            message = partial("{}, {}: {}".format, other.parent.name, name)
+            for key, value in ours.items():
+                assert_close(theirs[key], value, rtol=1e-2, atol=2e-3, msg=message)
+        assert load(tmp_path / "parts" / name).config == load(whole).config
+
+
+@pytest.mark.slow
+def test_a_checkpoint_in_parts_is_a_model_and_has_the_same_bits_whoever_reads_it(tmp_path, asked):
+    listed = tmp_path / "trainings.json"
+    begun = asked("parts", 9)
+    train_in(2, begun, listed)
+    saved = {}
+    for told in begun:
+        root = Path(told["out"]) / "checkpoints"
+        saved[told["out"]] = checkpoint = checkpoint_path(root, saved_steps(root)[-1])
+        assert not stored_model(checkpoint).is_whole
+        weights = read_stored(stored_model(checkpoint))
+        loaded = load(checkpoint).state_dict()
+        assert loaded.keys() == weights.keys()
+        assert all(torch.equal(weights[key], value) for key, value in loaded.items())
+    for n_processes in (1, 2, 4):
+        again = tmp_path / str(n_processes)
+        told_again = [
+            {
+                **told,
+                "restore": str(saved[told["out"]]),
+                "into": str(again / Path(told["out"]).name),
+            }
+            for told in begun
+        ]
+        train_in(n_processes, told_again, listed)
+        for out, checkpoint in saved.items():
+            copy = again / Path(out).name / "checkpoints" / checkpoint.name
+            for stored in (stored_model, stored_training):
+                ours, theirs = read_stored(stored(checkpoint)), read_stored(stored(copy))
+                assert ours.keys() == theirs.keys()
+                assert all(torch.equal(theirs[key], value) for key, value in ours.items()), out
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"train.exact": True}, "train.shard = full contradicts train.exact = true"),
+        (
+            {"optimizer.kind": "adafactor"},
+            "train.shard = full contradicts optimizer.kind = adafactor",
+        ),
+        (
+            {"optimizer.parameter_scale": True},
+            "train.shard = full contradicts optimizer.parameter_scale = true",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_in_parts_is_refused(settings, said):
+    with pytest.raises(ConfigError, match=said):
+        load_recipe("gpt", {"train.shard": "full", **settings})
+
+
+def test_one_process_is_told_that_it_divides_nothing(run):
+    notes = Notes()
+    run("alone", {"train.shard": "full", "train.steps": 2}, progress=notes)
+    assert "train.shard = full divides nothing: there is one process" in notes.texts
