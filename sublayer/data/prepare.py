@@ -17,8 +17,9 @@ from sublayer.data.cache import content_key
 from sublayer.data.corpora.named import find_sources
 from sublayer.data.corpora.watched import read_watched
 from sublayer.data.parallel.sources import PairText, read_pairs, sides_of
+from sublayer.data.shards.figures import VERSION
 from sublayer.data.split import Split
-from sublayer.data.store import VERSION, read_store, write_store
+from sublayer.data.store import read_store, write_store
 from sublayer.data.subwords.whitespace_cuts import before_whitespace
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.documents import Reading

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.data.text.document_store import RawDocument
-from sublayer.data.text.files import FileDocument
+from sublayer.data.text.files import FileDocument, Text
 from sublayer.data.text.gutenberg import body_range
 from sublayer.errors import DataError
+from sublayer.files.file_text import count_line_ends
 from sublayer.files.lines import decoded, read_lines
 from sublayer.files.parquet import parquet_file, python_value
 
@@ -18,6 +19,7 @@ ROWS_PER_DOCUMENT = 1000
 """Sentences per document, of a corpus published as sentences without document boundaries."""
 
 _SHOWN_FIELDS = 8
+_BLOCK_BYTES = 1 << 20
 PARQUET_ROWS = 1024
 """Rows that are read at a time."""
 _START = re.compile(rb'<doc id="[^"]*"[^>]*?(?: title="([^"]*)")?>\s*')
@@ -73,9 +75,9 @@ def blank_line_texts(file: FileDocument, *, is_clean: bool) -> Iterator[RawDocum
     stop = len(text)
     if is_clean:
         start, stop = body_range(text)
-    number = text[:start].count(b"\n") + 1
+    number = count_line_ends(text, start) + 1
     lines: list[bytes] = []
-    for line in text[start:stop].splitlines(keepends=True):
+    for line in _lines(text, start, stop):
         if line.strip():
             lines.append(line)
         elif lines:
@@ -84,6 +86,20 @@ def blank_line_texts(file: FileDocument, *, is_clean: bool) -> Iterator[RawDocum
         number += 1
     if lines:
         yield number - len(lines), b"".join(lines)
+
+
+def _lines(text: Text, start: int, stop: int) -> Iterator[bytes]:
+    """Yield the lines of a range, their ends included, as ``bytes.splitlines`` divides them."""
+    rest = b""
+    while start < stop:
+        block = text[start : min(start + _BLOCK_BYTES, stop)]
+        start += len(block)
+        lines = (rest + block).splitlines(keepends=True)
+        # The last may go on: a newline belongs to the carriage return before it.
+        rest = lines.pop() if start < stop and not lines[-1].endswith(b"\n") else b""
+        yield from lines
+    if rest:
+        yield rest
 
 
 def extracted_articles(path: Path) -> Iterator[RawDocument]:
@@ -132,7 +148,7 @@ def row_runs(rows: Iterable[RawDocument]) -> Iterator[RawDocument]:
     for number, text in rows:
         if not texts:
             first = number
-        on_one_line = b" ".join(text.split())
+        on_one_line = b" ".join(text[:].split())
         texts.append(on_one_line)
         if len(texts) == ROWS_PER_DOCUMENT:
             yield first, _joined(texts)
@@ -147,8 +163,7 @@ def _joined(texts: list[bytes]) -> bytes:
 
 def whole_file(file: FileDocument) -> Iterator[RawDocument]:
     """Read a file as one document."""
-    text = file.read()
-    yield 1, bytes(text[:])
+    yield 1, file.read()
 
 
 def plain_lines(path: Path) -> Iterator[RawDocument]:
