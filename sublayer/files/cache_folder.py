@@ -35,7 +35,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
     Raises DataError where the folder cannot be written or is full; nothing is left behind then.
     """
-    with writable(path):
+    with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(path.parent)
         with new_file(path) as file:
@@ -43,7 +43,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def writable(path: Path) -> Iterator[None]:
+def writing_to(path: Path) -> Iterator[None]:
     """Raise DataError where ``path``, of the cache, cannot be written or the disk is full."""
     try:
         yield

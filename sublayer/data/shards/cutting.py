@@ -52,10 +52,7 @@ def cut_shards(
     bytes are neither counted nor hashed: which of them are kept is known where they are encoded.
     """
     if unit == "pair":
-        pairs = (
-            Piece(each, number, True, True) for number, of in enumerate(sources) for each in of
-        )
-        return iter([Shard(0, pairs, 0, "")])
+        return iter([Shard(0, _whole_pieces(sources), 0, "")])
     return _cut(sources, cut, unit, shard_bytes)
 
 

@@ -19,7 +19,7 @@ from sublayer.data.text.sentences import TextUnit
 from sublayer.data.text.whole_documents import check_unchanged, count_bytes
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import DataError
-from sublayer.files.cache_folder import writable
+from sublayer.files.cache_folder import writing_to
 from sublayer.files.storage import write_file
 
 _KEPT_BYTES = 256 << 20
@@ -54,7 +54,7 @@ def join_shards(
     """
     n_processes = n_processes or default_processes()
     progress = Progress("turning the text into tokens", sum(map(count_bytes, sources)))
-    with writable(path):
+    with writing_to(path):
         saved = folder / "tokenizer.json"
         write_file(saved, tokenizer.serialize())
         joined = JoinedIds(folder)

@@ -67,11 +67,6 @@ def chunk_stops(text: Text, start: int, stop: int, cut: Cut) -> Iterator[int]:
         yield start
 
 
-def raw_chunks(part: DocumentRange) -> Iterator[bytes]:
-    """Yield the bytes of a range, a few megabytes at a time."""
-    return (chunk for _, chunk in part.chunks(lambda text, near: near))
-
-
 def not_utf8(name: str, text: Text, position: int, remedy: str) -> DataError:
     """Build the error that names the byte and line of a text that is not UTF-8.
 
