@@ -27,6 +27,8 @@ def held(folder: Path, *, waits_for: str | None = None) -> Iterator[None]:
     another process holds the folder, and where there can be none; OSError.
     """
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    if waits_for is not None and folder not in missing:
+        missing.insert(0, folder)  # who is waited for made it
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):

@@ -5,7 +5,7 @@ import zlib
 from array import array
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -17,13 +17,6 @@ from sublayer.data.tokenizers.base import NotUtf8, Tokenizer, count_characters
 
 _BATCH_SENTENCES = 1024
 """Sentences or pairs that are encoded at a time."""
-
-
-class Edges(NamedTuple):
-    """Whether the documents at both ends of a shard, which may go on in others, gave tokens."""
-
-    first: bool
-    last: bool
 
 
 class ShardEncoder:
@@ -48,8 +41,8 @@ class ShardEncoder:
         self._document_starts = array("q")
         self._sentence_starts = array("q")
         self._of_pairs = hashlib.sha256()
-        self._gave: list[bool] = []
-        """Whether the first piece gave tokens, and the last."""
+        self._gives: list[bool] = []
+        """Whether each piece gave tokens."""
 
     def add_all(self, pieces: Iterable[Piece]) -> None:
         """Encode pieces; raise DataError, with file and line, where one cannot be encoded."""
@@ -62,10 +55,7 @@ class ShardEncoder:
                 self._add(piece)
             else:
                 self._add_sentences(piece)
-            gave = self.figures.n_tokens > first
-            self._gave[1:] = [gave]
-            if len(self._gave) == 1:
-                self._gave.append(gave)
+            self._gives.append(self.figures.n_tokens > first)
 
     def close_whole(self, sha256: str) -> None:
         """End the file as that of the whole split, of whose bytes ``sha256`` is.
@@ -82,7 +72,7 @@ class ShardEncoder:
         more = {
             "n_characters": figures.n_characters,
             "source_starts": figures.source_starts,
-            "edges": self._gave or [False, False],
+            "edges": [self._gives[0], self._gives[-1]],
         }
         finish(self._file, figures, self._columns(), "", **more)
 

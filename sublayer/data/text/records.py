@@ -20,6 +20,7 @@ ROWS_PER_DOCUMENT = 1000
 
 _SHOWN_FIELDS = 8
 _BLOCK_BYTES = 1 << 20
+_LONGEST_DOCUMENT = 256 << 20
 PARQUET_ROWS = 1024
 """Rows that are read at a time."""
 _START = re.compile(rb'<doc id="[^"]*"[^>]*?(?: title="([^"]*)")?>\s*')
@@ -77,7 +78,15 @@ def blank_line_texts(file: FileDocument, *, is_clean: bool) -> Iterator[RawDocum
         start, stop = body_range(text)
     number = count_line_ends(text, start) + 1
     lines: list[bytes] = []
+    n_bytes = 0
     for line in _lines(text, start, stop):
+        n_bytes = n_bytes + len(line) if line.strip() else 0
+        if n_bytes > _LONGEST_DOCUMENT:
+            raise DataError(
+                f"{file.name}, document at line {number - len(lines)}: longer than "
+                f"{_LONGEST_DOCUMENT >> 20} MiB without a blank line: unset data.documents, which "
+                "reads the file as one document"
+            )
         if line.strip():
             lines.append(line)
         elif lines:
@@ -96,7 +105,8 @@ def _lines(text: Text, start: int, stop: int) -> Iterator[bytes]:
         start += len(block)
         lines = (rest + block).splitlines(keepends=True)
         # The last may go on: a newline belongs to the carriage return before it.
-        rest = lines.pop() if start < stop and not lines[-1].endswith(b"\n") else b""
+        is_open = start < stop and not lines[-1].endswith(b"\n") and len(rest) < _LONGEST_DOCUMENT
+        rest = lines.pop() if is_open else b""
         yield from lines
     if rest:
         yield rest
