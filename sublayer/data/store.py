@@ -2,7 +2,7 @@
 
 The file holds the ids, the starts of documents, of sources and of sentences, a JSON description,
 and a checksum of the description; what is written last makes it valid, so a file cut short anywhere
-is not read but made again.
+is not read but made again. A large text is encoded in shards, which are joined into the same file.
 """
 
 import zlib

@@ -18,6 +18,7 @@ from sublayer.data.shards.workers import Workers, default_processes
 from sublayer.data.text.sentences import TextUnit
 from sublayer.data.text.whole_documents import check_unchanged, count_bytes
 from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import writing_to
 from sublayer.files.storage import write_file
@@ -52,32 +53,42 @@ def join_shards(
     What is done is kept in ``folder``, which is removed in the end. Raises DataError as
     ``write_store`` does.
     """
-    n_processes = n_processes or default_processes()
     progress = Progress("turning the text into tokens", sum(map(count_bytes, sources)))
     with writing_to(path):
         saved = folder / "tokenizer.json"
         write_file(saved, tokenizer.serialize())
+        is_same = load_tokenizer(saved).fingerprint == tokenizer.fingerprint
+        assert is_same, f"a {tokenizer.kind} tokenizer is read as it was written"
         joined = JoinedIds(folder)
         try:
+            rest = _skip_joined(shards, joined, progress, folder)
+            n_processes = n_processes or default_processes()
             with Workers(n_processes, saved, tokenizer.fingerprint, unit) as workers:
-                rest = _skip_joined(shards, joined, progress, folder)
-                waiting: list[Path] = []
-                n_waiting = 0
-                for each in _encode_ahead(rest, workers, folder, n_processes + 2):
-                    if each.future is not None:
-                        each.future.result()
-                    joined.append(read_part(each.path), each.edges, each.sha256)
-                    progress.add(each.n_bytes)
-                    waiting.append(each.path)
-                    n_waiting += each.n_bytes
-                    if n_waiting >= _KEPT_BYTES:
-                        _keep(joined, waiting)
-                        n_waiting = 0
+                _join(joined, _encode_ahead(rest, workers, folder, n_processes + 2), progress)
             check_sources(joined.figures, sources)
             joined.finish(path)
         finally:
             joined.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _join(joined: JoinedIds, encoded: Iterable[_Encoded], progress: Progress) -> None:
+    noted: list[Path] = []
+    n_bytes = 0
+    for each in encoded:
+        if each.future is not None:
+            each.future.result()
+        joined.append(read_part(each.path), each.edges, each.sha256)
+        progress.add(each.n_bytes)
+        noted.append(each.path)
+        n_bytes += each.n_bytes
+        if n_bytes >= _KEPT_BYTES:
+            # Only what outlasts this process is removed.
+            joined.keep()
+            for path in noted:
+                path.unlink()
+            noted.clear()
+            n_bytes = 0
 
 
 def check_sources(figures: Figures, sources: Sources) -> None:
@@ -89,13 +100,6 @@ def check_sources(figures: Figures, sources: Sources) -> None:
                 "give other text"
             )
         check_unchanged(ranges)
-
-
-def _keep(joined: JoinedIds, waiting: list[Path]) -> None:
-    joined.keep()
-    for path in waiting:
-        path.unlink()
-    waiting.clear()
 
 
 def _skip_joined(

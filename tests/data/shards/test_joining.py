@@ -1,6 +1,8 @@
 """A text in shards gives the file of the whole, however it is encoded, stopped and gone on with."""
 
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -123,6 +125,48 @@ def test_a_preparation_that_was_stopped_goes_on_to_the_same_file(tmp_path, monke
         joined.close()
         assert joined.n_shards == 0
     assert written(tmp_path / "a", sources, BPE, "prose", **settings) == expected
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from sublayer.data.shards import joining
+from sublayer.data.shards.progress import Progress
+from sublayer.data.store import write_store
+from sublayer.data.text.document_range import DocumentRange
+from sublayer.data.text.files import FileDocument
+from sublayer.data.tokenizers.characters import ByteTokenizer
+
+joining._KEPT_BYTES = 2000
+done = []
+
+def add(progress, n_bytes):
+    done.append(n_bytes)
+    if len(done) == 9:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Progress.add = add
+folder = Path(sys.argv[1])
+files = [FileDocument(path, folder / "cache") for path in sorted(folder.glob("*.txt"))]
+sources = [[DocumentRange(file) for file in files]]
+write_store(folder / "a", sources, ByteTokenizer(), shard_bytes=400, n_processes=2)
+"""
+
+
+def test_a_process_that_was_killed_loses_nothing(tmp_path):
+    for number, text in enumerate(PARAGRAPHS):
+        (tmp_path / f"{number:02d}.txt").write_bytes(text.encode() * 3)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    [folder] = tmp_path.glob("a.*.unfinished")
+    joined = JoinedIds(folder)
+    joined.close()
+    assert joined.n_shards > 0
+    files = [FileDocument(path, tmp_path / "cache") for path in sorted(tmp_path.glob("*.txt"))]
+    sources = [[DocumentRange(file) for file in files]]
+    write_store(tmp_path / "a", sources, ByteTokenizer(), shard_bytes=400, n_processes=1)
+    resumed = (tmp_path / "a").read_bytes()
+    assert resumed == written(tmp_path / "b", sources, ByteTokenizer(), shard_bytes=WHOLE)
 
 
 def test_what_was_joined_is_not_encoded_again(tmp_path, monkeypatch):
