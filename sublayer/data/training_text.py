@@ -13,7 +13,7 @@ from sublayer.data.tokenizers.characters import character_start
 from sublayer.system.stages import note
 
 _CUTS = {"bpe": before_whitespace, "wordpiece": before_whitespace, "characters": character_start}
-_MOST_BYTES = {"unigram": 96 << 20}
+_MOST_BYTES = {"unigram": 88 << 20}
 _MOST_BYTES_OF_OTHERS = 256 << 20
 """Bytes that a tokenizer is trained on at most: with them it takes less than 2 GiB of memory."""
 _WINDOW_BYTES = 1 << 20

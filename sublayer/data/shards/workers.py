@@ -15,8 +15,8 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.system.cores import cores
 from sublayer.system.python_process import python_command
 
-_MOST_PROCESSES = 16
-"""So many, of about 90 MiB each, stay within 2 GiB beside the one that asks them."""
+_MOST_PROCESSES = 8
+"""So many, of at most 180 MiB each, stay within 2 GiB beside the one that asks them."""
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",

@@ -49,6 +49,7 @@ from sublayer.errors import ConfigError
 
 END = "<|endoftext|>"
 _ENDS = (END, "<|end_of_text|>", "</s>", "<eos>")
+_SPAN_CHARACTERS = 1 << 19
 _NOT_UTF8 = re.compile("([\udc80-\udcff]+)")
 _ESCAPE = 0xDC00
 """``surrogateescape`` stands the character of code 0xDC00 + b for byte b."""
@@ -231,8 +232,10 @@ class SubwordTokenizer(Tokenizer):
 
     def _encode_text(self, text: str) -> list[TokenIds]:
         if self._can_cut:
-            words = split_words(text) if self._is_divided else split_before_spaces(text)
-            return [self._words.encode(words, self._encode_each)]
+            split = split_words if self._is_divided else split_before_spaces
+            # A part at a time: the words of a whole text take many times its memory.
+            spans = batches(text, _SPAN_CHARACTERS)
+            return [self._words.encode(split(span), self._encode_each) for span in spans]
         return [np.array(ids, dtype=np.int32) for ids in self._encode_each([text])]
 
     def _encode_each(self, words: list[str]) -> list[list[int]]:

@@ -20,7 +20,7 @@ SPACE = "▁"
 
 _BEFORE_SPACES = re.compile(r"\s*\S+(?:[^\S \n]\s*\S+)*|\s+")
 _MOST_WORDS = 1 << 18
-_MOST_CHARACTERS = 1 << 24
+_MOST_CHARACTERS = 1 << 22
 """Words, and their characters, that a cache knows before it forgets some."""
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 _INSIDE_WORDS = _PUNCTUATION | frozenset(string.ascii_letters)
@@ -84,7 +84,7 @@ def encode_words(words: Sequence[str], encode: Encode) -> TokenIds:
 class WordCache:
     """The ids of words that were encoded before; a copy of it knows none.
 
-    Where it knows many, it forgets those that the last text did not have.
+    Where it knows many, it forgets those that it met last.
     """
 
     def __init__(self) -> None:
@@ -101,28 +101,26 @@ class WordCache:
             # A word that is new has the next number.
             of_words = (numbers.setdefault(word, len(numbers)) for word in words)
             indices = np.fromiter(of_words, dtype=np.int64, count=len(words))
-            new = list(islice(numbers, n_known, None))
+            new = list(islice(reversed(numbers), len(numbers) - n_known))[::-1]
             try:
                 self._rows.append(encode(new) if new else [])
             except BaseException:
                 self.__init__()  # type: ignore[misc]
                 raise
-            ids = self._rows.take(indices)
             self._n_characters += sum(map(len, new))
+            ids = self._rows.take(indices)
             if len(numbers) > _MOST_WORDS or self._n_characters > _MOST_CHARACTERS:
-                self._forget_all_but(np.unique(indices))
+                self._forget()
             return ids
 
-    def _forget_all_but(self, kept: AnyInts) -> None:
-        known = list(self._numbers)
-        words = [known[number] for number in kept.tolist()]
-        n_characters = sum(map(len, words))
-        if len(words) > _MOST_WORDS // 2 or n_characters > _MOST_CHARACTERS // 2:
-            self.__init__()  # type: ignore[misc]
-            return
-        self._numbers = {word: number for number, word in enumerate(words)}
-        self._n_characters = n_characters
-        self._rows = self._rows.select(kept)
+    def _forget(self) -> None:
+        """Forget all but the first words: frequent ones come up early."""
+        words = list(islice(self._numbers, _MOST_WORDS // 2))
+        n_characters = np.cumsum([len(word) for word in words])
+        n_kept = int(np.searchsorted(n_characters, _MOST_CHARACTERS // 2, side="right"))
+        self._numbers = {word: number for number, word in enumerate(words[:n_kept])}
+        self._n_characters = sum(map(len, self._numbers))
+        self._rows = self._rows.select(np.arange(n_kept))
 
     def __reduce__(self) -> tuple[type["WordCache"], tuple[()]]:
         return WordCache, ()
