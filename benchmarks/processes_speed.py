@@ -5,8 +5,8 @@ python benchmarks/processes_speed.py
 # whether it runs
 python benchmarks/processes_speed.py --rounds 1 --steps 1 --layers 1 --out /tmp/processes
 
-Every round starts every arm anew, in turn, forwards and backwards. Seconds of a step are medians, as
-are the ratios of rounds. Memory is what a process holds at most in its steps, beyond what it has
+Every round starts every arm anew, in turn, forwards and backwards. Seconds of a step are medians,
+as are the ratios of rounds. Memory is what a process holds at most in its steps, beyond what it has
 when the model is built.
 """
 
