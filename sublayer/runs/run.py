@@ -112,6 +112,7 @@ def train_run(
         world.by_first(lambda: _finish(folder, record))
         if world.is_main:
             keep_run_pace(session.recipe, place, state.seconds / state.step)
+    world.part()
     return record
 
 

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from sublayer.files.checkpoints import saved_steps
 from sublayer.training.metrics import METRICS, read_metrics
-from tests.torchrun import in_two_processes
+from tests.torchrun import in_processes, in_two_processes
 from tests.training.conftest import (
     MASKED,
     PAIR,
@@ -172,6 +172,33 @@ def test_two_processes_that_freeze_a_part_give_the_weights_of_one(run, tmp_path,
     for name, value in ours.items():
         assert_close(theirs[name], value, rtol=1e-2, atol=2e-3)
     assert torch.equal(theirs["embedding.weight"], start["embedding.weight"])
+
+
+def test_four_processes_resumed_have_the_bits_of_four_unbroken(tmp_path, text_path):
+    # Of three and more, sums depend on their order.
+    settings = {**TINY, "data.path": str(text_path), "model.dropout": 0.1}
+    settings |= {"train.batch_sequences": 8, "train.micro_batch_sequences": 1}
+    listed = tmp_path / "trainings.json"
+
+    def train(out, end=None):
+        words = training(out, text_path, settings, resume=True)
+        told = {"recipe": "gpt", "settings": settings, "out": str(out), "end": end}
+        listed.write_text(json.dumps([words if end is None else told]))
+        subprocess.run(
+            in_processes(4, "tests.training.several_trainings", listed),
+            check=True,
+            capture_output=True,
+            cwd=ROOT,
+        )
+
+    train(tmp_path / "whole")
+    train(tmp_path / "broken", end=14)
+    train(tmp_path / "broken")
+    whole, broken = (
+        (tmp_path / name / "model" / "model.safetensors").read_bytes()
+        for name in ("whole", "broken")
+    )
+    assert whole == broken
 
 
 def test_two_processes_stopped_and_resumed_equal_two_unbroken(tmp_path, text_path):

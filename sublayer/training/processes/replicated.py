@@ -2,10 +2,13 @@
 
 from contextlib import AbstractContextManager, nullcontext
 
+import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from sublayer.data.batches import AnyBatch, Batches
 from sublayer.objective.base import Objective
+from sublayer.training.processes.alone import MicroBatch
 from sublayer.training.processes.data_parallel import DataParallel
 from sublayer.training.processes.world import World
 
@@ -21,6 +24,29 @@ class Replicated(DataParallel):
             find_unused_parameters=objective.has_unused_parameters,
         )
         self._forward = self._replicas
+        self._is_arranged = objective.has_unused_parameters or world.size == 2
+        """Whether gradients are summed in groups that never change, or whose order is no matter."""
+
+    def micro_batches(
+        self, batches: Batches, step: int, n_sequences: int, context: int
+    ) -> list[MicroBatch]:
+        """Return what this process computes: rows ``rank``, ``rank + size``, and so on."""
+        parts = super().micro_batches(batches, step, n_sequences, context)
+        if not self._is_arranged:
+            self._arrange(parts[0].batch)
+            self._is_arranged = True
+        return parts
+
+    def _arrange(self, batch: AnyBatch) -> None:
+        """Let data parallelism group gradients anew, as it does after the first pass that it sees.
+
+        By the groups goes the order of a sum of three and more: a run that is resumed has to begin
+        with those that an unbroken one has by then. Nothing else comes of the pass.
+        """
+        with torch.random.fork_rng():
+            totals = self._replicas(batch.to(self._world.device))
+            super().backward(torch.stack(list(totals.values())).sum())
+        self._replicas.zero_grad(set_to_none=True)
 
     def accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
         """Enter a micro-batch; gradients are summed over processes with the last one's."""

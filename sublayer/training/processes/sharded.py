@@ -42,10 +42,11 @@ class Sharded(DataParallel):
     """A cast of gathered weights would outlive them, and hold the graph of another micro-batch."""
 
     def __init__(self, objective: Objective, world: World, shard: Sharding) -> None:
+        # First: what the objective has before would be kept whole.
+        self._units = _shard(objective, world, gives_up=shard == "full")
         super().__init__(objective, world)
         self._objective = objective
         self._shard = shard
-        self._units = _shard(objective, world, gives_up=shard == "full")
         self._all: dict[str, DTensor] = {
             name: each for name, each in objective.named_parameters() if isinstance(each, DTensor)
         }

@@ -16,6 +16,7 @@ from sublayer.evaluation.split_work import Row
 
 _CPU = torch.device("cpu")
 _LOOKS_S = 0.1
+_PARTING_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,19 @@ class World:
             (is_done_by_first,) = self.share([float(is_done)])
         if not is_done_by_first:
             raise SaidElsewhere("the first process failed, and says why")
+
+    def part(self) -> None:
+        """Wait until all are here, without an exchange: who has left cuts off none.
+
+        All enter; where one does not, it is not waited for longer than ten seconds.
+        """
+        if self.store is None:
+            return
+        n_here = self.store.add("parting", 1)
+        n_all = -(-n_here // self.size) * self.size
+        end = time.monotonic() + _PARTING_S
+        while self.store.add("parting", 0) < n_all and time.monotonic() < end:
+            time.sleep(_LOOKS_S)
 
     def _meet(self, name: str) -> None:
         """Wait until the first process is here, however long that takes."""
