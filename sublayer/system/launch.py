@@ -9,6 +9,12 @@ def n_launched() -> int:
     return int(n_processes)
 
 
+def own_gpu_number() -> int:
+    """Return the number of this process among those of its machine: that of its GPU, too."""
+    number = os.environ.get("LOCAL_RANK", "0")
+    return int(number)
+
+
 def is_first_launched() -> bool:
     """Return whether this process is the one that talks, before or after it joins the others."""
     rank = os.environ.get("RANK", "0")

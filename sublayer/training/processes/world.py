@@ -36,7 +36,10 @@ class World:
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:
-        """Add ``values``, on the world's device, over all processes, in place; return them."""
+        """Add ``values`` over all processes, in place; return them.
+
+        They lie on the world's device, or on the CPU, where nothing waits for another device.
+        """
         if self.size > 1:
             dist.all_reduce(values)
         return values
@@ -126,14 +129,16 @@ class World:
 
 
 def join_world(device: torch.device) -> World:
-    """Join the processes that ``torchrun`` started, with gloo on CPU and NCCL on GPU, if any.
+    """Join the processes that ``torchrun`` started, if any: gloo for what lies on the CPU, NCCL.
 
     It waits for all of them, the first time; ``leave_world`` ends what it began.
     """
     if n_launched() == 1:
         return World(rank=0, size=1, device=device)
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     return World(rank=dist.get_rank(), size=dist.get_world_size(), device=device)
 
 
