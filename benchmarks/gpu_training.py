@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from contestants import OURS
+from contestants import OURS, Setup
 from gpu_cases import CASES, GpuSetup
 from options import note
 from peaks import peak_of
 from products import Products
 from report import best_setups, compare
-from rounds import Setup, run_rounds
+from rounds import run_rounds
 from worker import serve
 
 SCRIPT = Path(__file__).resolve()

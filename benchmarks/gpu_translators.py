@@ -8,6 +8,7 @@ pairs do.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from sublayer.config.objectives.translation import TranslationObjective
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
 from sublayer.config.resolved import ResolvedRecipe, resolved_recipe
+from sublayer.data.arrays import Ints
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.packing import pairs_in_rows
 from sublayer.model.build import build
@@ -70,33 +72,32 @@ class RandomPairs:
     size: TranslatorSize
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
-        lengths = self._lengths(step)[rank::world]
-        generator = np.random.Generator(np.random.Philox(step % N_BATCHES))
-
-        def draw(column: int) -> list[Any]:
-            high = self.size.vocab_size
-            return [generator.integers(_N_SPECIAL, high, size=n) for n in lengths[:, column]]
-
-        return pairs_in_rows(draw(0), draw(1), pad_id=0, first_id=1)
+        sources, targets = _draw(self.size, step % N_BATCHES)
+        return pairs_in_rows(sources[rank::world], targets[rank::world], pad_id=0, first_id=1)
 
     def n_tokens(self, step: int) -> int:
-        return int(self._lengths(step)[:, 1].sum())
+        return sum(map(len, _draw(self.size, step % N_BATCHES)[1]))
 
     def n_pairs(self, step: int) -> int:
-        return len(self._lengths(step))
+        return len(_draw(self.size, step % N_BATCHES)[1])
 
     def notes(self) -> list[str]:
         return []
 
-    def _lengths(self, step: int) -> Any:
-        """Draw the lengths of the sides of each pair, ``[pairs, 2]``: sources a little shorter."""
-        generator = np.random.Generator(np.random.Philox(1000 + step % N_BATCHES))
-        size = self.size
-        longest = int(generator.integers(size.shortest + 2, size.context, endpoint=True))
-        n_pairs = size.batch_tokens // longest
-        targets = generator.integers(longest - 1, longest, size=n_pairs, endpoint=True)
-        sources = targets - generator.integers(0, 2, size=n_pairs)
-        return np.stack([sources, targets], 1)
+
+@lru_cache(maxsize=2 * N_BATCHES)
+def _draw(size: TranslatorSize, number: int) -> tuple[list[Ints], list[Ints]]:
+    """Draw sources and targets once, as a text lies ready: sources a little shorter."""
+    generator = np.random.Generator(np.random.Philox(number))
+    longest = int(generator.integers(size.shortest + 2, size.context, endpoint=True))
+    n_pairs = size.batch_tokens // longest
+    n_written = generator.integers(longest - 1, longest, size=n_pairs, endpoint=True)
+    n_read = n_written - generator.integers(0, 2, size=n_pairs)
+
+    def draw(lengths: Ints) -> list[Ints]:
+        return [generator.integers(_N_SPECIAL, size.vocab_size, size=n) for n in lengths]
+
+    return draw(n_read), draw(n_written)
 
 
 def translator_recipe(setup: Setup) -> ResolvedRecipe:
