@@ -20,7 +20,6 @@ from sublayer.data.gpt1.text_rules import divide, mend, standardise
 from sublayer.data.gpt1.tokenizer import vocabulary_of, with_normalization
 from sublayer.data.gpt1.vocabulary import Gpt1Vocabulary
 from sublayer.data.prepare import prepare_tokenizer
-from sublayer.data.text.document_range import raw_chunks
 from sublayer.data.texts import find_texts
 from sublayer.files.cache_folder import cache_folder
 
@@ -82,7 +81,12 @@ class _Spacy:
 
 def _read(config: DataConfig, n_bytes: int) -> bytes:
     pieces = find_texts(config, cache_folder(), is_utf8=True).ranges("train")
-    chunks = (chunk for source in pieces for piece in source for chunk in raw_chunks(piece))
+    chunks = (
+        chunk
+        for source in pieces
+        for piece in source
+        for _, chunk in piece.chunks(lambda text, near: near)
+    )
     text = b""
     while len(text) < n_bytes and (chunk := next(chunks, b"")):
         text += chunk

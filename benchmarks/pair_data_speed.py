@@ -25,8 +25,8 @@ from sublayer.data.masked.batches import PairBatches
 from sublayer.data.prepare import prepare_tokenizer
 from sublayer.data.split import Split
 from sublayer.data.store import read_store, write_store
-from sublayer.data.text.document_range import raw_chunks
 from sublayer.data.text.sentences import sentences_of
+from sublayer.data.text.whole_documents import count_bytes
 from sublayer.data.texts import find_texts
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.files.cache_folder import cache_folder
@@ -75,10 +75,7 @@ def _once(config: DataConfig, tokenizer: Tokenizer, rounds: int) -> tuple[Split,
     In megabytes for a second of one core.
     """
     pieces = find_texts(config, cache_folder(), is_utf8=True).ranges("train")
-    megabytes = (
-        sum(len(chunk) for source in pieces for piece in source for chunk in raw_chunks(piece))
-        / 1e6
-    )
+    megabytes = sum(map(count_bytes, pieces)) / 1e6
 
     def cut() -> None:
         for piece in (piece for source in pieces for piece in source):

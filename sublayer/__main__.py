@@ -4,8 +4,6 @@ import sys
 
 from sublayer.system.signals import ignore_from_now_on, interruption, take_over
 
-INTERRUPTED = 130
-
 
 def run() -> int:
     """Run the command line and return its exit code, which no signal changes any more."""
@@ -21,7 +19,7 @@ def run() -> int:
         interruption.is_over = True
         if sys.stderr is not None:
             sys.stderr.write("interrupted\n")
-        code = INTERRUPTED
+        code = interruption.code
     ignore_from_now_on()
     return code
 

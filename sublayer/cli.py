@@ -20,12 +20,20 @@ from sublayer.commands.completion.scripts import VARIABLE
 from sublayer.commands.shared.arguments import check_arguments
 from sublayer.commands.shared.base import only_results_on_stdout
 from sublayer.commands.shared.usage import show_words, wrong_value
-from sublayer.errors import Interrupted, SublayerError, TrainingError, one_line
+from sublayer.errors import (
+    Interrupted,
+    Preempted,
+    SaidElsewhere,
+    SublayerError,
+    TrainingError,
+    one_line,
+)
 from sublayer.estimate.capacity import lacks_memory
-from sublayer.system.signals import interruptible, interruption
+from sublayer.system.launch import n_launched
+from sublayer.system.signals import INTERRUPTED, PREEMPTED, interruptible, interruption
 from sublayer.system.streams import OutputLost, lasting_streams
 
-DONE, LOST, MISTAKE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
+DONE, LOST, MISTAKE, FAILED = 0, 1, 2, 3
 """Exit codes; 130 is what a shell returns for SIGINT, 128 + 2."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -72,8 +80,9 @@ _ADVICE = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code.
 
-    0 done, 2 the user's mistake, 3 training failed, 130 interrupted; for these, one line on
-    standard error says what to do. 1 where the result cannot be printed. A bug is raised as it is.
+    0 done, 2 the user's mistake, 3 training failed, 130 interrupted, 75 pre-empted; for these, one
+    line on standard error says what to do. 1 where the result cannot be printed. A bug is raised as
+    it is.
     """
     given = sys.argv[1:] if arguments is None else arguments
     words = list(given) or ["--help"]
@@ -82,12 +91,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output.flush()
         if code == DONE and output.failure is not None and not output.is_gone:
             code, message = LOST, f"error: the result cannot be printed: {output.failed}"
-        if message:
+        if message and _is_first_to_say(message):
             errors.write(f"{message}\n")
             errors.flush()
         if message and errors.failure is not None:
             output.write(f"{message}\n")  # where it can be read
     return code
+
+
+def _is_first_to_say(message: str) -> bool:
+    """Return whether no other process of several that were started together has said the same."""
+    if n_launched() == 1:
+        return True
+    from sublayer.training.processes.joining import says_first
+
+    return says_first(message)
 
 
 def _end(words: list[str]) -> tuple[int, str]:
@@ -101,7 +119,7 @@ def _end(words: list[str]) -> tuple[int, str]:
         if not (interruption.was_raised or isinstance(error, KeyboardInterrupt)):
             raise
     interruption.is_over = True
-    return INTERRUPTED, "interrupted"
+    return interruption.code, "interrupted"
 
 
 def _outcome(words: list[str]) -> tuple[int, str]:
@@ -109,8 +127,12 @@ def _outcome(words: list[str]) -> tuple[int, str]:
         return _run(words), ""
     except TyperException as error:
         return MISTAKE, _error_line(_usage(error))
+    except SaidElsewhere:
+        return FAILED, ""
     except TrainingError as error:
         return FAILED, _error_line(str(error))
+    except Preempted as error:
+        return PREEMPTED, str(error)
     except Interrupted as error:
         return INTERRUPTED, str(error)
     except SublayerError as error:

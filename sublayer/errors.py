@@ -31,8 +31,16 @@ class TrainingError(SublayerError):
     """
 
 
+class SaidElsewhere(TrainingError):
+    """Training ends in this process, for a reason that another one says."""
+
+
 class Interrupted(SublayerError):
     """Training was interrupted by a signal, after saving a checkpoint."""
+
+
+class Preempted(Interrupted):
+    """Training made way, after saving a checkpoint, for what a cluster needs its machine for."""
 
 
 def one_line(text: str) -> str:

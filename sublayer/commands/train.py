@@ -59,7 +59,7 @@ def command(
     with stage("starting PyTorch"):
         from sublayer.runs.folder import RunFolder, default_folder
         from sublayer.runs.run import train_run
-        from sublayer.training.processes.world import leave_world
+        from sublayer.training.processes.joining import leave_world
 
     try:
         folder = out or default_folder(loaded, resume=resume)

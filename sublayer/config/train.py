@@ -28,7 +28,14 @@ else:
 
 LENGTHS = ("steps", "tokens", "epochs", "minutes")
 BATCHES = ("batch_tokens", "batch_sequences")
-OF_A_RUN = ("seed", "threads", "micro_batch_sequences", "checkpoint_steps", "keep_checkpoints")
+OF_A_RUN = (
+    "seed",
+    "threads",
+    "micro_batch_sequences",
+    "checkpoint_steps",
+    "keep_checkpoints",
+    "hang_minutes",
+)
 """Fields that are a run's own, or change no number of what it trains."""
 
 
@@ -174,6 +181,14 @@ class TrainConfig(Table):
         "the summed gradients; full, weights too, gathered block by block.",
     )
     seed: int = field(0, "Seed of initial weights, data order and dropout.", ge=0, le=LARGEST_SEED)
+    hang_minutes: float = field(
+        10.0,
+        "Minutes without an answer after which a process takes another for hung, and all end; the "
+        "preparation of a text by the first may take longer.",
+        unit="minutes",
+        gt=0,
+        le=1e5,
+    )
     threads: int | None = field(
         None,
         "CPU threads of PyTorch, of each process.",

@@ -11,6 +11,7 @@ from torch import Tensor
 from sublayer.data.arrays import Floats, Ints
 from sublayer.data.counter_rng import Purpose, seeds, uniform
 from sublayer.data.epochs import LastEpochs
+from sublayer.data.random_order import random_order
 from sublayer.data.split import Split
 from sublayer.errors import ConfigError
 
@@ -231,8 +232,7 @@ class Windows:
         return windows * self.context
 
     def _make_order(self, epoch: int) -> Ints:
-        sort_keys = seeds(self._seed, Purpose.WINDOW_ORDER, epoch, self.n_windows)
-        return np.argsort(sort_keys, kind="stable")
+        return random_order(self._seed, Purpose.WINDOW_ORDER, epoch, self.n_windows)
 
 
 def copy_to(tensor: Tensor, device: torch.device) -> Tensor:

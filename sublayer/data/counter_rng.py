@@ -5,6 +5,7 @@ epoch, item). What is drawn for the item is forked from its seed alone, so that 
 on how many draws other items take.
 """
 
+from collections.abc import Iterator
 from enum import IntEnum
 
 import numpy as np
@@ -53,6 +54,14 @@ def seeds(seed: int, purpose: Purpose, epoch: int, count: int) -> Bits:
     philox = np.random.Philox(key=_key(seed, purpose), counter=epoch * _WORD)
     drawn = philox.random_raw(count)
     return np.asarray(drawn, dtype=np.uint64)
+
+
+def seed_blocks(seed: int, purpose: Purpose, epoch: int, count: int, block: int) -> Iterator[Bits]:
+    """Draw the seeds of ``seeds``, so many at a time."""
+    philox = np.random.Philox(key=_key(seed, purpose), counter=epoch * _WORD)
+    for first in range(0, count, block):
+        drawn = philox.random_raw(min(block, count - first))
+        yield np.asarray(drawn, dtype=np.uint64)
 
 
 def generator(seed: int, purpose: Purpose, epoch: int, number: int) -> np.random.Generator:

@@ -1,9 +1,8 @@
 """From the ``[data]`` table to splits of token ids: located, divided, encoded, stored."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,21 @@ from sublayer.data.cache import content_key
 from sublayer.data.corpora.named import find_sources
 from sublayer.data.corpora.watched import read_watched
 from sublayer.data.parallel.sources import PairText, read_pairs, sides_of
+from sublayer.data.shards.figures import VERSION
 from sublayer.data.split import Split
-from sublayer.data.store import VERSION, read_store, write_store
-from sublayer.data.subwords.whitespace_cuts import before_whitespace
-from sublayer.data.text.document_range import DocumentRange
+from sublayer.data.store import read_store, write_store
 from sublayer.data.text.documents import Reading
-from sublayer.data.text.sentences import TextUnit, sentences_of
 from sublayer.data.text.splitting import SPLITS, SplitName
 from sublayer.data.texts import Texts, find_texts, reading_of, whole_texts
-from sublayer.data.tokenizers.base import Tokenizer, after_newline
+from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
-from sublayer.data.tokenizers.characters import character_start
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer, trainer_version
+from sublayer.data.training_text import TrainingText
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.files.paths import expanded
+from sublayer.system.allocator import release_freed_memory
 from sublayer.system.stages import stage
-
-_CUTS = {"bpe": before_whitespace, "wordpiece": before_whitespace, "characters": character_start}
 
 
 @dataclass(frozen=True)
@@ -194,33 +190,45 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
         asked.append(["merges", config.merges])
     if kind == GPT1:
         asked.append(["normalization", config.normalization or "published"])
-    key = content_key(VERSION, kind, config.vocab_size, version, text, *languages, *asked)
-    path = cache / "tokenizers" / f"{key}.json"
-    if path.is_file():
-        try:
-            return load_tokenizer(path)
-        except DataError:
-            # A damaged file of the cache is made again, as if it were not there.
-            path.unlink(missing_ok=True)
-    ranges = chain.from_iterable(texts.ranges("train"))
-    if texts.sentences == "none":
-        training = _training_texts(ranges, kind)
-    else:
-        training = _training_sentences(ranges, texts.sentences)
+    identity = [VERSION, kind, config.vocab_size, version, text, *languages, *asked]
+    path = _tokenizer_path(cache, identity)
+    if (known := _read_cached(path)) is not None:
+        return known
+    training = TrainingText(texts.ranges("train"), kind, texts.sentences)
+    if training.identity:
+        path = _tokenizer_path(cache, [*identity, *training.identity])
+        if (known := _read_cached(path)) is not None:
+            return known
     with stage(f"training a {kind} tokenizer on the training text"):
         trained = train_tokenizer(
             kind,
-            training,
+            training.texts(),
             vocab_size=config.vocab_size,
             keeps_text=config.is_parallel,
             merges=config.merges,
             sentinels=config.sentinels,
             normalization=config.normalization,
         )
+    release_freed_memory()
     with replacing(path) as file:
         file.write(_for_text(config, trained).serialize())
     # Read back, so that a fresh tokenizer and a cached one are the same to the last bit.
     return load_tokenizer(path)
+
+
+def _tokenizer_path(cache: Path, identity: list[Any]) -> Path:
+    return cache / "tokenizers" / f"{content_key(*identity)}.json"
+
+
+def _read_cached(path: Path) -> Tokenizer | None:
+    if not path.is_file():
+        return None
+    try:
+        return load_tokenizer(path)
+    except DataError:
+        # A damaged file of the cache is made again, as if it were not there.
+        path.unlink(missing_ok=True)
+        return None
 
 
 def _of_file(config: DataConfig) -> Tokenizer:
@@ -236,25 +244,6 @@ def _for_text(config: DataConfig, vocabulary: Tokenizer) -> Tokenizer:
     if isinstance(vocabulary, BilingualTokenizer):
         vocabulary = vocabulary.vocabulary
     return BilingualTokenizer(vocabulary, *sides_of(config))
-
-
-def _training_sentences(ranges: Iterable[DocumentRange], rule: TextUnit) -> Iterator[bytes]:
-    for part in ranges:
-        for sentences in sentences_of(part, rule):
-            lines = "".join(f"{sentence}\n" for sentence in sentences)
-            yield lines.encode()
-
-
-def _training_texts(ranges: Iterable[DocumentRange], kind: str) -> Iterator[bytes]:
-    cut = _CUTS.get(kind, after_newline)
-    for part in ranges:
-        for start, chunk in part.chunks(cut):
-            if kind != "bpe":
-                try:
-                    chunk.decode("utf-8")
-                except UnicodeDecodeError as error:
-                    raise part.not_utf8(start + error.start) from error
-            yield chunk
 
 
 def _split(

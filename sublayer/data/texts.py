@@ -5,8 +5,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from sublayer.config.data import DataConfig
 from sublayer.config.text.split import DEFAULT_SPLIT, parse_split
 from sublayer.config.text.text_fields import SentenceRule
@@ -15,12 +13,14 @@ from sublayer.data.corpora.named import find_sources
 from sublayer.data.corpora.source import Source
 from sublayer.data.corpora.watched import fetched
 from sublayer.data.parallel.sources import find_pairs, pack_pairs, sides_of
+from sublayer.data.text.content_order import shared_document
 from sublayer.data.text.document_range import DocumentRange
-from sublayer.data.text.document_store import Records, digests_of, identity_of
+from sublayer.data.text.document_store import Records, identity_of
 from sublayer.data.text.documents import Reading, read_documents
 from sublayer.data.text.files import Document
 from sublayer.data.text.sentences import TextUnit, rule_identity
-from sublayer.data.text.splitting import SPLITS, Parts, Shares, SplitName, WholeDocuments, divide
+from sublayer.data.text.splitting import SPLITS, Parts, Shares, SplitName, divide
+from sublayer.data.text.whole_documents import WholeDocuments
 from sublayer.errors import ConfigError
 
 
@@ -236,11 +236,8 @@ def _shared(documents: Sequence[Document], others: Sequence[Document]) -> tuple[
     """Return the names of a document that is in both, if there is one."""
     if not (documents and others):
         return None
-    digests = digests_of(documents)
-    other_digests = digests_of(others)
-    _, indices, other_indices = np.intersect1d(digests, other_digests, return_indices=True)
-    if not len(indices):
+    shared = shared_document(documents, others)
+    if shared is None:
         return None
-    document = documents[indices[0]]
-    other = others[other_indices[0]]
-    return document.name, other.name
+    number, other = shared
+    return documents[number].name, others[other].name

@@ -106,8 +106,8 @@ class Counter:
             before = self._split.ids[start - 1]
             follows_word_end[0] = self._ends_word[before]
         documents = self._split.document_starts
-        is_within = (documents >= start) & (documents < stop)
-        first_of_documents = documents[is_within] - start
+        first, last = np.searchsorted(documents, (start, stop))
+        first_of_documents = documents[first:last] - start
         follows_word_end[first_of_documents] = True
         # A token that begins inside a word continues it; the word was counted before.
         begun = self._begins_word[ids] & follows_word_end

@@ -109,19 +109,20 @@ def windows(
         raise DataError(
             f"scoring needs at least 2 tokens (the first is context only), the text has {n_tokens}"
         )
-    all_windows = [Window(start=0, first=1, stop=min(context + 1, n_tokens))]
-    while all_windows[-1].stop < n_tokens:
-        last = all_windows[-1]
-        stop = min(last.stop + stride, n_tokens)
-        all_windows.append(Window(last.start + stride, first=last.stop, stop=stop))
-    if max_tokens is None or n_tokens - 1 <= max_tokens:
-        return all_windows
-    n_windows = len(all_windows)
     # The first scores up to ``context`` tokens, and every other one ``stride``.
-    n_after_first = max(0, (max_tokens - context) // stride)
-    n_kept = min(1 + n_after_first, n_windows)
-    kept = [i * n_windows // n_kept for i in range(n_kept)]
-    return [all_windows[index] for index in kept]
+    first_stop = min(context + 1, n_tokens)
+    n_windows = 1 + -(-(n_tokens - first_stop) // stride)
+    n_kept = n_windows
+    if max_tokens is not None and n_tokens - 1 > max_tokens:
+        n_after_first = max(0, (max_tokens - context) // stride)
+        n_kept = min(1 + n_after_first, n_windows)
+    kept = []
+    for number in range(n_kept):
+        index = number * n_windows // n_kept
+        first = first_stop + (index - 1) * stride if index else 1
+        stop = min(first + stride, n_tokens) if index else first_stop
+        kept.append(Window(index * stride, first, stop))
+    return kept
 
 
 def spread_windows(n_tokens: int, *, context: int, stride: int, max_tokens: int) -> list[Window]:

@@ -35,11 +35,18 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
     Raises DataError where the folder cannot be written or is full; nothing is left behind then.
     """
-    try:
+    with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(path.parent)
         with new_file(path) as file:
             yield file
+
+
+@contextmanager
+def writing_to(path: Path) -> Iterator[None]:
+    """Raise DataError where ``path``, of the cache, cannot be written or the disk is full."""
+    try:
+        yield
     except OSError as error:
         if error.errno not in _NO_ACCESS | _NO_ROOM:
             raise

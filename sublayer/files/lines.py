@@ -6,12 +6,15 @@ import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
+from shutil import disk_usage
 from typing import IO, TYPE_CHECKING, cast
 
 import zstandard
 
 from sublayer.errors import DataError
+from sublayer.files.cache_folder import replacing
 from sublayer.system.memory import total_memory
 
 if TYPE_CHECKING:
@@ -52,16 +55,47 @@ def unpacked(path: Path) -> bytes:
     """Decompress a file; raise DataError as ``read_lines`` does, or where memory cannot hold it."""
     most = _most_bytes()
     whole = io.BytesIO()
+    for block in _blocks(path):
+        whole.write(block)
+        if whole.tell() > most:
+            raise DataError(
+                f"{path} becomes more than {most / (1 << 30):.1f} GiB, "
+                "half of the memory here: decompress it into a file, "
+                "which is read without a copy in memory"
+            )
+    return whole.getvalue()
+
+
+def unpack(path: Path, target: Path, *, most_in_memory: int) -> bytes | None:
+    """Decompress a file: return what is no more than ``most_in_memory``, else write ``target``.
+
+    Raises DataError as ``read_lines`` does, and where it becomes more than half of what is free
+    beside ``target``, or that cannot be written.
+    """
+    blocks = _blocks(path)
+    start = io.BytesIO()
+    for block in blocks:
+        start.write(block)
+        if start.tell() > most_in_memory:
+            break
+    else:
+        return start.getvalue()
+    with replacing(target) as file:
+        most = _most_on_disk(target.parent)
+        for block in chain([start.getvalue()], blocks):
+            file.write(block)
+            if file.tell() > most:
+                raise DataError(
+                    f"{path} becomes more than {most / (1 << 30):.1f} GiB, half of what is free in "
+                    "the cache: set SUBLAYER_CACHE to a folder with room, or decompress it yourself"
+                )
+    return None
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
     with _opened(path) as file:
         while block := file.read(_BLOCK_BYTES):
-            whole.write(block)
-            if whole.tell() > most:
-                raise DataError(
-                    f"{path} becomes more than {most / (1 << 30):.1f} GiB, "
-                    "half of the memory here: decompress it into a file, "
-                    "which is read without a copy in memory"
-                )
-    return whole.getvalue()
+            yield block
 
 
 def decoded(path: Path | str, line: int, text: bytes) -> str:
@@ -104,6 +138,10 @@ def _reader(path: Path, kind: str) -> IO[bytes]:
 def _most_bytes() -> int:
     # Half of the memory; where the system does not say how much there is, half of 8 GiB.
     return (total_memory() or 8 << 30) // 2
+
+
+def _most_on_disk(folder: Path) -> int:
+    return disk_usage(folder).free // 2
 
 
 class _Zstd(io.RawIOBase):

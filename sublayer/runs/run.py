@@ -1,8 +1,9 @@
 """A run: recipe -> model, data, objective -> loop -> evaluation -> record. Read this file first."""
 
+import json
 import logging
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ from sublayer.system.stage_displays import Say, say_nothing
 from sublayer.system.stages import stage
 from sublayer.tasks.spec import spec_files
 from sublayer.training.loop import Evaluate, Loop
-from sublayer.training.processes.world import World, join_world
+from sublayer.training.processes.agreement import check_agreement, check_same
+from sublayer.training.processes.joining import join_world, naming_lost
+from sublayer.training.processes.world import World
 from sublayer.training.progress import Progress, SilentProgress, default_progress
 from sublayer.training.snapshot import LoopState, Snapshots
 from sublayer.training.step_time import Pace, PaceChanged, median_step
@@ -88,13 +91,16 @@ def train_run(
     """
     check_start(loaded)
     chosen = choose_device(device)
-    place = Place(chosen, join_world(chosen))
+    world = join_world(chosen, 60.0 * loaded.recipe.train.hang_minutes)
+    place = Place(chosen, world)
     folder = RunFolder(out)
-    shown = progress or (default_progress() if place.world.is_main else SilentProgress())
-    with folder.held() if place.world.is_main else nullcontext():
+    shown = progress or (default_progress() if world.is_main else SilentProgress())
+    with naming_lost(f"what {out} has as a checkpoint is kept"), ExitStack() as stack:
+        world.by_first(lambda: stack.enter_context(folder.held()))
+        check_agreement(world, loaded.recipe, out)
         if not resume:
             folder.check_free()
-        place.world.wait()
+        world.wait()
         record = folder.record()
         given = absolute_paths(loaded.recipe)
         if record is not None and not is_cut_off(folder, given, record):
@@ -103,8 +109,8 @@ def train_run(
         with PeakMemory(chosen) as memory:
             session, state = _set_up_and_train(folder, loaded, place, shown, data)
         record = describe_run(out, session, state, memory.bytes)
-        place.world.by_first(lambda: _finish(folder, record))
-        if place.world.is_main:
+        world.by_first(lambda: _finish(folder, record))
+        if world.is_main:
             keep_run_pace(session.recipe, place, state.seconds / state.step)
     return record
 
@@ -177,9 +183,11 @@ def _open_session(
             folder.check_model()
         data = prepare_data(given, pretrained) if data is None else data
 
-    place.world.by_first(prepare_first)
+    place.world.by_first(prepare_first, long="the text is prepared")
     # The other processes open what the first has stored.
     data = prepare_data(given, pretrained=pretrained) if data is None else data
+    checksums = json.dumps(data.checksums, sort_keys=True)
+    check_same(place.world, checksums, "another text", "give all nodes the same files")
     if is_new:
         if not is_again:
             for note in loaded.notes:

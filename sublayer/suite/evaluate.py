@@ -23,7 +23,8 @@ from sublayer.suite.speed import Speed
 from sublayer.suite.texts import BitsPerByte
 from sublayer.system.machine import describe_machine
 from sublayer.system.stages import stage
-from sublayer.training.processes.world import World, join_world
+from sublayer.training.processes.joining import join_world
+from sublayer.training.processes.world import World
 
 
 @dataclass(frozen=True)

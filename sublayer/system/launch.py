@@ -15,6 +15,12 @@ def own_gpu_number() -> int:
     return int(number)
 
 
+def restart_count() -> int:
+    """Return how often the launcher has started the processes again; 0 without one."""
+    n_restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return int(n_restarts)
+
+
 def is_first_launched() -> bool:
     """Return whether this process is the one that talks, before or after it joins the others."""
     rank = os.environ.get("RANK", "0")

@@ -3,31 +3,38 @@
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sublayer.errors import ConfigError
+from sublayer.system.stages import stage
 
 LOCK = ".sublayer-lock"
+_WAITING_S = 0.1
 _CONTENT = b"sublayer is writing in this folder\n"
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def held(folder: Path, *, waits_for: str | None = None) -> Iterator[None]:
     """Lock a folder, created where it is missing, against other processes that lock it.
+
+    With ``waits_for``, which says whom, this process waits while another one holds it.
 
     At the end the lock is taken away, and so are folders that were made and have nothing in them. A
     file of the user's under the lock's name is locked but never changed. Raises ConfigError where
     another process holds the folder, and where there can be none; OSError.
     """
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    if waits_for is not None and folder not in missing:
+        missing.insert(0, folder)  # who is waited for made it
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise ConfigError(f"{folder} is not a folder: give another --out") from None
     try:
-        descriptor = _acquire(folder)
+        descriptor = _acquire(folder, waits_for)
         try:
             yield
         finally:
@@ -57,15 +64,20 @@ def is_held(folder: Path) -> bool:
     return False
 
 
-def _acquire(folder: Path) -> int:
+def _acquire(folder: Path, waits_for: str | None) -> int:
     path = folder / LOCK
     while True:
         descriptor = _open(path)
         try:
             if not _lock(descriptor):
-                raise ConfigError(
-                    f"another process is training in {folder}: wait for it, or give another --out"
-                )
+                if waits_for is None:
+                    raise ConfigError(
+                        f"another process is training in {folder}: wait for it, or give another "
+                        "--out"
+                    )
+                with stage(f"waiting for {waits_for}"):
+                    while not _lock(descriptor):
+                        time.sleep(_WAITING_S)
             # Who held it may have taken it away in between: then others can lock a new one.
             if _is_at(descriptor, path):
                 return descriptor

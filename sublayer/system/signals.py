@@ -1,7 +1,8 @@
-"""SIGINT and SIGTERM: the first one ends the program, those right after it change nothing.
+"""SIGINT, SIGTERM and SIGUSR1: the first ends the program, those right after it change nothing.
 
 Of several signals in a row the first decides what the program ends with. A later one interrupts
-again, for what the first left hanging.
+again, for what the first left hanging. SIGUSR1 is the warning of a cluster that it will take the
+machine away: the program ends with a code that asks to be started again.
 """
 
 import signal
@@ -11,7 +12,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTED, PREEMPTED = 130, 75
+"""Exit codes; the second is EX_TEMPFAIL of sysexits.h: try again."""
+WARNING: int | None = getattr(signal, "SIGUSR1", None)
+"""The signal that warns; None where the system has none."""
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
+)
 _IN_A_ROW_S = 2.0
 
 
@@ -21,6 +28,8 @@ class _Interruption:
     def __init__(self) -> None:
         self.is_over = False
         self.was_raised = False
+        self.number: int = signal.SIGINT
+        """The signal that decides."""
         self._last = -float("inf")
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -29,7 +38,13 @@ class _Interruption:
             return
         self._last = now
         self.was_raised = True
+        self.number = number
         raise KeyboardInterrupt
+
+    @property
+    def code(self) -> int:
+        """The exit code of a program that it ended."""
+        return PREEMPTED if self.number == WARNING else INTERRUPTED
 
     def note(self) -> None:
         """Mark a signal as handled: those right after it do nothing."""

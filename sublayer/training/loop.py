@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sublayer.config.resolved import ResolvedTrain
 from sublayer.config.selection import LAST, is_better
-from sublayer.errors import ConfigError, Interrupted, TrainingError
+from sublayer.errors import ConfigError, Interrupted, Preempted, TrainingError
 from sublayer.system.allocator import release_freed_memory
 from sublayer.system.machine import wait_for
 from sublayer.system.stages import stage
@@ -104,7 +104,7 @@ class Loop:
                 self._between_steps(log)
                 progress.update(self._status())
                 if self._must_stop(watch):
-                    self._stop(log)
+                    self._stop(log, watch)
         return self.state
 
     def _open_log(self) -> AbstractContextManager[MetricsLog | None]:
@@ -268,10 +268,11 @@ class Loop:
     def _must_stop(self, watch: GracefulStop) -> bool:
         return self._world.any(watch.requested)
 
-    def _stop(self, log: MetricsLog | None) -> None:
+    def _stop(self, log: MetricsLog | None, watch: GracefulStop) -> None:
         self._check_finite()
         self._save(log)
-        raise Interrupted(
+        kind = Preempted if self._world.any(watch.is_warned) else Interrupted
+        raise kind(
             f"interrupted and saved at step {self.state.step} of {self._steps} in "
             f"{self._snapshots.folder}; the same command with --resume resumes"
         )

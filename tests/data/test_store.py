@@ -145,7 +145,7 @@ def test_sentences_are_encoded_one_by_one(path, vocab_size, monkeypatch):
     )
     blank = MemoryDocument("blank", b" \n\n ")
     for batch in (1, 2, 1000):
-        monkeypatch.setattr("sublayer.data.store._BATCH_SENTENCES", batch)
+        monkeypatch.setattr("sublayer.data.shards.encoding._BATCH_SENTENCES", batch)
         pieces = [
             [DocumentRange(SENTENCES), DocumentRange(blank), DocumentRange(DOCUMENTS[0])],
             [DocumentRange(SENTENCES, 17)],

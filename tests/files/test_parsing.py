@@ -153,15 +153,19 @@ _OTHER_READERS = {
     "data/corpora/albert_intrinsic.py",
     "data/subwords/bpe_training.py",
     "data/corpora/python_docs.py",
+    "data/shards/joined.py",
+    "data/shards/request.py",
+    "data/shards/worker.py",
+    "data/shards/workers.py",
     "data/text/records.py",
     "data/subwords/subword.py",
     "interop/answers/traversal_tokenizer.py",
     "interop/huggingface/folder_tokenizer.py",
     "study/execution/child.py",
     "study/execution/job.py",
-    "study/execution/process.py",
     "study/execution/stepper.py",
     "suite/evaluate.py",
+    "system/python_process.py",
 }
 
 

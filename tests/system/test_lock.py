@@ -3,7 +3,9 @@
 import builtins
 import fcntl
 import os
+import shutil
 import sys
+import threading
 import types
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import pytest
 
 from sublayer.errors import ConfigError
 from sublayer.system.lock import LOCK, held
+from sublayer.system.stage_displays import HeardStages
+from sublayer.system.stages import shown_by
 
 
 def _msvcrt() -> types.ModuleType:
@@ -100,3 +104,31 @@ def test_a_lock_that_was_taken_away_while_it_was_waited_for_is_made_anew(
         assert (tmp_path / LOCK).is_file()
         with pytest.raises(ConfigError), held(tmp_path):
             pass
+
+
+@pytest.mark.parametrize("goes", [False, True])
+def test_who_waits_for_a_folder_has_it_once_it_is_free(tmp_path: Path, goes: bool) -> None:
+    said = []
+    waits = threading.Event()
+
+    def hear(text: str) -> None:
+        said.append(text)
+        waits.set()
+
+    def wait() -> None:
+        with held(tmp_path / "a", waits_for="another process"):
+            said.append("has it")
+            assert (tmp_path / "a" / LOCK).is_file()
+
+    with shown_by(HeardStages(hear, said.append)):
+        with held(tmp_path / "a"):
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+            assert waits.wait(60)
+            said.append("free")
+            if goes:  # with all that is in it
+                shutil.rmtree(tmp_path / "a")
+        waiting.join()
+    assert said[:2] == ["waiting for another process", "free"]
+    assert "has it" in said[2:]
+    assert not (tmp_path / "a").exists()

@@ -16,8 +16,8 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.runs.resolution import resolve
 from sublayer.runs.run import train_run
 from sublayer.runs.session import Place, assemble, prepare_data
-from sublayer.training.processes import world
-from sublayer.training.processes.world import join_world
+from sublayer.training.processes import joining
+from sublayer.training.processes.joining import join_world
 from sublayer.training.progress import SilentProgress
 from sublayer.training.snapshot import Snapshots
 
@@ -59,9 +59,9 @@ def train(words):
 
 
 if __name__ == "__main__":
-    leave_world = world.leave_world
+    leave_world = joining.leave_world
     # A group of processes that was left is not joined again under one launcher.
-    world.leave_world = lambda: None
+    joining.leave_world = lambda: None
     for words in json.loads(Path(sys.argv[1]).read_text()):
         code = train(words)
         if code:

@@ -68,7 +68,7 @@ def test_two_processes_agree(tmp_path):
         assert second[name] == first[name], name
     assert (first["written"], second["written"]) == ([0], [])
     assert first["failure"] == ["ValueError", "the disk is full"]
-    assert second["failure"] == ["TrainingError", "the first process failed, and says why"]
+    assert second["failure"] == ["SaidElsewhere", "the first process failed, and says why"]
 
 
 def test_a_process_that_fails_leaves_none_waiting(tmp_path):

@@ -16,7 +16,8 @@ from sublayer.objective.families import family_of
 from sublayer.objective.supervised import predictions, text_predictions
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
-from sublayer.training.processes.world import World, join_world, leave_world
+from sublayer.training.processes.joining import join_world, leave_world
+from sublayer.training.processes.world import World
 from tests.training.conftest import MASKED, PAIR, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 
 CPU = torch.device("cpu")

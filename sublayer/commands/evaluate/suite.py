@@ -44,7 +44,7 @@ def evaluate_models(
         from sublayer.suite.evaluate import check_suite, evaluate_suite
         from sublayer.suite.page import render_page
         from sublayer.system.machine import choose_device
-        from sublayer.training.processes.world import leave_world
+        from sublayer.training.processes.joining import leave_world
 
     chosen = choose_device(device)
     work = check_suite(suite, runs)

@@ -82,7 +82,7 @@ def command(
     with stage("starting PyTorch"):
         from sublayer.runs.finetuning import finetune_seeds
         from sublayer.runs.folder import default_folder
-        from sublayer.training.processes.world import leave_world
+        from sublayer.training.processes.joining import leave_world
 
     try:
         folder = out or default_folder(loaded, resume=resume)

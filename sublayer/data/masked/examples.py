@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from sublayer.data.arrays import Ints, TokenIds
-from sublayer.data.counter_rng import Purpose, generator, seeds
+from sublayer.data.counter_rng import Purpose, generator
 from sublayer.data.epochs import LastEpochs
 from sublayer.data.masked.masking import MaskRule, MaskVocabulary, mask_tokens
 from sublayer.data.masked.packing import Example
@@ -15,6 +15,7 @@ from sublayer.data.masked.segment_pairs import make_pairs
 from sublayer.data.masked.segments import UNLABELLED, PairRule, Pairs
 from sublayer.data.masked.sentence_pairs import pairs_of_sentences
 from sublayer.data.parallel.batch_plan import BatchRule
+from sublayer.data.random_order import random_order
 from sublayer.data.split import Split
 from sublayer.errors import DataError
 
@@ -203,8 +204,7 @@ class ExampleSource:
         pairs = self._pairs(self._copy(epoch))
         rule = self._settings.steps
         if rule is None:
-            sort_keys = seeds(self._seed, Purpose.EXAMPLE_ORDER, epoch, pairs.n_pairs)
-            order = np.argsort(sort_keys, kind="stable")
+            order = random_order(self._seed, Purpose.EXAMPLE_ORDER, epoch, pairs.n_pairs)
             return _Pass(pairs, order, step_ends=np.zeros(0, dtype=np.int64))
         lengths = pairs.a_length + pairs.b_length + _SPECIAL
         # Of a single side, which the rule takes for both.
@@ -237,5 +237,7 @@ class ExampleSource:
 
 def _starts_within(starts: Ints, start: int, stop: int) -> Ints:
     """Return the starts that lie in a source, counted from its beginning."""
-    is_within = (starts >= start) & (starts < stop)
-    return starts[is_within] - start
+    first, last = np.searchsorted(starts, (start, stop))
+    within = starts[first:last]
+    # Not copied where there is nothing to subtract: it may be mapped.
+    return within - start if start else within

@@ -10,6 +10,7 @@ from sublayer.data.batches import Boundaries, Windows
 from sublayer.data.counter_rng import Purpose, seeds
 from sublayer.data.epochs import LastEpochs
 from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.random_order import random_order
 from sublayer.data.span.examples import CorruptionRule, Pieces, corrupted_batch
 from sublayer.data.span.pieces import Cuts, cut, shuffled_documents, whole_documents
 from sublayer.data.split import Split
@@ -156,7 +157,7 @@ class EpochPieces:
             n_whole = joined.n_tokens // self.rule.raw_length
             cuts = Cuts(cuts.begins[:n_whole], cuts.lengths[:n_whole])
         n_pieces = len(cuts.begins)
-        order = np.argsort(seeds(self._seed, Purpose.WINDOW_ORDER, epoch, n_pieces), kind="stable")
+        order = random_order(self._seed, Purpose.WINDOW_ORDER, epoch, n_pieces)
         bits = seeds(self._seed, Purpose.NOISE, epoch, n_pieces)
         return Pieces(joined, cuts, bits).select(order)
 

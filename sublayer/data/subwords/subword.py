@@ -39,8 +39,9 @@ from sublayer.data.tokenizers.base import (
 )
 from sublayer.data.tokenizers.sentinels import find_sentinels
 from sublayer.data.tokenizers.words import (
+    WordCache,
     divides_at_whitespace,
-    encode_words,
+    split_before_spaces,
     split_words,
     word_starts,
 )
@@ -48,6 +49,7 @@ from sublayer.errors import ConfigError
 
 END = "<|endoftext|>"
 _ENDS = (END, "<|end_of_text|>", "</s>", "<eos>")
+_SPAN_CHARACTERS = 1 << 19
 _NOT_UTF8 = re.compile("([\udc80-\udcff]+)")
 _ESCAPE = 0xDC00
 """``surrogateescape`` stands the character of code 0xDC00 + b for byte b."""
@@ -109,6 +111,7 @@ class SubwordTokenizer(Tokenizer):
             self._pieces[id_] = self.names[id_].encode()
         self._is_divided = divides_at_whitespace(content)
         self._can_cut = self._is_divided or cuts_before_whitespace(content)
+        self._words = WordCache()
 
     @classmethod
     def train(cls, texts: Iterable[bytes], *, vocab_size: int) -> "SubwordTokenizer":
@@ -228,10 +231,12 @@ class SubwordTokenizer(Tokenizer):
         return begins
 
     def _encode_text(self, text: str) -> list[TokenIds]:
-        if self._is_divided:
-            return [encode_words(split_words(text), self._encode_each)]
-        spans = list(batches(text)) if self._can_cut else [text]
-        return [np.array(ids, dtype=np.int32) for ids in self._encode_each(spans)]
+        if self._can_cut:
+            split = split_words if self._is_divided else split_before_spaces
+            # A part at a time: the words of a whole text take many times its memory.
+            spans = batches(text, _SPAN_CHARACTERS)
+            return [self._words.encode(split(span), self._encode_each) for span in spans]
+        return [np.array(ids, dtype=np.int32) for ids in self._encode_each([text])]
 
     def _encode_each(self, words: list[str]) -> list[list[int]]:
         encodings = call_library(

@@ -33,19 +33,19 @@ def _last_break(text: str, near: int) -> int:
     return 0
 
 
-def batches(text: str) -> Iterator[str]:
+def batches(text: str, size: int = _BATCH_CHARACTERS) -> Iterator[str]:
     """Cut a text into parts of bounded size, each before whitespace; the last as long as it is.
 
-    A text of at most 65,536 characters is one part; an empty one has none.
+    A text of at most ``size`` characters is one part; an empty one has none.
     """
     start = 0
-    while len(text) - start > _BATCH_CHARACTERS:
+    while len(text) - start > size:
         # One character more shows what follows the cut.
-        window = text[start : start + _BATCH_CHARACTERS + 1]
-        size = _last_break(window, _BATCH_CHARACTERS)
-        if not size:
+        window = text[start : start + size + 1]
+        n_characters = _last_break(window, size)
+        if not n_characters:
             break
-        yield window[:size]
-        start += size
+        yield window[:n_characters]
+        start += n_characters
     if start < len(text):
         yield text[start:]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sublayer.data.text.files import Document, Text
 from sublayer.errors import DataError
+from sublayer.files.file_text import count_line_ends
 
 _CHUNK_BYTES = 4 << 20
 
@@ -41,7 +42,14 @@ class DocumentRange:
 
 
 def chunks_of(text: Text, start: int, stop: int, cut: Cut) -> Iterator[tuple[int, bytes]]:
-    """Cut a range of a text into chunks, as ``DocumentRange.chunks`` does.
+    """Cut a range of a text into chunks, as ``DocumentRange.chunks`` does."""
+    for end in chunk_stops(text, start, stop, cut):
+        yield start, text[start:end]
+        start = end
+
+
+def chunk_stops(text: Text, start: int, stop: int, cut: Cut) -> Iterator[int]:
+    """Yield where the chunks of a range end; a range that ends at one of them has the same.
 
     What ``cut`` sees begins where the chunk does, and has a byte after ``near``.
     """
@@ -55,15 +63,8 @@ def chunks_of(text: Text, start: int, stop: int, cut: Cut) -> Iterator[tuple[int
                 size = position
                 break
             size *= 2
-        end = min(start + size, stop)
-        chunk = text[start:end]
-        yield start, chunk
-        start += len(chunk)
-
-
-def raw_chunks(part: DocumentRange) -> Iterator[bytes]:
-    """Yield the bytes of a range, a few megabytes at a time."""
-    return (chunk for _, chunk in part.chunks(lambda text, near: near))
+        start = min(start + size, stop)
+        yield start
 
 
 def not_utf8(name: str, text: Text, position: int, remedy: str) -> DataError:
@@ -71,6 +72,6 @@ def not_utf8(name: str, text: Text, position: int, remedy: str) -> DataError:
 
     ``position`` is the byte's in the text; ``remedy`` ends the message.
     """
-    line = text[:position].count(b"\n") + 1
+    line = count_line_ends(text, position) + 1
     byte = text[position]
     return DataError(f"{name}, line {line}: byte 0x{byte:02x} is not UTF-8, {remedy}")

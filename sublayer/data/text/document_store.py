@@ -1,34 +1,38 @@
-"""Many documents in one memory-mapped file of the cache: texts, their ends and their origins.
+"""Many documents in one file of the cache: texts, their ends and their origins.
 
 Records of JSON, Parquet or a hub are parsed and decompressed once, into such a file. A document is
-then a number, and reading one costs a slice.
+then a number, and reading one costs a slice. No text and no array of the file is held in memory.
 """
 
 import hashlib
-import mmap
 import sys
 import zlib
-from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, overload
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.counts import count
 from sublayer.data.arrays import Ints
-from sublayer.data.text.files import Document
+from sublayer.data.text.files import Document, Place, Text
 from sublayer.files.cache_folder import replacing
+from sublayer.files.file_array import FileArray
+from sublayer.files.file_text import FileText
 from sublayer.files.json_footer import aligned, read_description, write_description
 
 _CHECKED_BYTES = 256 << 20
 _DIGEST_BYTES = 32
 _NUMBER_BYTES = 8
+_BLOCK_BYTES = 1 << 20
 
-RawDocument = tuple[int, bytes]
+RawDocument = tuple[int, Text]
 """A document as it is read: the line or row where it begins, from 1, and its text."""
 Origin = tuple[str, Callable[[], Iterator[RawDocument]]]
 """A source of documents: its name in messages, and their reader."""
@@ -46,32 +50,30 @@ class Records(Sequence[Document]):
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
         meta, n_bytes = read_description(path)
+        self._path = path
         self._names = tuple(names)
         self._bounds: list[int] = meta["bounds"]
         self.n_empty: int = meta["n_empty"]
         self.identity: list[Any] = ["records", meta["sha256"]]
         first = aligned(meta["n_bytes"])
-        n = meta["n_documents"]
+        self._n_documents: int = meta["n_documents"]
+        n = self._n_documents
         # A stop, a line and a digest for each document.
         n_array_bytes = n * (2 * _NUMBER_BYTES + _DIGEST_BYTES)
         if n_bytes != first + n_array_bytes or len(self._bounds) != len(self._names):
             raise ValueError("its size is not what it describes")
-        with path.open("rb") as file:
-            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        arrays = memoryview(self._data)[first:n_bytes]
-        if len(arrays) <= _CHECKED_BYTES and zlib.crc32(arrays) != meta["crc32"]:
+        arrays = FileText(path, first, n_bytes)
+        if len(arrays) <= _CHECKED_BYTES and _crc32(arrays) != meta["crc32"]:
             raise ValueError("its arrays are damaged")
-        n_number_bytes = _NUMBER_BYTES * n
-        digests_start = 2 * n_number_bytes
-        stops = arrays[:n_number_bytes]
-        lines = arrays[n_number_bytes:digests_start]
-        digests = arrays[digests_start:]
-        self._stops: Ints = np.frombuffer(stops, dtype="<i8")
-        self._lines: Ints = np.frombuffer(lines, dtype="<i8")
-        self.digests: NDArray[np.bytes_] = np.frombuffer(digests, dtype=f"S{_DIGEST_BYTES}")
+        lines_start = first + n * _NUMBER_BYTES
+        digests_start = lines_start + n * _NUMBER_BYTES
+        self._text = FileText(path, 0, meta["n_bytes"])
+        self._stops = FileArray(path, "<i8", first, n)
+        self._lines = FileArray(path, "<i8", lines_start, n)
+        self._digests = FileArray(path, f"S{_DIGEST_BYTES}", digests_start, n)
 
     def __len__(self) -> int:
-        return len(self._stops)
+        return self._n_documents
 
     @overload
     def __getitem__(self, index: int) -> Document: ...
@@ -97,16 +99,29 @@ class Records(Sequence[Document]):
 
     def text(self, index: int) -> bytes:
         """Return a document's text."""
+        _, start, stop = self.place(index)
+        return self._text[start:stop]
+
+    def place(self, index: int) -> Place:
+        """Return the packed file, and where in it a document's text begins and ends."""
         # Each document begins where the one before it ends.
         start = int(self._stops[index - 1]) if index else 0
-        stop = int(self._stops[index])
-        return self._data[start:stop]
+        return self._path, start, int(self._stops[index])
 
     def digest(self, index: int) -> str:
         """Return the SHA-256 of a document's text."""
         # An array of bytes leaves out zeros at the end.
-        digest = bytes(self.digests[index]).ljust(_DIGEST_BYTES, b"\0")
+        digest = bytes(self._digests[index]).ljust(_DIGEST_BYTES, b"\0")
         return digest.hex()
+
+    def digests(self, start: int, stop: int) -> NDArray[np.bytes_]:
+        """Return the SHA-256 of the documents from ``start`` to before ``stop``, or to the last."""
+        return self._digests.read(start, stop)
+
+    def sizes(self, start: int, stop: int) -> Ints:
+        """Return the bytes of the documents from ``start`` to before ``stop``, or to the last."""
+        before = self._stops[start - 1] if start else 0
+        return np.diff(self._stops.read(start, stop), prepend=before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +139,27 @@ class _Record:
     def digest(self) -> str:
         return self.records.digest(self.index)
 
+    def place(self) -> Place:
+        return self.records.place(self.index)
 
-def digests_of(documents: Sequence[Document]) -> NDArray[np.bytes_]:
-    """Return the SHA-256 of each document, 32 bytes each; they sort as their hexadecimal forms."""
+
+def digests_of(documents: Sequence[Document], start: int, stop: int) -> NDArray[np.bytes_]:
+    """Return the SHA-256 of documents ``start`` to ``stop``, 32 bytes each.
+
+    They sort as their hexadecimal forms.
+    """
     if isinstance(documents, Records):
-        return documents.digests
-    digests = [bytes.fromhex(document.digest()) for document in documents]
+        return documents.digests(start, stop)
+    digests = [bytes.fromhex(document.digest()) for document in documents[start:stop]]
     return np.array(digests, dtype=f"S{_DIGEST_BYTES}")
+
+
+def sizes_of(documents: Sequence[Document], start: int, stop: int) -> Ints:
+    """Return the bytes of documents ``start`` to ``stop``."""
+    if isinstance(documents, Records):
+        return documents.sizes(start, stop)
+    sizes = [len(document.read()) for document in documents[start:stop]]
+    return np.array(sizes, dtype=np.int64)
 
 
 def identity_of(documents: Sequence[Document]) -> list[Any]:
@@ -160,18 +189,17 @@ def open_pack(
 
 
 def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, keeps_blank: bool) -> None:
-    with replacing(path) as file:
-        writer = _Writer(file, is_distinct)
+    with replacing(path) as file, _Writer(file, path.parent, is_distinct) as writer:
         bounds = []
         n_empty = 0
         for name, documents in origins:
             n_empty_here = 0
             for line, text in documents():
-                if keeps_blank or text.strip():
+                if keeps_blank or _has_text(text):
                     writer.add(line, text)
                 else:
                     n_empty_here += 1
-            bounds.append(len(writer.stops))
+            bounds.append(writer.n_documents)
             n_empty += n_empty_here
             if n_empty_here:
                 note = f"{name}: {count(n_empty_here, 'document')} without text left out\n"
@@ -179,42 +207,87 @@ def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, keeps_bl
         writer.finish({"n_empty": n_empty, "bounds": bounds})
 
 
-class _Writer:
-    """Writes texts end to end, then their arrays and the description."""
+def _has_text(text: Text) -> bool:
+    return any(block.strip() for block in _blocks(text))
 
-    def __init__(self, file: BinaryIO, is_distinct: bool) -> None:
-        self.stops = array("q")
-        self._lines = array("q")
+
+def _blocks(text: Text) -> Iterator[bytes]:
+    return (
+        text[start : start + _BLOCK_BYTES] for start in range(0, max(1, len(text)), _BLOCK_BYTES)
+    )
+
+
+def _crc32(text: Text) -> int:
+    crc = 0
+    for block in _blocks(text):
+        crc = zlib.crc32(block, crc)
+    return crc
+
+
+class _Writer:
+    """Writes texts end to end, then their arrays, which wait in files, and the description."""
+
+    def __init__(self, file: BinaryIO, folder: Path, is_distinct: bool) -> None:
+        self.n_documents = 0
         self._file = file
         self._n_bytes = 0
-        self._digests = bytearray()
+        # The documents' digests tell all that their texts would.
+        self._identity = hashlib.sha256()
         self._seen: set[bytes] | None = set() if is_distinct else None
+        with ExitStack() as stack:
+            # Of stops, lines and digests.
+            self._columns: list[BinaryIO] = [
+                stack.enter_context(TemporaryFile(dir=folder, prefix=".arrays.")) for _ in range(3)
+            ]
+            self._stack = stack.pop_all()
 
-    def add(self, line: int, text: bytes) -> None:
-        digest = hashlib.sha256(text).digest()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def add(self, line: int, text: Text) -> None:
+        hashed = hashlib.sha256()
+        for block in _blocks(text):
+            hashed.update(block)
+        digest = hashed.digest()
         if self._seen is not None:
             if digest in self._seen:
                 return
             self._seen.add(digest)
-        self._file.write(text)
+        for block in _blocks(text):
+            self._file.write(block)
         self._n_bytes += len(text)
-        self.stops.append(self._n_bytes)
-        self._lines.append(line)
-        self._digests += digest
+        self.n_documents += 1
+        values = (
+            self._n_bytes.to_bytes(_NUMBER_BYTES, "little"),
+            line.to_bytes(_NUMBER_BYTES, "little"),
+            digest,
+        )
+        for column, value in zip(self._columns, values, strict=True):
+            column.write(value)
+        self._identity.update(digest)
 
     def finish(self, counts: dict[str, Any]) -> None:
         padding = aligned(self._n_bytes) - self._n_bytes
         self._file.write(b"\0" * padding)
-        numbers = np.array([self.stops, self._lines], dtype="<i8")
-        arrays = numbers.tobytes() + bytes(self._digests)
-        self._file.write(arrays)
-        # The documents' digests tell all that their texts would.
-        identity = hashlib.sha256(self._digests)
+        crc = 0
+        for column in self._columns:
+            column.seek(0)
+        for block in chain.from_iterable(map(_read_blocks, self._columns)):
+            self._file.write(block)
+            crc = zlib.crc32(block, crc)
         meta = {
             "n_bytes": self._n_bytes,
-            "n_documents": len(self.stops),
+            "n_documents": self.n_documents,
             **counts,
-            "sha256": identity.hexdigest(),
-            "crc32": zlib.crc32(arrays),
+            "sha256": self._identity.hexdigest(),
+            "crc32": crc,
         }
         write_description(self._file, meta)
+
+
+def _read_blocks(file: BinaryIO) -> Iterator[bytes]:
+    while block := file.read(_BLOCK_BYTES):
+        yield block

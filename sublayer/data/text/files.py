@@ -2,7 +2,6 @@
 
 import glob
 import hashlib
-import mmap
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,20 +9,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from sublayer.data.cache import file_digest
+from sublayer.data.cache import content_key, file_digest
 from sublayer.data.text.sniffing import check_text, is_text
 from sublayer.errors import DataError
-from sublayer.files.lines import unpacked
+from sublayer.files.file_text import FileText
+from sublayer.files.lines import unpack
 from sublayer.files.paths import expanded
 
-Text = bytes | mmap.mmap
-"""Raw bytes, of a large file without a copy in memory."""
+Text = bytes | FileText
+"""Raw bytes, of a file without a copy in memory."""
+
+Place = tuple[Path, int, int]
+"""A file, and where in it a text begins and ends."""
 
 PARQUET = ".parquet"
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _HUB_NAME = re.compile(r"[\w-]+/[\w-]+")
 _PACKED = (".gz", ".zst")
+_SMALL_BYTES = 64 << 20
+"""A compressed file that becomes no more is unpacked in memory each time."""
 _DOCUMENTS = (".doc", ".docx", ".epub", ".odt", ".pdf", ".rtf")
 """What word processors and readers keep, which other programs save as text."""
 _ARCHIVES = (*_DOCUMENTS, ".7z", ".bz2", PARQUET, ".rar", ".xz", ".zip")
@@ -43,6 +48,9 @@ class Document(Protocol):
     def digest(self) -> str:
         """SHA-256 of the bytes that it is read from."""
 
+    def place(self) -> Place | None:
+        """Return where its text lies; None where it is in memory."""
+
 
 @dataclass(frozen=True)
 class FileDocument:
@@ -58,11 +66,62 @@ class FileDocument:
         return str(self.path)
 
     def read(self) -> Text:
-        """Return the file's text; raise DataError if it is empty, binary, cut or unreadable."""
+        """Return the file's text; raise DataError if it is empty, binary, cut or unreadable.
+
+        A compressed file that becomes more than 64 MiB is unpacked into the cache, once.
+        """
         try:
             text = self._read()
+            self._check(text)
         except OSError as error:
             raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
+        return text
+
+    def digest(self) -> str:
+        """SHA-256 of the file as it is stored."""
+        return self._digested[0]
+
+    def place(self) -> Place | None:
+        """Return the file, or what it was unpacked into; None where that is in memory."""
+        text = self.read()
+        return text.place if isinstance(text, FileText) else None
+
+    def check_unchanged(self) -> None:
+        """Raise DataError where the file is another one than its digest was computed of."""
+        _, digested = self._digested
+        try:
+            now = _version(self.path)
+        except OSError as error:
+            raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
+        if now != digested:
+            raise DataError(
+                f"{self.path} changed while it was read: leave it as it is, and run the command "
+                "again"
+            )
+
+    @cached_property
+    def _digested(self) -> tuple[str, tuple[int, int]]:
+        """The file's digest, and the version that it was computed of."""
+        try:
+            version = _version(self.path)
+            return file_digest(self.path, self.cache), version
+        except OSError as error:
+            raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
+
+    def _read(self) -> Text:
+        if self.path.suffix.lower() not in _PACKED:
+            return FileText(self.path)
+        unpacked = self.cache / "unpacked" / content_key(self.digest(), self.path.suffix.lower())
+        if not unpacked.is_file():
+            small = unpack(self.path, unpacked, most_in_memory=_SMALL_BYTES)
+            if small is not None:
+                return small
+        return FileText(unpacked)
+
+    def _check(self, text: Text) -> None:
+        # Once: a large text is read again and again, a part at a time.
+        if self._known_good:
+            return
         if len(text) == 0:
             raise DataError(f"{self.path} is empty: name a file with text")
         at = text.find(b"\0")
@@ -71,26 +130,12 @@ class FileDocument:
                 f"{self.path}: byte {at:,} is zero, which no text has. Remove such bytes, as in "
                 f"`tr -d '\\000' < {self.path.name} > clean-{self.path.name}`"
             )
-        return text
-
-    def digest(self) -> str:
-        """SHA-256 of the file as it is stored."""
-        return self._digest
+        self._known_good.append(_version(self.path))
 
     @cached_property
-    def _digest(self) -> str:
-        try:
-            return file_digest(self.path, self.cache)
-        except OSError as error:
-            raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
-
-    def _read(self) -> Text:
-        if self.path.suffix.lower() in _PACKED:
-            return unpacked(self.path)
-        with self.path.open("rb") as file:
-            if self.path.stat().st_size == 0:
-                return b""  # which cannot be mapped
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    def _known_good(self) -> list[tuple[int, int]]:
+        """The version of the file that was looked through; empty before."""
+        return []
 
 
 @dataclass(frozen=True)
@@ -107,6 +152,15 @@ class MemoryDocument:
     def digest(self) -> str:
         """SHA-256 of the text."""
         return hashlib.sha256(self.text).hexdigest()
+
+    def place(self) -> Place | None:
+        """Return None: it is in no file."""
+        return None
+
+
+def _version(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[FileDocument, ...]:

@@ -9,6 +9,8 @@ BOM = b"\xef\xbb\xbf"
 _HEADER_BYTES = 64 << 10
 _LICENCE_BYTES = 64 << 10
 _CLOSING_BYTES = 2048
+_CREDITS_BYTES = 1024
+"""More than the words take by which such a paragraph is known."""
 _START = re.compile(
     rb"^[ \t]*\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG[^*]{0,400}\*\*\*[^\n]*(?:\n|\Z)"
     rb"|^[ \t]*\*+END[* ]{1,2}THE SMALL PRINT![^\n]*(?:\n[^\n]*\*END\*[^\n]*)?(?:\n|\Z)",
@@ -42,28 +44,42 @@ def body_range(text: Text) -> tuple[int, int]:
     first = len(BOM) if text[: len(BOM)] == BOM else 0
     start = None
     # Of small print and a start, whichever comes last is where the header ends.
-    for match in _START.finditer(text, first, _HEADER_BYTES):
+    for match in _START.finditer(text[:_HEADER_BYTES], first):
         start = match.end()
     if start is None:
         return first, len(text)
     stop = _stop(text, start)
     if stop is None:
         return first, len(text)
-    credits_ = _CREDITS.match(text, start, stop)
-    if credits_:
-        start = credits_.end()
-    return start, stop
+    return start + _n_credits(text, start, stop), stop
 
 
 def _stop(text: Text, start: int) -> int | None:
     least = max(start, len(text) - _LICENCE_BYTES)
-    ends = [match.start() for match in _END.finditer(text, least)]
+    # One byte more shows whether a line begins there.
+    window = max(0, least - 1)
+    tail = text[window:]
+    ends = [match.start() for match in _END.finditer(tail, least - window)]
     if not ends:
-        closings = [match.start() for match in _CLOSING.finditer(text, least)]
-        return closings[-1] if closings else None
+        closings = [match.start() for match in _CLOSING.finditer(tail, least - window)]
+        return window + closings[-1] if closings else None
     # The title is often closed once more, in words, right before the mark.
     last = ends[-1]
-    closing = _CLOSING.search(text, max(start, last - _CLOSING_BYTES), last)
+    closing = _CLOSING.search(tail, max(start - window, last - _CLOSING_BYTES), last)
     if closing:
-        return closing.start()
-    return last
+        return window + closing.start()
+    return window + last
+
+
+def _n_credits(text: Text, start: int, stop: int) -> int:
+    """Count the bytes of the paragraph that names who made the file, where one stands there."""
+    size = _HEADER_BYTES
+    while True:
+        window = text[start : min(start + size, stop)]
+        match = _CREDITS.match(window)
+        end = match.end() if match else 0
+        # What is blank up to there, or does not end there, may go on behind it.
+        is_open = end == len(window) if match else len(window.lstrip()) < _CREDITS_BYTES
+        if start + size >= stop or not is_open:
+            return end
+        size *= 2

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.data.text.document_store import RawDocument
-from sublayer.data.text.files import FileDocument
+from sublayer.data.text.files import FileDocument, Text
 from sublayer.data.text.gutenberg import body_range
 from sublayer.errors import DataError
+from sublayer.files.file_text import count_line_ends
 from sublayer.files.lines import decoded, read_lines
 from sublayer.files.parquet import parquet_file, python_value
 
@@ -18,6 +19,8 @@ ROWS_PER_DOCUMENT = 1000
 """Sentences per document, of a corpus published as sentences without document boundaries."""
 
 _SHOWN_FIELDS = 8
+_BLOCK_BYTES = 1 << 20
+_LONGEST_DOCUMENT = 256 << 20
 PARQUET_ROWS = 1024
 """Rows that are read at a time."""
 _START = re.compile(rb'<doc id="[^"]*"[^>]*?(?: title="([^"]*)")?>\s*')
@@ -73,9 +76,17 @@ def blank_line_texts(file: FileDocument, *, is_clean: bool) -> Iterator[RawDocum
     stop = len(text)
     if is_clean:
         start, stop = body_range(text)
-    number = text[:start].count(b"\n") + 1
+    number = count_line_ends(text, start) + 1
     lines: list[bytes] = []
-    for line in text[start:stop].splitlines(keepends=True):
+    n_bytes = 0
+    for line in _lines(text, start, stop):
+        n_bytes = n_bytes + len(line) if line.strip() else 0
+        if n_bytes > _LONGEST_DOCUMENT:
+            raise DataError(
+                f"{file.name}, document at line {number - len(lines)}: longer than "
+                f"{_LONGEST_DOCUMENT >> 20} MiB without a blank line: unset data.documents, which "
+                "reads the file as one document"
+            )
         if line.strip():
             lines.append(line)
         elif lines:
@@ -84,6 +95,21 @@ def blank_line_texts(file: FileDocument, *, is_clean: bool) -> Iterator[RawDocum
         number += 1
     if lines:
         yield number - len(lines), b"".join(lines)
+
+
+def _lines(text: Text, start: int, stop: int) -> Iterator[bytes]:
+    """Yield the lines of a range, their ends included, as ``bytes.splitlines`` divides them."""
+    rest = b""
+    while start < stop:
+        block = text[start : min(start + _BLOCK_BYTES, stop)]
+        start += len(block)
+        lines = (rest + block).splitlines(keepends=True)
+        # The last may go on: a newline belongs to the carriage return before it.
+        is_open = start < stop and not lines[-1].endswith(b"\n") and len(rest) < _LONGEST_DOCUMENT
+        rest = lines.pop() if is_open else b""
+        yield from lines
+    if rest:
+        yield rest
 
 
 def extracted_articles(path: Path) -> Iterator[RawDocument]:
@@ -132,7 +158,7 @@ def row_runs(rows: Iterable[RawDocument]) -> Iterator[RawDocument]:
     for number, text in rows:
         if not texts:
             first = number
-        on_one_line = b" ".join(text.split())
+        on_one_line = b" ".join(text[:].split())
         texts.append(on_one_line)
         if len(texts) == ROWS_PER_DOCUMENT:
             yield first, _joined(texts)
@@ -147,8 +173,7 @@ def _joined(texts: list[bytes]) -> bytes:
 
 def whole_file(file: FileDocument) -> Iterator[RawDocument]:
     """Read a file as one document."""
-    text = file.read()
-    yield 1, bytes(text[:])
+    yield 1, file.read()
 
 
 def plain_lines(path: Path) -> Iterator[RawDocument]:

@@ -7,7 +7,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from sublayer.config.text.text_fields import SentenceRule
-from sublayer.data.text.document_range import DocumentRange, chunks_of, not_utf8
+from sublayer.data.text.document_range import (
+    Cut,
+    DocumentRange,
+    chunk_stops,
+    chunks_of,
+    not_utf8,
+)
 from sublayer.data.text.files import Text
 from sublayer.data.text.gutenberg import body_range
 from sublayer.data.text.sentence_ends import split_sentences
@@ -46,12 +52,9 @@ def sentences_of(part: DocumentRange, rule: TextUnit) -> Iterator[list[str]]:
     if rule == "pair":
         yield text[:].decode().split("\n")[:2]
         return
-    first, last = body_range(text)
-    begin = max(part.start, first)
-    end = last if part.stop is None else min(part.stop, last)
     split = RULES[rule]
-    cut = _after_line if rule == "lines" else _after_paragraph
-    for start, chunk in chunks_of(text, begin, end, cut):
+    begin, end = _body(part, text)
+    for start, chunk in chunks_of(text, begin, end, _cuts(rule)):
         try:
             decoded = chunk.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -59,6 +62,23 @@ def sentences_of(part: DocumentRange, rule: TextUnit) -> Iterator[list[str]]:
             remedy = "which data.sentences needs; mend or convert the file"
             raise not_utf8(part.document.name, text, position, remedy) from error
         yield split(decoded)
+
+
+def sentence_stops(part: DocumentRange, text: Text, rule: TextUnit) -> Iterator[int]:
+    """Yield where a document range, whose text it is, may be cut: where a list of sentences ends.
+
+    The rule is neither ``none`` nor ``pair``.
+    """
+    return chunk_stops(text, *_body(part, text), _cuts(rule))
+
+
+def _body(part: DocumentRange, text: Text) -> tuple[int, int]:
+    first, last = body_range(text)
+    return max(part.start, first), last if part.stop is None else min(part.stop, last)
+
+
+def _cuts(rule: TextUnit) -> Cut:
+    return _after_line if rule == "lines" else _after_paragraph
 
 
 def sentence_cut(text: Text, near: int, least: int) -> int:

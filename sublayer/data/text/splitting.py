@@ -1,18 +1,20 @@
 """The division of a text into training, validation and test by disjoint document ranges."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Literal, overload
+from typing import Literal
 
 import numpy as np
 
 from sublayer.counts import count
-from sublayer.data.arrays import AnyInts, Ints
+from sublayer.data.arrays import Ints
+from sublayer.data.text.content_order import count_parts, in_content_order
 from sublayer.data.text.document_range import DocumentRange
-from sublayer.data.text.document_store import digests_of
 from sublayer.data.text.files import Document
 from sublayer.data.text.gutenberg import body_range
 from sublayer.data.text.sentences import TextUnit, sentence_cut
+from sublayer.data.text.whole_documents import WholeDocuments
 from sublayer.data.tokenizers.characters import character_start
 from sublayer.errors import DataError
 
@@ -25,29 +27,6 @@ Parts = Mapping[SplitName, Sequence[DocumentRange]]
 Shares = Mapping[SplitName, Fraction]
 """Shares of each split, which sum to 1; a split without one is taken from elsewhere, or
 empty."""
-
-
-class WholeDocuments(Sequence[DocumentRange]):
-    """Whole documents as ranges, made when accessed; only those numbered ``chosen`` if given."""
-
-    def __init__(self, documents: Sequence[Document], chosen: AnyInts | None = None) -> None:
-        self._documents = documents
-        self._chosen = np.arange(len(documents)) if chosen is None else chosen
-
-    def __len__(self) -> int:
-        return len(self._chosen)
-
-    @overload
-    def __getitem__(self, index: int) -> DocumentRange: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[DocumentRange]: ...
-
-    def __getitem__(self, index: int | slice) -> DocumentRange | Sequence[DocumentRange]:
-        if isinstance(index, slice):
-            return WholeDocuments(self._documents, self._chosen[index])
-        number = int(self._chosen[index])
-        return DocumentRange(self._documents[number])
 
 
 def divide(
@@ -112,48 +91,91 @@ def _whole(documents: Sequence[Document], shares: Shares, *, name: str) -> Parts
     Where no document is small enough for a share, it gets the smallest. Equal documents stay
     together.
     """
-    # Distinct documents [D], in order of content hash, and which of them each document is [N].
-    distinct, which = np.unique(digests_of(documents), return_inverse=True)
-    n_distinct = len(distinct)
-    if n_distinct < len(shares):
+    division = _Division(documents)
+    if division.n_distinct < len(shares):
         raise DataError(
-            f"{name} has {count(n_distinct, 'different document')}, "
+            f"{name} has {count(division.n_distinct, 'different document')}, "
             f"too few for {len(shares)} splits by document: add "
             "some, name the files one by one in a list (each is then cut), "
             "or give data.valid_path and data.test_path"
         )
-    lengths = (len(document.read()) for document in documents)
-    document_sizes = np.fromiter(lengths, dtype=np.int64, count=len(which))  # [N]
-    sizes = np.zeros(n_distinct, dtype=np.int64)  # [D], equal documents together
-    np.add.at(sizes, which, document_sizes)
-    total = int(sizes.sum())
-    chosen = np.zeros(n_distinct, dtype=np.int8)  # [D]: the index of its split, 0 for train
     unfilled: list[SplitName] = [split for split in ("test", "valid") if split in shares]
+    n_free = division.n_distinct
     while unfilled:
         split = unfilled.pop(0)
-        free = np.flatnonzero(chosen == 0)
         # One is left for each split that is still empty, training included.
-        n_most = len(free) - len(unfilled) - 1
-        taken = _fill(free, sizes[free], shares[split] * total)
-        chosen[taken[:n_most]] = SPLITS.index(split)
-    splits = chosen[which]  # [N]
+        n_most = n_free - len(unfilled) - 1
+        room = math.floor(shares[split] * division.n_bytes)
+        n_free -= division.fill(SPLITS.index(split), room, n_most)
     parts: dict[SplitName, WholeDocuments] = {}
     for index, split in enumerate(SPLITS):
-        parts[split] = WholeDocuments(documents, np.flatnonzero(splits == index))
+        parts[split] = WholeDocuments(documents, division.marks, index)
     return parts
 
 
-def _fill(free: Ints, sizes: Ints, room: Fraction) -> list[int]:
-    """Return those of ``free`` that fit into a room, in order; the smallest where none does."""
-    taken = []
-    least = sizes.min()
-    for index, size in zip(free.tolist(), sizes.tolist(), strict=True):
-        if room < least:
-            break
-        if size <= room:
-            taken.append(index)
-            room -= size
-    if not taken:
-        smallest = int(free[np.argmin(sizes)])
-        taken.append(smallest)
-    return taken
+class _Division:
+    """Which split each document is in: 0, training, until another takes it."""
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        self.marks = np.zeros(len(documents), dtype=np.int8)
+        self.n_distinct = 0
+        self.n_bytes = 0
+        self._documents = documents
+        n_parts = count_parts(len(documents))
+        self._kept = list(self._read(1)) if n_parts == 1 else None
+        self._n_parts = n_parts
+        for _, _, sizes in self._parts():
+            self.n_distinct += len(sizes)
+            self.n_bytes += int(sizes.sum())
+
+    def fill(self, mark: int, room: int, n_most: int) -> int:
+        """Mark free documents that fit into ``room`` bytes, in order, else the smallest one.
+
+        Returned is how many different ones were marked, ``n_most`` of them at most.
+        """
+        least = min(int(sizes.min()) for _, _, sizes in self._free())
+        n_taken = 0
+        for numbers, which, sizes in self._free():
+            taken = []
+            for index, size in enumerate(sizes.tolist()):
+                if room < least:
+                    break
+                if size <= room:
+                    taken.append(index)
+                    room -= size
+            taken = taken[: n_most - n_taken]
+            self.marks[numbers[np.isin(which, taken)]] = mark
+            n_taken += len(taken)
+            if room < least or n_taken == n_most:
+                break
+        return n_taken or self._mark_smallest(mark, least)
+
+    def _mark_smallest(self, mark: int, least: int) -> int:
+        for numbers, which, sizes in self._free():
+            if least in sizes:
+                self.marks[numbers[which == np.argmin(sizes)]] = mark
+                return 1
+        raise AssertionError("the smallest document is among the free ones")
+
+    def _free(self) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """Yield the free documents as ``_parts`` yields all."""
+        for numbers, which, sizes in self._parts():
+            is_free = self.marks[numbers] == 0
+            kept, which_kept = np.unique(which[is_free], return_inverse=True)
+            if len(kept):
+                yield numbers[is_free], which_kept, sizes[kept]
+
+    def _parts(self) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """Yield documents in order of content hash, a part of them at a time.
+
+        Of a part: their numbers [N], which of the distinct ones each is [N], and the sizes of
+        these, equal documents together [D].
+        """
+        return self._read(self._n_parts) if self._kept is None else iter(self._kept)
+
+    def _read(self, n_parts: int) -> Iterator[tuple[Ints, Ints, Ints]]:
+        for part in in_content_order(self._documents, n_parts, has_sizes=True):
+            distinct, which = np.unique(part.digests, return_inverse=True)
+            sizes = np.zeros(len(distinct), dtype=np.int64)
+            np.add.at(sizes, which, part.sizes)
+            yield part.numbers, which, sizes

@@ -1,6 +1,5 @@
 """Tokenizers without merges: one id per byte, or one per character."""
 
-import mmap
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from sublayer.data.arrays import Ints, TokenIds
 from sublayer.data.tokenizers.base import FORMAT, VERSION, Tokenizer, decode_utf8
+from sublayer.files.file_text import FileText
 
 _REPLACEMENT = "\ufffd"
 _N_CODES = 0x110000
@@ -114,7 +114,7 @@ class CharacterTokenizer(Tokenizer):
         }
 
 
-def character_start(text: bytes | mmap.mmap, near: int) -> int:
+def character_start(text: bytes | FileText, near: int) -> int:
     """Return the last position up to ``near`` that starts a UTF-8 sequence, in bytes.
 
     Where four bytes in a row continue one, the bytes are not UTF-8 and ``near`` is as good.

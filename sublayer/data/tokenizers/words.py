@@ -3,9 +3,11 @@
 Each distinct word is encoded once, and its ids put wherever it stands.
 """
 
+import re
 import string
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, islice
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,10 @@ from sublayer.data.subwords.library_content import is_gpt1
 SPACE = "▁"
 """The character that stands for a space in a piece."""
 
+_BEFORE_SPACES = re.compile(r"\s*\S+(?:[^\S \n]\s*\S+)*|\s+")
+_MOST_WORDS = 1 << 18
+_MOST_CHARACTERS = 1 << 22
+"""Words, and their characters, that a cache knows before it forgets some."""
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 _INSIDE_WORDS = _PUNCTUATION | frozenset(string.ascii_letters)
 
@@ -29,12 +35,27 @@ class Ragged:
     """
 
     def __init__(self, rows: Rows) -> None:
-        all_ids = chain.from_iterable(rows)
-        self._ids = np.fromiter(all_ids, dtype=np.int32)
+        self._ids = np.empty(0, dtype=np.int32)
+        self._lengths = np.empty(0, dtype=np.int64)
+        self._starts = np.empty(0, dtype=np.int64)
+        self.append(rows)
+
+    def append(self, rows: Rows) -> None:
+        """Add rows behind the others."""
+        new_ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32)
         lengths = map(len, rows)
-        self._lengths = np.fromiter(lengths, dtype=np.int64, count=len(rows))
-        ends = np.cumsum(self._lengths)
-        self._starts = ends - self._lengths
+        new_lengths = np.fromiter(lengths, dtype=np.int64, count=len(rows))
+        self._ids = np.concatenate([self._ids, new_ids])
+        self._lengths = np.concatenate([self._lengths, new_lengths])
+        self._starts = np.cumsum(self._lengths) - self._lengths
+
+    def select(self, numbers: AnyInts) -> "Ragged":
+        """Return some of the rows, by their numbers."""
+        rows = Ragged([])
+        rows._ids = self.take(numbers)
+        rows._lengths = self._lengths[numbers]
+        rows._starts = np.cumsum(rows._lengths) - rows._lengths
+        return rows
 
     def take(self, numbers: AnyInts) -> TokenIds:
         """Return the ids of rows ``numbers``, concatenated; a number may stand there twice."""
@@ -48,17 +69,66 @@ class Ragged:
         return ids
 
 
-def encode_words(words: Sequence[str], encode: Callable[[list[str]], Rows]) -> TokenIds:
+Encode = Callable[[list[str]], Rows]
+"""Returns the ids of each word."""
+
+
+def encode_words(words: Sequence[str], encode: Encode) -> TokenIds:
     """Encode words that do not depend on each other; ``encode`` sees each distinct one once.
 
     Returned are the ids of all words, one after another.
     """
-    numbers: dict[str, int] = {}
-    # A word that is new has the next number.
-    of_words = (numbers.setdefault(word, len(numbers)) for word in words)
-    indices = np.fromiter(of_words, dtype=np.int64, count=len(words))
-    distinct = list(numbers)
-    return Ragged(encode(distinct)).take(indices)
+    return WordCache().encode(words, encode)
+
+
+class WordCache:
+    """The ids of words that were encoded before; a copy of it knows none.
+
+    Where it knows many, it forgets those that it met last.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._numbers: dict[str, int] = {}
+        self._rows = Ragged([])
+        self._n_characters = 0
+
+    def encode(self, words: Sequence[str], encode: Encode) -> TokenIds:
+        """Encode words as ``encode_words`` does; ``encode`` is the same in every call."""
+        with self._lock:
+            numbers = self._numbers
+            n_known = len(numbers)
+            # A word that is new has the next number.
+            of_words = (numbers.setdefault(word, len(numbers)) for word in words)
+            indices = np.fromiter(of_words, dtype=np.int64, count=len(words))
+            new = list(islice(reversed(numbers), len(numbers) - n_known))[::-1]
+            try:
+                self._rows.append(encode(new) if new else [])
+            except BaseException:
+                self.__init__()  # type: ignore[misc]
+                raise
+            self._n_characters += sum(map(len, new))
+            ids = self._rows.take(indices)
+            if len(numbers) > _MOST_WORDS or self._n_characters > _MOST_CHARACTERS:
+                self._forget()
+            return ids
+
+    def _forget(self) -> None:
+        """Forget all but the first words: frequent ones come up early."""
+        words = list(islice(self._numbers, _MOST_WORDS // 2))
+        n_characters = np.cumsum([len(word) for word in words])
+        n_kept = int(np.searchsorted(n_characters, _MOST_CHARACTERS // 2, side="right"))
+        self._numbers = {word: number for number, word in enumerate(words[:n_kept])}
+        self._n_characters = sum(map(len, self._numbers))
+        self._rows = self._rows.select(np.arange(n_kept))
+
+    def __reduce__(self) -> tuple[type["WordCache"], tuple[()]]:
+        return WordCache, ()
+
+
+def split_before_spaces(text: str) -> list[str]:
+    """Split a text before each space or end of a line that follows what is no whitespace."""
+    return _BEFORE_SPACES.findall(text)
 
 
 def split_words(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sublayer.errors import TrainingError
 from sublayer.study.execution.job import Job, read_end, write_job
-from sublayer.study.execution.process import python_command
+from sublayer.system.python_process import python_command
 
 
 class Child:

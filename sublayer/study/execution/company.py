@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from sublayer.errors import ConfigError
 from sublayer.study.budget.sized_arm import Sized
-from sublayer.study.execution.process import python_command
+from sublayer.system.python_process import python_command
 
 
 @contextmanager

@@ -1,23 +1,8 @@
-"""Python processes that run a module of this very package."""
+"""The standard input of a process that another one started."""
 
-import json
 import os
-import sys
 import threading
 from collections.abc import Callable
-
-
-def python_command(module: str) -> list[str]:
-    """Return the command that calls ``main`` of a module, whose exit code is the process's.
-
-    The package is found where this process found it, and nothing in the working directory that this
-    process would not have found there.
-    """
-    program = (
-        "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-        f"from {module} import main; sys.exit(main())"
-    )
-    return [sys.executable, "-P", "-c", program, json.dumps(sys.path)]
 
 
 def read_line(at_end: Callable[[], None]) -> bytes:

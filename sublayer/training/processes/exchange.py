@@ -93,7 +93,7 @@ def _exchanged(
     for node, numbers in zip(ordered, received.view(-1, each), strict=True):
         total.push(node, numbers)
     summed = sent.new_empty(world.size * each)
-    dist.all_gather_into_tensor(summed, total.total())
+    dist.all_gather(list(summed.view(world.size, each).unbind()), total.total())
     return [
         summed[start : start + shape.numel()].view(shape)
         for start, shape in zip(starts, shapes, strict=False)

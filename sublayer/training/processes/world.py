@@ -1,19 +1,21 @@
 """The processes that train together, and what they tell each other."""
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from sublayer.errors import TrainingError
+from sublayer.errors import SaidElsewhere
 from sublayer.evaluation.split_work import Row
-from sublayer.system.launch import n_launched
 
 _CPU = torch.device("cpu")
+_LOOKS_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class World:
     size: int
     device: torch.device = _CPU
     """Where what they exchange lies."""
+    store: Any = None
+    """Where they met; None: they wait for each other in no other way than by exchange."""
 
     @property
     def is_main(self) -> bool:
@@ -111,11 +115,11 @@ class World:
         if self.size > 1:
             dist.barrier()
 
-    def by_first(self, work: Callable[[], object]) -> None:
+    def by_first(self, work: Callable[[], object], *, long: str = "") -> None:
         """Run in the first process what must be done once, such as writing, while the others wait.
 
         Where it fails, so do the others: they would wait for it at the next sum for ever. Raises
-        TrainingError in them.
+        SaidElsewhere in them. What may take longer than they have patience has a name, ``long``.
         """
         is_done = False
         try:
@@ -123,26 +127,17 @@ class World:
                 work()
             is_done = True
         finally:
+            if long:
+                self._meet(long)
             (is_done_by_first,) = self.share([float(is_done)])
         if not is_done_by_first:
-            raise TrainingError("the first process failed, and says why")
+            raise SaidElsewhere("the first process failed, and says why")
 
-
-def join_world(device: torch.device) -> World:
-    """Join the processes that ``torchrun`` started, if any: gloo for what lies on the CPU, NCCL.
-
-    It waits for all of them, the first time; ``leave_world`` ends what it began.
-    """
-    if n_launched() == 1:
-        return World(rank=0, size=1, device=device)
-    if not dist.is_initialized():
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
-    return World(rank=dist.get_rank(), size=dist.get_world_size(), device=device)
-
-
-def leave_world() -> None:
-    """Leave the process group, if one was joined."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    def _meet(self, name: str) -> None:
+        """Wait until the first process is here, however long that takes."""
+        if self.store is None:
+            return
+        if self.is_main:
+            self.store.set(name, "here")
+        while not self.store.check([name]):
+            time.sleep(_LOOKS_S)

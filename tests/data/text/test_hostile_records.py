@@ -20,6 +20,7 @@ from sublayer.data.parallel.files import Fields, json_pairs, parquet_pairs, tab_
 from sublayer.data.text.files import FileDocument, read_path
 from sublayer.data.text.records import json_lines, parquet_rows
 from sublayer.errors import DataError
+from sublayer.files.file_text import FileText
 from sublayer.files.lines import read_lines, unpacked
 from tests.at_length import at_length
 from tests.data.hostile import altered, damaged
@@ -170,18 +171,48 @@ def test_packed_texts_are_read_or_refused(suffix: str, random: Random) -> None:
     check(data, f"a.jsonl{suffix}", lambda path: json_lines(path, "text"))
 
 
+def bomb(folder: Path, suffix: str) -> Path:
+    text = b" " * (72 << 20)
+    path = folder / f"bomb{suffix}"
+    path.write_bytes(gzip.compress(text, 1) if suffix == ".gz" else zstandard.compress(text))
+    return path
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_a_file_that_becomes_more_than_memory_is_refused(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sublayer.files.lines._most_bytes", lambda: 8 << 20)
-    text = bytes(64 << 20)
-    path = tmp_path / f"bomb{suffix}"
-    path.write_bytes(gzip.compress(text) if suffix == ".gz" else zstandard.compress(text))
+    path = bomb(tmp_path, suffix)
     with pytest.raises(
         DataError, match=rf"bomb{suffix} becomes more than 0.0 GiB, half of the memory here"
     ):
-        FileDocument(path, tmp_path).read()
+        unpacked(path)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_file_that_becomes_more_than_the_disk_holds_is_refused(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sublayer.files.lines._most_on_disk", lambda folder: 68 << 20)
+    path = bomb(tmp_path, suffix)
+    with pytest.raises(
+        DataError, match=rf"bomb{suffix} becomes more than 0.1 GiB, half of what is free in"
+    ):
+        FileDocument(path, tmp_path / "cache").read()
+    assert not list((tmp_path / "cache" / "unpacked").iterdir())
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_large_compressed_file_is_unpacked_once(tmp_path: Path, suffix: str) -> None:
+    path = bomb(tmp_path, suffix)
+    document = FileDocument(path, tmp_path / "cache")
+    text = document.read()
+    assert isinstance(text, FileText) and len(text) == 72 << 20
+    [unpacked_path] = (tmp_path / "cache" / "unpacked").iterdir()
+    written = unpacked_path.stat().st_mtime_ns
+    assert FileDocument(path, tmp_path / "cache").read()[: 1 << 20] == b" " * (1 << 20)
+    assert unpacked_path.stat().st_mtime_ns == written
 
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from sublayer.data.text import records
 from sublayer.data.text.files import FileDocument
 from sublayer.data.text.records import (
     ROWS_PER_DOCUMENT,
@@ -233,3 +234,23 @@ def test_json_is_read_as_python_reads_it(tmp_path):
         "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
     )
     assert [text.decode() for _, text in json_lines(tmp_path / "a.jsonl", "text")] == texts
+
+
+def test_a_document_that_does_not_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "_LONGEST_DOCUMENT", 20)
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"short\n\n12345678\n12345678\n1234\n")
+    file = FileDocument(path, tmp_path)
+    with pytest.raises(DataError, match=r"a.txt, document at line 3: longer than 0 MiB without a"):
+        list(records.blank_line_texts(file, is_clean=False))
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 100])
+def test_lines_are_divided_alike_wherever_a_block_ends(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(records, "_BLOCK_BYTES", block)
+    text = b"a\r\nb\rc\n\n\r\nlong line\x0bd\x1ce\r\r\nf"
+    path = tmp_path / "a.txt"
+    path.write_bytes(text)
+    for start, stop in ((0, len(text)), (1, 9), (2, 3), (5, 5)):
+        found = list(records._lines(FileDocument(path, tmp_path).read(), start, stop))
+        assert found == text[start:stop].splitlines(keepends=True)

@@ -1,0 +1,1 @@
+"""Text turned into stored ids in shards, by several processes."""

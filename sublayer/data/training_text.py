@@ -1,0 +1,124 @@
+"""What a tokenizer is trained on: the training split, or of a large one a part of bounded size."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from sublayer.data.subwords.whitespace_cuts import before_whitespace
+from sublayer.data.text.document_range import DocumentRange
+from sublayer.data.text.sentences import TextUnit, sentence_cut, sentences_of
+from sublayer.data.text.whole_documents import count_bytes
+from sublayer.data.tokenizers.base import after_newline
+from sublayer.data.tokenizers.characters import character_start
+from sublayer.system.stages import note
+
+_CUTS = {"bpe": before_whitespace, "wordpiece": before_whitespace, "characters": character_start}
+_MOST_BYTES = {"unigram": 88 << 20}
+_MOST_BYTES_OF_OTHERS = 256 << 20
+"""Bytes that a tokenizer is trained on at most: with them it takes less than 2 GiB of memory."""
+_WINDOW_BYTES = 1 << 20
+"""Bytes of the text that are taken at a time, from places that are spread evenly."""
+_SEARCHED_BYTES = 64 << 10
+_VERSION = 1
+"""Changes whenever another part of equal text would be taken."""
+
+
+class TrainingText:
+    """The training split of a text, for a tokenizer of a kind."""
+
+    def __init__(
+        self, sources: Sequence[Sequence[DocumentRange]], kind: str, unit: TextUnit
+    ) -> None:
+        self._sources = sources
+        self._kind = kind
+        self._unit = unit
+        self._n_bytes = sum(map(count_bytes, sources))
+        self._most = _MOST_BYTES.get(kind, _MOST_BYTES_OF_OTHERS)
+
+    @property
+    def identity(self) -> list[Any]:
+        """Return what identifies the part that is taken, as JSON; nothing where it is all."""
+        return [["sample", self._most, _VERSION]] if self._n_bytes > self._most else []
+
+    def texts(self) -> Iterator[bytes]:
+        """Return what a tokenizer is trained on; a note says where that is a part.
+
+        Raises DataError where it is not UTF-8 and the tokenizer needs it.
+        """
+        ranges: Iterable[DocumentRange] = chain.from_iterable(self._sources)
+        if self._n_bytes > self._most:
+            note(
+                f"the {self._kind} tokenizer is trained on {self._most / 1e6:,.0f} of the "
+                f"{self._n_bytes / 1e6:,.0f} MB of the training text, from places spread evenly"
+            )
+            ranges = sampled(ranges, self._n_bytes, self._most)
+        if self._unit == "none":
+            return _chunks(ranges, self._kind)
+        return _sentences(ranges, self._unit)
+
+
+def sampled(ranges: Iterable[DocumentRange], n_bytes: int, most: int) -> Iterator[DocumentRange]:
+    """Take about ``most`` of the ``n_bytes`` of ranges, in windows spread evenly over them.
+
+    A document that is no longer than a window is taken as a whole where it begins in one; of a
+    longer one the windows are taken, cut after a blank line or a line where there is one.
+    """
+    n_windows = most // _WINDOW_BYTES
+    position = 0
+    for part in ranges:
+        stop = _stop(part)
+        size = stop - part.start
+        if size <= _WINDOW_BYTES:
+            window = position * n_windows // n_bytes
+            if position < -(-window * n_bytes // n_windows) + _WINDOW_BYTES:
+                yield part
+        else:
+            yield from _windows(part, stop, position, n_bytes, n_windows)
+        position += size
+
+
+def _windows(
+    part: DocumentRange, stop: int, position: int, n_bytes: int, n_windows: int
+) -> Iterator[DocumentRange]:
+    text = part.document.read()
+    offset = part.start - position
+    window = position * n_windows // n_bytes
+    while (first := -(-window * n_bytes // n_windows) + offset) < stop:
+        bounds = []
+        for edge in (first, first + _WINDOW_BYTES):
+            near = min(max(edge, part.start), stop)
+            least = max(part.start, near - _SEARCHED_BYTES)
+            is_edge = near in (part.start, stop)
+            bounds.append(near if is_edge else sentence_cut(text, near, least))
+        if bounds[0] < bounds[1]:
+            yield DocumentRange(part.document, *bounds)
+        window += 1
+
+
+def _stop(part: DocumentRange) -> int:
+    if part.stop is not None:
+        return part.stop
+    place = part.document.place()
+    if place is None:
+        return len(part.document.read())
+    _, start, stop = place
+    return stop - start
+
+
+def _sentences(ranges: Iterable[DocumentRange], rule: TextUnit) -> Iterator[bytes]:
+    for part in ranges:
+        for sentences in sentences_of(part, rule):
+            lines = "".join(f"{sentence}\n" for sentence in sentences)
+            yield lines.encode()
+
+
+def _chunks(ranges: Iterable[DocumentRange], kind: str) -> Iterator[bytes]:
+    cut = _CUTS.get(kind, after_newline)
+    for part in ranges:
+        for start, chunk in part.chunks(cut):
+            if kind != "bpe":
+                try:
+                    chunk.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise part.not_utf8(start + error.start) from error
+            yield chunk

@@ -1,0 +1,114 @@
+"""How processes come together, and what is said and done where one of them is lost."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from sublayer.errors import SaidElsewhere, TrainingError
+from sublayer.system.launch import n_launched, restart_count
+from sublayer.training.processes.meeting import agree_on_start
+from sublayer.training.processes.world import World
+
+PATIENCE_S = 600.0
+"""Seconds that a process waits for the others, unless a recipe says otherwise."""
+_SAYING_S = 5.0
+_stores: list[Any] = []
+"""Where the processes met."""
+_LOST = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Timed out waiting",
+    "Application timeout caused pair closure",
+    "gloo",
+    "NCCL",
+)
+"""What a library says, with no type of its own, where another process does not answer."""
+
+
+def join_world(device: torch.device, patience_s: float = PATIENCE_S) -> World:
+    """Join the processes that ``torchrun`` started, if any: by gloo on the CPU, by NCCL on GPUs.
+
+    It waits for all of them, the first time; ``leave_world`` ends what it began. A process that
+    does not answer for ``patience_s`` seconds is taken for hung. Raises TrainingError where the
+    others do not come.
+    """
+    if n_launched() == 1:
+        return World(rank=0, size=1, device=device)
+    timeout = timedelta(seconds=patience_s)
+    if not dist.is_initialized():
+        with naming_lost("before training began"):
+            store, rank, size = next(rendezvous("env://", timeout=timeout))
+            # A process that is only started may take longer than one that hangs.
+            patience = max(timeout, timedelta(seconds=PATIENCE_S))
+            start = agree_on_start(_named("start", store), rank, size, patience)
+            store = _named(start, store)
+            backend = "gloo"
+            if device.type == "cuda":
+                torch.cuda.set_device(device)
+                backend = "cpu:gloo,cuda:nccl"
+            dist.init_process_group(
+                backend, store=store, rank=rank, world_size=size, timeout=timeout
+            )
+            _stores.append(_named("sublayer", store))
+    return World(dist.get_rank(), dist.get_world_size(), device, _stores[-1])
+
+
+def _named(name: str, store: Any) -> Any:
+    return dist.PrefixStore(name, store)  # type: ignore[attr-defined]
+
+
+def leave_world() -> None:
+    """Leave the process group, if one was joined."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@contextmanager
+def naming_lost(where: str) -> Iterator[None]:
+    """Raise TrainingError, in one line, where another process is lost.
+
+    It was killed, hangs or cannot be reached; ``where`` says in words what is kept. Of the
+    processes that are left one says it; others raise SaidElsewhere.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if n_launched() == 1 or not is_lost(error):
+            raise
+        what = "hangs" if "imed out" in str(error) or "timeout" in str(error) else "was lost"
+        message = f"another process {what}: {where}"
+        if says_first("lost"):
+            raise TrainingError(message) from None
+        raise SaidElsewhere(message) from None
+
+
+def is_lost(error: RuntimeError) -> bool:
+    """Return whether an error says that another process does not answer."""
+    return isinstance(error, dist.DistError) or any(text in str(error) for text in _LOST)
+
+
+def says_first(what: str) -> bool:
+    """Return whether no other process, of those started together, has said this before.
+
+    They ask the store where they met; where it is gone, each says it.
+    """
+    if n_launched() == 1:
+        return True
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    if address is None or port is None:
+        return True
+    timeout = timedelta(seconds=_SAYING_S)
+    try:
+        store = dist.TCPStore(  # type: ignore[attr-defined]
+            address, int(port), is_master=False, timeout=timeout
+        )
+        return bool(store.add(f"sublayer {restart_count()} says {what}", 1) == 1)
+    except RuntimeError:
+        return True

@@ -1,0 +1,239 @@
+"""A text in shards gives the file of the whole, however it is encoded, stopped and gone on with."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sublayer.data.shards import joining, workers
+from sublayer.data.shards.joined import JoinedIds
+from sublayer.data.shards.progress import Progress
+from sublayer.data.store import read_store, write_store
+from sublayer.data.text.document_range import DocumentRange
+from sublayer.data.text.document_store import open_pack
+from sublayer.data.text.files import FileDocument, MemoryDocument
+from sublayer.data.text.whole_documents import WholeDocuments
+from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
+from sublayer.data.tokenizers.named import train_tokenizer
+from sublayer.errors import DataError
+
+PARAGRAPHS = [f"Title {number}\n\nOne {number}. Two.\nThree!\n\n" * 3 for number in range(60)]
+WHOLE = 1 << 40
+BPE = train_tokenizer("bpe", [text.encode() for text in PARAGRAPHS], vocab_size=300)
+
+
+def documents(folder: Path):
+    """Sources of several kinds: in memory, in files, blank ones, and records of a pack."""
+    in_memory = [MemoryDocument(str(n), text.encode()) for n, text in enumerate(PARAGRAPHS[:20])]
+    blank = MemoryDocument("blank", b" \n\n ")
+    files = []
+    for number, text in enumerate(PARAGRAPHS[20:30]):
+        path = folder / f"{number}.txt"
+        path.write_bytes(text.encode())
+        files.append(FileDocument(path, folder / "cache"))
+    texts = [(n, text.encode()) for n, text in enumerate(PARAGRAPHS[30:], 1)]
+    records = open_pack(folder / "pack", [("records", lambda: iter(texts))])
+    return [
+        [DocumentRange(document) for document in (*in_memory, blank)],
+        [DocumentRange(files[0], 7, 30), *map(DocumentRange, files[1:])],
+        WholeDocuments(records),
+    ]
+
+
+def written(path: Path, *arguments, **options) -> bytes:
+    path.unlink(missing_ok=True)
+    write_store(path, *arguments, **options)
+    assert read_store(path) is not None
+    assert not list(path.parent.glob("*.unfinished"))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("unit", ["none", "prose"])
+def test_shards_give_the_file_of_the_whole(tmp_path, unit):
+    sources = documents(tmp_path)
+    for tokenizer in (ByteTokenizer(), BPE, CharacterTokenizer("One Tw.\n")):
+        expected = written(tmp_path / "whole", sources, tokenizer, unit, shard_bytes=WHOLE)
+        for shard_bytes, n_processes in ((1, 2), (700, 1), (3000, 3)):
+            settings = {"shard_bytes": shard_bytes, "n_processes": n_processes}
+            assert written(tmp_path / "a", sources, tokenizer, unit, **settings) == expected
+
+
+@pytest.mark.slow
+def test_a_document_over_several_shards_begins_where_it_first_gives_a_token(tmp_path):
+    # A shard has four megabytes of a document at least: blank ones, and some text behind them.
+    blank = b" \n\n" * (3 << 20)
+    texts = [blank, blank + b"One. Two.\n\n" + blank + b"Three.", b"Four.", blank, b"\n\nFive.\n"]
+    source = [DocumentRange(MemoryDocument(str(n), text)) for n, text in enumerate(texts)]
+    for sources in ([source], [source[1:3], source[3:]]):
+        expected = written(tmp_path / "a", sources, ByteTokenizer(), "prose", shard_bytes=WHOLE)
+        found = written(tmp_path / "a", sources, ByteTokenizer(), "prose", shard_bytes=1)
+        assert found == expected
+        store = read_store(tmp_path / "a")
+        assert len(store.document_starts) == 3
+        assert store.n_dropped_documents == len([part for of in sources for part in of]) - 3
+    with pytest.raises(DataError, match="3 has no sentence, nor has what follows it"):
+        write_store(
+            tmp_path / "b", [source[:3], source[3:4]], ByteTokenizer(), "prose", shard_bytes=1
+        )
+
+
+def stopped(monkeypatch, after: int, *arguments, **options) -> None:
+    """Write a store, and stop when so many shards were joined."""
+    n_done = 0
+
+    def add(progress: Progress, n_bytes: int) -> None:
+        nonlocal n_done
+        n_done += 1
+        if n_done == after:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "add", add)
+        with pytest.raises(KeyboardInterrupt):
+            write_store(*arguments, **options)
+
+
+@pytest.mark.parametrize("damage", ["nothing", "journal", "ids", "part", "cut"])
+def test_a_preparation_that_was_stopped_goes_on_to_the_same_file(tmp_path, monkeypatch, damage):
+    monkeypatch.setattr(joining, "_KEPT_BYTES", 400)
+    sources = documents(tmp_path)
+    expected = written(tmp_path / "a", sources, BPE, "prose", shard_bytes=WHOLE)
+    (tmp_path / "a").unlink()
+    settings = {"shard_bytes": 150, "n_processes": 2}
+    stopped(monkeypatch, 9, tmp_path / "a", sources, BPE, "prose", **settings)
+    assert not (tmp_path / "a").exists()
+    [folder] = tmp_path.glob("a.*.unfinished")
+    joined = JoinedIds(folder)
+    joined.close()
+    assert 0 < joined.n_shards < 9
+    parts = sorted(folder.glob("*.shard"))
+    assert parts and parts[0].name == f"{joined.n_shards:06d}.shard"
+    if damage == "journal":
+        (folder / "journal.json").write_text('{"version": 1}')
+    elif damage == "cut":
+        os.truncate(folder / "ids", 5)
+    elif damage != "nothing":
+        path = parts[0] if damage == "part" else folder / "ids"
+        content = bytearray(path.read_bytes())
+        content[3] ^= 1
+        path.write_bytes(content)
+    if damage in ("journal", "ids", "cut"):
+        joined = JoinedIds(folder)
+        joined.close()
+        assert joined.n_shards == 0
+    assert written(tmp_path / "a", sources, BPE, "prose", **settings) == expected
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from sublayer.data.shards import joining
+from sublayer.data.shards.progress import Progress
+from sublayer.data.store import write_store
+from sublayer.data.text.document_range import DocumentRange
+from sublayer.data.text.files import FileDocument
+from sublayer.data.tokenizers.characters import ByteTokenizer
+
+joining._KEPT_BYTES = 2000
+done = []
+
+def add(progress, n_bytes):
+    done.append(n_bytes)
+    if len(done) == 9:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Progress.add = add
+folder = Path(sys.argv[1])
+files = [FileDocument(path, folder / "cache") for path in sorted(folder.glob("*.txt"))]
+sources = [[DocumentRange(file) for file in files]]
+write_store(folder / "a", sources, ByteTokenizer(), shard_bytes=400, n_processes=2)
+"""
+
+
+def test_a_process_that_was_killed_loses_nothing(tmp_path):
+    for number, text in enumerate(PARAGRAPHS):
+        (tmp_path / f"{number:02d}.txt").write_bytes(text.encode() * 3)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    [folder] = tmp_path.glob("a.*.unfinished")
+    joined = JoinedIds(folder)
+    joined.close()
+    assert joined.n_shards > 0
+    files = [FileDocument(path, tmp_path / "cache") for path in sorted(tmp_path.glob("*.txt"))]
+    sources = [[DocumentRange(file) for file in files]]
+    write_store(tmp_path / "a", sources, ByteTokenizer(), shard_bytes=400, n_processes=1)
+    resumed = (tmp_path / "a").read_bytes()
+    assert resumed == written(tmp_path / "b", sources, ByteTokenizer(), shard_bytes=WHOLE)
+
+
+def test_what_was_joined_is_not_encoded_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(joining, "_KEPT_BYTES", 1)
+    sources = [[DocumentRange(MemoryDocument("a", text.encode())) for text in PARAGRAPHS]]
+    settings = {"shard_bytes": 100, "n_processes": 1}
+    stopped(monkeypatch, 20, tmp_path / "a", sources, BPE, **settings)
+    # Nothing can be encoded now but what was before: the rest is asked for, and fails.
+    monkeypatch.setattr(workers, "python_command", lambda module: [sys.executable, "-c", ""])
+    with pytest.raises(DataError, match="tokens ended with code 0: the same command goes on"):
+        write_store(tmp_path / "a", sources, BPE, **settings)
+    [folder] = tmp_path.glob("a.*.unfinished")
+    joined = JoinedIds(folder)
+    joined.close()
+    assert joined.n_shards >= 19
+
+
+def test_a_text_that_changed_since_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(joining, "_KEPT_BYTES", 1)
+    texts = [text.encode() for text in PARAGRAPHS]
+    settings = {"shard_bytes": 100, "n_processes": 1}
+
+    def sources():
+        return [[DocumentRange(MemoryDocument("a", text)) for text in texts]]
+
+    stopped(monkeypatch, 9, tmp_path / "a", sources(), BPE, **settings)
+    texts[1] += b"more"
+    with pytest.raises(DataError, match=r"the text is another one than that of .*unfinished"):
+        write_store(tmp_path / "a", sources(), BPE, **settings)
+
+
+@pytest.mark.parametrize("shard_bytes", [WHOLE, 100])
+def test_a_text_that_changes_meanwhile_is_noticed(tmp_path, shard_bytes):
+    sources = documents(tmp_path)
+    document = sources[1][3].document
+    document.digest()
+    with document.path.open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(DataError, match=f"{document.path} changed while it was read: leave it"):
+        write_store(tmp_path / "a", sources, BPE, shard_bytes=shard_bytes, n_processes=1)
+    assert not (tmp_path / "a").exists()
+
+
+def test_an_error_in_a_shard_names_file_and_line(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\ntwo\n\xff\n")
+    parts = [MemoryDocument(str(n), text.encode()) for n, text in enumerate(PARAGRAPHS)]
+    sources = [[*map(DocumentRange, parts), DocumentRange(FileDocument(path, tmp_path / "cache"))]]
+    with pytest.raises(DataError, match=r"a.txt, line 3: byte 0xff is not UTF-8"):
+        write_store(tmp_path / "a", sources, CharacterTokenizer("abc"), shard_bytes=1000)
+
+
+def test_a_full_disk_is_said_in_a_line(tmp_path, monkeypatch):
+    def full(self: JoinedIds) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(JoinedIds, "keep", full)
+    monkeypatch.setattr(joining, "_KEPT_BYTES", 1)
+    sources = documents(tmp_path)
+    with pytest.raises(DataError, match="cannot write .*/a: No space left on device; set SUBL"):
+        write_store(tmp_path / "a", sources, BPE, shard_bytes=1000, n_processes=1)
+
+
+def test_progress_says_rate_and_what_is_left():
+    seconds = iter([0.0, 100.0, 100.0, 102.0, 102.0])
+    progress = Progress("reading", 5_000_000_000, clock=lambda: next(seconds))
+    assert progress.line() == "reading: 0 of 5,000 MB"
+    progress.skip(1_000_000_000)
+    progress._n_done += 50_000_000
+    assert progress.line() == "reading: 1,050 of 5,000 MB, 25.0 MB/s, 2:38 left"
