@@ -63,8 +63,8 @@ PARTS = [
         Part(name, f"Training: {case.title}", 7.0 if name == "gpt2" else 6.0)
         for name, case in CASES.items()
     ),
-    Part("generation", "Generation: GPT-2 small", 5.0),
-    Part("study", "A study: GELU against SwiGLU, three seeds", 6.0),
+    Part("generation", "Generation: GPT-2 small", 6.0),
+    Part("study", "A study: GELU against SwiGLU, three seeds", 5.0),
 ]
 
 

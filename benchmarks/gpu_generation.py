@@ -20,8 +20,8 @@ from turns import Contestant, take_turns
 
 from sublayer.system.machine import wait_for
 
-ROUNDS, DRY_ROUNDS = 7, 2
-TURN_S = 2.0
+ROUNDS, DRY_ROUNDS = 5, 2
+TURN_S = 1.0
 SHAPES = {False: (768, 12, 12, 1024), True: (32, 2, 2, 64)}
 VOCAB_SIZES = {False: 50257, True: 400}
 LENGTHS = {False: (128, 256), True: (8, 16)}

@@ -44,6 +44,7 @@ def test_no_step_of_generating_would_wait(name, monkeypatch):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_host_never_waits_for_the_gpu_while_it_generates(name):
     model = make(name, "cuda")

@@ -69,6 +69,7 @@ def test_what_waits_is_seen():
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize(
     "settings", [*KINDS.values(), *OPTIMIZERS.values()], ids=[*KINDS, *OPTIMIZERS]
 )
