@@ -102,6 +102,8 @@ SIZES = {
         vocab_size=50257,
         tokenizer="bytes",
     ),
+    # What stands for it where that is only tried.
+    "dry": Size(32, 2, 2, context=64, sequences=4, vocab_size=400, tokenizer="bytes"),
 }
 
 

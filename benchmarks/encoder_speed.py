@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from contestants import OURS
 from encoders import (
+    CPU_SIZES,
     FAMILIES,
     SIZES,
     EncoderSetup,
@@ -116,7 +117,7 @@ def _options() -> argparse.Namespace:
         epilog="example: python benchmarks/encoder_speed.py --families bert --sizes d512",
     )
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=CPU_SIZES)
     add_shared_options(parser, quick_rounds=2)
     return parser.parse_args()
 

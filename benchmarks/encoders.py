@@ -32,10 +32,15 @@ FAMILIES: dict[Family, str] = {"bert": "BERT", "albert": "ALBERT"}
 SIZES = {
     "d256": Size(256, 6, 4, context=128, sequences=32, vocab_size=8_000),
     "d512": Size(512, 12, 8, context=512, sequences=8, vocab_size=30_000),
+    # For a GPU, and what stands for it where that is only tried.
+    "base": Size(768, 12, 12, context=512, sequences=32, vocab_size=30_000),
+    "dry": Size(32, 2, 2, context=64, sequences=4, vocab_size=400),
 }
+CPU_SIZES = ("d256", "d512")
 D_EMBED = 128
 """Width of ALBERT's embedding matrix; that of the recipe, too."""
 ALONE = World(rank=0, size=1)
+CPU = torch.device("cpu")
 _AS_BERT = {"share": "none", "d_embed": None, "embedding_projection": "tokens"}
 _AS_BERT_IS_TRAINED = {"masking": "token", "sentence": "nsp"}
 _STEPS = 10_000
@@ -75,7 +80,7 @@ def peer(family: Family) -> str:
 def build_encoder_step(setup: EncoderSetup) -> Step:
     """Build a contestant's model, optimizer and data, and give what takes one optimizer step."""
     if setup.contestant == OURS:
-        return train_step(encoder_recipe(setup))
+        return train_step(encoder_recipe(setup), device=torch.device(setup.device))
     torch.manual_seed(0)
     return EncoderPeerStep(_PEERS[setup.family](SIZES[setup.size], setup.dropout), setup)
 
@@ -89,10 +94,12 @@ def encoder_recipe(setup: EncoderSetup) -> ResolvedRecipe:
         "train.precision": setup.precision,
         "train.threads": torch.get_num_threads(),
     }
-    return sized_recipe(setup.family, size, settings)
+    return sized_recipe(setup.family, size, settings, is_gpu=setup.device == "cuda")
 
 
-def sized_recipe(family: Family, size: Size, settings: Mapping[str, Any]) -> ResolvedRecipe:
+def sized_recipe(
+    family: Family, size: Size, settings: Mapping[str, Any], *, is_gpu: bool = False
+) -> ResolvedRecipe:
     """Resolve ``albert-small``, or a BERT made of it, at a size and with settings."""
     sized = {
         "model.d_model": size.d_model,
@@ -112,37 +119,47 @@ def sized_recipe(family: Family, size: Size, settings: Mapping[str, Any]) -> Res
         )
     resolved = resolve_model(model, vocab_size=size.vocab_size, context=size.context)
     train = resolve_train(
-        recipe, steps=_STEPS, valid_tokens=None, is_gpu=False, threads=torch.get_num_threads()
+        recipe, steps=_STEPS, valid_tokens=None, is_gpu=is_gpu, threads=torch.get_num_threads()
     )
     optimizer = resolve_optimizer(recipe.optimizer, steps=_STEPS)
     given = recipe.model_copy(update={"objective": objective})
     return resolved_recipe(given, resolved, train, optimizer)
 
 
-def train_step(recipe: ResolvedRecipe, world: World = ALONE) -> TrainStep:
+def train_step(
+    recipe: ResolvedRecipe, world: World = ALONE, device: torch.device = CPU
+) -> TrainStep:
     """Build this project's real training step: pairs, masks, packing, micro-batches and all."""
-    allocate_for_training(recomputes=recipe.train.recompute != "none")
+    if device.type == "cpu":
+        allocate_for_training(recomputes=recipe.train.recompute != "none")
     family = family_of(recipe.objective)
     batches = family.batches(recipe, stand_in(recipe.model.vocab_size))
-    objective = family.build(build(recipe.model, seed=recipe.train.seed), recipe.objective, 0)
-    return TrainStep(recipe, objective, batches, device=torch.device("cpu"), world=world)
+    model = build(recipe.model, seed=recipe.train.seed)
+    objective = family.build(model, recipe.objective, 0).to(device)
+    return TrainStep(recipe, objective, batches, device=device, world=world)
 
 
 class EncoderPeerStep:
     """A plain training step on padded batches in memory; transformers' class adds the losses."""
 
     def __init__(self, model: nn.Module, setup: EncoderSetup) -> None:
-        self.setup, self.model = setup, model.train()
+        self.setup, self.model = setup, model.to(setup.device).train()
+        self.forward: Callable[..., Any] = self.model
+        if setup.is_compiled:
+            self.forward = torch.compile(self.model)
         self.optimizer = adamw(model)
         label = "next_sentence_label" if setup.family == "bert" else "sentence_order_label"
         examples = first_examples(encoder_recipe(setup))
-        self.batches = [padded(batch, label) for batch in examples]
+        self.batches = [
+            {name: each.to(setup.device) for name, each in padded(batch, label).items()}
+            for batch in examples
+        ]
         self.n_real = [sum(len(example.ids) for example in batch) for batch in examples]
 
     def __call__(self, step: int) -> Tensor:
         """Take one step and give its loss."""
         with autocast(self.setup):
-            loss: Tensor = self.model(**self.batches[step % N_BATCHES]).loss
+            loss: Tensor = self.forward(**self.batches[step % N_BATCHES]).loss
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()

@@ -83,17 +83,27 @@ def ours(model: Decoder) -> Continue:
     return lambda prompt, n: torch.stack(list(generate(model, prompt, n, GREEDY)), dim=1)
 
 
-def transformers_gpt2(model: Decoder, precision: torch.dtype) -> Continue:
+def transformers_gpt2(
+    model: Decoder, precision: torch.dtype, device: str = "cpu", cache: str | None = None
+) -> Continue:
+    """Build transformers' model of our weights, which are on the CPU; ``cache``: not its own."""
     from transformers import GPT2LMHeadModel
 
     with tempfile.TemporaryDirectory() as folder:
         export_huggingface(model, Path(folder) / "model")
         peer: Any = GPT2LMHeadModel.from_pretrained(Path(folder) / "model", dtype=precision)
-        peer.eval()
+        peer.to(device).eval()
 
     @torch.inference_mode()
     def run(prompt: Tensor, n: int) -> Tensor:
-        options = {"do_sample": False, "max_new_tokens": n, "min_new_tokens": n, "pad_token_id": 0}
+        options: dict[str, Any] = {
+            "do_sample": False,
+            "max_new_tokens": n,
+            "min_new_tokens": n,
+            "pad_token_id": 0,
+        }
+        if cache is not None:
+            options["cache_implementation"] = cache
         output: Tensor = peer.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
         return output[:, prompt.shape[1] :]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from contestants import OURS
-from encoders import FAMILIES, SIZES, EncoderSetup, Family, encoder_recipe, train_step
+from encoders import CPU_SIZES, FAMILIES, SIZES, EncoderSetup, Family, encoder_recipe, train_step
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
 from sublayer.config.data import DataConfig
@@ -65,7 +65,7 @@ def _measure(
         "family": family,
         "tokenizer": f"{kind}, {tokenizer.vocab_size:,}",
         "once": once,
-        "steps": [_step(family, size, split, options) for size in SIZES],
+        "steps": [_step(family, size, split, options) for size in CPU_SIZES],
     }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from contestants import OURS, SIZES, Setup, our_recipe, resolved_recipe
+from peaks import peak_of
 from products import share_of_products
 from rounds import Rounds, Timing
 
@@ -25,15 +26,6 @@ from sublayer.system.machine import describe_machine, processor
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "transformers", "x-transformers", "numpy")
-# Dense bf16 FLOP/s as their vendor states them; model-FLOPs utilisation is a share of this.
-PEAK_FLOPS = {
-    "H100": 989.4e12,
-    "H200": 989.4e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "L4": 121e12,
-    "RTX 4090": 165.2e12,
-}
 
 
 AIMED_SHARES = {"float32": 0.85, "bfloat16": 0.6}
@@ -165,13 +157,14 @@ def _describe(timing: Timing, ours: Timing) -> dict[str, Any]:
 def _utilisation(timing: Timing, ours: Setup) -> float | None:
     if timing.setup.device != "cuda":
         return None
-    name = torch.cuda.get_device_name()
-    peak = next((flops for key, flops in PEAK_FLOPS.items() if key in name), None)
+    peak = peak_of(torch.cuda.get_device_name())
     size = SIZES[ours.size]
     config = resolve_model(
         our_recipe(ours).recipe.model, vocab_size=size.vocab_size, context=size.context
     )
-    return None if peak is None else timing.median * flops_per_token(config, size.context) / peak
+    if peak is None:
+        return None
+    return timing.median * flops_per_token(config, size.context) / peak.flops
 
 
 def training_table(case: Mapping[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ norm 1, fused AdamW, threads, and the same batches.
 """
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,7 +65,11 @@ SIZES = {
     "d256": SpanSize(256, 1024, 4, 4, context=128, sequences=32, vocab_size=8_000),
     # T5-small's.
     "small": SpanSize(512, 2048, 6, 8, context=512, sequences=8, vocab_size=32_128),
+    # For a GPU, T5-base's, and what stands for it where that is only tried.
+    "base": SpanSize(768, 3072, 12, 12, context=512, sequences=32, vocab_size=32_128),
+    "dry": SpanSize(32, 64, 2, 2, context=64, sequences=4, vocab_size=400),
 }
+CPU_SIZES = ("d256", "small")
 AS_T5: dict[str, Any] = {
     "model.kind": "encoder-decoder",
     "model.ffn": "relu",
@@ -99,11 +104,14 @@ def build_span_step(setup: Setup) -> Step:
     if setup.contestant == PEER:
         return T5Step(setup)
     recipe = span_recipe(setup)
-    allocate_for_training(recomputes=recipe.train.recompute != "none")
+    device = torch.device(setup.device)
+    if device.type == "cpu":
+        allocate_for_training(recomputes=recipe.train.recompute != "none")
     family = family_of(recipe.objective)
     batches = family.batches(recipe, text(recipe))
-    objective = family.build(build(recipe.model, seed=recipe.train.seed), recipe.objective, 0)
-    return TrainStep(recipe, objective, batches, device=torch.device("cpu"), world=ALONE)
+    model = build(recipe.model, seed=recipe.train.seed)
+    objective = family.build(model, recipe.objective, 0).to(device)
+    return TrainStep(recipe, objective, batches, device=device, world=ALONE)
 
 
 def span_recipe(setup: Setup) -> ResolvedRecipe:
@@ -121,13 +129,18 @@ def span_recipe(setup: Setup) -> ResolvedRecipe:
         "train.steps": _STEPS,
         "train.batch_sequences": size.sequences,
         "train.precision": setup.precision,
+        "train.compile": setup.is_compiled,
         "train.threads": torch.get_num_threads(),
     }
     dropouts = {f"model.{place}": setup.dropout for place in DROPOUTS}
     recipe = load_recipe("gpt", {**AS_T5, **settings, **dropouts}).recipe
     model = resolve_model(recipe.model, vocab_size=size.vocab_size, context=size.context)
     train = resolve_train(
-        recipe, steps=_STEPS, valid_tokens=None, is_gpu=False, threads=torch.get_num_threads()
+        recipe,
+        steps=_STEPS,
+        valid_tokens=None,
+        is_gpu=setup.device == "cuda",
+        threads=torch.get_num_threads(),
     )
     return resolved_recipe(recipe, model, train, resolve_optimizer(recipe.optimizer, steps=_STEPS))
 
@@ -156,16 +169,22 @@ class T5Step:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         torch.manual_seed(0)
-        self.model = t5(SIZES[setup.size], setup.dropout, setup.variant).train()
+        self.model = t5(SIZES[setup.size], setup.dropout, setup.variant).to(setup.device).train()
+        self.forward: Callable[..., Any] = self.model
+        if setup.is_compiled:
+            self.forward = torch.compile(self.model)
         self.optimizer = adamw(self.model)
         made = pieces(span_recipe(replace(setup, contestant=OURS)))
-        self.batches = [_as_arguments(made.batch(step)) for step in range(N_BATCHES)]
+        self.batches = [
+            {name: each.to(setup.device) for name, each in _as_arguments(made.batch(step)).items()}
+            for step in range(N_BATCHES)
+        ]
         self.n_real = [made.n_tokens(step) for step in range(N_BATCHES)]
 
     def __call__(self, step: int) -> Tensor:
         """Take one step and return its loss."""
         with autocast(self.setup):
-            loss: Tensor = self.model(**self.batches[step % N_BATCHES], use_cache=False).loss
+            loss: Tensor = self.forward(**self.batches[step % N_BATCHES], use_cache=False).loss
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()

@@ -23,7 +23,7 @@ from products import Products
 from report import RESULTS, describe_conditions, keep, result_name
 from rounds import Budget, Rounds, run_rounds
 from span_decoding import decoders
-from span_models import SIZES, WITHOUT, build_span_step, pieces, span_recipe, span_setups
+from span_models import CPU_SIZES, SIZES, WITHOUT, build_span_step, pieces, span_recipe, span_setups
 from span_report import describe_decoding, describe_training, markdown
 from turns import take_turns
 from worker import serve
@@ -128,7 +128,7 @@ def _options() -> argparse.Namespace:
         description="Measure how fast T5 trains and decodes against transformers, in what memory.",
         epilog="example: python benchmarks/t5_speed.py --sizes d256 --dropout 0",
     )
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=CPU_SIZES)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     add_shared_options(parser, quick_rounds=3)
     return parser.parse_args()

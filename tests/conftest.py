@@ -38,6 +38,12 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("patient")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a GPU where there is none."""
+    if item.get_closest_marker("gpu") is not None and not torch.cuda.is_available():
+        pytest.skip("no CUDA GPU here")
+
+
 @pytest.fixture(autouse=True)
 def _checked_shapes() -> None:
     check_again()

@@ -237,9 +237,9 @@ class Windows:
 
 def copy_to(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy to a device, without waiting for the copy."""
-    # Only from pinned memory does a copy to a GPU run beside the computation.
+    # Only from pinned memory, and all of it, does a copy to a GPU run beside the computation.
     if device.type == "cuda":
-        tensor = tensor.pin_memory()
+        tensor = tensor.contiguous().pin_memory()
     return tensor.to(device, non_blocking=True)
 
 

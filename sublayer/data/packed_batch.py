@@ -93,10 +93,18 @@ class PackedBatch:
     given, which a device other than the processor would have to be waited for."""
     n_most: int | None = None
     """Sequences of the row that has most, found in the same way."""
+    n_most_owned: int | None = None
+    """Sequences of the example that has most, found in the same way."""
+    longest: int | None = None
+    """Tokens of the longest sequence, where answers are spans, found in the same way."""
 
     def __post_init__(self) -> None:
         if self.n_most is None:
             object.__setattr__(self, "n_most", int(self.order.max()) + 1)
+        if self.n_most_owned is None:
+            object.__setattr__(self, "n_most_owned", int(torch.bincount(self.owners).max()))
+        if self.spans is not None and self.longest is None:
+            object.__setattr__(self, "longest", _longest(self.read.sequence_ids))
         if self.targets is not None and self.predicted is None:
             places = (self.targets.flatten() != IGNORED).nonzero()[:, 0]
             object.__setattr__(self, "predicted", places)
@@ -198,3 +206,10 @@ class PackedBatch:
             targets=None if self.targets is None else copy_to(self.targets, device),
             predicted=None if self.predicted is None else copy_to(self.predicted, device),
         )
+
+
+def _longest(sequence_ids: Int[Tensor, "R T"]) -> int:
+    """Count the tokens of the longest sequence of all rows."""
+    row_numbers = torch.arange(len(sequence_ids))[:, None] * (int(sequence_ids.max()) + 1)
+    of_real = (sequence_ids + row_numbers)[sequence_ids >= 0]
+    return int(torch.bincount(of_real).max())

@@ -48,7 +48,8 @@ class Stepper:
         cache.check(1)
         model = self._model
         position = cache.length
-        positions = torch.tensor([position], device=tokens.device)
+        # Filled in, not copied: a copy would wait for another device at every token.
+        positions = torch.full((1,), position, device=tokens.device)
         x = model.embed(tokens[:, None], positions)[:, 0]  # [B, D]
         rotation = model.positions.rotation(positions, x.dtype)
         bias = self._step_bias.of(position + 1, cache.dtype, tokens.device)

@@ -9,6 +9,12 @@ def n_launched() -> int:
     return int(n_processes)
 
 
+def own_gpu_number() -> int:
+    """Return the number of this process among those of its machine: that of its GPU, too."""
+    number = os.environ.get("LOCAL_RANK", "0")
+    return int(number)
+
+
 def restart_count() -> int:
     """Return how often the launcher has started the processes again; 0 without one."""
     n_restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")

@@ -9,6 +9,7 @@ import torch
 
 from sublayer.errors import ConfigError
 from sublayer.system.cores import cores
+from sublayer.system.launch import n_launched, own_gpu_number
 
 _CPUINFO = Path("/proc/cpuinfo")
 
@@ -16,12 +17,17 @@ _CPUINFO = Path("/proc/cpuinfo")
 def choose_device(name: str | None) -> torch.device:
     """Return the named device, or the CUDA GPU where there is one, else the CPU.
 
-    Apple's GPU (mps) is used where it is named: nothing has been measured on it. Raises ConfigError
-    where there is no such device.
+    Where several processes were started together each has a GPU of its own, unless one is named by
+    its number. Apple's GPU (mps) is used where it is named: nothing has been measured on it. Raises
+    ConfigError where there is no such device.
     """
-    if name is not None:
-        return check_device(name)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name is None:
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return check_device(_own_gpu(name))
+
+
+def _own_gpu(name: str) -> str:
+    return f"cuda:{own_gpu_number()}" if name == "cuda" and n_launched() > 1 else name
 
 
 def check_device(name: str | torch.device) -> torch.device:

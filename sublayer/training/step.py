@@ -52,6 +52,9 @@ class TrainStep:
         self.device = device
         self.world = world
         self.lr = 0.0
+        # The GPU whose generator dropout draws from, beside the processor's: of several each
+        # process has one.
+        self._generators = [device] if device.type == "cuda" else []
         self._recipe = recipe
         for stack in objective.model.stacks:
             stack.recomputes = recipe.train.recompute == "blocks"
@@ -107,7 +110,7 @@ class TrainStep:
         losses = []
         # Casts of the weights to bfloat16 live as long as the outermost autocast: once per step,
         # not per micro-batch.
-        with torch.random.fork_rng(), self._autocast(enabled=True):
+        with torch.random.fork_rng(self._generators), self._autocast(enabled=True):
             for part in parts:
                 seed_dropout(train.seed, step, part.index, part.rank)
                 batch = part.batch.to(self.device)
@@ -142,7 +145,8 @@ class TrainStep:
                 totals[term] = totals.get(term, 0) + count
         numbers = list(totals.values())
         if self.world.size > 1:
-            values = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+            # Between the processors alone, as a GPU would first end the step before.
+            values = torch.tensor(numbers, dtype=torch.float64)
             numbers = self.world.sum(values).tolist()
         counts = {}
         for term, number in zip(totals, numbers, strict=True):

@@ -59,6 +59,17 @@ def test_a_device_that_is_not_there_is_refused_by_name(name):
         check_device(name)
 
 
+def test_each_process_of_several_has_a_gpu_of_its_own(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "98")
+    monkeypatch.setenv("LOCAL_RANK", "97")
+    assert choose_device("cpu") == torch.device("cpu")
+    # No machine has so many.
+    with pytest.raises(ConfigError, match="device 'cuda:97' is not there"):
+        choose_device("cuda")
+    with pytest.raises(ConfigError, match="device 'cuda:96' is not there"):
+        choose_device("cuda:96")
+
+
 def test_the_cpu_is_chosen_where_there_is_no_gpu():
     assert choose_device("cpu") == torch.device("cpu")
     assert choose_device(None).type == ("cuda" if torch.cuda.is_available() else "cpu")

@@ -260,7 +260,8 @@ class Cache:
         """
         end = self.length + n_tokens
         if not self.is_endless:
-            self.mask[:, self.length : end] = True if mask is None else mask
+            new = self.mask[:, self.length : end]
+            new.fill_(True) if mask is None else new.copy_(mask)
         self.is_padded = self.is_padded or mask is not None
         self._filled.length = end
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sublayer.config.architecture.stacks import StackShape
 from sublayer.config.resolved import ResolvedModel
+from sublayer.model.kernels.constants import constants
 from sublayer.model.positions.base import Positions, distances
 
 
@@ -29,7 +30,7 @@ class AlibiPositions(Positions):
         """Compute the bias of each head from positions."""
         distance = distances(queries, keys).abs_()  # [N, T, S]
         distance = distance.to(dtype)[:, None]  # [N, 1, T, S]
-        falls = torch.tensor(self.slopes, dtype=dtype, device=distance.device).neg_()
+        falls = constants(self.slopes, dtype, distance).neg_()
         return falls[:, None, None] * distance  # [N, H, T, S]
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from sublayer.config.architecture.positions import n_exact_buckets
 from sublayer.config.architecture.stacks import StackShape
 from sublayer.config.resolved import ResolvedModel
+from sublayer.model.kernels.constants import constants
 from sublayer.model.positions.base import Positions, distances
 from sublayer.model.positions.diagonals import spread_diagonals
 from sublayer.model.positions.learned_table import PositionTable
@@ -74,7 +75,7 @@ class RelativePositions(Positions):
 
     def _bucket_of_side(self, distance: Tensor) -> Tensor:
         # Made here: a buffer would not be made where weights are put into a model without any.
-        starts = torch.tensor(self.starts[1:], device=distance.device)
+        starts = constants(self.starts[1:], torch.int64, distance)
         # Of 32 bits, as an index is kept for the gradient.
         return torch.bucketize(distance, starts, right=True, out_int32=True)
 

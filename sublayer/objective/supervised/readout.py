@@ -73,7 +73,8 @@ def answer_logits(
     logits: Tensor = model.label_head(pooled)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if kind == "choice":
-        return by_choice(logits[:, 0], batch.owners, batch.n_examples)
+        assert batch.n_most_owned is not None, "it is found where it is not given"
+        return by_choice(logits[:, 0], batch.owners, (batch.n_examples, batch.n_most_owned))
     if kind == "classes" and logits.shape[1] == 1:
         # Of two classes: beside a logit of 0 its softmax is the logistic function.
         return torch.cat([torch.zeros_like(logits), logits], 1)
@@ -81,11 +82,19 @@ def answer_logits(
 
 
 def by_choice(
-    logits: Float[Tensor, " S"], owners: Int[Tensor, " S"], n_examples: int
+    logits: Float[Tensor, " S"], owners: Int[Tensor, " S"], shape: tuple[int, int]
 ) -> Float[Tensor, "N C"]:
-    """Put the logits of sequences into rows of their examples, filled up with minus infinity."""
-    counts = torch.bincount(owners, minlength=n_examples)
+    """Put the logits of sequences into rows of their examples, filled up with minus infinity.
+
+    ``shape`` is the number of examples and the most sequences of one.
+    """
+    counts = owned(owners, shape[0])
     firsts = counts.cumsum(0) - counts
     places = torch.arange(len(owners), device=owners.device) - firsts[owners]
-    rows = logits.new_full((n_examples, int(counts.max())), -torch.inf)
+    rows = logits.new_full(shape, -torch.inf)
     return rows.index_put((owners, places), logits)
+
+
+def owned(owners: Int[Tensor, " S"], n_examples: int) -> Int[Tensor, " N"]:
+    """Count the sequences of each example; nothing waits for the device, as bincount would."""
+    return owners.new_zeros(n_examples).index_add(0, owners, torch.ones_like(owners))

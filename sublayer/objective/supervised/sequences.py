@@ -32,11 +32,11 @@ def find_sequences(batch: PackedBatch) -> Sequences:
     """Find the sequences of a batch, whose first token stands for each."""
     ids = batch.read.sequence_ids
     rows, firsts = batch.readouts.unbind(1)
-    n_most = int(ids.max()) + 1
-    counts = torch.zeros(len(ids), n_most, dtype=torch.int64, device=ids.device)
+    assert batch.n_most is not None and batch.longest is not None, "answers are spans"
+    counts = torch.zeros(len(ids), batch.n_most, dtype=torch.int64, device=ids.device)
     counts.scatter_add_(1, ids.clamp_min(0), (ids >= 0).long())
     lengths = counts[rows, ids[rows, firsts]]
-    columns = torch.arange(int(lengths.max()), device=ids.device)
+    columns = torch.arange(batch.longest, device=ids.device)
     is_there = columns < lengths[:, None]
     places = (rows * ids.shape[1] + firsts)[:, None] + columns * is_there
     return Sequences(places, is_there)

@@ -15,7 +15,7 @@ from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
-from sublayer.objective.supervised.readout import packed_hidden
+from sublayer.objective.supervised.readout import owned, packed_hidden
 from sublayer.objective.supervised.sequences import Sequences, find_sequences
 
 
@@ -105,7 +105,7 @@ def span_losses(
             no_answer, is_without, reduction="none"
         )
     sums = each.new_zeros(batch.n_examples).index_add(0, batch.owners, each)
-    return sums / torch.bincount(batch.owners, minlength=batch.n_examples)
+    return sums / owned(batch.owners, batch.n_examples)
 
 
 def _cross_entropy(

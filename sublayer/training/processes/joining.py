@@ -33,7 +33,7 @@ _LOST = (
 
 
 def join_world(device: torch.device, patience_s: float = PATIENCE_S) -> World:
-    """Join the processes that ``torchrun`` started, with gloo on CPU and NCCL on GPU, if any.
+    """Join the processes that ``torchrun`` started, if any: by gloo on the CPU, by NCCL on GPUs.
 
     It waits for all of them, the first time; ``leave_world`` ends what it began. A process that
     does not answer for ``patience_s`` seconds is taken for hung. Raises TrainingError where the
@@ -49,7 +49,10 @@ def join_world(device: torch.device, patience_s: float = PATIENCE_S) -> World:
             patience = max(timeout, timedelta(seconds=PATIENCE_S))
             start = agree_on_start(_named("start", store), rank, size, patience)
             store = _named(start, store)
-            backend = "nccl" if device.type == "cuda" else "gloo"
+            backend = "gloo"
+            if device.type == "cuda":
+                torch.cuda.set_device(device)
+                backend = "cpu:gloo,cuda:nccl"
             dist.init_process_group(
                 backend, store=store, rank=rank, world_size=size, timeout=timeout
             )

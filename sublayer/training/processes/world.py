@@ -41,7 +41,10 @@ class World:
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:
-        """Add ``values``, on the world's device, over all processes, in place; return them."""
+        """Add ``values`` over all processes, in place; return them.
+
+        They lie on the world's device, or on the CPU, where nothing waits for another device.
+        """
         if self.size > 1:
             dist.all_reduce(values)
         return values

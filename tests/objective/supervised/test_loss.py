@@ -34,7 +34,7 @@ def test_an_answer_costs_the_nats_of_its_label():
 def test_choices_that_an_example_does_not_have_take_no_share():
     # Three sequences are of the first example, two of the second.
     owners = torch.tensor([0, 0, 0, 1, 1])
-    rows = by_choice(torch.tensor([0.0, 0.0, math.log(2.0), 1.0, 1.0]), owners, 2)
+    rows = by_choice(torch.tensor([0.0, 0.0, math.log(2.0), 1.0, 1.0]), owners, (2, 3))
     assert rows[1].tolist() == [1.0, 1.0, -math.inf]
     losses = answer_losses(TASKS["copa"], rows, torch.tensor([2.0, 0.0]))
     assert losses.tolist() == pytest.approx([math.log(2.0), math.log(2.0)])

@@ -1,0 +1,93 @@
+"""A tiny run of every kind of model and objective, and of every optimizer, on any device."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.optimizers.kinds import OPTIMIZERS as OPTIMIZER_TABLES
+from sublayer.runs.resolution import resolve
+from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.training.processes.world import World
+from tests.training.conftest import (
+    MASKED,
+    PAIR,
+    QUESTIONS,
+    SPAN,
+    TEXT,
+    TINY,
+    TRANSLATION,
+    TRAVERSAL,
+)
+
+KINDS = {
+    "decoder": {},
+    "documents": {"data.boundaries": "respect", "model.positions": "rotary"},
+    "alibi": {"model.positions": "alibi", "model.norm": "rms", "model.ffn": "swiglu"},
+    "auxiliary": {"objective.auxiliary": "layers", "objective.targets": 2},
+    "lstm": {"model.kind": "lstm"},
+    "masked": {**MASKED, "data.context": 64},
+    "shared": {**MASKED, "data.context": 64, "model.share": "all", "model.d_embed": 12},
+    "translation": TRANSLATION,
+    "span": {**SPAN, "model.positions": "relative"},
+    "pair": PAIR,
+    "traversal": TRAVERSAL,
+    "questions": {**QUESTIONS, "data.context": 64},
+    "questions, joint": {
+        **QUESTIONS,
+        "data.context": 64,
+        "data.tasks": "squad2",
+    },
+    "text": TEXT,
+}
+"""What is laid over the tiny recipe."""
+
+OPTIMIZERS = {
+    **{kind: {"optimizer.kind": kind} for kind in OPTIMIZER_TABLES},
+    "sgd": {"optimizer.kind": "sgd", "optimizer.lr": 0.1, "optimizer.momentum": 0.9},
+    "lamb as published": {"optimizer.kind": "lamb", "optimizer.form": "published"},
+    "factored": {"optimizer.kind": "adafactor", "optimizer.min_factored": 8},
+    "scaled": {"optimizer.parameter_scale": True},
+    "uncorrected": {"optimizer.bias_correction": False},
+    "as gpt1": {"optimizer.form": "gpt1", "optimizer.warmup": "gpt1"},
+}
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts that objectives read."""
+
+    plain: Path
+    stories: Path
+    pairs: Path
+    tasks: Path
+
+    def of(self, settings):
+        by_kind = {"masked": self.stories, "translation": self.pairs, "supervised": self.tasks}
+        return str(by_kind.get(settings.get("objective.kind"), self.plain))
+
+
+def open_session(texts, settings, device):
+    """Assemble the tiny recipe with settings over it, on a device."""
+    given = {**TINY, "data.path": texts.of(settings), **settings}
+    if given.get("model.kind") == "lstm":
+        del given["model.n_heads"]
+    loaded = load_recipe("gpt", given)
+    place = Place(torch.device(device), World(rank=0, size=1))
+    data = prepare_data(loaded.recipe)
+    return assemble(resolve(loaded.recipe, data, place), data, place)
+
+
+def gradients(session, step=0):
+    """Compute the loss and the gradients of a step, on the CPU."""
+    train_step = session.train_step
+    train_step.objective.train()
+    train_step.objective.begin(step, train_step.recipe.train.steps)
+    loss = train_step._accumulate(step)
+    found = {
+        name: value.grad.detach().cpu()
+        for name, value in train_step.parameters.items()
+        if value.grad is not None
+    }
+    return float(loss), found
