@@ -16,6 +16,7 @@ from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch
 from sublayer.estimate.optimizer_states import n_states
 from sublayer.estimate.peaks import Peaks, peaks_of_pass
 from sublayer.estimate.saved_by_blocks import block_activations
+from sublayer.estimate.sublayers.table import estimate_of
 
 _EXCHANGED = 1 << 24
 """Bytes of gradients that ``exact`` exchanges at a time, at least."""
@@ -162,13 +163,23 @@ def _backwards(step: MicroBatch, sizes: _Sizes) -> int:
     first of them on, which is the last that is executed.
     """
     config = step.config
-    matrix = FLOAT32_BYTES * config.vocab_size * config.d_embed
-    first = sizes.peaks.in_blocks + matrix
     stack = stacks(config)[-1]
-    if stack.n_layers == 1 or step.recomputes:
-        return max(first, sizes.peaks.in_blocks + sizes.units.root)
-    later = sizes.peaks.in_blocks - block_activations(step, stack) + sizes.units.root
-    return max(first, later)
+    in_blocks = sizes.peaks.in_blocks - _added_up(step)
+    if stack.n_layers > 1 and not step.recomputes:
+        later = in_blocks - block_activations(step, stack) + sizes.units.root
+    else:
+        later = in_blocks + sizes.units.root
+    matrix = FLOAT32_BYTES * config.vocab_size * config.d_embed
+    return max(in_blocks + matrix, later)
+
+
+def _added_up(step: MicroBatch) -> int:
+    """Compute the sums of gradients in a sub-layer's work: those of its unit, counted with it."""
+    sizes = []
+    for entry in stacks(step.config)[-1].block:
+        estimate = estimate_of(step.config, entry)
+        sizes.append(FLOAT32_BYTES * estimate.n_backward_maps * estimate.n_matrix)
+    return max(sizes)
 
 
 def _exact(step: MicroBatch, sizes: _Sizes, n_passes: int, n_processes: int) -> ProcessMemory:

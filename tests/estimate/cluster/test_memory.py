@@ -12,6 +12,7 @@ from sublayer.estimate.cluster.memory import ProcessMemory, process_memory
 from sublayer.estimate.memory import training_memory
 from sublayer.estimate.micro_batch import MicroBatch
 from sublayer.estimate.peaks import peaks_of_pass
+from sublayer.estimate.saved_by_pass import saved_casts
 
 D, V, T = 64, 1000, 16
 BLOCK = 12 * D * D + 13 * D
@@ -72,8 +73,9 @@ def test_the_loss_of_a_model_whose_weights_stay_gathered_is_its_peak() -> None:
     two = memory(2, "optimizer")
     assert two.step == 3 * WEIGHTS // 2 + max(
         WEIGHTS + peaks.in_loss,
-        # A block's gradients twice, those of the output matrix once.
-        WEIGHTS + 2 * 4 * BLOCK + peaks.in_blocks + 4 * V * D,
+        # A block's gradients twice, those of the output matrix once; the pass has counted those of
+        # the two matrices of a feed-forward network.
+        WEIGHTS + 2 * 4 * BLOCK + peaks.in_blocks - 4 * 8 * D * D + 4 * V * D,
     )
 
 
@@ -103,7 +105,7 @@ def test_one_process_takes_what_it_takes_alone(n_passes: int) -> None:
 
 def test_a_shared_matrix_is_cast_for_every_block_where_casts_are_not_kept() -> None:
     step = replace(micro_batch(share="all"), precision="bfloat16")
-    again = replace(step, caches_casts=False)
-    # Three uses of a block's matrices instead of one; those stored together are cast each time.
-    n_alone = (peaks_of_pass(again).in_blocks - peaks_of_pass(step).in_blocks) // 2 // 2
-    assert n_alone in (9 * D * D, 8 * D * D)
+    # The output map of attention and both of the feed-forward network; the stacked ones are cast for
+    # each use anyway.
+    assert saved_casts(step) == 2 * 9 * D * D
+    assert saved_casts(replace(step, caches_casts=False)) == 3 * 2 * 9 * D * D
