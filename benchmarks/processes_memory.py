@@ -60,8 +60,10 @@ class Case:
     settings: tuple[str, ...]
 
 
-DECODER = ("model.n_layers=8", "model.d_model=512", "model.n_heads=8", "data.context=128")
-DECODER += ("model.vocab_size=16384",)
+DECODER = (
+    *("model.n_layers=8", "model.d_model=512", "model.n_heads=8"),
+    *("data.context=128", "model.vocab_size=16384"),
+)
 ALBERT = ("model.n_layers=3", "model.d_model=1536", "model.n_heads=12", "data.context=64")
 CASES = (
     Case("gpt, AdamW", "gpt", DECODER),

@@ -105,7 +105,7 @@ def test_one_process_takes_what_it_takes_alone(n_passes: int) -> None:
 
 def test_a_shared_matrix_is_cast_for_every_block_where_casts_are_not_kept() -> None:
     step = replace(micro_batch(share="all"), precision="bfloat16")
-    # The output map of attention and both of the feed-forward network; the stacked ones are cast for
+    # The output map of attention and both of the feed-forward network; stacked ones are cast for
     # each use anyway.
     assert saved_casts(step) == 2 * 9 * D * D
     assert saved_casts(replace(step, caches_casts=False)) == 3 * 2 * 9 * D * D
