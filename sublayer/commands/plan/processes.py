@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sublayer.study.definition import Study
 
 MOST_PROCESSES = 1 << 16
+MOST_DOLLARS = 1e6
 
 ProcessesOption = Annotated[
     int | None,
@@ -41,6 +42,7 @@ PriceOption = Annotated[
         "--price",
         metavar="DOLLARS",
         min=0,
+        max=MOST_DOLLARS,
         help="Dollars that a device costs an hour: what the runs cost.",
     ),
 ]

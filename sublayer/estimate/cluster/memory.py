@@ -103,11 +103,13 @@ def _sizes(step: MicroBatch, optimizer: OptimizerConfig) -> _Sizes:
 def _replicated(step: MicroBatch, sizes: _Sizes, n_passes: int) -> ProcessMemory:
     """Estimate a whole copy: its gradients stay, in the buckets in which they are summed.
 
-    Those of micro-batches before the last are summed beside the buckets.
+    Those of micro-batches before the last are summed beside the buckets, and so are those of what
+    is used several times, until its last use.
     """
     beside = sizes.gradients if n_passes > 1 else 0
     staying = sizes.weights + sizes.states + sizes.gradients
-    moving = max(beside + sizes.peaks.activations, sizes.update)
+    backward = max(sizes.peaks.activations, _backwards(step, sizes))
+    moving = max(beside + backward, sizes.update)
     return ProcessMemory(
         weights=sizes.weights,
         gradients=sizes.gradients + beside,
