@@ -17,6 +17,7 @@ from sublayer.commands.tasks.rendering import SUITE_TITLES
 from sublayer.config.fields.catalog import TABLES
 from sublayer.config.fields.listing import FieldRow, field_rows
 from sublayer.counts import count
+from sublayer.estimate.cluster.devices import DEVICES
 from sublayer.tasks.metrics.table import METRICS
 from sublayer.tasks.registry import SUITES
 
@@ -55,13 +56,14 @@ _TABLES = {
 
 
 def write_reference(folder: Path = REFERENCE) -> None:
-    """Write ``fields.md``, ``commands.md``, ``tasks.md``, ``records.md`` and the reports that it
-    links.
+    """Write the pages of fields, commands, tasks, devices and records, and the reports that those
+    link.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "fields.md").write_text(fields_page(), encoding="utf-8")
     (folder / "commands.md").write_text(commands_page(), encoding="utf-8")
     (folder / "tasks.md").write_text(tasks_page(), encoding="utf-8")
+    (folder / "devices.md").write_text(devices_page(), encoding="utf-8")
     (folder / "records.md").write_text(records_page(), encoding="utf-8")
     for report in RECORDS.glob("*/report.html"):
         (folder / "records" / report.parent.name).mkdir(parents=True, exist_ok=True)
@@ -114,6 +116,32 @@ def tasks_page() -> str:
             lines.append(f"| {' | '.join(map(_escaped, cells))} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def devices_page() -> str:
+    """Lay out the table of devices that ``sublayer plan --device`` takes."""
+    lines = [
+        "# Devices",
+        "",
+        "What `sublayer plan --device` knows, from datasheets: dense products, float32 without",
+        "TF32, links one way between devices of one machine. Prices are yours (`--price`).",
+        "",
+        "| `--device` | device | memory | bfloat16 | float32 | its memory | link | source |",
+        "| --- | --- | ---: | ---: | ---: | ---: | --- | --- |",
+    ]
+    for name, device in DEVICES.items():
+        cells = (
+            f"`{name}`",
+            device.title,
+            f"{device.memory_bytes / 1e9:g} GB",
+            f"{device.bfloat16_per_s / 1e12:g} TFLOP/s",
+            f"{device.float32_per_s / 1e12:g} TFLOP/s",
+            f"{device.memory_bytes_per_s / 1e9:,.0f} GB/s",
+            f"{device.link}, {device.link_bytes_per_s / 1e9:g} GB/s",
+            device.source,
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
 
 
 def records_page() -> str:

@@ -16,7 +16,7 @@ PAGES = (
 )
 GENERATED = {
     PROJECT / "docs" / "reference" / name
-    for name in ("fields.md", "commands.md", "records.md", "tasks.md")
+    for name in ("fields.md", "commands.md", "devices.md", "records.md", "tasks.md")
 }
 """What `docs/generate.py` writes; the build of the site checks links to it."""
 

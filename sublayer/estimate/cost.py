@@ -196,6 +196,15 @@ def n_copies(config: ResolvedModel, stack: StackShape, entry: Entry) -> int:
     return stack.n_layers
 
 
+def n_own_parameters(config: ResolvedModel, stack: StackShape) -> int:
+    """Count the parameters that a block of a stack shares with no other."""
+    total = 0
+    for entry in stack.block:
+        if n_copies(config, stack, entry) == stack.n_layers:
+            total += entry_parameters(config, entry)
+    return total
+
+
 def embedding_parameters(config: ResolvedModel) -> int:
     """Count the parameters that stand before the first blocks, but for those of positions."""
     norms = len(stacks(config)) * _embedding_norm(config)

@@ -75,10 +75,10 @@ def training_memory(
     if n_passes == 1:
         # Gradients are not there before the backward pass makes them.
         backward = max(peaks.activations, peaks.last_block + gradients)
-    update = gradients + _update(step, optimizer, gradients)
+    update = gradients + update_work(step, optimizer, gradients)
     staying = weights + states
     moving = max(backward, update)
-    moving_and_holes = round((1 + _holes(step, n_passes)) * moving)
+    moving_and_holes = round((1 + holes(step, n_passes)) * moving)
     return MemoryEstimate(
         weights=weights,
         gradients=gradients,
@@ -89,19 +89,26 @@ def training_memory(
     )
 
 
-def _holes(step: MicroBatch, n_passes: int) -> float:
+def holes(step: MicroBatch, n_passes: int, *, is_returned: bool = False) -> float:
+    """Return what the allocator holds between tensors, as a share of those that move.
+
+    ``is_returned``: freed memory goes back to the system, as it does where blocks are recomputed.
+    """
     if step.device == "cuda":
         return 0.0
-    if step.recomputes:
+    if step.recomputes or is_returned:
         return _BESIDE_RETURNED[step.precision]
     if step.config.kind == "lstm":
         return _HOLES_OF_LSTM
-    holes = _HOLES if n_passes == 1 else _HOLES_AGAIN
-    return holes[step.precision]
+    shares = _HOLES if n_passes == 1 else _HOLES_AGAIN
+    return shares[step.precision]
 
 
-def _update(step: MicroBatch, optimizer: OptimizerConfig, trained: int) -> int:
-    """Compute the bytes of a step beside states: decayed gradients, or updates to be added."""
+def update_work(step: MicroBatch, optimizer: OptimizerConfig, trained: int) -> int:
+    """Compute the bytes of a step beside states: decayed gradients, or updates to be added.
+
+    ``trained`` are the bytes of what is trained.
+    """
     match optimizer:
         case SgdConfig():
             return trained if optimizer.weight_decay > 0 else 0

@@ -37,6 +37,8 @@ class MicroBatch:
     """Whether each row has positions of its own."""
     frozen: Frozen = NOTHING
     """What of the model has no gradient."""
+    caches_casts: bool = True
+    """Whether a matrix that several blocks share is cast to bfloat16 once, and not for each."""
 
     @property
     def narrow(self) -> int:

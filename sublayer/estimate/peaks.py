@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from sublayer.config.architecture.block import Entry
 from sublayer.config.architecture.heads import n_classes
 from sublayer.config.architecture.stacks import StackShape, stacks
-from sublayer.config.resolved import ResolvedModel
-from sublayer.estimate.cost import entry_parameters, n_copies, n_read_states
+from sublayer.estimate.cost import n_own_parameters, n_read_states
 from sublayer.estimate.kernel_sizes import CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
 from sublayer.estimate.saved_by_blocks import (
@@ -42,10 +41,16 @@ _CHUNK_LOGITS = {"cpu": CPU_CHUNK_LOGITS, "cuda": GPU_CHUNK_LOGITS}
 class Peaks:
     """The bytes that a pass holds at its peaks, beside weights and gradients."""
 
-    activations: int
-    """At the highest peak of all."""
+    in_loss: int
+    in_blocks: int
+    """As the block that goes backwards first does, when the loss has let go of what it saved."""
     last_block: int
     """As the block that goes backwards last ends, with every gradient there; 0 where it is less."""
+
+    @property
+    def activations(self) -> int:
+        """Return those of the highest peak of all."""
+        return max(self.in_loss, self.in_blocks)
 
 
 def peaks_of_pass(step: MicroBatch) -> Peaks:
@@ -63,7 +68,7 @@ def peaks_of_pass(step: MicroBatch) -> Peaks:
     # The loss has let go of what it saved by the time that blocks go backwards, and has saved
     # nothing while they go forwards.
     in_blocks = saved - loss_activations(step) + work
-    return Peaks(activations=max(in_loss, in_blocks), last_block=0)
+    return Peaks(in_loss, in_blocks, last_block=0)
 
 
 def _peaks_of_recomputing(step: MicroBatch) -> Peaks:
@@ -88,20 +93,11 @@ def _peaks_of_recomputing(step: MicroBatch) -> Peaks:
         in_first_blocks.append(held - final_norm + block)
         # The block that goes backwards last has its input alone, and not all gradients yet.
         one_input = n_tokens * stream_bytes(step)
-        unmade = FLOAT32_BYTES * _n_own_parameters(config, stack)
+        unmade = FLOAT32_BYTES * n_own_parameters(config, stack)
         mask = n_dropped_in_matrix(config)
         in_last_blocks.append(one_input + mask + casts + bias + block - unmade)
         held -= stack_activations(step, stack)
-    return Peaks(activations=max(in_loss, *in_first_blocks), last_block=max(in_last_blocks))
-
-
-def _n_own_parameters(config: ResolvedModel, stack: StackShape) -> int:
-    """Count the parameters that a block of a stack shares with no other."""
-    total = 0
-    for entry in stack.block:
-        if n_copies(config, stack, entry) == stack.n_layers:
-            total += entry_parameters(config, entry)
-    return total
+    return Peaks(in_loss, max(in_first_blocks), max(in_last_blocks))
 
 
 def _loss_work(step: MicroBatch) -> int:

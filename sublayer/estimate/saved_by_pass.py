@@ -69,7 +69,8 @@ def saved_casts(step: MicroBatch) -> int:
     for stack in stacks(config):
         for entry in stack.block:
             # Matrices that are stored together are cast for every use.
-            n_numbers += n_copies(config, stack, entry) * estimate_of(config, entry).n_alone
+            n_casts = n_copies(config, stack, entry) if step.caches_casts else stack.n_layers
+            n_numbers += n_casts * estimate_of(config, entry).n_alone
     return step.narrow * n_numbers
 
 

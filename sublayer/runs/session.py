@@ -148,7 +148,10 @@ def assemble(
     family.check_scoring(recipe)
     check_place(recipe, place)
     if place.device.type == "cpu":
-        allocate_for_training(recomputes=recipe.train.recompute != "none")
+        allocate_for_training(
+            recomputes=recipe.train.recompute != "none",
+            is_divided=recipe.train.shard != "none" and place.world.size > 1,
+        )
     model = build(recipe.model, seed=recipe.train.seed).to(place.device)
     if recipe.model.zero_padding:
         zero_padding(model.embedding, data.tokenizer.pad_id)

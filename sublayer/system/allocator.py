@@ -8,9 +8,13 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 _DEFAULT_THRESHOLD, _DEFAULT_MMAP_MAX = 1 << 17, 1 << 16
 
 
-def allocate_for_training(*, recomputes: bool) -> None:
-    """Tune the allocator for a run on a CPU: for speed, or for memory if blocks are recomputed."""
-    if recomputes:
+def allocate_for_training(*, recomputes: bool, is_divided: bool = False) -> None:
+    """Tune the allocator for a run on a CPU: for speed, or for memory.
+
+    For memory where blocks are recomputed, and where each process has a part of the model: weights
+    that come and go leave more holes than parts save.
+    """
+    if recomputes or is_divided:
         return_freed_memory()
     else:
         keep_freed_memory()

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sublayer.commands.plan.processes import (
+    AskedProcesses,
+    PlannedDeviceOption,
+    PriceOption,
+    ProcessesOption,
+    ShareOption,
+)
 from sublayer.commands.plan.rendering import render_plan
 from sublayer.commands.shared import candidates
-from sublayer.commands.shared.base import DeviceOption, JsonOption, emit, say
+from sublayer.commands.shared.base import JsonOption, emit, say
 from sublayer.commands.shared.seed_options import (
     AtMostOption,
     ExtendOption,
@@ -30,6 +37,7 @@ from sublayer.commands.shared.study_options import (
 from sublayer.config.limits import MOST_SEEDS
 from sublayer.counts import count
 from sublayer.errors import ConfigError
+from sublayer.estimate.cluster.devices import is_listed
 from sublayer.system.stages import stage
 
 if TYPE_CHECKING:
@@ -125,11 +133,14 @@ def command(
     finetunings: FinetuningsOption = None,
     data: TaskDataOption = None,
     jobs: JobsOption = 1,
-    device: DeviceOption = None,
+    processes: ProcessesOption = None,
+    device: PlannedDeviceOption = None,
+    price: PriceOption = None,
+    share: ShareOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a run or each arm of a comparison takes: parameters, FLOPs, memory, disk; with
-    --measure, time; and which difference it can find.
+    --measure, time; and which difference it can find. With --processes, what each of them takes.
 
     No text is read and nothing is trained. A vocabulary that is yet to be trained is taken to have
     data.vocab_size tokens.
@@ -146,6 +157,8 @@ def command(
     from sublayer.study.seeds import check_seeds
     from sublayer.study.tuning import make_trials
 
+    group = AskedProcesses(processes, device, price, share)
+    group.check(measure=measure, jobs=jobs)
     sources, settings = split_words(source, words or [])
     if len(sources) > 1 and any(map(is_run, sources)):
         raise ConfigError(
@@ -185,7 +198,8 @@ def command(
         check_seeds(n_seeds)
     own_seeds = asked_seeds(asked, n_seeds, is_tuned=len(trials) > 1)
     n_tried = (len(trials) + (extend or 0)) * own_seeds.n_tuning if len(trials) > 1 else 0
-    resources = find_resources(device, _existing(out or Path()))
+    here = None if is_listed(device) else device
+    resources = group.of_device(find_resources(here, _existing(out or Path())))
     clock = _clock(resources, jobs) if measure else None
     with stage("measuring" if measure else "counting"):
         plan = make_plan(study.arms, rule, resources, clock)
@@ -198,6 +212,9 @@ def command(
         )
     plan = replace(plan, notes=(*plan.notes, *_study_notes(study, looks, tuning, out)))
     result = plan_to_json(plan, resources, n_seeds, n_tried, jobs)
+    if group.is_asked:
+        n_runs = n_tried + n_seeds
+        result["processes"] = group.plan(study, plan, resources, n_runs)
     if study.chain is not None:
         with stage("measuring" if measure else "counting"):
             from sublayer.study.chain.operations import with_stages

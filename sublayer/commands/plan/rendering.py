@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from sublayer.commands.plan.processes_rendering import render_processes
 from sublayer.commands.shared.base import JsonObject
 from sublayer.commands.shared.budgets import read_budgets, render_budgets
 from sublayer.commands.shared.paragraphs import noted, paragraph
@@ -34,6 +35,8 @@ _N_FIXED = 2
 
 def render_plan(result: JsonObject) -> str:
     """Format the arms in a table, what they take together, and what does not fit."""
+    if "processes" in result:
+        return _of_processes(result)
     headings, cells = plan_cells(result["arms"])
     shown = table(headings, cells, right=range(1, len(headings)), width=terminal_width())
     memory, *lines = plan_lines(result)
@@ -43,6 +46,23 @@ def render_plan(result: JsonObject) -> str:
     lines = [*map(paragraph, lines), *noted_lines]
     beyond = [*budgets, ""] if budgets else []
     return "\n".join([shown, paragraph(memory), "", *beyond, *stages, *lines])
+
+
+def _of_processes(result: JsonObject) -> str:
+    """Format the arms without what one process takes, and below what each of several does."""
+    own = {"memory", "s/step", "time", "disk"}
+    columns = [
+        column for column in zip(*_all_cells(result["arms"]), strict=True) if column[0] not in own
+    ]
+    headings, *cells = map(list, zip(*columns, strict=True))
+    shown = table(headings, cells, right=range(1, len(headings)), width=terminal_width())
+    notes = map(noted, result["notes"])
+    return "\n".join([shown, "", render_processes(result["processes"]), *notes])
+
+
+def _all_cells(arms: Sequence[JsonObject]) -> list[list[str]]:
+    headings, cells = plan_cells(arms)
+    return [headings, *cells]
 
 
 def _stages(stages: Sequence[JsonObject]) -> str:

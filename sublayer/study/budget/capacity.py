@@ -37,15 +37,21 @@ def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> Memory
 
     The program itself is not counted: see ``fits_memory``.
     """
-    context = recipe.data.context
     train = batches(recipe, resources)
-    model = expected_model(recipe, vocab_size)
+    step = micro_batch(recipe, vocab_size, resources, train.micro_batch_sequences)
+    n_passes = math.ceil(train.batch_sequences * rows_of_example(recipe) / step.sequences)
+    return training_memory(step, recipe.optimizer, n_passes=n_passes)
+
+
+def micro_batch(
+    recipe: Recipe, vocab_size: int, resources: Resources, sequences: int
+) -> MicroBatch:
+    """Describe a micro-batch of ``sequences`` windows, of whole examples."""
     n_rows = rows_of_example(recipe)
-    n_examples = max(1, train.micro_batch_sequences // n_rows)
-    step = MicroBatch(
-        model,
-        sequences=n_examples * n_rows,
-        context=context,
+    return MicroBatch(
+        expected_model(recipe, vocab_size),
+        sequences=max(1, sequences // n_rows) * n_rows,
+        context=recipe.data.context,
         precision=resources.precision(recipe),
         device=resources.device,
         objective=recipe.objective,
@@ -53,8 +59,6 @@ def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> Memory
         keeps_documents_apart=recipe.data.boundaries == "respect" or recipe.data.tasks is not None,
         frozen=recipe.init.frozen,
     )
-    n_passes = math.ceil(train.batch_sequences / n_examples)
-    return training_memory(step, recipe.optimizer, n_passes=n_passes)
 
 
 def fits_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> bool | None:

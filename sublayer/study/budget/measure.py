@@ -41,6 +41,7 @@ _BUILD_S = 1e-7
 _SURE = 20
 """A step expected to exceed its time by so many times waits until a smaller one is timed."""
 _PILOT_STEPS = 4
+_ALONE = World(rank=0, size=1)
 
 Clock = Callable[[], float]
 """Seconds since any fixed moment."""
@@ -202,18 +203,23 @@ def _n_parameters(recipe: Recipe, vocab_size: int) -> int:
     return count_parameters(model, recipe.objective).training
 
 
-def train_step(recipe: Recipe, vocab_size: int, device: torch.device) -> TrainStep:
+def train_step(
+    recipe: Recipe, vocab_size: int, device: torch.device, world: World = _ALONE
+) -> TrainStep:
     """Build the training step of a recipe, on random tokens; no text is read.
 
-    Its weights, and what its schedule says, are as good as any: only its time counts. Sets the
-    number of PyTorch's threads for the whole process.
+    All processes of ``world`` enter. Its weights, and what its schedule says, are as good as any:
+    only its time counts. Sets the number of PyTorch's threads for the whole process.
     """
     context = recipe.data.context
     config = expected_model(recipe, vocab_size)
     threads = run_threads(recipe.train, cores())
     torch.set_num_threads(threads)
     if device.type == "cpu":
-        allocate_for_training(recomputes=recipe.train.recompute != "none")
+        allocate_for_training(
+            recomputes=recipe.train.recompute != "none",
+            is_divided=recipe.train.shard != "none" and world.size > 1,
+        )
     train = resolve_train(
         recipe, steps=_STEPS, valid_tokens=context, is_gpu=device.type == "cuda", threads=threads
     )
@@ -226,4 +232,4 @@ def train_step(recipe: Recipe, vocab_size: int, device: torch.device) -> TrainSt
     model.task = family.describe_task(recipe, None)
     objective = family.build(model, recipe.objective, 0).to(device)
     batches = family.synthetic(resolved, vocab_size)
-    return TrainStep(resolved, objective, batches, device=device, world=World(rank=0, size=1))
+    return TrainStep(resolved, objective, batches, device=device, world=world)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import Length
 from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token
+from sublayer.estimate.micro_batch import Precision
 from sublayer.runs.start_check import check_start
 from sublayer.study.arms import Arm, arm_notes
 from sublayer.study.budget.capacity import (
@@ -48,7 +49,7 @@ class ArmPlan:
     scored_bytes: int
     """What a study keeps of the run's folder once it is scored."""
     micro_batch_sequences: int
-    precision: str
+    precision: Precision
     step_time: StepTime | None
     match: Match | None
     steps: int | None

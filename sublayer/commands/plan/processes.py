@@ -1,0 +1,136 @@
+"""``sublayer plan --processes``: its options, what they contradict, and what is planned."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sublayer.errors import ConfigError
+from sublayer.estimate.cluster.devices import DEVICES, THIS_MACHINE, check_device, is_listed
+
+if TYPE_CHECKING:
+    from sublayer.study.budget.plan import Plan
+    from sublayer.study.budget.resources import Resources
+    from sublayer.study.definition import Study
+
+MOST_PROCESSES = 1 << 16
+MOST_DOLLARS = 1e6
+
+ProcessesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        metavar="N",
+        min=1,
+        max=MOST_PROCESSES,
+        help="Also plan a run on so many processes, a device each, under each train.shard: memory, "
+        "traffic, time. Default: one, where --device names one of the table.",
+    ),
+]
+PlannedDeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help=f"Plan for cpu, cuda, cuda:1 ... of this machine, or for {', '.join(DEVICES)} by "
+        "their datasheets. Default: a GPU if there is one.",
+    ),
+]
+PriceOption = Annotated[
+    float | None,
+    typer.Option(
+        "--price",
+        metavar="DOLLARS",
+        min=0,
+        max=MOST_DOLLARS,
+        help="Dollars that a device costs an hour: what the runs cost.",
+    ),
+]
+ShareOption = Annotated[
+    float | None,
+    typer.Option(
+        "--share",
+        metavar="SHARE",
+        min=0,
+        max=1,
+        help="The share of the device's peak that computing reaches, such as 0.4. Default: 1, the "
+        "least time that it can take.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class AskedProcesses:
+    """What the command line says of processes."""
+
+    number: int | None
+    device: str | None
+    price: float | None
+    share: float | None
+
+    @property
+    def is_asked(self) -> bool:
+        """Return whether processes are planned beside the arms."""
+        return self.number is not None or is_listed(self.device)
+
+    def check(self, *, measure: bool, jobs: int) -> None:
+        """Raise ConfigError, in one line, for options that contradict each other."""
+        if self.device is not None and not self.device.startswith("cuda"):
+            check_device(self.device)
+        if self.share is not None and not is_listed(self.device):
+            raise ConfigError(
+                "--share is of a device's peak, which a datasheet says: give --device "
+                f"{', '.join(DEVICES)}"
+            )
+        if self.share == 0:
+            raise ConfigError("--share 0 never ends: give a share of the peak, such as 0.4")
+        if self.price is not None and (self.device is None or not self.is_asked):
+            raise ConfigError(
+                "--price is of a device: give --device, such as h100, or --processes with "
+                f"--device {THIS_MACHINE}"
+            )
+        if not self.is_asked:
+            return
+        if measure and is_listed(self.device):
+            raise ConfigError(
+                f"--measure takes steps on this machine, which says nothing of --device "
+                f"{self.device}: leave it out, or give --device {THIS_MACHINE}"
+            )
+        if jobs > 1:
+            raise ConfigError(
+                f"--jobs {jobs} makes several runs at a time in one process each: leave it out "
+                "with --processes"
+            )
+
+    def of_device(self, here: "Resources") -> "Resources":
+        """Return the resources of the device that is asked for, where it is not this machine's."""
+        device = DEVICES.get(self.device or "")
+        if device is None:
+            return here
+        return replace(
+            here, device="cuda", memory_bytes=device.memory_bytes, has_fast_bfloat16=True
+        )
+
+    def plan(
+        self, study: "Study", plan: "Plan", resources: "Resources", n_runs: int
+    ) -> dict[str, Any]:
+        """Plan each arm of a study for these processes, as plain values."""
+        from sublayer.study.budget.processes import Machine, plan_processes
+        from sublayer.study.budget.processes_json import processes_to_json
+
+        if study.chain is not None:
+            raise ConfigError(
+                f"{study.name} has stages, which are planned for one process: leave out "
+                "--processes, or plan a stage's recipe"
+            )
+        machine = Machine(
+            self.number or 1,
+            resources,
+            DEVICES.get(self.device or ""),
+            1.0 if self.share is None else self.share,
+        )
+        plans = []
+        for arm, its in zip(study.arms, plan.arms, strict=True):
+            plans.append(plan_processes(arm, its, machine))
+        name = self.device or resources.device
+        return processes_to_json(plans, machine, name, price=self.price, n_runs=n_runs)

@@ -1,0 +1,217 @@
+"""What arms take where several processes train each of them: memory, traffic, time and price."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sublayer.config.layering.layers import LoadedRecipe, vary
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_train import batch_sequences
+from sublayer.config.task_heads import rows_of_example
+from sublayer.counts import count
+from sublayer.errors import ConfigError
+from sublayer.estimate.cluster.devices import Device
+from sublayer.estimate.cluster.group import SHARDS, Group, Shard, units_of
+from sublayer.estimate.cluster.memory import ProcessMemory, process_memory
+from sublayer.estimate.cluster.time import StepSeconds, step_seconds
+from sublayer.estimate.cluster.traffic import Traffic, step_traffic
+from sublayer.estimate.cost import count_parameters
+from sublayer.estimate.frozen import n_frozen_parameters
+from sublayer.estimate.micro_batch import FLOAT32_BYTES, Precision
+from sublayer.study.arms import Arm
+from sublayer.study.budget.capacity import batches, micro_batch
+from sublayer.study.budget.expected_length import tokens_per_step
+from sublayer.study.budget.match import apply_match
+from sublayer.study.budget.plan import ArmPlan
+from sublayer.study.budget.resources import PROGRAM_BYTES, Resources
+from sublayer.study.budget.vocabulary import expected_vocabulary
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The devices that processes are planned for, one each."""
+
+    n_processes: int
+    resources: Resources
+    """What one device has; of this machine's processor, what all processes share."""
+    device: Device | None = None
+    """None for what no table knows: this machine's own."""
+    share: float = 1.0
+    """Of the device's peak, that computing is taken to reach."""
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """What each process takes under one ``train.shard``; None where that is not known."""
+
+    shard: Shard
+    memory: ProcessMemory
+    fits: bool | None
+    """Whether it fits into the device, or all processes into this machine's free memory."""
+    traffic: Traffic
+    seconds: StepSeconds | None
+    hours: tuple[float, float] | None
+    """Of a run, without its evaluations: all sent beside computing, and nothing."""
+
+
+@dataclass(frozen=True)
+class ProcessPlan:
+    """One arm, trained by several processes."""
+
+    name: str
+    precision: Precision
+    sequences: int
+    """Windows of a process's share of a batch."""
+    micro_batch_sequences: int
+    n_passes: int
+    tokens: int
+    """Of a step, of all processes."""
+    operations: float
+    """Of a step, of all processes."""
+    shards: tuple[ShardPlan, ...]
+
+
+def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine) -> ProcessPlan:
+    """Plan an arm of a plan for several processes, under each ``train.shard`` that it may have.
+
+    Raises ConfigError where a batch is less than the processes.
+    """
+    loaded = apply_match(arm, plan.match)
+    recipe = loaded.recipe
+    vocab_size = expected_vocabulary(recipe).size
+    n = machine.n_processes
+    _check_batch(recipe, n)
+    # Each process has its part of the cores, by which its micro-batches are made.
+    cores = max(1, machine.resources.cores // n)
+    own = replace(machine.resources, cores=cores)
+    train = batches(recipe, own)
+    if recipe.train.exact:
+        n_parts = train.n_micro_batches
+        _check_parts(n_parts, n, train.batch_sequences)
+        micro = train.micro_batch_sequences
+        n_passes = math.ceil(n_parts / n)
+        sequences = n_passes * micro
+    else:
+        sequences = math.ceil(train.batch_sequences / n)
+        micro = min(sequences, train.micro_batch_sequences)
+        step = micro_batch(recipe, vocab_size, own, micro)
+        n_passes = math.ceil(sequences * rows_of_example(recipe) / step.sequences)
+    tokens = tokens_per_step(recipe)
+    operations = float(plan.flops_per_token * tokens)
+    shards = []
+    for each, group in _groups(loaded, n):
+        step = micro_batch(each, vocab_size, own, micro)
+        step = replace(step, caches_casts=not group.is_divided)
+        memory = process_memory(step, each.optimizer, n_passes=n_passes, group=group)
+        n_parameters = count_parameters(step.config, step.objective).training
+        n_trained = n_parameters - n_frozen_parameters(step.config, step.frozen)
+        units = units_of(step.config, step.objective)
+        traffic = step_traffic(units, FLOAT32_BYTES * n_trained, n_passes=n_passes, group=group)
+        seconds = _seconds(plan, machine, operations, traffic)
+        hours = _hours(plan, recipe, seconds)
+        fits = _fits(memory, machine)
+        shards.append(ShardPlan(group.shard, memory, fits, traffic, seconds, hours))
+    return ProcessPlan(
+        name=plan.name,
+        precision=plan.precision,
+        sequences=sequences,
+        micro_batch_sequences=micro,
+        n_passes=n_passes,
+        tokens=tokens,
+        operations=operations,
+        shards=tuple(shards),
+    )
+
+
+def _groups(loaded: LoadedRecipe, n: int) -> Iterator[tuple[Recipe, Group]]:
+    """Generate what each ``train.shard`` makes of a recipe; one that it contradicts is left out."""
+    is_exact = loaded.recipe.train.exact
+    for shard in SHARDS[:1] if is_exact else SHARDS:
+        try:
+            recipe = vary(loaded, [f"train.shard={shard}"]).recipe
+        except ConfigError:  # an optimizer that goes by whole matrices
+            continue
+        yield recipe, Group(n, shard, is_exact)
+
+
+def _check_batch(recipe: Recipe, n: int) -> None:
+    sequences = batch_sequences(recipe)
+    if sequences < n:
+        raise ConfigError(
+            f"--processes {n} is more than a batch has windows, {sequences}: give fewer, or "
+            f"train.batch_sequences={n} or more"
+        )
+
+
+def _check_parts(n_parts: int, n: int, sequences: int) -> None:
+    if n_parts < n:
+        raise ConfigError(
+            f"train.exact divides a step into {count(n_parts, 'micro-batch')}, less than "
+            f"--processes {n}: give train.micro_batch_sequences={sequences // n}"
+        )
+
+
+def _seconds(
+    plan: ArmPlan, machine: Machine, operations: float, traffic: Traffic
+) -> StepSeconds | None:
+    device = machine.device
+    if device is None:
+        # Processes of this machine have the cores of one alone, and are taken to be as fast.
+        time = plan.step_time
+        return None if time is None else StepSeconds(time.seconds, None)
+    return step_seconds(
+        operations / machine.n_processes,
+        traffic.total,
+        operations_per_s=machine.share * device.peak(plan.precision),
+        bytes_per_s=device.link_bytes_per_s,
+    )
+
+
+def _hours(
+    plan: ArmPlan, recipe: Recipe, seconds: StepSeconds | None
+) -> tuple[float, float] | None:
+    minutes = recipe.train.minutes
+    if minutes is not None:
+        return minutes / 60, minutes / 60
+    if plan.steps is None or seconds is None:
+        return None
+    return plan.steps * seconds.overlapped / 3600, plan.steps * seconds.in_turn / 3600
+
+
+def _fits(memory: ProcessMemory, machine: Machine) -> bool | None:
+    free = machine.resources.memory_bytes
+    if free is None:
+        return None
+    if machine.resources.device == "cuda":
+        return memory.total <= free
+    return machine.n_processes * (memory.total + PROGRAM_BYTES) <= free
+
+
+def process_notes(plans: Sequence[ProcessPlan], machine: Machine) -> Iterator[str]:
+    """Yield what the figures of several processes take for granted."""
+    device = machine.device
+    if device is None:
+        if plans[0].shards[0].seconds is not None:
+            yield (
+                "time: that of one process on all cores, as which the processes together are taken "
+                "to compute; what they send is not in it"
+            )
+    else:
+        yield (
+            f"time: from {_of_peak(machine.share)} of {device.title}, sending at "
+            f"{device.link_bytes_per_s / 1e9:g} GB/s ({device.link}, one way), all of it beside "
+            "computing, to nothing of it; without evaluations, optimizer, or waiting for text"
+        )
+        if machine.n_processes > device.per_machine:
+            yield (
+                f"{machine.n_processes} processes are more than the {device.per_machine} devices "
+                "of one machine: what goes between machines is taken to be as fast"
+            )
+    if len(plans[0].shards) == 1:
+        yield "train.shard divides nothing here: with train.exact, or this optimizer, it cannot"
+    if machine.n_processes == 1:
+        yield "train.shard divides nothing: there is one process"
+
+
+def _of_peak(share: float) -> str:
+    return "the peak" if share == 1.0 else f"{100 * share:g} % of the peak"

@@ -1,0 +1,128 @@
+"""``sublayer plan --processes``: what it prints, what its figures are, what it refuses."""
+
+import json
+
+import pytest
+
+from sublayer.cli import MISTAKE, main
+from sublayer.estimate.cluster.devices import DEVICES
+from tests.wrapping import unwrapped
+
+GPT = ("plan", "gpt", "model.vocab_size=1000", "train.steps=3600")
+
+
+def planned(capsys: pytest.CaptureFixture[str], *words: str):
+    assert main([*GPT, *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main([*GPT, *words]) == MISTAKE
+    return unwrapped(capsys.readouterr().err)
+
+
+def test_without_processes_a_plan_is_as_before(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "processes" not in planned(capsys)
+    assert "processes" not in planned(capsys, "--device", "cpu")
+
+
+def test_time_and_price_follow_from_the_datasheet(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--processes", "4", "--device", "h100", "--price", "2", "--share", "0.5")
+    plan = planned(capsys, *words)
+    arm, found = plan["arms"][0], plan["processes"]
+    (its,) = found["arms"]
+    assert (its["sequences"], its["micro_batches"], its["precision"]) == (2, 1, "bfloat16")
+    for shard in its["shards"]:
+        operations = arm["flops_per_token"] * its["tokens_per_step"]
+        computing = operations / 4 / (0.5 * DEVICES["h100"].bfloat16_per_s)
+        sending = shard["sent_bytes"]["total"] / 450e9
+        assert shard["computing_seconds"] == pytest.approx(computing)
+        assert shard["sending_seconds"] == pytest.approx(sending)
+        low, high = shard["seconds_per_step"]
+        assert low == pytest.approx(max(computing, sending))
+        assert high == pytest.approx(computing + sending)
+        # 3,600 steps of so many seconds are so many hours; four devices at two dollars each.
+        assert shard["hours"] == pytest.approx([low, high])
+        assert shard["cost"] == pytest.approx([8 * low, 8 * high])
+        assert shard["share_of_peak"] == pytest.approx(
+            [0.5 * computing / low, 0.5 * computing / high]
+        )
+    assert [shard["shard"] for shard in its["shards"]] == ["none", "optimizer", "full"]
+
+
+def test_a_device_of_the_table_is_planned_for_one_process(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = planned(capsys, "--device", "l4")["processes"]
+    assert (found["number"], found["memory_bytes"]) == (1, 24_000_000_000)
+    assert found["arms"][0]["shards"][2]["sent_bytes"]["total"] == 0
+
+
+def test_float32_is_planned_at_the_rate_of_float32(capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned(capsys, "train.precision=float32", "--device", "a100")["processes"]
+    (arm,) = found["arms"]
+    seconds = arm["flops_per_step"] / DEVICES["a100"].float32_per_s
+    assert arm["shards"][0]["computing_seconds"] == pytest.approx(seconds)
+
+
+def test_processes_of_this_machine_share_its_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned(capsys, "--processes", "2", "--device", "cpu")["processes"]
+    shard = found["arms"][0]["shards"][0]
+    assert shard["seconds_per_step"] is None and found["datasheet"] is None
+    assert shard["fits"] is True
+    many = planned(capsys, "train.batch_sequences=60000", "--processes", "60000", "--device", "cpu")
+    assert many["processes"]["arms"][0]["shards"][0]["fits"] is False
+
+
+def test_exact_divides_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned(capsys, "train.exact=true", "--processes", "4", "--device", "h200")["processes"]
+    (arm,) = found["arms"]
+    assert [each["shard"] for each in arm["shards"]] == ["none"]
+    # Eight micro-batches, of which each process has two, and sends one sum of them and the total.
+    assert arm["micro_batches"] == 2
+    assert (
+        arm["shards"][0]["sent_bytes"]["total"]
+        == 2 * arm["shards"][0]["memory"]["weights"] * 3 // 4
+    )
+
+
+def test_arms_are_planned_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--vary", "model.ffn=gelu,swiglu", "--processes", "8", "--device", "4090")
+    assert main([*GPT, *words]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("swiglu  none") == 2 and shown.count("optimizer") >= 4
+    assert "32 GB/s (PCIe 4.0 x16, one way)" in unwrapped(shown)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--processes", "8", "--device", "h20"), "did you mean h200?"),
+        (
+            ("--processes", "9", "--device", "h200"),
+            "--processes 9 is more than a batch has windows, 8",
+        ),
+        (("--price", "2"), "--price is of a device"),
+        (("--price", "2", "--device", "cpu"), "--price is of a device"),
+        (
+            ("--share", "0.4", "--device", "cpu", "--processes", "2"),
+            "--share is of a device's peak",
+        ),
+        (("--share", "0", "--device", "h100"), "--share 0 never ends"),
+        (("--measure", "--device", "h100"), "--measure takes steps on this machine"),
+        (("--processes", "2", "--jobs", "2"), "--jobs 2 makes several runs at a time"),
+        (
+            ("train.exact=true", "train.micro_batch_sequences=4", "--processes", "4"),
+            "less than --processes 4: give train.micro_batch_sequences=2",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_refused_in_a_line(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in refused(capsys, *words)
+
+
+def test_no_processes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GPT, "--processes", "0"]) != 0
+    assert "--processes" in capsys.readouterr().err
