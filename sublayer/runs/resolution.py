@@ -100,7 +100,8 @@ def resolve_run(
         raise ConfigError(
             f"a batch of {count(sequences, 'window')} is less than the {world.size} processes"
         )
-    check_memory(recipe, place)
+    if place.trains:
+        check_memory(recipe, place)
     return Resolved(recipe, pace)
 
 

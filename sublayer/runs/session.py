@@ -35,6 +35,8 @@ class Place:
     device: torch.device
     world: World
     """The processes that train together, of which this is one."""
+    trains: bool = True
+    """Whether it is trained here, so that it has to fit; False: it is only planned."""
 
 
 @dataclass(frozen=True)
