@@ -15,7 +15,7 @@ os.environ |= {
 }
 
 from ray.cluster_utils import Cluster
-from small_study import Command, check_equal, wait_until, write_text
+from small_study import Command, check_equal, refuse, wait_until, write_text
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
 
@@ -28,7 +28,12 @@ def main() -> None:
         cluster = Cluster(initialize_head=True, head_node_args=NODE)
         try:
             second = cluster.add_node(**NODE)
-            on = ["--on", f"ray:{cluster.address}", "--out", "there"]
+            name = f"ray:{cluster.address}"
+            refuse(folder, "--on", "ray:127.0.0.1:1")
+            refuse(folder, "--on", name, "train.threads=2")
+            refuse(folder, "--on", name, "model.d_ff=20000000")
+            refuse(folder, "--on", name, "train.precision=float32", "--device", "cuda")
+            on = ["--on", name, "--out", "there"]
             leave_and_join(folder, on, lambda: cluster.remove_node(second, allow_graceful=False))
         finally:
             cluster.shutdown()

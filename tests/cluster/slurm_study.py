@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from small_study import Command, check_equal, wait_until, write_text
+from small_study import Command, check_equal, refuse, wait_until, write_text
 
 CONFIGURATION = """
 ClusterName=trial
@@ -58,6 +58,10 @@ def main() -> None:
         write_text(folder / "river.txt")
         assert Command(folder, "--out", "here", is_quiet=True).wait() == 0
         with slurm(folder / "slurm") as nodes:
+            refuse(folder, "--on", "slurm:large")
+            refuse(folder, "--on", "slurm", "train.threads=2")
+            refuse(folder, "--on", "slurm", "model.d_ff=2000000")
+            refuse(folder, "--on", "slurm", "train.precision=float32", "--device", "cuda")
             on = ["--on", "slurm:small", "--out", "there"]
             leave_and_join(folder, on, nodes)
         check_equal(folder, "here", "there")

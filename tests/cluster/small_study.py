@@ -23,8 +23,8 @@ STUDY = [
     "model.n_heads=2",
     "data.context=32",
     "train.batch_sequences=8",
-    "train.steps=1500",
-    "train.checkpoint_steps=100",
+    "train.steps=300",
+    "train.checkpoint_steps=30",
     "train.threads=1",
     "--vary",
     "model.ffn=gelu,swiglu",
@@ -55,7 +55,9 @@ class Command:
     """A ``sublayer compare`` in the folder of the trial, whose lines are printed as they come."""
 
     def __init__(self, folder: Path, *words: str, is_quiet: bool = False) -> None:
-        line = ["sublayer", "compare", *STUDY, *words]
+        given = {word.partition("=")[0] for word in words if "=" in word}
+        own = [word for word in STUDY if word.partition("=")[0] not in given]
+        line = ["sublayer", "compare", *own, *words]
         print(f"$ {' '.join(line)}", flush=True)
         command = [sys.executable, "-m", *line]
         environment = {
@@ -81,7 +83,7 @@ class Command:
         """Wait until it has ended, and return its exit code."""
         code = self._process.wait()
         self._reader.join()
-        print(f"exit code {code}\n", flush=True)
+        print(f"exit code {code}", flush=True)
         return code
 
     def wait_for(self, pattern: str, n_times: int = 1) -> None:
@@ -98,6 +100,14 @@ class Command:
             self.lines.append(text)
             if not self._is_quiet:
                 print(text, flush=True)
+
+
+def refuse(folder: Path, *words: str) -> None:
+    """Ask for what there is not: the command must end with a line, and leave nothing."""
+    command = Command(folder, *words, "--out", "refused", is_quiet=True)
+    assert command.wait() == 2, command.lines
+    print(command.lines[-1], flush=True)
+    assert not (folder / "refused").exists()
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

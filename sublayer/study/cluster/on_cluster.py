@@ -3,31 +3,26 @@
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from sublayer.config.layering.paths import absolute_paths
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, Interrupted, SublayerError, TrainingError
-from sublayer.files.saved_record import RECORD
-from sublayer.loading import CHECKPOINTS_NAME
 from sublayer.study.cluster.cluster import Cluster
-from sublayer.study.cluster.exchange import DIED, HELD, End, Progress, RunFiles, list_names
-from sublayer.study.cluster.needs import needs_of_task
+from sublayer.study.cluster.exchange import DIED, HELD, End, Progress, list_names
 from sublayer.study.cluster.progress_file import ProgressFile
+from sublayer.study.cluster.run_board import RunBoard
 from sublayer.study.cluster.tasks_file import Submitted, TasksFile
+from sublayer.study.cluster.tries import MOST_TRIES, Tries
 from sublayer.study.execution.board import Board, Tally, default_board
 from sublayer.study.execution.ended import describe_end
-from sublayer.study.execution.job import DONE, STOPPED, Job, read_end
+from sublayer.study.execution.job import DONE, STOPPED, read_end
 from sublayer.study.execution.one_run import Outcome, Task, finish_run, is_finished
-from sublayer.study.execution.task_job import job_of
 from sublayer.system.stage_displays import HeardStages, format_seconds, say_nothing
 from sublayer.system.stages import shown_by
 from sublayer.training.graceful_stop import GracefulStop
 from sublayer.training.progress import SilentProgress
 
-MOST_TRIES = 3
-"""In a row, with nothing gained by them, of a run whose task is lost."""
 _AT_ONCE = 100
 """Tasks that wait or run at a time: sites limit what one user may submit."""
 _LOOK_S = 0.5
@@ -105,7 +100,8 @@ class _Watch:
         self._cluster = cluster
         self._tasks_file = tasks_file
         self._board: Board = default_board(tally)
-        self._warned = warned
+        self._shown = RunBoard(self._board, warned)
+        self._tries = Tries(cluster, tasks_file)
         self._command = command
         self._waiting: deque[str] = deque()
         self._running: dict[str, _Running] = {}
@@ -156,28 +152,11 @@ class _Watch:
     def _submit(self) -> None:
         while self._waiting and len(self._running) < _AT_ONCE and not self._is_stopping:
             run = self._waiting.popleft()
-            task = self._runs[run]
-            before = self._tasks_file.runs.get(run)
-            number = 1 + (before.number if before else _last_try(self._tasks_file.files(run)))
-            files = self._tasks_file.files(run)
-            files.write_job(_anywhere(job_of(task, self._tasks_file.device)))
-            words = ["run", str(self._tasks_file.folder), str(files.folder), str(number)]
             try:
-                needs = needs_of_task(task, self._tasks_file.device)
-                own = self._tasks_file.folder / "scheduler"
-                own.mkdir(exist_ok=True)
-                identity = self._cluster.submit(task.label, words, needs, own)
+                self._running[run] = _Running(self._tries.submit(run, self._runs[run]))
             except (SublayerError, OSError) as error:
+                self._tasks_file.end(run)
                 self._fail(error)
-                return
-            submitted = Submitted(
-                task=identity,
-                number=number,
-                lost=before.lost if before else 0,
-                reached=before.reached if before else "",
-            )
-            self._tasks_file.submit(run, submitted)
-            self._running[run] = _Running(submitted)
 
     def _look(self) -> None:
         """Look at what the nodes have written."""
@@ -189,10 +168,13 @@ class _Watch:
                 progress = files.read_progress(number)
                 end = files.read_end(number)
             except CheckpointError as error:
+                self._drop(run)
                 self._fail(error)
                 continue
             if progress is not None and progress != each.stale:
-                self._show(run, each, progress)
+                each.begun = each.begun or time.monotonic()
+                each.progress = progress
+                self._shown.show(self._runs[run].label, progress)
             if end is not None:
                 self._end(run, each, end)
             elif each.ended is not None and now - each.ended > self._cluster.grace_s:
@@ -214,32 +196,9 @@ class _Watch:
             elif each.ended is None:
                 each.ended = now
 
-    def _show(self, run: str, each: _Running, progress: Progress) -> None:
-        label = self._runs[run].label
-        before = each.progress
-        if before is None:
-            each.begun = time.monotonic()
-            self._board.begin(label)
-            self._board.note(f"{label}: on {progress.host}")
-            self._board.tally.at_once = max(
-                1, sum(o.begun is not None for o in self._running.values())
-            )
-        n_notes, n_warnings = (len(before.notes), len(before.warnings)) if before else (0, 0)
-        for text in progress.notes[n_notes:]:
-            self._board.note(f"{label}: {text}")
-        for text in progress.warnings[n_warnings:]:
-            if text not in self._warned:
-                self._warned.add(text)
-                self._board.note(f"{label}: {text}")
-        status = progress.read_status()
-        if status is not None:
-            self._board.update(label, status)
-        self._board.stage(label, progress.stage)
-        each.progress = progress
-
     def _wait_again(self, run: str, each: _Running, progress: Progress) -> None:
         label = self._runs[run].label
-        self._board.end(label)
+        self._shown.end(label)
         self._board.note(f"{label}: {progress.host} was lost; {self._cluster.name} tries it again")
         each.stale, each.progress, each.begun = progress, None, None
 
@@ -250,11 +209,11 @@ class _Watch:
         elif end.end in (DIED, HELD):
             self._lose(run, each, end.text)
         elif end.end == STOPPED["end"] and self._tasks_file.stop_file.exists():
-            self._drop(run, each)
+            self._drop(run)
         elif end.end == STOPPED["end"]:
             self._lose(run, each, "it was asked to stop, and saved")
         else:
-            self._drop(run, each)
+            self._drop(run)
             error = read_end(end.model_dump(), task.label)
             assert error is not None, "a run that is done was read before"
             self._fail(error)
@@ -265,7 +224,7 @@ class _Watch:
             _wait_until_seen(task)
             outcome = finish_run(task, SilentProgress(), device=None)
         except (SublayerError, OSError) as damage:
-            self._drop(run, each)
+            self._drop(run)
             self._fail(damage)
             return
         self._outcomes[task.path] = outcome
@@ -276,37 +235,29 @@ class _Watch:
             seconds = time.monotonic() - each.begun
             tally.seconds.append(seconds)
             took = f", after {format_seconds(seconds)}"
-        self._drop(run, each)
+        self._drop(run)
         text = describe_end(task, outcome)
         self._board.note(f"[{tally.describe()}] {task.label}: {text}{took} on {end.host}")
 
-    def _drop(self, run: str, each: _Running) -> None:
+    def _drop(self, run: str) -> None:
         """Take a task off the board and off what is kept."""
         del self._running[run]
-        if each.progress is not None:
-            self._board.end(self._runs[run].label)
+        self._shown.end(self._runs[run].label)
         self._tasks_file.end(run)
 
     def _lose(self, run: str, each: _Running, reason: str) -> None:
         """Have a run tried again, from its checkpoint, or give it up."""
         task = self._runs[run]
-        before = each.submitted
-        host = f" on {each.progress.host}" if each.progress is not None else ""
-        reached = _reached(task.path)
-        n_lost = before.lost + 1 if reached == before.reached else 1
-        # A scheduler may queue again what it ended, and two must not make one run.
-        self._cluster.cancel([before.task])
-        self._drop(run, each)
+        text = f"{reason} on {each.progress.host}" if each.progress is not None else reason
+        self._drop(run)
         if self._is_stopping:
-            return
-        if n_lost >= MOST_TRIES:
-            self._lost[task.label] = f"{reason}{host}"
-            self._board.note(f"{task.label}: {reason}{host}; given up after {n_lost} tries")
-            return
-        self._board.note(f"{task.label}: {reason}{host}; tried again")
-        lost = before.model_copy(update={"task": "", "lost": n_lost, "reached": reached})
-        self._tasks_file.submit(run, lost)
-        self._waiting.appendleft(run)
+            self._cluster.cancel([each.submitted.task])
+        elif self._tries.lose(run, task, each.submitted):
+            self._board.note(f"{task.label}: {text}; tried again")
+            self._waiting.appendleft(run)
+        else:
+            self._lost[task.label] = text
+            self._board.note(f"{task.label}: {text}; given up after {MOST_TRIES} tries")
 
     def _fail(self, error: Exception) -> None:
         """Have all other runs save and stop, and the error raised once they have."""
@@ -344,32 +295,6 @@ class _Watch:
             f"row, {label} first: {reason}; {self._tasks_file.folder} has their logs, and the same "
             "command tries again"
         )
-
-
-def _anywhere(job: Job) -> Job:
-    """Return a job that names its files from any folder."""
-    return replace(
-        job,
-        path=job.path.absolute(),
-        recipe=absolute_paths(job.recipe),
-        scored=absolute_paths(job.scored),
-        members=[each.absolute() for each in job.members],
-    )
-
-
-def _reached(run: Path) -> str:
-    """Return how far a run has come, as what its folder holds says."""
-    names = list_names(run)
-    if RECORD in names:
-        return RECORD
-    return max(list_names(run / CHECKPOINTS_NAME), default="")
-
-
-def _last_try(files: RunFiles) -> int:
-    """Return the number of the last try that left a trace; 0 without one."""
-    names = list_names(files.folder)
-    numbers = [name.removeprefix("log-").removesuffix(".txt") for name in names]
-    return max((int(each) for each in numbers if each.isdecimal()), default=0)
 
 
 def _wait_until_seen(task: Task) -> None:

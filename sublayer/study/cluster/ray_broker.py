@@ -12,7 +12,7 @@ import sys
 import uuid
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from sublayer.errors import one_line
 from sublayer.study.cluster.ray_holder import Holder
@@ -20,7 +20,7 @@ from sublayer.study.cluster.ray_holder import Holder
 _NAMESPACE = "sublayer"
 
 
-def main() -> int:
+def main() -> NoReturn:
     """Connect to the address in the first line, and do what the others ask until there are none."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -40,7 +40,8 @@ def main() -> int:
             content = {"error": one_line(str(error))}
         answers.write(f"{json.dumps(content)}\n")
         answers.flush()
-    return 0
+    # Taking leave of a cluster that is gone would last for ever.
+    os._exit(0)
 
 
 class _Broker:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from sublayer import cli
 from sublayer.api.training import compare
 from sublayer.cli import INTERRUPTED
 from sublayer.errors import CheckpointError, ConfigError, Interrupted, TrainingError
 from sublayer.study.cluster.computing import CLUSTERS
-from sublayer.study.cluster.on_cluster import MOST_TRIES
 from sublayer.study.cluster.place import ClusterPlace
+from sublayer.study.cluster.tries import MOST_TRIES
+from tests.study.chain.chains import words, write_chain
 from tests.study.cluster.processes import Processes, is_alive, lose
 from tests.study.execution.test_side_by_side import FIXED, same_files, values
 from tests.study.test_runner import TINY, write_text
@@ -28,6 +31,7 @@ from pathlib import Path
 
 from sublayer.cli import main
 from sublayer.study.cluster.computing import CLUSTERS
+from tests.study.chain.chains import words, write_chain
 from tests.study.cluster.processes import Processes
 
 CLUSTERS["ray"] = Processes
@@ -188,8 +192,8 @@ def test_ctrl_c_leaves_the_runs_and_the_same_command_joins_them(
     settings: list[str], on_processes: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     settings = [*settings, "train.steps=200"]
-    words = ["compare", "gpt", *settings, "--vary", *FFN, "--seeds", "1", "--out", "there"]
-    command = [sys.executable, "-c", LEFT, str(int(signal.SIGINT)), *words, "--on", "ray"]
+    line = ["compare", "gpt", *settings, "--vary", *FFN, "--seeds", "1", "--out", "there"]
+    command = [sys.executable, "-c", LEFT, str(int(signal.SIGINT)), *line, "--on", "ray"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == INTERRUPTED, done.stderr
@@ -222,3 +226,33 @@ def test_a_file_has_what_runs_save_and_stop(settings: list[str], on_processes: A
     assert json.loads(Path("there/cluster/tasks.json").read_text())["runs"] == {}
     ends = list(Path("there/cluster").rglob("end-1.json"))
     assert {json.loads(end.read_text())["end"] for end in ends} == {"Interrupted"}
+
+
+def test_runs_on_a_node_with_other_instructions_are_named(
+    settings: list[str], on_processes: Any
+) -> None:
+    class Mixed(Processes):
+        def changed(self, command: list[str]) -> list[str]:
+            older = any("swiglu" in word for word in command)
+            return ["/usr/bin/env", "ATEN_CPU_CAPABILITY=default", *command] if older else command
+
+    on_processes(Mixed)
+    short = [*settings, "train.steps=2"]
+    there = compare("gpt", short, vary=FFN, match="none", seeds=1, on="ray", out="there")
+    (note,) = [each for each in there["notes"] if "on machines that differ" in each]
+    assert re.search(r"DEFAULT: 1 of ffn=swiglu", note)
+    assert re.search(r": 1 of ffn=gelu", note)
+
+
+def test_a_chain_on_a_cluster_is_that_of_here(
+    tmp_path: Path, on_processes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    one = {"seeds": 1, "finetunings": 1, "stages": [{"each": ["sst2"]}], "averages": None}
+    study = write_chain(tmp_path / "chain", **one)
+    assert cli.main(words(study, "--out", str(tmp_path / "here"))) == 0
+    clusters = on_processes(Processes)
+    assert cli.main(words(study, "--out", str(tmp_path / "there"), "--on", "ray")) == 0
+    assert len([each for each in clusters[0].submitted if "seed" in each]) == 5
+    for name in ("model.safetensors", "scores.json"):
+        assert same_files(name, str(tmp_path / "here"), str(tmp_path / "there")), name
