@@ -31,7 +31,6 @@ def main() -> None:
             name = f"ray:{cluster.address}"
             refuse(folder, "--on", "ray:127.0.0.1:1")
             refuse(folder, "--on", name, "train.threads=2")
-            refuse(folder, "--on", name, "model.d_ff=20000000")
             refuse(folder, "--on", name, "train.precision=float32", "--device", "cuda")
             on = ["--on", name, "--out", "there"]
             leave_and_join(folder, on, lambda: cluster.remove_node(second, allow_graceful=False))
