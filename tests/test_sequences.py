@@ -31,6 +31,7 @@ NOT_HERE: dict[str, str] = {
     "sublayer import fairseq downloads/": "needs a checkpoint of fairseq's",
     "sublayer compare char-depth": "trains up to 64 layers, each arm at four rates",
     "sublayer plan char-depth --scale cpu --measure": "takes real steps of those",
+    "sublayer compare --on": "needs a cluster",
     "sublayer tokenize data/bpe.codes": "needs a published file of codes",
 }
 """Beginnings of commands that need what this project cannot make, or long, with what that is."""

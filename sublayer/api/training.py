@@ -108,6 +108,7 @@ def compare(
     data: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
     jobs: int = 1,
+    on: str | None = None,
     device: str | None = None,
 ) -> Comparison:
     """Run a comparison of a study's arms, or recipes': ``sublayer compare`` from Python.
@@ -117,10 +118,11 @@ def compare(
     as much of as the baseline; ``seeds`` runs of each arm, or ``until`` it is decided,
     ``seeds_at_most``; ``margin`` is the smallest difference that matters, in the unit that
     differences are shown in. What is tuned is tried by ``tuning_seeds`` runs, and ``extend`` times
-    beyond the edge of its grid. ``jobs`` runs are made at a time. Of a study with
-    stages, ``finetunings`` of each task stand under each of its ``seeds``, and ``data`` is the
-    folder of the tasks' files. ``out`` is the study's folder; None: a free one below ``runs``, or
-    the one where it began. Returns a dict of what ``--json`` prints. Raises the errors of
+    beyond the edge of its grid. ``jobs`` runs are made at a time, or those for which there is room
+    ``on`` a cluster, ``"ray[:ADDRESS]"`` or ``"slurm[:PARTITION]"``. Of a study with stages,
+    ``finetunings`` of each task stand under each of its ``seeds``, and ``data`` is the folder of
+    the tasks' files. ``out`` is the study's folder; None: a free one below ``runs``, or the one
+    where it began. Returns a dict of what ``--json`` prints. Raises the errors of
     :mod:`sublayer.errors`.
     """
     from sublayer.commands.compare import command
@@ -141,6 +143,7 @@ def compare(
         "scale": scale,
         "finetunings": finetunings,
         "jobs": jobs,
+        "on": on,
         "device": device,
     }
     check_values(command, checked)
@@ -153,6 +156,7 @@ def compare(
         out=folder,
         device=device,
         jobs=jobs,
+        on=on,
         finetunings=finetunings,
         data=None if data is None else fspath(data),
         margin=None if margin is None else str(margin),

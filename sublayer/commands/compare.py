@@ -21,6 +21,7 @@ from sublayer.commands.shared.study_options import (
     FinetuningsOption,
     JobsOption,
     MatchOption,
+    OnOption,
     ScaleOption,
     TaskDataOption,
 )
@@ -108,6 +109,7 @@ def command(
     out: OutOption = None,
     resume: ResumeOption = False,
     jobs: JobsOption = 1,
+    on: OnOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -116,7 +118,7 @@ def command(
 
     The same command again resumes where it stopped, or shows what there is; with more --seeds it
     trains those that are missing, and intervals widen for the further look. Ctrl-C stops, and what
-    is running saves.
+    is running saves; with --on it goes on, and the same command joins it.
     """
     with stage("starting PyTorch"):
         from sublayer.study.asked import split_words
@@ -134,6 +136,7 @@ def command(
         out=out,
         device=device,
         jobs=jobs,
+        on=on,
         finetunings=finetunings,
         data=data,
         margin=margin,

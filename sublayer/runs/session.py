@@ -35,6 +35,8 @@ class Place:
     device: torch.device
     world: World
     """The processes that train together, of which this is one."""
+    trains: bool = True
+    """Whether it is trained here, so that it has to fit; False: it is only planned."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,8 @@ def _read_probes(recipe: ResolvedRecipe, model: Transformer) -> tuple[ReadProbe,
 def check_place(recipe: ResolvedRecipe, place: Place) -> None:
     """Raise ConfigError where a step is too little for the processes, or too much for memory."""
     _check_processes(recipe, place.world.size)
+    if not place.trains:
+        return
     # Apple's GPU has the memory of its machine.
     kind: DeviceKind = "cuda" if place.device.type == "cuda" else "cpu"
     check_training(recipe, device=kind, n_processes=place.world.size)

@@ -25,8 +25,10 @@ _OLDEST_PACE_S = 600.0
 class StudyFacts:
     """The texts and measurements of a study, each read or taken once."""
 
-    def __init__(self, device: str | None) -> None:
+    def __init__(self, device: str | None, *, is_elsewhere: bool = False) -> None:
+        """Measure on a device of this machine; runs may be made ``is_elsewhere``."""
         self._device = device
+        self._is_elsewhere = is_elsewhere
         self._data = SharedData(most=None)
         self._resolved: dict[str, ResolvedRecipe] = {}
 
@@ -44,7 +46,7 @@ class StudyFacts:
         before it is asked for. Raises ConfigError for what is no device.
         """
         chosen = choose_device(self._device)
-        place = Place(chosen, World(rank=0, size=1))
+        place = Place(chosen, World(rank=0, size=1), trains=not self._is_elsewhere)
 
         def step_s(loaded: LoadedRecipe) -> float:
             data = self.data(loaded.recipe)

@@ -190,12 +190,21 @@ class StudyFolder:
         """Return the numbers of runs that were made at a time, other than one."""
         return list(self._plan.get("jobs", [])) if self._plan else []
 
-    def add_jobs(self, jobs: int) -> None:
-        """Write that so many runs are made at a time; what one at a time leaves out is 1."""
+    def clusters(self) -> list[str]:
+        """Return the kinds of clusters that runs were made on."""
+        return list(self._plan.get("clusters", [])) if self._plan else []
+
+    def add_computing(self, jobs: int, cluster: str | None) -> None:
+        """Write that so many runs are made at a time, or that a kind of cluster makes them.
+
+        One run at a time leaves nothing to say.
+        """
         assert self._plan is not None, "a study begins before its runs"
-        noted = self.jobs()
+        noted, clusters = self.jobs(), self.clusters()
         if jobs > 1 and jobs not in noted:
             self._write({**self._plan, "jobs": [*noted, jobs]})
+        if cluster is not None and cluster not in clusters:
+            self._write({**self._plan, "clusters": [*clusters, cluster]})
 
     def keep_command(self, command: str, about: About, *, n_runs: int, n_seeds: int) -> None:
         """Write what resumes the study, and what is planned, as `sublayer runs` lists it."""

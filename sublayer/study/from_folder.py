@@ -116,6 +116,7 @@ def results_of_folder(folder: Path) -> Results:
         layers=about.layer_notes if about else (),
         texts=about.text_notes if about else (),
         jobs=plan.jobs,
+        clusters=plan.clusters,
         looks=plan.reported_seeds,
     )
     if missing:

@@ -13,6 +13,7 @@ from sublayer.study.budget.budget import MatchedArm, Measures, arm_model, arm_st
 from sublayer.study.budget.expected_length import tokens_per_step
 from sublayer.study.budget.match import Rule
 from sublayer.study.budget.planned import plan_budgets
+from sublayer.study.cluster.computing import Computing
 from sublayer.study.judgement.looks import Looks
 from sublayer.study.report.budget_words import describe_planned
 from sublayer.study.report.number_format import format_share
@@ -32,8 +33,7 @@ def list_study_header(
     looks: Looks,
     n_trials: int,
     n_runs: int,
-    jobs: int,
-    device: str | None,
+    computing: Computing,
     folder: Path,
 ) -> list[str]:
     """Return the lines of a comparison's header; ``data`` is each arm's by name.
@@ -44,21 +44,20 @@ def list_study_header(
     recipe = baseline.loaded.recipe
     steps = [arm_steps(arm.loaded, measures) for arm in arms]
     train = recipe.train
-    on = [str(choose_device(device)), train.precision]
+    on = [computing.runs_device, train.precision]
     if train.threads is not None:
         on.append(count(train.threads, "thread"))
     tuned = f", {count(n_trials, 'run')} of each arm to tune, with other seeds" if n_trials else ""
-    at_once = f", {jobs} at a time" if jobs > 1 else ""
     rows = [
         ("arms", _arms([arm.arm.name for arm in arms])),
-        ("runs", f"{_runs(looks, n_runs)}{tuned}{at_once}"),
+        ("runs", f"{_runs(looks, n_runs)}{tuned}{computing.where}"),
         ("matched by", "nothing" if rule == "none" else rule),
         *text_rows(recipe, data[baseline.arm.name]),
         ("device", ", ".join(on)),
         ("length", f"{_range(steps)} a run"),
         *budget_rows(arms, measures, rule, steps),
         ("folder", str(folder)),
-        ("expected", _expected(arms, steps, measures, n_runs, jobs, device)),
+        ("expected", _expected(arms, steps, measures, n_runs, computing)),
     ]
     return lay_out(rows)
 
@@ -118,10 +117,11 @@ def _expected(
     steps: Sequence[int],
     measures: Measures,
     n_runs: int,
-    jobs: int,
-    device: str | None,
+    computing: Computing,
 ) -> str:
-    place = Place(choose_device(device), World(rank=0, size=1))
+    if computing.cluster is not None:
+        return "said after the first run"  # what is known of this machine is not of its nodes
+    place = Place(choose_device(computing.device), World(rank=0, size=1))
     seconds = []
     for arm, n_steps in zip(arms, steps, strict=True):
         resolved = measures.resolve(absolute_paths(arm.loaded.recipe))
@@ -129,5 +129,5 @@ def _expected(
         if step_s is None:
             return "said after the first run"
         seconds.append(n_steps * step_s)
-    total_s = n_runs * sum(seconds) / len(seconds) / min(jobs, n_runs)
+    total_s = n_runs * sum(seconds) / len(seconds) / min(computing.jobs, n_runs)
     return f"about {format_seconds(total_s)} for all runs, scoring aside"

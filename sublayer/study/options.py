@@ -25,6 +25,8 @@ class Options:
     device: str | None = None
     jobs: int = 1
     """Runs that are made at a time."""
+    on: str | None = None
+    """The cluster that makes them, as ``ray`` or ``slurm:PARTITION``; None: this machine."""
     finetunings: int | None = None
     """Of a chain: fine-tunings of each task under each pre-training."""
     data: str | None = None
@@ -64,6 +66,7 @@ def command_line(
         words += ["--tune", text]
     single = {
         "--jobs": options.jobs if options.jobs > 1 else None,
+        "--on": options.on,
         "--match": options.match,
         "--seeds": options.seeds,
         "--until": options.until,

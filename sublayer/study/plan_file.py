@@ -147,6 +147,8 @@ class Plan(Typed):
     reported_seeds: list[Count]
     jobs: list[Count] = []
     """The numbers of runs that were made at a time, where it was more than one."""
+    clusters: list[str] = []
+    """The kinds of clusters that runs were made on."""
     extended: list[Number] = []
     """Values of what is tuned that were tried beyond the grid."""
     initial_weights: str = ""

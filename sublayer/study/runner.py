@@ -22,13 +22,12 @@ from sublayer.study.checks import (
     check_study,
     check_windows,
 )
+from sublayer.study.cluster.computing import Computing
+from sublayer.study.cluster.place import check_place
 from sublayer.study.collect import collect_results
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study
-from sublayer.study.execution.arm_runs import ArmWork, RunAll
-from sublayer.study.execution.in_turn import InTurn
-from sublayer.study.execution.jobs import check_jobs, shared_threads
-from sublayer.study.execution.shares import describe_share
-from sublayer.study.execution.side_by_side import SideBySide
+from sublayer.study.execution.arm_runs import ArmWork
+from sublayer.study.execution.jobs import check_jobs
 from sublayer.study.facts import StudyFacts
 from sublayer.study.findings.samples import add_samples
 from sublayer.study.finished_runs import compare_runs
@@ -78,7 +77,8 @@ def run_study(
     if len(sources) > 1:
         for difference in asked.study.caveats:
             note(difference)
-    facts = StudyFacts(options.device)
+    computing = Computing(folder.path, jobs=options.jobs, on=options.on, device=options.device)
+    facts = StudyFacts(computing.device, is_elsewhere=computing.cluster is not None)
     with folder.held():
         study = replace(
             asked.study, arms=share_tokenizer(asked.study.arms, facts.data, folder.path)
@@ -88,15 +88,22 @@ def run_study(
         check_pairs(study, data)
         check_windows(study, data)
         matched_arms = _settle(
-            folder, study, asked.rule, facts, data, options=options, n_runs=asked.n_runs
+            folder, study, asked.rule, facts, data, computing=computing, n_runs=asked.n_runs
         )
-        for line in _first_lines(study, asked, folder, matched_arms, facts, data, options):
+        for line in _first_lines(study, asked, folder, matched_arms, facts, data, computing):
             note(line)
         resuming = command_line(sources, overrides, options, out=folder.path)
         texts = list_text_caveats(data, asked.metric, study.scoring, study.against)
         about = About.of(study, layer_notes, texts)
         folder.keep_command(resuming, about, n_runs=asked.n_runs, n_seeds=asked.looks.planned[-1])
-        work = _work(folder, study, matched_arms, data, n_runs=asked.n_runs, options=options)
+        work = ArmWork(
+            folder,
+            matched_arms,
+            data,
+            computing.run_all(asked.n_runs, resuming),
+            scoring=study.scoring,
+            inspecting=study.inspecting,
+        )
         trials, seeds = asked.trials, asked.seeds
         if len(trials) > 1:
             trials = tune_arms(
@@ -119,7 +126,7 @@ def run_study(
             items=items,
             looking=replace(looking, taken=tuple(reported)),
         )
-        arms = add_samples(results.arms, runs, data, device=options.device)
+        arms = add_samples(results.arms, runs, data, device=computing.device)
         notes = list_notes(
             results,
             study,
@@ -131,6 +138,7 @@ def run_study(
             layers=layer_notes,
             texts=texts,
             jobs=folder.jobs(),
+            clusters=folder.clusters(),
             looks=reported,
         )
         shown = with_layers(arms, runs, study.inspecting)
@@ -190,6 +198,7 @@ def _asked(study: Study, options: Options) -> _Asked:
     study = with_margin(study, options.margin)
     looks = asked_looks(options, study.n_seeds or DEFAULT_SEEDS)
     check_study(study, looks)
+    check_place(options.on, options.jobs, study.arms, rule)
     check_jobs(options.jobs, study.arms, rule)
     tune = options.tune or study.tune
     trials = make_trials(study.arms, tune)
@@ -213,7 +222,7 @@ def _first_lines(
     matched_arms: Sequence[MatchedArm],
     facts: StudyFacts,
     data: Mapping[str, Data],
-    options: Options,
+    computing: Computing,
 ) -> Iterator[str]:
     """Yield what is said before the first run: budgets, cost, and what the study can find."""
     yield from list_study_header(
@@ -224,28 +233,10 @@ def _first_lines(
         looks=asked.looks,
         n_trials=asked.n_trial_runs,
         n_runs=asked.n_runs,
-        jobs=options.jobs,
-        device=options.device,
+        computing=computing,
         folder=folder.path,
     )
     yield from foresee(study, asked.metric, asked.looks, folder.path)
-
-
-def _work(
-    folder: StudyFolder,
-    study: Study,
-    matched_arms: Sequence[MatchedArm],
-    data: Mapping[str, Data],
-    *,
-    n_runs: int,
-    options: Options,
-) -> ArmWork:
-    run_all: RunAll = InTurn(n_runs, options.device)
-    if options.jobs > 1:
-        run_all = SideBySide(n_runs, options.jobs, options.device)
-    return ArmWork(
-        folder, matched_arms, data, run_all, scoring=study.scoring, inspecting=study.inspecting
-    )
 
 
 def _settle(
@@ -255,7 +246,7 @@ def _settle(
     facts: StudyFacts,
     data: Mapping[str, Data],
     *,
-    options: Options,
+    computing: Computing,
     n_runs: int,
 ) -> list[MatchedArm]:
     """Return what the study settled for its arms when it began, or settle it now."""
@@ -263,18 +254,14 @@ def _settle(
     folder.check_text(checksums)
     settled = folder.matched_arms(study.arms)
     matched_arms = settled
-    jobs = options.jobs
     if matched_arms is None:
+        computing.check_precision(study.arms)
         measures = facts.measures(len(study.arms), is_new=True)
-        threads = shared_threads(min(jobs, n_runs)) if jobs > 1 else None
+        threads = computing.threads(n_runs)
         matched_arms = match_budgets(study.arms, rule, measures, threads=threads)
-    if jobs > 1:
-        text = describe_share(
-            matched_arms, data, n_runs=n_runs, jobs=jobs, device=options.device, folder=folder.path
-        )
-        note(text)
+    computing.check(matched_arms, data, n_runs)
     # Nothing is settled by what is refused.
     if settled is None:
         folder.begin(matched_arms, checksums)
-    folder.add_jobs(jobs)
+    folder.add_computing(computing.jobs, computing.cluster)
     return matched_arms

@@ -72,6 +72,7 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
         gpu["gpu"] = torch.cuda.get_device_name(device)
     return {
         "processor": processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "cores": cores(),
         "device": str(device),
         **gpu,

@@ -36,6 +36,15 @@ JobsOption = Annotated[
         "threads.",
     ),
 ]
+OnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="ray[:ADDRESS]|slurm[:PARTITION]",
+        help="Make the runs on a cluster whose nodes share the study's folder. Ctrl-C leaves them "
+        "there, and the same command joins them again.",
+    ),
+]
 FinetuningsOption = Annotated[
     int | None,
     typer.Option(

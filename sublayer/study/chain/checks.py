@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sublayer.config.fields.messages import choice_error
+from sublayer.config.layering.layers import vary
+from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.capacity import format_bytes
 from sublayer.runs.start_check import check_start
-from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.budget.budget import ORIGIN, MatchedArm
 from sublayer.study.budget.capacity import run_disk, scored_disk
 from sublayer.study.chain.columns import Column
 from sublayer.study.chain.kept import Kept
@@ -93,20 +95,10 @@ def check_disk(
     """
     keys = kept.stage_keys
     needed, largest = 0, 0
-    for stage, n_runs in kept.n_runs.items():
-        if stage != PRETRAINING and recipes.chain.stage(stage).ensemble:
-            continue  # it leaves scores alone
-        models = []
-        for arm in arms:
-            name = arm.arm.name
-            if (name, stage) not in keys.by_stage:
-                continue
-            recipe = recipes.planned(name, stage).recipe
-            vocab_size = data[name].tokenizer.vocab_size
-            models.append(scored_disk(recipe, vocab_size))
-            largest = max(largest, run_disk(recipe, vocab_size))
-        if models:
-            needed += n_runs * max(models)
+    for stage, planned in planned_recipes(recipes, arms, data, kept).items():
+        models = [scored_disk(recipe, vocab_size) for recipe, vocab_size in planned]
+        largest = max(largest, *(run_disk(recipe, vocab_size) for recipe, vocab_size in planned))
+        needed += kept.n_runs[stage] * max(models)
     needed += min(jobs, sum(kept.n_runs.values())) * largest
     own = {keys.folder(folder, arm, stage) for arm, stage in keys.by_stage}
     files = (path for each in own for path in each.rglob("*") if path.is_file())
@@ -117,3 +109,24 @@ def check_disk(
             f"the models of all runs take {format_bytes(needed - written)} of disk, and "
             f"{format_bytes(free)} are free: give another --out, fewer --seeds or --finetunings"
         )
+
+
+def planned_recipes(
+    recipes: StageRecipes, arms: Sequence[MatchedArm], data: Mapping[str, Data], kept: Kept
+) -> dict[str, list[tuple[Recipe, int]]]:
+    """Return the arms' recipes of each stage that trains, with the sizes of their vocabularies.
+
+    Threads are those that were settled for the arm.
+    """
+    planned: dict[str, list[tuple[Recipe, int]]] = {}
+    for stage in kept.n_runs:
+        if stage != PRETRAINING and recipes.chain.stage(stage).ensemble:
+            continue  # it leaves scores alone
+        for arm in arms:
+            name = arm.arm.name
+            if (name, stage) not in kept.stage_keys.by_stage:
+                continue
+            threads = {"train.threads": arm.loaded.recipe.train.threads}
+            recipe = vary(recipes.planned(name, stage), threads, origin=ORIGIN).recipe
+            planned.setdefault(stage, []).append((recipe, data[name].tokenizer.vocab_size))
+    return planned

@@ -50,6 +50,7 @@ def results_of_chain(folder: Path, plan: Plan, command: str) -> Results:
         layer_notes=plan.about.layer_notes,
         looks=plan.reported_seeds,
         jobs=plan.jobs,
+        clusters=plan.clusters,
         is_unfinished=bool(missing),
     )
     if not missing:

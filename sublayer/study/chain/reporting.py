@@ -12,6 +12,8 @@ from sublayer.study.chain.columns import Column, list_columns, primary_column
 from sublayer.study.chain.kept import Kept
 from sublayer.study.chain.stages import explain_nesting, is_within
 from sublayer.study.definition import Study
+from sublayer.study.execution.one_run import Outcome
+from sublayer.study.findings.machines import list_differing_machines
 from sublayer.study.report.budget_words import time_caveats
 from sublayer.study.report.caveats import list_caveats
 from sublayer.study.results import Results
@@ -37,12 +39,14 @@ def chain_results(
     layer_notes: Sequence[str],
     looks: Sequence[int],
     jobs: Sequence[int],
+    clusters: Sequence[str],
     is_unfinished: bool = False,
 ) -> Results:
     """Build the results of a chain; ``study`` has the recipes of its arms.
 
     ``looks`` are the numbers of seeds of its reports, in order, ``jobs`` those of runs that were
-    made at a time. Raises ConfigError where what the baselines scored is damaged.
+    made at a time, ``clusters`` the kinds of clusters that made runs. Raises ConfigError where what
+    the baselines scored is damaged.
     """
     columns, primary = find_columns(study, kept)
     results = collect_chain(
@@ -66,5 +70,15 @@ def chain_results(
         (),
         metric=results.metric,
         jobs=jobs,
+        clusters=clusters,
+        machines=list_differing_machines(_outcomes(runs)),
     )
     return replace(results, notes=tuple(notes))
+
+
+def _outcomes(runs: Runs) -> dict[str, list[Outcome]]:
+    """Return the outcomes of all seeds by arm and stage."""
+    return {
+        f"{arm}, {name}": [outcome for seed in own.outcomes.values() for outcome in seed]
+        for (arm, name), own in runs.items()
+    }

@@ -15,21 +15,20 @@ from sublayer.study.budget.match import Rule
 from sublayer.study.budget.shared_tokenizer import keep_tokenizer
 from sublayer.study.chain.asked import as_asked, check_options
 from sublayer.study.chain.baselines import score_baselines
-from sublayer.study.chain.checks import check_chain, check_disk, check_question
+from sublayer.study.chain.checks import check_chain, check_disk, check_question, planned_recipes
 from sublayer.study.chain.collect import Runs
 from sublayer.study.chain.kept import Kept, describe_chain, keep_chain, with_baselines_of
 from sublayer.study.chain.keys import Keys, find_keys
 from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.reporting import chain_results, find_columns
-from sublayer.study.chain.stage_runs import ChainRuns, RunAll
+from sublayer.study.chain.stage_runs import ChainRuns
 from sublayer.study.chain.stages import PRETRAINING, Chain, explain_nesting, n_compared
 from sublayer.study.chain.trials import check_kept_steps, stage_trials
 from sublayer.study.checks import check_compared, check_splits
+from sublayer.study.cluster.computing import Computing
+from sublayer.study.cluster.place import check_place
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study
-from sublayer.study.execution.in_turn import InTurn
-from sublayer.study.execution.jobs import check_jobs, shared_threads
-from sublayer.study.execution.shares import describe_share
-from sublayer.study.execution.side_by_side import SideBySide
+from sublayer.study.execution.jobs import check_jobs
 from sublayer.study.facts import StudyFacts
 from sublayer.study.folder import StudyFolder
 from sublayer.study.folder_name import find_folder
@@ -60,14 +59,16 @@ def run_chain(
     check_options(options)
     study = with_margin(study, options.margin)
     check_chain(study, n_seeds)
+    check_place(options.on, options.jobs, study.arms, rule)
     check_jobs(options.jobs, study.arms, rule)
     check_splits(study, n_trials=1)
     folder = find_folder(study, Request(study.arms, rule, (), study.scoring, chain), options.out)
     folder.check()
-    facts = StudyFacts(options.device)
+    computing = Computing(folder.path, jobs=options.jobs, on=options.on, device=options.device)
+    facts = StudyFacts(computing.device, is_elsewhere=computing.cluster is not None)
     with folder.held():
         data = {arm.name: facts.data(arm.loaded.recipe) for arm in study.arms}
-        matched = _settle(folder, study, rule, facts, data, options)
+        matched = _settle(folder, study, rule, facts, data, computing, n_seeds)
         with _recipes(study, matched, data, folder.path) as recipes:
             kept = _describe(study, recipes, matched, data, facts, n_seeds)
             columns, primary = find_columns(study, kept)  # refused before anything is trained
@@ -75,16 +76,19 @@ def run_chain(
             margin = study.question.margin_of(study.name, primary.metric)
             folder.state_margin(margin, primary.metric.factor)
             check_disk(recipes, matched, data, kept, folder.path, options.jobs)
+            planned = planned_recipes(recipes, matched, data, kept).values()
+            every = [each for stage in planned for each in stage]
+            computing.check_recipes(every, sum(kept.n_runs.values()))
             measures = facts.measures(len(study.arms))
             steps = [arm.steps or None for arm in kept.arms]
             budgets = budget_rows(matched, measures, rule, steps)
-            for line in _header(study, kept, budgets, options, folder.path):
+            for line in _header(study, kept, budgets, computing, folder.path):
                 note(line)
             for line in foresee(study, primary.metric, fixed(n_compared(chain, n_seeds))):
                 note(line)
             resuming = command_line(sources, overrides, options, out=folder.path)
-            kept = _begin(folder, study, matched, data, kept, resuming, options.jobs)
-            run_all = _run_all(sum(kept.n_runs.values()), options)
+            kept = _begin(folder, study, matched, data, kept, resuming, computing)
+            run_all = computing.run_all(sum(kept.n_runs.values()), resuming)
             runs = ChainRuns(
                 kept, matched, recipes, data, folder.path, run_all, scoring=study.scoring
             ).work()
@@ -120,12 +124,12 @@ def _begin(
     data: Mapping[str, Data],
     kept: Kept,
     command: str,
-    jobs: int,
+    computing: Computing,
 ) -> Kept:
     """Write what the study is into its folder; return what is kept, earlier baselines with it."""
     if not folder.is_begun():
         folder.begin(arms, data[study.arms[0].name].checksums)
-    folder.add_jobs(jobs)
+    folder.add_computing(computing.jobs, computing.cluster)
     about = About.of(study, arm_notes(study.arms), ())
     n_runs = sum(kept.n_runs.values())
     folder.keep_command(command, about, n_runs=n_runs, n_seeds=kept.n_seeds)
@@ -156,6 +160,7 @@ def _results(
         layer_notes=arm_notes(study.arms),
         looks=folder.reported_seeds(),
         jobs=folder.jobs(),
+        clusters=folder.clusters(),
     )
 
 
@@ -165,27 +170,20 @@ def _settle(
     rule: Rule,
     facts: StudyFacts,
     data: Mapping[str, Data],
-    options: Options,
+    computing: Computing,
+    n_seeds: int,
 ) -> list[MatchedArm]:
     """Return what was settled when the study began, or what is settled now."""
     folder.check_text(data[study.arms[0].name].checksums)
     settled = folder.matched_arms(study.arms)
     if settled is not None:
         return settled
+    computing.check_precision(study.arms)
     measures = facts.measures(len(study.arms), is_new=True)
-    threads = shared_threads(options.jobs) if options.jobs > 1 else None
+    threads = computing.threads(max(computing.jobs, n_seeds * len(study.arms)))
     matched = match_budgets(study.arms, rule, measures, threads=threads)
-    if options.jobs > 1:
-        n_runs = len(study.arms)
-        text = describe_share(
-            matched,
-            data,
-            n_runs=n_runs,
-            jobs=options.jobs,
-            device=options.device,
-            folder=folder.path,
-        )
-        note(text)
+    if computing.cluster is None:
+        computing.check(matched, data, len(study.arms))
     return matched
 
 
@@ -230,7 +228,7 @@ def _header(
     study: Study,
     kept: Kept,
     budgets: Sequence[tuple[str, str]],
-    options: Options,
+    computing: Computing,
     folder: Path,
 ) -> Iterator[str]:
     chain, total = kept.chain, kept.n_runs
@@ -244,8 +242,7 @@ def _header(
         if n_distinct < len(study.arms):
             shared = f", {n_distinct} for {count(len(study.arms), 'arm')}"
         yield f"{stage:<11} {count(n_runs, 'run')}{shared}{_after(chain, stage)}"
-    at_once = f", {options.jobs} at a time" if options.jobs > 1 else ""
-    yield f"runs        {sum(total.values()):,} in all{at_once}"
+    yield f"runs        {sum(total.values()):,} in all{computing.where}"
     for label, text in budgets:
         yield f"{label:<11} {text} (pre-training)"
     yield f"seeds       {explain_nesting(chain, kept.n_seeds)}"
@@ -257,12 +254,6 @@ def _after(chain: Chain, stage: str) -> str:
         return ""
     own = chain.stage(stage)
     return f", averages of {own.start}" if own.ensemble else f" after {own.start}"
-
-
-def _run_all(total: int, options: Options) -> RunAll:
-    if options.jobs > 1:
-        return SideBySide(total, options.jobs, options.device)
-    return InTurn(total, options.device)
 
 
 def _tasks_read(kept: Kept, runs: Runs) -> dict[str, Recipe]:

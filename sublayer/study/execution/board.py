@@ -105,7 +105,7 @@ class PlainBoard(Board):
     def describe(self) -> str:
         """Format how many are done, and what runs."""
         running = [f"{label} ({where})" for label, where in self._running.items()]
-        return f"[{self.tally.describe()}] running {'; '.join(running)}"
+        return f"[{self.tally.describe()}] running {'; '.join(running) or 'nothing yet'}"
 
 
 class TerminalBoard(Board):

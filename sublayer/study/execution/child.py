@@ -24,6 +24,8 @@ class Child:
         self.job = job
         self.end: Mapping[str, Any] | None = None
         """The message that it ended with; None before, and where it died without."""
+        self.code = 0
+        """The exit code, negative for a signal, once it is waited for."""
         self._hear = hear
         command = python_command("sublayer.study.execution.worker")
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -47,7 +49,7 @@ class Child:
 
     def wait(self) -> Exception | None:
         """Wait until it has ended, and return what ended it; None where its run is done."""
-        code = self._process.wait()
+        code = self.code = self._process.wait()
         self._reader.join()
         self.stop()
         if self.end is not None:

@@ -9,12 +9,12 @@ from queue import Empty, Queue
 from typing import Any, NamedTuple
 
 from sublayer.errors import Interrupted, SublayerError
-from sublayer.objective.families import family_of
-from sublayer.objective.family import describe_valid
 from sublayer.study.execution.board import Board, Tally, default_board
 from sublayer.study.execution.child import Child
-from sublayer.study.execution.job import Job, read_status
+from sublayer.study.execution.ended import describe_end
+from sublayer.study.execution.job import read_status
 from sublayer.study.execution.one_run import Outcome, Task, finish_run, interruption, is_finished
+from sublayer.study.execution.task_job import job_of
 from sublayer.system.stage_displays import HeardStages, format_seconds, say_nothing
 from sublayer.system.stages import shown_by
 from sublayer.training.graceful_stop import GracefulStop
@@ -111,19 +111,7 @@ class _Crew:
     def _start(self) -> None:
         while self._waiting and len(self._running) < self._at_once and not self._is_stopping:
             task = self._waiting.popleft()
-            job = Job(
-                task.label,
-                task.path,
-                task.loaded.recipe,
-                task.scored,
-                task.checksums,
-                self._device,
-                task.scoring,
-                task.finetunes,
-                task.is_scored,
-                task.members,
-                task.inspecting,
-            )
+            job = job_of(task, self._device)
             is_whole = not task.path.exists()
             try:
                 child = Child(job, self._put)
@@ -174,7 +162,7 @@ class _Crew:
         seconds = time.monotonic() - started.at
         if started.is_whole:
             tally.seconds.append(seconds)
-        text = _describe(task, outcome)
+        text = describe_end(task, outcome)
         took = format_seconds(seconds)
         self._board.note(f"[{tally.describe()}] {task.label}: {text}, after {took}")
 
@@ -190,12 +178,3 @@ class _Crew:
         self._is_stopping = True
         for child in self._running:
             child.stop()
-
-
-def _describe(task: Task, outcome: Outcome) -> str:
-    if outcome.failure:
-        return f"failed: {outcome.failure}"
-    if outcome.record is None:
-        return "scored"
-    family = family_of(task.loaded.recipe.objective)
-    return describe_valid(family, outcome.record["valid"])

@@ -15,6 +15,8 @@ def list_caveats(
     metric: Metric,
     elsewhere: Sequence[str] = (),
     jobs: Sequence[int] = (),
+    clusters: Sequence[str] = (),
+    machines: Sequence[str] = (),
     scoring: Scoring = WHOLE_TEST,
     chosen: Sequence[str] = (),
 ) -> tuple[str, ...]:
@@ -22,8 +24,9 @@ def list_caveats(
 
     ``texts`` are the caveats of its text; ``metric`` decides; ``elsewhere`` are arms that it scored
     on other items than their baseline; ``jobs`` are numbers of runs that were made at a time, other
-    than one; ``scoring`` is what was scored, and ``chosen`` is what was chosen by the validation
-    split.
+    than one, ``clusters`` the kinds of clusters that made runs, and ``machines`` what is said of
+    those that differ; ``scoring`` is what was scored, and ``chosen`` is what was chosen by the
+    validation split.
     """
     notes = []
     if scoring.split == "valid" and chosen:
@@ -42,6 +45,12 @@ def list_caveats(
             f"Up to {max(jobs)} runs were trained at a time: seconds and tokens/s are those of "
             "runs that share the machine, and do not compare with those of a run alone."
         )
+    if clusters:
+        notes.append(
+            f"Runs were made on a cluster ({', '.join(clusters)}): seconds and tokens/s are those "
+            "of nodes that other work may share, and do not compare with those of a run alone."
+        )
+    notes += machines
     return tuple(notes)
 
 

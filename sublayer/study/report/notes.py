@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from sublayer.study.definition import Study
 from sublayer.study.execution.arm_runs import ArmRuns
+from sublayer.study.findings.machines import list_differing_machines
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.judgement.evidence import scored_elsewhere
 from sublayer.study.report.budget_words import time_caveats
@@ -29,13 +30,15 @@ def list_notes(
     layers: Sequence[str],
     texts: Sequence[str],
     jobs: Sequence[int],
+    clusters: Sequence[str],
     looks: Sequence[int],
 ) -> tuple[str, ...]:
     """Return what a reader should know of a comparison of ``runs``, in the order that it is shown.
 
     ``items`` are those of their tests. ``tune`` is what was tuned, by ``trials`` of ``n_tuning``
     seeds each; ``layers`` and ``texts`` are the notes on the arms' settings and on their text;
-    ``jobs`` are as ``list_caveats`` has them, and ``looks`` as ``explain_one_seed`` does.
+    ``jobs`` and ``clusters`` are as ``list_caveats`` has them, and ``looks`` as
+    ``explain_one_seed`` does.
     """
     notes = [*study.caveats, *layers]
     if not results.has_verdicts:
@@ -49,6 +52,10 @@ def list_notes(
         metric=results.metric,
         elsewhere=scored_elsewhere(items, results.baseline, results.metric, study.against),
         jobs=jobs,
+        clusters=clusters,
+        machines=list_differing_machines(
+            {each.matched_arm.arm.name: each.outcomes.values() for each in runs}
+        ),
         scoring=study.scoring,
         chosen=chosen_by_validation(study.arms, tune),
     )

@@ -1,0 +1,38 @@
+"""Show how runs go on the nodes of a cluster, by what the nodes write."""
+
+from sublayer.study.cluster.exchange import Progress
+from sublayer.study.execution.board import Board
+
+
+class RunBoard:
+    """Puts runs on a board when their nodes speak, and off it; says each warning once."""
+
+    def __init__(self, board: Board, warned: set[str]) -> None:
+        self.board = board
+        self._warned = warned
+        self._shown: dict[str, Progress] = {}
+
+    def show(self, label: str, progress: Progress) -> None:
+        """Show what has changed of a run."""
+        before = self._shown.get(label)
+        if before is None:
+            self.board.begin(label)
+            self.board.note(f"{label}: on {progress.host}")
+        n_notes, n_warnings = (len(before.notes), len(before.warnings)) if before else (0, 0)
+        for text in progress.notes[n_notes:]:
+            self.board.note(f"{label}: {text}")
+        for text in progress.warnings[n_warnings:]:
+            if text not in self._warned:
+                self._warned.add(text)
+                self.board.note(f"{label}: {text}")
+        status = progress.read_status()
+        if status is not None:
+            self.board.update(label, status)
+        self.board.stage(label, progress.stage)
+        self._shown[label] = progress
+        self.board.tally.at_once = len(self._shown)
+
+    def end(self, label: str) -> None:
+        """Show a run no longer, if it was shown."""
+        if self._shown.pop(label, None) is not None:
+            self.board.end(label)

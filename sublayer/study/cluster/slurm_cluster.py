@@ -1,0 +1,148 @@
+"""A cluster of Slurm: each task is a batch job, submitted by submitit, asked about by squeue."""
+
+import os
+import re
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sublayer.errors import ConfigError, one_line
+from sublayer.study.cluster.cluster import Cluster, Needs, Node
+from sublayer.study.cluster.node import FREE
+from sublayer.study.cluster.place import ClusterPlace
+from sublayer.study.execution.process import python_command
+from sublayer.system.extras import extra_module
+
+_NODE = "sublayer.study.cluster.node"
+_ENDED = {
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "TIMEOUT",
+}
+"""States that a job does not leave: one that is queued again is in another."""
+_WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
+_UNUSABLE = ("down", "drain", "drng", "fail", "unk", "maint", "inval")
+_WARNING_S = 90
+"""Before the end of its time, a job is asked to save."""
+_ASK_S = 30.0
+
+
+class SlurmCluster(Cluster):
+    """A partition, or the usual one, of the cluster that this machine's Slurm commands ask."""
+
+    patience_s = 5.0
+    grace_s = 10.0
+
+    def __init__(self, place: ClusterPlace) -> None:
+        """Find the cluster. Raises ConfigError where there is none, DataError without submitit."""
+        self.name = str(place)
+        self._submitit = extra_module("submitit", f"studies with --on {place}", "cluster")
+        self._rows = [line.split("|") for line in self._sinfo().splitlines()]
+        partitions = sorted({row[0].rstrip("*") for row in self._rows})
+        usual = [row[0].rstrip("*") for row in self._rows if row[0].endswith("*")]
+        self._partition = place.where or (usual[0] if usual else "")
+        if self._partition not in partitions:
+            named = f"no partition {self._partition}" if self._partition else "no usual partition"
+            raise ConfigError(
+                f"--on {place}: Slurm has {named}: name one of {', '.join(partitions) or 'none'} "
+                "as --on slurm:PARTITION"
+            )
+
+    def nodes(self) -> list[Node]:
+        """Return the nodes of the partition that are not down or drained."""
+        return parse_nodes(self._rows, self._partition)
+
+    def submit(
+        self, label: str, words: Sequence[str], needs: Needs, folder: Path, node: str = ""
+    ) -> str:
+        """Submit a job; what submitit writes and pickles stands in ``folder`` and is its own."""
+        extra: dict[str, Any] = {"signal": f"TERM@{_WARNING_S}"}
+        if needs.memory_bytes and all(each.memory_bytes for each in self.nodes()):
+            extra["mem"] = f"{-(-needs.memory_bytes >> 20)}M"
+        if needs.gpus:
+            extra["gres"] = f"gpu:{needs.gpus}"
+        if node:
+            extra["nodelist"] = node
+        executor = self._submitit.SlurmExecutor(folder=folder)
+        executor.update_parameters(
+            job_name=f"sublayer {label}",
+            partition=self._partition,
+            time=None,  # the partition's, or that of SBATCH_TIMELIMIT
+            cpus_per_task=needs.cores,
+            # Since Slurm 22.05 a step does not have the cores of its job by itself.
+            srun_args=[f"--cpus-per-task={needs.cores}"],
+            additional_parameters=extra,
+        )
+        command = [*python_command(_NODE), FREE, *words]
+        function = self._submitit.helpers.CommandFunction(command, verbose=False)
+        try:
+            job = executor.submit(function)
+        except self._submitit.core.utils.FailedJobError as error:
+            raise ConfigError(f"--on {self.name}: {one_line(str(error))}") from None
+        return str(job.job_id)
+
+    def active(self, ids: Collection[str]) -> Mapping[str, bool]:
+        """Return the jobs that have not ended; all, as running, where there is no answer."""
+        words = ["--noheader", f"--user={os.getuid()}", "--states=all", "--format=%i|%T"]
+        done = _ask("squeue", *words)
+        if done is None or done.returncode:
+            return dict.fromkeys(ids, True)
+        states = dict(line.split("|") for line in done.stdout.splitlines())
+        own = {each: states.get(each, "COMPLETED") for each in ids}
+        return {each: state not in _WAITING for each, state in own.items() if state not in _ENDED}
+
+    def cancel(self, ids: Collection[str]) -> None:
+        """End jobs; those that run are asked first, and have the time that the site gives."""
+        if ids:
+            _ask("scancel", *ids)
+
+    def probed(self) -> list[str]:
+        """Return whichever node is free first: each might be busy for days."""
+        return [""]
+
+    def _sinfo(self) -> str:
+        done = _ask("sinfo", "--noheader", "--Node", "--format=%P|%N|%c|%m|%G|%t")
+        if done is None:
+            raise ConfigError(
+                f"--on {self.name}: no sinfo here, or no answer from it: start compare on a "
+                "machine of the Slurm cluster"
+            )
+        if done.returncode:
+            raise ConfigError(f"--on {self.name}: {one_line(done.stderr) or 'sinfo failed'}")
+        return done.stdout
+
+
+def _ask(*command: str) -> subprocess.CompletedProcess[str] | None:
+    """Run a command of Slurm; None where there is none, or no answer."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def parse_nodes(rows: Sequence[Sequence[str]], partition: str) -> list[Node]:
+    """Return a partition's nodes that take jobs, of rows as sinfo prints them.
+
+    A row is partition, name, cores, megabytes, other resources and state.
+    """
+    found = []
+    for own, name, n_cores, megabytes, others, state in rows:
+        if own.rstrip("*") != partition or state.startswith(_UNUSABLE):
+            continue
+        # 1 is what Slurm has where its configuration says nothing.
+        memory = int(megabytes) << 20 if int(megabytes) > 1 else None
+        found.append(Node(name, int(n_cores), memory, _count_gpus(others)))
+    return found
+
+
+def _count_gpus(text: str) -> int:
+    """Count the GPUs of what sinfo has of a node's other resources, as ``gpu:a100:4(S:0-1)``."""
+    found = re.findall(r"(?:^|,)gpu(?::[^:,(]+)?:(\d+)", text)
+    return sum(map(int, found))
