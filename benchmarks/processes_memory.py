@@ -35,7 +35,7 @@ from sublayer.study.budget.resources import Resources
 from sublayer.study.budget.vocabulary import expected_vocabulary
 from sublayer.system.allocator import release_freed_memory
 from sublayer.system.peak_memory import PeakMemory
-from sublayer.training.processes.world import join_world, leave_world
+from sublayer.training.processes.joining import join_world, leave_world
 
 SCRIPT = Path(__file__).resolve()
 CPU = torch.device("cpu")

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from sublayer.errors import CheckpointError
-from sublayer.files.storage import check_file
 
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
@@ -35,25 +33,6 @@ def header_of(tensor: Tensor) -> Header:
     """
     shape = list(tensor.shape)
     return Header(shape, _DTYPES[tensor.dtype])
-
-
-def read_headers(path: Path) -> dict[str, Header]:
-    """Read the headers of a safetensors file, by the tensors' names; no values are read.
-
-    Raises CheckpointError where the file is missing, damaged or no file that stays.
-    """
-    try:
-        check_file(path)
-        with safe_open(path, framework="pt") as file:
-            headers = {}
-            # The file is no mapping: it has keys, but cannot be iterated over.
-            for name in file.keys():  # noqa: SIM118
-                part = file.get_slice(name)
-                shape = list(part.get_shape())
-                headers[name] = Header(shape, part.get_dtype())
-            return headers
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from None
 
 
 def check_names_and_shapes(

@@ -15,7 +15,7 @@ from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.optimizers.sgd import SgdConfig
 from sublayer.errors import CheckpointError
-from sublayer.files.tensor_headers import read_headers
+from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.training.optimizers.build import (
@@ -42,6 +42,10 @@ TABLES = {
     "scaled": AdamWConfig(parameter_scale=True),
     "scaled, uncorrected": AdamWConfig(parameter_scale=True, bias_correction=False),
 }
+
+
+def headers_of(path):
+    return read_stored_headers(StoredTensors(path, path.parent))
 
 
 class RowsConfig(OptimizerTable):
@@ -129,7 +133,7 @@ def test_a_vector_for_each_row_and_a_scalar_are_saved_and_restored(tmp_path):
     step(optimizer, parameters, 1)
     saved = {name: each.detach().clone() for name, each in parameters.items()}
     save_file(optimizer_tensors(optimizer, parameters), tmp_path / "state")
-    headers = read_headers(tmp_path / "state")
+    headers = headers_of(tmp_path / "state")
     assert {name: header.shape for name, header in headers.items()} == {
         "squares/matrix": [3],
         "squares/stacked": [2, 5],
@@ -177,7 +181,7 @@ def test_state_of_another_shape_or_name_is_refused_with_both(tmp_path, change, m
     kept = {name: value for name, value in tensors.items() if value is not None}
     save_file(kept, tmp_path / "state")
     with pytest.raises(CheckpointError, match=message):
-        check_state(RowsConfig(), parameters, read_headers(tmp_path / "state"), tmp_path / "state")
+        check_state(RowsConfig(), parameters, headers_of(tmp_path / "state"), tmp_path / "state")
 
 
 def test_state_that_is_no_tensor_is_not_left_out_in_silence():
@@ -231,7 +235,7 @@ def test_a_checkpoint_keeps_state_of_any_shape(tiny, tmp_path):
     found = snapshot.newest(print)
     assert found is not None
     assert snapshot.restore(found).step == 1
-    shapes = {name: header.shape for name, header in read_headers(found / TRAINING).items()}
+    shapes = {name: header.shape for name, header in headers_of(found / TRAINING).items()}
     assert shapes["squares/model.decoder.sublayers.0.0.function.projection.weight"] == [3, 24]
     again(1)
     for name, parameter in train_step.parameters.items():

@@ -12,8 +12,8 @@ from typing import Any
 from sublayer.errors import ConfigError, TrainingError, one_line
 from sublayer.study.cluster.cluster import Cluster, Needs, Node, passed_on
 from sublayer.study.cluster.place import ClusterPlace
-from sublayer.study.execution.process import python_command
 from sublayer.system.extras import check_extra
+from sublayer.system.python_process import python_command
 
 _CONNECT_S = 10.0
 _SHOWN = 160

@@ -7,7 +7,7 @@ from importlib import import_module
 from threading import Thread
 
 from sublayer.study.cluster.node import LEASHED
-from sublayer.study.execution.process import python_command
+from sublayer.system.python_process import python_command
 
 NODE = "sublayer.study.cluster.node"
 

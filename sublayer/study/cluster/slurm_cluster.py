@@ -11,8 +11,8 @@ from sublayer.errors import ConfigError, one_line
 from sublayer.study.cluster.cluster import Cluster, Needs, Node
 from sublayer.study.cluster.node import FREE
 from sublayer.study.cluster.place import ClusterPlace
-from sublayer.study.execution.process import python_command
 from sublayer.system.extras import extra_module
+from sublayer.system.python_process import python_command
 
 _NODE = "sublayer.study.cluster.node"
 _ENDED = {

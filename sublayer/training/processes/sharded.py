@@ -35,7 +35,7 @@ class Sharded(DataParallel):
 
     A block is gathered before it is computed. With ``full`` it is given up behind it and gathered
     again for its backward pass, with ``optimizer`` kept in between. What several blocks share, and
-    all that is outside them, is gathered once a step.
+    all that is outside them, is gathered once a micro-batch.
     """
 
     caches_casts = False

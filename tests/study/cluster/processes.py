@@ -10,7 +10,7 @@ from pathlib import Path
 from sublayer.study.cluster.cluster import Cluster, Needs, Node
 from sublayer.study.cluster.node import FREE
 from sublayer.study.cluster.place import ClusterPlace
-from sublayer.study.execution.process import python_command
+from sublayer.system.python_process import python_command
 
 
 class Processes(Cluster):
