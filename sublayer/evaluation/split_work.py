@@ -56,3 +56,15 @@ def add_up(rows: Sequence[Row], column: int = 0) -> float:
     for row in rows:
         total += float(row[column])
     return total
+
+
+def numbered_ids(rows: Sequence[Row]) -> dict[int, NDArray[np.int64]]:
+    """Read rows of texts as ids, by the number of each text: number, how many ids, and these."""
+    found = {}
+    for row in rows:
+        place = 0
+        while place < len(row):
+            number, n_ids = int(row[place]), int(row[place + 1])
+            found[number] = row[place + 2 : place + 2 + n_ids].astype(np.int64)
+            place += 2 + n_ids
+    return found

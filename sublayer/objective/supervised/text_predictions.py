@@ -10,7 +10,7 @@ from sublayer.data.arrays import Ints
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.task_split import TaskPart
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.evaluation.split_work import Processes, Row, compute_each
+from sublayer.evaluation.split_work import Processes, compute_each, numbered_ids
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
 from sublayer.objective.evaluation import Progress, batch_sequences
@@ -105,23 +105,12 @@ def _written(
         return row
 
     rows = compute_each(work, len(groups), processes)
-    answers = _ids_by_number(rows)
+    answers = numbered_ids(rows)
     predictions = []
     for number, example in enumerate(part.examples):
         text = tokenizer.decode(answers[number]).decode("utf-8", "replace")
         predictions.append(read_answer(part.task, example, text))
     return predictions
-
-
-def _ids_by_number(rows: Sequence[Row]) -> dict[int, Ints]:
-    answers = {}
-    for row in rows:
-        place = 0
-        while place < len(row):
-            number, n_ids = int(row[place]), int(row[place + 1])
-            answers[number] = row[place + 2 : place + 2 + n_ids].astype(np.int64)
-            place += 2 + n_ids
-    return answers
 
 
 def _ranked(

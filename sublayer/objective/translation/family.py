@@ -42,6 +42,7 @@ from sublayer.objective.translation.loss import Translation
 from sublayer.objective.translation.scores import (
     nats_of_pairs,
     translate_ids,
+    translate_ids_exactly,
     translation_nats,
 )
 
@@ -74,7 +75,7 @@ def _score_training(
     nats = translation_nats(model, scoring_batches(recipe, split), processes)
     scores = {"loss": nats, "perplexity": math.exp(min(nats, _LARGEST_EXPONENT))}
     if recipe.train.best_by == "bleu":
-        scores["bleu"] = _greedy_bleu(model, split, processes)
+        scores["bleu"] = _greedy_bleu(model, split, recipe, processes)
     return scores
 
 
@@ -97,11 +98,14 @@ def _score_test(
     return Scored(scores, items)
 
 
-def _greedy_bleu(model: EncoderDecoder, split: Split, processes: Processes) -> float:
+def _greedy_bleu(
+    model: EncoderDecoder, split: Split, recipe: Recipe, processes: Processes
+) -> float:
+    translate = translate_ids_exactly if recipe.train.exact else translate_ids
     # In the precision of the weights, as translations are made after training.
     device = model.embedding.weight.device.type
     with evaluating(model), torch.autocast(device, enabled=False):
-        translations = translate_ids(model, split.pairs, GREEDY, processes)
+        translations = translate(model, split.pairs, GREEDY, processes)
     words = scored_words(translations, model.tokenizer)
     return tokenized_bleu(words, reference_words(split.pairs, model.tokenizer)).value
 

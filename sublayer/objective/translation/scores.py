@@ -13,11 +13,14 @@ from sublayer.data.parallel.sources import PairText
 from sublayer.decode.beam_settings import BeamSettings
 from sublayer.decode.translate import Translation as TranslatedLine
 from sublayer.decode.translate import translate_lines
-from sublayer.evaluation.split_work import ALONE, Processes, add_up, compute_each
+from sublayer.evaluation.split_work import ALONE, Processes, add_up, compute_each, numbered_ids
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.eval_mode import evaluating
 from sublayer.objective.targets.loss import nats_of_rows
 from sublayer.objective.translation.loss import Translation
+
+_GROUP = 256
+"""Pairs that are translated together where the number of processes must change nothing."""
 
 
 @dataclass(frozen=True)
@@ -118,3 +121,28 @@ def translate_ids(
     own_rows = [each.ids.astype(np.float64) for each in translations]
     rows = processes.gather(own_rows, len(pairs))
     return [row.astype(np.int64) for row in rows]
+
+
+def translate_ids_exactly(
+    model: EncoderDecoder,
+    pairs: Sequence[PairText],
+    settings: BeamSettings,
+    processes: Processes = ALONE,
+) -> list[NDArray[np.int64]]:
+    """Translate as ``translate_ids`` does, to the same ids on any number of processes.
+
+    Pairs of about equal lengths are translated together, in groups that depend on them alone.
+    """
+    order = sorted(range(len(pairs)), key=lambda number: len(pairs[number].source_words))
+    groups = [order[start : start + _GROUP] for start in range(0, len(order), _GROUP)]
+
+    def work(index: int) -> Sequence[float]:
+        chosen = [pairs[number] for number in groups[index]]
+        row: list[float] = []
+        translations = translate_pairs(model, chosen, settings)
+        for number, each in zip(groups[index], translations, strict=True):
+            row += [float(number), float(len(each.ids)), *map(float, each.ids.tolist())]
+        return row
+
+    found = numbered_ids(compute_each(work, len(groups), processes))
+    return [found[number] for number in range(len(pairs))]
