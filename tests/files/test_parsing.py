@@ -161,6 +161,8 @@ _OTHER_READERS = {
     "data/subwords/subword.py",
     "interop/answers/traversal_tokenizer.py",
     "interop/huggingface/folder_tokenizer.py",
+    "study/cluster/ray_broker.py",
+    "study/cluster/ray_cluster.py",
     "study/execution/child.py",
     "study/execution/job.py",
     "study/execution/stepper.py",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sublayer.commands.shared import candidates
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster.devices import DEVICES, THIS_MACHINE, check_device, is_listed
 
@@ -34,6 +35,7 @@ PlannedDeviceOption = Annotated[
         metavar="DEVICE",
         help=f"Plan for cpu, cuda, cuda:1 ... of this machine, or for {', '.join(DEVICES)} by "
         "their datasheets. Default: a GPU if there is one.",
+        autocompletion=candidates.planned_devices,
     ),
 ]
 PriceOption = Annotated[

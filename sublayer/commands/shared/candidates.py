@@ -106,6 +106,13 @@ def devices(incomplete: str) -> Candidates:
     return [("cpu", "the processor"), ("cuda", "the first GPU")]
 
 
+def planned_devices(incomplete: str) -> Candidates:
+    """Return kinds of devices, and those that are known by their datasheets."""
+    from sublayer.estimate.cluster.devices import DEVICES
+
+    return [*devices(incomplete), *((name, "by its datasheet") for name in DEVICES)]
+
+
 def scales(ctx: typer.Context, incomplete: str) -> Candidates:
     """Return the scales of the shipped study that is named before."""
     from sublayer.study.definition import shipped_studies, study_scales

@@ -117,6 +117,6 @@ def check_device(name: str) -> None:
     known = (*DEVICES, THIS_MACHINE)
     if name not in known:
         raise ConfigError(
-            f"device {name!r} is not one of {', '.join(known)}, cuda, cuda:1 and so on"
+            f"device {name!r} is not one of cpu, cuda, cuda:1 and so on, {', '.join(DEVICES)}"
             f"{nearest_hint(name, known)}"
         )
