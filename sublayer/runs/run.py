@@ -105,6 +105,7 @@ def train_run(
         given = absolute_paths(loaded.recipe)
         if record is not None and not is_cut_off(folder, given, record):
             folder.check_recipe(given, lambda: _shape(given, data))
+            world.part()
             return record
         with PeakMemory(chosen) as memory:
             session, state = _set_up_and_train(folder, loaded, place, shown, data)
@@ -112,7 +113,7 @@ def train_run(
         world.by_first(lambda: _finish(folder, record))
         if world.is_main:
             keep_run_pace(session.recipe, place, state.seconds / state.step)
-    world.part()
+        world.part()
     return record
 
 

@@ -57,7 +57,7 @@ def join_world(device: torch.device, patience_s: float = PATIENCE_S) -> World:
                 backend, store=store, rank=rank, world_size=size, timeout=timeout
             )
             _stores.append(_named("sublayer", store))
-    return World(dist.get_rank(), dist.get_world_size(), device, _stores[-1])
+    return World(dist.get_rank(), dist.get_world_size(), device, _stores[-1], patience_s)
 
 
 def _named(name: str, store: Any) -> Any:

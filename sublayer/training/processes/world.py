@@ -16,7 +16,6 @@ from sublayer.evaluation.split_work import Row
 
 _CPU = torch.device("cpu")
 _LOOKS_S = 0.1
-_PARTING_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,8 @@ class World:
     """Where what they exchange lies."""
     store: Any = None
     """Where they met; None: they wait for each other in no other way than by exchange."""
+    patience_s: float = 600.0
+    """Seconds after which one that does not answer is taken for hung."""
 
     @property
     def is_main(self) -> bool:
@@ -137,14 +138,16 @@ class World:
     def part(self) -> None:
         """Wait until all are here, without an exchange: who has left cuts off none.
 
-        All enter; where one does not, it is not waited for longer than ten seconds.
+        All enter. Raises RuntimeError where one does not within the world's patience.
         """
         if self.store is None:
             return
         n_here = self.store.add("parting", 1)
         n_all = -(-n_here // self.size) * self.size
-        end = time.monotonic() + _PARTING_S
-        while self.store.add("parting", 0) < n_all and time.monotonic() < end:
+        end = time.monotonic() + self.patience_s
+        while self.store.add("parting", 0) < n_all:
+            if time.monotonic() > end:
+                raise RuntimeError("Timed out waiting for the other processes to end")
             time.sleep(_LOOKS_S)
 
     def _meet(self, name: str) -> None:
