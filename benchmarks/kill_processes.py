@@ -91,7 +91,9 @@ def run_with_a_kill(
 ) -> dict[str, object]:
     """Train to the end, with one kill: soon after the start, or after a checkpoint has come."""
     # Not after the last step: who is stopped when all is done is waited for by the launcher alone.
-    after_step, wait_s = draw.randrange(0, 101, 10), draw.uniform(0.0, _MOST_WAIT_S)
+    # Nor before the first, where others wait ten minutes for who is stopped.
+    first = 10 if way == "hang one" else 0
+    after_step, wait_s = draw.randrange(first, 101, 10), draw.uniform(0.0, _MOST_WAIT_S)
     processes = int(str(case["processes"]))
     log = folder.with_suffix(".log")
     with log.open("w") as errors:
