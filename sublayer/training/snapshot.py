@@ -130,12 +130,10 @@ class Snapshots:
     def _parts(self, folder: Path) -> list[tuple[list[Held], StoredTensors]]:
         """List what a checkpoint holds of model and training, and where."""
         model = self._train_step.objective.model.state_dict()
-        weights = [Held(name, f"model.{name}", value) for name, value in model.items()]
-        training = [
-            Held(name, name.partition("/")[2], value)
-            for name, value in self._training_tensors().items()
-        ]
-        return [(weights, stored_model(folder)), (training, stored_training(folder))]
+        weights = [Held(name, _of_weight(name), value) for name, value in model.items()]
+        training = self._training_tensors()
+        states = [Held(name, _of_state(name), value) for name, value in training.items()]
+        return [(weights, stored_model(folder)), (states, stored_training(folder))]
 
     def _prune(self, state: LoopState, keep: int) -> None:
         steps = [step for step in saved_steps(self.root) if step <= state.step]
@@ -212,9 +210,9 @@ class Snapshots:
         state = read_state(checkpoint)
         self.check(checkpoint, state)
         local = train_step.parallel.local
-        weights = self._read(stored_model(checkpoint), lambda name: f"model.{name}")
+        weights = self._read(stored_model(checkpoint), _of_weight)
         load_into(local(train_step.objective.model.state_dict()), weights, checkpoint)
-        training = self._read(stored_training(checkpoint), lambda name: name.partition("/")[2])
+        training = self._read(stored_training(checkpoint), _of_state)
         heads, optimizer_state = _split_heads(training)
         load_into(local(self._saved_heads()), heads, checkpoint)
         restore_optimizer(train_step.optimizer, train_step.parameters, optimizer_state)
@@ -226,8 +224,7 @@ class Snapshots:
     def _read(self, stored: StoredTensors, owner: Callable[[str], str]) -> dict[str, Tensor]:
         """Read this process's parts; ``owner`` tells the parameter that a tensor is of."""
         with _reading(stored):
-            owners = {name: owner(name) for name in read_stored_headers(stored)}
-            return self._train_step.parallel.read(owners, stored)
+            return self._train_step.parallel.read(owner, stored)
 
     def _check_progress(self, path: Path, state: SavedState) -> None:
         train = self._train_step.recipe.train
@@ -283,6 +280,16 @@ def _split_heads(saved: Mapping[str, Saved]) -> tuple[dict[str, Saved], dict[str
         else:
             state[name] = value
     return heads, state
+
+
+def _of_weight(name: str) -> str:
+    """Return the parameter of the objective that a weight of the model is."""
+    return f"model.{name}"
+
+
+def _of_state(name: str) -> str:
+    """Return the parameter that a head is, or that a state of the optimizer is of."""
+    return name.partition("/")[2]
 
 
 def stored_model(checkpoint: Path) -> StoredTensors:

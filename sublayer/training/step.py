@@ -102,15 +102,15 @@ class TrainStep:
     def _accumulate(self, step: int) -> Tensor:
         train = self._recipe.train
         context = self._recipe.data.context
-        parts = self.parallel.micro_batches(
-            self.batches, step, train.micro_batch_sequences, context
-        )
-        # Counted before they are copied: reading a count back from a device would wait for it.
-        counts = self._global_counts([part.batch for part in parts])
         losses = []
         # Casts of the weights to bfloat16 live as long as the outermost autocast: once per step,
         # not per micro-batch.
         with torch.random.fork_rng(self._generators), self._autocast(enabled=True):
+            parts = self.parallel.micro_batches(
+                self.batches, step, train.micro_batch_sequences, context
+            )
+            # Counted before they are copied: reading a count back from a device would wait for it.
+            counts = self._global_counts([part.batch for part in parts])
             for part in parts:
                 seed_dropout(train.seed, step, part.index, part.rank)
                 batch = part.batch.to(self.device)

@@ -1,3 +1,7 @@
+import json
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -6,7 +10,9 @@ from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.runs.run import train_run
 from sublayer.training.progress import SilentProgress
 from tests.task_files import write_copa, write_rte, write_squad, write_sst2, write_stsb
+from tests.torchrun import in_processes
 
+ROOT = Path(__file__).parents[2]
 WORDS = [
     "the",
     "cat",
@@ -224,5 +230,44 @@ def run(tmp_path, tiny):
         return train_run(
             tiny(settings), tmp_path / name, progress=progress or SilentProgress(), resume=resume
         )
+
+    return train
+
+
+@pytest.fixture
+def asked(tmp_path, text_path, stories_path, pairs_path, tasks_path):
+    """What ``several_trainings`` is asked, a training for each way of settings, by its name."""
+    paths = {"masked": stories_path, "translation": pairs_path, "supervised": tasks_path}
+
+    def ask(ways, folder, end=None):
+        """With ``end`` the step after which all processes end."""
+        trainings = []
+        for name, way in ways.items():
+            path = paths.get(way.get("objective.kind"), text_path)
+            settings = {**TINY, **way, "data.path": str(path)}
+            if settings.get("model.kind") == "lstm":
+                del settings["model.n_heads"]
+            out = str(tmp_path / folder / name)
+            if end is None:
+                fields = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+                trainings.append(["train", "gpt", *fields, "--out", out, "--resume"])
+            else:
+                told = {"recipe": "gpt", "settings": settings, "out": out, "end": end}
+                trainings.append(told)
+        return trainings
+
+    return ask
+
+
+@pytest.fixture
+def train_in(tmp_path):
+    """Have so many processes make trainings, one after the other."""
+
+    def train(n_processes, trainings):
+        listed = tmp_path / "trainings.json"
+        listed.write_text(json.dumps(trainings))
+        command = in_processes(n_processes, "tests.training.several_trainings", listed)
+        result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        assert result.returncode == 0, result.stderr[:6000]
 
     return train

@@ -1,8 +1,6 @@
 """The same bits on any number of processes."""
 
 import hashlib
-import json
-import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,9 +13,8 @@ from sublayer.objective.translation.scores import translate_pairs as found
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.training.processes.world import World
-from tests.torchrun import in_processes
-from tests.training.conftest import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION
-from tests.training.test_parallel import AUXILIARY, LAMB, ROOT, figures
+from tests.training.conftest import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TRANSLATION
+from tests.training.test_parallel import AUXILIARY, LAMB, figures
 
 WAYS = {
     "plain": {},
@@ -35,41 +32,7 @@ WAYS = {
 EXACT = {"model.dropout": 0.2, "train.exact": True}
 # Seven parts: no power of two, and no multiple of the processes.
 EXACT |= {"train.batch_sequences": 7, "train.micro_batch_sequences": 1}
-
-
-def settings_of(way, path):
-    settings = {**TINY, **way, **EXACT, "data.path": str(path)}
-    if settings.get("model.kind") == "lstm":
-        del settings["model.n_heads"]
-    return settings
-
-
-@pytest.fixture
-def asked(tmp_path, text_path, stories_path, pairs_path, tasks_path):
-    """What to train, of each way: with ``end`` the step after which all processes end."""
-    paths = {"masked": stories_path, "translation": pairs_path, "supervised": tasks_path}
-
-    def ask(folder, end=None):
-        trainings = []
-        for name, way in WAYS.items():
-            settings = settings_of(way, paths.get(way.get("objective.kind"), text_path))
-            out = str(tmp_path / folder / name)
-            if end is None:
-                fields = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-                trainings.append(["train", "gpt", *fields, "--out", out, "--resume"])
-            else:
-                told = {"recipe": "gpt", "settings": settings, "out": out, "end": end}
-                trainings.append(told)
-        return trainings
-
-    return ask
-
-
-def train_in(n_processes, trainings, listed):
-    listed.write_text(json.dumps(trainings))
-    command = in_processes(n_processes, "tests.training.several_trainings", listed)
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert result.returncode == 0, result.stderr[:6000]
+WAYS = {name: {**way, **EXACT} for name, way in WAYS.items()}
 
 
 def weights_of(folder):
@@ -78,12 +41,11 @@ def weights_of(folder):
 
 @pytest.mark.slow
 def test_resumed_on_other_numbers_of_processes_each_kind_has_the_bits_of_an_unbroken_run(
-    tmp_path, asked
+    tmp_path, asked, train_in
 ):
-    listed = tmp_path / "trainings.json"
-    train_in(2, asked("unbroken"), listed)
+    train_in(2, asked(WAYS, "unbroken"))
     for n_processes, end in ((4, 10), (1, 17), (2, None)):
-        train_in(n_processes, asked("broken", end), listed)
+        train_in(n_processes, asked(WAYS, "broken", end))
     for name in WAYS:
         unbroken, broken = tmp_path / "unbroken" / name, tmp_path / "broken" / name
         assert weights_of(broken) == weights_of(unbroken), name

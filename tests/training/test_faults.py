@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from sublayer.errors import Preempted
 from sublayer.files.checkpoints import saved_steps
 from tests.stopping import stopped_at
-from tests.training.conftest import TINY
-from tests.training.test_parallel import ROOT, figures
+from tests.training.conftest import ROOT, TINY
+from tests.training.test_parallel import figures
 from tests.training.test_resume import SignalAt
 
 SETTINGS = {**TINY, "train.steps": 60, "train.hang_minutes": 0.5}

@@ -14,11 +14,12 @@ from torch.testing import assert_close
 
 from sublayer.files.checkpoints import saved_steps
 from sublayer.training.metrics import METRICS, read_metrics
-from tests.torchrun import in_processes, in_two_processes
+from tests.torchrun import in_two_processes
 from tests.training.conftest import (
     MASKED,
     PAIR,
     QUESTIONS,
+    ROOT,
     SPAN,
     TEXT,
     TINY,
@@ -27,7 +28,6 @@ from tests.training.conftest import (
 )
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 
 
 def training(folder, text_path, settings=(), *, resume=False):
@@ -174,28 +174,15 @@ def test_two_processes_that_freeze_a_part_give_the_weights_of_one(run, tmp_path,
     assert torch.equal(theirs["embedding.weight"], start["embedding.weight"])
 
 
-def test_four_processes_resumed_have_the_bits_of_four_unbroken(tmp_path, text_path):
+def test_four_processes_resumed_have_the_bits_of_four_unbroken(tmp_path, asked, train_in):
     # Of three and more, sums depend on their order.
-    settings = {**TINY, "data.path": str(text_path), "model.dropout": 0.1}
-    settings |= {"train.batch_sequences": 8, "train.micro_batch_sequences": 1}
-    listed = tmp_path / "trainings.json"
-
-    def train(out, end=None):
-        words = training(out, text_path, settings, resume=True)
-        told = {"recipe": "gpt", "settings": settings, "out": str(out), "end": end}
-        listed.write_text(json.dumps([words if end is None else told]))
-        subprocess.run(
-            in_processes(4, "tests.training.several_trainings", listed),
-            check=True,
-            capture_output=True,
-            cwd=ROOT,
-        )
-
-    train(tmp_path / "whole")
-    train(tmp_path / "broken", end=14)
-    train(tmp_path / "broken")
+    way = {"model.dropout": 0.1, "train.batch_sequences": 8, "train.micro_batch_sequences": 1}
+    ways = {"plain": way}
+    train_in(4, asked(ways, "whole"))
+    for end in (14, None):
+        train_in(4, asked(ways, "broken", end))
     whole, broken = (
-        (tmp_path / name / "model" / "model.safetensors").read_bytes()
+        (tmp_path / name / "plain" / "model" / "model.safetensors").read_bytes()
         for name in ("whole", "broken")
     )
     assert whole == broken

@@ -1,6 +1,5 @@
 """Training where each process holds a part of weights, gradients and moments."""
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.files.tensor_parts import read_stored
 from sublayer.loading import load
 from sublayer.training.snapshot import stored_model, stored_training
-from tests.training.conftest import MASKED, PAIR, SPAN, TINY, TRANSLATION, Notes
-from tests.training.test_exact import train_in
+from tests.training.conftest import MASKED, PAIR, SPAN, TRANSLATION, Notes
 from tests.training.test_parallel import AUXILIARY, LAMB, figures
 
 FULL, OPTIMIZER = {"train.shard": "full"}, {"train.shard": "optimizer"}
@@ -39,46 +37,19 @@ WAYS = {
     "odd": {"model.d_ff": 37, "model.ffn": "swiglu", **FULL},
 }
 """``odd`` has maps whose sides two processes do not divide."""
-
-
-def settings_of(way, path):
-    settings = {**TINY, "model.dropout": 0.0, **way, "data.path": str(path)}
-    if settings.get("model.kind") == "lstm":
-        del settings["model.n_heads"]
-    return settings
-
-
-@pytest.fixture
-def asked(tmp_path, text_path, stories_path, pairs_path, tasks_path):
-    paths = {"masked": stories_path, "translation": pairs_path, "supervised": tasks_path}
-
-    def ask(folder, end=None, **changed):
-        trainings = []
-        for name, way in WAYS.items():
-            path = paths.get(way.get("objective.kind"), text_path)
-            settings = settings_of({**way, **changed}, path)
-            out = str(tmp_path / folder / name)
-            if end is None:
-                fields = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-                trainings.append(["train", "gpt", *fields, "--out", out, "--resume"])
-            else:
-                told = {"recipe": "gpt", "settings": settings, "out": out, "end": end}
-                trainings.append(told)
-        return trainings
-
-    return ask
+WAYS = {name: {"model.dropout": 0.0, **way} for name, way in WAYS.items()}
+WHOLE = {name: {**way, "train.shard": "none"} for name, way in WAYS.items()}
 
 
 @pytest.mark.slow
 def test_parts_give_the_losses_and_weights_of_whole_copies_and_are_resumed_by_other_processes(
-    tmp_path, asked
+    tmp_path, asked, train_in
 ):
-    listed = tmp_path / "trainings.json"
-    train_in(1, asked("whole", **{"train.shard": "none"}), listed)
-    train_in(2, asked("parts"), listed)
+    train_in(1, asked(WHOLE, "whole"))
+    train_in(2, asked(WAYS, "parts"))
     # What two processes wrote four read, what those wrote one.
     for n_processes, end in ((2, 9), (4, 17), (1, None)):
-        train_in(n_processes, asked("moved", end), listed)
+        train_in(n_processes, asked(WAYS, "moved", end))
     for name in WAYS:
         whole = tmp_path / "whole" / name
         for other in (tmp_path / "parts" / name, tmp_path / "moved" / name):
@@ -94,10 +65,11 @@ def test_parts_give_the_losses_and_weights_of_whole_copies_and_are_resumed_by_ot
 
 
 @pytest.mark.slow
-def test_a_checkpoint_in_parts_is_a_model_and_has_the_same_bits_whoever_reads_it(tmp_path, asked):
-    listed = tmp_path / "trainings.json"
-    begun = asked("parts", 9)
-    train_in(2, begun, listed)
+def test_a_checkpoint_in_parts_is_a_model_and_has_the_same_bits_whoever_reads_it(
+    tmp_path, asked, train_in
+):
+    begun = asked(WAYS, "parts", 9)
+    train_in(2, begun)
     saved = {}
     for told in begun:
         root = Path(told["out"]) / "checkpoints"
@@ -117,7 +89,7 @@ def test_a_checkpoint_in_parts_is_a_model_and_has_the_same_bits_whoever_reads_it
             }
             for told in begun
         ]
-        train_in(n_processes, told_again, listed)
+        train_in(n_processes, told_again)
         for out, checkpoint in saved.items():
             copy = again / Path(out).name / "checkpoints" / checkpoint.name
             for stored in (stored_model, stored_training):

@@ -1,6 +1,6 @@
 """Training in one process, and what several do otherwise."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,14 +50,10 @@ class Alone:
     def __init__(self, objective: Objective, world: World) -> None:
         self._world = world
         self._forward: nn.Module = objective
-        self._trained = {
+        self.parameters: dict[str, nn.Parameter] = {
             name: each for name, each in objective.named_parameters() if each.requires_grad
         }
-
-    @property
-    def parameters(self) -> dict[str, nn.Parameter]:
         """What this process updates, by name."""
-        return dict(self._trained)
 
     def micro_batches(
         self, batches: Batches, step: int, n_sequences: int, context: int
@@ -118,10 +114,10 @@ class Alone:
         named = {each.name: each.value.detach().contiguous() for each in tensors}
         self._world.by_first(lambda: _write_whole(named, stored.whole))
 
-    def read(self, owners: Mapping[str, str], stored: StoredTensors) -> dict[str, Tensor]:
+    def read(self, owner: Callable[[str], str], stored: StoredTensors) -> dict[str, Tensor]:
         """Read what this process has of stored tensors; all enter.
 
-        ``owners`` names the parameter that each tensor is of. Raises CheckpointError, OSError and
+        ``owner`` tells the parameter that a tensor is of. Raises CheckpointError, OSError and
         SafetensorError.
         """
         return read_stored(stored)

@@ -1,7 +1,7 @@
 """The same bits on any number of processes: every sum in one fixed tree over micro-batches."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -42,19 +42,9 @@ class Exact(Alone):
             for part in self._own
         ]
 
-    def accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
-        """Enter a micro-batch; its gradients go into the tree, and the last one's end it."""
-        return self._into_tree(is_last=is_last)
-
-    def sum_losses(self, losses: Sequence[Tensor]) -> Tensor:
-        """Add the losses of all micro-batches of the step in the order of the tree."""
-        total = TreeSum[Tensor](Tensor.add)
-        for part, loss in enumerate(self._all_losses(losses)):
-            total.push(Node(0, part), loss)
-        return total.total()
-
     @contextmanager
-    def _into_tree(self, *, is_last: bool) -> Iterator[None]:
+    def accumulating(self, *, is_last: bool) -> Iterator[None]:
+        """Enter a micro-batch; its gradients go into the tree, and the last one's end it."""
         yield
         gradients = [each.grad for each in self._parameters]
         for parameter in self._parameters:
@@ -63,6 +53,13 @@ class Exact(Alone):
         if is_last:
             for parameter, gradient in zip(self._parameters, self._total(), strict=True):
                 parameter.grad = gradient
+
+    def sum_losses(self, losses: Sequence[Tensor]) -> Tensor:
+        """Add the losses of all micro-batches of the step in the order of the tree."""
+        total = TreeSum[Tensor](Tensor.add)
+        for part, loss in enumerate(self._all_losses(losses)):
+            total.push(Node(0, part), loss)
+        return total.total()
 
     def _total(self) -> Gradients:
         if self._world.size == 1:

@@ -50,7 +50,8 @@ def _used(world: World, sums: Sums) -> list[bool]:
     """Return for each parameter whether any process has a gradient of it."""
     gradients = [each for _, each in sums]
     own = [any(each is not None for each in column) for column in zip(*gradients, strict=True)]
-    n_using = world.sum(torch.tensor(own, dtype=torch.float32, device=world.device))
+    # Between the processors, for which another device is not waited for.
+    n_using = world.sum(torch.tensor(own, dtype=torch.float32))
     return (n_using > 0).tolist()
 
 

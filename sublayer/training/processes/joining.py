@@ -26,8 +26,7 @@ _LOST = (
     "Broken pipe",
     "Timed out waiting",
     "Application timeout caused pair closure",
-    "gloo",
-    "NCCL",
+    "Gloo connectFullMesh failed",
 )
 """What a library says, with no type of its own, where another process does not answer."""
 

@@ -43,9 +43,8 @@ class Replicated(DataParallel):
         By the groups goes the order of a sum of three and more: a run that is resumed has to begin
         with those that an unbroken one has by then. Nothing else comes of the pass.
         """
-        with torch.random.fork_rng():
-            totals = self._replicas(batch.to(self._world.device))
-            super().backward(torch.stack(list(totals.values())).sum())
+        totals = self._replicas(batch.to(self._world.device))
+        super().backward(torch.stack(list(totals.values())).sum())
         self._replicas.zero_grad(set_to_none=True)
 
     def accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:

@@ -4,8 +4,8 @@ By PyTorch's ``fully_shard`` (FSDP2). Zhao et al. 2023 (2304.11277), Rajbhandari
 (1910.02054): ``optimizer`` is the second stage of ZeRO, ``full`` its third.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -45,30 +45,33 @@ class Sharded(DataParallel):
         # First: what the objective has before would be kept whole.
         self._units = _shard(objective, world, gives_up=shard == "full")
         super().__init__(objective, world)
-        self._objective = objective
         self._shard = shard
         self._all: dict[str, DTensor] = {
             name: each for name, each in objective.named_parameters() if isinstance(each, DTensor)
         }
-        self._sharded = {name: each for name, each in self._all.items() if each.requires_grad}
         roles = parameter_roles(objective)
         self._uneven = [
             name
-            for name, each in self._sharded.items()
-            if roles[name] == "stacked" and each.placements == (Shard(0),)
+            for name in self.parameters
+            if roles[name] == "stacked" and self._all[name].placements == (Shard(0),)
         ]
-        self._own = {
-            name: nn.Parameter(each.to_local().detach()) for name, each in self._sharded.items()
+        # Views of this process's parts, which the optimizer changes.
+        self.parameters = {
+            name: nn.Parameter(self._all[name].to_local().detach()) for name in self.parameters
         }
 
-    @property
-    def parameters(self) -> dict[str, nn.Parameter]:
-        """This process's parts of what is trained, by name: views, which the optimizer changes."""
-        return dict(self._own)
-
-    def accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
+    @contextmanager
+    def accumulating(self, *, is_last: bool) -> Iterator[None]:
         """Enter a micro-batch; gradients are summed and divided among processes with the last."""
-        return self._accumulating(is_last=is_last)
+        root = self._units[-1]
+        root.set_requires_gradient_sync(is_last)
+        root.set_is_last_backward(is_last)
+        yield
+        if is_last:
+            for name, own in self.parameters.items():
+                gradient = self._all[name].grad
+                self._all[name].grad = None
+                own.grad = gradient.to_local() if isinstance(gradient, DTensor) else None
 
     def norms(self, optimizer: OptimizerConfig) -> Norms:
         """Return the norms of whole parameters, from those of all processes' parts.
@@ -103,19 +106,19 @@ class Sharded(DataParallel):
         self._world.by_first(lambda: stored.folder.mkdir(exist_ok=True))
         write_parts({each.name: self._whole(each) for each in tensors}, stored.folder)
 
-    def read(self, owners: Mapping[str, str], stored: StoredTensors) -> dict[str, Tensor]:
+    def read(self, owner: Callable[[str], str], stored: StoredTensors) -> dict[str, Tensor]:
         """Read this process's parts of stored tensors, whoever wrote them; all enter.
 
         Raises CheckpointError, OSError and SafetensorError.
         """
         targets = {}
         for name, header in read_stored_headers(stored).items():
-            parameter = self._all[owners[name]]
+            parameter = self._all[owner(name)]
             shape = header.shape
             if shape == list(parameter.shape):
                 shape = list(parameter.to_local().shape)
             value = torch.empty(shape, dtype=header.torch_dtype, device=self._world.device)
-            targets[name] = self._whole(Held(name, owners[name], value))
+            targets[name] = self._whole(Held(name, owner(name), value))
         read_parts(targets, stored.whole.parent if stored.is_whole else stored.folder)
         return self.local(targets)
 
@@ -151,19 +154,6 @@ class Sharded(DataParallel):
             root.reset_iter_state()
             for unit in self._units[:-1]:
                 unit.set_reshard_after_forward(self._shard == "full", recurse=False)
-
-    @contextmanager
-    def _accumulating(self, *, is_last: bool) -> Iterator[None]:
-        root = self._units[-1]
-        root.set_requires_gradient_sync(is_last)
-        root.set_is_last_backward(is_last)
-        yield
-        if is_last:
-            for name, sharded in self._sharded.items():
-                gradient = sharded.grad
-                sharded.grad = None
-                own = gradient.to_local() if isinstance(gradient, DTensor) else None
-                self._own[name].grad = own
 
 
 def _shard(objective: Objective, world: World, *, gives_up: bool) -> list[FSDPModule]:
