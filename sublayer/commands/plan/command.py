@@ -151,7 +151,7 @@ def command(
     from sublayer.study.budget.resources import find_resources
     from sublayer.study.chain.asked import as_asked, check_options
     from sublayer.study.chain.stages import check_numbers
-    from sublayer.study.execution.jobs import check_jobs, share_threads
+    from sublayer.study.execution.jobs import check_jobs
     from sublayer.study.options import Options
     from sublayer.study.plan_of_seeds import asked_looks, asked_seeds, with_margin
     from sublayer.study.seeds import check_seeds
@@ -169,12 +169,7 @@ def command(
     rule = match or study.match
     check_jobs(jobs, study.arms, rule)
     if jobs > 1:
-        if len(study.arms) == 1:
-            raise ConfigError(
-                f"--jobs {jobs} makes several runs of a comparison at a time, and {study.name} is "
-                "one arm: leave it out, or say what varies"
-            )
-        study = replace(study, arms=share_threads(study.arms, jobs))
+        study = _shared(study, jobs)
     study = as_asked(study, tuple(tune or ()), finetunings, data)
     tuned = (tune or study.tune) if study.chain is None else ()
     trials = make_trials(study.arms, tuned)
@@ -203,13 +198,7 @@ def command(
     clock = _clock(resources, jobs) if measure else None
     with stage("measuring" if measure else "counting"):
         plan = make_plan(study.arms, rule, resources, clock)
-    tuning = ""
-    if tuned:
-        tuning = (
-            f"every arm tries {' '.join(tuned)}, {count(len(trials), 'trial')}, with other seeds "
-            f"than those that are compared ({count(own_seeds.n_tuning, 'seed')} each), and keeps "
-            "what validates best"
-        )
+    tuning = _describe_tuning(tuned, len(trials), own_seeds.n_tuning) if tuned else ""
     plan = replace(plan, notes=(*plan.notes, *_study_notes(study, looks, tuning, out)))
     result = plan_to_json(plan, resources, n_seeds, n_tried, jobs)
     if group.is_asked:
@@ -228,6 +217,26 @@ def command(
         as_long = [_AS_LONG] if study.chain.finetunes else []
         result["notes"] += [*as_long, explain_nesting(study.chain, n_seeds)]
     emit(result, as_json, render_plan)
+
+
+def _shared(study: "Study", jobs: int) -> "Study":
+    """Return a comparison whose runs share the threads among so many; check that it is one."""
+    from sublayer.study.execution.jobs import share_threads
+
+    if len(study.arms) == 1:
+        raise ConfigError(
+            f"--jobs {jobs} makes several runs of a comparison at a time, and {study.name} is "
+            "one arm: leave it out, or say what varies"
+        )
+    return replace(study, arms=share_threads(study.arms, jobs))
+
+
+def _describe_tuning(tuned: Sequence[str], n_trials: int, n_seeds: int) -> str:
+    return (
+        f"every arm tries {' '.join(tuned)}, {count(n_trials, 'trial')}, with other seeds "
+        f"than those that are compared ({count(n_seeds, 'seed')} each), and keeps "
+        "what validates best"
+    )
 
 
 def _study_notes(study: "Study", looks: "Looks", tuning: str, out: Path | None) -> Iterator[str]:
