@@ -33,6 +33,7 @@ OF_A_RUN = (
     "threads",
     "micro_batch_sequences",
     "checkpoint_steps",
+    "save_in_background",
     "keep_checkpoints",
     "hang_minutes",
 )
@@ -147,6 +148,11 @@ class TrainConfig(Table):
         derived="evaluate_steps",
         ge=1,
         le=MOST_STEPS,
+    )
+    save_in_background: bool = field(
+        True,
+        "Write checkpoints while training goes on, from copies of weights and optimizer state in "
+        "the processor's memory; false saves that memory, and training waits.",
     )
     keep_checkpoints: int = field(
         2,

@@ -6,7 +6,8 @@ bfloat16 is emulated, which no run chooses by itself, its products make copies i
 not counted.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from sublayer.config.architecture.stacks import stacks
 from sublayer.config.optimizers.adafactor import AdafactorConfig
@@ -54,7 +55,14 @@ class MemoryEstimate:
     the optimizer's step needs no activations.
     """
     total: int
-    """What the process takes for that, the holes between tensors included."""
+    """What the process takes for that, the holes between tensors and ``saving`` included."""
+    saving: int = 0
+    """Copies that a checkpoint is written from while training goes on."""
+
+    def beside_saving(self) -> Self:
+        """Return what it is with copies of weights and states in the same memory."""
+        saving = self.weights + self.optimizer
+        return replace(self, saving=saving, total=self.total + saving)
 
 
 def training_memory(

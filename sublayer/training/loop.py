@@ -93,7 +93,7 @@ class Loop:
         """
         if self._world.is_main:
             self._note = progress.note
-        with GracefulStop() as watch, self._open_log() as log:
+        with GracefulStop() as watch, self._open_log() as log, self._snapshots.finished():
             self._began = self._clock() - self.state.seconds
             while self.state.step < self._steps:
                 begun = self._clock()
@@ -263,14 +263,16 @@ class Loop:
             log.sync()
         self.state.seconds = self._clock() - self._began
         with stage(f"saving step {self.state.step:,}"):
-            self._snapshots.save(self.state, keep=self._config.keep_checkpoints)
+            self._snapshots.save(self.state)
 
     def _must_stop(self, watch: GracefulStop) -> bool:
-        return self._world.any(watch.requested)
+        return self._world.any(watch.requested or self._snapshots.has_failed)
 
     def _stop(self, log: MetricsLog | None, watch: GracefulStop) -> None:
+        self._snapshots.wait()
         self._check_finite()
         self._save(log)
+        self._snapshots.wait()
         kind = Preempted if self._world.any(watch.is_warned) else Interrupted
         raise kind(
             f"interrupted and saved at step {self.state.step} of {self._steps} in "

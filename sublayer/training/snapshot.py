@@ -25,8 +25,11 @@ from sublayer.files.checkpoints import (
 from sublayer.files.tensor_headers import Header, check_headers, check_names_and_shapes
 from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
 from sublayer.model.model_folder import stored_weights
+from sublayer.system.stages import stage
+from sublayer.training.background import Background
 from sublayer.training.optimizers.build import check_state, optimizer_tensors, restore_optimizer
 from sublayer.training.processes.alone import Held
+from sublayer.training.processes.joining import is_lost
 from sublayer.training.step import TrainStep
 
 CHECKPOINTS = "checkpoints"
@@ -63,6 +66,19 @@ class LoopState:
     """Losses since the last line of metrics.jsonl."""
 
 
+@dataclass(frozen=True)
+class _Taken:
+    """What a checkpoint is written from."""
+
+    step: int
+    state: str
+    """The loop's, as JSON."""
+    weights: Mapping[str, Tensor]
+    training: Mapping[str, Tensor]
+    kept: Sequence[int]
+    """Steps whose checkpoints stay, beside the newest."""
+
+
 class Snapshots:
     """The checkpoints of one run, each a folder in ``checkpoints`` of the run's.
 
@@ -86,39 +102,87 @@ class Snapshots:
         self.folder = folder
         self._train_step = train_step
         self._describe_model = describe_model
+        self._writers = train_step.world.beside()
+        self._writing = Background()
 
     @property
     def root(self) -> Path:
         """The folder of checkpoints."""
         return self.folder / CHECKPOINTS
 
-    def save(self, state: LoopState, *, keep: int) -> None:
-        """Write a checkpoint of ``state``, and delete all but the ``keep`` newest and the best.
+    def save(self, state: LoopState) -> None:
+        """Write a checkpoint of ``state``, and delete those that ``[train]`` does not keep.
 
-        Those of ``train.keep_steps`` stay as well.
-
-        All processes enter, for each may hold a part and write it.
+        With ``train.save_in_background`` copies are taken, and written as training goes on, one
+        checkpoint after another. All processes enter, for each may hold a part and write it.
 
         Where one cannot write, it raises why, such as CheckpointError, and so do the others, or
-        they raise TrainingError.
+        they raise SaidElsewhere; in the background ``wait`` and the next ``save`` do.
         """
-        by_first = self._train_step.world.by_first
-        with self._new_checkpoint(state.step) as folder:
+        taken = self._take(state)
+        if self._train_step.recipe.train.save_in_background:
+            self._writing.start(lambda: self._write(taken))
+        else:
+            self._write(taken)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a checkpoint could not be written in the background, as ``wait`` says."""
+        return self._writing.has_failed
+
+    def wait(self) -> None:
+        """Wait until what was saved is on disk; all enter. Raises what ``save`` does."""
+        self._writing.wait()
+
+    @contextmanager
+    def finished(self) -> Iterator[None]:
+        """Leave once what was saved is on disk; where another process is lost, at once."""
+        try:
+            yield
+        except Exception as error:
+            if not is_lost(error):
+                self.wait()
+            raise
+        with stage("writing the last checkpoint"):
+            self.wait()
+
+    def _take(self, state: LoopState) -> _Taken:
+        """Take what a checkpoint of now holds; copies, where what it is of will change meanwhile.
+
+        The copies of one before are given up first.
+        """
+        self.wait()
+        train_step = self._train_step
+        model = train_step.objective.model.state_dict()
+        held = [Held(name, _of_weight(name), value) for name, value in model.items()]
+        weights = train_step.parallel.to_write(held)
+        states = self._training_tensors()
+        held = [Held(name, _of_state(name), value) for name, value in states.items()]
+        training = train_step.parallel.to_write(held)
+        if train_step.recipe.train.save_in_background:
+            weights, training = _copies(weights), _copies(training)
+        kept = [int(best["step"]) for best in (state.best, *state.task_bests.values()) if best]
+        kept += train_step.recipe.train.keep_steps
+        return _Taken(state.step, json.dumps(asdict(state)), weights, training, kept)
+
+    def _write(self, taken: _Taken) -> None:
+        world, write = self._writers, self._train_step.parallel.write
+        with self._new_checkpoint(taken.step) as folder:
 
             def describe() -> None:
                 (folder / MODEL).mkdir()
                 self._describe_model(folder / MODEL)
-                (folder / STATE).write_text(json.dumps(asdict(state)))
+                (folder / STATE).write_text(taken.state)
 
-            by_first(describe)
-            for tensors, stored in self._parts(folder):
-                self._train_step.parallel.write(tensors, stored)
-        by_first(lambda: self._prune(state, keep))
+            world.by_first(describe)
+            write(taken.weights, stored_model(folder), world)
+            write(taken.training, stored_training(folder), world)
+        world.by_first(lambda: self._prune(taken))
 
     @contextmanager
     def _new_checkpoint(self, step: int) -> Iterator[Path]:
         """Give all processes the folder that becomes a checkpoint, which the first makes one."""
-        world = self._train_step.world
+        world = self._writers
         opened: list[Path] = []
         with ExitStack() as stack:
             world.by_first(
@@ -127,22 +191,10 @@ class Snapshots:
             yield Path(world.share_text("".join(map(str, opened))))
             world.by_first(stack.close)
 
-    def _parts(self, folder: Path) -> list[tuple[list[Held], StoredTensors]]:
-        """List what a checkpoint holds of model and training, and where."""
-        model = self._train_step.objective.model.state_dict()
-        weights = [Held(name, _of_weight(name), value) for name, value in model.items()]
-        training = self._training_tensors()
-        states = [Held(name, _of_state(name), value) for name, value in training.items()]
-        return [(weights, stored_model(folder)), (states, stored_training(folder))]
-
-    def _prune(self, state: LoopState, keep: int) -> None:
-        steps = [step for step in saved_steps(self.root) if step <= state.step]
-        kept = steps[-keep:]
-        if state.best is not None:
-            kept.append(int(state.best["step"]))
-        kept += [int(best["step"]) for best in state.task_bests.values()]
-        kept += self._train_step.recipe.train.keep_steps
-        prune_checkpoints(self.root, kept)
+    def _prune(self, taken: _Taken) -> None:
+        steps = [step for step in saved_steps(self.root) if step <= taken.step]
+        newest = steps[-self._train_step.recipe.train.keep_checkpoints :]
+        prune_checkpoints(self.root, [*newest, *taken.kept])
 
     def set_aside_after(self, step: int) -> None:
         """Move the refused checkpoints beyond ``step`` out of the way; nothing is deleted."""
@@ -151,7 +203,8 @@ class Snapshots:
                 set_aside(checkpoint_path(self.root, later))
 
     def describe_last(self) -> str:
-        """Format in words where the last checkpoint is, as part of a sentence."""
+        """Format in words where the last checkpoint is, as part of a sentence; all enter."""
+        self.wait()
         steps = saved_steps(self.root)
         if not steps:
             return "there is no checkpoint before it"
@@ -261,6 +314,11 @@ def load_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], wher
     check_names_and_shapes(_shapes(targets), _shapes(tensors), where)
     for name, target in targets.items():
         target.detach().copy_(tensors[name])
+
+
+def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copy tensors to the CPU, the parts of distributed ones as such."""
+    return {name: each.to("cpu", copy=True) for name, each in tensors.items()}
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[int]]:

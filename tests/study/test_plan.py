@@ -148,8 +148,16 @@ def test_sharing_arms_are_refused_by_parameters_and_planned_by_operations() -> N
 
 def test_what_does_not_fit_is_said_with_the_smallest_change_that_would() -> None:
     batch = "train.batch_sequences=32"
-    study = load_study("gpt", [batch, "train.micro_batch_sequences=16"])
+    waits = "train.save_in_background=false"
+    beside = load_study("gpt", [batch, "train.micro_batch_sequences=16"])
+    copied = make_plan(beside.arms, "none", PLENTY).arms[0]
+    tight = replace(PLENTY, memory_bytes=copied.memory_bytes + (400 << 20) - 1)
+    (arm,) = make_plan(beside.arms, "none", tight).arms
+    assert (arm.fits_memory, arm.fits_disk, arm.change) == (False, True, (waits,))
+    study = load_study("gpt", [batch, waits, "train.micro_batch_sequences=16"])
     needed = make_plan(study.arms, "none", PLENTY).arms[0].memory_bytes
+    # Weights and two moments of each parameter are copied.
+    assert copied.memory_bytes - needed == 3 * 4 * copied.parameters.training
     tight = replace(PLENTY, memory_bytes=needed + (400 << 20) - 1)
     (arm,) = make_plan(study.arms, "none", tight).arms
     assert (arm.fits_memory, arm.fits_disk, arm.change) == (
@@ -157,7 +165,8 @@ def test_what_does_not_fit_is_said_with_the_smallest_change_that_would() -> None
         True,
         ("train.micro_batch_sequences=15",),
     )
-    (fitting,) = make_plan(load_study("gpt", [batch, *(arm.change or ())]).arms, "none", tight).arms
+    smaller = load_study("gpt", [batch, waits, *(arm.change or ())])
+    (fitting,) = make_plan(smaller.arms, "none", tight).arms
     assert fitting.fits_memory
     plenty = make_plan(study.arms, "none", PLENTY).arms[0]
     assert plenty.change is None

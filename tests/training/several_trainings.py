@@ -42,7 +42,8 @@ def save_again(told):
     session = assemble(resolve(loaded.recipe, data, place), data, place)
     snapshots = Snapshots(Path(told["into"]), session.train_step, lambda folder: None)
     state = snapshots.restore(Path(told["restore"]))
-    snapshots.save(state, keep=1)
+    snapshots.save(state)
+    snapshots.wait()
 
 
 def train(words):

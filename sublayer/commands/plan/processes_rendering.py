@@ -10,9 +10,10 @@ from sublayer.tables import table
 
 _MEMORY = (
     "memory of a process at the most; gradients, gathered weights and activations are not all "
-    "there at once. Peak: of building, steps and evaluations, the program itself not counted"
+    "there at once. Peak: of building, steps and evaluations, with copies to be saved, the program "
+    "itself not counted"
 )
-_PARTS = ("weights", "gradients", "optimizer", "gathered", "activations")
+_PARTS = ("weights", "gradients", "optimizer", "gathered", "activations", "saving")
 
 
 def render_processes(found: Mapping[str, Any]) -> str:
@@ -59,13 +60,15 @@ def _headings(found: Mapping[str, Any]) -> list[str]:
 def _memory(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     from sublayer.study.report.number_format import format_quantity
 
+    # What none has, such as gathered weights of one process, has no column.
+    shown = [part for part in _PARTS if any(each["memory"][part] for _, each in _rows(found))]
     rows = []
     for names, shard in _rows(found):
         memory = shard["memory"]
-        parts = [format_quantity(memory[part], "B") for part in _PARTS]
+        parts = [format_quantity(memory[part], "B") for part in shown]
         fits = {True: "yes", False: "no", None: ""}[shard["fits"]]
         rows.append([*names, *parts, format_quantity(memory["total"], "B"), fits])
-    return [*_headings(found), *_PARTS, "peak", "fits"], rows
+    return [*_headings(found), *shown, "peak", "fits"], rows
 
 
 def _time(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:

@@ -4,7 +4,8 @@ Sizes are bytes. ``benchmarks/processes_memory.py`` holds them against processes
 gloo.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from sublayer.config.architecture.stacks import stacks
 from sublayer.config.optimizers.kinds import OptimizerConfig
@@ -43,7 +44,15 @@ class ProcessMemory:
     evaluating: int
     """With all weights gathered, as each evaluation has them; what it computes is not counted."""
     total: int
-    """The highest peak, with what the allocator holds between tensors."""
+    """The highest peak, with what the allocator holds between tensors, and ``saving``."""
+    saving: int = 0
+    """Copies that a checkpoint is written from while training goes on; of whole copies, the first
+    process's."""
+
+    def beside_saving(self) -> Self:
+        """Return what it is with copies of weights and states in the same memory."""
+        saving = self.weights + self.optimizer
+        return replace(self, saving=saving, total=self.total + saving)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,16 @@ def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> Memory
     train = batches(recipe, resources)
     step = micro_batch(recipe, vocab_size, resources, train.micro_batch_sequences)
     n_passes = math.ceil(train.batch_sequences * rows_of_example(recipe) / step.sequences)
-    return training_memory(step, recipe.optimizer, n_passes=n_passes)
+    memory = training_memory(step, recipe.optimizer, n_passes=n_passes)
+    return memory.beside_saving() if copies_in_memory(recipe, resources) else memory
+
+
+def copies_in_memory(recipe: Recipe, resources: Resources) -> bool:
+    """Return whether the memory in which a recipe trains has copies that checkpoints are made of.
+
+    Those of a GPU are in the machine's.
+    """
+    return recipe.train.save_in_background and resources.device == "cpu"
 
 
 def micro_batch(
@@ -102,13 +111,17 @@ def _checkpoint_disk(recipe: Recipe, vocab_size: int) -> int:
 
 
 def smallest_change(
-    loaded: LoadedRecipe, sequences: int, fits: Callable[[Recipe], bool | None]
+    loaded: LoadedRecipe,
+    sequences: int,
+    fits: Callable[[Recipe], bool | None],
+    *,
+    has_copies: bool = False,
 ) -> tuple[str, ...] | None:
     """Find the settings that change least and make a recipe fit; None where none of these does.
 
-    Tried in order: micro-batches smaller than ``sequences``, and then activations computed again,
-    which change nothing that is learned; fewer blocks; a narrower model; each with the largest
-    value that fits.
+    Tried in order: no copies to be saved, where it ``has_copies``, micro-batches smaller than
+    ``sequences``, and then activations computed again, which change nothing that is learned; fewer
+    blocks; a narrower model; each with the largest value that fits.
     """
 
     def is_enough(change: tuple[str, ...]) -> bool | None:
@@ -117,7 +130,8 @@ def smallest_change(
         except ConfigError:  # a width that the recipe's other settings do not take
             return None
 
-    for values, change in _changes(loaded.recipe, sequences):
+    waits = ("train.save_in_background=false",) if has_copies else ()
+    for values, change in _changes(loaded.recipe, sequences, waits):
         is_enough_at = partial(_is_enough_at, change, is_enough)
         value = _first(values, is_enough_at)
         if value is None:
@@ -167,16 +181,17 @@ def _first(values: range, is_enough: Callable[[int], bool | None]) -> int | None
 
 
 def _changes(
-    recipe: Recipe, sequences: int
+    recipe: Recipe, sequences: int, always: tuple[str, ...]
 ) -> Iterator[tuple[range, Callable[[int], tuple[str, ...]]]]:
     """Generate ranges of falling values, with the settings that a value of each stands for."""
 
     def smaller(n: int) -> tuple[str, ...]:
         if n >= sequences:  # as it is
-            return ()
-        return (f"train.micro_batch_sequences={n}",)
+            return always
+        return (*always, f"train.micro_batch_sequences={n}")
 
-    yield range(sequences - 1, 0, -1), smaller
+    first = sequences if always else sequences - 1
+    yield range(first, 0, -1), smaller
     recompute: tuple[str, ...] = ()
     if recipe.train.recompute == "none":
         recompute = ("train.recompute=blocks",)

@@ -11,6 +11,7 @@ from sublayer.runs.start_check import check_start
 from sublayer.study.arms import Arm, arm_notes
 from sublayer.study.budget.capacity import (
     batches,
+    copies_in_memory,
     fits_disk,
     fits_memory,
     run_disk,
@@ -158,7 +159,13 @@ def _plan(
             checks = (fits_memory, fits_disk)
             return all(check(other, vocab_size, resources) is not False for check in checks)
 
-        change = smallest_change(sized.loaded, sequences if in_memory is False else 1, fits)
+        lacks_memory = in_memory is False
+        change = smallest_change(
+            sized.loaded,
+            sequences if lacks_memory else 1,
+            fits,
+            has_copies=lacks_memory and copies_in_memory(recipe, resources),
+        )
     return ArmPlan(
         name=sized.arm.name,
         parameters=count_parameters(sized.model, recipe.objective),

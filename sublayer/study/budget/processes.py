@@ -19,7 +19,7 @@ from sublayer.estimate.cost import count_parameters
 from sublayer.estimate.frozen import n_frozen_parameters
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, Precision
 from sublayer.study.arms import Arm
-from sublayer.study.budget.capacity import batches, micro_batch
+from sublayer.study.budget.capacity import batches, copies_in_memory, micro_batch
 from sublayer.study.budget.expected_length import tokens_per_step
 from sublayer.study.budget.match import apply_match
 from sublayer.study.budget.plan import ArmPlan
@@ -103,13 +103,15 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine) -> ProcessPlan:
         step = micro_batch(each, vocab_size, own, micro)
         step = replace(step, caches_casts=not group.is_divided)
         memory = process_memory(step, each.optimizer, n_passes=n_passes, group=group)
+        if copies_in_memory(each, own):
+            memory = memory.beside_saving()
         n_parameters = count_parameters(step.config, step.objective).training
         n_trained = n_parameters - n_frozen_parameters(step.config, step.frozen)
         units = units_of(step.config, step.objective)
         traffic = step_traffic(units, FLOAT32_BYTES * n_trained, n_passes=n_passes, group=group)
         seconds = _seconds(plan, machine, operations, traffic)
         hours = _hours(plan, recipe, seconds)
-        fits = _fits(memory, machine)
+        fits = _fits(memory, group.shard, machine)
         shards.append(ShardPlan(group.shard, memory, fits, traffic, seconds, hours))
     return ProcessPlan(
         name=plan.name,
@@ -178,13 +180,16 @@ def _hours(
     return plan.steps * seconds.overlapped / 3600, plan.steps * seconds.in_turn / 3600
 
 
-def _fits(memory: ProcessMemory, machine: Machine) -> bool | None:
+def _fits(memory: ProcessMemory, shard: Shard, machine: Machine) -> bool | None:
     free = machine.resources.memory_bytes
     if free is None:
         return None
     if machine.resources.device == "cuda":
         return memory.total <= free
-    return machine.n_processes * (memory.total + PROGRAM_BYTES) <= free
+    n, each = machine.n_processes, memory.total + PROGRAM_BYTES
+    # Of whole copies one process alone saves.
+    others = each - memory.saving if shard == "none" else each
+    return each + (n - 1) * others <= free
 
 
 def process_notes(plans: Sequence[ProcessPlan], machine: Machine) -> Iterator[str]:

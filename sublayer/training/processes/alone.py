@@ -106,13 +106,19 @@ class Alone:
         """Return what this process has of weights, by name: views, which change them."""
         return {name: each.detach() for name, each in tensors.items()}
 
-    def write(self, tensors: Sequence[Held], stored: StoredTensors) -> None:
-        """Write whole tensors to one file, by the first process; all enter.
+    def to_write(self, tensors: Sequence[Held]) -> dict[str, Tensor]:
+        """Return what this process writes of tensors, by name: the first one all, whole."""
+        if not self._world.is_main:
+            return {}
+        return {each.name: each.value.detach().contiguous() for each in tensors}
 
-        Raises CheckpointError where it cannot.
+    @staticmethod
+    def write(tensors: Mapping[str, Tensor], stored: StoredTensors, world: World) -> None:
+        """Write what ``to_write`` returned, or a copy; all of ``world`` enter, in any thread.
+
+        Raises CheckpointError in all where one cannot write.
         """
-        named = {each.name: each.value.detach().contiguous() for each in tensors}
-        self._world.by_first(lambda: _write_whole(named, stored.whole))
+        world.by_first(lambda: _write_whole(tensors, stored.whole))
 
     def read(self, owner: Callable[[str], str], stored: StoredTensors) -> dict[str, Tensor]:
         """Read what this process has of stored tensors; all enter.

@@ -79,7 +79,7 @@ def naming_lost(where: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if n_launched() == 1 or not is_lost(error):
+        if not is_lost(error):
             raise
         what = "hangs" if "imed out" in str(error) or "timeout" in str(error) else "was lost"
         message = f"another process {what}: {where}"
@@ -88,8 +88,10 @@ def naming_lost(where: str) -> Iterator[None]:
         raise SaidElsewhere(message) from None
 
 
-def is_lost(error: RuntimeError) -> bool:
+def is_lost(error: Exception) -> bool:
     """Return whether an error says that another process does not answer."""
+    if n_launched() == 1 or not isinstance(error, RuntimeError):
+        return False
     return isinstance(error, dist.DistError) or any(text in str(error) for text in _LOST)
 
 

@@ -98,13 +98,18 @@ class Sharded(DataParallel):
             for name, each in tensors.items()
         }
 
-    def write(self, tensors: Sequence[Held], stored: StoredTensors) -> None:
-        """Write this process's parts of tensors to a file of its own; all enter.
+    def to_write(self, tensors: Sequence[Held]) -> dict[str, Tensor]:
+        """Return what this process writes of tensors, by name: its parts."""
+        return {each.name: self._whole(each) for each in tensors}
 
-        Raises CheckpointError in all where one cannot write.
+    @staticmethod
+    def write(tensors: Mapping[str, Tensor], stored: StoredTensors, world: World) -> None:
+        """Write each process's parts of tensors to a file of its own.
+
+        All of ``world`` enter, in any thread. Raises CheckpointError in all where one cannot write.
         """
-        self._world.by_first(lambda: stored.folder.mkdir(exist_ok=True))
-        write_parts({each.name: self._whole(each) for each in tensors}, stored.folder)
+        world.by_first(lambda: stored.folder.mkdir(exist_ok=True))
+        write_parts(tensors, stored.folder, world.group)
 
     def read(self, owner: Callable[[str], str], stored: StoredTensors) -> dict[str, Tensor]:
         """Read this process's parts of stored tensors, whoever wrote them; all enter.

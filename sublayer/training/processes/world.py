@@ -3,8 +3,9 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -35,6 +36,16 @@ class World:
     """Where they met; None: they wait for each other in no other way than by exchange."""
     patience_s: float = 600.0
     """Seconds after which one that does not answer is taken for hung."""
+    group: Any = None
+    """What they exchange by; None: the group of all."""
+
+    def beside(self) -> Self:
+        """Return the same processes on the CPU, for what another thread exchanges meanwhile."""
+        if self.size == 1:
+            return replace(self, device=_CPU)
+        timeout = timedelta(seconds=self.patience_s)
+        group = dist.new_group(backend="gloo", timeout=timeout)
+        return replace(self, device=_CPU, group=group)
 
     @property
     def is_main(self) -> bool:
@@ -47,7 +58,7 @@ class World:
         They lie on the world's device, or on the CPU, where nothing waits for another device.
         """
         if self.size > 1:
-            dist.all_reduce(values)
+            dist.all_reduce(values, group=self.group)
         return values
 
     def share(self, values: Sequence[float]) -> list[float]:
@@ -55,7 +66,7 @@ class World:
         if self.size == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
-        dist.broadcast(tensor, src=0)
+        dist.broadcast(tensor, src=0, group=self.group)
         shared: list[float] = tensor.tolist()
         return shared
 
@@ -109,13 +120,13 @@ class World:
     def gather_equal(self, tensor: Tensor) -> list[Tensor]:
         """Gather every process's tensor, of one shape and type, on the world's device."""
         gathered = [torch.empty_like(tensor) for _ in range(self.size)]
-        dist.all_gather(gathered, tensor)
+        dist.all_gather(gathered, tensor, group=self.group)
         return gathered
 
     def wait(self) -> None:
         """Wait until every process is here."""
         if self.size > 1:
-            dist.barrier()
+            dist.barrier(group=self.group)
 
     def by_first(self, work: Callable[[], object], *, long: str = "") -> None:
         """Run in the first process what must be done once, such as writing, while the others wait.

@@ -1,0 +1,98 @@
+"""Checkpoints that are written while training goes on."""
+
+import threading
+
+import pytest
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from sublayer.errors import CheckpointError
+from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_checkpoint
+from sublayer.training.background import Background
+from sublayer.training.processes import alone
+from sublayer.training.progress import SilentProgress
+
+AFTER_SIX = {"train.steps": 12, "train.evaluate_steps": 12, "train.checkpoint_steps": 6}
+WAITING = {**AFTER_SIX, "train.save_in_background": False}
+
+
+class OpenAt(SilentProgress):
+    """Lets writing begin once a step has been taken."""
+
+    def __init__(self, step):
+        self.step = step
+        self.is_open = threading.Event()
+        self.was_beside = False
+
+    def update(self, status):
+        if status.step == self.step:
+            self.is_open.set()
+
+    def write(self, *given):
+        self.is_open.wait()
+        save_file(*given)
+
+
+def files(folder, step):
+    found = checkpoint_path(folder / "checkpoints", step)
+    return {
+        name: (found / name).read_bytes()
+        for name in ("model/model.safetensors", "training.safetensors")
+    }
+
+
+def test_a_checkpoint_is_of_the_step_that_it_was_taken_after(run, tmp_path, monkeypatch):
+    run("waiting", WAITING)
+    slow = OpenAt(10)
+    monkeypatch.setattr(alone, "save_file", slow.write)
+    run("beside", AFTER_SIX, progress=slow)
+    for step in (6, 12):
+        assert files(tmp_path / "beside", step) == files(tmp_path / "waiting", step)
+
+
+def test_training_waits_for_what_is_written_where_it_is_asked_to(run, tmp_path, monkeypatch):
+    seen = []
+
+    class Watch(SilentProgress):
+        def update(self, status):
+            seen.append((status.step, saved_steps(tmp_path / "run" / "checkpoints")))
+
+    run("run", WAITING, progress=Watch())
+    assert dict(seen)[6] == [6]
+    assert dict(seen)[12] == [6, 12]
+
+
+def test_what_cannot_be_written_stops_the_run_soon_with_the_checkpoint_before_it_whole(
+    run, tmp_path, monkeypatch
+):
+    unbroken = run("unbroken")
+    n_written = 0
+
+    def full(*given):
+        nonlocal n_written
+        n_written += 1
+        # The second file of the second checkpoint.
+        if n_written == 4:
+            raise SafetensorError("No space left on device (os error 28)")
+        save_file(*given)
+
+    monkeypatch.setattr(alone, "save_file", full)
+    with pytest.raises(CheckpointError, match="No space left .* free some space, then --resume"):
+        run("run")
+    root = tmp_path / "run" / "checkpoints"
+    assert [path.name for path in root.iterdir()] == ["step-00000004"]
+    verify_checkpoint(checkpoint_path(root, 4))
+    monkeypatch.undo()
+    resumed = run("run", resume=True)
+    assert resumed["valid"] == unbroken["valid"]
+
+
+def test_what_work_beside_raises_is_raised_where_it_is_waited_for():
+    beside, done = Background(), []
+    beside.start(lambda: done.append(1))
+    beside.start(lambda: done.append(1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        beside.start(lambda: done.append(2))
+    assert done == [1]
+    assert not beside.has_failed
+    beside.wait()
