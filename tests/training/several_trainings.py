@@ -19,7 +19,7 @@ from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.training.processes import joining
 from sublayer.training.processes.joining import join_world
 from sublayer.training.progress import SilentProgress
-from sublayer.training.snapshot import Snapshots
+from sublayer.training.snapshot import LoopState, Snapshots
 
 
 class Ended(Exception):
@@ -41,13 +41,14 @@ def save_again(told):
     data = prepare_data(loaded.recipe)
     session = assemble(resolve(loaded.recipe, data, place), data, place)
     snapshots = Snapshots(Path(told["into"]), session.train_step, lambda folder: None)
-    state = snapshots.restore(Path(told["restore"]))
+    restored = told.get("restore")
+    state = snapshots.restore(Path(restored)) if restored else LoopState()
     snapshots.save(state)
     snapshots.wait()
 
 
 def train(words):
-    if "restore" in words:
+    if "into" in words:
         return save_again(words)
     if isinstance(words, dict):
         loaded = load_recipe(words["recipe"], words["settings"])

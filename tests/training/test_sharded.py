@@ -65,6 +65,27 @@ def test_parts_give_the_losses_and_weights_of_whole_copies_and_are_resumed_by_ot
 
 
 @pytest.mark.slow
+def test_each_process_draws_its_part_of_the_weights_that_one_process_draws(
+    tmp_path, asked, train_in
+):
+    padded = {"model.zero_padding": True}
+    ways = {**WAYS, "xavier": {"model.init": "xavier", **AUXILIARY, **FULL}}
+    ways["translation"] = {**WAYS["translation"], **padded}
+    begun = [{**told, "into": told["out"]} for told in asked(ways, "parts", 1)]
+    train_in(2, begun)
+    alone = [{**told, "into": f"{told['out']} alone"} for told in begun]
+    train_in(1, alone)
+    for parts, whole in zip(begun, alone, strict=True):
+        for stored in (stored_model, stored_training):
+            theirs, ours = (
+                read_stored(stored(checkpoint_path(Path(each["into"]) / "checkpoints", 0)))
+                for each in (parts, whole)
+            )
+            for name, value in ours.items():
+                assert torch.equal(theirs[name], value), (parts["out"], name)
+
+
+@pytest.mark.slow
 def test_a_checkpoint_in_parts_is_a_model_and_has_the_same_bits_whoever_reads_it(
     tmp_path, asked, train_in
 ):

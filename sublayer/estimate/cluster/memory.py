@@ -40,7 +40,7 @@ class ProcessMemory:
     step: int
     """The peak of a step. Not all of what is above is there at once."""
     building: int
-    """The peak as the model is built: each process draws all of it first."""
+    """The peak as the model is built: in parts, of which one parameter is whole at a time."""
     evaluating: int
     """With all weights gathered, as each evaluation has them; what it computes is not counted."""
     total: int
@@ -151,7 +151,10 @@ def _divided(step: MicroBatch, sizes: _Sizes, n_passes: int, group: Group) -> Pr
     update = (sizes.gradients + sizes.update) // n
     moving = max(loss, blocks, end, update)
     staying = (sizes.weights + sizes.states) // n
-    building = units.total + max(units.root, units.largest_block) // n
+    if group.begins_whole:
+        building = units.total + max(units.root, units.largest_block) // n
+    else:
+        building = units.total // n + max(units.root, units.largest_block)
     evaluating = staying + units.total
     between = round(holes(step, n_passes, is_returned=True) * moving)
     return ProcessMemory(

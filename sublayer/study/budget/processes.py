@@ -133,7 +133,8 @@ def _groups(loaded: LoadedRecipe, n: int) -> Iterator[tuple[Recipe, Group]]:
             recipe = vary(loaded, [f"train.shard={shard}"]).recipe
         except ConfigError:  # an optimizer that goes by whole matrices
             continue
-        yield recipe, Group(n, shard, is_exact)
+        begins_whole = recipe.init.run is not None
+        yield recipe, Group(n, shard, is_exact, begins_whole)
 
 
 def _check_batch(recipe: Recipe, n: int) -> None:

@@ -1,6 +1,7 @@
 """How an objective is trained by the processes that there are."""
 
 from sublayer.config.resolved import ResolvedTrain
+from sublayer.config.train import InitConfig, TrainConfig
 from sublayer.objective.base import Objective
 from sublayer.training.processes.alone import Alone
 from sublayer.training.processes.exact import Exact
@@ -16,5 +17,13 @@ def parallelise(objective: Objective, world: World, train: ResolvedTrain) -> Alo
     if world.size == 1:
         return Alone(objective, world)
     if train.shard != "none":
-        return Sharded(objective, world, train.shard)
+        return Sharded(objective, world, train.shard, train.seed)
     return Replicated(objective, world)
+
+
+def begins_divided(world: World, train: TrainConfig, init: InitConfig) -> bool:
+    """Return whether an objective is built on the meta device, as no process ever has all of it.
+
+    What starts from another model has that one's weights whole.
+    """
+    return world.size > 1 and train.shard != "none" and not train.exact and init.run is None

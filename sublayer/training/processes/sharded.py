@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.optimizers.lamb import LambConfig
@@ -22,7 +22,7 @@ from sublayer.model.layers.stack import Stack
 from sublayer.model.roles import Role, parameter_roles
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers.norms import Norms
-from sublayer.training.processes.alone import Held
+from sublayer.training.processes.alone import Alone, Held
 from sublayer.training.processes.data_parallel import DataParallel
 from sublayer.training.processes.part_files import read_parts, write_parts
 from sublayer.training.processes.world import World
@@ -41,9 +41,16 @@ class Sharded(DataParallel):
     caches_casts = False
     """A cast of gathered weights would outlive them, and hold the graph of another micro-batch."""
 
-    def __init__(self, objective: Objective, world: World, shard: Sharding) -> None:
+    def __init__(self, objective: Objective, world: World, shard: Sharding, seed: int) -> None:
+        """Divide an objective in place; one on the meta device gets its initial values in parts."""
         # First: what the objective has before would be kept whole.
         self._units = _shard(objective, world, gives_up=shard == "full")
+        if next(objective.parameters()).is_meta:
+            objective.to_empty(device=world.device)
+            _draw_parts(objective, seed)
+        # Before the first step a block would take itself for the root; and what is divided
+        # unevenly gets its place here. There is no public name.
+        self._units[-1]._get_fsdp_state()._lazy_init()
         super().__init__(objective, world)
         self._shard = shard
         self._all: dict[str, DTensor] = {
@@ -108,6 +115,10 @@ class Sharded(DataParallel):
 
         All of ``world`` enter, in any thread. Raises CheckpointError in all where one cannot write.
         """
+        if not tensors:
+            # No part would say that nothing is missing.
+            Alone.write(tensors, stored, world)
+            return
         world.by_first(lambda: stored.folder.mkdir(exist_ok=True))
         write_parts(tensors, stored.folder, world.group)
 
@@ -146,8 +157,7 @@ class Sharded(DataParallel):
     def whole_weights(self) -> Iterator[None]:
         """Gather all weights for what every process computes at its own pace, such as scores."""
         root = self._units[-1]
-        # Before the first step a block would take itself for the root. There is no public name.
-        root._get_fsdp_state()._lazy_init()
+
         root.set_reshard_after_forward(False)
         for unit in self._units:
             unit.unshard()
@@ -181,6 +191,18 @@ def _shard(objective: Objective, world: World, *, gives_up: bool) -> list[FSDPMo
         unit.set_gradient_divide_factor(1.0)
         unit.set_force_sum_reduction_for_comms(True)
     return units
+
+
+@torch.no_grad()
+def _draw_parts(objective: Objective, seed: int) -> None:
+    for parameter, value in objective.initial_values(seed):
+        if isinstance(parameter, DTensor):
+            # Without a source: every process has the value.
+            mesh, placements = parameter.device_mesh, parameter.placements
+            divided = distribute_tensor(value, mesh, placements, src_data_rank=None)
+            parameter.to_local().copy_(divided.to_local())
+        else:
+            parameter.copy_(value)
 
 
 def _as_unit(module: nn.Module) -> FSDPModule:

@@ -84,11 +84,17 @@ def test_full_gathers_two_blocks_and_what_is_around_them() -> None:
     assert memory(2, "full").step < memory(2, "optimizer").step
 
 
-def test_a_model_is_drawn_whole_before_it_is_divided_and_gathered_to_be_evaluated() -> None:
+def test_a_model_is_drawn_in_parts_and_gathered_to_be_evaluated() -> None:
     eight = memory(8, "full")
-    assert eight.building == WEIGHTS + 4 * ROOT // 8
+    assert eight.building == WEIGHTS // 8 + 4 * ROOT
     assert eight.evaluating == WEIGHTS + 3 * WEIGHTS // 8
     assert eight.total >= max(eight.building, eight.evaluating, eight.step)
+
+
+def test_what_starts_from_another_model_has_all_of_it_first() -> None:
+    group = Group(8, "full", begins_whole=True)
+    found = process_memory(micro_batch(), AdamWConfig(), n_passes=1, group=group)
+    assert found.building == WEIGHTS + 4 * ROOT // 8
 
 
 def test_exact_keeps_a_sum_for_each_level_of_its_tree() -> None:
