@@ -34,8 +34,8 @@ class Sharded(DataParallel):
     """An objective of which each process holds a part, and gathers the weights as it needs them.
 
     A block is gathered before it is computed. With ``full`` it is given up behind it and gathered
-    again for its backward pass, with ``optimizer`` kept in between. What several blocks share, and
-    all that is outside them, is gathered once a micro-batch.
+    again for its backward pass; with ``optimizer`` it is kept until the step's last backward pass,
+    as is, with both, what several blocks share, and all that is outside them.
     """
 
     caches_casts = False
@@ -73,6 +73,8 @@ class Sharded(DataParallel):
         root = self._units[-1]
         root.set_requires_gradient_sync(is_last)
         root.set_is_last_backward(is_last)
+        # What is kept through a pass is kept for the next, with the weights of the same step.
+        root.set_reshard_after_backward(is_last, recurse=self._shard == "optimizer")
         yield
         if is_last:
             for name, own in self.parameters.items():
