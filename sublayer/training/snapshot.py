@@ -26,7 +26,7 @@ from sublayer.files.tensor_headers import Header, check_headers, check_names_and
 from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
 from sublayer.model.model_folder import stored_weights
 from sublayer.training.optimizers.build import check_state, optimizer_tensors, restore_optimizer
-from sublayer.training.processes.alone import Held
+from sublayer.training.processes.alone import Held, Owner
 from sublayer.training.step import TrainStep
 
 CHECKPOINTS = "checkpoints"
@@ -221,8 +221,8 @@ class Snapshots:
         fields["task_bests"] = {task: best.model_dump() for task, best in state.task_bests.items()}
         return LoopState(**fields)
 
-    def _read(self, stored: StoredTensors, owner: Callable[[str], str]) -> dict[str, Tensor]:
-        """Read this process's parts; ``owner`` tells the parameter that a tensor is of."""
+    def _read(self, stored: StoredTensors, owner: Callable[[str], Owner]) -> dict[str, Tensor]:
+        """Read this process's parts; ``owner`` tells what a tensor is of."""
         with _reading(stored):
             return self._train_step.parallel.read(owner, stored)
 
@@ -282,14 +282,15 @@ def _split_heads(saved: Mapping[str, Saved]) -> tuple[dict[str, Saved], dict[str
     return heads, state
 
 
-def _of_weight(name: str) -> str:
+def _of_weight(name: str) -> Owner:
     """Return the parameter of the objective that a weight of the model is."""
-    return f"model.{name}"
+    return Owner(f"model.{name}")
 
 
-def _of_state(name: str) -> str:
+def _of_state(name: str) -> Owner:
     """Return the parameter that a head is, or that a state of the optimizer is of."""
-    return name.partition("/")[2]
+    state, _, parameter = name.partition("/")
+    return Owner(parameter) if name.startswith(_HEAD) else Owner(parameter, state)
 
 
 def stored_model(checkpoint: Path) -> StoredTensors:
