@@ -71,6 +71,33 @@ def test_parts_give_the_losses_and_weights_of_whole_copies_and_are_resumed_by_ot
         assert load(tmp_path / "parts" / name).config == load(whole).config
 
 
+RELATIVE = [
+    name
+    for name, way in WAYS.items()
+    if way.get("optimizer.kind") in ("lamb", "adafactor") or way.get("optimizer.parameter_scale")
+]
+"""Ways whose updates go by norms and means of whole matrices."""
+
+
+@pytest.mark.slow
+def test_updates_by_whole_matrices_are_those_of_one_process_but_for_rounding(
+    tmp_path, asked, train_in
+):
+    # The gradient of the keys' bias is rounding alone, which these updates make as long as others.
+    short = {"train.steps": 4, "train.evaluate_steps": 4, "model.bias": False}
+    train_in(1, asked({name: {**WHOLE[name], **short} for name in RELATIVE}, "whole"))
+    for size in (2, 4):
+        train_in(size, asked({name: {**WAYS[name], **short} for name in RELATIVE}, str(size)))
+        for name in RELATIVE:
+            theirs, ours = (
+                load_file(tmp_path / folder / name / "model" / "model.safetensors")
+                for folder in (str(size), "whole")
+            )
+            message = partial("{} processes, {}: {}".format, size, name)
+            for key, value in ours.items():
+                assert_close(theirs[key], value, rtol=1e-5, atol=1e-6, msg=message)
+
+
 @pytest.mark.slow
 def test_a_checkpoint_in_parts_is_a_model_and_has_the_same_bits_whoever_reads_it(
     tmp_path, asked, train_in

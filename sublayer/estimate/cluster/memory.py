@@ -31,7 +31,7 @@ class ProcessMemory:
     gradients: int
     """Its own; all of them where several micro-batches are summed before they are divided."""
     optimizer: int
-    """Its own states. Adafactor's means of rows or of columns are whole in each: next to nothing."""
+    """Its own states, without what is whole in each of Adafactor's means: next to nothing."""
     gathered: int
     """The weights of others at the most, and what is on its way to them."""
     activations: int
