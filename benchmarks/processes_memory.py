@@ -68,6 +68,7 @@ ALBERT = ("model.n_layers=3", "model.d_model=1536", "model.n_heads=12", "data.co
 CASES = (
     Case("gpt, AdamW", "gpt", DECODER),
     Case("gpt, SGD", "gpt", (*DECODER, "optimizer.kind=sgd")),
+    Case("gpt, Adafactor", "gpt", (*DECODER, "optimizer.kind=adafactor")),
     Case("ALBERT, LAMB", "albert-base", (*ALBERT, "optimizer.kind=lamb")),
     Case("translator, AdamW", "iwslt14-small-macaron", ("data.context=48",)),
 )

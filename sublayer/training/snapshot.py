@@ -28,7 +28,7 @@ from sublayer.model.model_folder import stored_weights
 from sublayer.system.stages import stage
 from sublayer.training.background import Background
 from sublayer.training.optimizers.build import check_state, optimizer_tensors, restore_optimizer
-from sublayer.training.processes.alone import Held
+from sublayer.training.processes.alone import Held, Owner
 from sublayer.training.processes.joining import is_lost
 from sublayer.training.step import TrainStep
 
@@ -274,8 +274,8 @@ class Snapshots:
         fields["task_bests"] = {task: best.model_dump() for task, best in state.task_bests.items()}
         return LoopState(**fields)
 
-    def _read(self, stored: StoredTensors, owner: Callable[[str], str]) -> dict[str, Tensor]:
-        """Read this process's parts; ``owner`` tells the parameter that a tensor is of."""
+    def _read(self, stored: StoredTensors, owner: Callable[[str], Owner]) -> dict[str, Tensor]:
+        """Read this process's parts; ``owner`` tells what a tensor is of."""
         with _reading(stored):
             return self._train_step.parallel.read(owner, stored)
 
@@ -340,14 +340,15 @@ def _split_heads(saved: Mapping[str, Saved]) -> tuple[dict[str, Saved], dict[str
     return heads, state
 
 
-def _of_weight(name: str) -> str:
+def _of_weight(name: str) -> Owner:
     """Return the parameter of the objective that a weight of the model is."""
-    return f"model.{name}"
+    return Owner(f"model.{name}")
 
 
-def _of_state(name: str) -> str:
+def _of_state(name: str) -> Owner:
     """Return the parameter that a head is, or that a state of the optimizer is of."""
-    return name.partition("/")[2]
+    state, _, parameter = name.partition("/")
+    return Owner(parameter) if name.startswith(_HEAD) else Owner(parameter, state)
 
 
 def stored_model(checkpoint: Path) -> StoredTensors:

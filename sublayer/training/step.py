@@ -61,14 +61,14 @@ class TrainStep:
         if recipe.train.compile:
             allow_graphs(recipe.model.n_layers + _OTHER_GRAPHS)
             objective.compile()
-        self.parallel = parallelise(objective, world, recipe.train)
+        self.parallel = parallelise(objective, world, recipe.train, recipe.optimizer)
         self.parameters = self.parallel.parameters
         self.optimizer = build_optimizer(
             recipe.optimizer,
             self.parameters,
             parameter_roles(objective),
             rate_shares(objective, getattr(recipe.optimizer, "layer_decay", 1.0)),
-            self.parallel.norms(recipe.optimizer),
+            self.parallel.division,
         )
 
     @property

@@ -2,7 +2,7 @@
 
 Sizes are bytes that each process sends; it receives as many. Around a ring of n, all-gather and
 reduce-scatter of N bytes send ``N (n - 1) / n``, all-reduce twice that (Patarasuk & Yuan 2009).
-Norms, losses and counts are next to nothing, and are left out.
+Norms, Adafactor's means, losses and counts are next to nothing, and are left out.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,6 @@
 """How an objective is trained by the processes that there are."""
 
+from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.resolved import ResolvedTrain
 from sublayer.config.train import InitConfig, TrainConfig
 from sublayer.objective.base import Objective
@@ -10,14 +11,19 @@ from sublayer.training.processes.sharded import Sharded
 from sublayer.training.processes.world import World
 
 
-def parallelise(objective: Objective, world: World, train: ResolvedTrain) -> Alone:
-    """Wrap an objective for the processes that train it, as ``[train]`` asks."""
+def parallelise(
+    objective: Objective, world: World, train: ResolvedTrain, optimizer: OptimizerConfig
+) -> Alone:
+    """Wrap an objective for the processes that train it, as ``[train]`` asks.
+
+    ``optimizer`` is what updates it.
+    """
     if train.exact:
         return Exact(objective, world, n_parts=train.n_micro_batches)
     if world.size == 1:
         return Alone(objective, world)
     if train.shard != "none":
-        return Sharded(objective, world, train.shard, train.seed)
+        return Sharded(objective, world, train.shard, optimizer, train.seed)
     return Replicated(objective, world)
 
 

@@ -14,15 +14,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
+from sublayer.config.optimizers.base import Axes, all_axes
 from sublayer.config.optimizers.kinds import OptimizerConfig
-from sublayer.config.optimizers.lamb import LambConfig
-from sublayer.errors import ConfigError
 from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
 from sublayer.model.layers.stack import Stack
 from sublayer.model.roles import Role, parameter_roles
 from sublayer.objective.base import Objective
-from sublayer.training.optimizers.norms import Norms
-from sublayer.training.processes.alone import Alone, Held
+from sublayer.training.optimizers.division import Division, Part
+from sublayer.training.processes.alone import Alone, Held, Owner
 from sublayer.training.processes.data_parallel import DataParallel
 from sublayer.training.processes.part_files import read_parts, write_parts
 from sublayer.training.processes.world import World
@@ -41,7 +40,14 @@ class Sharded(DataParallel):
     caches_casts = False
     """A cast of gathered weights would outlive them, and hold the graph of another micro-batch."""
 
-    def __init__(self, objective: Objective, world: World, shard: Sharding, seed: int) -> None:
+    def __init__(
+        self,
+        objective: Objective,
+        world: World,
+        shard: Sharding,
+        optimizer: OptimizerConfig,
+        seed: int,
+    ) -> None:
         """Divide an objective in place; one on the meta device gets its initial values in parts."""
         # First: what the objective has before would be kept whole.
         self._units = _shard(objective, world, gives_up=shard == "full")
@@ -53,19 +59,19 @@ class Sharded(DataParallel):
         self._units[-1]._get_fsdp_state()._lazy_init()
         super().__init__(objective, world)
         self._shard = shard
+        self._optimizer = optimizer
         self._all: dict[str, DTensor] = {
             name: each for name, each in objective.named_parameters() if isinstance(each, DTensor)
         }
-        roles = parameter_roles(objective)
-        self._uneven = [
-            name
-            for name in self.parameters
-            if roles[name] == "stacked" and self._all[name].placements == (Shard(0),)
-        ]
         # Views of this process's parts, which the optimizer changes.
         self.parameters = {
             name: nn.Parameter(self._all[name].to_local().detach()) for name in self.parameters
         }
+        parts: dict[Tensor, Part] = {
+            own: Part(tuple(self._all[name].shape), _axis_of(self._all[name]))
+            for name, own in self.parameters.items()
+        }
+        self.division = Division(parts, world.sum)
 
     @contextmanager
     def accumulating(self, *, is_last: bool) -> Iterator[None]:
@@ -81,19 +87,6 @@ class Sharded(DataParallel):
                 gradient = self._all[name].grad
                 self._all[name].grad = None
                 own.grad = gradient.to_local() if isinstance(gradient, DTensor) else None
-
-    def norms(self, optimizer: OptimizerConfig) -> Norms:
-        """Return the norms of whole parameters, from those of all processes' parts.
-
-        Raises ConfigError where an optimizer goes by maps that a process has no part of.
-        """
-        if self._uneven and isinstance(optimizer, LambConfig):
-            raise ConfigError(
-                "optimizer.kind = lamb adapts each map that is stored with others, and "
-                f"{self._world.size} processes do not divide those of {self._uneven[0]} evenly: "
-                "start another number of processes"
-            )
-        return Norms(self._world.sum)
 
     def gradient_norm(self, gradients: Iterable[Tensor]) -> Tensor:
         """Compute the L2 norm of the whole gradient from those of all parts."""
@@ -124,36 +117,44 @@ class Sharded(DataParallel):
         world.by_first(lambda: stored.folder.mkdir(exist_ok=True))
         write_parts(tensors, stored.folder, world.group)
 
-    def read(self, owner: Callable[[str], str], stored: StoredTensors) -> dict[str, Tensor]:
+    def read(self, owner: Callable[[str], Owner], stored: StoredTensors) -> dict[str, Tensor]:
         """Read this process's parts of stored tensors, whoever wrote them; all enter.
 
         Raises CheckpointError, OSError and SafetensorError.
         """
         targets = {}
         for name, header in read_stored_headers(stored).items():
-            parameter = self._all[owner(name)]
-            shape = header.shape
-            if shape == list(parameter.shape):
-                shape = list(parameter.to_local().shape)
+            own = self._all[owner(name).parameter].to_local()
+            shape = [own.shape[axis] for axis in self._axes(owner(name))]
             value = torch.empty(shape, dtype=header.torch_dtype, device=self._world.device)
             targets[name] = self._whole(Held(name, owner(name), value))
         read_parts(targets, stored.whole.parent if stored.is_whole else stored.folder)
         return self.local(targets)
 
     def _whole(self, held: Held) -> Tensor:
-        """Return a part of a tensor as one of a whole that is divided as its parameter is."""
+        """Return a part of a tensor as one of a whole that is divided as its parameter is.
+
+        What lacks the axis that is divided is whole in every process.
+        """
         value = held.value.detach()
-        parameter = self._all[held.parameter]
-        if isinstance(value, DTensor) or value.shape != parameter.to_local().shape:
+        parameter = self._all[held.owner.parameter]
+        axes = self._axes(held.owner)
+        if isinstance(value, DTensor) or _axis_of(parameter) not in axes:
             return value
+        shape = torch.Size([parameter.shape[axis] for axis in axes])
         return DTensor.from_local(
             value,
             parameter.device_mesh,
-            parameter.placements,
+            [Shard(axes.index(_axis_of(parameter)))],
             run_check=False,
-            shape=parameter.shape,
-            stride=parameter.stride(),
+            shape=shape,
+            stride=torch.empty(shape, device="meta").stride(),
         )
+
+    def _axes(self, owner: Owner) -> Axes:
+        """Return which axes of its parameter a tensor has."""
+        shape = tuple(self._all[owner.parameter].shape)
+        return self._optimizer.state_axes(shape)[owner.state] if owner.state else all_axes(shape)
 
     @contextmanager
     def whole_weights(self) -> Iterator[None]:
@@ -205,6 +206,13 @@ def _draw_parts(objective: Objective, seed: int) -> None:
             parameter.to_local().copy_(divided.to_local())
         else:
             parameter.copy_(value)
+
+
+def _axis_of(parameter: DTensor) -> int:
+    """Return the axis along which a parameter is divided."""
+    (placement,) = parameter.placements
+    assert isinstance(placement, Shard), "every parameter is divided"
+    return placement.dim
 
 
 def _as_unit(module: nn.Module) -> FSDPModule:

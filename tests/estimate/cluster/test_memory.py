@@ -5,12 +5,15 @@ from dataclasses import replace
 import pytest
 
 from sublayer.config.model import ModelConfig
+from sublayer.config.optimizers.adafactor import AdafactorConfig
 from sublayer.config.optimizers.adam import AdamWConfig
+from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.estimate.cluster.group import Group, Shard, units_of
 from sublayer.estimate.cluster.memory import ProcessMemory, process_memory
-from sublayer.estimate.memory import training_memory
+from sublayer.estimate.memory import training_memory, update_work
 from sublayer.estimate.micro_batch import MicroBatch
+from sublayer.estimate.optimizer_states import n_states
 from sublayer.estimate.peaks import peaks_of_pass
 from sublayer.estimate.saved_by_pass import saved_casts
 
@@ -52,6 +55,21 @@ def test_what_all_blocks_share_is_gathered_with_the_rest() -> None:
 def test_weights_and_states_are_divided(shard: Shard) -> None:
     four = memory(4, shard)
     assert (four.weights, four.optimizer) == (WEIGHTS // 4, 2 * WEIGHTS // 4)
+
+
+@pytest.mark.parametrize("optimizer", [LambConfig(), AdafactorConfig(min_factored=D)])
+def test_updates_by_norms_of_whole_matrices_are_all_there_at_once(
+    optimizer: LambConfig | AdafactorConfig,
+) -> None:
+    step = micro_batch(n_layers=24)
+    trained = units_of(step.config, step.objective).total
+    states = 4 * n_states(step.config, step.objective, optimizer)
+    two = process_memory(step, optimizer, n_passes=1, group=Group(2, "full"))
+    assert two.optimizer == states // 2
+    # The process's part of weights and states, of gradients and of updates.
+    assert two.step == (trained + states) // 2 + trained
+    # Alone LAMB takes maps that are stored together in turn with others, Adafactor a few matrices.
+    assert update_work(step, optimizer, trained) < trained
 
 
 def test_a_whole_copy_keeps_gradients_from_step_to_step() -> None:
