@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from sublayer.config.batch_shares import check_shares
 from sublayer.config.layering.layers import LoadedRecipe, load_recipe
 from sublayer.config.layering.paths import absolute_paths
 from sublayer.config.model import ModelConfig
@@ -92,6 +93,7 @@ def train_run(
     check_start(loaded)
     chosen = choose_device(device)
     world = join_world(chosen, 60.0 * loaded.recipe.train.hang_minutes)
+    check_shares(loaded.recipe, world.size, is_gpu=chosen.type != "cpu")
     place = Place(chosen, world)
     folder = RunFolder(out)
     shown = progress or (default_progress() if world.is_main else SilentProgress())
