@@ -135,7 +135,7 @@ class Sharded(DataParallel):
                 shape = list(parameter.to_local().shape)
             value = torch.empty(shape, dtype=header.torch_dtype, device=self._world.device)
             targets[name] = self._whole(Held(name, owner(name), value))
-        read_parts(targets, stored.whole.parent if stored.is_whole else stored.folder)
+        read_parts(targets, stored)
         return self.local(targets)
 
     def _whole(self, held: Held) -> Tensor:
