@@ -232,14 +232,16 @@ def _train(
         earlier_ends=earlier_ends(folder.path / RECIPE),
     )
     with progress:
-        checkpoint = snapshots.newest(progress.note)
+        checkpoint = snapshots.newest(progress.note if session.place.world.is_main else say_nothing)
+        name = "" if checkpoint is None else checkpoint.name
+        remedy = "give a folder that all nodes see alike, then --resume"
+        check_same(session.place.world, name, "another newest checkpoint", remedy)
         # A checkpoint replaces the weights that a run starts from.
         start_notes = session.start_notes if checkpoint is None else ()
         for note in start_notes:
             progress.note(note)
         for warning in session.notes():
             progress.warn(warning)
-        session.place.world.wait()
         state = LoopState() if checkpoint is None else snapshots.restore(checkpoint)
         if session.place.world.is_main and progress.is_alone:
             for line in list_header(session, folder.path, done=state.step):

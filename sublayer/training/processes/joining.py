@@ -1,5 +1,6 @@
 """How processes come together, and what is said and done where one of them is lost."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,6 +24,7 @@ from sublayer.training.processes.world import World
 PATIENCE_S = 600.0
 """Seconds that a process waits for the others, unless a recipe says otherwise."""
 _SAYING_S = 5.0
+_LETTING_GO_S = 0.1
 _stores: list[Any] = []
 """Where the processes met."""
 _LOST = (
@@ -72,6 +74,9 @@ def _named(name: str, store: Any) -> Any:
 def leave_world() -> None:
     """Leave the process group, if one was joined."""
     if dist.is_initialized():
+        # A thread of gloo needs the interpreter to let go of the last exchange. Who ends the group
+        # meanwhile, and holds the interpreter, would wait for that thread for ever.
+        time.sleep(_LETTING_GO_S)
         dist.destroy_process_group()
 
 
