@@ -181,7 +181,7 @@ def _serve(recipe: str, settings: list[str]) -> None:
     gathered = [each.tolist() for each in world.gather_equal(own)]
     if world.is_main:
         print(json.dumps({"building": [b for b, _ in gathered], "peak": [w for _, w in gathered]}))
-    world.wait()
+    world.part()
     leave_world()
 
 

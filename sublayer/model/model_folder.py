@@ -104,9 +104,10 @@ def read_config(folder: Path) -> ResolvedModel:
     config = _read_config(folder / CONFIG_NAME)
     path = folder / WEIGHTS_NAME
     with _reading(path):
-        headers = read_stored_headers(stored_weights(folder))
+        stored = stored_weights(folder)
+        headers = read_stored_headers(stored)
         shapes = {name: header.shape for name, header in headers.items()}
-        check_shapes(config, shapes, source=str(path))
+        check_shapes(config, shapes, source=stored.described)
     return config
 
 

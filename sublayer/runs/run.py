@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from sublayer.config.batch_shares import check_shares
 from sublayer.config.layering.layers import LoadedRecipe, load_recipe
 from sublayer.config.layering.paths import absolute_paths
 from sublayer.config.model import ModelConfig
@@ -92,6 +93,7 @@ def train_run(
     check_start(loaded)
     chosen = choose_device(device)
     world = join_world(chosen, 60.0 * loaded.recipe.train.hang_minutes)
+    check_shares(loaded.recipe, world.size, is_gpu=chosen.type != "cpu")
     place = Place(chosen, world)
     folder = RunFolder(out)
     shown = progress or (default_progress() if world.is_main else SilentProgress())
@@ -230,14 +232,16 @@ def _train(
         earlier_ends=earlier_ends(folder.path / RECIPE),
     )
     with progress:
-        checkpoint = snapshots.newest(progress.note)
+        checkpoint = snapshots.newest(progress.note if session.place.world.is_main else say_nothing)
+        name = "" if checkpoint is None else checkpoint.name
+        remedy = "give a folder that all nodes see alike, then --resume"
+        check_same(session.place.world, name, "another newest checkpoint", remedy)
         # A checkpoint replaces the weights that a run starts from.
         start_notes = session.start_notes if checkpoint is None else ()
         for note in start_notes:
             progress.note(note)
         for warning in session.notes():
             progress.warn(warning)
-        session.place.world.wait()
         state = LoopState() if checkpoint is None else snapshots.restore(checkpoint)
         if session.place.world.is_main and progress.is_alone:
             for line in list_header(session, folder.path, done=state.step):

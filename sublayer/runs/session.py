@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from sublayer.config.batch_shares import check_shares
 from sublayer.config.probes import PREFIX, probe_folders
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe
@@ -191,24 +192,9 @@ def _read_probes(recipe: ResolvedRecipe, model: Transformer) -> tuple[ReadProbe,
 
 def check_place(recipe: ResolvedRecipe, place: Place) -> None:
     """Raise ConfigError where a step is too little for the processes, or too much for memory."""
-    _check_processes(recipe, place.world.size)
+    check_shares(recipe, place.world.size, is_gpu=place.device.type != "cpu")
     if not place.trains:
         return
     # Apple's GPU has the memory of its machine.
     kind: DeviceKind = "cuda" if place.device.type == "cuda" else "cpu"
     check_training(recipe, device=kind, n_processes=place.world.size)
-
-
-def _check_processes(recipe: ResolvedRecipe, n_processes: int) -> None:
-    sequences = recipe.train.batch_sequences
-    if sequences < n_processes:
-        raise ConfigError(
-            f"a batch of {count(sequences, 'window')} is less than the {n_processes} processes"
-        )
-    n_parts = recipe.train.n_micro_batches
-    if recipe.train.exact and n_parts < n_processes:
-        most = sequences // n_processes
-        raise ConfigError(
-            f"train.exact divides a step into {count(n_parts, 'micro-batch')}, "
-            f"less than the {n_processes} processes: give train.micro_batch_sequences={most}"
-        )

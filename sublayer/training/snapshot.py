@@ -241,11 +241,11 @@ class Snapshots:
         self._check_progress(checkpoint / STATE, state)
         weights = stored_model(checkpoint)
         model = train_step.objective.model.state_dict()
-        check_headers(model, _headers(weights), weights.whole)
+        check_headers(model, _headers(weights), weights.described)
         training = stored_training(checkpoint)
         heads, optimizer_state = _split_heads(_headers(training))
         expected = self._saved_heads()
-        check_headers(expected, heads, training.whole)
+        check_headers(expected, heads, training.described)
         config = train_step.recipe.optimizer
         trained = {
             name: each

@@ -110,15 +110,15 @@ class TrainStep:
                 self.batches, step, train.micro_batch_sequences, context
             )
             # Counted before they are copied: reading a count back from a device would wait for it.
-            counts = self._global_counts([part.batch for part in parts])
+            counts = self._global_counts([part.batch for part in parts if part.counts])
             for part in parts:
                 seed_dropout(train.seed, step, part.index, part.rank)
                 batch = part.batch.to(self.device)
                 with self.parallel.accumulating(is_last=part is parts[-1]):
-                    losses.append(self._pass(batch, counts))
+                    losses.append(self._pass(batch, counts, is_counted=part.counts))
         return self.parallel.sum_losses(losses)
 
-    def _pass(self, batch: AnyBatch, counts: dict[str, float]) -> Tensor:
+    def _pass(self, batch: AnyBatch, counts: dict[str, float], *, is_counted: bool) -> Tensor:
         """Add a micro-batch's share to the gradients, and return its share of the reported loss.
 
         Nothing of its graph outlives the call: its nodes, small as they are, would stand between
@@ -128,7 +128,7 @@ class TrainStep:
         weights = self.objective.weights
         shares = []
         for term, total in totals.items():
-            weight = weights[term] / counts[term]
+            weight = weights[term] / counts[term] if is_counted else 0.0
             shares.append(weight * total)
         share = sum(shares)
         assert isinstance(share, Tensor), "an objective has at least one term"
@@ -136,7 +136,7 @@ class TrainStep:
             self.parallel.backward(share)
         reported = self.objective.reported
         loss: Tensor = totals[reported].detach()
-        return loss / counts[reported]
+        return loss / counts[reported] if is_counted else torch.zeros_like(loss)
 
     def _global_counts(self, batches: list[AnyBatch]) -> dict[str, float]:
         totals: dict[str, int] = {}

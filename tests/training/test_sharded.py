@@ -36,6 +36,7 @@ WAYS = {
     "translation": {**TRANSLATION, "train.best_by": "bleu", **FULL},
     "span": {**SPAN, "optimizer.kind": "sgd", "optimizer.lr": 0.1, **OPTIMIZER},
     "pairs of a task": {**PAIR, "optimizer.lr": 1e-3, "objective.dropout": 0.0, **FULL},
+    "ragged": {"train.batch_sequences": 5, **FULL},
     "odd": {"model.d_ff": 37, "model.ffn": "swiglu", **FULL},
     "odd, lamb": {**ODD, "optimizer.kind": "lamb", "optimizer.lr": 1e-2, **FULL},
     "odd, adafactor": {**ODD, **ADAFACTOR, **FULL},
@@ -43,7 +44,8 @@ WAYS = {
     "span, adafactor": {**SPAN, **ADAFACTOR, **FULL},
     "scaled": {"model.ffn": "swiglu", "optimizer.parameter_scale": True, **OPTIMIZER},
 }
-"""``odd`` has maps of which two processes divide one side at most."""
+"""``odd`` has maps of which two processes divide one side at most; ``ragged`` has steps of which
+two processes compute different numbers of micro-batches."""
 WAYS = {name: {"model.dropout": 0.0, **way} for name, way in WAYS.items()}
 WHOLE = {name: {**way, "train.shard": "none"} for name, way in WAYS.items()}
 

@@ -32,6 +32,8 @@ _UNUSABLE = ("down", "drain", "drng", "fail", "unk", "maint", "inval")
 _WARNING_S = 90
 """Before the end of its time, a job is asked to save."""
 _ASK_S = 30.0
+_SHOWN = 120
+"""Characters, the last, of what Slurm says of a failure."""
 
 
 class SlurmCluster(Cluster):
@@ -115,7 +117,11 @@ class SlurmCluster(Cluster):
                 "machine of the Slurm cluster"
             )
         if done.returncode:
-            raise ConfigError(f"--on {self.name}: {one_line(done.stderr) or 'sinfo failed'}")
+            said = one_line(done.stderr)[-_SHOWN:] or "sinfo failed"
+            raise ConfigError(
+                f"--on {self.name}: no Slurm answers ({said}): start compare on a machine of its "
+                "cluster"
+            )
         return done.stdout
 
 

@@ -27,6 +27,8 @@ class MicroBatch:
     """Its number, from 0, among those of its process or, where that is nobody's, of the step."""
     rank: int = 0
     """The process by which its dropout is drawn."""
+    counts: bool = True
+    """Whether it is of the batch; False: it is computed for what other processes do meanwhile."""
 
 
 @dataclass(frozen=True)
