@@ -146,6 +146,14 @@ def read_state(path: Path) -> SavedState:
         raise CheckpointError(f"{path / STATE} is missing") from None
 
 
+def best_steps(state: SavedState) -> set[int]:
+    """Return the steps of the best evaluations, without whose checkpoints a run cannot go on."""
+    bests = [*state.task_bests.values()]
+    if state.best is not None:
+        bests.append(state.best)
+    return {best.step for best in bests}
+
+
 def newest_checkpoint(
     root: Path,
     report: Callable[[str], None],
@@ -164,10 +172,7 @@ def newest_checkpoint(
             state = read_state(path)
             if state.step != step:
                 raise CheckpointError(f"{path / STATE} is of step {state.step}")
-            bests = [*state.task_bests.values()]
-            if state.best is not None:
-                bests.append(state.best)
-            for best_step in sorted({best.step for best in bests} - {step}):
+            for best_step in sorted(best_steps(state) - {step}):
                 verify_checkpoint(checkpoint_path(root, best_step))
             check(path, state)
         except (CheckpointError, OSError) as error:

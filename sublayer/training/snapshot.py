@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from sublayer.errors import CheckpointError
 from sublayer.files.checkpoints import (
     STATE,
     SavedState,
+    best_steps,
     checkpoint_path,
     new_checkpoint,
     newest_checkpoint,
@@ -75,8 +76,6 @@ class _Taken:
     """The loop's, as JSON."""
     weights: Mapping[str, Tensor]
     training: Mapping[str, Tensor]
-    kept: Sequence[int]
-    """Steps whose checkpoints stay, beside the newest."""
 
 
 class Snapshots:
@@ -161,9 +160,7 @@ class Snapshots:
         training = train_step.parallel.to_write(held)
         if train_step.recipe.train.save_in_background:
             weights, training = _copies(weights), _copies(training)
-        kept = [int(best["step"]) for best in (state.best, *state.task_bests.values()) if best]
-        kept += train_step.recipe.train.keep_steps
-        return _Taken(state.step, json.dumps(asdict(state)), weights, training, kept)
+        return _Taken(state.step, json.dumps(asdict(state)), weights, training)
 
     def _write(self, taken: _Taken) -> None:
         world, write = self._writers, self._train_step.parallel.write
@@ -192,9 +189,15 @@ class Snapshots:
             world.by_first(stack.close)
 
     def _prune(self, taken: _Taken) -> None:
+        train = self._train_step.recipe.train
         steps = [step for step in saved_steps(self.root) if step <= taken.step]
-        newest = steps[-self._train_step.recipe.train.keep_checkpoints :]
-        prune_checkpoints(self.root, [*newest, *taken.kept])
+        newest = steps[-train.keep_checkpoints :]
+        kept = {*newest, *train.keep_steps}
+        for step in newest:
+            # What one cannot be resumed without.
+            with suppress(CheckpointError):
+                kept |= best_steps(read_state(checkpoint_path(self.root, step)))
+        prune_checkpoints(self.root, kept)
 
     def set_aside_after(self, step: int) -> None:
         """Move the refused checkpoints beyond ``step`` out of the way; nothing is deleted."""
