@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -103,6 +103,23 @@ def verify_checkpoint(path: Path) -> None:
                 f"{path / MANIFEST} is damaged: {name[:60]!r} is no file of the checkpoint"
             )
         _verify_file(path / name, expected)
+
+
+def verify_parts(files: Sequence[Path]) -> None:
+    """Raise CheckpointError unless parts of a model in a checkpoint were written together.
+
+    Each is read whole. Beside no manifest nothing is known of them.
+    """
+    for file in files:
+        model = file.parent
+        path = model.parent / MANIFEST
+        if not path.is_file():
+            return
+        manifest = read_typed(path, dict[str, _File], CheckpointError)
+        expected = manifest.get(f"{model.name}/{file.name}")
+        if expected is None:
+            raise CheckpointError(f"{path} is damaged: it does not list {file.name}")
+        _verify_file(file, expected)
 
 
 def _is_inside(name: str) -> bool:
