@@ -35,12 +35,13 @@ from sublayer.system.peak_memory import PeakMemory
 from sublayer.system.stage_displays import Say, say_nothing
 from sublayer.system.stages import stage
 from sublayer.tasks.spec import spec_files
+from sublayer.training.checkpoints.loop_state import LoopState
+from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.loop import Evaluate, Loop
 from sublayer.training.processes.agreement import check_agreement, check_same
 from sublayer.training.processes.joining import join_world, naming_lost
 from sublayer.training.processes.world import World
 from sublayer.training.progress import Progress, SilentProgress, default_progress
-from sublayer.training.snapshot import LoopState, Snapshots
 from sublayer.training.step_time import Pace, PaceChanged, median_step
 from sublayer.training.warm_start import Pretrained, start_from
 

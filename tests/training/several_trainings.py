@@ -16,10 +16,11 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.runs.resolution import resolve
 from sublayer.runs.run import train_run
 from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.training.checkpoints.loop_state import LoopState
+from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.processes import joining
 from sublayer.training.processes.joining import join_world
 from sublayer.training.progress import SilentProgress
-from sublayer.training.snapshot import LoopState, Snapshots
 
 
 class Ended(Exception):
@@ -43,8 +44,8 @@ def save_again(told):
     snapshots = Snapshots(Path(told["into"]), session.train_step, lambda folder: None)
     restored = told.get("restore")
     state = snapshots.restore(Path(restored)) if restored else LoopState()
-    snapshots.save(state)
-    snapshots.wait()
+    snapshots.saving.save(state)
+    snapshots.saving.wait()
 
 
 def train(words):

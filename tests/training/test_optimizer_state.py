@@ -18,6 +18,9 @@ from sublayer.errors import CheckpointError
 from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.training.checkpoints.layout import TRAINING
+from sublayer.training.checkpoints.loop_state import LoopState
+from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.optimizers.build import (
     BUILDERS,
     build_optimizer,
@@ -26,7 +29,6 @@ from sublayer.training.optimizers.build import (
     restore_optimizer,
 )
 from sublayer.training.processes.world import World
-from sublayer.training.snapshot import TRAINING, LoopState, Snapshots
 from sublayer.training.step import TrainStep
 
 SHAPES = {"matrix": (3, 2), "stacked": (2, 5, 4), "vector": (7,), "scalar": ()}

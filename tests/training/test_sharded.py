@@ -13,7 +13,7 @@ from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.files.tensor_parts import read_stored
 from sublayer.loading import load
-from sublayer.training.snapshot import stored_model, stored_training
+from sublayer.training.checkpoints.layout import stored_model, stored_training
 from tests.training.conftest import MASKED, PAIR, SPAN, TRANSLATION, Notes
 from tests.training.test_parallel import ADAFACTOR, AUXILIARY, LAMB, figures
 
