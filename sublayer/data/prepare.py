@@ -17,6 +17,7 @@ from sublayer.data.corpora.named import find_sources
 from sublayer.data.corpora.watched import read_watched
 from sublayer.data.parallel.sources import PairText, read_pairs, sides_of
 from sublayer.data.shards.figures import VERSION
+from sublayer.data.shards.unfinished import note_unfinished
 from sublayer.data.split import Split
 from sublayer.data.store import read_store, write_store
 from sublayer.data.text.documents import Reading
@@ -27,7 +28,7 @@ from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer, trainer_version
 from sublayer.data.training_text import TrainingText
 from sublayer.errors import DataError
-from sublayer.files.cache_folder import cache_folder, replacing
+from sublayer.files.cache_folder import cache_folder, held_in_cache, lock_of, replacing
 from sublayer.files.paths import expanded
 from sublayer.system.allocator import release_freed_memory
 from sublayer.system.stages import stage
@@ -199,6 +200,16 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
         path = _tokenizer_path(cache, [*identity, *training.identity])
         if (known := _read_cached(path)) is not None:
             return known
+    with held_in_cache(lock_of(path), "trains the same tokenizer"):
+        if (known := _read_cached(path)) is not None:
+            return known
+        _train(config, training, path)
+    # Read back, so that a fresh tokenizer and a cached one are the same to the last bit.
+    return load_tokenizer(path)
+
+
+def _train(config: DataConfig, training: TrainingText, path: Path) -> None:
+    kind = config.tokenizer
     with stage(f"training a {kind} tokenizer on the training text"):
         trained = train_tokenizer(
             kind,
@@ -210,10 +221,9 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
             normalization=config.normalization,
         )
     release_freed_memory()
+    training.check_unchanged()
     with replacing(path) as file:
         file.write(_for_text(config, trained).serialize())
-    # Read back, so that a fresh tokenizer and a cached one are the same to the last bit.
-    return load_tokenizer(path)
 
 
 def _tokenizer_path(cache: Path, identity: list[Any]) -> Path:
@@ -254,6 +264,8 @@ def _split(
     path = cache / "tokens" / key
     store = read_store(path)
     if store is None:
+        if name == "train":
+            note_unfinished(path)
         write_store(path, texts.ranges(name), tokenizer, texts.sentences)
         store = read_store(path)
         assert store is not None, f"a store just written is whole: {path}"

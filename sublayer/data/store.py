@@ -17,11 +17,12 @@ from sublayer.data.arrays import AnyInts, Ints
 from sublayer.data.shards.cutting import SHARD_BYTES, Sources, cut_shards
 from sublayer.data.shards.encoding import ShardEncoder
 from sublayer.data.shards.joining import check_sources, join_shards
+from sublayer.data.shards.text_sum import check_sum
+from sublayer.data.shards.unfinished import unfinished_folder
 from sublayer.data.text.sentences import TextUnit
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.files.cache_folder import replacing
+from sublayer.files.cache_folder import held_in_cache, replacing
 from sublayer.files.json_footer import aligned, read_description
-from sublayer.system.lock import held
 
 _CHECKED_BYTES = 256 << 20
 
@@ -87,12 +88,14 @@ def write_store(
         with replacing(path) as file:
             encoder = ShardEncoder(file, tokenizer, sentences, is_first=True)
             encoder.add_all(first.pieces)
+            name = next((piece.part.document.name for piece in first.pieces), "the text")
+            check_sum(encoder.text, first.text, name, sources)
             check_sources(encoder.figures, sources)
             encoder.close_whole(first.sha256)
         return
-    folder = path.with_name(f"{path.name}.{shard_bytes}.unfinished")
+    folder = unfinished_folder(path, shard_bytes)
     all_shards = chain([first, second], shards)
-    with held(folder, waits_for="another process, which turns the same text into tokens"):
+    with held_in_cache(folder, "turns the same text into tokens"):
         # Of several processes the first encodes the text for all.
         if read_store(path) is None:
             join_shards(folder, path, all_shards, sources, tokenizer, sentences, n_processes)

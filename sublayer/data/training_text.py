@@ -7,7 +7,7 @@ from typing import Any
 from sublayer.data.subwords.whitespace_cuts import before_whitespace
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.sentences import TextUnit, sentence_cut, sentences_of
-from sublayer.data.text.whole_documents import count_bytes
+from sublayer.data.text.whole_documents import check_unchanged, count_bytes
 from sublayer.data.tokenizers.base import after_newline
 from sublayer.data.tokenizers.characters import character_start
 from sublayer.system.stages import note
@@ -55,6 +55,11 @@ class TrainingText:
         if self._unit == "none":
             return _chunks(ranges, self._kind)
         return _sentences(ranges, self._unit)
+
+    def check_unchanged(self) -> None:
+        """Raise DataError where a file is another one than its digest was computed of."""
+        for ranges in self._sources:
+            check_unchanged(ranges)
 
 
 def sampled(ranges: Iterable[DocumentRange], n_bytes: int, most: int) -> Iterator[DocumentRange]:

@@ -3,13 +3,14 @@
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from sublayer.errors import DataError
 from sublayer.files.paths import expanded
 from sublayer.files.storage import new_file, remove_abandoned
+from sublayer.system.lock import held
 
 _NO_ACCESS = {errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 _NO_ROOM = {errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
@@ -40,6 +41,24 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         remove_abandoned(path.parent)
         with new_file(path) as file:
             yield file
+
+
+@contextmanager
+def held_in_cache(folder: Path, does: str) -> Iterator[None]:
+    """Hold a folder of the cache; where another process has it, which ``does`` this, wait.
+
+    Who has it looks again whether what is to be made is there. Raises DataError where the cache
+    cannot be written.
+    """
+    with ExitStack() as stack:
+        with writing_to(folder):
+            stack.enter_context(held(folder, waits_for=f"another process, which {does}"))
+        yield
+
+
+def lock_of(path: Path) -> Path:
+    """Return the folder that is held while a file of the cache is made."""
+    return path.with_name(f"{path.name}.lock")
 
 
 @contextmanager

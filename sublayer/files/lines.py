@@ -2,9 +2,10 @@
 
 import codecs
 import gzip
+import hashlib
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import IO, TYPE_CHECKING, cast
 import zstandard
 
 from sublayer.errors import DataError
-from sublayer.files.cache_folder import replacing
+from sublayer.files.cache_folder import held_in_cache, lock_of, replacing
 from sublayer.system.memory import total_memory
 
 if TYPE_CHECKING:
@@ -66,34 +67,52 @@ def unpacked(path: Path) -> bytes:
     return whole.getvalue()
 
 
-def unpack(path: Path, target: Path, *, most_in_memory: int) -> bytes | None:
+def unpack(path: Path, target: Path, *, sha256: str, most_in_memory: int) -> bytes | None:
     """Decompress a file: return what is no more than ``most_in_memory``, else write ``target``.
 
-    Raises DataError as ``read_lines`` does, and where it becomes more than half of what is free
-    beside ``target``, or that cannot be written.
+    ``target`` is of the cache. Of several processes one writes it, and the others wait.
+
+    Raises DataError as ``read_lines`` does, where the file has another hash than ``sha256``, and
+    where it becomes more than half of what is free beside ``target``, or that cannot be written.
     """
-    blocks = _blocks(path)
+    packed = hashlib.sha256()
+    blocks = _blocks(path, packed.update)
     start = io.BytesIO()
     for block in blocks:
         start.write(block)
         if start.tell() > most_in_memory:
             break
     else:
+        if packed.hexdigest() != sha256:
+            raise changed(path)
         return start.getvalue()
-    with replacing(target) as file:
-        most = _most_on_disk(target.parent)
-        for block in chain([start.getvalue()], blocks):
-            file.write(block)
-            if file.tell() > most:
-                raise DataError(
-                    f"{path} becomes more than {most / (1 << 30):.1f} GiB, half of what is free in "
-                    "the cache: set SUBLAYER_CACHE to a folder with room, or decompress it yourself"
-                )
+    with held_in_cache(lock_of(target), f"unpacks {path}"):
+        if target.is_file():
+            return None
+        with replacing(target) as file:
+            most = _most_on_disk(target.parent)
+            for block in chain([start.getvalue()], blocks):
+                file.write(block)
+                if file.tell() > most:
+                    raise DataError(
+                        f"{path} becomes more than {most / (1 << 30):.1f} GiB, half of what is "
+                        "free in the cache: set SUBLAYER_CACHE to a folder with room, or "
+                        "decompress it yourself"
+                    )
+            if packed.hexdigest() != sha256:
+                raise changed(path)
     return None
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
-    with _opened(path) as file:
+def changed(name: Path | str) -> DataError:
+    """Build the error of a file that is another one than when reading it began."""
+    return DataError(
+        f"{name} changed while it was read: leave it as it is, and run the command again"
+    )
+
+
+def _blocks(path: Path, hear: Callable[[bytes], None] | None = None) -> Iterator[bytes]:
+    with _opened(path, hear) as file:
         while block := file.read(_BLOCK_BYTES):
             yield block
 
@@ -114,10 +133,11 @@ def decoded(path: Path | str, line: int, text: bytes) -> str:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: Path, hear: Callable[[bytes], None] | None = None) -> Iterator[IO[bytes]]:
+    """Open a file by its suffix; ``hear`` is given what is read of it, packed as it is."""
     kind = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix.lower(), "plain")
     try:
-        with _reader(path, kind) as file:
+        with _Heard(path, hear) as stored, _reader(stored, kind) as file:
             yield file
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
         raise DataError(
@@ -127,12 +147,12 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _reader(path: Path, kind: str) -> IO[bytes]:
+def _reader(stored: "_Heard", kind: str) -> IO[bytes]:
     if kind == "gzip":
-        return cast(IO[bytes], gzip.open(path))
+        return cast(IO[bytes], gzip.open(stored))
     if kind == "zstd":
-        return cast(IO[bytes], io.BufferedReader(_Zstd(path)))
-    return path.open("rb")
+        return cast(IO[bytes], io.BufferedReader(_Zstd(stored)))
+    return io.BufferedReader(stored)
 
 
 def _most_bytes() -> int:
@@ -144,14 +164,34 @@ def _most_on_disk(folder: Path) -> int:
     return disk_usage(folder).free // 2
 
 
+class _Heard(io.FileIO):
+    """A file, whose bytes are heard as they are read."""
+
+    def __init__(self, path: Path, hear: Callable[[bytes], None] | None) -> None:
+        super().__init__(path)
+        self._hear = hear
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        if self._hear is not None:
+            self._hear(data)
+        return data
+
+    def readinto(self, buffer: "Buffer") -> int:
+        n_bytes = super().readinto(buffer)
+        if self._hear is not None:
+            self._hear(bytes(memoryview(buffer).cast("B")[:n_bytes]))
+        return n_bytes
+
+
 class _Zstd(io.RawIOBase):
     """Iterate over the frames of a zstd file.
 
     The library's own reader takes a truncated file for a whole one.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
         self._frame: zstandard.ZstdDecompressionObj | None = None
         self._packed = b""
         self._ready = b""

@@ -20,7 +20,8 @@ _CONTENT = b"sublayer is writing in this folder\n"
 def held(folder: Path, *, waits_for: str | None = None) -> Iterator[None]:
     """Lock a folder, created where it is missing, against other processes that lock it.
 
-    With ``waits_for``, which says whom, this process waits while another one holds it.
+    With ``waits_for``, which says whom, this process waits while another one holds it, and what is
+    in the way of the folder raises OSError.
 
     At the end the lock is taken away, and so are folders that were made and have nothing in them. A
     file of the user's under the lock's name is locked but never changed. Raises ConfigError where
@@ -32,6 +33,8 @@ def held(folder: Path, *, waits_for: str | None = None) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
+        if waits_for is not None:
+            raise
         raise ConfigError(f"{folder} is not a folder: give another --out") from None
     try:
         descriptor = _acquire(folder, waits_for)
@@ -99,7 +102,12 @@ def _open(path: Path) -> int:
     while True:
         with suppress(FileExistsError):
             descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
-            os.write(descriptor, _CONTENT)
+            try:
+                os.write(descriptor, _CONTENT)
+            except OSError:  # the disk is full: nobody would know whose file it is
+                os.close(descriptor)
+                path.unlink()
+                raise
             return descriptor
         if path.is_symlink() or not path.is_file():
             if not os.path.lexists(path):

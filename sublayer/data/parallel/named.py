@@ -13,8 +13,8 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from sublayer.data.cache import file_digest
 from sublayer.data.parallel.files import Pair, line_pairs
+from sublayer.data.text.files import FileDocument, read_unchanged
 from sublayer.data.text.splitting import SplitName
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.lines import decoded, read_lines
@@ -86,17 +86,16 @@ def find_corpus(name: str, split: SplitName, source: str, target: str, cache: Pa
         )
     files = corpus.splits[split]
     folder = _folder(name, corpus, cache)
-    digests = []
+    documents: list[FileDocument] = []
     readers = []
     for left, right in files.names:
         source_path = _file(folder, left.format(l=source), corpus)
         target_path = _file(folder, right.format(l=target), corpus)
-        digests.append(file_digest(source_path, cache))
-        digests.append(file_digest(target_path, cache))
+        documents += [FileDocument(source_path, cache), FileDocument(target_path, cache)]
         readers.append(partial(files.read, source_path, target_path))
     return CorpusPairs(
-        identity=(name, split, *digests),
-        read=partial(_read_all, readers),
+        identity=(name, split, *(document.digest() for document in documents)),
+        read=partial(read_unchanged, documents, partial(_read_all, readers)),
         files=files,
         count=corpus.counts.get(split),
     )

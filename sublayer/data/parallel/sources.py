@@ -11,7 +11,7 @@ from sublayer.config.data import DataConfig
 from sublayer.config.text.corpora import HUB
 from sublayer.config.text.pair_fields import pair_fields
 from sublayer.counts import count
-from sublayer.data.cache import content_key, file_digest
+from sublayer.data.cache import content_key
 from sublayer.data.parallel.files import (
     Fields,
     Pair,
@@ -25,7 +25,7 @@ from sublayer.data.parallel.filter import PairFilter
 from sublayer.data.parallel.named import find_corpus
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.document_store import RawDocument, Records, open_pack
-from sublayer.data.text.files import Text
+from sublayer.data.text.files import FileDocument, Text, read_unchanged
 from sublayer.data.text.hub import parse_hub
 from sublayer.data.text.sniffing import check_text
 from sublayer.data.text.splitting import SplitName
@@ -211,8 +211,10 @@ def _of_files(source: Path, target: Path, cache: Path) -> PairSource:
         if not path.is_file():
             raise DataError(f"{path} is not a file: name one with a text on each line")
         check_text(path)
-    identity = ("lines", file_digest(source, cache), file_digest(target, cache))
-    return PairSource(f"{source} and {target}", identity, partial(line_pairs, source, target))
+    files = [FileDocument(source, cache), FileDocument(target, cache)]
+    identity = ("lines", *(file.digest() for file in files))
+    read = partial(read_unchanged, files, partial(line_pairs, source, target))
+    return PairSource(f"{source} and {target}", identity, read)
 
 
 def _of_records(entry: str, fields: Fields, cache: Path) -> PairSource:
@@ -239,5 +241,6 @@ def _of_records(entry: str, fields: Fields, cache: Path) -> PairSource:
         "json": partial(json_pairs, path, fields),
         "parquet": partial(parquet_pairs, path, fields),
     }
-    identity = (kind, file_digest(path, cache), fields.source, fields.target)
-    return PairSource(entry, identity, readers[kind])
+    file = FileDocument(path, cache)
+    identity = (kind, file.digest(), fields.source, fields.target)
+    return PairSource(entry, identity, partial(read_unchanged, [file], readers[kind]))

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from sublayer.data.shards.text_sum import TextSum
 from sublayer.data.text.document_range import Cut, DocumentRange, chunk_stops
 from sublayer.data.text.files import Text
 from sublayer.data.text.sentences import TextUnit, sentence_stops
@@ -37,8 +38,8 @@ class Shard:
 
     number: int
     pieces: Iterable[Piece]
-    n_bytes: int
-    """Raw bytes of the pieces."""
+    text: TextSum
+    """Of the raw bytes of the pieces; of pairs, of nothing."""
     sha256: str
     """Of the raw bytes of the split up to the end of the shard."""
 
@@ -52,7 +53,7 @@ def cut_shards(
     bytes are neither counted nor hashed: which of them are kept is known where they are encoded.
     """
     if unit == "pair":
-        return iter([Shard(0, _whole_pieces(sources), 0, "")])
+        return iter([Shard(0, _whole_pieces(sources), TextSum(), "")])
     return _cut(sources, cut, unit, shard_bytes)
 
 
@@ -66,7 +67,7 @@ def _cut(sources: Sources, cut: Cut, unit: TextUnit, shard_bytes: int) -> Iterat
     hashed = hashlib.sha256()
     pieces: list[Piece] = []
     number = 0
-    n_bytes = 0
+    summed = TextSum()
     for source, ranges in enumerate(sources):
         for part in ranges:
             text = part.document.read()
@@ -74,10 +75,11 @@ def _cut(sources: Sources, cut: Cut, unit: TextUnit, shard_bytes: int) -> Iterat
             start = position = part.start
             for stop in _stops(part, text, last, cut, unit):
                 for low in range(position, stop, _BLOCK_BYTES):
-                    hashed.update(text[low : min(low + _BLOCK_BYTES, stop)])
-                n_bytes += stop - position
+                    block = text[low : min(low + _BLOCK_BYTES, stop)]
+                    hashed.update(block)
+                    summed.add(block)
                 position = stop
-                is_full = n_bytes >= shard_bytes or len(pieces) >= _MOST_PIECES
+                is_full = summed.n_bytes >= shard_bytes or len(pieces) >= _MOST_PIECES
                 if not is_full and stop < last:
                     continue
                 piece = part
@@ -86,18 +88,18 @@ def _cut(sources: Sources, cut: Cut, unit: TextUnit, shard_bytes: int) -> Iterat
                 pieces.append(Piece(piece, source, start == part.start, stop == last))
                 start = stop
                 if is_full:
-                    yield Shard(number, pieces, n_bytes, hashed.hexdigest())
+                    yield Shard(number, pieces, summed, hashed.hexdigest())
                     pieces = []
-                    n_bytes = 0
+                    summed = TextSum()
                     number += 1
     if pieces or not number:
-        yield Shard(number, pieces, n_bytes, hashed.hexdigest())
+        yield Shard(number, pieces, summed, hashed.hexdigest())
 
 
 def _stops(part: DocumentRange, text: Text, last: int, cut: Cut, unit: TextUnit) -> Iterator[int]:
     """Yield where a range may be cut, ascending, and its end."""
     if unit == "none":
-        stops = chunk_stops(text, part.start, last, cut)
+        stops = chunk_stops(part.document.name, text, part.start, last, cut)
     else:
         stops = sentence_stops(part, text, unit)
     yield from (stop for stop in stops if part.start < stop < last)

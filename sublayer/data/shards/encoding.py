@@ -4,6 +4,7 @@ import hashlib
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from itertools import islice
 from typing import Any, BinaryIO
 
@@ -12,11 +13,14 @@ import numpy as np
 from sublayer.data.arrays import AnyInts, TokenIds
 from sublayer.data.shards.cutting import Piece
 from sublayer.data.shards.figures import Figures, finish
+from sublayer.data.shards.text_sum import TextSum
 from sublayer.data.text.sentences import TextUnit, sentences_of
 from sublayer.data.tokenizers.base import NotUtf8, Tokenizer, count_characters
 
 _BATCH_SENTENCES = 1024
 """Sentences or pairs that are encoded at a time."""
+_BATCH_BYTES = 256 << 10
+"""Bytes of sentences after which a batch ends: libraries take a hundred times as much for them."""
 
 
 class ShardEncoder:
@@ -34,6 +38,8 @@ class ShardEncoder:
         fits_two_bytes = tokenizer.vocab_size < 1 << 16
         self._dtype: np.dtype[Any] = np.dtype("<u2" if fits_two_bytes else "<u4")
         self.figures = Figures(self._dtype.str, has_sentences=unit != "none")
+        self.text = TextSum()
+        """Of the raw bytes that were read; pairs are not counted."""
         self._file = file
         self._tokenizer = tokenizer
         self._unit = unit
@@ -73,6 +79,7 @@ class ShardEncoder:
             "n_characters": figures.n_characters,
             "source_starts": figures.source_starts,
             "edges": [self._gives[0], self._gives[-1]],
+            "text": asdict(self.text),
         }
         finish(self._file, figures, self._columns(), "", **more)
 
@@ -99,6 +106,7 @@ class ShardEncoder:
             self._begin_document(piece.source, self.figures.n_tokens)
         # Cut only where a cut changes no id, so that chunks give the ids of the whole.
         for start, chunk in part.chunks(self._tokenizer.cut):
+            self.text.add(chunk)
             try:
                 ids = self._tokenizer.encode(chunk)
             except NotUtf8 as error:
@@ -109,10 +117,9 @@ class ShardEncoder:
     def _add_sentences(self, piece: Piece) -> None:
         assert self._unit != "none", "the text is divided into sentences"
         first = self.figures.n_tokens
-        for sentences in sentences_of(piece.part, self._unit):
-            for begin in range(0, len(sentences), _BATCH_SENTENCES):
-                batch = sentences[begin : begin + _BATCH_SENTENCES]
-                self._add_batch([sentence.encode() for sentence in batch])
+        for sentences in sentences_of(piece.part, self._unit, self.text.add):
+            for batch in _sentence_batches(sentences):
+                self._add_batch(batch)
         if self.figures.n_tokens > first:
             self._begin_document(piece.source, first)
         elif piece.begins and piece.ends:
@@ -141,7 +148,10 @@ class ShardEncoder:
                 self._append(np.concatenate([source, target]))
 
     def _add_batch(self, sentences: list[bytes]) -> None:
-        encoded = self._tokenizer.encode_many(sentences)
+        # A long text is encoded a part at a time where its tokenizer can, those together are not.
+        is_one = len(sentences) == 1
+        encode = self._tokenizer.encode
+        encoded = [encode(sentences[0])] if is_one else self._tokenizer.encode_many(sentences)
         stored = []
         start = self.figures.n_tokens
         for text, ids in zip(sentences, encoded, strict=True):
@@ -175,6 +185,22 @@ def _is_exact(tokenizer: Tokenizer, text: bytes, ids: TokenIds) -> bool:
     # Lengths are compared first: decoding takes longer.
     n_bytes = int(tokenizer.token_bytes[ids].sum())
     return n_bytes == len(text) and tokenizer.decode(ids) == text
+
+
+def _sentence_batches(sentences: Iterable[str]) -> Iterator[list[bytes]]:
+    """Yield sentences as bytes, so many that a batch is small; a long one is alone."""
+    batch: list[bytes] = []
+    n_bytes = 0
+    for sentence in sentences:
+        text = sentence.encode()
+        if batch and (n_bytes + len(text) > _BATCH_BYTES or len(batch) == _BATCH_SENTENCES):
+            yield batch
+            batch = []
+            n_bytes = 0
+        batch.append(text)
+        n_bytes += len(text)
+    if batch:
+        yield batch
 
 
 def _batched(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:

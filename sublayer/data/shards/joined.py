@@ -15,9 +15,10 @@ from sublayer.data.arrays import Ints
 from sublayer.data.shards.figures import Figures, blocks_of, finish
 from sublayer.data.shards.parts import EncodedPart
 from sublayer.files.storage import sync, write_file
+from sublayer.system.stages import note
 
 _JOURNAL = "journal.json"
-_JOURNAL_VERSION = 1
+_JOURNAL_VERSION = 2
 _COLUMNS = ("ids", "documents", "sentences")
 _START_BYTES = 8
 
@@ -36,7 +37,8 @@ class Edges(NamedTuple):
 class JoinedIds:
     """Ids, starts of documents and of sentences, appended to files shard by shard.
 
-    What ``keep`` has noted outlasts the process: a later one goes on behind it.
+    What ``keep`` has noted outlasts the process: a later one goes on behind it. Where that is
+    damaged or of another version, it begins anew, which a note says.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,9 +47,12 @@ class JoinedIds:
         self.sha256 = ""
         """Of the text up to the end of the last shard."""
         self._figures: Figures | None = None
+        self._crc32 = dict.fromkeys(_COLUMNS, 0)
+        """Of each file so far."""
         self._is_begun = False
         """Whether the document that the last shard does not end has tokens."""
-        self._resume()
+        if (folder / _JOURNAL).exists() and not self._resume():
+            note(f"{folder} is damaged, or of another version: the text is prepared from its start")
         self._files = {name: self._opened(name) for name in _COLUMNS}
 
     def append(self, part: EncodedPart, edges: Edges, sha256: str) -> None:
@@ -60,10 +65,10 @@ class JoinedIds:
             documents = documents[1:]  # it began in an earlier shard
         for number, start in meta["source_starts"].items():
             figures.source_starts.setdefault(number, figures.n_tokens + start)
-        self._files["ids"].write(part.ids)
+        self._write("ids", part.ids)
         for name, starts in (("documents", documents), ("sentences", part.sentence_starts)):
-            self._files[name].write(_shifted(starts, figures.n_tokens))
-        figures.crc32 = zlib.crc32(part.ids, figures.crc32)
+            self._write(name, _shifted(starts, figures.n_tokens))
+        figures.crc32 = self._crc32["ids"]
         figures.n_documents += len(documents)
         figures.n_sentences += len(part.sentence_starts)
         figures.is_lossless &= meta["is_lossless"]
@@ -87,6 +92,7 @@ class JoinedIds:
             "n_shards": self.n_shards,
             "sha256": self.sha256,
             "is_begun": self._is_begun,
+            "crc32": self._crc32,
             "figures": asdict(self._figures),
         }
         write_file(self._folder / _JOURNAL, json.dumps(journal))
@@ -114,6 +120,10 @@ class JoinedIds:
         for file in self._files.values():
             file.close()
 
+    def _write(self, name: str, data: bytes) -> None:
+        self._files[name].write(data)
+        self._crc32[name] = zlib.crc32(data, self._crc32[name])
+
     def _count_dropped(
         self, figures: Figures, edges: Edges, first_gave: bool, last_gave: bool
     ) -> None:
@@ -126,26 +136,27 @@ class JoinedIds:
         # A document that begins here and goes on, unless it is the one that has just ended.
         self._is_begun = last_gave and not edges.ends
 
-    def _resume(self) -> None:
-        """Take over what an earlier process noted; without it, or where it is damaged, nothing."""
+    def _resume(self) -> bool:
+        """Take over what an earlier process noted, all or nothing; return whether that is there."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             journal = json.loads((self._folder / _JOURNAL).read_bytes())
             if journal["version"] != _JOURNAL_VERSION:
-                return
+                return False
             figures = Figures(**journal["figures"])
-            if self._crc32_of_ids(figures) != figures.crc32:
-                return
+            sizes = self._sizes(figures)
+            found = {name: _crc32(self._folder / name, sizes[name]) for name in _COLUMNS}
+            if found != journal["crc32"]:
+                return False
+            n_shards, sha256, is_begun = (
+                journal[name] for name in ("n_shards", "sha256", "is_begun")
+            )
             self._figures = figures
-            self.n_shards = journal["n_shards"]
-            self.sha256 = journal["sha256"]
-            self._is_begun = journal["is_begun"]
-
-    def _crc32_of_ids(self, figures: Figures) -> int:
-        crc = 0
-        with (self._folder / "ids").open("rb") as file:
-            for block in blocks_of(file, self._sizes(figures)["ids"]):
-                crc = zlib.crc32(block, crc)
-        return crc
+            self._crc32 = found
+            self.n_shards = n_shards
+            self.sha256 = sha256
+            self._is_begun = is_begun
+            return True
+        return False
 
     def _opened(self, name: str) -> BinaryIO:
         path = self._folder / name
@@ -170,6 +181,17 @@ class JoinedIds:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         return blocks_of(file, size)
+
+
+def _crc32(path: Path, n_bytes: int) -> int:
+    """Return the CRC-32 of a file's first bytes; raise ValueError where it has fewer."""
+    crc = 0
+    with path.open("rb") as file:
+        for block in blocks_of(file, n_bytes):
+            crc = zlib.crc32(block, crc)
+        if file.tell() != n_bytes:
+            raise ValueError("it is cut short")
+    return crc
 
 
 def _shifted(starts: Ints, offset: int) -> bytes:

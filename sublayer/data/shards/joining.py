@@ -8,12 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from sublayer.counts import count
 from sublayer.data.shards.cutting import Piece, Shard, Sources
 from sublayer.data.shards.figures import Figures
 from sublayer.data.shards.joined import Edges, JoinedIds
-from sublayer.data.shards.parts import is_whole_part, read_part
+from sublayer.data.shards.parts import is_part_of, read_part, remove_others
 from sublayer.data.shards.progress import Progress
 from sublayer.data.shards.request import write_request
+from sublayer.data.shards.text_sum import TextSum, check_sum
 from sublayer.data.shards.workers import Workers, default_processes
 from sublayer.data.text.sentences import TextUnit
 from sublayer.data.text.whole_documents import check_unchanged, count_bytes
@@ -22,6 +24,7 @@ from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import writing_to
 from sublayer.files.storage import write_file
+from sublayer.system.stages import note
 
 _KEPT_BYTES = 256 << 20
 """Bytes of text after which what was joined is noted, and the shards' own files are removed."""
@@ -30,8 +33,9 @@ _KEPT_BYTES = 256 << 20
 class _Encoded(NamedTuple):
     """A shard that is encoded, or will be: what joining it takes."""
 
-    number: int
-    n_bytes: int
+    name: str
+    """Of the first of its documents, for messages."""
+    text: TextSum
     sha256: str
     edges: Edges
     path: Path
@@ -60,11 +64,15 @@ def join_shards(
         is_same = load_tokenizer(saved).fingerprint == tokenizer.fingerprint
         assert is_same, f"a {tokenizer.kind} tokenizer is read as it was written"
         joined = JoinedIds(folder)
+        if n_removed := remove_others(folder):
+            removed = count(n_removed, "shard")
+            note(f"{folder}: {removed}, damaged or of another version, encoded anew")
         try:
             rest = _skip_joined(shards, joined, progress, folder)
             n_processes = n_processes or default_processes()
             with Workers(n_processes, saved, tokenizer.fingerprint, unit) as workers:
-                _join(joined, _encode_ahead(rest, workers, folder, n_processes + 2), progress)
+                ahead = _encode_ahead(rest, workers, folder, n_processes + 2)
+                _join(joined, ahead, sources, progress)
             check_sources(joined.figures, sources)
             joined.finish(path)
         finally:
@@ -72,16 +80,20 @@ def join_shards(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _join(joined: JoinedIds, encoded: Iterable[_Encoded], progress: Progress) -> None:
+def _join(
+    joined: JoinedIds, encoded: Iterable[_Encoded], sources: Sources, progress: Progress
+) -> None:
     noted: list[Path] = []
     n_bytes = 0
     for each in encoded:
         if each.future is not None:
             each.future.result()
-        joined.append(read_part(each.path), each.edges, each.sha256)
-        progress.add(each.n_bytes)
+        part = read_part(each.path)
+        check_sum(part.text, each.text, each.name, sources)
+        joined.append(part, each.edges, each.sha256)
+        progress.add(each.text.n_bytes)
         noted.append(each.path)
-        n_bytes += each.n_bytes
+        n_bytes += each.text.n_bytes
         if n_bytes >= _KEPT_BYTES:
             # Only what outlasts this process is removed.
             joined.keep()
@@ -109,7 +121,7 @@ def _skip_joined(
     rest = iter(shards)
     last = ""
     for shard in islice(rest, joined.n_shards):
-        progress.skip(shard.n_bytes)
+        progress.skip(shard.text.n_bytes)
         last = shard.sha256
     if last != joined.sha256:
         raise DataError(
@@ -136,6 +148,7 @@ def _ask(shard: Shard, workers: Workers, folder: Path) -> _Encoded:
     pieces: list[Piece] = list(shard.pieces)
     edges = Edges(pieces[0].begins, pieces[-1].ends, len(pieces) == 1)
     future = None
-    if not is_whole_part(path):
+    if not is_part_of(path, shard.text):
         future = workers.submit(write_request(shard, path))
-    return _Encoded(shard.number, shard.n_bytes, shard.sha256, edges, path, future)
+    name = pieces[0].part.document.name
+    return _Encoded(name, shard.text, shard.sha256, edges, path, future)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sublayer.data.arrays import Ints
+from sublayer.data.shards.text_sum import TextSum
 from sublayer.files.file_text import FileText
 from sublayer.files.json_footer import aligned, read_description
 
@@ -15,6 +16,8 @@ class EncodedPart(NamedTuple):
     """What a shard's file holds; starts count from the shard's first token."""
 
     meta: dict[str, Any]
+    text: TextSum
+    """Of the raw bytes that were encoded."""
     ids: bytes
     document_starts: Ints
     sentence_starts: Ints
@@ -32,13 +35,27 @@ def read_part(path: Path) -> EncodedPart:
     n_documents = meta["n_documents"]
     all_starts: Ints = np.frombuffer(starts, dtype="<i8")
     sentences = all_starts[n_documents + meta["n_sources"] :]
-    return EncodedPart(meta, ids, all_starts[:n_documents], sentences)
+    return EncodedPart(meta, TextSum(**meta["text"]), ids, all_starts[:n_documents], sentences)
 
 
-def is_whole_part(path: Path) -> bool:
-    """Return whether a shard was encoded into a file that is whole."""
+def remove_others(folder: Path) -> int:
+    """Remove shards' files that are damaged or of another version; return how many there were."""
+    n_removed = 0
+    for path in folder.glob("*.shard"):
+        try:
+            meta, _ = read_description(path)
+            is_known = "text" in meta
+        except (OSError, ValueError):
+            is_known = False
+        if not is_known:
+            path.unlink(missing_ok=True)
+            n_removed += 1
+    return n_removed
+
+
+def is_part_of(path: Path, text: TextSum) -> bool:
+    """Return whether a shard of this very text was encoded into a file that is whole."""
     try:
-        read_part(path)
-    except (OSError, ValueError, KeyError):
+        return read_part(path).text == text
+    except (OSError, ValueError, KeyError, TypeError):
         return False
-    return True

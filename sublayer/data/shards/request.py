@@ -10,8 +10,9 @@ from typing import Any
 
 from sublayer.data.shards.cutting import Piece, Shard
 from sublayer.data.text.document_range import DocumentRange
-from sublayer.data.text.files import MemoryDocument, Text
+from sublayer.data.text.files import FileDocument, MemoryDocument, Text
 from sublayer.files.file_text import FileText
+from sublayer.files.lines import unpacked
 
 _SMALL_BYTES = 1 << 20
 
@@ -37,6 +38,23 @@ class _PlacedDocument:
         return self.path, self.start, self.stop
 
 
+@dataclass(frozen=True)
+class _PackedDocument:
+    """A compressed file that is unpacked where it is encoded."""
+
+    name: str
+    path: Path
+
+    def read(self) -> Text:
+        return unpacked(self.path)
+
+    def digest(self) -> str:
+        raise AssertionError("the process that asks knows the text's digest")
+
+    def place(self) -> None:
+        return None
+
+
 @lru_cache(maxsize=8)
 def _opened(path: Path) -> FileText:
     # Of a file with many documents, opened for all of them.
@@ -59,23 +77,28 @@ def read_request(line: bytes) -> tuple[int, Path, Iterator[Piece]]:
 
 def _described(piece: Piece) -> list[Any]:
     document = piece.part.document
-    place = document.place()
     flags = [piece.source, piece.begins, piece.ends]
-    if place is None:
+    where: dict[str, Any]
+    if place := document.place():
+        path, start, stop = place
+        where = {"file": [str(path), start, stop]}
+    elif isinstance(document, FileDocument):
+        where = {"packed": str(document.path)}
+    else:
         # What is in no file goes along.
         text = document.read()[:]
-        where: list[Any] = [base64.b64encode(text).decode()]
-    else:
-        path, start, stop = place
-        where = [str(path), start, stop]
+        where = {"text": base64.b64encode(text).decode()}
     return [document.name, piece.part.start, piece.part.stop, flags, where]
 
 
 def _piece(described: list[Any]) -> Piece:
     name, start, stop, (source, begins, ends), where = described
-    document: _PlacedDocument | MemoryDocument
-    if len(where) == 1:
-        document = MemoryDocument(name, base64.b64decode(where[0]))
+    document: _PlacedDocument | _PackedDocument | MemoryDocument
+    if "text" in where:
+        document = MemoryDocument(name, base64.b64decode(where["text"]))
+    elif "packed" in where:
+        document = _PackedDocument(name, Path(where["packed"]))
     else:
-        document = _PlacedDocument(name, Path(where[0]), where[1], where[2])
+        path, first, last = where["file"]
+        document = _PlacedDocument(name, Path(path), first, last)
     return Piece(DocumentRange(document, start, stop), source, begins, ends)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sublayer.counts import count
 from sublayer.data.arrays import Ints
 from sublayer.data.text.files import Document, Place, Text
-from sublayer.files.cache_folder import replacing
+from sublayer.files.cache_folder import held_in_cache, lock_of, replacing
 from sublayer.files.file_array import FileArray
 from sublayer.files.file_text import FileText
 from sublayer.files.json_footer import aligned, read_description, write_description
@@ -174,9 +174,9 @@ def open_pack(
 ) -> Records:
     """Open the packed documents of ``origins``; read and write them where there are none.
 
-    What is damaged is read and written again. ``is_distinct`` keeps of equal documents the first.
-    Documents without text are left out, counted, and said on standard error, unless it
-    ``keeps_blank`` ones.
+    What is damaged is read and written again; of several processes one does, and the others wait.
+    ``is_distinct`` keeps of equal documents the first. Documents without text are left out,
+    counted, and said on standard error, unless it ``keeps_blank`` ones.
 
     Raises DataError where one cannot be read or the disk is full.
     """
@@ -184,8 +184,17 @@ def open_pack(
     try:
         return Records(path, names)
     except (OSError, ValueError, KeyError):
-        _write(path, origins, is_distinct=is_distinct, keeps_blank=keeps_blank)
+        pass
+    with held_in_cache(lock_of(path), f"reads the documents of {_named(names)}"):
+        try:
+            return Records(path, names)
+        except (OSError, ValueError, KeyError):
+            _write(path, origins, is_distinct=is_distinct, keeps_blank=keeps_blank)
     return Records(path, names)
+
+
+def _named(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {count(len(names) - 1, 'other')}"
 
 
 def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, keeps_blank: bool) -> None:

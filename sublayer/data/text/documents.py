@@ -1,6 +1,6 @@
 """Documents: whole files, or the many that a file or a data set of the hub holds."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,7 +9,13 @@ from sublayer.config.text.corpora import HUB
 from sublayer.config.text.text_fields import DocumentRule
 from sublayer.data.cache import content_key
 from sublayer.data.text.document_store import Origin, RawDocument, Records, open_pack
-from sublayer.data.text.files import Document, FileDocument, is_parquet, read_path
+from sublayer.data.text.files import (
+    Document,
+    FileDocument,
+    is_parquet,
+    read_path,
+    read_unchanged,
+)
 from sublayer.data.text.hub import HubSet, parse_hub
 from sublayer.data.text.records import READERS, row_runs
 from sublayer.errors import ConfigError, DataError
@@ -77,7 +83,7 @@ def read_files(
     for kind, file in zip(kinds, files, strict=True):
         identity.append([kind, file.digest()])
         read = partial(READERS[kind], file, reading.text_field, reading.is_clean)
-        origins.append((file.name, partial(_unchanged, file, read)))
+        origins.append((file.name, partial(read_unchanged, [file], read)))
     is_cleaned = reading.is_clean and "blank-line" in kinds
     return cache_documents(name, origins, cache, identity, reading.text_field, is_cleaned)
 
@@ -121,14 +127,6 @@ def cache_documents(
     if not records:
         raise DataError(f"{name} has no document with text: name another")
     return records
-
-
-def _unchanged(
-    file: FileDocument, read: Callable[[], Iterator[RawDocument]]
-) -> Iterator[RawDocument]:
-    """Read the documents of a file; raise DataError if it is changed meanwhile."""
-    yield from read()
-    file.check_unchanged()
 
 
 def _hub_rows(data_set: HubSet, field: str, *, in_runs: bool) -> Iterator[RawDocument]:

@@ -3,17 +3,17 @@
 import glob
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from sublayer.data.cache import content_key, file_digest
 from sublayer.data.text.sniffing import check_text, is_text
 from sublayer.errors import DataError
 from sublayer.files.file_text import FileText
-from sublayer.files.lines import unpack
+from sublayer.files.lines import changed, unpack
 from sublayer.files.paths import expanded
 
 Text = bytes | FileText
@@ -22,12 +22,14 @@ Text = bytes | FileText
 Place = tuple[Path, int, int]
 """A file, and where in it a text begins and ends."""
 
+Row = TypeVar("Row")
+
 PARQUET = ".parquet"
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _HUB_NAME = re.compile(r"[\w-]+/[\w-]+")
 _PACKED = (".gz", ".zst")
-_SMALL_BYTES = 64 << 20
+_SMALL_BYTES = 4 << 20
 """A compressed file that becomes no more is unpacked in memory each time."""
 _DOCUMENTS = (".doc", ".docx", ".epub", ".odt", ".pdf", ".rtf")
 """What word processors and readers keep, which other programs save as text."""
@@ -49,7 +51,7 @@ class Document(Protocol):
         """SHA-256 of the bytes that it is read from."""
 
     def place(self) -> Place | None:
-        """Return where its text lies; None where it is in memory."""
+        """Return where its text lies as it is; None where that is nowhere."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class FileDocument:
     def read(self) -> Text:
         """Return the file's text; raise DataError if it is empty, binary, cut or unreadable.
 
-        A compressed file that becomes more than 64 MiB is unpacked into the cache, once.
+        A compressed file that becomes more than 4 MiB is unpacked into the cache, once.
         """
         try:
             text = self._read()
@@ -94,10 +96,7 @@ class FileDocument:
         except OSError as error:
             raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
         if now != digested:
-            raise DataError(
-                f"{self.path} changed while it was read: leave it as it is, and run the command "
-                "again"
-            )
+            raise changed(self.path)
 
     @cached_property
     def _digested(self) -> tuple[str, tuple[int, int]]:
@@ -113,7 +112,7 @@ class FileDocument:
             return FileText(self.path)
         unpacked = self.cache / "unpacked" / content_key(self.digest(), self.path.suffix.lower())
         if not unpacked.is_file():
-            small = unpack(self.path, unpacked, most_in_memory=_SMALL_BYTES)
+            small = unpack(self.path, unpacked, sha256=self.digest(), most_in_memory=_SMALL_BYTES)
             if small is not None:
                 return small
         return FileText(unpacked)
@@ -136,6 +135,15 @@ class FileDocument:
     def _known_good(self) -> list[tuple[int, int]]:
         """The version of the file that was looked through; empty before."""
         return []
+
+
+def read_unchanged(
+    files: Sequence[FileDocument], read: Callable[[], Iterator[Row]]
+) -> Iterator[Row]:
+    """Read what files hold; raise DataError if one changed since its digest was computed."""
+    yield from read()
+    for file in files:
+        file.check_unchanged()
 
 
 @dataclass(frozen=True)

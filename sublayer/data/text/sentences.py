@@ -34,17 +34,26 @@ _NUMBERED = rf"(?:{_PARTS})\s+(?:[ivxlcdm]+|\d+|{_NUMBER_WORDS})"
 _HEADING_LINE = re.compile(rf"{_NUMBERED}[.:]?", re.IGNORECASE)
 _HEADING = re.compile(rf"{_NUMBERED}(?:\.|:| ?[—–-]|$)", re.IGNORECASE)
 _HEADING_CHARACTERS = 120
+_BLOCK_BYTES = 1 << 20
 
 
 TextUnit = SentenceRule | Literal["pair"]
 """What a document is cut into: nothing, sentences by a rule, or the two lines of a pair."""
 
 
-def sentences_of(part: DocumentRange, rule: TextUnit) -> Iterator[list[str]]:
+def _hear_nothing(data: bytes) -> None:
+    pass
+
+
+def sentences_of(
+    part: DocumentRange, rule: TextUnit, hear: Callable[[bytes], None] = _hear_nothing
+) -> Iterator[list[str]]:
     """Yield the sentences of a document range, a list for each few megabytes of it.
 
     A byte-order mark is dropped, and a Project Gutenberg header and licence where both are marked.
     Of a pair there is one list: the words of its two sides. The rule is not ``none``.
+
+    ``hear`` is given all bytes of the range in their order, what is dropped and what is divided.
 
     Raises DataError, with file and line, where the text is not UTF-8.
     """
@@ -53,8 +62,13 @@ def sentences_of(part: DocumentRange, rule: TextUnit) -> Iterator[list[str]]:
         yield text[:].decode().split("\n")[:2]
         return
     split = RULES[rule]
+    last = len(text) if part.stop is None else part.stop
     begin, end = _body(part, text)
-    for start, chunk in chunks_of(text, begin, end, _cuts(rule)):
+    begin = min(begin, last)
+    end = max(begin, end)
+    _read(text, part.start, begin, hear)
+    for start, chunk in chunks_of(part.document.name, text, begin, end, _cuts(rule)):
+        hear(chunk)
         try:
             decoded = chunk.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -62,6 +76,12 @@ def sentences_of(part: DocumentRange, rule: TextUnit) -> Iterator[list[str]]:
             remedy = "which data.sentences needs; mend or convert the file"
             raise not_utf8(part.document.name, text, position, remedy) from error
         yield split(decoded)
+    _read(text, end, last, hear)
+
+
+def _read(text: Text, start: int, stop: int, hear: Callable[[bytes], None]) -> None:
+    for low in range(start, stop, _BLOCK_BYTES):
+        hear(text[low : min(low + _BLOCK_BYTES, stop)])
 
 
 def sentence_stops(part: DocumentRange, text: Text, rule: TextUnit) -> Iterator[int]:
@@ -69,7 +89,7 @@ def sentence_stops(part: DocumentRange, text: Text, rule: TextUnit) -> Iterator[
 
     The rule is neither ``none`` nor ``pair``.
     """
-    return chunk_stops(text, *_body(part, text), _cuts(rule))
+    return chunk_stops(part.document.name, text, *_body(part, text), _cuts(rule))
 
 
 def _body(part: DocumentRange, text: Text) -> tuple[int, int]:

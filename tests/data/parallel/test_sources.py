@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sublayer.config.data import DataConfig
+from sublayer.data.parallel.sources import find_pairs, pack_pairs, sides_of
 from sublayer.data.prepare import Data, prepare
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer
@@ -179,3 +180,22 @@ def test_paths_that_name_no_pairs_are_refused(
 def test_a_file_of_unknown_kind_is_refused(files: Path) -> None:
     with pytest.raises(DataError, match="pairs are read from .tsv, .json"):
         prepared(files, source_path=None, target_path=None, path=str(files / "train.en"))
+
+
+@pytest.mark.parametrize("fields", [{}, {"path": "pairs.tsv"}])
+def test_pairs_of_a_file_that_changed_are_not_kept(files, fields):
+    changed = files / "train.en"
+    if fields:
+        changed = files / "pairs.tsv"
+        changed.write_text("a hat\tein Hut\n")
+        fields = {"path": str(changed), "source_path": None, "target_path": None}
+    config = config_of(files, **fields)
+    source = find_pairs(config, files / "cache", "train")
+    with changed.open("a") as file:
+        file.write("more\tmehr\n")
+    if not fields:
+        with (files / "train.de").open("a") as file:
+            file.write("mehr\n")
+    with pytest.raises(DataError, match=f"^{changed} changed while it was read"):
+        pack_pairs(source, sides_of(config), files / "cache")
+    assert not list((files / "cache").rglob("pairs/*"))

@@ -7,7 +7,11 @@ from sublayer.config.data import DataConfig
 from sublayer.data.prepare import prepare, prepare_tokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
+from sublayer.files.cache_folder import lock_of
+from sublayer.system.stage_displays import HeardStages
+from sublayer.system.stages import shown_by
 from tests.data.prepare.texts import TEXT, raw
+from tests.waiting import waits_until
 
 
 @pytest.mark.parametrize("tokenizer", ["unigram", "wordpiece", "moses-bpe"])
@@ -93,3 +97,33 @@ def test_merges_are_counted_instead_of_ids(file, cache, tokenizer):
     assert len(by_merges.content()["merges"]) == 30
     assert trained(vocab_size=by_merges.vocab_size).fingerprint == by_merges.fingerprint
     assert trained(merges=31).fingerprint != by_merges.fingerprint
+
+
+def test_a_tokenizer_of_a_text_that_changed_is_not_kept(file, cache):
+    config = DataConfig(path=str(file), tokenizer="bpe", vocab_size=300, context=64)
+
+    def change(text):
+        if text.startswith("training a bpe tokenizer"):
+            file.write_bytes(b"another text, and another text\n" * 99)
+
+    with shown_by(HeardStages(change, change)), pytest.raises(DataError, match="changed while it"):
+        prepare_tokenizer(config, cache=cache)
+    assert not list(cache.rglob("*.json"))
+
+
+def test_of_several_processes_one_trains_a_tokenizer_and_the_others_wait(file, cache):
+    config = DataConfig(path=str(file), tokenizer="bpe", vocab_size=300, context=64)
+    tokenizer = prepare_tokenizer(config, cache=cache)
+    [path] = cache.rglob("*.json")
+    saved = path.read_bytes()
+    path.unlink()
+    said = []
+    with shown_by(HeardStages(said.append, said.append)):
+        again = waits_until(
+            lock_of(path),
+            "waiting for another process, which trains the same tokenizer",
+            lambda: prepare_tokenizer(config, cache=cache),
+            lambda: path.write_bytes(saved),
+        )
+    assert again.fingerprint == tokenizer.fingerprint
+    assert not said, "nothing was trained"

@@ -13,42 +13,11 @@ from sublayer.data.shards.joined import JoinedIds
 from sublayer.data.shards.progress import Progress
 from sublayer.data.store import read_store, write_store
 from sublayer.data.text.document_range import DocumentRange
-from sublayer.data.text.document_store import open_pack
 from sublayer.data.text.files import FileDocument, MemoryDocument
-from sublayer.data.text.whole_documents import WholeDocuments
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
-from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
-
-PARAGRAPHS = [f"Title {number}\n\nOne {number}. Two.\nThree!\n\n" * 3 for number in range(60)]
-WHOLE = 1 << 40
-BPE = train_tokenizer("bpe", [text.encode() for text in PARAGRAPHS], vocab_size=300)
-
-
-def documents(folder: Path):
-    """Sources of several kinds: in memory, in files, blank ones, and records of a pack."""
-    in_memory = [MemoryDocument(str(n), text.encode()) for n, text in enumerate(PARAGRAPHS[:20])]
-    blank = MemoryDocument("blank", b" \n\n ")
-    files = []
-    for number, text in enumerate(PARAGRAPHS[20:30]):
-        path = folder / f"{number}.txt"
-        path.write_bytes(text.encode())
-        files.append(FileDocument(path, folder / "cache"))
-    texts = [(n, text.encode()) for n, text in enumerate(PARAGRAPHS[30:], 1)]
-    records = open_pack(folder / "pack", [("records", lambda: iter(texts))])
-    return [
-        [DocumentRange(document) for document in (*in_memory, blank)],
-        [DocumentRange(files[0], 7, 30), *map(DocumentRange, files[1:])],
-        WholeDocuments(records),
-    ]
-
-
-def written(path: Path, *arguments, **options) -> bytes:
-    path.unlink(missing_ok=True)
-    write_store(path, *arguments, **options)
-    assert read_store(path) is not None
-    assert not list(path.parent.glob("*.unfinished"))
-    return path.read_bytes()
+from sublayer.files.json_footer import read_description, write_description
+from tests.data.shards.paragraphs import BPE, PARAGRAPHS, WHOLE, documents, stopped, written
 
 
 @pytest.mark.parametrize("unit", ["none", "prose"])
@@ -80,24 +49,12 @@ def test_a_document_over_several_shards_begins_where_it_first_gives_a_token(tmp_
         )
 
 
-def stopped(monkeypatch, after: int, *arguments, **options) -> None:
-    """Write a store, and stop when so many shards were joined."""
-    n_done = 0
-
-    def add(progress: Progress, n_bytes: int) -> None:
-        nonlocal n_done
-        n_done += 1
-        if n_done == after:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Progress, "add", add)
-        with pytest.raises(KeyboardInterrupt):
-            write_store(*arguments, **options)
-
-
-@pytest.mark.parametrize("damage", ["nothing", "journal", "ids", "part", "cut"])
-def test_a_preparation_that_was_stopped_goes_on_to_the_same_file(tmp_path, monkeypatch, damage):
+@pytest.mark.parametrize(
+    "damage", ["nothing", "journal", "version", "ids", "sentences", "part", "cut", "short", "kind"]
+)
+def test_a_preparation_that_was_stopped_goes_on_to_the_same_file(
+    tmp_path, monkeypatch, capsys, damage
+):
     monkeypatch.setattr(joining, "_KEPT_BYTES", 400)
     sources = documents(tmp_path)
     expected = written(tmp_path / "a", sources, BPE, "prose", shard_bytes=WHOLE)
@@ -111,20 +68,38 @@ def test_a_preparation_that_was_stopped_goes_on_to_the_same_file(tmp_path, monke
     assert 0 < joined.n_shards < 9
     parts = sorted(folder.glob("*.shard"))
     assert parts and parts[0].name == f"{joined.n_shards:06d}.shard"
+    journal = folder / "journal.json"
     if damage == "journal":
-        (folder / "journal.json").write_text('{"version": 1}')
+        journal.write_text('{"version": 2}')
+    elif damage == "version":
+        journal.write_text(journal.read_text().replace('"version": 2', '"version": 1'))
     elif damage == "cut":
         os.truncate(folder / "ids", 5)
+    elif damage == "short":
+        os.truncate(folder / "documents", 8)
+    elif damage == "kind":
+        without_sum(parts[0])
     elif damage != "nothing":
-        path = parts[0] if damage == "part" else folder / "ids"
+        path = parts[0] if damage == "part" else folder / damage
         content = bytearray(path.read_bytes())
         content[3] ^= 1
         path.write_bytes(content)
-    if damage in ("journal", "ids", "cut"):
-        joined = JoinedIds(folder)
-        joined.close()
-        assert joined.n_shards == 0
     assert written(tmp_path / "a", sources, BPE, "prose", **settings) == expected
+    said = capsys.readouterr().err
+    begins_anew = damage not in ("nothing", "part", "kind")
+    anew = f"{folder} is damaged, or of another version: the text is prepared from its start\n"
+    assert said.count(anew) == begins_anew
+    encoded = f"{folder}: 1 shard, damaged or of another version, encoded anew\n"
+    assert said.count(encoded) == (damage == "kind")
+
+
+def without_sum(path: Path) -> None:
+    """Write a shard's file as it was before its text was summed."""
+    meta, n_bytes = read_description(path)
+    os.truncate(path, n_bytes)
+    del meta["text"]
+    with path.open("ab") as file:
+        write_description(file, meta)
 
 
 KILLED = """
@@ -182,32 +157,6 @@ def test_what_was_joined_is_not_encoded_again(tmp_path, monkeypatch):
     joined = JoinedIds(folder)
     joined.close()
     assert joined.n_shards >= 19
-
-
-def test_a_text_that_changed_since_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(joining, "_KEPT_BYTES", 1)
-    texts = [text.encode() for text in PARAGRAPHS]
-    settings = {"shard_bytes": 100, "n_processes": 1}
-
-    def sources():
-        return [[DocumentRange(MemoryDocument("a", text)) for text in texts]]
-
-    stopped(monkeypatch, 9, tmp_path / "a", sources(), BPE, **settings)
-    texts[1] += b"more"
-    with pytest.raises(DataError, match=r"the text is another one than that of .*unfinished"):
-        write_store(tmp_path / "a", sources(), BPE, **settings)
-
-
-@pytest.mark.parametrize("shard_bytes", [WHOLE, 100])
-def test_a_text_that_changes_meanwhile_is_noticed(tmp_path, shard_bytes):
-    sources = documents(tmp_path)
-    document = sources[1][3].document
-    document.digest()
-    with document.path.open("ab") as file:
-        file.write(b"more")
-    with pytest.raises(DataError, match=f"{document.path} changed while it was read: leave it"):
-        write_store(tmp_path / "a", sources, BPE, shard_bytes=shard_bytes, n_processes=1)
-    assert not (tmp_path / "a").exists()
 
 
 def test_an_error_in_a_shard_names_file_and_line(tmp_path):

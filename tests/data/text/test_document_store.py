@@ -7,6 +7,8 @@ import pytest
 from sublayer.data.text.document_store import Records, digests_of, identity_of, open_pack
 from sublayer.data.text.files import MemoryDocument
 from sublayer.errors import DataError
+from sublayer.files.cache_folder import lock_of
+from tests.waiting import waits_until
 
 ONE = [(1, b"first"), (3, b" \n"), (4, "zw\u00e9i".encode())]
 TWO = [(1, b"first"), (7, b"last")]
@@ -101,4 +103,22 @@ def test_a_broken_record_leaves_nothing_behind(tmp_path):
 
     with pytest.raises(DataError, match="a, line 2: broken"):
         open_pack(tmp_path / "packs" / "pack", [("a", broken)])
-    assert not list((tmp_path / "packs").iterdir())
+    assert not list(tmp_path.iterdir())
+
+
+def test_of_several_processes_one_packs_and_the_others_wait(tmp_path):
+    path = tmp_path / "pack"
+    other = tmp_path / "other"
+    pack(other)
+
+    def fail():
+        raise AssertionError("read again")
+
+    records = waits_until(
+        lock_of(path),
+        "waiting for another process, which reads the documents of a and 1 other",
+        lambda: open_pack(path, [("a", fail), ("b", fail)]),
+        lambda: other.rename(path),
+    )
+    assert len(records) == 4
+    assert list(tmp_path.iterdir()) == [path]

@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from sublayer.data.text import files
 from sublayer.data.text.files import FileDocument, MemoryDocument, is_tar, read_path
 from sublayer.errors import DataError
+from sublayer.files.cache_folder import lock_of
+from tests.waiting import waits_until
 
 TEXT = b"first line\nsecond \xff line\r\n\xef\xbb\xbf"
 
@@ -140,3 +143,41 @@ def test_equal_texts_have_equal_digests(tmp_path, cache):
 def test_archives_are_told_by_name():
     assert all(is_tar(Path(name)) for name in ("a.tar", "a.TGZ", "a.b.tar.gz", "a.tar.zst"))
     assert not any(is_tar(Path(name)) for name in ("a.gz", "tar", "a.tar.txt"))
+
+
+@pytest.mark.parametrize("small_bytes", [10, 1000])
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_what_is_unpacked_is_of_the_file_that_was_digested(
+    tmp_path, cache, monkeypatch, small_bytes, suffix
+):
+    monkeypatch.setattr(files, "_SMALL_BYTES", small_bytes)
+    pack = {".gz": lambda text: gzip.compress(text, mtime=0), ".zst": zstandard.compress}[suffix]
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(pack(b"the first text"))
+    status = path.stat()
+    document = FileDocument(path, cache)
+    document.digest()
+    path.write_bytes(pack(b"another  text."))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(DataError, match=f"^{path} changed while it was read: leave it as it is"):
+        document.read()
+    assert not list(cache.rglob("unpacked/*"))
+    path.write_bytes(pack(b"the first text"))
+    assert FileDocument(path, cache).read()[:] == b"the first text"
+
+
+def test_of_several_processes_one_unpacks_and_the_others_wait(tmp_path, cache, monkeypatch):
+    monkeypatch.setattr(files, "_SMALL_BYTES", 1)
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"as it is packed", mtime=0))
+    FileDocument(path, cache).read()
+    [unpacked] = (cache / "unpacked").iterdir()
+    unpacked.unlink()
+    read = waits_until(
+        lock_of(unpacked),
+        f"waiting for another process, which unpacks {path}",
+        lambda: FileDocument(path, cache).read()[:],
+        lambda: unpacked.write_bytes(b"as another process unpacked it"),
+    )
+    assert read == b"as another process unpacked it"
+    assert list((cache / "unpacked").iterdir()) == [unpacked]

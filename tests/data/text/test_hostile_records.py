@@ -200,7 +200,7 @@ def test_a_file_that_becomes_more_than_the_disk_holds_is_refused(
         DataError, match=rf"bomb{suffix} becomes more than 0.1 GiB, half of what is free in"
     ):
         FileDocument(path, tmp_path / "cache").read()
-    assert not list((tmp_path / "cache" / "unpacked").iterdir())
+    assert not list((tmp_path / "cache").rglob("unpacked/*"))
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
