@@ -58,11 +58,14 @@ class Alone:
     def micro_batches(
         self, batches: Batches, step: int, n_sequences: int, context: int
     ) -> list[MicroBatch]:
-        """Return what this process computes of step ``step`` (0-based).
+        """Return what this process computes of step ``step`` (0-based), and change nothing.
 
         A micro-batch has the tokens of ``n_sequences`` windows of ``context``.
         """
         return divided(batches.batch(step), n_sequences, context)
+
+    def begin(self, batches: Sequence[AnyBatch]) -> None:
+        """Begin a step that computes these micro-batches; all processes enter."""
 
     def totals(self, batch: object) -> dict[str, Tensor]:
         """Compute each term's total, in nats, of this process's micro-batch."""
