@@ -6,7 +6,7 @@ from torch import Tensor
 
 from sublayer.model.context.ragged import Ragged
 
-_FIRST_TORCH = (2, 13)
+_FIRST_TORCH = "2.13"
 """Whose ``varlen_attn`` has a scale and a window."""
 _FIRST_GPU = (8, 0)
 _WIDEST, _WIDTH_MULTIPLE = 256, 8
