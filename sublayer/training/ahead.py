@@ -59,7 +59,7 @@ class Ahead:
     """
 
     def __init__(self, preparation: Preparation, steps: int) -> None:
-        self._preparation = preparation
+        self.preparation = preparation
         self._steps = steps
         self._thread = ThreadPoolExecutor(1, "batches")
         self._next: tuple[int, Future[PreparedStep]] | None = None
@@ -70,14 +70,14 @@ class Ahead:
         if expected is not None and expected[0] == step:
             prepared = expected[1].result()
         else:
-            prepared = self._thread.submit(self._preparation, step).result()
+            prepared = self._thread.submit(self.preparation, step).result()
         if step + 1 < self._steps:
-            self._next = step + 1, self._thread.submit(self._preparation, step + 1)
+            self._next = step + 1, self._thread.submit(self.preparation, step + 1)
         return prepared
 
     def n_tokens(self, step: int) -> int:
         """Count the tokens of a step, without padding, of all processes."""
-        return self._thread.submit(self._preparation.n_tokens, step).result()
+        return self._thread.submit(self.preparation.n_tokens, step).result()
 
 
 def pays(device: torch.device) -> bool:

@@ -70,7 +70,7 @@ class TrainStep:
         each = Preparation(
             self.parallel, batches, train.micro_batch_sequences, recipe.data.context, device
         )
-        self._prepare = Ahead(each, train.steps) if pays(device) else each
+        self.prepare = Ahead(each, train.steps) if pays(device) else each
         self.optimizer = build_optimizer(
             recipe.optimizer,
             self.parameters,
@@ -86,7 +86,7 @@ class TrainStep:
 
     def n_tokens(self, step: int) -> int:
         """Count the tokens of the global batch of a step, without padding, of all processes."""
-        return self._prepare.n_tokens(step)
+        return self.prepare.n_tokens(step)
 
     def __call__(self, step: int) -> StepResult:
         """Run optimizer step ``step`` (0-based); the loss is the one before the update.
@@ -99,7 +99,7 @@ class TrainStep:
         self.objective.begin(step, recipe.train.steps)
         self.lr = learning_rate(recipe.optimizer, step, recipe.train.steps)
         set_learning_rate(self.optimizer, self.lr)
-        prepared = self._prepare(step)
+        prepared = self.prepare(step)
         loss = self._accumulate(step, prepared)
         norm = clip_gradient(
             self.parameters.values(), recipe.optimizer.clip_norm, self.parallel.gradient_norm

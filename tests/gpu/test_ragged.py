@@ -138,14 +138,14 @@ def test_an_objectives_gradients_are_those_under_masks(
     found = []
     for is_ragged in (False, True):
         session = open_session(texts, settings, device)
-        prepare = session.train_step._prepare
+        prepare = session.train_step.prepare
 
         def prepared(step, prepare=prepare, is_ragged=is_ragged):
             ready = prepare(step)
             parts = [with_starts(each, device, is_ragged=is_ragged) for each in ready.parts]
             return type(ready)(parts, ready.n_tokens)
 
-        monkeypatch.setattr(session.train_step, "_prepare", prepared)
+        monkeypatch.setattr(session.train_step, "prepare", prepared)
         found.append(gradients(session))
         assert bool(ragged_on_a_cpu) == is_ragged
     (loss, masked), (loss_ragged, own) = found
