@@ -26,6 +26,7 @@ from span_models import build_span_step
 from turns import Contestant, take_turns
 
 from sublayer.config.layering.layers import load_recipe
+from sublayer.estimate.micro_batch import Precision
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.machine import wait_for
@@ -84,12 +85,12 @@ def main() -> None:
 
 
 def _build(kind: str, size: str, device: str) -> TrainStep:
-    precision = "bfloat16" if device == "cuda" else "float32"
-    terms: Any = (OURS, size, 0.1, precision, "", device)
+    precision: Precision = "bfloat16" if device == "cuda" else "float32"
+    setup = Setup(OURS, size, 0.1, precision, "", device)
     builders: dict[str, Callable[[], Step]] = {
-        "decoder on bytes": lambda: build_step(Setup(*terms)),
-        "masked": lambda: build_encoder_step(EncoderSetup(*terms, family="bert")),
-        "spans": lambda: build_span_step(Setup(*terms)),
+        "decoder on bytes": lambda: build_step(setup),
+        "masked": lambda: build_encoder_step(EncoderSetup(OURS, size, 0.1, precision, "", device)),
+        "spans": lambda: build_span_step(setup),
         "translation": lambda: _translator_step(size, device),
     }
     step = builders[kind]()

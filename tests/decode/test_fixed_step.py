@@ -9,6 +9,7 @@ from sublayer.decode.step import Stepper
 from sublayer.errors import ConfigError
 from sublayer.model.context.cache import Cache
 from tests.gpu.test_generation import MODELS, make
+from tests.gpu.test_waiting import NothingWaits
 
 DRAWN = Sampling(temperature=0.8, top_k=20)
 
@@ -94,6 +95,17 @@ def test_doing_a_step_twice_changes_nothing():
         logits = fixed(torch.tensor([3, 4]), cache)
     (found,) = times
     assert all(torch.equal(each, logits) for each in found)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_fixed_step_would_wait_for_a_gpu(name, fixed, monkeypatch):
+    model = make(name, "cpu")
+    fixed(True)
+    # By the operators that a GPU takes.
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    with NothingWaits():
+        list(generate(model, torch.ones(3, 5, dtype=torch.long), 30, GREEDY))
+    assert fixed.rooms
 
 
 def test_a_cache_that_was_cleared_is_as_new():
