@@ -36,7 +36,7 @@ from sublayer.training.step import TrainStep
 
 ROUNDS, DRY_ROUNDS = 9, 2
 TURN_S = 2.0
-N_PREPARED = 30
+N_PREPARED, N_WORKED = 30, 3
 N_PAIRS, N_WORDS = 20_000, 3_000
 LENGTHS = (5, 25)
 """Words of a sentence."""
@@ -126,12 +126,13 @@ def _measure(step: TrainStep, rounds: int, turn_s: float) -> dict[str, Any]:
     if isinstance(due, Ahead):
         due = due.preparation
     assert isinstance(due, Preparation), "there are two"
-    prepared_s = []
+    prepared_s, prepared_work_s = [], []
     for index in range(N_PREPARED):
-        begun = time.perf_counter()
+        begun, worked = time.perf_counter(), time.process_time()
         due(index)
         wait_for(step.device)
         prepared_s.append(time.perf_counter() - begun)
+        prepared_work_s.append(time.process_time() - worked)
     taken = 0
 
     def steps(prepare: Preparation | Ahead) -> Callable[[int], int]:
@@ -152,11 +153,17 @@ def _measure(step: TrainStep, rounds: int, turn_s: float) -> dict[str, Any]:
     ]
     take_turns(contestants, rounds, pieces=2, turn_s=turn_s, note=note)
     when_due, ahead = contestants
+    worked = time.process_time()
+    when_due.run(N_WORKED)
+    work_s = (time.process_time() - worked) / N_WORKED
     gains = [ours / theirs for ours, theirs in zip(ahead.per_s, when_due.per_s, strict=True)]
     return {
         "prepared_s": statistics.median(prepared_s),
         "step_s": 1 / when_due.median,
         "share_of_a_step": statistics.median(prepared_s) * when_due.median,
+        # Of processors, which other work on the machine makes no longer; of a GPU the host's alone.
+        "prepared_work_s": statistics.median(prepared_work_s),
+        "share_of_work": statistics.median(prepared_work_s) / work_s,
         "ahead_over_when_due": statistics.median(gains),
         "slowest_round": min(gains),
         "fastest_round": max(gains),

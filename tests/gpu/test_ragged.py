@@ -7,6 +7,7 @@ import torch
 
 from sublayer.data.starts import sequence_starts
 from sublayer.model.context.layout import Layout
+from sublayer.model.context.queries import Queries
 from sublayer.model.kernels import attention, attention_ragged
 from sublayer.model.kernels.attention import attend
 from tests.gpu.kinds import KINDS, gradients, open_session
@@ -168,6 +169,15 @@ def with_starts(each, device, *, is_ragged):
         return replace(each, batch=replace(batch, starts=None))
     written = None if batch.written is None else replace(batch.written, starts=None)
     return replace(each, batch=replace(batch, read=replace(read, starts=None), written=written))
+
+
+@pytest.mark.parametrize("name", ["padded", "packed"])
+def test_queries_at_few_places_keep_the_mask(name):
+    layout, _ = layouts(name)
+    places = Queries(torch.tensor([[0, 3], [5, 1], [0, 0]]))
+    keys = places.keys(layout.keys, layout.n_keys)
+    assert layout.keys.ragged is not None and keys.ragged is None
+    assert keys.mask is not None
 
 
 def test_where_sequences_begin_is_that_of_a_small_case():

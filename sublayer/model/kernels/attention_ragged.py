@@ -6,11 +6,12 @@ from torch import Tensor
 
 from sublayer.model.context.ragged import Ragged
 
-_FIRST_TORCH = "2.13"
+_HAS_KERNEL = torch.__version__ >= "2.13"
 """Whose ``varlen_attn`` has a scale and a window."""
-_FIRST_GPU = (8, 0)
+_FIRST_MAJOR = 8
+"""Of a GPU's compute capability."""
 _WIDEST, _WIDTH_MULTIPLE = 256, 8
-"""Of heads. Source: the checks of FlashAttention 2, as do the GPU and the types."""
+"""Of heads, in features. Source of all limits: the checks of FlashAttention 2."""
 _TYPES = (torch.bfloat16, torch.float16)
 
 
@@ -21,9 +22,9 @@ def is_supported(q: Tensor, k: Tensor, *, has_bias: bool, p_dropout: float) -> b
     """
     width = q.shape[-1]
     return (
-        q.device.type == "cuda"
-        and torch.__version__ >= _FIRST_TORCH
-        and torch.cuda.get_device_capability(q.device) >= _FIRST_GPU
+        _HAS_KERNEL
+        and q.device.type == "cuda"
+        and torch.cuda.get_device_properties(q.device).major >= _FIRST_MAJOR
         and q.dtype == k.dtype
         and q.dtype in _TYPES
         and width % _WIDTH_MULTIPLE == 0
