@@ -118,7 +118,7 @@ class Loop:
         result = self._train_step(self.state.step)
         if self._pace_s is not None:
             wait_for(self._train_step.device)
-        self.state.tokens += self._train_step.n_tokens(self.state.step)
+        self.state.tokens += result.n_tokens
         self.state.step += 1
         # Looked at only where it is needed: reading a number back waits for the device.
         self._unchecked.append((self.state.step, result.loss, result.gradient_norm))

@@ -141,7 +141,7 @@ class Causal(Objective):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """Sum the nats of the batch's next tokens, for every term of this step."""
-        layout = Layout.causal(batch.tokens, document_ids=batch.document_ids)
+        layout = Layout.causal(batch.tokens, document_ids=batch.document_ids, starts=batch.starts)
         hidden = self.model.hidden(batch.tokens, layout, capture=self._active)
         targets = self._targets(batch)
         return dict(self._totals(hidden, targets))

@@ -27,8 +27,6 @@ class MicroBatch:
     """Its number, from 0, among those of its process or, where that is nobody's, of the step."""
     rank: int = 0
     """The process by which its dropout is drawn."""
-    counts: bool = True
-    """Whether it is of the batch; False: it is computed for what other processes do meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +68,19 @@ class Alone:
     def micro_batches(
         self, batches: Batches, step: int, n_sequences: int, context: int
     ) -> list[MicroBatch]:
-        """Return what this process computes of step ``step`` (0-based).
+        """Return what this process computes of step ``step`` (0-based), and change nothing.
 
         A micro-batch has the tokens of ``n_sequences`` windows of ``context``.
         """
         return divided(batches.batch(step), n_sequences, context)
+
+    def begin(self, batches: Sequence[AnyBatch]) -> int:
+        """Begin a step that computes these micro-batches; return how many passes it takes.
+
+        All processes enter. In passes beyond the micro-batches the last of them is computed again,
+        and does not count.
+        """
+        return len(batches)
 
     def totals(self, batch: object) -> dict[str, Tensor]:
         """Compute each term's total, in nats, of this process's micro-batch."""

@@ -6,7 +6,6 @@ By PyTorch's ``fully_shard`` (FSDP2). Zhao et al. 2023 (2304.11277), Rajbhandari
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -17,13 +16,13 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from sublayer.config.optimizers.base import Axes, all_axes
 from sublayer.config.optimizers.kinds import OptimizerConfig
-from sublayer.data.batches import Batches
+from sublayer.data.batches import AnyBatch
 from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
 from sublayer.model.layers.stack import Stack
 from sublayer.model.roles import Role, parameter_roles
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers.division import Division, Part
-from sublayer.training.processes.alone import Alone, Held, MicroBatch, Owner
+from sublayer.training.processes.alone import Alone, Held, Owner
 from sublayer.training.processes.data_parallel import DataParallel
 from sublayer.training.processes.part_files import read_parts, write_parts
 from sublayer.training.processes.world import World
@@ -75,19 +74,11 @@ class Sharded(DataParallel):
         }
         self.division = Division(parts, world.sum)
 
-    def micro_batches(
-        self, batches: Batches, step: int, n_sequences: int, context: int
-    ) -> list[MicroBatch]:
-        """Return what this process computes: as many micro-batches as any other.
-
-        Weights are gathered for each, by all. Who has fewer computes its last one again, which
-        does not count.
-        """
-        own = super().micro_batches(batches, step, n_sequences, context)
-        numbers = self._world.gather_equal(torch.tensor([len(own)]))
-        for index in range(len(own), max(int(each) for each in numbers)):
-            own.append(replace(own[-1], index=index, counts=False))
-        return own
+    def begin(self, batches: Sequence[AnyBatch]) -> int:
+        """Begin a step; it takes as many passes in all, which gather the weights together."""
+        # Between the processors, for which another device is not waited for.
+        numbers = self._world.gather_equal(torch.tensor([super().begin(batches)]))
+        return max(int(each) for each in numbers)
 
     @contextmanager
     def accumulating(self, *, is_last: bool) -> Iterator[None]:
