@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ from sublayer.system.launch import (
     n_launched,
     restart_count,
 )
+from sublayer.system.signals import ignore_from_now_on
 from sublayer.training.processes.meeting import agree_on_start
 from sublayer.training.processes.reaching import is_there, reach
 from sublayer.training.processes.world import World
@@ -92,6 +93,9 @@ def naming_lost(where: str) -> Iterator[None]:
     except RuntimeError as error:
         if not is_lost(error):
             raise
+        # A launcher that has seen it too ends this process, which is about to say why and end.
+        with suppress(ValueError):  # not the main thread, whose signals they are
+            ignore_from_now_on()
         what = "hangs" if "imed out" in str(error) or "timeout" in str(error) else "was lost"
         message = f"another process {what}: {where}"
         if says_first("lost"):
