@@ -180,7 +180,7 @@ class _Watched:
         return _n_joined(cache)
 
     def _look(self) -> None:
-        processes = list(_tree(self._process.pid))
+        processes = list(process_tree(self._process.pid))
         self.n_processes = max(self.n_processes, len(processes))
         self.peak_bytes = max(self.peak_bytes, sum(map(_resident, processes)))
         time.sleep(_TICK_S)
@@ -196,7 +196,8 @@ def _n_parts(cache: Path) -> int:
     return len(list(cache.glob("tokens/*.unfinished/*.shard")))
 
 
-def _tree(pid: int) -> Iterator[int]:
+def process_tree(pid: int) -> Iterator[int]:
+    """Yield a process and all that it started."""
     yield pid
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
@@ -204,7 +205,7 @@ def _tree(pid: int) -> Iterator[int]:
         except OSError:  # it has just ended
             continue
         for number in numbers:
-            yield from _tree(int(number))
+            yield from process_tree(int(number))
 
 
 def _resident(pid: int) -> int:
