@@ -86,7 +86,7 @@ def main() -> None:
 
 def _markdown(result: Mapping[str, Any]) -> str:
     lines = [
-        f"{heading(result)}. Peaks of one process, and bytes for a byte of the piece; one run each.",
+        f"{heading(result)}. Peaks of one process; bytes for a byte of the piece. One run each.",
         "",
         "| piece | tokenizer | data.sentences | MiB | before | peak, MiB | bytes for a byte |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: |",
