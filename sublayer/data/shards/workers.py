@@ -16,7 +16,7 @@ from sublayer.system.cores import cores
 from sublayer.system.python_process import python_command
 
 _MOST_PROCESSES = 8
-"""So many, of at most 180 MiB each, stay within 2 GiB beside the one that asks them."""
+"""So many, of 120 MiB each as measured, stay within 2 GiB beside the one that asks them."""
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
