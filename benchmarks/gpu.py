@@ -44,6 +44,13 @@ DRY_STUDY = [
 ]
 
 
+SCRIPTS = {
+    "generation": "gpu_generation.py",
+    "batches": "batches_ahead.py",
+    "attention": "gpu_attention.py",
+}
+"""What measures a part by itself."""
+
 DRY_PATIENCE = 4
 """How much longer a part may take without a GPU, where nothing is measured."""
 
@@ -58,13 +65,12 @@ class Part:
 
 
 PARTS = [
-    Part("tests", "Tests marked gpu", 9.0),
-    *(
-        Part(name, f"Training: {case.title}", 7.0 if name == "gpt2" else 6.0)
-        for name, case in CASES.items()
-    ),
+    Part("tests", "Tests marked gpu", 8.0),
+    *(Part(name, f"Training: {case.title}", 6.0) for name, case in CASES.items()),
     Part("generation", "Generation: GPT-2 small", 6.0),
-    Part("study", "A study: GELU against SwiGLU, three seeds", 5.0),
+    Part("batches", "Batches prepared ahead, and when they are due", 2.0),
+    Part("attention", "Attention without padding, and under a mask", 1.0),
+    Part("study", "A study: GELU against SwiGLU, three seeds", 4.0),
 ]
 
 
@@ -114,8 +120,8 @@ def command_of(part: str, out: Path, *, is_dry: bool, minutes: float) -> list[st
         arms = ["--vary", "model.ffn=gelu,swiglu", "--seeds", "3", "--device", device]
         place = ["--out", str(out / "study"), "--json"]
         return [sys.executable, "-m", "sublayer", "compare", "gpt", *arms, *place, *sizes]
-    if part == "generation":
-        return [sys.executable, str(HERE / "gpu_generation.py"), *dry, *result]
+    if part in SCRIPTS:
+        return [sys.executable, str(HERE / SCRIPTS[part]), *dry, *result]
     # What compiling takes beside the rounds is not a round's.
     within = ["--minutes", f"{0.8 * minutes:g}"]
     return [sys.executable, str(HERE / "gpu_training.py"), part, *dry, *within, *result]

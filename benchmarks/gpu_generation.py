@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from contestants import GPT2, OURS, Size
@@ -48,12 +49,18 @@ def _measure(n_rows: int, device: torch.device, *, is_dry: bool) -> dict[str, An
     generator = torch.Generator().manual_seed(0)
     prompt = torch.randint(size.vocab_size, (n_rows, n_read), generator=generator).to(device)
     continuations = _continuations(size, device)
-    are_equal = torch.equal(
-        continuations[OURS, "float32"](prompt, n_new), continuations[GPT2, "float32"](prompt, n_new)
+    chosen = continuations[OURS, "float32"](prompt, n_new)
+    are_equal = all(
+        torch.equal(chosen, continuations[name, setup](prompt, n_new))
+        for name, setup in ((GPT2, "float32"), (OURS, "float32, no CUDA graph"))
     )
     best = take_turns(
         [
-            Contestant(f"{name}, {setup.partition(',')[0]}", setup, _timed(run, prompt, n_new))
+            Contestant(
+                f"{name}, {setup}" if name == OURS else f"{name}, {setup.partition(',')[0]}",
+                setup,
+                _timed(run, prompt, n_new),
+            )
             for (name, setup), run in continuations.items()
         ],
         DRY_ROUNDS if is_dry else ROUNDS,
@@ -81,12 +88,22 @@ def _continuations(size: Size, device: torch.device) -> dict[tuple[str, str], Co
     """Build every contestant in each of its setups, all with the same weights."""
     found: dict[tuple[str, str], Continue] = {}
     for precision, dtype in PRECISIONS.items():
-        found[OURS, precision] = ours(make_model(size).to(device, dtype))
+        own = ours(make_model(size).to(device, dtype))
+        found[OURS, precision] = own
+        found[OURS, f"{precision}, no CUDA graph"] = _without_graphs(own)
         plain = transformers_gpt2(make_model(size), dtype, str(device))
         found[GPT2, precision] = plain
         fixed = transformers_gpt2(make_model(size), dtype, str(device), cache="static")
         found[GPT2, f"{precision}, static cache"] = fixed
     return found
+
+
+def _without_graphs(run: Continue) -> Continue:
+    def without(prompt: Tensor, n_new: int) -> Tensor:
+        with patch("sublayer.decode.sample.pays", return_value=False):
+            return run(prompt, n_new)
+
+    return without
 
 
 def _timed(run: Continue, prompt: Tensor, n_new: int) -> Callable[[int], int]:

@@ -39,6 +39,10 @@ def _section(name: str, kept: Mapping[str, Any] | None) -> list[str]:
         return ["Its report is in study/."]
     if name == "generation":
         return _generation(kept["result"])
+    if name == "batches":
+        return _batches(kept["result"])
+    if name == "attention":
+        return _attention(kept["result"])
     return _training(name, kept["result"])
 
 
@@ -76,3 +80,37 @@ def _generation(result: Mapping[str, Any]) -> list[str]:
             lines.append(f"| {each['name']} | {each['setup']} | {rate} | {spread} |")
         lines.append("")
     return lines[:-1]
+
+
+def _batches(result: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "| model | a batch, ms | a step, ms | share | steps/s, ahead / when due (rounds) |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for case in result["cases"]:
+        milliseconds = f"{1e3 * case['prepared_s']:.2f} | {1e3 * case['step_s']:.1f}"
+        gain = _gain(case["ahead_over_when_due"], case)
+        lines.append(
+            f"| {case['kind']}, {case['size']} | {milliseconds} | "
+            f"{case['share_of_a_step']:.2%} | {gain} |"
+        )
+    return lines
+
+
+def _attention(result: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "| attention, forward and backward | tokens that count | under a mask, ms | "
+        "without padding, ms | times (rounds) |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for case in result["cases"]:
+        milliseconds = f"{1e3 * case['masked_s']:.3f} | {1e3 * case['ragged_s']:.3f}"
+        lines.append(
+            f"| {case['name']}, {case['description']} | {case['real_share']:.0%} | "
+            f"{milliseconds} | {_gain(case['gain'], case)} |"
+        )
+    return lines
+
+
+def _gain(median: float, case: Mapping[str, Any]) -> str:
+    return f"{median:.2f} ({case['slowest_round']:.2f} to {case['fastest_round']:.2f})"

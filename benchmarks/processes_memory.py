@@ -68,6 +68,7 @@ ALBERT = ("model.n_layers=3", "model.d_model=1536", "model.n_heads=12", "data.co
 CASES = (
     Case("gpt, AdamW", "gpt", DECODER),
     Case("gpt, SGD", "gpt", (*DECODER, "optimizer.kind=sgd")),
+    Case("gpt, Adafactor", "gpt", (*DECODER, "optimizer.kind=adafactor")),
     Case("ALBERT, LAMB", "albert-base", (*ALBERT, "optimizer.kind=lamb")),
     Case("translator, AdamW", "iwslt14-small-macaron", ("data.context=48",)),
 )
@@ -180,7 +181,7 @@ def _serve(recipe: str, settings: list[str]) -> None:
     gathered = [each.tolist() for each in world.gather_equal(own)]
     if world.is_main:
         print(json.dumps({"building": [b for b, _ in gathered], "peak": [w for _, w in gathered]}))
-    world.wait()
+    world.part()
     leave_world()
 
 

@@ -29,8 +29,9 @@ from report import RESULTS, describe_conditions, heading, keep, result_name
 from sublayer.config.layering.layers import load_recipe
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.training.checkpoints.loop_state import LoopState
+from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.processes.joining import join_world, leave_world
-from sublayer.training.snapshot import LoopState, Snapshots
 
 SCRIPT = Path(__file__).resolve()
 ARMS: dict[str, dict[str, Any]] = {
@@ -128,9 +129,9 @@ def _serve(settings: Mapping[str, Any], saves: int, steps: int, folder: str) -> 
             state.step += 1
 
     def save() -> None:
-        snapshots.save(state)
+        snapshots.saving.save(state)
         take(steps)
-        snapshots.wait()
+        snapshots.saving.wait()
 
     take(2)
     step_s, delay_s = [], []

@@ -16,6 +16,10 @@ class ConfigError(SublayerError):
     """A recipe, an override or a command line asks for what has no meaning: change the setting."""
 
 
+class FolderHeld(ConfigError):
+    """Another process works in the folder: wait for it, or name another folder."""
+
+
 class DataError(SublayerError):
     """A text, a tokenizer or a corpus cannot be used as asked: change or move the file."""
 

@@ -1,6 +1,6 @@
 """Training windows: the global batch is a pure function of (seed, step)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,6 +13,7 @@ from sublayer.data.counter_rng import Purpose, seeds, uniform
 from sublayer.data.epochs import LastEpochs
 from sublayer.data.random_order import random_order
 from sublayer.data.split import Split
+from sublayer.data.starts import sequence_starts
 from sublayer.errors import ConfigError
 
 IGNORED = -1
@@ -73,6 +74,8 @@ class Batch:
     """Numbers of the documents that attention and positions must not cross; None: they may."""
     further: Int[Tensor, "A B T"] | None = None
     """Targets two ahead, three ahead and so on, as ``targets``; None where one is enough."""
+    starts: Int[Tensor, " N"] | None = None
+    """Where documents begin, as ``sequence_starts`` has them; None where no kernel asks."""
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -90,19 +93,28 @@ class Batch:
         """Return ``n_sequences``: windows are all of one length."""
         return n_sequences
 
-    def to(self, device: torch.device) -> "Batch":
-        """Copy to a device, without waiting for the copy."""
-        if device.type == "cpu":
+    def with_starts(self) -> "Batch":
+        """Find where documents begin, for attention without masks."""
+        if self.document_ids is None:
             return self
-        document_ids = self.document_ids
-        if document_ids is not None:
-            document_ids = copy_to(document_ids, device)
-        further = self.further
-        if further is not None:
-            further = copy_to(further, device)
-        tokens = copy_to(self.tokens, device)
-        targets = copy_to(self.targets, device)
-        return Batch(tokens, targets, document_ids, further)
+        (starts,) = sequence_starts(self.document_ids)
+        return replace(self, starts=starts)
+
+    def to(self, device: torch.device) -> "Batch":
+        """Copy to a device, without waiting for the copy, and with where documents begin."""
+        return self if device.type == "cpu" else self.with_starts()._copied(device)
+
+    def _copied(self, device: torch.device) -> "Batch":
+        def there(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else copy_to(tensor, device)
+
+        return Batch(
+            tokens=copy_to(self.tokens, device),
+            targets=copy_to(self.targets, device),
+            document_ids=there(self.document_ids),
+            further=there(self.further),
+            starts=there(self.starts),
+        )
 
 
 class Windows:

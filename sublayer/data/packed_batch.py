@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sublayer.data.batches import IGNORED, copy_to
+from sublayer.data.starts import sequence_starts
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class PackedSide:
     """Tokens of each row, padding not."""
     n_sequences: int
     """Of all rows."""
+    starts: Int[Tensor, " N"] | None = None
+    """Where sequences begin, as ``sequence_starts`` has them; None where no kernel asks."""
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -52,6 +55,7 @@ class PackedSide:
             self,
             tokens=copy_to(self.tokens, device),
             sequence_ids=copy_to(self.sequence_ids, device),
+            starts=None if self.starts is None else copy_to(self.starts, device),
         )
 
 
@@ -189,10 +193,23 @@ class PackedBatch:
         most_rows = max(np.diff(self.unit_rows))
         return max(1, n_sequences * context // int(most_rows * self.width))
 
+    def with_starts(self) -> "PackedBatch":
+        """Find where sequences begin, for attention without padding."""
+        if self.written is None:
+            (read,) = sequence_starts(self.read.sequence_ids)
+            return replace(self, read=replace(self.read, starts=read))
+        read, written = sequence_starts(self.read.sequence_ids, self.written.sequence_ids)
+        return replace(
+            self,
+            read=replace(self.read, starts=read),
+            written=replace(self.written, starts=written),
+        )
+
     def to(self, device: torch.device) -> "PackedBatch":
-        """Copy to a device, without waiting for the copies."""
-        if device.type == "cpu":
-            return self
+        """Copy to a device, without waiting for the copies, and with where sequences begin."""
+        return self if device.type == "cpu" else self.with_starts()._copied(device)
+
+    def _copied(self, device: torch.device) -> "PackedBatch":
         return replace(
             self,
             read=self.read.to(device),

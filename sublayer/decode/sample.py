@@ -8,7 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from sublayer.decode.fixed_step import FixedStepper
 from sublayer.decode.lstm_step import LstmStepper
+from sublayer.decode.replay import pays, record
 from sublayer.decode.step import Stepper
 from sublayer.errors import ConfigError
 from sublayer.model.context.cache import Cache
@@ -113,7 +115,7 @@ def generate(
     longest = model.config.max_len if context is None else context
     assert longest is not None, "a saved config is resolved"
     _check_prompt(prompt, None if isinstance(model, Lstm) else longest)
-    reader = _Reader(model, prompt.shape[0], longest, window)
+    reader = _Reader(model, prompt.shape[0], longest, window, n_tokens)
     generator = torch.Generator(device=prompt.device).manual_seed(seed)
     tokens = prompt
     for n_left in range(n_tokens, 0, -1):
@@ -128,14 +130,15 @@ def generate(
 class _Reader:
     """Compute the logits after a growing text, reading only what is new where it can."""
 
-    def __init__(self, model: Decoder, n_rows: int, context: int, window: Window) -> None:
+    def __init__(
+        self, model: Decoder, n_rows: int, context: int, window: Window, n_tokens: int
+    ) -> None:
         self._model = model
         self._n_rows = n_rows
         self._context = context
         self._window = window
         self._cache = self._new_cache()
-        is_lstm = isinstance(model, Lstm)
-        self._step = LstmStepper(model, n_rows) if is_lstm else Stepper(model, n_rows)
+        self._step = self._new_step(n_tokens)
 
     def read(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B V"]:
         """Return the logits of the token after ``tokens``: the last call's tokens and one more."""
@@ -145,10 +148,18 @@ class _Reader:
             if self._window == "rolling":
                 n_kept = self._context // 2 + 1
             tokens = tokens[:, -n_kept:]
-            self._cache = self._new_cache()
+            self._cache.clear()
         elif self._cache.length:
             return self._step(tokens[:, -1], self._cache)
         return self._model.last_logits(tokens, self._cache)
+
+    def _new_step(self, n_tokens: int) -> LstmStepper | FixedStepper | Stepper:
+        model, n_rows = self._model, self._n_rows
+        if isinstance(model, Lstm):
+            return LstmStepper(model, n_rows)
+        if pays(model.embedding.weight.device, n_tokens):
+            return FixedStepper(model, n_rows, self._cache, record)
+        return Stepper(model, n_rows)
 
     def _new_cache(self) -> Cache:
         weight = self._model.embedding.weight

@@ -3,6 +3,9 @@
 Equal to a forward pass behind a cache, which is tested over every axis of the model.
 """
 
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -10,7 +13,7 @@ from torch import Tensor
 from sublayer.decode.packed_linear import pack_linear, takes_vectors
 from sublayer.decode.step_bias import StepBias
 from sublayer.decode.unroll import Branch, feed_forward, linear, residual
-from sublayer.model.context.cache import Cache, KeyValues, MemoryKeyValues
+from sublayer.model.context.cache import Cache, KeyValues
 from sublayer.model.context.keys import StepKeys
 from sublayer.model.decoder import Decoder
 from sublayer.model.kernels.attention import attend
@@ -19,6 +22,20 @@ from sublayer.model.layers.block import AnySublayer, Sublayer
 from sublayer.model.positions.rotation import Rotation
 
 _ALL = StepKeys()
+
+
+@runtime_checkable
+class StepKeyValues(Protocol):
+    """Where a step writes the keys and values of its token, and what it then reads."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type in which they are kept."""
+
+    def append_folded(
+        self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]
+    ) -> tuple[Float[Tensor, "BH S K"], Float[Tensor, "BH S K"]]:
+        """Write a token's, and return those of all, rows and heads as one axis."""
 
 
 class Stepper:
@@ -46,15 +63,41 @@ class Stepper:
         Raises ConfigError where the cache is full; nothing is written to it then.
         """
         cache.check(1)
-        model = self._model
         position = cache.length
         # Filled in, not copied: a copy would wait for another device at every token.
         positions = torch.full((1,), position, device=tokens.device)
+        bias = self.bias_of(position + 1, cache.dtype, tokens.device)
+
+        def key_values(layer: int, index: int) -> KeyValues | None:
+            found = cache.key_values(layer, index)
+            assert found is None or isinstance(found, KeyValues), "a decoder alone has no others"
+            return found
+
+        logits = self.compute(tokens, positions, bias, key_values)
+        cache.advance(1, None)
+        return logits
+
+    def bias_of(
+        self, n_positions: int, dtype: torch.dtype, device: torch.device
+    ) -> Float[Tensor, "BH 1 S"] | None:
+        """Return what is added to the scores of a token at the last of so many positions."""
+        bias = self._step_bias.of(n_positions, dtype, device)
+        return None if bias is None else bias.expand(self._n_rows, -1, -1, -1).flatten(0, 1)
+
+    def compute(
+        self,
+        tokens: Int[Tensor, " B"],
+        positions: Int[Tensor, " 1"],
+        bias: Float[Tensor, "#BH 1 S"] | None,
+        key_values: Callable[[int, int], StepKeyValues | None],
+    ) -> Float[Tensor, "B V"]:
+        """Compute the logits behind tokens at a position, and write their keys and values.
+
+        ``bias`` is added to scores; ``key_values`` are those of an entry of a block.
+        """
+        model = self._model
         x = model.embed(tokens[:, None], positions)[:, 0]  # [B, D]
         rotation = model.positions.rotation(positions, x.dtype)
-        bias = self._step_bias.of(position + 1, cache.dtype, tokens.device)
-        if bias is not None:
-            bias = bias.expand(self._n_rows, -1, -1, -1).flatten(0, 1)  # [B H, 1, S]
         if self._is_vector:
             x = x[0]
         for layer, sublayers in enumerate(self._layers):
@@ -62,8 +105,7 @@ class Stepper:
                 vectors = model.positions.vectors(layer, positions, x.dtype)
                 x = x if vectors is None else x + vectors[0]
             for index, sublayer in enumerate(sublayers):
-                x = sublayer(x, cache.key_values(layer, index), rotation, bias)
-        cache.advance(1, None)
+                x = sublayer(x, key_values(layer, index), rotation, bias)
         x = model.final_norm(x)
         if self._head is not None:
             x = self._head(x)
@@ -87,13 +129,11 @@ class Stepper:
 
         def step(
             x: Tensor,
-            key_values: KeyValues | MemoryKeyValues | None,
+            key_values: StepKeyValues | None,
             rotation: Rotation | None,
             bias: Tensor | None,
         ) -> Tensor:
-            assert isinstance(key_values, KeyValues), (
-                "every attention has keys and values in a cache"
-            )
+            assert key_values is not None, "every attention has keys and values in a cache"
             projected = project(x).view(-1, 3, n_heads, 1, d_head)
             q, k, v = projected.unbind(1)  # [B, H, 1, K] each
             if rotation is not None:

@@ -112,16 +112,21 @@ def holes(step: MicroBatch, n_passes: int, *, is_returned: bool = False) -> floa
     return shares[step.precision]
 
 
-def update_work(step: MicroBatch, optimizer: OptimizerConfig, trained: int) -> int:
+def update_work(
+    step: MicroBatch, optimizer: OptimizerConfig, trained: int, *, is_divided: bool = False
+) -> int:
     """Compute the bytes of a step beside states: decayed gradients, or updates to be added.
 
-    ``trained`` are the bytes of what is trained.
+    ``trained`` are the bytes of what is trained. Where that is divided among processes, what goes
+    by norms of whole matrices keeps all updates until these are exchanged.
     """
     match optimizer:
         case SgdConfig():
             return trained if optimizer.weight_decay > 0 else 0
         case AdamWConfig():
             return 0 if optimizer.is_as_published else trained
+        case LambConfig() | AdafactorConfig() if is_divided:
+            return trained
         case LambConfig():
             # Stacked matrices have their turn apart from the rest.
             stacked = FLOAT32_BYTES * _n_stacked(step.config)

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -105,6 +105,23 @@ def verify_checkpoint(path: Path) -> None:
         _verify_file(path / name, expected)
 
 
+def verify_parts(files: Sequence[Path]) -> None:
+    """Raise CheckpointError unless parts of a model in a checkpoint were written together.
+
+    Each is read whole. Beside no manifest nothing is known of them.
+    """
+    for file in files:
+        model = file.parent
+        path = model.parent / MANIFEST
+        if not path.is_file():
+            return
+        manifest = read_typed(path, dict[str, _File], CheckpointError)
+        expected = manifest.get(f"{model.name}/{file.name}")
+        if expected is None:
+            raise CheckpointError(f"{path} is damaged: it does not list {file.name}")
+        _verify_file(file, expected)
+
+
 def _is_inside(name: str) -> bool:
     """Return whether a name in a manifest is a plain path within the checkpoint."""
     path = PurePosixPath(name)
@@ -146,6 +163,14 @@ def read_state(path: Path) -> SavedState:
         raise CheckpointError(f"{path / STATE} is missing") from None
 
 
+def best_steps(state: SavedState) -> set[int]:
+    """Return the steps of the best evaluations, without whose checkpoints a run cannot go on."""
+    bests = [*state.task_bests.values()]
+    if state.best is not None:
+        bests.append(state.best)
+    return {best.step for best in bests}
+
+
 def newest_checkpoint(
     root: Path,
     report: Callable[[str], None],
@@ -164,10 +189,7 @@ def newest_checkpoint(
             state = read_state(path)
             if state.step != step:
                 raise CheckpointError(f"{path / STATE} is of step {state.step}")
-            bests = [*state.task_bests.values()]
-            if state.best is not None:
-                bests.append(state.best)
-            for best_step in sorted({best.step for best in bests} - {step}):
+            for best_step in sorted(best_steps(state) - {step}):
                 verify_checkpoint(checkpoint_path(root, best_step))
             check(path, state)
         except (CheckpointError, OSError) as error:

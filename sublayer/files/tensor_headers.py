@@ -26,6 +26,11 @@ class Header:
         return {name: dtype for dtype, name in _DTYPES.items()}[self.dtype]
 
 
+def is_floating(dtype: str) -> bool:
+    """Return whether safetensors has floating-point numbers under a name."""
+    return dtype in _DTYPES.values()
+
+
 def header_of(tensor: Tensor) -> Header:
     """Return what a file would say of a floating-point tensor.
 
@@ -36,7 +41,7 @@ def header_of(tensor: Tensor) -> Header:
 
 
 def check_names_and_shapes(
-    expected: Mapping[str, list[int]], stored: Mapping[str, list[int]], where: Path
+    expected: Mapping[str, list[int]], stored: Mapping[str, list[int]], where: Path | str
 ) -> None:
     """Raise CheckpointError, naming the tensor and both shapes, where names or shapes differ.
 
@@ -56,7 +61,9 @@ def check_names_and_shapes(
             raise CheckpointError(f"{belongs}: {name} is {there} there, {shape} here")
 
 
-def check_headers(targets: Mapping[str, Tensor], stored: Mapping[str, Header], where: Path) -> None:
+def check_headers(
+    targets: Mapping[str, Tensor], stored: Mapping[str, Header], where: Path | str
+) -> None:
     """Raise CheckpointError, naming the tensor, where names, shapes or dtypes differ.
 
     ``targets`` are the model's tensors by name, ``stored`` what the file ``where`` says of its own.

@@ -5,19 +5,22 @@ A part holds slices of tensors, and says in its header where each begins: as
 several processes, or one more than reads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
+from sublayer.counts import count
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import parse_json
 from sublayer.files.storage import check_file
-from sublayer.files.tensor_headers import Header
+from sublayer.files.tensor_headers import Header, is_floating
 from sublayer.files.typed import Count, Typed, check_typed
 
 PART_PATTERN = "shard-*.safetensors"
@@ -41,6 +44,13 @@ class StoredTensors:
     def is_whole(self) -> bool:
         """Whether one file has all, or nothing is there."""
         return self.files() == [self.whole]
+
+    @property
+    def described(self) -> str:
+        """What errors call it."""
+        if self.is_whole:
+            return str(self.whole)
+        return f"{self.folder}, in {count(len(self.files()), 'part')},"
 
 
 class _Part(Typed):
@@ -81,8 +91,7 @@ def read_stored(stored: StoredTensors, *, device: str = "cpu") -> dict[str, Tens
         header = _header(name, pieces, stored)
         value = torch.empty(header.shape, dtype=header.torch_dtype, device=device)
         for piece in pieces:
-            ends = [start + length for start, length in zip(piece.starts, piece.shape, strict=True)]
-            place = tuple(map(slice, piece.starts, ends))
+            place = tuple(map(slice, piece.starts, _ends(piece)))
             with safe_open(piece.file, framework="pt") as file:
                 value[place] = file.get_tensor(name)
         tensors[name] = value
@@ -92,8 +101,7 @@ def read_stored(stored: StoredTensors, *, device: str = "cpu") -> dict[str, Tens
 def _pieces(stored: StoredTensors) -> dict[str, list[_Slice]]:
     pieces: dict[str, list[_Slice]] = {}
     for path in stored.files():
-        check_file(path)
-        with safe_open(path, framework="pt") as file:
+        with _opened(path, stored) as file:
             offsets = _offsets(file.metadata(), path)
             # The file is no mapping: it has keys, but cannot be iterated over.
             for name in file.keys():  # noqa: SIM118
@@ -103,6 +111,19 @@ def _pieces(stored: StoredTensors) -> dict[str, list[_Slice]]:
                 found = _Slice(path, starts, shape, part.get_dtype())
                 pieces.setdefault(name, []).append(found)
     return pieces
+
+
+@contextmanager
+def _opened(path: Path, stored: StoredTensors) -> Iterator[Any]:
+    """Open a file; of several, the error names the one."""
+    try:
+        check_file(path)
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (OSError, SafetensorError) as error:
+        if stored.is_whole:
+            raise
+        raise CheckpointError(f"{path} is damaged or cut short ({error})") from None
 
 
 def _offsets(metadata: Mapping[str, str] | None, path: Path) -> dict[str, tuple[int, ...]]:
@@ -116,28 +137,40 @@ def _offsets(metadata: Mapping[str, str] | None, path: Path) -> dict[str, tuple[
 
 
 def _header(name: str, pieces: list[_Slice], stored: StoredTensors) -> Header:
-    """Return the header of a whole tensor; raise CheckpointError where its pieces leave a gap."""
+    """Return the header of a whole tensor; raise CheckpointError where its pieces make none."""
     first = pieces[0]
-    shape = [0] * len(first.shape)
-    is_alike = True
-    n_values = 0
-    for piece in pieces:
-        is_alike &= len(piece.starts) == len(piece.shape) == len(shape)
-        is_alike &= piece.dtype == first.dtype
-        if not is_alike:
-            break
-        n_values += _size(piece.shape)
-        ends = [start + length for start, length in zip(piece.starts, piece.shape, strict=True)]
-        shape = [max(end, found) for end, found in zip(ends, shape, strict=True)]
-    if not is_alike or n_values != _size(shape):
+    n_axes = len(first.shape)
+    is_alike = all(len(each.starts) == len(each.shape) == n_axes for each in pieces)
+    is_alike &= all(each.dtype == first.dtype for each in pieces)
+    if not is_alike or not _join(pieces):
         raise CheckpointError(
             f"{stored.folder} has no whole {name}: a part is missing, or is of another checkpoint"
         )
-    return Header(shape, first.dtype)
+    if not is_floating(first.dtype):
+        raise CheckpointError(
+            f"{first.file} has {name} as {first.dtype}: weights are floating-point numbers"
+        )
+    return Header([max(ends) for ends in zip(*map(_ends, pieces), strict=True)], first.dtype)
 
 
-def _size(shape: tuple[int, ...] | list[int]) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size
+def _join(pieces: list[_Slice]) -> bool:
+    """Return whether pieces make a whole: along one axis each begins where one before it ends."""
+    wholes = [max(ends) for ends in zip(*map(_ends, pieces), strict=True)]
+    divided = [
+        axis
+        for axis, length in enumerate(wholes)
+        if any(each.starts[axis] or each.shape[axis] != length for each in pieces)
+    ]
+    if not divided:
+        return len(pieces) == 1
+    axis = divided[0]
+    end = 0
+    for start, next_end in sorted((each.starts[axis], _ends(each)[axis]) for each in pieces):
+        if start != end:
+            return False
+        end = next_end
+    return len(divided) == 1
+
+
+def _ends(piece: _Slice) -> list[int]:
+    return [start + length for start, length in zip(piece.starts, piece.shape, strict=True)]

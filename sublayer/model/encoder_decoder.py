@@ -56,17 +56,22 @@ class EncoderDecoder(Transformer):
         mask: Bool[Tensor, "B S"] | None = None,
         document_ids: Int[Tensor, "B S"] | None = None,
         reader_ids: Int[Tensor, "B T"] | None = None,
+        *,
+        starts: Int[Tensor, " N"] | None = None,
+        reader_starts: Int[Tensor, " N"] | None = None,
     ) -> Memory:
         """Read a source, for a decoder to look at; ``mask`` is True at real tokens.
 
         ``document_ids`` keep apart runs of equal ids, and ``reader_ids`` tell which of them each
-        token of the decoder looks at.
+        token of the decoder looks at. ``starts`` of both say the same for attention without
+        padding (``Ragged``).
 
         Raises ConfigError where the source is longer than the positions.
         """
-        layout = Layout.bidirectional(source, mask, document_ids)
+        layout = Layout.bidirectional(source, mask, document_ids, starts)
         states = self.source.states(self.embedding, source, layout).final
-        return Memory(states, Layout.reading(source, mask, document_ids, reader_ids))
+        reading = Layout.reading(source, mask, document_ids, reader_ids, starts, reader_starts)
+        return Memory(states, reading)
 
     def decode(
         self, target: Int[Tensor, "B T"], memory: Memory, cache: Cache

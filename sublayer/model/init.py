@@ -40,9 +40,26 @@ class _Owned:
 
 @torch.no_grad()
 def initialise(root: nn.Module, config: ResolvedModel, *, seed: int, prefix: str = "") -> None:
-    """Set every parameter: matrices and tables at random by ``config.init``.
+    """Set every parameter to its initial values, in place; see ``initial_values``.
 
-    Gains and swish's slopes are 1, biases and offsets 0.
+    Those on the meta device have no values, and stay as they are.
+    """
+    scales = _Scales(root)
+    for owned in _parameters(root):
+        if not owned.value.is_meta:
+            _fill(
+                owned.value, owned, config, parameter_generator(seed, prefix + owned.name), scales
+            )
+
+
+@torch.no_grad()
+def initial_values(
+    root: nn.Module, config: ResolvedModel, *, seed: int, prefix: str = ""
+) -> Iterator[tuple[nn.Parameter, Tensor]]:
+    """Generate every parameter's initial values, whole, on the CPU, one parameter at a time.
+
+    Matrices and tables are drawn by ``config.init``. Gains and swish's slopes are 1, biases and
+    offsets 0.
 
     Each is drawn by (seed, full name) alone, so that no other module, and no order of them, changes
     it. ``prefix`` stands before the names; of a shared parameter's names the first in the alphabet
@@ -60,31 +77,43 @@ def initialise(root: nn.Module, config: ResolvedModel, *, seed: int, prefix: str
     """
     scales = _Scales(root)
     for owned in _parameters(root):
+        value = torch.empty(owned.value.shape, dtype=owned.value.dtype, device="cpu")
         generator = parameter_generator(seed, prefix + owned.name)
-        if config.init == "t5" and _is_drawn(owned):
-            draw_t5(owned.module, owned.value, config, scales.ffn_outputs, generator)
-            continue
-        match owned.module:
-            case LayerNorm() | RMSNorm():
-                owned.value.fill_(1.0 if owned.attribute == "weight" else 0.0)
-            case Swish():
-                owned.value.fill_(1.0)
-            case GateMaps() if owned.attribute.startswith("weight"):
-                _draw_gates(owned.value, config, generator)
-            case Linear() | StackedLinear() if owned.attribute == "weight":
-                _draw_matrix(owned.module, config, generator, scales)
-            case module if isinstance(module, _TABLES) and owned.attribute == "weight":
-                std = _table_std(owned.value, config)
-                _draw(owned.value, std, config, generator)
-            case module:
-                assert isinstance(module, (Linear, StackedLinear, GateMaps, *_TABLES)), (
-                    f"{type(module).__name__} has no initialisation for {owned.name}"
-                )
-                owned.value.zero_()
+        _fill(value, owned, config, generator, scales)
+        yield owned.value, value
+
+
+def _fill(
+    value: Tensor,
+    owned: "_Owned",
+    config: ResolvedModel,
+    generator: torch.Generator,
+    scales: "_Scales",
+) -> None:
+    """Set ``value``, of the shape of a parameter, to what the parameter begins with."""
+    if config.init == "t5" and _is_drawn(owned):
+        draw_t5(owned.module, value, config, scales.ffn_outputs, generator)
+        return
+    match owned.module:
+        case LayerNorm() | RMSNorm():
+            value.fill_(1.0 if owned.attribute == "weight" else 0.0)
+        case Swish():
+            value.fill_(1.0)
+        case GateMaps() if owned.attribute.startswith("weight"):
+            _draw_gates(value, config, generator)
+        case Linear() | StackedLinear() if owned.attribute == "weight":
+            _draw_matrix(value, owned.module, config, generator, scales)
+        case module if isinstance(module, _TABLES) and owned.attribute == "weight":
+            _draw(value, _table_std(value, config), config, generator)
+        case module:
+            assert isinstance(module, (Linear, StackedLinear, GateMaps, *_TABLES)), (
+                f"{type(module).__name__} has no initialisation for {owned.name}"
+            )
+            value.zero_()
 
 
 @torch.no_grad()
-def zero_padding(embedding: TokenEmbedding, pad_id: int | None) -> None:
+def zero_padding(weight: Tensor, pad_id: int | None) -> None:
     """Set the row of the embedding matrix that pads to zero, where a vocabulary has padding.
 
     No position that pads has a gradient; where the output is the same matrix, what the softmax
@@ -96,7 +125,7 @@ def zero_padding(embedding: TokenEmbedding, pad_id: int | None) -> None:
         raise ConfigError(
             "model.zero_padding = true, but the tokenizer has no padding: leave it out"
         )
-    embedding.weight[pad_id].zero_()
+    weight[pad_id].zero_()
 
 
 def parameter_generator(seed: int, name: str) -> torch.Generator:
@@ -169,12 +198,12 @@ def _draw(weight: Tensor, std: float, config: ResolvedModel, generator: torch.Ge
 
 
 def _draw_matrix(
+    weight: Tensor,
     module: Linear | StackedLinear,
     config: ResolvedModel,
     generator: torch.Generator,
     scales: _Scales,
 ) -> None:
-    weight: Tensor = module.weight
     d_out, d_in = weight.shape[-2:]
     if config.init == "xavier":
         is_together = isinstance(module, StackedLinear) and module.fans_together

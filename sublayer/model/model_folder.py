@@ -21,6 +21,7 @@ from sublayer.config.resolved import ResolvedModel
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.estimate.capacity import allocating
 from sublayer.estimate.cost import n_copies
+from sublayer.files.checkpoints import verify_parts
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import check_name, new_folder
 from sublayer.files.tensor_parts import StoredTensors, read_stored, read_stored_headers
@@ -84,7 +85,10 @@ def load_weights(folder: Path, *, device: str = "cpu") -> tuple[ResolvedModel, d
     config = read_config(folder)
     path = folder / WEIGHTS_NAME
     with _reading(path), allocating(f"the weights of {path}", "load it on a larger machine"):
-        tensors = read_stored(stored_weights(folder), device=device)
+        stored = stored_weights(folder)
+        if not stored.is_whole:
+            verify_parts(stored.files())
+        tensors = read_stored(stored, device=device)
         return config, usable_weights(tensors, str(path))
 
 
@@ -104,9 +108,10 @@ def read_config(folder: Path) -> ResolvedModel:
     config = _read_config(folder / CONFIG_NAME)
     path = folder / WEIGHTS_NAME
     with _reading(path):
-        headers = read_stored_headers(stored_weights(folder))
+        stored = stored_weights(folder)
+        headers = read_stored_headers(stored)
         shapes = {name: header.shape for name, header in headers.items()}
-        check_shapes(config, shapes, source=str(path))
+        check_shapes(config, shapes, source=stored.described)
     return config
 
 

@@ -1,11 +1,12 @@
 """What every objective gives the training loop."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from sublayer.model.init import initial_values, zero_padding
 from sublayer.model.transformer import Transformer
 
 
@@ -45,6 +46,15 @@ class Objective(nn.Module, ABC):
     @abstractmethod
     def forward(self, batch: Any) -> dict[str, Tensor]:
         """Compute each term's total in nats, a scalar each, of the terms of ``weights``."""
+
+    def initial_values(self, seed: int) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """Generate what every parameter begins with, whole, on the CPU, one at a time."""
+        model = self.model
+        for parameter, value in initial_values(model, model.config, seed=seed):
+            is_embedding = parameter is model.embedding.weight
+            if is_embedding and model.config.zero_padding and model.tokenizer is not None:
+                zero_padding(value, model.tokenizer.pad_id)
+            yield parameter, value
 
     def training_only(self) -> dict[str, nn.Parameter]:
         """Return by name the parameters that training needs and the saved model does not."""

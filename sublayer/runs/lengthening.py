@@ -25,8 +25,8 @@ from sublayer.files.checkpoints import checkpoint_path, read_state, saved_steps
 from sublayer.files.typed import Count, Typed, check_typed
 from sublayer.objective.families import family_of
 from sublayer.runs.folder import RECIPE, RunFolder
+from sublayer.training.checkpoints.layout import CHECKPOINTS
 from sublayer.training.schedule import FALLS, learning_rate
-from sublayer.training.snapshot import CHECKPOINTS
 
 _STEPS = "train.steps"
 

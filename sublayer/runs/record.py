@@ -12,7 +12,7 @@ from sublayer.runs.folder import RECIPE
 from sublayer.runs.lengthening import as_dicts, read_lengthenings
 from sublayer.runs.session import Session
 from sublayer.system.machine import describe_machine
-from sublayer.training.snapshot import LoopState
+from sublayer.training.checkpoints.loop_state import LoopState
 from sublayer.training.step_time import describe_use
 
 _LIBRARIES = ("numpy", "safetensors", "sentencepiece", "tokenizers")

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from sublayer.config.batch_shares import check_shares
 from sublayer.config.layering.layers import LoadedRecipe, load_recipe
 from sublayer.config.layering.paths import absolute_paths
 from sublayer.config.model import ModelConfig
@@ -34,12 +35,13 @@ from sublayer.system.peak_memory import PeakMemory
 from sublayer.system.stage_displays import Say, say_nothing
 from sublayer.system.stages import stage
 from sublayer.tasks.spec import spec_files
+from sublayer.training.checkpoints.loop_state import LoopState
+from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.loop import Evaluate, Loop
 from sublayer.training.processes.agreement import check_agreement, check_same
 from sublayer.training.processes.joining import join_world, naming_lost
 from sublayer.training.processes.world import World
 from sublayer.training.progress import Progress, SilentProgress, default_progress
-from sublayer.training.snapshot import LoopState, Snapshots
 from sublayer.training.step_time import Pace, PaceChanged, median_step
 from sublayer.training.warm_start import Pretrained, start_from
 
@@ -92,6 +94,7 @@ def train_run(
     check_start(loaded)
     chosen = choose_device(device)
     world = join_world(chosen, 60.0 * loaded.recipe.train.hang_minutes)
+    check_shares(loaded.recipe, world.size, is_gpu=chosen.type != "cpu")
     place = Place(chosen, world)
     folder = RunFolder(out)
     shown = progress or (default_progress() if world.is_main else SilentProgress())
@@ -230,14 +233,16 @@ def _train(
         earlier_ends=earlier_ends(folder.path / RECIPE),
     )
     with progress:
-        checkpoint = snapshots.newest(progress.note)
+        checkpoint = snapshots.newest(progress.note if session.place.world.is_main else say_nothing)
+        name = "" if checkpoint is None else checkpoint.name
+        remedy = "give a folder that all nodes see alike, then --resume"
+        check_same(session.place.world, name, "another newest checkpoint", remedy)
         # A checkpoint replaces the weights that a run starts from.
         start_notes = session.start_notes if checkpoint is None else ()
         for note in start_notes:
             progress.note(note)
         for warning in session.notes():
             progress.warn(warning)
-        session.place.world.wait()
         state = LoopState() if checkpoint is None else snapshots.restore(checkpoint)
         if session.place.world.is_main and progress.is_alone:
             for line in list_header(session, folder.path, done=state.step):

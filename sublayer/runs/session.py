@@ -1,10 +1,12 @@
 """A recipe made real: its data prepared, its model built and in training."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from sublayer.config.batch_shares import check_shares
 from sublayer.config.probes import PREFIX, probe_folders
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe
@@ -15,7 +17,7 @@ from sublayer.errors import ConfigError
 from sublayer.estimate.micro_batch import DeviceKind
 from sublayer.estimate.training_capacity import check_training
 from sublayer.evaluation.probes.scoring import ReadProbe, ask, check_model, read_probes
-from sublayer.model.build import build
+from sublayer.model.build import build, compose
 from sublayer.model.init import zero_padding
 from sublayer.model.transformer import Transformer
 from sublayer.objective.families import family_of
@@ -23,6 +25,7 @@ from sublayer.objective.family import Scores, describe_watched
 from sublayer.runs.data_warnings import list_data_warnings
 from sublayer.system.allocator import allocate_for_training
 from sublayer.training.freezing import freeze
+from sublayer.training.processes.parallel import begins_divided
 from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
 from sublayer.training.warm_start import Pretrained, note_training_only, start_from
@@ -154,14 +157,21 @@ def assemble(
             recomputes=recipe.train.recompute != "none",
             is_divided=recipe.train.shard != "none" and place.world.size > 1,
         )
-    model = build(recipe.model, seed=recipe.train.seed).to(place.device)
-    if recipe.model.zero_padding:
-        zero_padding(model.embedding, data.tokenizer.pad_id)
+    seed = recipe.train.seed
+    is_divided = begins_divided(place.world, recipe.train, recipe.init)
+    # What is drawn in parts has no values before it is divided.
+    building = torch.device("meta") if is_divided else nullcontext()
+    with building:
+        model = compose(recipe.model) if is_divided else build(recipe.model, seed=seed)
+    if recipe.model.zero_padding and not is_divided:
+        zero_padding(model.embedding.weight, data.tokenizer.pad_id)
     model.tokenizer = data.tokenizer
     model.task = family.describe_task(recipe, data)
     notes = start_from(model, pretrained)
-    objective = family.build(model, recipe.objective, recipe.train.seed)
-    objective = objective.to(place.device)
+    with building:
+        objective = family.build(model, recipe.objective, seed)
+    if not is_divided:
+        objective = objective.to(place.device)
     notes += note_training_only(objective, pretrained)
     notes += freeze(objective, recipe.init)
     batches = family.batches(recipe, data.train)
@@ -182,24 +192,9 @@ def _read_probes(recipe: ResolvedRecipe, model: Transformer) -> tuple[ReadProbe,
 
 def check_place(recipe: ResolvedRecipe, place: Place) -> None:
     """Raise ConfigError where a step is too little for the processes, or too much for memory."""
-    _check_processes(recipe, place.world.size)
+    check_shares(recipe, place.world.size, is_gpu=place.device.type != "cpu")
     if not place.trains:
         return
     # Apple's GPU has the memory of its machine.
     kind: DeviceKind = "cuda" if place.device.type == "cuda" else "cpu"
     check_training(recipe, device=kind, n_processes=place.world.size)
-
-
-def _check_processes(recipe: ResolvedRecipe, n_processes: int) -> None:
-    sequences = recipe.train.batch_sequences
-    if sequences < n_processes:
-        raise ConfigError(
-            f"a batch of {count(sequences, 'window')} is less than the {n_processes} processes"
-        )
-    n_parts = recipe.train.n_micro_batches
-    if recipe.train.exact and n_parts < n_processes:
-        most = sequences // n_processes
-        raise ConfigError(
-            f"train.exact divides a step into {count(n_parts, 'micro-batch')}, "
-            f"less than the {n_processes} processes: give train.micro_batch_sequences={most}"
-        )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, FolderHeld
 from sublayer.system.stages import stage
 
 LOCK = ".sublayer-lock"
@@ -24,8 +24,8 @@ def held(folder: Path, *, waits_for: str | None = None) -> Iterator[None]:
     in the way of the folder raises OSError.
 
     At the end the lock is taken away, and so are folders that were made and have nothing in them. A
-    file of the user's under the lock's name is locked but never changed. Raises ConfigError where
-    another process holds the folder, and where there can be none; OSError.
+    file of the user's under the lock's name is locked but never changed. Raises FolderHeld where
+    another process holds the folder, ConfigError where there can be none; OSError.
     """
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     if waits_for is not None and folder not in missing:
@@ -74,7 +74,7 @@ def _acquire(folder: Path, waits_for: str | None) -> int:
         try:
             if not _lock(descriptor):
                 if waits_for is None:
-                    raise ConfigError(
+                    raise FolderHeld(
                         f"another process is training in {folder}: wait for it, or give another "
                         "--out"
                     )

@@ -15,10 +15,11 @@ from sublayer.errors import ConfigError, Interrupted, Preempted, TrainingError
 from sublayer.system.allocator import release_freed_memory
 from sublayer.system.machine import wait_for
 from sublayer.system.stages import stage
+from sublayer.training.checkpoints.loop_state import LoopState
+from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.graceful_stop import GracefulStop
 from sublayer.training.metrics import MetricsLog
 from sublayer.training.progress import Progress, Status
-from sublayer.training.snapshot import LoopState, Snapshots
 from sublayer.training.step import TrainStep
 from sublayer.training.step_time import N_CHECKED, Clock, PaceChanged, has_changed
 
@@ -93,7 +94,7 @@ class Loop:
         """
         if self._world.is_main:
             self._note = progress.note
-        with GracefulStop() as watch, self._open_log() as log, self._snapshots.finished():
+        with GracefulStop() as watch, self._open_log() as log, self._snapshots.saving.finished():
             self._began = self._clock() - self.state.seconds
             while self.state.step < self._steps:
                 begun = self._clock()
@@ -117,7 +118,7 @@ class Loop:
         result = self._train_step(self.state.step)
         if self._pace_s is not None:
             wait_for(self._train_step.device)
-        self.state.tokens += self._train_step.n_tokens(self.state.step)
+        self.state.tokens += result.n_tokens
         self.state.step += 1
         # Looked at only where it is needed: reading a number back waits for the device.
         self._unchecked.append((self.state.step, result.loss, result.gradient_norm))
@@ -263,16 +264,16 @@ class Loop:
             log.sync()
         self.state.seconds = self._clock() - self._began
         with stage(f"saving step {self.state.step:,}"):
-            self._snapshots.save(self.state)
+            self._snapshots.saving.save(self.state)
 
     def _must_stop(self, watch: GracefulStop) -> bool:
-        return self._world.any(watch.requested or self._snapshots.has_failed)
+        return self._world.any(watch.requested or self._snapshots.saving.has_failed)
 
     def _stop(self, log: MetricsLog | None, watch: GracefulStop) -> None:
-        self._snapshots.wait()
+        self._snapshots.saving.wait()
         self._check_finite()
         self._save(log)
-        self._snapshots.wait()
+        self._snapshots.saving.wait()
         kind = Preempted if self._world.any(watch.is_warned) else Interrupted
         raise kind(
             f"interrupted and saved at step {self.state.step} of {self._steps} in "

@@ -9,6 +9,7 @@ from sublayer.config.resolved import ResolvedRecipe
 from sublayer.data.batches import AnyBatch, Batches
 from sublayer.model.roles import parameter_roles
 from sublayer.objective.base import Objective
+from sublayer.training.ahead import Ahead, Preparation, PreparedStep, pays
 from sublayer.training.dropout_seed import seed_dropout
 from sublayer.training.optimizers.build import build_optimizer, clip_gradient, set_learning_rate
 from sublayer.training.optimizers.layer_decay import rate_shares
@@ -22,12 +23,14 @@ _OTHER_GRAPHS = 8
 
 @dataclass(frozen=True)
 class StepResult:
-    """What an optimizer step returns to be logged, still on the device."""
+    """What an optimizer step returns to be logged; tensors are still on the device."""
 
     loss: Tensor
     """The objective's reported term, averaged over what it counts in the global batch."""
     gradient_norm: Tensor
     """The L2 norm of the whole gradient, before it is clipped."""
+    n_tokens: int
+    """The tokens of the global batch, without padding, of all processes."""
 
 
 class TrainStep:
@@ -61,14 +64,19 @@ class TrainStep:
         if recipe.train.compile:
             allow_graphs(recipe.model.n_layers + _OTHER_GRAPHS)
             objective.compile()
-        self.parallel = parallelise(objective, world, recipe.train)
+        self.parallel = parallelise(objective, world, recipe.train, recipe.optimizer)
         self.parameters = self.parallel.parameters
+        train = recipe.train
+        each = Preparation(
+            self.parallel, batches, train.micro_batch_sequences, recipe.data.context, device
+        )
+        self.prepare = Ahead(each, train.steps) if pays(device) else each
         self.optimizer = build_optimizer(
             recipe.optimizer,
             self.parameters,
             parameter_roles(objective),
             rate_shares(objective, getattr(recipe.optimizer, "layer_decay", 1.0)),
-            self.parallel.norms(recipe.optimizer),
+            self.parallel.division,
         )
 
     @property
@@ -78,7 +86,7 @@ class TrainStep:
 
     def n_tokens(self, step: int) -> int:
         """Count the tokens of the global batch of a step, without padding, of all processes."""
-        return self.batches.n_tokens(step)
+        return self.prepare.n_tokens(step)
 
     def __call__(self, step: int) -> StepResult:
         """Run optimizer step ``step`` (0-based); the loss is the one before the update.
@@ -91,34 +99,34 @@ class TrainStep:
         self.objective.begin(step, recipe.train.steps)
         self.lr = learning_rate(recipe.optimizer, step, recipe.train.steps)
         set_learning_rate(self.optimizer, self.lr)
-        loss = self._accumulate(step)
+        prepared = self.prepare(step)
+        loss = self._accumulate(step, prepared)
         norm = clip_gradient(
             self.parameters.values(), recipe.optimizer.clip_norm, self.parallel.gradient_norm
         )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return StepResult(loss, norm)
+        return StepResult(loss, norm, prepared.n_tokens)
 
-    def _accumulate(self, step: int) -> Tensor:
-        train = self._recipe.train
-        context = self._recipe.data.context
+    def _accumulate(self, step: int, prepared: PreparedStep) -> Tensor:
+        seed = self._recipe.train.seed
+        parts = prepared.parts
         losses = []
         # Casts of the weights to bfloat16 live as long as the outermost autocast: once per step,
         # not per micro-batch.
         with torch.random.fork_rng(self._generators), self._autocast(enabled=True):
-            parts = self.parallel.micro_batches(
-                self.batches, step, train.micro_batch_sequences, context
-            )
-            # Counted before they are copied: reading a count back from a device would wait for it.
-            counts = self._global_counts([part.batch for part in parts])
-            for part in parts:
-                seed_dropout(train.seed, step, part.index, part.rank)
-                batch = part.batch.to(self.device)
-                with self.parallel.accumulating(is_last=part is parts[-1]):
-                    losses.append(self._pass(batch, counts))
+            n_passes = self.parallel.begin([each.batch for each in parts])
+            # Not by the copies: reading a count back from a device would wait for it.
+            counts = self._global_counts([each.part.batch for each in parts])
+            for number in range(n_passes):
+                each = parts[min(number, len(parts) - 1)]
+                seed_dropout(seed, step, each.part.index, each.part.rank)
+                with self.parallel.accumulating(is_last=number == n_passes - 1):
+                    loss = self._pass(each.batch, counts, is_counted=number < len(parts))
+                    losses.append(loss)
         return self.parallel.sum_losses(losses)
 
-    def _pass(self, batch: AnyBatch, counts: dict[str, float]) -> Tensor:
+    def _pass(self, batch: AnyBatch, counts: dict[str, float], *, is_counted: bool) -> Tensor:
         """Add a micro-batch's share to the gradients, and return its share of the reported loss.
 
         Nothing of its graph outlives the call: its nodes, small as they are, would stand between
@@ -128,7 +136,7 @@ class TrainStep:
         weights = self.objective.weights
         shares = []
         for term, total in totals.items():
-            weight = weights[term] / counts[term]
+            weight = weights[term] / counts[term] if is_counted else 0.0
             shares.append(weight * total)
         share = sum(shares)
         assert isinstance(share, Tensor), "an objective has at least one term"
@@ -136,7 +144,7 @@ class TrainStep:
             self.parallel.backward(share)
         reported = self.objective.reported
         loss: Tensor = totals[reported].detach()
-        return loss / counts[reported]
+        return loss / counts[reported] if is_counted else torch.zeros_like(loss)
 
     def _global_counts(self, batches: list[AnyBatch]) -> dict[str, float]:
         totals: dict[str, int] = {}

@@ -21,7 +21,7 @@ from sublayer.model.layers.stack import Stack
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.tasks.spec import TaskSpec
-from sublayer.training.snapshot import load_into
+from sublayer.training.load_into import load_into
 from sublayer.training.start_heads import fresh_heads, without_output_bias
 from sublayer.training.start_rows import added_ids, describe_added, describe_cut, fit_rows
 

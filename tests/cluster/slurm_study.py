@@ -48,7 +48,7 @@ SlurmctldTimeout=15
 KillWait=5
 NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port=17001 CPUs=1 RealMemory=2000
 NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.1 Port=17002 CPUs=1 RealMemory=2000
-PartitionName=small Nodes=node1,node2 Default=YES MaxTime=60 State=UP
+PartitionName=small Nodes=node1,node2 Default=YES MaxTime=1-00:00:00 State=UP
 """
 
 

@@ -1,12 +1,14 @@
-"""The job of the page on several processes, on two nodes of Slurm: warned, queued again, the same.
+"""The jobs of the page on several processes, on two nodes of Slurm: warned, queued again, the same.
 
 ``python tests/cluster/slurm_training.py``, as ``slurm_study.py``.
 """
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from slurm_study import show, slurm
@@ -17,6 +19,8 @@ SETTINGS = [
     *("model.n_layers=2", "model.d_model=64", "model.n_heads=2", "model.dropout=0.1"),
     *("data.context=64", "train.checkpoint_steps=10", "train.precision=float32"),
 ]
+LAUNCHER = re.compile(r"[EWI]\d{4} \d\d:\d\d:\d\d|Traceback|  File|    \S| +[~^]+$|torch\.")
+"""How lines of ``torchrun`` begin."""
 
 
 def main() -> None:
@@ -24,43 +28,69 @@ def main() -> None:
         folder = Path(name).resolve()
         write_text(folder / "river.txt")
         (folder / "river.txt").rename(folder / "book.txt")
-        job = job_of_the_page()
-        (folder / "job.sh").write_text(job)
         with slurm(folder / "slurm"):
             os.environ["MASTER_ADDR"] = "127.0.0.1"
-            submitted = subprocess.run(
-                ["sbatch", "--parsable", "--mem-per-cpu=900", "job.sh"],
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            number = submitted.stdout.strip()
-            checkpoints = folder / "runs" / "nodes" / "checkpoints"
-            wait_until(lambda: len(list(checkpoints.glob("step-*"))) >= 2)
-            show("squeue", "--format=%.4i %.20j %.8T %N")
-            show("scancel", "--signal=USR1", number)
-            log = folder / f"slurm-{number}.out"
-            wait_until(lambda: "interrupted and saved" in log.read_text())
-            wait_until(lambda: (folder / "runs" / "nodes" / "record.json").exists())
-            lines = log.read_text().replace(str(folder), "FOLDER").splitlines()
-            print("\n".join(line for line in lines if "tokens/s" not in line), flush=True)
+            run_job(folder, "train", "nodes", "scancel", "--signal=USR1")
+            # As --signal=B: does, to the script alone.
+            run_job(folder, "torchrun", "launched", "scancel", "--batch", "--signal=USR1")
         train_alone(folder)
-        ours, theirs = (
+        weights = [
             (folder / "runs" / run / "model" / "model.safetensors").read_bytes()
-            for run in ("nodes", "alone")
-        )
-        print(f"the weights of one process: {'the same' if ours == theirs else 'OTHERS'}")
-        assert ours == theirs
+            for run in ("nodes", "launched", "alone")
+        ]
+        for run, own in zip(("nodes", "launched"), weights, strict=False):
+            same = "the same" if own == weights[-1] else "OTHERS"
+            print(f"runs/{run}, and the weights of one process: {same}")
+        assert len(set(weights)) == 1
 
 
-def job_of_the_page() -> str:
-    """Take the job from the page, for this Python, with a model that is small."""
+def run_job(folder: Path, job: str, run: str, *warning: str) -> None:
+    """Submit a job of the page, warn it once as Slurm does, and wait until its run is done."""
+    (folder / f"{job}.sh").write_text(job_of_the_page(job))
+    command = ["sbatch", "--parsable", "--mem-per-cpu=900", f"{job}.sh"]
+    submitted = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    number = submitted.stdout.strip()
+    checkpoints = folder / "runs" / run / "checkpoints"
+    wait_until(lambda: len(list(checkpoints.glob("step-*"))) >= 2)
+    show("squeue", "--format=%.4i %.20j %.8T %.11l %N")
+    show(*warning, number)
+    log = folder / f"slurm-{number}.out"
+    wait_until(lambda: "interrupted and saved" in log.read_text())
+    wait_until(lambda: (folder / "runs" / run / "record.json").exists())
+    wait_until(lambda: not jobs())
+    print("\n".join(shown_lines(log.read_text().replace(str(folder), "FOLDER"))), flush=True)
+
+
+def shown_lines(log: str) -> Iterator[str]:
+    """Yield the lines of a log without rates, and a line for what the launchers say in a row."""
+    n_of_launcher = 0
+    for line in log.splitlines():
+        if LAUNCHER.match(line):
+            n_of_launcher += 1
+            continue
+        if n_of_launcher:
+            yield f"({n_of_launcher} lines of torchrun)"
+            n_of_launcher = 0
+        if "tokens/s" not in line:
+            yield line
+
+
+def jobs() -> str:
+    command = ["squeue", "--noheader"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def job_of_the_page(name: str) -> str:
+    """Take a job from the page, for this Python, with a model that is small."""
     blocks = PAGE.read_text().split("```text\n")[1:]
-    (job,) = [block.partition("```")[0] for block in blocks if block.startswith("#!/bin/bash")]
-    command = f"{sys.executable} -m sublayer train gpt {' '.join(SETTINGS)}"
+    jobs = [block.partition("```")[0] for block in blocks if block.startswith("#!/bin/bash")]
+    (job,) = [each for each in jobs if f"--job-name={name} " in each]
     assert "sublayer train gpt" in job
-    return job.replace("sublayer train gpt", command)
+    train = f"sublayer train gpt {' '.join(SETTINGS)}"
+    if "srun torchrun" in job:
+        launcher = f"srun {sys.executable} -m torch.distributed.run"
+        return job.replace("sublayer train gpt", train).replace("srun torchrun", launcher)
+    return job.replace("sublayer train gpt", f"{sys.executable} -m {train}")
 
 
 def train_alone(folder: Path) -> None:

@@ -50,6 +50,30 @@ def test_time_and_price_follow_from_the_datasheet(capsys: pytest.CaptureFixture[
     assert [shard["shard"] for shard in its["shards"]] == ["none", "optimizer", "full"]
 
 
+def test_the_slowest_process_counts_where_a_batch_is_not_divided_evenly(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("--processes", "3", "--device", "h100")
+    plan = planned(capsys, *words)
+    arm, (its,) = plan["arms"][0], plan["processes"]["arms"]
+    # Of 8 windows one of three processes has 3.
+    operations = arm["flops_per_token"] * its["tokens_per_step"] * 3 / 8
+    assert its["shards"][0]["computing_seconds"] == pytest.approx(
+        operations / DEVICES["h100"].bfloat16_per_s
+    )
+
+
+def test_between_machines_a_link_has_to_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("train.batch_sequences=16", "--processes", "16", "--device", "h100")
+    found = planned(capsys, *words)["processes"]
+    assert [each["sending_seconds"] for each in found["arms"][0]["shards"]] == [None] * 3
+    assert any("give --link" in note for note in found["notes"])
+    given = planned(capsys, *words, "--link", "50")["processes"]
+    for shard in given["arms"][0]["shards"]:
+        assert shard["sending_seconds"] == pytest.approx(shard["sent_bytes"]["total"] / 50e9)
+    assert not any("give --link" in note for note in given["notes"])
+
+
 def test_a_device_of_the_table_is_planned_for_one_process(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -91,7 +115,7 @@ def test_arms_are_planned_side_by_side(capsys: pytest.CaptureFixture[str]) -> No
     assert main([*GPT, *words]) == 0
     shown = capsys.readouterr().out
     assert shown.count("swiglu  none") == 2 and shown.count("optimizer") >= 4
-    assert "32 GB/s (PCIe 4.0 x16, one way)" in unwrapped(shown)
+    assert "32 GB/s (PCIe 4.0 x16, through the host" in unwrapped(shown)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +133,9 @@ def test_arms_are_planned_side_by_side(capsys: pytest.CaptureFixture[str]) -> No
             "--share is of a device's peak",
         ),
         (("--share", "0", "--device", "h100"), "--share 0 never ends"),
+        (("--link", "50", "--device", "h100"), "--link is between devices"),
+        (("--link", "50", "--processes", "2"), "--link is between devices"),
+        (("--link", "0", "--processes", "2", "--device", "h100"), "--link 0 never ends"),
         (("--measure", "--device", "h100"), "--measure takes steps on this machine"),
         (("--processes", "2", "--jobs", "2"), "--jobs 2 makes several runs at a time"),
         (

@@ -165,3 +165,16 @@ def test_a_training_that_cannot_fit_is_refused_by_what_is_too_large(
         check_training(resolved(**settings))
     has_memory(None)
     check_training(resolved(**settings))
+
+
+def test_processes_that_divide_a_model_need_less_of_it_each(
+    has_memory: Callable[..., None],
+) -> None:
+    has_memory(8 << 30)
+    # 1.2 billion parameters: 19 GB of weights, gradients and moments.
+    large = {"model__d_model": 2048, "model__n_layers": 24, "train__batch_sequences": 8}
+    with pytest.raises(ConfigError, match="^the model with its gradients"):
+        check_training(resolved(**large), n_processes=8)
+    check_training(resolved(**large, train__shard="full"), n_processes=8)
+    with pytest.raises(ConfigError, match="^the model with this process's part"):
+        check_training(resolved(**large, train__shard="full"), n_processes=2)

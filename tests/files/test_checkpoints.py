@@ -1,7 +1,9 @@
 import json
+import shutil
 
 import pytest
 
+from sublayer.errors import CheckpointError
 from sublayer.files.checkpoints import (
     checkpoint_path,
     new_checkpoint,
@@ -9,6 +11,7 @@ from sublayer.files.checkpoints import (
     prune_checkpoints,
     saved_steps,
     set_aside,
+    verify_parts,
 )
 from tests.alterations import write_manifest_anew
 from tests.checkpoints import state
@@ -184,3 +187,20 @@ def test_pruning_leaves_what_is_no_checkpoint(tmp_path):
         *(name[:200] for name in others),
     }
     assert saved_steps(tmp_path) == [7, 10]
+
+
+def test_a_part_of_another_checkpoint_is_refused(tmp_path):
+    parts = []
+    for step in (1, 2):
+        with new_checkpoint(tmp_path, step) as folder:
+            (folder / "model").mkdir()
+            for rank in (1, 2):
+                (folder / "model" / f"shard-{rank}.safetensors").write_text(f"{step} {rank}")
+        parts.append(sorted((checkpoint_path(tmp_path, step) / "model").iterdir()))
+    first, second = parts
+    verify_parts(first)
+    shutil.copy(second[1], first[1])
+    with pytest.raises(CheckpointError, match=r"shard-2.safetensors is not what was written"):
+        verify_parts(first)
+    (checkpoint_path(tmp_path, 1) / "manifest.json").unlink()
+    verify_parts(first)

@@ -72,6 +72,48 @@ def test_slices_of_other_types_make_no_tensor(stored):
         read_stored_headers(stored)
 
 
+def test_slices_that_overlap_and_leave_as_large_a_gap_are_refused(stored):
+    # Rows 0 and 1 twice, 3 and 4 once, of five and with none missing in number but row 2.
+    write_part(stored.folder, 1, wide=(WIDE, [0, 0]), tall=(TALL[:2], [0, 0]))
+    write_part(stored.folder, 2, tall=(TALL[3:], [3, 0]))
+    write_part(stored.folder, 3, tall=(TALL[1:2], [1, 0]))
+    for read in (read_stored_headers, read_stored):
+        with pytest.raises(CheckpointError, match="has no whole tall"):
+            read(stored)
+
+
+def test_slices_along_two_axes_are_refused(stored):
+    write_part(stored.folder, 1, tall=(TALL, [0, 0]), wide=(WIDE[:1], [0, 0]))
+    write_part(stored.folder, 2, wide=(WIDE[1:, :2], [1, 0]))
+    write_part(stored.folder, 3, wide=(WIDE[1:, 2:], [1, 2]))
+    with pytest.raises(CheckpointError, match="has no whole wide"):
+        read_stored(stored)
+
+
+def test_numbers_that_no_weights_are_made_of_are_refused(stored):
+    for number, start in ((1, 0), (2, 2)):
+        part = (WIDE[:, start : start + 2].int(), [0, start])
+        write_part(stored.folder, number, wide=part)
+    with pytest.raises(CheckpointError, match=r"shard-00001\S+ has wide as I32"):
+        read_stored(stored)
+
+
+def test_of_several_parts_the_damaged_one_is_named(stored):
+    (second,) = stored.folder.glob("shard-00002*")
+    second.write_bytes(second.read_bytes()[:-1])
+    for read in (read_stored_headers, read_stored):
+        with pytest.raises(CheckpointError, match=r"shard-00002\S+ is damaged or cut short"):
+            read(stored)
+
+
+def test_errors_say_how_many_parts_there_are(stored, tmp_path):
+    assert stored.described == f"{tmp_path}, in 2 parts,"
+    next(stored.folder.glob("shard-00002*")).unlink()
+    assert stored.described == f"{tmp_path}, in 1 part,"
+    save_file({"wide": WIDE}, stored.whole)
+    assert stored.described == str(stored.whole)
+
+
 def test_nothing_at_all_is_the_missing_whole_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_stored(StoredTensors(tmp_path / "model.safetensors", tmp_path))

@@ -84,7 +84,7 @@ def gradients(session, step=0):
     train_step = session.train_step
     train_step.objective.train()
     train_step.objective.begin(step, train_step.recipe.train.steps)
-    loss = train_step._accumulate(step)
+    loss = train_step._accumulate(step, train_step.prepare(step))
     found = {
         name: value.grad.detach().cpu()
         for name, value in train_step.parameters.items()

@@ -5,7 +5,7 @@ import torch
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
-from sublayer.decode.sample import GREEDY, generate
+from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.model.build import build
 from tests.gpu.test_waiting import NothingWaits
 
@@ -33,6 +33,21 @@ def test_greedy_tokens_are_those_of_the_cpu(name, device, monkeypatch):
     found = torch.stack(continued(make(name, device), device)).cpu()
     monkeypatch.undo()
     assert torch.equal(found, torch.stack(continued(make(name, "cpu"), "cpu")))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=0.8)], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_cuda_graph_writes_the_tokens_of_steps_that_are_called(name, sampling, monkeypatch):
+    # tests/decode/test_fixed_step.py has the same without a graph.
+    model = make(name, "cuda")
+    prompt = torch.arange(15, device="cuda").view(3, 5)
+    found = []
+    for is_replayed in (False, True):
+        monkeypatch.setattr("sublayer.decode.sample.pays", lambda *_, it=is_replayed: it)
+        tokens = generate(model, prompt, 100, sampling, seed=2, window="rolling")
+        found.append(torch.stack(list(tokens)))
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -54,7 +54,7 @@ def test_no_pass_of_an_objective_would_wait(kind, texts, monkeypatch):
 def test_no_update_would_wait(name, texts):
     train_step = open_session(texts, OPTIMIZERS[name], "cpu").train_step
     train_step(0)
-    train_step._accumulate(1)
+    train_step._accumulate(1, train_step.prepare(1))
     with NothingWaits():
         train_step.optimizer.step()
 

@@ -15,7 +15,7 @@ from sublayer.config.resolve_model import resolve_model
 from sublayer.data.packing import pairs_in_rows
 from sublayer.errors import ConfigError
 from sublayer.model.build import build, compose
-from sublayer.model.init import initialise, parameter_generator, zero_padding
+from sublayer.model.init import initial_values, initialise, parameter_generator, zero_padding
 from sublayer.model.layers.linear import Linear
 from sublayer.objective.causal.loss import Causal
 from sublayer.objective.translation.loss import Translation
@@ -48,6 +48,21 @@ def test_every_parameter_is_set(init: str, norm: str) -> None:
             parameter.fill_(float("nan"))
     initialise(model, config, seed=0)
     assert not [name for name, value in model.named_parameters() if value.isnan().any()]
+
+
+@pytest.mark.parametrize("init", ["normal", "truncated", "xavier", "kaiming", "t5"])
+def test_values_without_a_place_are_those_in_place(init: str) -> None:
+    config = config_of(init=init, tie_embeddings=False, head_bias=True, ffn="swiglu")
+    built = build(config, seed=3)
+    with torch.device("meta"):
+        bare = compose(config)
+        initialise(bare, config, seed=3)
+    names = {id(parameter): name for name, parameter in bare.named_parameters()}
+    expected = dict(built.named_parameters())
+    for parameter, value in initial_values(bare, config, seed=3):
+        assert parameter.is_meta
+        assert torch.equal(value, expected.pop(names[id(parameter)]))
+    assert not expected
 
 
 def test_normal_has_one_standard_deviation_everywhere() -> None:
@@ -188,7 +203,7 @@ def test_the_row_that_pads_begins_at_zero_and_learns_from_the_softmax_alone(tied
     model = build(resolve_model(config, vocab_size=20, context=8), seed=0)
     table = model.embedding.weight
     before = table.detach().clone()
-    zero_padding(model.embedding, pad_id)
+    zero_padding(model.embedding.weight, pad_id)
     assert not table[pad_id].any()
     before[pad_id] = 0.0
     assert torch.equal(table, before)
@@ -200,4 +215,4 @@ def test_the_row_that_pads_begins_at_zero_and_learns_from_the_softmax_alone(tied
     assert table.grad[5].any()
     assert bool(table.grad[pad_id].any()) == tied
     with pytest.raises(ConfigError, match="the tokenizer has no padding"):
-        zero_padding(model.embedding, None)
+        zero_padding(model.embedding.weight, None)

@@ -16,10 +16,11 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.runs.resolution import resolve
 from sublayer.runs.run import train_run
 from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.training.checkpoints.loop_state import LoopState
+from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.processes import joining
 from sublayer.training.processes.joining import join_world
 from sublayer.training.progress import SilentProgress
-from sublayer.training.snapshot import Snapshots
 
 
 class Ended(Exception):
@@ -41,13 +42,14 @@ def save_again(told):
     data = prepare_data(loaded.recipe)
     session = assemble(resolve(loaded.recipe, data, place), data, place)
     snapshots = Snapshots(Path(told["into"]), session.train_step, lambda folder: None)
-    state = snapshots.restore(Path(told["restore"]))
-    snapshots.save(state)
-    snapshots.wait()
+    restored = told.get("restore")
+    state = snapshots.restore(Path(restored)) if restored else LoopState()
+    snapshots.saving.save(state)
+    snapshots.saving.wait()
 
 
 def train(words):
-    if "restore" in words:
+    if "into" in words:
         return save_again(words)
     if isinstance(words, dict):
         loaded = load_recipe(words["recipe"], words["settings"])

@@ -52,9 +52,10 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_checkpoint(r
 
 
 def test_a_validation_loss_that_is_not_finite_is_never_the_best(tiny, tmp_path):
+    from sublayer.training.checkpoints.loop_state import LoopState
+    from sublayer.training.checkpoints.snapshots import Snapshots
     from sublayer.training.loop import Evaluate, Loop
     from sublayer.training.progress import SilentProgress
-    from sublayer.training.snapshot import LoopState, Snapshots
     from tests.training.test_step import open_session
 
     session = open_session(tiny())

@@ -10,7 +10,7 @@ from torch import nn
 
 from sublayer.config.optimizers.adafactor import AdafactorConfig
 from sublayer.config.optimizers.adam import AdamWConfig
-from sublayer.config.optimizers.base import OptimizerTable, Shape
+from sublayer.config.optimizers.base import Axes, OptimizerTable, Shape, all_axes
 from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.optimizers.sgd import SgdConfig
@@ -18,6 +18,9 @@ from sublayer.errors import CheckpointError
 from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.training.checkpoints.layout import TRAINING
+from sublayer.training.checkpoints.loop_state import LoopState
+from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.optimizers.build import (
     BUILDERS,
     build_optimizer,
@@ -26,7 +29,6 @@ from sublayer.training.optimizers.build import (
     restore_optimizer,
 )
 from sublayer.training.processes.world import World
-from sublayer.training.snapshot import TRAINING, LoopState, Snapshots
 from sublayer.training.step import TrainStep
 
 SHAPES = {"matrix": (3, 2), "stacked": (2, 5, 4), "vector": (7,), "scalar": ()}
@@ -54,8 +56,8 @@ class RowsConfig(OptimizerTable):
     kind: Literal["rows"] = "rows"
     weight_decay: float = 0.0
 
-    def state_shapes(self, shape: Shape) -> Mapping[str, Shape]:
-        return {"squares": shape[:-1], "largest": ()}
+    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+        return {"squares": all_axes(shape)[:-1], "largest": ()}
 
 
 class Rows(torch.optim.Optimizer):
@@ -82,7 +84,7 @@ class Rows(torch.optim.Optimizer):
 
 @pytest.fixture(autouse=True)
 def rows(monkeypatch):
-    monkeypatch.setitem(BUILDERS, "rows", lambda config, groups: Rows(groups, lr=config.lr))
+    monkeypatch.setitem(BUILDERS, "rows", lambda config, groups, _: Rows(groups, lr=config.lr))
 
 
 def made(config, shapes=SHAPES):

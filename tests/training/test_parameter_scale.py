@@ -9,6 +9,7 @@ from sublayer.config.optimizers.adam import AdamWConfig
 from sublayer.training.optimizers.build import (
     build_optimizer,
 )
+from sublayer.training.optimizers.division import WHOLE
 from sublayer.training.optimizers.parameter_scale import parameter_scales
 from tests.training.optimizer_steps import draw, own, take
 
@@ -22,16 +23,23 @@ CONFIGS = [
 IDS = ["corrected", "uncorrected"]
 
 
+def scales(parameters, n_axes):
+    """Those of whole parameters, for which nothing is exchanged."""
+    with pytest.raises(StopIteration) as end:
+        next(parameter_scales(parameters, n_axes, WHOLE))
+    return end.value.value
+
+
 def test_the_scale_is_the_root_mean_square_of_each_variable_and_a_thousandth_at_least():
     matrix = torch.tensor([[3.0, 4.0], [0.0, 5.0]])  # 9 + 16 + 25, of 4 numbers
     stacked = torch.stack([matrix, torch.zeros(2, 2)])
-    (of_matrix,) = parameter_scales([matrix], 2)
+    (of_matrix,) = scales([matrix], 2)
     assert of_matrix.tolist() == [[pytest.approx(math.sqrt(12.5))]]
-    (of_stacked,) = parameter_scales([stacked], 2)
+    (of_stacked,) = scales([stacked], 2)
     assert of_stacked.flatten().tolist() == pytest.approx([math.sqrt(12.5), 1e-3])
-    (of_vectors,) = parameter_scales([matrix], 1)
+    (of_vectors,) = scales([matrix], 1)
     assert of_vectors.flatten().tolist() == pytest.approx([math.sqrt(12.5), math.sqrt(12.5)])
-    (of_scalar,) = parameter_scales([torch.tensor(-2.0)], 1)
+    (of_scalar,) = scales([torch.tensor(-2.0)], 1)
     assert of_scalar.item() == 2.0
 
 

@@ -67,6 +67,9 @@ def test_two_processes_agree(tmp_path):
     for name in ("ragged", "fewer", "empty", "none", "sum", "share", "any"):
         assert second[name] == first[name], name
     assert (first["written"], second["written"]) == ([0], [])
+    for each in (first, second):
+        said = "process 1 has another text than the first: give all nodes the same files"
+        assert each["differing"] == said
     assert first["failure"] == ["ValueError", "the disk is full"]
     assert second["failure"] == ["SaidElsewhere", "the first process failed, and says why"]
 

@@ -35,7 +35,7 @@ def weights(session):
 
 def gradients(session, step=0):
     train_step = session.train_step
-    loss = train_step._accumulate(step)
+    loss = train_step._accumulate(step, train_step.prepare(step))
     return loss, {name: value.grad.clone() for name, value in train_step.parameters.items()}
 
 
@@ -139,7 +139,7 @@ def test_accumulated_auxiliary_losses_equal_the_large_batchs(session, step):
         for micro in (6, 4):
             each = session({**settings, "train.micro_batch_sequences": micro}).train_step
             each.objective.begin(step, 24)
-            each._accumulate(step)
+            each._accumulate(step, each.prepare(step))
             parts.append({name: value.grad for name, value in each.parameters.items()})
     finally:
         torch.set_default_dtype(torch.float32)

@@ -16,6 +16,7 @@ from sublayer.objective.families import family_of
 from sublayer.objective.supervised import predictions, text_predictions
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.training.processes.agreement import check_same
 from sublayer.training.processes.joining import join_world, leave_world
 from sublayer.training.processes.world import World
 from tests.training.conftest import MASKED, PAIR, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
@@ -110,6 +111,11 @@ def agreement(world, paths):
     written = []
     world.by_first(lambda: written.append(world.rank))
     found["written"] = written
+    check_same(world, "one text", "another text", "give all nodes the same files")
+    try:
+        check_same(world, f"text {world.rank}", "another text", "give all nodes the same files")
+    except SublayerError as error:
+        found["differing"] = str(error)
     try:
         world.by_first(fail)
     except (ValueError, SublayerError) as error:

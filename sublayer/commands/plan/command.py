@@ -10,6 +10,7 @@ import typer
 
 from sublayer.commands.plan.processes import (
     AskedProcesses,
+    LinkOption,
     PlannedDeviceOption,
     PriceOption,
     ProcessesOption,
@@ -137,6 +138,7 @@ def command(
     device: PlannedDeviceOption = None,
     price: PriceOption = None,
     share: ShareOption = None,
+    link: LinkOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a run or each arm of a comparison takes: parameters, FLOPs, memory, disk; with
@@ -157,7 +159,7 @@ def command(
     from sublayer.study.seeds import check_seeds
     from sublayer.study.tuning import make_trials
 
-    group = AskedProcesses(processes, device, price, share)
+    group = AskedProcesses(processes, device, price, share, link)
     group.check(measure=measure, jobs=jobs)
     sources, settings = split_words(source, words or [])
     if len(sources) > 1 and any(map(is_run, sources)):

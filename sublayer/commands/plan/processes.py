@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST_PROCESSES = 1 << 16
 MOST_DOLLARS = 1e6
+MOST_GB_PER_S = 1e6
 
 ProcessesOption = Annotated[
     int | None,
@@ -48,6 +49,17 @@ PriceOption = Annotated[
         help="Dollars that a device costs an hour: what the runs cost.",
     ),
 ]
+LinkOption = Annotated[
+    float | None,
+    typer.Option(
+        "--link",
+        metavar="GB/S",
+        min=0,
+        max=MOST_GB_PER_S,
+        help="Gigabytes a second, one way, that a device sends to others, such as 50 between "
+        "machines. Default: the datasheet's, within a machine.",
+    ),
+]
 ShareOption = Annotated[
     float | None,
     typer.Option(
@@ -69,6 +81,7 @@ class AskedProcesses:
     device: str | None
     price: float | None
     share: float | None
+    link: float | None
 
     @property
     def is_asked(self) -> bool:
@@ -86,6 +99,13 @@ class AskedProcesses:
             )
         if self.share == 0:
             raise ConfigError("--share 0 never ends: give a share of the peak, such as 0.4")
+        if self.link is not None and not (is_listed(self.device) and (self.number or 1) > 1):
+            raise ConfigError(
+                "--link is between devices of a datasheet: give --processes and --device "
+                f"{', '.join(DEVICES)}"
+            )
+        if self.link == 0:
+            raise ConfigError("--link 0 never ends: give GB/s, such as 50")
         if self.price is not None and (self.device is None or not self.is_asked):
             raise ConfigError(
                 "--price is of a device: give --device, such as h100, or --processes with "
@@ -130,6 +150,7 @@ class AskedProcesses:
             resources,
             DEVICES.get(self.device or ""),
             1.0 if self.share is None else self.share,
+            None if self.link is None else self.link * 1e9,
         )
         plans = []
         for arm, its in zip(study.arms, plan.arms, strict=True):

@@ -4,7 +4,14 @@ from collections.abc import Mapping
 from typing import Literal
 
 from sublayer.config.limits import LARGEST_RATE, LARGEST_VOCABULARY, MOST_STEPS
-from sublayer.config.optimizers.base import KINDS, OptimizerTable, Shape, parameter_scale
+from sublayer.config.optimizers.base import (
+    KINDS,
+    Axes,
+    OptimizerTable,
+    Shape,
+    all_axes,
+    parameter_scale,
+)
 from sublayer.config.table import field
 
 
@@ -52,13 +59,14 @@ class AdafactorConfig(OptimizerTable):
         """Return whether rows and columns stand for a parameter, of which the last axes count."""
         return len(shape) >= 2 and min(shape[-2:]) >= self.min_factored
 
-    def state_shapes(self, shape: Shape) -> Mapping[str, Shape]:
-        """Return the shapes of the count and of mean squares: of rows and columns, or of all."""
+    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+        """Return the axes of the count and of mean squares: of rows and columns, or of all."""
+        axes = all_axes(shape)
         if not self.is_factored(shape):
-            return {"step": (), "exp_avg_sq": shape}
-        *stacked, n_rows, n_columns = shape
+            return {"step": (), "exp_avg_sq": axes}
+        *stacked, rows, columns = axes
         return {
             "step": (),
-            "exp_avg_sq_row": (*stacked, n_rows),
-            "exp_avg_sq_col": (*stacked, n_columns),
+            "exp_avg_sq_row": (*stacked, rows),
+            "exp_avg_sq_col": (*stacked, columns),
         }

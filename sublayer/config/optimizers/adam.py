@@ -6,6 +6,7 @@ from typing import Literal
 from sublayer.config.limits import LARGEST_FACTOR
 from sublayer.config.optimizers.base import (
     KINDS,
+    Axes,
     OptimizerTable,
     Shape,
     counted_moments,
@@ -29,8 +30,8 @@ class AdamConfig(OptimizerTable):
     decay_vectors: bool = decay_vectors()
     layer_decay: float = layer_decay()
 
-    def state_shapes(self, shape: Shape) -> Mapping[str, Shape]:
-        """Return the shapes of both moments and of the count that they are corrected by."""
+    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+        """Return the axes of both moments and of the count that they are corrected by."""
         return counted_moments(shape)
 
 
@@ -64,6 +65,6 @@ class AdamWConfig(OptimizerTable):
         """Whether it is what PyTorch computes in one pass over its parameters."""
         return self.form == "published" and self.bias_correction and not self.parameter_scale
 
-    def state_shapes(self, shape: Shape) -> Mapping[str, Shape]:
-        """Return the shapes of both moments and, where they are corrected, of the count."""
+    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+        """Return the axes of both moments and, where they are corrected, of the count."""
         return counted_moments(shape) if self.bias_correction else moments(shape)

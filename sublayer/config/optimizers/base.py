@@ -8,6 +8,7 @@ from sublayer.config.limits import LARGEST_FACTOR, LARGEST_RATE, MOST_STEPS
 from sublayer.config.table import Table, field
 
 Shape = tuple[int, ...]
+Axes = tuple[int, ...]
 KINDS = "sgd, adam, adamw, lamb or adafactor."
 """What the field ``kind`` may be, in words."""
 _PROBE = (3, 2)
@@ -78,11 +79,20 @@ class OptimizerTable(Table):
     )
 
     @abstractmethod
-    def state_shapes(self, shape: Shape) -> Mapping[str, Shape]:
-        """Return the name and shape of each state that is kept of a parameter of a shape.
+    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+        """Return the name of each state that is kept of a parameter, and which axes of it it has.
 
-        Checkpoints hold it by these names; ``step`` counts, and is float32 whatever the parameter.
+        They are in the parameter's order, and as long; by them a state is divided as its parameter
+        is. Checkpoints hold it by these names; ``step`` counts, and is float32 whatever the
+        parameter.
         """
+
+    def state_shapes(self, shape: Shape) -> dict[str, Shape]:
+        """Return the name and shape of each state that is kept of a parameter of a shape."""
+        shapes = {}
+        for name, axes in self.state_axes(shape).items():
+            shapes[name] = tuple(shape[axis] for axis in axes)
+        return shapes
 
     @property
     def states_per_parameter(self) -> int:
@@ -90,13 +100,18 @@ class OptimizerTable(Table):
         return list(self.state_shapes(_PROBE).values()).count(_PROBE)
 
 
-def moments(shape: Shape) -> dict[str, Shape]:
-    """Return the shapes of Adam's two moments."""
-    return {"exp_avg": shape, "exp_avg_sq": shape}
+def all_axes(shape: Shape) -> Axes:
+    """Return the axes of what has the shape of its parameter."""
+    return tuple(range(len(shape)))
 
 
-def counted_moments(shape: Shape) -> dict[str, Shape]:
-    """Return the shapes of the moments and of the count that they are corrected by."""
+def moments(shape: Shape) -> dict[str, Axes]:
+    """Return the axes of Adam's two moments."""
+    return {"exp_avg": all_axes(shape), "exp_avg_sq": all_axes(shape)}
+
+
+def counted_moments(shape: Shape) -> dict[str, Axes]:
+    """Return the axes of the moments and of the count that they are corrected by."""
     return {"step": (), **moments(shape)}
 
 

@@ -4,7 +4,14 @@ from collections.abc import Mapping
 from typing import Literal
 
 from sublayer.config.limits import LARGEST_FACTOR, LARGEST_RATE
-from sublayer.config.optimizers.base import KINDS, OptimizerTable, Shape, counted_moments, moments
+from sublayer.config.optimizers.base import (
+    KINDS,
+    Axes,
+    OptimizerTable,
+    Shape,
+    counted_moments,
+    moments,
+)
 from sublayer.config.table import SharePair, field
 
 
@@ -30,6 +37,6 @@ class LambConfig(OptimizerTable):
         0.01, "Decoupled decay of matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR
     )
 
-    def state_shapes(self, shape: Shape) -> Mapping[str, Shape]:
-        """Return the shapes of both moments and, where they are corrected, of the count."""
+    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+        """Return the axes of both moments and, where they are corrected, of the count."""
         return counted_moments(shape) if self.form == "published" else moments(shape)

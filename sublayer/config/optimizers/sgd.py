@@ -4,7 +4,14 @@ from collections.abc import Mapping
 from typing import Literal
 
 from sublayer.config.limits import LARGEST_FACTOR, LARGEST_RATE
-from sublayer.config.optimizers.base import KINDS, OptimizerTable, Shape, decay_vectors
+from sublayer.config.optimizers.base import (
+    KINDS,
+    Axes,
+    OptimizerTable,
+    Shape,
+    all_axes,
+    decay_vectors,
+)
 from sublayer.config.table import field
 
 
@@ -21,6 +28,6 @@ class SgdConfig(OptimizerTable):
     )
     decay_vectors: bool = decay_vectors()
 
-    def state_shapes(self, shape: Shape) -> Mapping[str, Shape]:
-        """Return the shape of the running sum of the gradients, if there is one."""
-        return {"momentum_buffer": shape} if self.momentum > 0 else {}
+    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+        """Return the axes of the running sum of the gradients, if there is one."""
+        return {"momentum_buffer": all_axes(shape)} if self.momentum > 0 else {}

@@ -3,9 +3,10 @@
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -15,8 +16,10 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.system.cores import cores
 from sublayer.system.python_process import python_command
 
-_MOST_PROCESSES = 8
-"""So many, of 120 MiB each as measured, stay within 2 GiB beside the one that asks them."""
+MOST_PROCESSES = 8
+"""So many stay within 2 GiB beside the one that asks them."""
+PROCESS_BYTES = 180 << 20
+"""What is allowed for each; 120 MiB were measured, and more where a text cannot be cut."""
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -25,9 +28,22 @@ _ONE_THREAD = {
 }
 
 
+_limit = ContextVar("limit", default=MOST_PROCESSES)
+
+
 def default_processes() -> int:
     """Return how many processes encode a text: a core each, within the memory for them."""
-    return min(cores(), _MOST_PROCESSES)
+    return min(cores(), _limit.get())
+
+
+@contextmanager
+def limited_to(n_processes: int | None) -> Iterator[None]:
+    """Have at most so many processes encode a text in this context; None: as many as usual."""
+    token = _limit.set(min(n_processes or MOST_PROCESSES, MOST_PROCESSES))
+    try:
+        yield
+    finally:
+        _limit.reset(token)
 
 
 class Workers:

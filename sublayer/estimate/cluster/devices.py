@@ -66,15 +66,16 @@ _NVLINK_3 = ("NVLink 3", 300, 8)
 _NVLINK_4 = ("NVLink 4", 450, 8)
 _NVLINK_5 = ("NVLink 5", 900, 8)
 _PCIE_4 = ("PCIe 4.0 x16", 32, 8)
+_PCIE_4_BY_HOST = ("PCIe 4.0 x16, through the host's memory, which takes more time", 32, 8)
 _QUOTED = "as quoted at glennklockwood.com/garden/processors"
 _A100 = f"NVIDIA A100 datasheet and Ampere white paper, {_QUOTED}/A100"
 
 DEVICES = {
     "b200": _device(
         "NVIDIA B200 (HGX)",
-        *(180, 2250, 80, 8000, _NVLINK_5),
-        f"NVIDIA Blackwell architecture brief, {_QUOTED}/B200; memory as systems of MLPerf "
-        "Inference 6.0 state it",
+        *(180, 2250, 75, 7700, _NVLINK_5),
+        "NVIDIA Blackwell datasheet, HGX B200 (half of 4,500 teraflops with sparsity), as quoted "
+        "at zdszero.github.io/Computer/Artificial_Intelligence/Hardware.html",
     ),
     "h200": _device(
         "NVIDIA H200 SXM",
@@ -91,7 +92,7 @@ DEVICES = {
     "a100-40gb": _device("NVIDIA A100 SXM, 40 GB", 40, 312, 19.5, 1555, _NVLINK_3, _A100),
     "4090": _device(
         "NVIDIA GeForce RTX 4090",
-        *(24, 165.2, 82.6, 1008, _PCIE_4),
+        *(24, 165.2, 82.6, 1008, _PCIE_4_BY_HOST),
         "NVIDIA Ada white paper, as quoted at waredb.com/processor/nvidia-geforce-rtx-4090",
     ),
     "l4": _device(

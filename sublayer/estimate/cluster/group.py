@@ -22,6 +22,8 @@ class Group:
     shard: Shard = "none"
     exact: bool = False
     """Whether sums are those of one tree over micro-batches, as with ``train.exact``."""
+    begins_whole: bool = False
+    """Whether each process has all weights before they are divided, those of another model."""
 
     @property
     def is_divided(self) -> bool:

@@ -32,7 +32,7 @@ class ProcessMemory:
     gradients: int
     """Its own; all of them where several micro-batches are summed before they are divided."""
     optimizer: int
-    """Its own states."""
+    """Its own states, without what is whole in each of Adafactor's means: next to nothing."""
     gathered: int
     """The weights of others at the most, and what is on its way to them."""
     activations: int
@@ -40,7 +40,7 @@ class ProcessMemory:
     step: int
     """The peak of a step. Not all of what is above is there at once."""
     building: int
-    """The peak as the model is built: each process draws all of it first."""
+    """The peak as the model is built: in parts, of which one parameter is whole at a time."""
     evaluating: int
     """With all weights gathered, as each evaluation has them; what it computes is not counted."""
     total: int
@@ -57,7 +57,7 @@ class ProcessMemory:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """What one process would hold alone."""
+    """What one process would hold alone, and what all have of updates."""
 
     units: Units
     weights: int
@@ -74,7 +74,7 @@ def process_memory(
 
     ``step`` is one of them.
     """
-    sizes = _sizes(step, optimizer)
+    sizes = _sizes(step, optimizer, is_divided=group.is_divided)
     if group.exact:
         return _exact(step, sizes, n_passes, group.size)
     if group.is_divided:
@@ -95,7 +95,7 @@ def process_memory(
     )
 
 
-def _sizes(step: MicroBatch, optimizer: OptimizerConfig) -> _Sizes:
+def _sizes(step: MicroBatch, optimizer: OptimizerConfig, *, is_divided: bool) -> _Sizes:
     n_parameters = count_parameters(step.config, step.objective).training
     n_trained = n_parameters - n_frozen_parameters(step.config, step.frozen)
     gradients = FLOAT32_BYTES * n_trained
@@ -105,7 +105,7 @@ def _sizes(step: MicroBatch, optimizer: OptimizerConfig) -> _Sizes:
         gradients=gradients,
         states=FLOAT32_BYTES * n_states(step.config, step.objective, optimizer, step.frozen),
         peaks=peaks_of_pass(step),
-        update=update_work(step, optimizer, gradients),
+        update=update_work(step, optimizer, gradients, is_divided=is_divided),
     )
 
 
@@ -151,7 +151,10 @@ def _divided(step: MicroBatch, sizes: _Sizes, n_passes: int, group: Group) -> Pr
     update = (sizes.gradients + sizes.update) // n
     moving = max(loss, blocks, end, update)
     staying = (sizes.weights + sizes.states) // n
-    building = units.total + max(units.root, units.largest_block) // n
+    if group.begins_whole:
+        building = units.total + max(units.root, units.largest_block) // n
+    else:
+        building = units.total // n + max(units.root, units.largest_block)
     evaluating = staying + units.total
     between = round(holes(step, n_passes, is_returned=True) * moving)
     return ProcessMemory(

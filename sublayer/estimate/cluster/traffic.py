@@ -2,7 +2,7 @@
 
 Sizes are bytes that each process sends; it receives as many. Around a ring of n, all-gather and
 reduce-scatter of N bytes send ``N (n - 1) / n``, all-reduce twice that (Patarasuk & Yuan 2009).
-Norms, losses and counts are next to nothing, and are left out.
+Norms, Adafactor's means, losses and counts are next to nothing, and are left out.
 """
 
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ def step_traffic(units: Units, gradients: int, *, n_passes: int, group: Group) -
     """Count the bytes that each process sends in a step of ``n_passes`` micro-batches.
 
     ``gradients`` are the bytes of all of them. They are summed once a step. Weights that are
-    divided are gathered for every micro-batch; with ``full`` those of blocks twice, for the
-    backward pass again.
+    divided are gathered once, too; with ``full`` those of blocks for both passes of every
+    micro-batch.
     """
     n = group.size
     if n == 1:
@@ -41,8 +41,9 @@ def step_traffic(units: Units, gradients: int, *, n_passes: int, group: Group) -
         return Traffic(0, _ring((n_sums + 1) * gradients, n))
     if group.shard == "none":
         return Traffic(0, _ring(2 * gradients, n))
-    again = sum(units.blocks) if group.shard == "full" else 0
-    return Traffic(n_passes * _ring(units.total + again, n), _ring(gradients, n))
+    n_gathered = 2 * n_passes if group.shard == "full" else 1
+    gathered = units.root + n_gathered * sum(units.blocks)
+    return Traffic(_ring(gathered, n), _ring(gradients, n))
 
 
 def _ring(size: int, n: int) -> int:

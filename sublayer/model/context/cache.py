@@ -86,6 +86,21 @@ class KeyValues:
         keys = self._folded_keys.narrow(1, 0, end)  # [B H, S, K]
         return keys, self._folded_values.narrow(1, 0, end)
 
+    def append_at(
+        self,
+        k: Float[Tensor, "B H 1 K"],
+        v: Float[Tensor, "B H 1 K"],
+        position: Int[Tensor, " 1"],
+        room: int,
+    ) -> tuple[Float[Tensor, "BH S K"], Float[Tensor, "BH S K"]]:
+        """Write one token where a tensor says, and return the first ``room``, folded likewise.
+
+        What stands behind the position is finite, and of no token.
+        """
+        self._keys.index_copy_(3, position, k.transpose(2, 3).to(self.dtype))
+        self._values.index_copy_(2, position, v.to(self.dtype))
+        return self._folded_keys.narrow(1, 0, room), self._folded_values.narrow(1, 0, room)
+
     def _write(self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]) -> int:
         start = self._filled.length
         n_new = k.shape[2]
@@ -243,6 +258,11 @@ class Cache:
                 f"{self.length} + {n_tokens} tokens do not fit a cache of "
                 f"max_len = {self.max_len}; make a longer one"
             )
+
+    def clear(self) -> None:
+        """Forget all tokens, and keep the memory; of a decoder that has no state or encoder."""
+        self._filled.length = 0
+        self.is_padded = False
 
     def take_rows(self, rows: Int[Tensor, " N"]) -> None:
         """Keep these rows instead of all, in this order; one may be taken several times.

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from sublayer.model.context.ragged import Ragged
+
 
 @dataclass(frozen=True)
 class Keys:
@@ -13,11 +15,13 @@ class Keys:
 
     Under ``is_causal`` the last query sees every key, each earlier one a key less. ``mask`` is True
     where a query may attend to a key and is complete: it contains causality; one row of it stands
-    for all queries. None masks nothing beyond ``is_causal``.
+    for all queries. None masks nothing beyond ``is_causal``. ``ragged`` says what the mask says by
+    where sequences begin, for kernels that take that; None where it is not known.
     """
 
     is_causal: bool
     mask: Bool[Tensor, "B 1 T S"] | Bool[Tensor, "B 1 1 S"] | None
+    ragged: Ragged | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from sublayer.model.context.keys import Keys
+from sublayer.model.context.ragged import Ragged
 from sublayer.model.context.runs import Runs
 
 
@@ -54,14 +55,16 @@ class Layout:
         document_ids: Int[Tensor, "B T"] | None = None,
         past: int = 0,
         past_mask: Bool[Tensor, "B P"] | None = None,
+        starts: Int[Tensor, " N"] | None = None,
     ) -> "Layout":
         """Lay out a batch in which each token sees itself and what is before it.
 
         ``mask`` is True at real tokens; padding, on either side, is seen by nothing but itself.
         ``document_ids`` keep apart runs of equal ids: attention and positions restart with each.
         ``past`` counts the tokens that a cache holds, of which ``past_mask`` tells the real ones;
-        documents cannot be kept apart behind a past. Without ``mask``, ``document_ids`` and
-        ``past_mask`` the layout has no mask: kernels take causality as a flag.
+        documents cannot be kept apart behind a past. ``starts`` says by the first token of each
+        document and of the padding what these say (``Ragged``). Without ``mask``,
+        ``document_ids`` and ``past_mask`` the layout has no mask: kernels take causality as a flag.
         """
         has_documents = document_ids is not None
         assert not past or not has_documents, "documents are kept apart only where there is no past"
@@ -73,9 +76,9 @@ class Layout:
         is_real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
         if past_mask is None:
             past_mask = is_real.new_ones(tokens.shape[0], past)
-        starts = _document_starts(tokens, document_ids)
+        begins = _document_starts(tokens, document_ids)
         n_past = past_mask.sum(1, keepdim=True)  # [B, 1]
-        offsets = _positions(is_real, starts)
+        offsets = _positions(is_real, begins)
         positions = n_past + offsets
         is_key = torch.cat([past_mask, is_real], dim=1)  # [B, S]
         query_indices = torch.arange(past, n_keys, device=device)[:, None]
@@ -83,11 +86,12 @@ class Layout:
         is_behind = key_indices <= query_indices  # [T, S]
         allowed = is_key[:, None, :] & is_behind  # [B, T, S]
         if document_ids is not None:
-            allowed &= _same_document(starts)
+            allowed &= _same_document(begins)
         # A padded query sees itself, so that no row of the softmax is empty.
         allowed |= key_indices == query_indices
-        runs = None if mask is None and document_ids is None else Runs(is_real, starts, offsets)
-        return cls(positions, Keys(True, allowed[:, None]), n_keys, past_mask, runs)
+        runs = None if mask is None and document_ids is None else Runs(is_real, begins, offsets)
+        keys = Keys(True, allowed[:, None], _ragged(starts, starts))
+        return cls(positions, keys, n_keys, past_mask, runs)
 
     @classmethod
     def bidirectional(
@@ -95,12 +99,13 @@ class Layout:
         tokens: Int[Tensor, "B T"],
         mask: Bool[Tensor, "B T"] | None = None,
         document_ids: Int[Tensor, "B T"] | None = None,
+        starts: Int[Tensor, " N"] | None = None,
     ) -> "Layout":
         """Lay out a batch in which each token sees all of its row, or of its document.
 
         ``mask`` is True at real tokens; padding is seen by no real token, and what is computed
         there means nothing. ``document_ids`` keep apart runs of equal ids: attention and positions
-        restart with each.
+        restart with each. ``starts`` as in ``causal``.
         """
         n_tokens = tokens.shape[1]
         device = tokens.device
@@ -108,15 +113,15 @@ class Layout:
             positions = torch.arange(n_tokens, device=device)
             return cls(positions, Keys(False, None), n_tokens)
         is_real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
-        starts = _document_starts(tokens, document_ids)
-        positions = _positions(is_real, starts)
+        begins = _document_starts(tokens, document_ids)
+        positions = _positions(is_real, begins)
         if document_ids is None:
             allowed = _seen(is_real)
         else:
-            allowed = _same_document(starts) & is_real[:, None, :]  # [B, T, T]
+            allowed = _same_document(begins) & is_real[:, None, :]  # [B, T, T]
             # Each sees itself, so that no row of the softmax is empty.
             allowed |= torch.eye(n_tokens, dtype=torch.bool, device=device)
-        return cls(positions, Keys(False, allowed[:, None]), n_tokens)
+        return cls(positions, Keys(False, allowed[:, None], _ragged(starts, starts)), n_tokens)
 
     @classmethod
     def reading(
@@ -125,13 +130,16 @@ class Layout:
         mask: Bool[Tensor, "B S"] | None = None,
         document_ids: Int[Tensor, "B S"] | None = None,
         reader_ids: Int[Tensor, "B T"] | None = None,
+        starts: Int[Tensor, " N"] | None = None,
+        reader_starts: Int[Tensor, " N"] | None = None,
     ) -> "Layout":
         """Lay out queries of another sequence, each of which sees all real tokens of a row.
 
         ``mask`` is True at real tokens, None where all are; a row without any is seen whole. With
         ``document_ids`` of the tokens and ``reader_ids`` of the queries each query sees its own
-        document alone; one that has none sees the row. The layout's positions are the keys', and of
-        no matter: cross entries have none.
+        document alone; one that has none sees the row. ``starts`` and ``reader_starts`` say by the
+        first token of each document what the others say, of tokens and of queries. The layout's
+        positions are the keys', and of no matter: cross entries have none.
         """
         n_keys = tokens.shape[1]
         positions = torch.arange(n_keys, device=tokens.device)
@@ -139,9 +147,15 @@ class Layout:
             assert reader_ids is not None, "queries are of documents where keys are"
             own = reader_ids[:, :, None] == document_ids[:, None, :]  # [B, T, S]
             own |= ~own.any(2, keepdim=True)
-            return cls(positions, Keys(False, own[:, None]), n_keys)
-        allowed = None if mask is None else _seen(mask)[:, None]  # [B, 1, 1, S]
-        return cls(positions, Keys(False, allowed), n_keys)
+            return cls(positions, Keys(False, own[:, None], _ragged(reader_starts, starts)), n_keys)
+        if mask is None:
+            return cls(positions, Keys(False, None), n_keys)
+        seen = _seen(mask)[:, None]  # [B, 1, 1, S]
+        return cls(positions, Keys(False, seen, _ragged(reader_starts, starts)), n_keys)
+
+
+def _ragged(queries: Int[Tensor, " N"] | None, keys: Int[Tensor, " N"] | None) -> Ragged | None:
+    return None if queries is None or keys is None else Ragged(queries, keys)
 
 
 def _seen(is_real: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 S"]:

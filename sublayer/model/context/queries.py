@@ -44,7 +44,7 @@ class Queries:
             indices = torch.arange(n_keys, device=self.places.device)
             return Keys(False, (indices <= self.places[..., None])[:, None])
         if every.mask.shape[2] == 1:
-            return every
+            return Keys(every.is_causal, every.mask)
         return Keys(False, every.mask[self._rows, 0, self.places][:, None])
 
     def bias(self, every: Float[Tensor, "N H T S"]) -> Float[Tensor, "B H Q S"]:

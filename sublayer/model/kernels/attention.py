@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sublayer.model.context.keys import Keys, StepKeys
 from sublayer.model.kernels.attention_cpu import attend_blockwise
+from sublayer.model.kernels.attention_ragged import attend_ragged, is_supported
 from sublayer.model.kernels.choice import is_eager_cpu
 
 
@@ -28,8 +29,9 @@ def attend(
 
     On a CPU several queries take our own kernel (faster than SDPA's at every length measured, two
     to four times in training, and SDPA has no fast dropout there); one query, a GPU and the
-    compiler take SDPA. A decoding step takes plain matrix products, which on few rows are faster
-    than either.
+    compiler take SDPA, and a GPU in the place of a mask the kernel without padding, where it has
+    what is asked (``attention_ragged.py``). A decoding step takes plain matrix products, which on
+    few rows are faster than either.
     """
     if isinstance(keys, StepKeys):
         return _attend_by_softmax(q, k, v, keys.hidden, bias, scale)
@@ -44,6 +46,9 @@ def attend(
             p_dropout=p_dropout,
             bias=bias,
         )
+    ragged = keys.ragged
+    if ragged is not None and is_supported(q, k, has_bias=bias is not None, p_dropout=p_dropout):
+        return attend_ragged(q, k, v, ragged, is_causal=keys.is_causal, scale=scale)
     if bias is not None:
         added = hide(bias, keys).to(q.dtype)
         return F.scaled_dot_product_attention(q, k, v, added, p_dropout, scale=scale)

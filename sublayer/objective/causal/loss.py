@@ -13,7 +13,7 @@ from sublayer.config.objectives.causal import CausalObjective
 from sublayer.data.batches import Batch
 from sublayer.model.body import Hidden
 from sublayer.model.context.layout import Layout
-from sublayer.model.init import initialise
+from sublayer.model.init import initial_values, initialise
 from sublayer.model.kernels.cross_entropy import (
     Smoothing,
     linear_cross_entropy,
@@ -79,6 +79,12 @@ class Causal(Objective):
         )
         self.begin(0, 1)
 
+    def initial_values(self, seed: int) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """Generate what every parameter begins with, those of the classifiers last."""
+        yield from super().initial_values(seed)
+        config = self.model.config
+        yield from initial_values(self.classifiers, config, seed=seed, prefix=_PREFIX)
+
     def begin(self, step: int, steps: int) -> None:
         """Drop the loss of block l of n after l / n of ``auxiliary_stop`` of the run.
 
@@ -135,7 +141,7 @@ class Causal(Objective):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """Sum the nats of the batch's next tokens, for every term of this step."""
-        layout = Layout.causal(batch.tokens, document_ids=batch.document_ids)
+        layout = Layout.causal(batch.tokens, document_ids=batch.document_ids, starts=batch.starts)
         hidden = self.model.hidden(batch.tokens, layout, capture=self._active)
         targets = self._targets(batch)
         return dict(self._totals(hidden, targets))

@@ -103,7 +103,7 @@ def states_at(encoder: Encoder, batch: PackedBatch) -> States:
     """Compute hidden states, each example as if it were alone, and pick those that are read."""
     assert batch.predicted is not None, "tokens are predicted"
     side = batch.read
-    layout = Layout.bidirectional(side.tokens, side.mask, side.document_ids)
+    layout = Layout.bidirectional(side.tokens, side.mask, side.document_ids, side.starts)
     final = encoder.hidden(side.tokens, layout, segments=batch.segments).final
     flat = final.flatten(0, 1)  # [R * T, D]
     return States(flat.index_select(0, batch.predicted), flat.index_select(0, batch.places))

@@ -41,9 +41,9 @@ def picked_states(batch: PackedBatch, states: Float[Tensor, "R T D"]) -> Float[T
 def _layout(model: Transformer, batch: PackedBatch) -> Layout:
     side = batch.read
     if model.text_position == "first":
-        return Layout.bidirectional(side.tokens, side.mask, side.document_ids)
+        return Layout.bidirectional(side.tokens, side.mask, side.document_ids, side.starts)
     # What is behind a text is padding, which nothing before it sees.
-    return Layout.causal(side.tokens, None, side.document_ids)
+    return Layout.causal(side.tokens, None, side.document_ids, starts=side.starts)
 
 
 def text_vectors(

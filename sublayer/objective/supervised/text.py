@@ -55,7 +55,7 @@ def written_hidden(model: Transformer, batch: PackedBatch) -> Hidden:
     """Compute the states that a batch's targets are predicted from, each example as if alone."""
     if batch.written is None:
         read = batch.read
-        layout = Layout.causal(read.tokens, None, read.document_ids)
+        layout = Layout.causal(read.tokens, None, read.document_ids, starts=read.starts)
         return model.hidden(read.tokens, layout)
     assert isinstance(model, EncoderDecoder), "what is written is written by a decoder beside"
     return target_hidden(model, batch)

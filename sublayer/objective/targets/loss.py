@@ -63,9 +63,16 @@ def target_hidden(model: EncoderDecoder, batch: PackedBatch) -> Hidden:
     read, written = batch.read, batch.written
     assert written is not None, "a decoder writes"
     reader_ids = None if read.document_ids is None else written.sequence_ids
-    memory = model.encode(read.tokens, read.mask, read.document_ids, reader_ids)
+    memory = model.encode(
+        read.tokens,
+        read.mask,
+        read.document_ids,
+        reader_ids,
+        starts=read.starts,
+        reader_starts=written.starts,
+    )
     # What stands behind a target's end is seen by nothing that counts.
-    layout = Layout.causal(written.tokens, None, written.document_ids)
+    layout = Layout.causal(written.tokens, None, written.document_ids, starts=written.starts)
     return model.hidden(written.tokens, layout, memory=memory)
 
 

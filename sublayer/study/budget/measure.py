@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 
 import torch
 
@@ -15,7 +16,7 @@ from sublayer.config.resolve_train import (
 from sublayer.config.resolved import resolved_recipe
 from sublayer.config.task_heads import expected_model
 from sublayer.estimate.cost import count_parameters, flops_per_token
-from sublayer.model.build import build
+from sublayer.model.build import build, compose
 from sublayer.objective.families import family_of
 from sublayer.study.budget.capacity import fits_memory
 from sublayer.study.budget.resources import Resources
@@ -23,6 +24,7 @@ from sublayer.study.budget.sized_arm import Sized, StepTime
 from sublayer.system.allocator import allocate_for_training
 from sublayer.system.cores import cores
 from sublayer.training.precision import fastest_precision, product_speed
+from sublayer.training.processes.parallel import begins_divided
 from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
 from sublayer.training.step_time import median_step
@@ -228,8 +230,12 @@ def train_step(
     optimizer = resolve_optimizer(warmed_up, steps=_STEPS)
     resolved = resolved_recipe(recipe, config, train, optimizer)
     family = family_of(recipe.objective)
-    model = build(config, seed=0)
-    model.task = family.describe_task(recipe, None)
-    objective = family.build(model, recipe.objective, 0).to(device)
+    is_divided = begins_divided(world, train, recipe.init)
+    with torch.device("meta") if is_divided else nullcontext():
+        model = compose(config) if is_divided else build(config, seed=0)
+        model.task = family.describe_task(recipe, None)
+        objective = family.build(model, recipe.objective, 0)
+    if not is_divided:
+        objective = objective.to(device)
     batches = family.synthetic(resolved, vocab_size)
     return TrainStep(resolved, objective, batches, device=device, world=world)

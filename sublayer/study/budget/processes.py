@@ -38,6 +38,16 @@ class Machine:
     """None for what no table knows: this machine's own."""
     share: float = 1.0
     """Of the device's peak, that computing is taken to reach."""
+    given_link: float | None = None
+    """Bytes a second one way between devices, where they are not the datasheet's."""
+
+    @property
+    def link_bytes_per_s(self) -> float | None:
+        """The rate at which a device sends; None where nothing says it."""
+        if self.given_link is not None or self.device is None:
+            return self.given_link
+        is_one_machine = self.n_processes <= self.device.per_machine
+        return self.device.link_bytes_per_s if is_one_machine else None
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,8 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine) -> ProcessPlan:
         n_passes = math.ceil(sequences * rows_of_example(recipe) / step.sequences)
     tokens = tokens_per_step(recipe)
     operations = float(plan.flops_per_token * tokens)
+    # The slowest process has a whole share where a batch is not divided evenly.
+    most_operations = operations * min(1.0, sequences / train.batch_sequences)
     shards = []
     for each, group in _groups(loaded, n):
         step = micro_batch(each, vocab_size, own, micro)
@@ -109,7 +121,7 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine) -> ProcessPlan:
         n_trained = n_parameters - n_frozen_parameters(step.config, step.frozen)
         units = units_of(step.config, step.objective)
         traffic = step_traffic(units, FLOAT32_BYTES * n_trained, n_passes=n_passes, group=group)
-        seconds = _seconds(plan, machine, operations, traffic)
+        seconds = _seconds(plan, machine, most_operations, traffic)
         hours = _hours(plan, recipe, seconds)
         fits = _fits(memory, group.shard, machine)
         shards.append(ShardPlan(group.shard, memory, fits, traffic, seconds, hours))
@@ -133,7 +145,8 @@ def _groups(loaded: LoadedRecipe, n: int) -> Iterator[tuple[Recipe, Group]]:
             recipe = vary(loaded, [f"train.shard={shard}"]).recipe
         except ConfigError:  # an optimizer that goes by whole matrices
             continue
-        yield recipe, Group(n, shard, is_exact)
+        begins_whole = recipe.init.run is not None
+        yield recipe, Group(n, shard, is_exact, begins_whole)
 
 
 def _check_batch(recipe: Recipe, n: int) -> None:
@@ -156,16 +169,17 @@ def _check_parts(n_parts: int, n: int, sequences: int) -> None:
 def _seconds(
     plan: ArmPlan, machine: Machine, operations: float, traffic: Traffic
 ) -> StepSeconds | None:
+    """Estimate a step's time; ``operations`` are those of the process that has most."""
     device = machine.device
     if device is None:
         # Processes of this machine have the cores of one alone, and are taken to be as fast.
         time = plan.step_time
         return None if time is None else StepSeconds(time.seconds, None)
     return step_seconds(
-        operations / machine.n_processes,
+        operations,
         traffic.total,
         operations_per_s=machine.share * device.peak(plan.precision),
-        bytes_per_s=device.link_bytes_per_s,
+        bytes_per_s=machine.link_bytes_per_s,
     )
 
 
@@ -202,20 +216,30 @@ def process_notes(plans: Sequence[ProcessPlan], machine: Machine) -> Iterator[st
                 "to compute; what they send is not in it"
             )
     else:
-        yield (
-            f"time: from {_of_peak(machine.share)} of {device.title}, sending at "
-            f"{device.link_bytes_per_s / 1e9:g} GB/s ({device.link}, one way), all of it beside "
-            "computing, to nothing of it; without evaluations, optimizer, or waiting for text"
-        )
-        if machine.n_processes > device.per_machine:
+        found = _of_time(machine, device)
+        yield f"time: {found}; without evaluations, optimizer, or waiting for text"
+        if machine.link_bytes_per_s is None:
             yield (
                 f"{machine.n_processes} processes are more than the {device.per_machine} devices "
-                "of one machine: what goes between machines is taken to be as fast"
+                "of one machine, and no datasheet says what goes between machines: give --link"
             )
+        yield "no figure of a GPU has been held against one: those of memory were, on processors"
     if len(plans[0].shards) == 1:
         yield "train.shard divides nothing here: with train.exact, or this optimizer, it cannot"
     if machine.n_processes == 1:
         yield "train.shard divides nothing: there is one process"
+
+
+def _of_time(machine: Machine, device: Device) -> str:
+    at_peak = f"{_of_peak(machine.share)} of {device.title}"
+    rate = machine.link_bytes_per_s
+    if rate is None:
+        return f"{at_peak}, nothing sent"
+    link = "as given" if machine.given_link is not None else device.link
+    return (
+        f"from {at_peak}, sending at {rate / 1e9:g} GB/s ({link}, one way), all of it beside "
+        "computing, to nothing of it"
+    )
 
 
 def _of_peak(share: float) -> str:

@@ -22,6 +22,7 @@ def processes_to_json(
         "datasheet": peak,
         "memory_bytes": machine.resources.memory_bytes,
         "share": None if device is None else machine.share,
+        "link_bytes_per_s": machine.link_bytes_per_s,
         "price": price,
         "runs": n_runs,
         "arms": [_arm(each, machine, price, n_runs) for each in plans],

@@ -8,13 +8,14 @@ from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, Interrupted
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
-from sublayer.study.cluster.cluster import Cluster
+from sublayer.study.cluster.cluster import Cluster, Needs
+from sublayer.study.cluster.cold_cache import preparation_bytes
 from sublayer.study.cluster.needs import check_needs, describe_needs, needs_of, usual_threads
 from sublayer.study.cluster.on_cluster import OnCluster
 from sublayer.study.cluster.place import ClusterPlace, parse_place
 from sublayer.study.cluster.probe import check_nodes
-from sublayer.study.cluster.ray_cluster import RayCluster
-from sublayer.study.cluster.slurm_cluster import SlurmCluster
+from sublayer.study.cluster.schedulers.ray_cluster import RayCluster
+from sublayer.study.cluster.schedulers.slurm_cluster import SlurmCluster
 from sublayer.study.cluster.tasks_file import TasksFile, check_left
 from sublayer.study.execution.arm_runs import RunAll
 from sublayer.study.execution.in_turn import InTurn
@@ -105,8 +106,9 @@ class Computing:
         Raises ConfigError where there is too little of it, or where nodes do not see the folder.
         """
         if self._cluster is not None:
-            recipes = [(arm.loaded.recipe, data[arm.arm.name].tokenizer.vocab_size) for arm in arms]
-            self.check_recipes(recipes, n_runs)
+            known = [(arm.loaded.recipe, data[arm.arm.name]) for arm in arms]
+            needs = [self._needs_of(recipe, own.tokenizer.vocab_size, own) for recipe, own in known]
+            self._check_needs(needs, n_runs)
         elif self.jobs > 1:
             text = describe_share(
                 arms, data, n_runs=n_runs, jobs=self.jobs, device=self._device, folder=self._study
@@ -118,13 +120,20 @@ class Computing:
 
         Raises as ``check`` does; without a cluster nothing is looked at.
         """
-        if self._cluster is None:
-            return
+        if self._cluster is not None:
+            needs = [self._needs_of(recipe, size, None) for recipe, size in recipes]
+            self._check_needs(needs, n_runs)
+
+    def _needs_of(self, recipe: Recipe, vocab_size: int, data: Data | None) -> Needs:
+        preparing = preparation_bytes(recipe, data, self._study)
+        return needs_of(recipe, vocab_size, self._tasks_file.device, preparing_bytes=preparing)
+
+    def _check_needs(self, needs: Sequence[Needs], n_runs: int) -> None:
+        assert self._cluster is not None, "without a cluster there is nothing to check"
         on, nodes = self._cluster.name, self._cluster.nodes()
-        needs = [needs_of(recipe, size, self._tasks_file.device) for recipe, size in recipes]
         most = check_needs(needs, nodes, on)
         note(describe_needs(most, nodes, n_runs, on))
-        if self._tasks_file.hosts and self._cluster.probed() == [""]:
+        if self._tasks_file.hosts and "" in self._cluster.probed():
             return  # one that is queued for is asked once
         with GracefulStop() as signals, stage(f"asking nodes of {on} whether they see the folder"):
             hosts = check_nodes(self._cluster, self._study, lambda: signals.requested)

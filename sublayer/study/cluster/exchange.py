@@ -36,7 +36,7 @@ class Progress(Typed):
 
 
 class End(Typed):
-    """What a try ended with: ``end`` as ``job.read_end`` has it, or ``DIED`` or ``HELD``."""
+    """What a try ended with: ``end`` as ``job.read_end`` has it, or ``DIED``."""
 
     end: str
     text: str = ""
@@ -47,8 +47,6 @@ class End(Typed):
 
 DIED = "died"
 """The process of the run ended without a word, as where it is killed."""
-HELD = "held"
-"""Another process, of an earlier try, did not let go of the run's folder."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +73,9 @@ class RunFiles:
         write_file(self.folder / "progress.json", f"{progress.model_dump_json()}\n")
 
     def read_progress(self, number: int) -> Progress | None:
-        """Return where a try stands; None where it has not begun.
-
-        Raises CheckpointError for a damaged file.
-        """
-        with suppress(FileNotFoundError):
+        """Return where a try stands; None where it has not begun, or that cannot be read."""
+        # It is for people alone: what a try came to stands elsewhere.
+        with suppress(OSError, CheckpointError):
             progress = read_typed(self.folder / "progress.json", Progress, CheckpointError)
             return progress if progress.number == number else None
         return None
@@ -93,7 +89,10 @@ class RunFiles:
         write_file(self.folder / _end_name(number), f"{json.dumps(end)}\n")
 
     def read_end(self, number: int) -> End | None:
-        """Return how a try ended; None where it did not say. Raises as ``read_progress`` does."""
+        """Return how a try ended; None where it did not say.
+
+        Raises OSError and CheckpointError where that cannot be read.
+        """
         # Listed, so that a shared file system looks for what is new.
         if _end_name(number) not in list_names(self.folder):
             return None
@@ -101,7 +100,7 @@ class RunFiles:
 
 
 def list_names(folder: Path) -> Sequence[str]:
-    """Return the names in a folder; none where it is missing."""
+    """Return the names in a folder; none where it is missing. Raises OSError."""
     try:
         return [path.name for path in folder.iterdir()]
     except FileNotFoundError:

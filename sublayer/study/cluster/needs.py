@@ -1,6 +1,7 @@
 """What a run takes of a node, by its recipe, and whether any node has it."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from sublayer.config.layering.paths import absolute_paths
 from sublayer.config.recipe import Recipe
@@ -14,6 +15,7 @@ from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.study.budget.capacity import step_memory
 from sublayer.study.budget.resources import PROGRAM_BYTES, Resources
 from sublayer.study.cluster.cluster import Needs, Node
+from sublayer.study.cluster.cold_cache import preparation_bytes
 from sublayer.study.execution.one_run import Task
 from sublayer.training.warm_start import Pretrained
 
@@ -21,10 +23,13 @@ _HEADROOM = 1.25
 """Over what is estimated of a step: a scheduler ends what takes more than it asked for."""
 
 
-def needs_of(recipe: Recipe, vocab_size: int, device: str, *, n_models: int = 1) -> Needs:
+def needs_of(
+    recipe: Recipe, vocab_size: int, device: str, *, n_models: int = 1, preparing_bytes: int = 0
+) -> Needs:
     """Return what a run takes; ``n_models`` is how many are held at a time.
 
-    Its threads are settled. With a GPU no memory of the node is asked for: what the scheduler
+    ``preparing_bytes`` are what its text may take before the model is built. Its threads are
+    settled. With a GPU no memory of the node is asked for: what the scheduler
     gives beside one is what sites set.
     """
     threads = recipe.train.threads
@@ -34,13 +39,21 @@ def needs_of(recipe: Recipe, vocab_size: int, device: str, *, n_models: int = 1)
     weights = FLOAT32_BYTES * count_parameters(expected_model(recipe, vocab_size)).total
     resources = Resources("cpu", None, None, has_fast_bfloat16=False, cores=threads)
     step = step_memory(recipe, vocab_size, resources).total
-    return Needs(threads, int(_HEADROOM * (PROGRAM_BYTES + max(step, n_models * weights))))
+    beside = max(step, n_models * weights, preparing_bytes)
+    return Needs(threads, int(_HEADROOM * (PROGRAM_BYTES + beside)))
 
 
-def needs_of_task(task: Task, device: str) -> Needs:
-    """Return what a run of a study takes."""
+def needs_of_task(task: Task, device: str, study: Path) -> Needs:
+    """Return what a run of a study in the folder ``study`` takes."""
     recipe = task.loaded.recipe
-    return needs_of(recipe, _vocab_size(task), device, n_models=max(1, len(task.members)))
+    data = task.data if isinstance(task.data, Data) else None
+    return needs_of(
+        recipe,
+        _vocab_size(task),
+        device,
+        n_models=max(1, len(task.members)),
+        preparing_bytes=preparation_bytes(recipe, data, study),
+    )
 
 
 def check_needs(needs: Iterable[Needs], nodes: Sequence[Node], on: str) -> Needs:

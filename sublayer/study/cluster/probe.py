@@ -6,7 +6,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from shutil import rmtree
@@ -14,7 +14,7 @@ from shutil import rmtree
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.storage import write_file
 from sublayer.files.typed import Typed, read_typed
-from sublayer.study.cluster.cluster import Cluster, Needs
+from sublayer.study.cluster.cluster import Cluster, Needs, NoAnswer
 
 _TOKEN, _ANSWER = "token.txt", "answer.json"
 _PROBE = Needs(cores=1, memory_bytes=128 << 20)
@@ -50,19 +50,20 @@ def check_nodes(cluster: Cluster, study: Path, is_stopped: Callable[[], bool]) -
     Raises ConfigError where one does not see it, or has other versions than this process has.
     """
     hosts = []
-    for node in cluster.probed():
+    for node, called in cluster.probed().items():
         with _hidden(study) as folder:
             token = secrets.token_hex(16)
             write_file(folder / _TOKEN, token)
             words = ["probe", str(folder), token]
-            task = cluster.submit("sublayer probe", words, _PROBE, folder, node)
+            name = f"sublayer probe {secrets.token_hex(4)}"
+            task = cluster.submit(name, words, _PROBE, folder, node)
             found = _wait(cluster, task, folder, is_stopped)
             if is_stopped():
                 cluster.cancel([task])
                 break
             if found is None or found.token != token:
                 raise ConfigError(
-                    f"--on {cluster.name}: {node or 'a node'} could not read and write in {study}, "
+                    f"--on {cluster.name}: {called} could not read and write in {study}, "
                     "which must be on a file system that all nodes share, as must this Python: "
                     "give another --out"
                 )
@@ -84,8 +85,9 @@ def _wait(
         now = time.monotonic()
         if until == float("inf") and now - asked >= cluster.patience_s:
             asked = now
-            if not cluster.active([task]):
-                until = now + cluster.grace_s
+            with suppress(NoAnswer):
+                if not cluster.active([task]):
+                    until = now + cluster.grace_s
     return None
 
 

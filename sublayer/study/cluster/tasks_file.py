@@ -1,6 +1,7 @@
 """Which tasks of a study a cluster has, as JSON in its folder: so that they are found again."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,9 @@ class Submitted(Typed):
     """A task that makes a run, at a try."""
 
     task: str
-    """Its id, as the scheduler has it; "" before it is tried again."""
+    """Its id, as the scheduler has it; "" before that is known."""
+    name: str = ""
+    """By which the scheduler finds it where the id did not arrive; "" before it is submitted."""
     number: Count
     """Of the try, from 1."""
     lost: Count = 0
@@ -74,18 +77,31 @@ class TasksFile:
         """Return the files of a run."""
         return RunFiles(self.folder / "runs" / run)
 
+    def is_stopping(self) -> bool:
+        """Return whether all runs are asked to save and stop; not so where that cannot be seen."""
+        with suppress(OSError):
+            return self.stop_file.exists()
+        return False
+
     def submit(self, run: str, submitted: Submitted) -> None:
-        """Write that a task makes a run."""
+        """Write that a task makes a run. Raises OSError."""
         self.runs[run] = submitted
         self.write()
 
-    def end(self, run: str) -> None:
-        """Write that no task makes a run any more."""
-        if self.runs.pop(run, None) is not None:
+    def note(self, run: str, submitted: Submitted) -> None:
+        """Write what is known of a run's tasks, now or with what is written next."""
+        self.runs[run] = submitted
+        with suppress(OSError):
             self.write()
 
+    def end(self, run: str) -> None:
+        """Write that no task makes a run any more, now or with what is written next."""
+        if self.runs.pop(run, None) is not None:
+            with suppress(OSError):
+                self.write()
+
     def write(self) -> None:
-        """Write the file, whole or not at all."""
+        """Write the file, whole or not at all. Raises OSError."""
         self.folder.mkdir(exist_ok=True)
         content = _Content(on=self.on, device=self.device, hosts=self.hosts, runs=self.runs)
         write_file(self.folder / _TASKS, f"{content.model_dump_json(indent=1)}\n")

@@ -1,5 +1,6 @@
 """The tries of runs on a cluster: each is a task, and a lost one is followed by another."""
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,34 +28,57 @@ class Tries:
         self._tasks_file = tasks_file
 
     def submit(self, run: str, task: Task) -> Submitted:
-        """Submit a task for the next try of a run. Raises ConfigError where it is refused."""
+        """Submit a task for the next try of a run, or return the one that is there.
+
+        Raises Refused, NoAnswer and OSError where that may be done later, ClusterGone, and what a
+        run raises that cannot be described.
+        """
         files = self._tasks_file.files(run)
         before = self._tasks_file.runs.get(run) or Submitted(task="", number=_last_try(files))
-        # The number is kept first: where this process ends in between, it is not given again.
-        submitted = before.model_copy(update={"task": "", "number": before.number + 1})
+        if before.name and not before.task:
+            # Whoever submitted it ended before its id was known, or was told of a time-out.
+            found = self._cluster.find(before.name)
+            if found is not None:
+                return self._keep(run, before, found)
+        # Number and name are kept first: where this process ends in between, the number is not
+        # given again, and the task is found by its name.
+        name = f"sublayer {task.label} {secrets.token_hex(4)}"
+        changes = {"task": "", "name": name, "number": before.number + 1}
+        submitted = before.model_copy(update=changes)
         self._tasks_file.submit(run, submitted)
         files.write_job(_anywhere(job_of(task, self._tasks_file.device)))
         words = self._words(files, submitted.number)
-        needs = needs_of_task(task, self._tasks_file.device)
+        needs = needs_of_task(task, self._tasks_file.device, self._tasks_file.study)
         own = self._tasks_file.folder / "scheduler"
         own.mkdir(exist_ok=True)
-        identity = self._cluster.submit(task.label, words, needs, own)
-        submitted = submitted.model_copy(update={"task": identity})
-        self._tasks_file.submit(run, submitted)
-        return submitted
+        return self._keep(run, submitted, self._cluster.submit(name, words, needs, own))
+
+    def begin_again(self, run: str, ended: Submitted) -> None:
+        """Note that a try has ended and that there is to be another, whatever it came to."""
+        self._cluster.cancel([ended.task])
+        self._tasks_file.note(run, ended.model_copy(update={"task": "", "name": ""}))
 
     def lose(self, run: str, task: Task, lost: Submitted) -> bool:
         """Note that a try is lost; return whether there is to be another."""
         # A scheduler may queue again what it ended, and two must not make one run.
         self._cluster.cancel([lost.task])
-        reached = _reached(task.path)
+        try:
+            reached = _reached(task.path)
+        except OSError:  # nothing that is known was gained
+            reached = lost.reached
         n_lost = lost.lost + 1 if reached == lost.reached else 1
         if n_lost >= MOST_TRIES:
             self._tasks_file.end(run)
             return False
-        changes = {"task": "", "lost": n_lost, "reached": reached}
-        self._tasks_file.submit(run, lost.model_copy(update=changes))
+        changes = {"task": "", "name": "", "lost": n_lost, "reached": reached}
+        self._tasks_file.note(run, lost.model_copy(update=changes))
         return True
+
+    def _keep(self, run: str, submitted: Submitted, identity: str) -> Submitted:
+        known = submitted.model_copy(update={"task": identity})
+        # The cluster has it: where this cannot be written, its name is.
+        self._tasks_file.note(run, known)
+        return known
 
     def _words(self, files: RunFiles, number: int) -> Sequence[str]:
         return ["run", str(self._tasks_file.folder), str(files.folder), str(number)]

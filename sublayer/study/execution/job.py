@@ -11,6 +11,7 @@ from sublayer.errors import (
     CheckpointError,
     ConfigError,
     DataError,
+    FolderHeld,
     Interrupted,
     SublayerError,
     TrainingError,
@@ -22,11 +23,14 @@ from sublayer.training.progress import Status
 
 _ERRORS = {
     kind.__name__: kind
-    for kind in (ConfigError, DataError, CheckpointError, TrainingError, Interrupted)
+    for kind in (FolderHeld, ConfigError, DataError, CheckpointError, TrainingError, Interrupted)
 }
+"""By name; what is a kind of another stands before it."""
 _NO_MEMORY = "memory"
 _SYSTEM = "system"
 DONE: dict[str, Any] = {"end": "done"}
+FOLDER_HELD = FolderHeld.__name__
+"""What a run ends with whose folder another process holds."""
 STOPPED: dict[str, Any] = {"end": Interrupted.__name__, "text": "interrupted"}
 
 

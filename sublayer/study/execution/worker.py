@@ -93,6 +93,7 @@ def _make_run(channel: Channel) -> dict[str, Any]:
         import torch
 
     from sublayer.config.layering.layers import LoadedRecipe
+    from sublayer.data.shards.workers import limited_to
     from sublayer.errors import DataError
     from sublayer.runs.session import prepare_data
     from sublayer.study.execution.job import DONE, read_job
@@ -103,7 +104,9 @@ def _make_run(channel: Channel) -> dict[str, Any]:
     if threads is not None:
         torch.set_num_threads(threads)
     progress = _SentProgress(channel)
-    data = prepare_data(job.recipe)
+    # Others compute beside it, and a scheduler ends what takes more than its share.
+    with limited_to(threads):
+        data = prepare_data(job.recipe)
     if job.checksums and data.checksums != job.checksums:
         raise DataError("the text has changed since the comparison began: bring it back")
     loaded = LoadedRecipe(job.recipe, {}, job.label, ())

@@ -1,5 +1,6 @@
 """Adafactor: gradients divided by what the means of rows and columns say of their squares."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -7,9 +8,11 @@ import torch
 from torch import Tensor
 
 from sublayer.config.optimizers.adafactor import AdafactorConfig
+from sublayer.config.optimizers.base import Shape
 from sublayer.estimate.kernel_sizes import CPU_UPDATE_PART, GPU_UPDATE_PART
+from sublayer.training.optimizers.division import WHOLE, Division, Exchanging
 from sublayer.training.optimizers.moments import count_steps
-from sublayer.training.optimizers.parameter_scale import parameter_scales, root_mean_square
+from sublayer.training.optimizers.parameter_scale import at_least_smallest
 
 _EPS = 1e-30
 """Added to squares of gradients."""
@@ -26,60 +29,81 @@ class Adafactor(torch.optim.Optimizer):
     The last ``n_axes`` axes of a group's parameters are a variable, which has factors and RMS of
     its own; axes before them count what is stored together. Parameters without a gradient are left
     alone; n counts the updates of a parameter, and ``decay_offset`` more. Nothing waits for the
-    device.
+    device. Where parameters are divided, processes exchange twice a step: means of squares, then
+    what RMS are made of.
 
     Sources: Shazeer & Stern 2018, algorithms 4 and 5; as T5 was released, tensorflow/mesh,
     ``optimize.py``.
     """
 
-    def __init__(self, groups: Iterable[dict[str, Any]], config: AdafactorConfig) -> None:
+    def __init__(
+        self,
+        groups: Iterable[dict[str, Any]],
+        config: AdafactorConfig,
+        division: Division = WHOLE,
+    ) -> None:
         self.config = config
+        self.division = division
         super().__init__(groups, {"lr": config.lr, "n_axes": 2})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient; there is no closure."""
+        self.division.run(self._updates())
+
+    def _updates(self) -> Iterator[Exchanging[None]]:
         for group in self.param_groups:
             parameters = [each for each in group["params"] if each.grad is not None]
-            for part in _alike(parameters):
-                self._update(part, group["lr"], group["n_axes"])
+            for alike in _alike(parameters, self.division):
+                yield self._update(alike, group["lr"], group["n_axes"])
 
-    def _update(self, parameters: list[Tensor], lr: float, n_axes: int) -> None:
+    def _update(self, parameters: list[Tensor], lr: float, n_axes: int) -> Exchanging[None]:
         """Update parameters of one shape, all at a time."""
-        shape = tuple(parameters[0].shape)
         for parameter in parameters:
             self._begin(parameter)
+        directions = yield from self._directions(parameters)
+        factors = yield from self._factors(parameters, directions, n_axes)
+        torch._foreach_addcmul_(parameters, directions.unbind(), factors, value=-lr)
+
+    def _begin(self, parameter: Tensor) -> None:
+        kept = self.state[parameter]
+        for name, axes in self.config.state_axes(self.division.shape(parameter)).items():
+            if name != "step" and name not in kept:
+                kept[name] = parameter.new_zeros([parameter.shape[axis] for axis in axes])
+
+    def _directions(self, parameters: list[Tensor]) -> Exchanging[Tensor]:
+        """Compute ``u`` of each parameter, in one new tensor."""
         gradient = _stack([each.grad for each in parameters if each.grad is not None])
         steps = count_steps(self.state, parameters) + self.config.decay_offset
         new_shares = steps**-self.config.decay_exponent  # [n]: of a mean, what is not decayed
         new_shares = new_shares.to(gradient.dtype)
-        if self.config.is_factored(shape):
-            updates = self._divide_by_factors(parameters, gradient, new_shares)
-        else:
-            updates = self._divide(parameters, gradient, new_shares)
-        factors = self._factors(parameters, updates, min(n_axes, len(shape)))
-        torch._foreach_addcmul_(parameters, updates.unbind(), factors, value=-lr)
+        if not self.config.is_factored(self.division.shape(parameters[0])):
+            return self._divide(parameters, gradient, new_shares)
+        rows, columns = yield from self._mean_squares(parameters, gradient, new_shares)
+        directions = gradient * rows.rsqrt_().unsqueeze(-1)
+        return directions.mul_(columns.rsqrt().unsqueeze(-2))
 
-    def _begin(self, parameter: Tensor) -> None:
-        kept = self.state[parameter]
-        for name, shape in self.config.state_shapes(tuple(parameter.shape)).items():
-            if name != "step" and name not in kept:
-                kept[name] = parameter.new_zeros(shape)
-
-    def _divide_by_factors(
+    def _mean_squares(
         self, parameters: list[Tensor], gradient: Tensor, new_shares: Tensor
-    ) -> Tensor:
-        squares = gradient.square()
-        new_rows = squares.mean(-1).add_(_EPS)
-        new_columns = squares.mean(-2).add_(_EPS)
-        rows = self._average("exp_avg_sq_row", parameters, new_rows, new_shares)
-        columns = self._average("exp_avg_sq_col", parameters, new_columns, new_shares)
-        relative_rows = rows / rows.mean(-1, keepdim=True)
-        of_rows = relative_rows.rsqrt_().unsqueeze(-1)
-        of_columns = columns.rsqrt().unsqueeze(-2)
-        # The squares are not needed again, their memory is.
-        updates = torch.mul(gradient, of_rows, out=squares)
-        return updates.mul_(of_columns)
+    ) -> Exchanging[tuple[Tensor, Tensor]]:
+        """Update the means of rows and columns; return those of rows by their mean, and the others.
+
+        Where the columns of a matrix are divided, a process has a part of each row's sum, and the
+        other way round.
+        """
+        n_rows, n_columns = self.division.shape(parameters[0])[-2:]
+        axis = self.division.axis(parameters[0])
+        new_rows, new_columns = _sums_of_squares(gradient)
+        new_rows /= n_columns
+        new_columns /= n_rows
+        if axis == -1:
+            (new_rows,) = yield [new_rows]
+        rows = self._average("exp_avg_sq_row", parameters, new_rows.add_(_EPS), new_shares)
+        mean = rows.sum(-1, keepdim=True) / n_rows
+        if axis == -2:
+            new_columns, mean = yield [new_columns, mean]
+        columns = self._average("exp_avg_sq_col", parameters, new_columns.add_(_EPS), new_shares)
+        return rows / mean, columns
 
     def _divide(self, parameters: list[Tensor], gradient: Tensor, new_shares: Tensor) -> Tensor:
         squares = gradient.square().add_(_EPS)
@@ -95,27 +119,37 @@ class Adafactor(torch.optim.Optimizer):
         return _stack(kept)
 
     def _factors(
-        self, parameters: list[Tensor], updates: Tensor, n_axes: int
-    ) -> tuple[Tensor, ...]:
-        """Compute what each variable's update is multiplied by, beside the learning rate."""
-        excess = root_mean_square(updates, n_axes) / self.config.clip_threshold
-        divisors = excess.clamp_(min=1.0).unbind()
+        self, parameters: list[Tensor], directions: Tensor, n_axes: int
+    ) -> Exchanging[tuple[Tensor, ...]]:
+        """Compute what each variable's direction is multiplied by, beside the learning rate."""
+        values = [directions]
+        if self.config.parameter_scale:
+            values += parameters
+        laid_out_as = [parameters[0], *parameters][: len(values)]
+        rms, *scales = yield from self.division.root_mean_squares(values, laid_out_as, n_axes)
+        divisors = (rms / self.config.clip_threshold).clamp_(min=1.0).unbind()
         if not self.config.parameter_scale:
             return torch._foreach_reciprocal(divisors)
-        scales = parameter_scales(parameters, n_axes)
-        return torch._foreach_div(scales, divisors)
+        return torch._foreach_div(at_least_smallest(scales), divisors)
 
 
-def _alike(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Generate parameters of one shape, as many as go together."""
-    by_shape: dict[torch.Size, list[Tensor]] = {}
+def _alike(parameters: list[Tensor], division: Division) -> Iterator[list[Tensor]]:
+    """Generate parameters of one shape, as many as go together: the same in all processes."""
+    by_layout: dict[tuple[Shape, int | None], list[Tensor]] = {}
     for parameter in parameters:
-        by_shape.setdefault(parameter.shape, []).append(parameter)
-    for alike in by_shape.values():
+        layout = division.shape(parameter), division.axis(parameter)
+        by_layout.setdefault(layout, []).append(parameter)
+    for (shape, _), alike in by_layout.items():
         part = CPU_UPDATE_PART if alike[0].device.type == "cpu" else GPU_UPDATE_PART
-        n_together = max(1, part // alike[0].numel())
+        n_together = max(1, part // math.prod(shape))
         for start in range(0, len(alike), n_together):
             yield alike[start : start + n_together]
+
+
+def _sums_of_squares(gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the sums of rows and of columns, so that nothing keeps the squares themselves."""
+    squares = gradient.square()
+    return squares.sum(-1), squares.sum(-2)
 
 
 def _stack(tensors: Sequence[Tensor]) -> Tensor:

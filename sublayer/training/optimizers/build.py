@@ -16,10 +16,10 @@ from sublayer.errors import CheckpointError
 from sublayer.files.tensor_headers import Header, header_of
 from sublayer.model.roles import Role
 from sublayer.training.optimizers.adafactor import Adafactor
+from sublayer.training.optimizers.division import WHOLE, Division
 from sublayer.training.optimizers.gpt1_adam import Gpt1Adam
 from sublayer.training.optimizers.lamb import Adapted, Lamb
 from sublayer.training.optimizers.moments import MomentOptimizer
-from sublayer.training.optimizers.norms import WHOLE, Norms
 from sublayer.training.optimizers.scaled_adamw import ScaledAdamW
 
 DECAYED: frozenset[Role] = frozenset({"matrix", "stacked", "embedding"})
@@ -44,31 +44,29 @@ def build_optimizer(
     parameters: Mapping[str, nn.Parameter],
     roles: Mapping[str, Role],
     rate_shares: Mapping[str, float] | None = None,
-    norms: Norms = WHOLE,
+    division: Division = WHOLE,
 ) -> torch.optim.Optimizer:
     """Build the optimizer, its parameters in groups by what their role is decayed and adapted by.
 
     Weight decay acts on matrices and embeddings, on vectors with ``decay_vectors``. ``roles`` has
     every name of ``parameters``, as has ``rate_shares``: the share of the learning rate that each
-    has, None the whole. The rate is the config's until ``set_learning_rate``. ``norms`` are of
-    whole parameters, where ``parameters`` are parts of them.
+    has, None the whole. The rate is the config's until ``set_learning_rate``. ``division`` says of
+    which parameters ``parameters`` are parts.
     """
     shares = rate_shares or dict.fromkeys(parameters, 1.0)
     groups = _groups(config, parameters, roles, shares)
-    if isinstance(config, LambConfig):
-        return _lamb(config, groups, norms)
-    return BUILDERS[config.kind](config, groups)
+    return BUILDERS[config.kind](config, groups, division)
 
 
-def _sgd(config: SgdConfig, groups: Groups) -> torch.optim.Optimizer:
+def _sgd(config: SgdConfig, groups: Groups, _: Division) -> torch.optim.Optimizer:
     return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, foreach=True)
 
 
-def _adam(config: AdamConfig, groups: Groups) -> torch.optim.Optimizer:
+def _adam(config: AdamConfig, groups: Groups, _: Division) -> torch.optim.Optimizer:
     return torch.optim.Adam(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
 
 
-def _adamw(config: AdamWConfig, groups: Groups) -> torch.optim.Optimizer:
+def _adamw(config: AdamWConfig, groups: Groups, division: Division) -> torch.optim.Optimizer:
     settings: dict[str, Any] = {"lr": config.lr, "betas": config.betas, "eps": config.eps}
     if config.is_as_published:
         return torch.optim.AdamW(groups, **settings, fused=True)
@@ -76,28 +74,33 @@ def _adamw(config: AdamWConfig, groups: Groups) -> torch.optim.Optimizer:
         return Gpt1Adam(groups, **settings, is_corrected=False)
     settings["is_corrected"] = config.bias_correction
     if config.parameter_scale:
-        return ScaledAdamW(groups, **settings)
+        return ScaledAdamW(groups, **settings, division=division)
     # As BERT and ALBERT have it, as released: without correction.
     return MomentOptimizer(groups, **settings)
 
 
-def _lamb(config: LambConfig, groups: Groups, norms: Norms = WHOLE) -> torch.optim.Optimizer:
+def _lamb(config: LambConfig, groups: Groups, division: Division) -> torch.optim.Optimizer:
     settings: dict[str, Any] = {"lr": config.lr, "betas": config.betas, "eps": config.eps}
-    return Lamb(groups, **settings, is_corrected=config.form == "published", norms=norms)
+    return Lamb(groups, **settings, is_corrected=config.form == "published", division=division)
 
 
-def _adafactor(config: AdafactorConfig, groups: Groups) -> torch.optim.Optimizer:
-    return Adafactor(groups, config)
+def _adafactor(
+    config: AdafactorConfig, groups: Groups, division: Division
+) -> torch.optim.Optimizer:
+    return Adafactor(groups, config, division)
 
 
-BUILDERS: dict[str, Callable[[Any, Groups], torch.optim.Optimizer]] = {
+BUILDERS: dict[str, Callable[[Any, Groups, Division], torch.optim.Optimizer]] = {
     "sgd": _sgd,
     "adam": _adam,
     "adamw": _adamw,
     "lamb": _lamb,
     "adafactor": _adafactor,
 }
-"""What builds an optimizer of each kind from its table and the parameters in groups."""
+"""What builds an optimizer of each kind from its table and the parameters in groups.
+
+That of a kind which goes by parameters one number at a time does not ask how they are divided.
+"""
 
 
 def _groups(

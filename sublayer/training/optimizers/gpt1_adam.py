@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sublayer.training.optimizers.division import Exchanging
 from sublayer.training.optimizers.moments import MomentOptimizer, count_steps
 
 
@@ -19,9 +20,10 @@ class Gpt1Adam(MomentOptimizer):
 
     def scale_updates(
         self, updates: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
-    ) -> None:
+    ) -> Exchanging[None]:
         """Multiply every update by the correction of its parameter's moments."""
         beta1, beta2 = group["betas"]
         steps = count_steps(self.state, parameters)
         corrections = (1.0 - beta2**steps).sqrt() / (1.0 - beta1**steps)
         torch._foreach_mul_(updates, corrections.unbind())
+        yield from ()

@@ -1,12 +1,13 @@
 """LAMB: Adam's direction, made as long as a share of the weights that it changes."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from sublayer.training.optimizers.division import Exchanging
 from sublayer.training.optimizers.moments import MomentOptimizer
-from sublayer.training.optimizers.norms import WHOLE, Norms
 
 Adapted = Literal["tensor", "map", "none"]
 """What has a trust ratio of its own: each tensor, each map of a stacked one, or none (1)."""
@@ -25,27 +26,34 @@ class Lamb(MomentOptimizer):
 
     def scale_updates(
         self, updates: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
-    ) -> None:
+    ) -> Exchanging[None]:
         """Multiply the update of what has a trust ratio by it."""
-        adapted = group["adapted"]
+        adapted: Adapted = group["adapted"]
         if adapted == "none":
             return
-        update_parts = _parts(updates, adapted)
-        weight_parts = _parts(parameters, adapted)
-        ratios = trust_ratios(weight_parts, update_parts, self.norms)
-        torch._foreach_mul_(update_parts, ratios)
+        update_parts = _variables(updates, adapted)
+        weight_parts = _variables(parameters, adapted)
+        are_parts = []
+        for parameter in parameters:
+            n_axes = parameter.dim() if adapted == "tensor" else parameter.dim() - 1
+            n_variables = len(_variables([parameter], adapted))
+            are_parts += [self.division.divides(parameter, n_axes)] * n_variables
+        # Of maps that are divided one by one, a process may have none.
+        if update_parts:
+            own = torch._foreach_norm([*weight_parts, *update_parts])
+            norms = yield from self.division.whole_norms(own, 2 * are_parts)
+            torch._foreach_mul_(update_parts, trust_ratios(norms))
 
 
-def trust_ratios(
-    weights: list[Tensor], updates: list[Tensor], norms: Norms = WHOLE
-) -> tuple[Tensor, ...]:
-    """Compute ``||w|| / ||u||`` for each pair, 1 where either is 0; scalars, on the device."""
-    weight_norms, update_norms = norms.of([*weights, *updates]).chunk(2)
+def trust_ratios(norms: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Compute ``||w|| / ||u||``, 1 where either is 0, from all ``||w||`` and then all ``||u||``."""
+    weight_norms, update_norms = torch.stack(list(norms)).chunk(2)
     has_both = (weight_norms > 0) & (update_norms > 0)
     return torch.where(has_both, weight_norms / update_norms, 1.0).unbind()
 
 
-def _parts(tensors: list[Tensor], adapted: Adapted) -> list[Tensor]:
+def _variables(tensors: Sequence[Tensor], adapted: Adapted) -> list[Tensor]:
+    """Return what has a ratio of its own, of which a tensor may hold several."""
     if adapted == "tensor":
-        return tensors
-    return [part for tensor in tensors for part in tensor.unbind()]
+        return list(tensors)
+    return [each for tensor in tensors for each in tensor.unbind()]

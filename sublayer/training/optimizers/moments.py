@@ -1,12 +1,12 @@
 """The moments that Adam and its relatives keep, for whole lists of parameters at a time."""
 
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sublayer.training.optimizers.norms import WHOLE, Norms
+from sublayer.training.optimizers.division import WHOLE, Division, Exchanging
 
 State = MutableMapping[Tensor, dict[str, Any]]
 """What an optimizer keeps of each parameter, under the names that PyTorch's Adam gives it."""
@@ -89,7 +89,8 @@ class MomentOptimizer(torch.optim.Optimizer):
     d is ``m / (sqrt(v) + eps)`` of the running averages of the gradient and of its square, from 0
     on; with ``is_corrected`` they are divided by ``1 - beta^t`` first. Decay is a group's own.
     Parameters without a gradient are left alone. Nothing waits for the device. A subclass changes
-    how long the direction is, before or after decay is added, and may go by ``norms``.
+    how long the direction is, before or after decay is added, and may go by norms of whole
+    parameters, which ``division`` adds up: those of all groups in one exchange.
     """
 
     def __init__(
@@ -100,40 +101,44 @@ class MomentOptimizer(torch.optim.Optimizer):
         betas: tuple[float, float],
         eps: float,
         is_corrected: bool,
-        norms: Norms = WHOLE,
+        division: Division = WHOLE,
     ) -> None:
         self.is_corrected = is_corrected
-        self.norms = norms
+        self.division = division
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0}
         super().__init__(groups, defaults)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient; there is no closure."""
+        self.division.run(self._updates())
+
+    def _updates(self) -> Iterator[Exchanging[None]]:
         for group in self.param_groups:
             parameters = [each for each in group["params"] if each.grad is not None]
             if parameters:
-                self._update(parameters, group)
+                yield self._update(parameters, group)
 
-    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        # A function of its own, so that a group's updates are gone before the next one's are made.
+    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> Exchanging[None]:
         updates = self._directions(parameters, group["betas"], group["eps"])
-        self.scale_directions(updates, parameters, group)
+        yield from self.scale_directions(updates, parameters, group)
         weight_decay = group["weight_decay"]
         if weight_decay > 0:
             torch._foreach_add_(updates, parameters, alpha=weight_decay)
-        self.scale_updates(updates, parameters, group)
+        yield from self.scale_updates(updates, parameters, group)
         torch._foreach_add_(parameters, updates, alpha=-group["lr"])
 
     def scale_directions(
         self, directions: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
-    ) -> None:
+    ) -> Exchanging[None]:
         """Change the lengths of directions in place, before decay; here they stay."""
+        yield from ()
 
     def scale_updates(
         self, updates: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
-    ) -> None:
+    ) -> Exchanging[None]:
         """Change the lengths of updates in place, decay included; here they stay."""
+        yield from ()
 
     def _directions(
         self, parameters: list[Tensor], betas: tuple[float, float], eps: float

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sublayer.training.optimizers.division import Exchanging
 from sublayer.training.optimizers.moments import MomentOptimizer
 from sublayer.training.optimizers.parameter_scale import parameter_scales
 
@@ -21,6 +22,7 @@ class ScaledAdamW(MomentOptimizer):
 
     def scale_directions(
         self, directions: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
-    ) -> None:
+    ) -> Exchanging[None]:
         """Multiply the direction of each variable by the root mean square of its weights."""
-        torch._foreach_mul_(directions, parameter_scales(parameters, group["n_axes"]))
+        scales = yield from parameter_scales(parameters, group["n_axes"], self.division)
+        torch._foreach_mul_(directions, scales)

@@ -10,12 +10,11 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.data.batches import AnyBatch, Batches
 from sublayer.errors import CheckpointError
 from sublayer.files.tensor_parts import StoredTensors, read_stored
 from sublayer.objective.base import Objective
-from sublayer.training.optimizers.norms import WHOLE, Norms
+from sublayer.training.optimizers.division import WHOLE, Division
 from sublayer.training.processes.world import World
 
 
@@ -31,13 +30,22 @@ class MicroBatch:
 
 
 @dataclass(frozen=True)
+class Owner:
+    """The parameter that a tensor of a checkpoint is, or says something of."""
+
+    parameter: str
+    """Its name in the objective."""
+    state: str = ""
+    """Which state the optimizer keeps of it; empty: the tensor is the parameter."""
+
+
+@dataclass(frozen=True)
 class Held:
     """A tensor of a checkpoint, or this process's part of it."""
 
     name: str
     """In its file."""
-    parameter: str
-    """The parameter, by its name in the objective, that it is or says something of."""
+    owner: Owner
     value: Tensor
 
 
@@ -54,15 +62,25 @@ class Alone:
             name: each for name, each in objective.named_parameters() if each.requires_grad
         }
         """What this process updates, by name."""
+        self.division: Division = WHOLE
+        """Of which whole parameters these are parts."""
 
     def micro_batches(
         self, batches: Batches, step: int, n_sequences: int, context: int
     ) -> list[MicroBatch]:
-        """Return what this process computes of step ``step`` (0-based).
+        """Return what this process computes of step ``step`` (0-based), and change nothing.
 
         A micro-batch has the tokens of ``n_sequences`` windows of ``context``.
         """
         return divided(batches.batch(step), n_sequences, context)
+
+    def begin(self, batches: Sequence[AnyBatch]) -> int:
+        """Begin a step that computes these micro-batches; return how many passes it takes.
+
+        All processes enter. In passes beyond the micro-batches the last of them is computed again,
+        and does not count.
+        """
+        return len(batches)
 
     def totals(self, batch: object) -> dict[str, Tensor]:
         """Compute each term's total, in nats, of this process's micro-batch."""
@@ -86,10 +104,6 @@ class Alone:
         for loss in losses[1:]:
             total = total + loss
         return total
-
-    def norms(self, optimizer: OptimizerConfig) -> Norms:
-        """Return the norms of whole parameters, which an optimizer may go by."""
-        return WHOLE
 
     def gradient_norm(self, gradients: Iterable[Tensor]) -> Tensor:
         """Compute the L2 norm of the whole gradient, the same in every process."""
@@ -120,10 +134,10 @@ class Alone:
         """
         world.by_first(lambda: _write_whole(tensors, stored.whole))
 
-    def read(self, owner: Callable[[str], str], stored: StoredTensors) -> dict[str, Tensor]:
+    def read(self, owner: Callable[[str], Owner], stored: StoredTensors) -> dict[str, Tensor]:
         """Read what this process has of stored tensors; all enter.
 
-        ``owner`` tells the parameter that a tensor is of. Raises CheckpointError, OSError and
+        ``owner`` tells what a tensor is of. Raises CheckpointError, OSError and
         SafetensorError.
         """
         return read_stored(stored)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from sublayer.data.batches import Batches
+from sublayer.data.batches import AnyBatch, Batches
 from sublayer.objective.base import Objective
 from sublayer.training.processes.alone import Alone, MicroBatch
 from sublayer.training.processes.exchange import Gradients, add_gradients, exchange
@@ -35,12 +35,16 @@ class Exact(Alone):
         self, batches: Batches, step: int, n_sequences: int, context: int
     ) -> list[MicroBatch]:
         """Return this process's micro-batches, by their number among all of the step."""
-        self._next = iter(self._own)
-        self._sum = TreeSum[Gradients](add_gradients)
         return [
             MicroBatch(batches.batch(step, rank=part, world=self._n_parts), part)
             for part in self._own
         ]
+
+    def begin(self, batches: Sequence[AnyBatch]) -> int:
+        """Begin a step, with the tree empty."""
+        self._next = iter(self._own)
+        self._sum = TreeSum[Gradients](add_gradients)
+        return super().begin(batches)
 
     @contextmanager
     def accumulating(self, *, is_last: bool) -> Iterator[None]:

@@ -79,11 +79,9 @@ def _exchanged(
         starts.append(starts[-1] + _rounded(shape.numel()))
     each = _rounded(math.ceil(starts[-1] / world.size))
     # What a process adds up is one after another for it: [size, subtrees, each].
-    flat = torch.full((len(own), world.size * each), _NOTHING, device=world.device)
+    flat = torch.empty(len(own), world.size * each, device=world.device)
     for row, gradients in zip(flat, own, strict=True):
-        for start, gradient in zip(starts, gradients, strict=False):
-            if gradient is not None:
-                row[start : start + gradient.numel()] = gradient.flatten()
+        _lay_out(gradients, starts, row)
     sent = flat.view(len(own), world.size, each).transpose(0, 1).flatten()
     nodes = [subtrees(part_range(rank, world.size, n_parts)) for rank in range(world.size)]
     lengths = [len(of_rank) * each for of_rank in nodes]
@@ -99,6 +97,17 @@ def _exchanged(
         summed[start : start + shape.numel()].view(shape)
         for start, shape in zip(starts, shapes, strict=False)
     ]
+
+
+def _lay_out(gradients: Gradients, starts: Sequence[int], row: Tensor) -> None:
+    """Write gradients behind each other, from ``starts`` on; what is between them adds nothing."""
+    end = 0
+    for start, gradient in zip(starts, gradients, strict=False):
+        if gradient is not None:
+            row[end:start] = _NOTHING
+            end = start + gradient.numel()
+            row[start:end] = gradient.flatten()
+    row[end:] = _NOTHING
 
 
 def _rounded(n: int) -> int:

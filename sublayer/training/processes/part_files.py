@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from sublayer.errors import CheckpointError
+from sublayer.files.tensor_parts import StoredTensors
 
 # What it does step by step, and that it writes no index.
 logging.getLogger("torch.distributed.checkpoint").setLevel(logging.ERROR)
@@ -40,11 +41,19 @@ def write_parts(
         ) from None
 
 
-def read_parts(tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Read into distributed tensors, in place, what the files of a folder have of them.
+def read_parts(tensors: Mapping[str, Tensor], stored: StoredTensors) -> None:
+    """Read into distributed tensors, in place, what is stored of them.
 
     All processes enter. Raises CheckpointError in all of them where one cannot read.
     """
+    folder = stored.whole.parent if stored.is_whole else stored.folder
+    # All files of the folder are read, and the last to say something would be believed.
+    others = {*folder.glob("*.safetensors")} - {*stored.files()}
+    if others:
+        raise CheckpointError(
+            f"{folder} has {min(others).name} beside {stored.files()[0].name}: one of them is of "
+            "another checkpoint"
+        )
     reader = HuggingFaceStorageReader(str(folder))
     try:
         load(dict(tensors), storage_reader=reader)

@@ -1,14 +1,14 @@
 """Whole copies: every process holds all weights, and gradients are summed over them."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from sublayer.data.batches import AnyBatch, Batches
+from sublayer.data.batches import AnyBatch
 from sublayer.objective.base import Objective
-from sublayer.training.processes.alone import MicroBatch
 from sublayer.training.processes.data_parallel import DataParallel
 from sublayer.training.processes.world import World
 
@@ -27,15 +27,12 @@ class Replicated(DataParallel):
         self._is_arranged = objective.has_unused_parameters or world.size == 2
         """Whether gradients are summed in groups that never change, or whose order is no matter."""
 
-    def micro_batches(
-        self, batches: Batches, step: int, n_sequences: int, context: int
-    ) -> list[MicroBatch]:
-        """Return what this process computes: rows ``rank``, ``rank + size``, and so on."""
-        parts = super().micro_batches(batches, step, n_sequences, context)
+    def begin(self, batches: Sequence[AnyBatch]) -> int:
+        """Begin a step; before the first one gradients are grouped."""
         if not self._is_arranged:
-            self._arrange(parts[0].batch)
+            self._arrange(batches[0])
             self._is_arranged = True
-        return parts
+        return super().begin(batches)
 
     def _arrange(self, batch: AnyBatch) -> None:
         """Let data parallelism group gradients anew, as it does after the first pass that it sees.
@@ -43,7 +40,7 @@ class Replicated(DataParallel):
         By the groups goes the order of a sum of three and more: a run that is resumed has to begin
         with those that an unbroken one has by then. Nothing else comes of the pass.
         """
-        totals = self._replicas(batch.to(self._world.device))
+        totals = self._replicas(batch)
         super().backward(torch.stack(list(totals.values())).sum())
         self._replicas.zero_grad(set_to_none=True)
 

@@ -12,17 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
+from sublayer.config.optimizers.base import Axes, all_axes
 from sublayer.config.optimizers.kinds import OptimizerConfig
-from sublayer.config.optimizers.lamb import LambConfig
-from sublayer.errors import ConfigError
+from sublayer.data.batches import AnyBatch
 from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
 from sublayer.model.layers.stack import Stack
 from sublayer.model.roles import Role, parameter_roles
 from sublayer.objective.base import Objective
-from sublayer.training.optimizers.norms import Norms
-from sublayer.training.processes.alone import Held
+from sublayer.training.optimizers.division import Division, Part
+from sublayer.training.processes.alone import Alone, Held, Owner
 from sublayer.training.processes.data_parallel import DataParallel
 from sublayer.training.processes.part_files import read_parts, write_parts
 from sublayer.training.processes.world import World
@@ -34,31 +34,51 @@ class Sharded(DataParallel):
     """An objective of which each process holds a part, and gathers the weights as it needs them.
 
     A block is gathered before it is computed. With ``full`` it is given up behind it and gathered
-    again for its backward pass, with ``optimizer`` kept in between. What several blocks share, and
-    all that is outside them, is gathered once a micro-batch.
+    again for its backward pass; with ``optimizer`` it is kept until the step's last backward pass,
+    as is, with both, what several blocks share, and all that is outside them.
     """
 
     caches_casts = False
     """A cast of gathered weights would outlive them, and hold the graph of another micro-batch."""
 
-    def __init__(self, objective: Objective, world: World, shard: Sharding) -> None:
+    def __init__(
+        self,
+        objective: Objective,
+        world: World,
+        shard: Sharding,
+        optimizer: OptimizerConfig,
+        seed: int,
+    ) -> None:
+        """Divide an objective in place; one on the meta device gets its initial values in parts."""
         # First: what the objective has before would be kept whole.
         self._units = _shard(objective, world, gives_up=shard == "full")
+        if next(objective.parameters()).is_meta:
+            objective.to_empty(device=world.device)
+            _draw_parts(objective, seed)
+        # Before the first step a block would take itself for the root; and what is divided
+        # unevenly gets its place here. There is no public name.
+        self._units[-1]._get_fsdp_state()._lazy_init()
         super().__init__(objective, world)
         self._shard = shard
+        self._optimizer = optimizer
         self._all: dict[str, DTensor] = {
             name: each for name, each in objective.named_parameters() if isinstance(each, DTensor)
         }
-        roles = parameter_roles(objective)
-        self._uneven = [
-            name
-            for name in self.parameters
-            if roles[name] == "stacked" and self._all[name].placements == (Shard(0),)
-        ]
         # Views of this process's parts, which the optimizer changes.
         self.parameters = {
             name: nn.Parameter(self._all[name].to_local().detach()) for name in self.parameters
         }
+        parts: dict[Tensor, Part] = {
+            own: Part(tuple(self._all[name].shape), _axis_of(self._all[name]))
+            for name, own in self.parameters.items()
+        }
+        self.division = Division(parts, world.sum)
+
+    def begin(self, batches: Sequence[AnyBatch]) -> int:
+        """Begin a step; it takes as many passes in all, which gather the weights together."""
+        # Between the processors, for which another device is not waited for.
+        numbers = self._world.gather_equal(torch.tensor([super().begin(batches)]))
+        return max(int(each) for each in numbers)
 
     @contextmanager
     def accumulating(self, *, is_last: bool) -> Iterator[None]:
@@ -66,25 +86,14 @@ class Sharded(DataParallel):
         root = self._units[-1]
         root.set_requires_gradient_sync(is_last)
         root.set_is_last_backward(is_last)
+        # What is kept through a pass is kept for the next, with the weights of the same step.
+        root.set_reshard_after_backward(is_last, recurse=self._shard == "optimizer")
         yield
         if is_last:
             for name, own in self.parameters.items():
                 gradient = self._all[name].grad
                 self._all[name].grad = None
                 own.grad = gradient.to_local() if isinstance(gradient, DTensor) else None
-
-    def norms(self, optimizer: OptimizerConfig) -> Norms:
-        """Return the norms of whole parameters, from those of all processes' parts.
-
-        Raises ConfigError where an optimizer goes by maps that a process has no part of.
-        """
-        if self._uneven and isinstance(optimizer, LambConfig):
-            raise ConfigError(
-                "optimizer.kind = lamb adapts each map that is stored with others, and "
-                f"{self._world.size} processes do not divide those of {self._uneven[0]} evenly: "
-                "start another number of processes"
-            )
-        return Norms(self._world.sum)
 
     def gradient_norm(self, gradients: Iterable[Tensor]) -> Tensor:
         """Compute the L2 norm of the whole gradient from those of all parts."""
@@ -108,46 +117,57 @@ class Sharded(DataParallel):
 
         All of ``world`` enter, in any thread. Raises CheckpointError in all where one cannot write.
         """
+        if not tensors:
+            # No part would say that nothing is missing.
+            Alone.write(tensors, stored, world)
+            return
         world.by_first(lambda: stored.folder.mkdir(exist_ok=True))
         write_parts(tensors, stored.folder, world.group)
 
-    def read(self, owner: Callable[[str], str], stored: StoredTensors) -> dict[str, Tensor]:
+    def read(self, owner: Callable[[str], Owner], stored: StoredTensors) -> dict[str, Tensor]:
         """Read this process's parts of stored tensors, whoever wrote them; all enter.
 
         Raises CheckpointError, OSError and SafetensorError.
         """
         targets = {}
         for name, header in read_stored_headers(stored).items():
-            parameter = self._all[owner(name)]
-            shape = header.shape
-            if shape == list(parameter.shape):
-                shape = list(parameter.to_local().shape)
+            own = self._all[owner(name).parameter].to_local()
+            shape = [own.shape[axis] for axis in self._axes(owner(name))]
             value = torch.empty(shape, dtype=header.torch_dtype, device=self._world.device)
             targets[name] = self._whole(Held(name, owner(name), value))
-        read_parts(targets, stored.whole.parent if stored.is_whole else stored.folder)
+        read_parts(targets, stored)
         return self.local(targets)
 
     def _whole(self, held: Held) -> Tensor:
-        """Return a part of a tensor as one of a whole that is divided as its parameter is."""
+        """Return a part of a tensor as one of a whole that is divided as its parameter is.
+
+        What lacks the axis that is divided is whole in every process.
+        """
         value = held.value.detach()
-        parameter = self._all[held.parameter]
-        if isinstance(value, DTensor) or value.shape != parameter.to_local().shape:
+        parameter = self._all[held.owner.parameter]
+        axes = self._axes(held.owner)
+        if isinstance(value, DTensor) or _axis_of(parameter) not in axes:
             return value
+        shape = torch.Size([parameter.shape[axis] for axis in axes])
         return DTensor.from_local(
             value,
             parameter.device_mesh,
-            parameter.placements,
+            [Shard(axes.index(_axis_of(parameter)))],
             run_check=False,
-            shape=parameter.shape,
-            stride=parameter.stride(),
+            shape=shape,
+            stride=torch.empty(shape, device="meta").stride(),
         )
+
+    def _axes(self, owner: Owner) -> Axes:
+        """Return which axes of its parameter a tensor has."""
+        shape = tuple(self._all[owner.parameter].shape)
+        return self._optimizer.state_axes(shape)[owner.state] if owner.state else all_axes(shape)
 
     @contextmanager
     def whole_weights(self) -> Iterator[None]:
         """Gather all weights for what every process computes at its own pace, such as scores."""
         root = self._units[-1]
-        # Before the first step a block would take itself for the root. There is no public name.
-        root._get_fsdp_state()._lazy_init()
+
         root.set_reshard_after_forward(False)
         for unit in self._units:
             unit.unshard()
@@ -181,6 +201,25 @@ def _shard(objective: Objective, world: World, *, gives_up: bool) -> list[FSDPMo
         unit.set_gradient_divide_factor(1.0)
         unit.set_force_sum_reduction_for_comms(True)
     return units
+
+
+@torch.no_grad()
+def _draw_parts(objective: Objective, seed: int) -> None:
+    for parameter, value in objective.initial_values(seed):
+        if isinstance(parameter, DTensor):
+            # Without a source: every process has the value.
+            mesh, placements = parameter.device_mesh, parameter.placements
+            divided = distribute_tensor(value, mesh, placements, src_data_rank=None)
+            parameter.to_local().copy_(divided.to_local())
+        else:
+            parameter.copy_(value)
+
+
+def _axis_of(parameter: DTensor) -> int:
+    """Return the axis along which a parameter is divided."""
+    (placement,) = parameter.placements
+    assert isinstance(placement, Shard), "every parameter is divided"
+    return placement.dim
 
 
 def _as_unit(module: nn.Module) -> FSDPModule:

@@ -187,6 +187,6 @@ def test_moving_to_a_device_moves_every_tensor() -> None:
     moved = pack(examples_of([5, 4, 8]), width=9, pad_id=PAD_ID).to(torch.device("meta"))
     fields = [*vars(moved).values(), *vars(moved.read).values()]
     tensors = [value for value in fields if isinstance(value, torch.Tensor)]
-    assert len(tensors) == 10
+    assert len(tensors) == 11
     assert {tensor.device.type for tensor in tensors} == {"meta"}
     assert moved.read.lengths == (8, 9)

@@ -5,12 +5,15 @@ from dataclasses import replace
 import pytest
 
 from sublayer.config.model import ModelConfig
+from sublayer.config.optimizers.adafactor import AdafactorConfig
 from sublayer.config.optimizers.adam import AdamWConfig
+from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.estimate.cluster.group import Group, Shard, units_of
 from sublayer.estimate.cluster.memory import ProcessMemory, process_memory
-from sublayer.estimate.memory import training_memory
+from sublayer.estimate.memory import training_memory, update_work
 from sublayer.estimate.micro_batch import MicroBatch
+from sublayer.estimate.optimizer_states import n_states
 from sublayer.estimate.peaks import peaks_of_pass
 from sublayer.estimate.saved_by_pass import saved_casts
 
@@ -54,6 +57,21 @@ def test_weights_and_states_are_divided(shard: Shard) -> None:
     assert (four.weights, four.optimizer) == (WEIGHTS // 4, 2 * WEIGHTS // 4)
 
 
+@pytest.mark.parametrize("optimizer", [LambConfig(), AdafactorConfig(min_factored=D)])
+def test_updates_by_norms_of_whole_matrices_are_all_there_at_once(
+    optimizer: LambConfig | AdafactorConfig,
+) -> None:
+    step = micro_batch(n_layers=24)
+    trained = units_of(step.config, step.objective).total
+    states = 4 * n_states(step.config, step.objective, optimizer)
+    two = process_memory(step, optimizer, n_passes=1, group=Group(2, "full"))
+    assert two.optimizer == states // 2
+    # The process's part of weights and states, of gradients and of updates.
+    assert two.step == (trained + states) // 2 + trained
+    # Alone LAMB takes maps that are stored together in turn with others, Adafactor a few matrices.
+    assert update_work(step, optimizer, trained) < trained
+
+
 def test_a_whole_copy_keeps_gradients_from_step_to_step() -> None:
     peaks = peaks_of_pass(micro_batch())
     assert memory(2).step == 4 * WEIGHTS + peaks.activations
@@ -84,11 +102,17 @@ def test_full_gathers_two_blocks_and_what_is_around_them() -> None:
     assert memory(2, "full").step < memory(2, "optimizer").step
 
 
-def test_a_model_is_drawn_whole_before_it_is_divided_and_gathered_to_be_evaluated() -> None:
+def test_a_model_is_drawn_in_parts_and_gathered_to_be_evaluated() -> None:
     eight = memory(8, "full")
-    assert eight.building == WEIGHTS + 4 * ROOT // 8
+    assert eight.building == WEIGHTS // 8 + 4 * ROOT
     assert eight.evaluating == WEIGHTS + 3 * WEIGHTS // 8
     assert eight.total >= max(eight.building, eight.evaluating, eight.step)
+
+
+def test_what_starts_from_another_model_has_all_of_it_first() -> None:
+    group = Group(8, "full", begins_whole=True)
+    found = process_memory(micro_batch(), AdamWConfig(), n_passes=1, group=group)
+    assert found.building == WEIGHTS + 4 * ROOT // 8
 
 
 def test_exact_keeps_a_sum_for_each_level_of_its_tree() -> None:

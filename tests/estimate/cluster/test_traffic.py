@@ -16,9 +16,9 @@ WEIGHTS = 800
         ("none", 1, 0, 2 * 600),
         ("none", 3, 0, 2 * 600),
         ("optimizer", 1, 600, 600),
-        ("optimizer", 3, 3 * 600, 600),
+        ("optimizer", 3, 600, 600),
         ("full", 1, 600 + 450, 600),
-        ("full", 3, 3 * (600 + 450), 600),
+        ("full", 3, 150 + 3 * 2 * 450, 600),
     ],
 )
 def test_four_processes_send_three_quarters_of_what_goes_round(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from sublayer.study.cluster.cluster import Cluster, Needs, Node
+from sublayer.study.cluster.cluster import Cluster, Needs, Node, TaskState
 from sublayer.study.cluster.node import FREE
 from sublayer.study.cluster.place import ClusterPlace
 from sublayer.system.python_process import python_command
@@ -20,31 +20,36 @@ class Processes(Cluster):
     def __init__(self, place: ClusterPlace) -> None:
         self.name = str(place)
         self.submitted: list[str] = []
+        self.named: dict[str, str] = {}
 
     def nodes(self) -> list[Node]:
         return [Node("one", 1, 4 << 30), Node("two", 1, 4 << 30)]
 
     def submit(
-        self, label: str, words: Sequence[str], needs: Needs, folder: Path, node: str = ""
+        self, name: str, words: Sequence[str], needs: Needs, folder: Path, node: str = ""
     ) -> str:
-        self.submitted.append(label)
+        self.submitted.append(name)
         command = [*python_command("sublayer.study.cluster.node"), FREE, *words]
         command = self.changed(command)
-        return str(os.posix_spawn(command[0], command, os.environ, setsid=True))
+        self.named[name] = str(os.posix_spawn(command[0], command, os.environ, setsid=True))
+        return self.named[name]
+
+    def find(self, name: str) -> str | None:
+        return next(iter(self.active([self.named.get(name, "")])), None)
 
     def changed(self, command: list[str]) -> list[str]:
         return command
 
-    def active(self, ids: Collection[str]) -> Mapping[str, bool]:
-        return {each: True for each in ids if is_alive(each)}
+    def active(self, ids: Collection[str]) -> Mapping[str, TaskState]:
+        return {each: TaskState(is_running=True) for each in ids if is_alive(each)}
 
     def cancel(self, ids: Collection[str]) -> None:
         for each in ids:
             with suppress(ProcessLookupError, ValueError):
                 os.kill(int(each), signal.SIGTERM)
 
-    def probed(self) -> list[str]:
-        return [node.name for node in self.nodes()]
+    def probed(self) -> Mapping[str, str]:
+        return {node.name: node.name for node in self.nodes()}
 
 
 def is_alive(task: str) -> bool:

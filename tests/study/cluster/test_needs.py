@@ -1,13 +1,19 @@
 """What runs take of nodes, and which nodes have it."""
 
+from pathlib import Path
+
 import pytest
 
 from sublayer.config.layering.layers import load_recipe
+from sublayer.data.shards.workers import MOST_PROCESSES, PROCESS_BYTES
 from sublayer.errors import ConfigError
+from sublayer.runs.session import prepare_data
 from sublayer.study.budget.resources import PROGRAM_BYTES
 from sublayer.study.cluster.cluster import Needs, Node
+from sublayer.study.cluster.cold_cache import preparation_bytes
 from sublayer.study.cluster.needs import check_needs, describe_needs, needs_of, usual_threads
-from sublayer.study.cluster.slurm_cluster import parse_nodes
+from sublayer.study.cluster.schedulers.slurm_cluster import parse_nodes
+from tests.study.test_runner import TINY, write_text
 
 GIB = 1 << 30
 NODES = [Node("small", 2, 4 * GIB), Node("large", 8, 64 * GIB, gpus=2)]
@@ -62,6 +68,33 @@ def test_a_larger_model_takes_more_memory_and_a_gpu_is_asked_for_by_itself():
     assert small.cores == 3
     assert PROGRAM_BYTES < small.memory_bytes < large.memory_bytes
     assert needs(device="cuda") == Needs(3, 0, gpus=1)
+
+
+def test_a_text_that_a_node_may_have_to_prepare_takes_memory_too():
+    recipe = load_recipe("gpt", ["model.n_layers=2", "train.threads=3"]).recipe
+    needs, preparing = (needs_of(recipe, 256, "cpu", preparing_bytes=each) for each in (0, GIB))
+    assert preparing.memory_bytes == int(1.25 * (PROGRAM_BYTES + GIB)) > needs.memory_bytes
+    assert needs_of(recipe, 256, "cuda", preparing_bytes=GIB).memory_bytes == 0
+
+
+def test_a_cache_that_all_nodes_see_is_taken_to_be_warm(tmp_path, monkeypatch):
+    (tmp_path / "cache").mkdir()
+    threads = ["train.threads=3"]
+    recipe = load_recipe("gpt", threads).recipe
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    assert preparation_bytes(recipe, None, tmp_path) == 0
+    # On another file system, and where the nodes are not told of it.
+    assert preparation_bytes(recipe, None, Path("/proc")) == 3 * PROCESS_BYTES
+    monkeypatch.delenv("SUBLAYER_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".cache" / "sublayer").mkdir(parents=True)
+    assert preparation_bytes(recipe, None, tmp_path) == 3 * PROCESS_BYTES
+    # More processes than encode a text anywhere, tasks, and a text that one process encodes.
+    many = load_recipe("gpt", ["train.threads=64"]).recipe
+    assert preparation_bytes(many, None, tmp_path) == MOST_PROCESSES * PROCESS_BYTES
+    text = write_text(tmp_path / "river.txt")
+    small = load_recipe("gpt", [*TINY, *threads, f"data.path={text}"]).recipe
+    assert preparation_bytes(small, prepare_data(small), tmp_path) == PROCESS_BYTES
 
 
 def test_the_nodes_of_a_partition_are_read_as_sinfo_prints_them():

@@ -15,6 +15,7 @@ from sublayer import cli
 from sublayer.api.training import compare
 from sublayer.cli import INTERRUPTED
 from sublayer.errors import CheckpointError, ConfigError, Interrupted, TrainingError
+from sublayer.study.cluster.cluster import TaskState
 from sublayer.study.cluster.computing import CLUSTERS
 from sublayer.study.cluster.place import ClusterPlace
 from sublayer.study.cluster.tries import MOST_TRIES
@@ -59,7 +60,7 @@ class Losing(Processes):
         super().__init__(place)
         self.lost: list[str] = []
 
-    def active(self, ids: Any) -> dict[str, bool]:
+    def active(self, ids: Any) -> dict[str, TaskState]:
         begun = list(Path().glob("*/cluster/runs/arms/*/seed-0/progress.json"))
         saved = list(Path().glob("*/arms/*/seed-0/checkpoints/step-*"))
         for each in ids if begun and saved and not self.lost else ():
@@ -174,11 +175,11 @@ def test_what_cannot_be_made_stops_the_others(settings: list[str], on_processes:
     damaged = Path("there/arms/1-ffn=swiglu/seed-0/record.json")
 
     class Damaging(Processes):
-        def submit(self, label: str, *rest: Any, **named: Any) -> str:
-            if "swiglu" in label:
+        def submit(self, name: str, *rest: Any, **named: Any) -> str:
+            if "swiglu" in name:
                 damaged.parent.mkdir(parents=True)
                 damaged.write_text("{")
-            return super().submit(label, *rest, **named)
+            return super().submit(name, *rest, **named)
 
     clusters = on_processes(Damaging)
     with pytest.raises(CheckpointError, match=r"ffn=swiglu, seed 0: .*record.json is not"):
@@ -214,7 +215,7 @@ def test_ctrl_c_leaves_the_runs_and_the_same_command_joins_them(
 
 def test_a_file_has_what_runs_save_and_stop(settings: list[str], on_processes: Any) -> None:
     class Stopping(Processes):
-        def active(self, ids: Any) -> dict[str, bool]:
+        def active(self, ids: Any) -> dict[str, TaskState]:
             if list(Path().glob("there/arms/*/seed-0/checkpoints/step-*")):
                 Path("there/cluster/stop").touch()
             return dict(super().active(ids))

@@ -76,3 +76,17 @@ def test_slurm_that_is_not_there_is_a_line(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="--on slurm: no sinfo here, or no answer from it"):
         compare("gpt", **SHORT, on="slurm", out=tmp_path / "out")
+
+
+def test_a_slurm_whose_controller_does_not_answer_is_a_line(tmp_path, monkeypatch):
+    pytest.importorskip("submitit")
+    sinfo = tmp_path / "sinfo"
+    sinfo.write_text("#!/bin/sh\nprintf 'sinfo: error: %500s\\nno controller' >&2\nexit 1\n")
+    sinfo.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    line = (
+        r"--on slurm: no Slurm answers \(.{,120}no controller\): start compare on a machine of its"
+    )
+    with pytest.raises(ConfigError, match=line):
+        compare("gpt", **SHORT, on="slurm", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,5 +1,7 @@
 """Nodes are asked whether they see the study's folder before anything is spent."""
 
+import re
+
 import pytest
 
 from sublayer.errors import ConfigError
@@ -18,7 +20,8 @@ def never() -> bool:
 def test_every_node_answers_and_nothing_is_left(tmp_path):
     cluster = Processes(PLACE)
     assert len(check_nodes(cluster, tmp_path, never)) == 2
-    assert cluster.submitted == ["sublayer probe"] * 2
+    assert all(re.fullmatch("sublayer probe [0-9a-f]{8}", each) for each in cluster.submitted)
+    assert len(set(cluster.submitted)) == 2
     assert not list(tmp_path.iterdir())
 
 

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sublayer.errors import ConfigError, TrainingError, one_line
-from sublayer.study.cluster.cluster import Cluster, Needs, Node, passed_on
+from sublayer.errors import ConfigError, one_line
+from sublayer.study.cluster.cluster import Cluster, ClusterGone, Needs, Node, TaskState, passed_on
 from sublayer.study.cluster.place import ClusterPlace
 from sublayer.system.extras import check_extra
 from sublayer.system.python_process import python_command
@@ -34,7 +34,7 @@ class RayCluster(Cluster):
             _check_there(place)
         # A Ctrl-C of the terminal is this process's, and the broker ends with its input.
         self._broker = subprocess.Popen(
-            python_command("sublayer.study.cluster.ray_broker"),
+            python_command("sublayer.study.cluster.schedulers.ray_broker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -52,32 +52,34 @@ class RayCluster(Cluster):
         return [Node(**each) for each in self._do("nodes")]
 
     def submit(
-        self, label: str, words: Sequence[str], needs: Needs, folder: Path, node: str = ""
+        self, name: str, words: Sequence[str], needs: Needs, folder: Path, node: str = ""
     ) -> str:
         """Create the actor of a task. Where a node is named, it takes it beside all others."""
-        environment = dict(passed_on())
-        identity = self._do(
-            "submit", words=list(words), environment=environment, needs=asdict(needs), node=node
-        )
-        return str(identity)
+        what = {"words": list(words), "environment": dict(passed_on()), "needs": asdict(needs)}
+        self._do("submit", name=name, node=node, **what)
+        return name
 
-    def active(self, ids: Collection[str]) -> Mapping[str, bool]:
+    def find(self, name: str) -> str | None:
+        """Return the actor of that name, which is its id, if it waits or lives."""
+        return name if self.active([name]) else None
+
+    def active(self, ids: Collection[str]) -> Mapping[str, TaskState]:
         """Return the actors that wait or live, as if all lived: none is begun again by Ray."""
-        return dict.fromkeys(self._do("active", ids=list(ids)), True)
+        return dict.fromkeys(self._do("active", ids=list(ids)), TaskState(is_running=True))
 
     def cancel(self, ids: Collection[str]) -> None:
         """End actors: their runs save and stop."""
         self._do("cancel", ids=list(ids))
 
-    def probed(self) -> list[str]:
-        """Return every node."""
-        return [node.name for node in self.nodes()]
+    def probed(self) -> Mapping[str, str]:
+        """Return every node, by the id that Ray has for it."""
+        return {node.identity: node.name for node in self.nodes()}
 
     def _do(self, what: str, **asked: Any) -> Any:
         found = self._exchange({"do": what, **asked})
         if found is None or "error" in found:
             said = (found or {}).get("error", "its connection was lost")
-            raise TrainingError(
+            raise ClusterGone(
                 f"--on {self.name}: the cluster is gone ({said[:_SHOWN]}); what ran there saves "
                 "where it can, and the same command goes on once there is a cluster again"
             )

@@ -9,13 +9,12 @@ import logging
 import os
 import signal
 import sys
-import uuid
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
 from sublayer.errors import one_line
-from sublayer.study.cluster.ray_holder import Holder
+from sublayer.study.cluster.schedulers.ray_holder import Holder
 
 _NAMESPACE = "sublayer"
 
@@ -62,7 +61,8 @@ class _Broker:
             if each["Alive"] and has.get("CPU"):
                 memory = has.get("memory")
                 node = {
-                    "name": each["NodeID"],
+                    "name": each["NodeManagerHostname"],
+                    "identity": each["NodeID"],
                     "cores": int(has["CPU"]),
                     "memory_bytes": None if memory is None else int(memory),
                     "gpus": int(has.get("GPU", 0)),
@@ -71,10 +71,14 @@ class _Broker:
         return found
 
     def submit(
-        self, words: list[str], environment: dict[str, str], needs: dict[str, int], node: str
-    ) -> str:
-        """Create an actor and return its name; a node that is named takes it beside all others."""
-        identity = f"sublayer-{uuid.uuid4().hex}"
+        self,
+        name: str,
+        words: list[str],
+        environment: dict[str, str],
+        needs: dict[str, int],
+        node: str,
+    ) -> None:
+        """Create an actor; the node of an id that is given takes it beside all others."""
         options: dict[str, Any] = {"num_cpus": needs["cores"], "num_gpus": needs["gpus"]}
         if needs["memory_bytes"]:
             options["memory"] = needs["memory_bytes"]
@@ -82,9 +86,8 @@ class _Broker:
             affinity = self._strategies.NodeAffinitySchedulingStrategy(node, soft=False)
             options = {"num_cpus": 0, "scheduling_strategy": affinity}
         self._ray.remote(Holder).options(
-            name=identity, namespace=_NAMESPACE, lifetime="detached", max_restarts=0, **options
+            name=name, namespace=_NAMESPACE, lifetime="detached", max_restarts=0, **options
         ).remote(words, environment)
-        return identity
 
     def active(self, ids: list[str]) -> list[str]:
         """Return those of the actors that wait or live."""

@@ -5,10 +5,10 @@ import re
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sublayer.errors import ConfigError, one_line
-from sublayer.study.cluster.cluster import Cluster, Needs, Node
+from sublayer.study.cluster.cluster import Cluster, Needs, NoAnswer, Node, Refused, TaskState
 from sublayer.study.cluster.node import FREE
 from sublayer.study.cluster.place import ClusterPlace
 from sublayer.system.extras import extra_module
@@ -32,6 +32,20 @@ _UNUSABLE = ("down", "drain", "drng", "fail", "unk", "maint", "inval")
 _WARNING_S = 90
 """Before the end of its time, a job is asked to save."""
 _ASK_S = 30.0
+_SHOWN = 120
+"""Characters, the last, of what Slurm says of a failure."""
+
+
+class _Job(NamedTuple):
+    """A job, as squeue prints it with ``_FORMAT``."""
+
+    identity: str
+    state: str
+    reason: str
+    name: str
+
+
+_FORMAT = "%i|%T|%r|%j"
 
 
 class SlurmCluster(Cluster):
@@ -60,7 +74,7 @@ class SlurmCluster(Cluster):
         return parse_nodes(self._rows, self._partition)
 
     def submit(
-        self, label: str, words: Sequence[str], needs: Needs, folder: Path, node: str = ""
+        self, name: str, words: Sequence[str], needs: Needs, folder: Path, node: str = ""
     ) -> str:
         """Submit a job; what submitit writes and pickles stands in ``folder`` and is its own."""
         extra: dict[str, Any] = {"signal": f"TERM@{_WARNING_S}"}
@@ -72,7 +86,7 @@ class SlurmCluster(Cluster):
             extra["nodelist"] = node
         executor = self._submitit.SlurmExecutor(folder=folder)
         executor.update_parameters(
-            job_name=f"sublayer {label}",
+            job_name=name,
             partition=self._partition,
             time=None,  # the partition's, or that of SBATCH_TIMELIMIT
             cpus_per_task=needs.cores,
@@ -85,27 +99,43 @@ class SlurmCluster(Cluster):
         try:
             job = executor.submit(function)
         except self._submitit.core.utils.FailedJobError as error:
-            raise ConfigError(f"--on {self.name}: {one_line(str(error))}") from None
+            raise Refused(f"--on {self.name}: {one_line(str(error))}") from None
         return str(job.job_id)
 
-    def active(self, ids: Collection[str]) -> Mapping[str, bool]:
-        """Return the jobs that have not ended; all, as running, where there is no answer."""
-        words = ["--noheader", f"--user={os.getuid()}", "--states=all", "--format=%i|%T"]
-        done = _ask("squeue", *words)
-        if done is None or done.returncode:
-            return dict.fromkeys(ids, True)
-        states = dict(line.split("|") for line in done.stdout.splitlines())
-        own = {each: states.get(each, "COMPLETED") for each in ids}
-        return {each: state not in _WAITING for each, state in own.items() if state not in _ENDED}
+    def find(self, name: str) -> str | None:
+        """Return the job of that name; by its last word alone, which tells it from all others."""
+        mark = name.split(" ")[-1]
+        for job in self._jobs():
+            if job.name.split(" ")[-1] == mark and job.state not in _ENDED:
+                return job.identity
+        return None
+
+    def active(self, ids: Collection[str]) -> Mapping[str, TaskState]:
+        """Return the jobs that have not ended; a job that Slurm has forgotten has."""
+        return {
+            job.identity: TaskState(job.state not in _WAITING, job.reason)
+            for job in self._jobs()
+            if job.identity in ids and job.state not in _ENDED
+        }
 
     def cancel(self, ids: Collection[str]) -> None:
         """End jobs; those that run are asked first, and have the time that the site gives."""
         if ids:
             _ask("scancel", *ids)
 
-    def probed(self) -> list[str]:
+    def probed(self) -> Mapping[str, str]:
         """Return whichever node is free first: each might be busy for days."""
-        return [""]
+        return {"": "a node"}
+
+    def _jobs(self) -> list[_Job]:
+        words = ["--noheader", f"--user={os.getuid()}", "--states=all", f"--format={_FORMAT}"]
+        done = _ask("squeue", *words)
+        if done is None:
+            raise NoAnswer(f"--on {self.name}: squeue is not there, or does not answer")
+        if done.returncode:
+            said = one_line(done.stderr) or "squeue failed"
+            raise NoAnswer(f"--on {self.name}: {said}")
+        return [_Job(*line.split("|", 3)) for line in done.stdout.splitlines()]
 
     def _sinfo(self) -> str:
         done = _ask("sinfo", "--noheader", "--Node", "--format=%P|%N|%c|%m|%G|%t")
@@ -115,7 +145,11 @@ class SlurmCluster(Cluster):
                 "machine of the Slurm cluster"
             )
         if done.returncode:
-            raise ConfigError(f"--on {self.name}: {one_line(done.stderr) or 'sinfo failed'}")
+            said = one_line(done.stderr)[-_SHOWN:] or "sinfo failed"
+            raise ConfigError(
+                f"--on {self.name}: no Slurm answers ({said}): start compare on a machine of its "
+                "cluster"
+            )
         return done.stdout
 
 

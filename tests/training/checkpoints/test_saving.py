@@ -8,9 +8,12 @@ from safetensors.torch import save_file
 
 from sublayer.errors import CheckpointError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_checkpoint
-from sublayer.training.background import Background
+from sublayer.training.checkpoints.background import Background
+from sublayer.training.checkpoints.loop_state import LoopState
+from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.processes import alone
 from sublayer.training.progress import SilentProgress
+from tests.training.test_step import open_session
 
 AFTER_SIX = {"train.steps": 12, "train.evaluate_steps": 12, "train.checkpoint_steps": 6}
 WAITING = {**AFTER_SIX, "train.save_in_background": False}
@@ -96,3 +99,20 @@ def test_what_work_beside_raises_is_raised_where_it_is_waited_for():
     assert done == [1]
     assert not beside.has_failed
     beside.wait()
+
+
+def test_each_of_the_newest_checkpoints_keeps_the_best_that_it_refers_to(tiny, tmp_path):
+    session = open_session(tiny())
+    snapshots = Snapshots(tmp_path, session.train_step, lambda folder: None)
+    session.train_step(0)
+    # The last is the best so far; before it the first was.
+    for step, best in ((6, 6), (8, 6), (12, 12)):
+        score = {"step": best, "loss": 3.0, "bits_per_byte": 4.0}
+        state = LoopState(step, tokens=step, seconds=1.0, step_seconds=1.0, best=score)
+        snapshots.saving.save(state)
+    snapshots.saving.wait()
+    assert saved_steps(snapshots.root) == [6, 8, 12]
+    (checkpoint_path(snapshots.root, 12) / "state.json").write_text("{")
+    refused = []
+    assert snapshots.newest(refused.append) == checkpoint_path(snapshots.root, 8)
+    assert len(refused) == 1

@@ -1,0 +1,1 @@
+"""The schedulers of clusters: what each is asked, and how."""

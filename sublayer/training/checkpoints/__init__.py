@@ -1,0 +1,1 @@
+"""Checkpoints of a run: what they hold, how they are written and restored."""

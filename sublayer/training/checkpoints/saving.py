@@ -1,0 +1,161 @@
+"""Write checkpoints, in the background where training does not wait for them."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from sublayer.errors import CheckpointError
+from sublayer.files.checkpoints import (
+    STATE,
+    best_steps,
+    checkpoint_path,
+    new_checkpoint,
+    prune_checkpoints,
+    read_state,
+    saved_steps,
+)
+from sublayer.system.stages import stage
+from sublayer.training.checkpoints.background import Background
+from sublayer.training.checkpoints.layout import (
+    MODEL,
+    heads_to_save,
+    owner_of_state,
+    owner_of_weight,
+    stored_model,
+    stored_training,
+)
+from sublayer.training.checkpoints.loop_state import LoopState
+from sublayer.training.optimizers.build import optimizer_tensors
+from sublayer.training.processes.alone import Held
+from sublayer.training.processes.joining import is_lost
+from sublayer.training.step import TrainStep
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What a checkpoint is written from."""
+
+    step: int
+    state: str
+    """The loop's, as JSON."""
+    weights: Mapping[str, Tensor]
+    training: Mapping[str, Tensor]
+
+
+class Saving:
+    """Writes the checkpoints of one run, one after the other, to the folder ``root``."""
+
+    def __init__(
+        self, root: Path, train_step: TrainStep, describe_model: Callable[[Path], None]
+    ) -> None:
+        """Keep what is saved; ``describe_model`` writes a model's files beside weights.
+
+        All processes enter.
+        """
+        self.root = root
+        self._train_step = train_step
+        self._describe_model = describe_model
+        self._writers = train_step.world.beside()
+        self._writing = Background()
+
+    def save(self, state: LoopState) -> None:
+        """Write a checkpoint of ``state``, and delete those that ``[train]`` does not keep.
+
+        With ``train.save_in_background`` copies are taken, and written as training goes on, one
+        checkpoint after another. All processes enter, for each may hold a part and write it.
+
+        Where one cannot write, it raises why, such as CheckpointError, and so do the others, or
+        they raise SaidElsewhere; in the background ``wait`` and the next ``save`` do.
+        """
+        taken = self._take(state)
+        if self._train_step.recipe.train.save_in_background:
+            self._writing.start(lambda: self._write(taken))
+        else:
+            self._write(taken)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a checkpoint could not be written in the background, as ``wait`` says."""
+        return self._writing.has_failed
+
+    def wait(self) -> None:
+        """Wait until what was saved is on disk; all enter. Raises what ``save`` does."""
+        self._writing.wait()
+
+    @contextmanager
+    def finished(self) -> Iterator[None]:
+        """Leave once what was saved is on disk; where another process is lost, at once."""
+        try:
+            yield
+        except Exception as error:
+            if not is_lost(error):
+                self.wait()
+            raise
+        with stage("writing the last checkpoint"):
+            self.wait()
+
+    def _take(self, state: LoopState) -> _Taken:
+        """Take what a checkpoint of now holds; copies, where what it is of will change meanwhile.
+
+        The copies of one before are given up first.
+        """
+        self.wait()
+        train_step = self._train_step
+        model = train_step.objective.model.state_dict()
+        held = [Held(name, owner_of_weight(name), value) for name, value in model.items()]
+        weights = train_step.parallel.to_write(held)
+        states = {
+            **heads_to_save(train_step.objective),
+            **optimizer_tensors(train_step.optimizer, train_step.parameters),
+        }
+        held = [Held(name, owner_of_state(name), value) for name, value in states.items()]
+        training = train_step.parallel.to_write(held)
+        if train_step.recipe.train.save_in_background:
+            weights, training = _copies(weights), _copies(training)
+        return _Taken(state.step, json.dumps(asdict(state)), weights, training)
+
+    def _write(self, taken: _Taken) -> None:
+        world, write = self._writers, self._train_step.parallel.write
+        with self._new_checkpoint(taken.step) as folder:
+
+            def describe() -> None:
+                (folder / MODEL).mkdir()
+                self._describe_model(folder / MODEL)
+                (folder / STATE).write_text(taken.state)
+
+            world.by_first(describe)
+            write(taken.weights, stored_model(folder), world)
+            write(taken.training, stored_training(folder), world)
+        world.by_first(lambda: self._prune(taken))
+
+    @contextmanager
+    def _new_checkpoint(self, step: int) -> Iterator[Path]:
+        """Give all processes the folder that becomes a checkpoint, which the first makes one."""
+        world = self._writers
+        opened: list[Path] = []
+        with ExitStack() as stack:
+            world.by_first(
+                lambda: opened.append(stack.enter_context(new_checkpoint(self.root, step)))
+            )
+            yield Path(world.share_text("".join(map(str, opened))))
+            world.by_first(stack.close)
+
+    def _prune(self, taken: _Taken) -> None:
+        train = self._train_step.recipe.train
+        steps = [step for step in saved_steps(self.root) if step <= taken.step]
+        newest = steps[-train.keep_checkpoints :]
+        kept = {*newest, *train.keep_steps}
+        for step in newest:
+            # What one cannot be resumed without.
+            with suppress(CheckpointError):
+                kept |= best_steps(read_state(checkpoint_path(self.root, step)))
+        prune_checkpoints(self.root, kept)
+
+
+def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copy tensors to the CPU, the parts of distributed ones as such."""
+    return {name: each.to("cpu", copy=True) for name, each in tensors.items()}

@@ -1,0 +1,137 @@
+"""What updates need of whole parameters, of which each process may hold a part."""
+
+import math
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from sublayer.config.optimizers.base import Shape
+
+T = TypeVar("T")
+Exchanging = Generator[Sequence[Tensor], Sequence[Tensor], T]
+"""A computation that yields what this process has of sums, and is sent what all have of them.
+
+Every process yields as often, and as many tensors of the same shapes.
+"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of what a process holds a part."""
+
+    shape: Shape
+    """The shape of the whole parameter."""
+    axis: int
+    """The axis along which it is divided, from 0."""
+
+
+class Division:
+    """How parameters are divided among processes, and how these add up what they have of each.
+
+    A parameter without a ``Part`` is whole in every process. ``total`` adds up a tensor over all.
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[Tensor, Part] | None = None,
+        total: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self._parts = parts or {}
+        self._total = total
+
+    def shape(self, parameter: Tensor) -> Shape:
+        """Return the shape of the whole parameter."""
+        part = self._parts.get(parameter)
+        return tuple(parameter.shape) if part is None else part.shape
+
+    def axis(self, parameter: Tensor) -> int | None:
+        """Return the axis along which a parameter is divided, counted from the last, which is -1.
+
+        None where it is whole.
+        """
+        part = self._parts.get(parameter)
+        return None if part is None else part.axis - len(part.shape)
+
+    def divides(self, parameter: Tensor, n_axes: int) -> bool:
+        """Return whether a variable, the last axes of a parameter, lies in several processes."""
+        axis = self.axis(parameter)
+        return axis is not None and axis >= -n_axes
+
+    def whole_norms(
+        self, norms: Sequence[Tensor], are_parts: Sequence[bool]
+    ) -> Exchanging[list[Tensor]]:
+        """Compute L2 norms of what is whole or, as ``are_parts`` says, lies in several processes.
+
+        ``norms``, of any shapes, are those of what this process has. Others stay to the bit.
+        """
+        own = [norm for norm, is_part in zip(norms, are_parts, strict=True) if is_part]
+        if not own:
+            return list(norms)
+        squares = iter((yield torch._foreach_mul(own, own)))
+        return [
+            next(squares).sqrt() if is_part else norm
+            for norm, is_part in zip(norms, are_parts, strict=True)
+        ]
+
+    def root_mean_squares(
+        self, values: Sequence[Tensor], parameters: Sequence[Tensor], n_axes: int
+    ) -> Exchanging[list[Tensor]]:
+        """Compute the root of the mean square of each variable of ``values``.
+
+        Each value is laid out as the parameter beside it; it may be a stack of several. A variable
+        is the last ``n_axes`` axes, which are kept, with a length of 1.
+        """
+        norms = []
+        are_parts = []
+        counts = []
+        for value, parameter in zip(values, parameters, strict=True):
+            shape = self.shape(parameter)
+            n = min(n_axes, len(shape))
+            norms.append(_norm(value, n))
+            are_parts.append(self.divides(parameter, n))
+            counts.append(math.prod(shape[len(shape) - n :]))
+        whole = yield from self.whole_norms(norms, are_parts)
+        return [norm / math.sqrt(count) for norm, count in zip(whole, counts, strict=True)]
+
+    def run(self, updates: Iterable[Exchanging[None]]) -> None:
+        """Make updates; what they yield at the same time is added up in one exchange.
+
+        All processes enter. An update that yields nothing is over, and its memory free, before the
+        next begins. Nothing waits for the device.
+        """
+        waiting = []
+        for update in updates:
+            own = next(update, None)
+            if own is not None:
+                waiting.append((update, own))
+        while waiting:
+            sums = iter(self._add_up([each for _, own in waiting for each in own]))
+            still = []
+            for update, own in waiting:
+                told = [next(sums) for _ in own]
+                with suppress(StopIteration):
+                    still.append((update, update.send(told)))
+            waiting = still
+
+    def _add_up(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Add up each tensor over all processes, all of them at once."""
+        assert self._total is not None, "what is whole has nothing to be added"
+        flat = self._total(torch.cat([each.flatten() for each in tensors]))
+        sums = torch.split(flat, [each.numel() for each in tensors])
+        return [each.view(tensor.shape) for each, tensor in zip(sums, tensors, strict=True)]
+
+
+def _norm(values: Tensor, n_axes: int) -> Tensor:
+    """Compute the L2 norm over the last axes, which are kept, with a length of 1."""
+    if n_axes == 0:
+        return values.abs()
+    norms: Tensor = torch.linalg.vector_norm(values, dim=tuple(range(-n_axes, 0)), keepdim=True)
+    return norms
+
+
+WHOLE = Division()
+"""Where a process has all of every parameter."""

@@ -1,0 +1,137 @@
+"""A cluster without processes: a test says what it takes and answers, and writes for its nodes."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.layering.layers import load_recipe
+from sublayer.runs.session import prepare_data
+from sublayer.study.cluster.clock import Clock
+from sublayer.study.cluster.cluster import Cluster, Needs, Node, TaskState
+from sublayer.study.cluster.on_cluster import OnCluster
+from sublayer.study.cluster.tasks_file import TasksFile
+from sublayer.study.execution.job import DONE
+from sublayer.study.execution.one_run import FAILURE, Task
+from tests.study.test_runner import TINY, write_text
+
+_MOST_SLEEPS = 5000
+
+
+class Scripted(Cluster):
+    """Takes all tasks, which run until they are ended, unless a test has it raise something."""
+
+    name = "slurm:small"
+    patience_s = 0.0
+    grace_s = 10.0
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.there: dict[str, str] = {}
+        """Tasks that have not ended, by their ids, and the folder and number of each."""
+        self.names: dict[str, str] = {}
+        self.states: dict[str, TaskState] = {}
+        self.submitted: list[tuple[float, str]] = []
+        """When each submission was tried, and by which name."""
+        self.refuse: Callable[[], Exception | None] = lambda: None
+        self.silent: Callable[[], Exception | None] = lambda: None
+        self.takes_what_it_refuses = False
+        self.script: Callable[[], None] = lambda: None
+        self.n_sleeps = 0
+
+    def nodes(self) -> list[Node]:
+        return [Node("one", 8, None)]
+
+    def submit(
+        self, name: str, words: Sequence[str], needs: Needs, folder: Path, node: str = ""
+    ) -> str:
+        self.submitted.append((self.now, name))
+        error = self.refuse()
+        if error is None or self.takes_what_it_refuses:
+            self.names[name] = str(len(self.submitted))
+            _, _, *where = words
+            self.there[self.names[name]] = " ".join(where)
+        if error is not None:
+            raise error
+        return self.names[name]
+
+    def find(self, name: str) -> str | None:
+        found = self.names.get(name, "")
+        return found if found in self.there else None
+
+    def active(self, ids: Collection[str]) -> Mapping[str, TaskState]:
+        error = self.silent()
+        if error is not None:
+            raise error
+        running = TaskState(is_running=True)
+        return {each: self.states.get(each, running) for each in ids if each in self.there}
+
+    def cancel(self, ids: Collection[str]) -> None:
+        for each in ids:
+            self.there.pop(each, None)
+
+    def probed(self) -> Mapping[str, str]:
+        return {"": "a node"}
+
+    def clock(self) -> Clock:
+        """A clock that goes on where somebody sleeps, and has the script go on with it."""
+        return Clock(lambda: self.now, self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.n_sleeps += 1
+        assert self.n_sleeps < _MOST_SLEEPS, "it waits for ever"
+        self.script()
+
+
+class Runs:
+    """Some runs of a study, of which the nodes say what a test has them say."""
+
+    def __init__(self, folder: Path, n_runs: int) -> None:
+        text = write_text(folder / "river.txt")
+        settings = [*TINY, f"data.path={text}", "train.steps=5", "train.threads=1"]
+        loaded = load_recipe("gpt", settings)
+        data = prepare_data(loaded.recipe)
+        self.study = folder / "study"
+        self.study.mkdir()
+        self.tasks = [
+            Task(f"run {number}", self.study / f"run-{number}", loaded, data, loaded.recipe)
+            for number in range(n_runs)
+        ]
+        self.cluster = Scripted()
+        self.tasks_file = TasksFile(self.study, self.cluster.name, "cpu")
+
+    def make(self) -> Mapping[Path, Any]:
+        on_cluster = OnCluster(
+            len(self.tasks), self.cluster, self.tasks_file, "it", self.cluster.clock()
+        )
+        return on_cluster(self.tasks)
+
+    def finish(self, number: int) -> None:
+        """Have a node make a run whose training fails, which is a result and quickly made."""
+        self.write_result(number)
+        self.end(number, DONE)
+
+    def write_result(self, number: int) -> None:
+        path = self.tasks[number].path
+        path.mkdir(exist_ok=True)
+        (path / FAILURE).write_text('{"message": "it diverged"}')
+
+    def end(self, number: int, end: Mapping[str, Any]) -> None:
+        """Have a node say what the task of a run ended with."""
+        files = self.tasks_file.files(f"run-{number}")
+        files.write_end(self.task(number)[1], {**end, "host": "one"})
+        self.cluster.cancel([self.task(number)[0]])
+
+    def task(self, number: int) -> tuple[str, int]:
+        """Return the id of a run's task, and the number of its try."""
+        for each, where in self.cluster.there.items():
+            folder, _, try_number = where.rpartition(" ")
+            if folder.endswith(f"run-{number}"):
+                return each, int(try_number)
+        raise AssertionError(f"run {number} is not on the cluster")
+
+    def is_there(self, number: int) -> bool:
+        return any(
+            where.rpartition(" ")[0].endswith(f"run-{number}")
+            for where in self.cluster.there.values()
+        )
