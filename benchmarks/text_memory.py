@@ -64,6 +64,8 @@ def main() -> None:
         folder = Path(name)
         documents = [document.read()[:] for document in read_path(options.text, folder / "cache")]
         for case, settings in CASES.items():
+            if options.only not in case:
+                continue
             path = folder / settings["form"]
             if not path.exists():
                 _WRITERS[settings["form"]](documents, path, round(options.megabytes * 1e6))
@@ -154,7 +156,7 @@ def _write_gz(documents: list[bytes], path: Path, n_bytes: int) -> None:
 
 def _records(documents: list[bytes], n_bytes: int) -> list[str]:
     text = b"\n\n".join(_repeated(documents, n_bytes)).decode(errors="replace")
-    return text.split("\n\n")
+    return re.split(r"\s*\n\s*\n", text)
 
 
 def _write_jsonl(documents: list[bytes], path: Path, n_bytes: int) -> None:
@@ -202,6 +204,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--text", required=True, help="a file, a folder or a glob, to make it of")
     parser.add_argument("--megabytes", type=float, default=120.0, help="of the text that is made")
+    parser.add_argument("--only", default="", help="cases that have this in their names")
     parser.add_argument("--folder", type=Path, help="for text and cache, removed in the end")
     parser.add_argument("--shared", action="store_true", help="say that the machine was shared")
     parser.add_argument("--out", type=Path, help="where results are kept, without the suffix")

@@ -32,21 +32,23 @@ CASES: tuple[tuple[str, str, str, int], ...] = (
 )
 """What the piece is of, the tokenizer, what it is divided into, and its MiB."""
 _CHILD = """
-import json, resource, sys
+import json, re, sys
 from pathlib import Path
 from sublayer.data.shards.cutting import Piece
 from sublayer.data.shards.encoding import ShardEncoder
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.files import FileDocument
 from sublayer.data.tokenizers.named import train_tokenizer
+def peak():
+    return int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 path, kind, unit = sys.argv[1:]
 with open(path, "rb") as file:
     tokenizer = train_tokenizer(kind, [file.read(100_000)], vocab_size=300)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 piece = Piece(DocumentRange(FileDocument(Path(path), Path(path + ".cache"))), 0, True, True)
 with open("/dev/null", "wb") as file:
     ShardEncoder(file, tokenizer, unit, is_first=True).add_all([piece])
-print(json.dumps([before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
+print(json.dumps([before, peak()]))
 """
 
 
@@ -84,9 +86,9 @@ def main() -> None:
 
 def _markdown(result: Mapping[str, Any]) -> str:
     lines = [
-        f"{heading(result)}. Peaks of one process; one run each.",
+        f"{heading(result)}. Peaks of one process; bytes for a byte of the piece. One run each.",
         "",
-        "| piece | tokenizer | data.sentences | MiB | before, MiB | peak, MiB | bytes for a byte |",
+        "| piece | tokenizer | data.sentences | MiB | before | peak, MiB | bytes for a byte |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: |",
     ]
     for found in result["measured"]:

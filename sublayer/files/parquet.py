@@ -10,6 +10,8 @@ from sublayer.errors import DataError
 from sublayer.system.extras import extra_module
 
 _SHOWN_REASON = 200
+_BUFFER_BYTES = 1 << 20
+"""Bytes of a column that are read at a time: without it, all of a row group's."""
 
 
 @contextmanager
@@ -22,7 +24,7 @@ def parquet_file(path: Path) -> Iterator[Any]:
     parquet = extra_module("pyarrow.parquet", "Parquet files")
     arrow = import_module("pyarrow")
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
             yield file
     except (arrow.ArrowException, OSError, MemoryError, ValueError) as error:
         # One of its own for each kind of damage; sizes that are damaged ask for more memory than

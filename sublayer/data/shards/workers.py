@@ -19,7 +19,7 @@ from sublayer.system.python_process import python_command
 MOST_PROCESSES = 8
 """So many stay within 2 GiB beside the one that asks them."""
 PROCESS_BYTES = 180 << 20
-"""What each takes at most."""
+"""What is allowed for each; 120 MiB were measured, and more where a text cannot be cut."""
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
