@@ -231,7 +231,8 @@ def test_a_checkpoint_keeps_state_of_any_shape(tiny, tmp_path):
 
     train_step, saved = snapshots(tmp_path)
     train_step(0)
-    saved.save(LoopState(step=1, tokens=1, seconds=1.0, step_seconds=1.0), keep=1)
+    saved.saving.save(LoopState(step=1, tokens=1, seconds=1.0, step_seconds=1.0))
+    saved.saving.wait()
     train_step(1)
     again, snapshot = snapshots(tmp_path)
     found = snapshot.newest(print)

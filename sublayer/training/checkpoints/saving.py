@@ -61,6 +61,8 @@ class Saving:
         self._describe_model = describe_model
         self._writers = train_step.world.beside()
         self._writing = Background()
+        self._weights: dict[str, Tensor] = {}
+        self._training: dict[str, Tensor] = {}
 
     def save(self, state: LoopState) -> None:
         """Write a checkpoint of ``state``, and delete those that ``[train]`` does not keep.
@@ -101,7 +103,7 @@ class Saving:
     def _take(self, state: LoopState) -> _Taken:
         """Take what a checkpoint of now holds; copies, where what it is of will change meanwhile.
 
-        The copies of one before are given up first.
+        They take the place of those of the one before, which is on disk then.
         """
         self.wait()
         train_step = self._train_step
@@ -115,7 +117,8 @@ class Saving:
         held = [Held(name, owner_of_state(name), value) for name, value in states.items()]
         training = train_step.parallel.to_write(held)
         if train_step.recipe.train.save_in_background:
-            weights, training = _copies(weights), _copies(training)
+            weights = _copies(weights, self._weights)
+            training = _copies(training, self._training)
         return _Taken(state.step, json.dumps(asdict(state)), weights, training)
 
     def _write(self, taken: _Taken) -> None:
@@ -156,6 +159,15 @@ class Saving:
         prune_checkpoints(self.root, kept)
 
 
-def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors to the CPU, the parts of distributed ones as such."""
-    return {name: each.to("cpu", copy=True) for name, each in tensors.items()}
+def _copies(tensors: Mapping[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copy tensors to the CPU, the parts of distributed ones as such, into what is ``kept``.
+
+    New memory would be made page by page, which takes longer than to copy.
+    """
+    for name, each in tensors.items():
+        copy = kept.get(name)
+        if copy is not None and each.device.type == "cpu":
+            copy.copy_(each)
+        else:
+            kept[name] = each.to("cpu", copy=True)
+    return {name: kept[name] for name in tensors}
