@@ -34,6 +34,7 @@ def test_the_version_is_that_of_the_distribution():
     assert shown.stdout == f"sublayer {project['version']}\n"
 
 
+@pytest.mark.slow
 def test_public_functions_can_be_called_whichever_module_was_imported_first():
     code = """
 import sublayer

@@ -78,6 +78,7 @@ def test_runs_of_one_recipe_are_the_seeds_of_an_arm(
     assert files(Path("together/scores")) == kept
 
 
+@pytest.mark.slow
 def test_a_run_that_was_made_longer_is_scored_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

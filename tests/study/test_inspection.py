@@ -125,6 +125,7 @@ def test_results_and_report_show_the_blocks_of_every_arm(made: Path) -> None:
     assert f"{last:.3g}°" in shown
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_measured_again_and_what_is_missing_is(
     made: Path, place: Path
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_report_that_is_written_again_has_the_same_figures(place: Path) -> Non
     assert "Hollow" not in shown
 
 
+@pytest.mark.slow
 def test_a_study_that_was_run_without_is_inspected_afterwards(made: Path, place: Path) -> None:
     for path in place.rglob(LAYERS):
         path.unlink()

@@ -243,6 +243,7 @@ def test_added_seeds_keep_the_runs_and_widen_the_intervals_for_the_second_look(
     assert json.loads(json.dumps(written["differences"])) == again["differences"]
 
 
+@pytest.mark.slow
 def test_one_seed_gives_values_and_no_verdict_and_two_more_go_on(study: Study, settings: list[str]):
     one = compare("gpt", settings, vary=[FFN], seeds=1)
     assert values(one) == [each[:1] for each in values(study.result)]

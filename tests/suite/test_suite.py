@@ -25,6 +25,7 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_four_kinds_of_models_stand_side_by_side(
     evaluate: Evaluate, place: Path, tmp_path: Path, capsys, monkeypatch
 ):

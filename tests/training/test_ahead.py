@@ -111,6 +111,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_program_and_its_thread(text_path, tmp_path):
     fields = [f"{key}={value}" for key, value in {**TINY, "data.path": str(text_path)}.items()]
     ended = subprocess.run(
@@ -147,6 +148,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_an_error_of_the_thread_is_one_line(text_path, tmp_path):
     fields = [f"{key}={value}" for key, value in {**TINY, "data.path": str(text_path)}.items()]
     ended = subprocess.run(

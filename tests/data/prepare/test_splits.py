@@ -136,6 +136,7 @@ def test_a_published_split_is_kept(tmp_path, cache, file):
         prepare(DataConfig(path=str(release), split="80/10/10", context=8), cache=cache)
 
 
+@pytest.mark.slow
 def test_the_built_in_corpus_needs_nothing(prose_cache):
     data = prepare(DataConfig(corpus="python"), cache=prose_cache)
     sizes = data.sizes()

@@ -20,6 +20,7 @@ from sublayer.files.json_footer import read_description, write_description
 from tests.data.shards.paragraphs import BPE, PARAGRAPHS, WHOLE, documents, stopped, written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["none", "prose"])
 def test_shards_give_the_file_of_the_whole(tmp_path, unit):
     sources = documents(tmp_path)
