@@ -155,7 +155,9 @@ def _measure(case: Case, n_processes: int, shard: Shard, batch: str) -> dict[str
 
 
 def _planned(case: Case, settings: list[str], n_processes: int, shard: Shard) -> ProcessMemory:
-    arm = Arm(case.name, load_recipe(case.recipe, settings), {})
+    # No checkpoint is written meanwhile.
+    waiting = [*settings, "train.save_in_background=false"]
+    arm = Arm(case.name, load_recipe(case.recipe, waiting), {})
     resources = Resources("cpu", None, None, has_fast_bfloat16=False, cores=n_processes)
     (plan,) = make_plan([arm], "none", resources).arms
     planned = plan_processes(arm, plan, Machine(n_processes, resources))
