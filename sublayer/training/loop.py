@@ -106,6 +106,11 @@ class Loop:
                 progress.update(self._status())
                 if self._must_stop(watch):
                     self._stop(log, watch)
+            with stage("writing the last checkpoint"):
+                self._snapshots.saving.wait()
+            # A signal may have come meanwhile.
+            if self._must_stop(watch):
+                self._stop(log, watch)
         return self.state
 
     def _open_log(self) -> AbstractContextManager[MetricsLog | None]:

@@ -18,7 +18,6 @@ from sublayer.files.checkpoints import (
     read_state,
     saved_steps,
 )
-from sublayer.system.stages import stage
 from sublayer.training.checkpoints.background import Background
 from sublayer.training.checkpoints.layout import (
     MODEL,
@@ -97,8 +96,7 @@ class Saving:
             if not is_lost(error):
                 self.wait()
             raise
-        with stage("writing the last checkpoint"):
-            self.wait()
+        self.wait()
 
     def _take(self, state: LoopState) -> _Taken:
         """Take what a checkpoint of now holds; copies, where what it is of will change meanwhile.
