@@ -106,11 +106,6 @@ class Loop:
                 progress.update(self._status())
                 if self._must_stop(watch):
                     self._stop(log, watch)
-            with stage("writing the last checkpoint"):
-                self._snapshots.saving.wait()
-            # A signal may have come meanwhile.
-            if self._must_stop(watch):
-                self._stop(log, watch)
         return self.state
 
     def _open_log(self) -> AbstractContextManager[MetricsLog | None]:
@@ -164,7 +159,7 @@ class Loop:
             # The best weights must outlive the run, so a new best is always saved.
             is_saved = self._log_evaluation(log) or is_saved
         if is_saved:
-            self._save(log)
+            self._save(log, waits=self.state.step == self._steps)
 
     def _is_due(self, every: int) -> bool:
         """Return whether what comes every so many steps, and at the end, comes after this one."""
@@ -261,7 +256,7 @@ class Loop:
         where = {"tokens": self.state.tokens, "seconds": round(seconds, 3)}
         log.write(kind, self.state.step, {**values, **where})
 
-    def _save(self, log: MetricsLog | None) -> None:
+    def _save(self, log: MetricsLog | None, *, waits: bool) -> None:
         if self._saved_step == self.state.step:
             return
         self._saved_step = self.state.step
@@ -269,7 +264,7 @@ class Loop:
             log.sync()
         self.state.seconds = self._clock() - self._began
         with stage(f"saving step {self.state.step:,}"):
-            self._snapshots.saving.save(self.state)
+            self._snapshots.saving.save(self.state, waits=waits)
 
     def _must_stop(self, watch: GracefulStop) -> bool:
         return self._world.any(watch.requested or self._snapshots.saving.has_failed)
@@ -277,8 +272,7 @@ class Loop:
     def _stop(self, log: MetricsLog | None, watch: GracefulStop) -> None:
         self._snapshots.saving.wait()
         self._check_finite()
-        self._save(log)
-        self._snapshots.saving.wait()
+        self._save(log, waits=True)
         kind = Preempted if self._world.any(watch.is_warned) else Interrupted
         raise kind(
             f"interrupted and saved at step {self.state.step} of {self._steps} in "

@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 _NICE = 10
 """By how much its thread gives way, in the units of ``nice``: beside a busy core it has a tenth."""
@@ -49,4 +50,6 @@ def _give_way() -> None:
     """Lower this thread's priority, where threads have their own."""
     if sys.platform == "linux":
         own = threading.get_native_id()
-        os.setpriority(os.PRIO_PROCESS, own, os.getpriority(os.PRIO_PROCESS, own) + _NICE)
+        # Where it is not allowed, the work is done all the same.
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, own, os.getpriority(os.PRIO_PROCESS, own) + _NICE)

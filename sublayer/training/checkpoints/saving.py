@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -63,20 +63,28 @@ class Saving:
         self._weights: dict[str, Tensor] = {}
         self._training: dict[str, Tensor] = {}
 
-    def save(self, state: LoopState) -> None:
+    def save(self, state: LoopState, *, waits: bool = False) -> None:
         """Write a checkpoint of ``state``, and delete those that ``[train]`` does not keep.
 
         With ``train.save_in_background`` copies are taken, and written as training goes on, one
-        checkpoint after another. All processes enter, for each may hold a part and write it.
+        checkpoint after another, unless training ends here and ``waits`` for what is on disk. All
+        processes enter, for each may hold a part and write it.
 
         Where one cannot write, it raises why, such as CheckpointError, and so do the others, or
         they raise SaidElsewhere; in the background ``wait`` and the next ``save`` do.
         """
+        self.wait()
         taken = self._take(state)
-        if self._train_step.recipe.train.save_in_background:
-            self._writing.start(lambda: self._write(taken))
-        else:
+        if waits or not self._train_step.recipe.train.save_in_background:
             self._write(taken)
+            return
+        # They take the place of those of the one before, which is on disk.
+        copies = replace(
+            taken,
+            weights=_copies(taken.weights, self._weights),
+            training=_copies(taken.training, self._training),
+        )
+        self._writing.start(lambda: self._write(copies))
 
     @property
     def has_failed(self) -> bool:
@@ -99,11 +107,7 @@ class Saving:
         self.wait()
 
     def _take(self, state: LoopState) -> _Taken:
-        """Take what a checkpoint of now holds; copies, where what it is of will change meanwhile.
-
-        They take the place of those of the one before, which is on disk then.
-        """
-        self.wait()
+        """Take what a checkpoint of now holds, which the next step changes."""
         train_step = self._train_step
         model = train_step.objective.model.state_dict()
         held = [Held(name, owner_of_weight(name), value) for name, value in model.items()]
@@ -114,9 +118,6 @@ class Saving:
         }
         held = [Held(name, owner_of_state(name), value) for name, value in states.items()]
         training = train_step.parallel.to_write(held)
-        if train_step.recipe.train.save_in_background:
-            weights = _copies(weights, self._weights)
-            training = _copies(training, self._training)
         return _Taken(state.step, json.dumps(asdict(state)), weights, training)
 
     def _write(self, taken: _Taken) -> None:
