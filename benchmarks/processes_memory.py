@@ -13,14 +13,13 @@ import argparse
 import itertools
 import json
 import operator
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from launched import answer_of
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
 from sublayer.config.layering.layers import load_recipe, vary
@@ -140,17 +139,13 @@ def _settings(case: Case, n_processes: int, shard: Shard, batch: str) -> list[st
 def _measure(case: Case, n_processes: int, shard: Shard, batch: str) -> dict[str, Any]:
     settings = _settings(case, n_processes, shard, batch)
     asked = {"recipe": case.recipe, "settings": settings}
-    launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={n_processes}"]
-    command = [sys.executable, "-m", *launcher, str(SCRIPT), "--serve", json.dumps(asked)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    answer = next(line for line in done.stdout.splitlines() if line.startswith("{"))
     return {
         "case": case.name,
         "settings": settings,
         "processes": n_processes,
         "shard": shard,
         "micro_batches": operator.floordiv(*BATCHES[batch]),
-        **json.loads(answer),
+        **answer_of(SCRIPT, asked, n_processes),
     }
 
 

@@ -13,7 +13,6 @@ when the model is built; kept are the bytes of its weights and optimizer state b
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -21,17 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from launched import answer_of, medians, open_session
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
-from sublayer.config.layering.layers import load_recipe
-from sublayer.runs.resolution import resolve
-from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.cores import cores
 from sublayer.system.peak_memory import PeakMemory
 from sublayer.training.optimizers.build import optimizer_tensors
-from sublayer.training.processes.joining import join_world, leave_world
+from sublayer.training.processes.joining import leave_world
 
 SCRIPT = Path(__file__).resolve()
+CPU = torch.device("cpu")
 ARMS: dict[str, dict[str, Any]] = {
     "one process": {"processes": 1},
     "whole copies": {"processes": 2},
@@ -69,7 +67,7 @@ def main() -> None:
         ),
         "threads": options.threads,
         "rounds": options.rounds,
-        "arms": {name: _medians(figures) for name, figures in found.items()},
+        "arms": {name: medians(figures) for name, figures in found.items()},
         "ratios": [_ratio(found, *pair) for pair in COMPARED],
     }
     table = _markdown(result)
@@ -97,28 +95,14 @@ def _measure(name: str, options: argparse.Namespace) -> dict[str, float]:
         },
         "steps": options.steps,
     }
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n_processes}"]
-    command = [
-        sys.executable,
-        *(torchrun if n_processes > 1 else []),
-        *(str(SCRIPT), "--serve", json.dumps(asked)),
-    ]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    answer = next(line for line in done.stdout.splitlines() if line.startswith("{"))
-    return dict(json.loads(answer))
+    return answer_of(SCRIPT, asked, n_processes)
 
 
 def _serve(settings: Mapping[str, Any], steps: int) -> None:
-    device = torch.device("cpu")
-    world = join_world(device)
-    place = Place(device, world)
-    loaded = load_recipe("gpt", settings)
-    data = prepare_data(loaded.recipe)
-    recipe = resolve(loaded.recipe, data, place)
-    torch.set_num_threads(recipe.train.threads)
-    session = assemble(recipe, data, place)
+    session = open_session(settings)
+    world = session.place.world
     seconds = []
-    with PeakMemory(device) as memory:
+    with PeakMemory(CPU) as memory:
         session.train_step(0)
         for step in range(1, steps + 1):
             world.wait()
@@ -138,10 +122,6 @@ def _serve(settings: Mapping[str, Any], steps: int) -> None:
         }
         print(json.dumps(figures), flush=True)
     leave_world()
-
-
-def _medians(figures: list[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.median(each[name] for each in figures) for name in figures[0]}
 
 
 def _ratio(

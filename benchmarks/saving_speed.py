@@ -15,7 +15,6 @@ import argparse
 import json
 import math
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,15 +22,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
+from launched import answer_of, medians, open_session
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
-from sublayer.config.layering.layers import load_recipe
-from sublayer.runs.resolution import resolve
-from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.training.checkpoints.loop_state import LoopState
 from sublayer.training.checkpoints.snapshots import Snapshots
-from sublayer.training.processes.joining import join_world, leave_world
+from sublayer.training.processes.joining import leave_world
 
 SCRIPT = Path(__file__).resolve()
 ARMS: dict[str, dict[str, Any]] = {
@@ -71,7 +67,7 @@ def main() -> None:
         "description": f"GPT of {options.layers} layers, d {options.width}, T 128, AdamW, float32",
         "rounds": options.rounds,
         "saves": options.saves,
-        "arms": {name: _medians(figures) for name, figures in found.items()},
+        "arms": {name: medians(figures) for name, figures in found.items()},
     }
     table = _markdown(result)
     keep(result, table, options.out or RESULTS / result_name("cpu", "saving"))
@@ -99,27 +95,13 @@ def _measure(name: str, options: argparse.Namespace, *, steps: int) -> dict[str,
         "saves": options.saves,
         "steps": steps,
     }
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n_processes}"]
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        command = [
-            sys.executable,
-            *(torchrun if n_processes > 1 else []),
-            *(str(SCRIPT), "--serve", json.dumps({**asked, "folder": folder})),
-        ]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    answer = next(line for line in done.stdout.splitlines() if line.startswith("{"))
-    return dict(json.loads(answer))
+        return answer_of(SCRIPT, {**asked, "folder": folder}, n_processes)
 
 
 def _serve(settings: Mapping[str, Any], saves: int, steps: int, folder: str) -> None:
-    device = torch.device("cpu")
-    world = join_world(device)
-    place = Place(device, world)
-    loaded = load_recipe("gpt", settings)
-    data = prepare_data(loaded.recipe)
-    recipe = resolve(loaded.recipe, data, place)
-    torch.set_num_threads(recipe.train.threads)
-    session = assemble(recipe, data, place)
+    session = open_session(settings)
+    world = session.place.world
     snapshots = Snapshots(Path(folder), session.train_step, lambda folder: None)
     state = LoopState()
 
@@ -157,10 +139,6 @@ def _seconds(work: Callable[[], None], meet: Callable[[], None]) -> float:
     work()
     meet()
     return time.perf_counter() - begun
-
-
-def _medians(figures: list[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.median(each[name] for each in figures) for name in figures[0]}
 
 
 def _markdown(result: Mapping[str, Any]) -> str:

@@ -111,16 +111,21 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.slow
-def test_ctrl_c_ends_the_program_and_its_thread(text_path, tmp_path):
+def trained_by(program, text_path, tmp_path):
+    """Train a tiny run by a program that changes something first."""
     fields = [f"{key}={value}" for key, value in {**TINY, "data.path": str(text_path)}.items()]
-    ended = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED, "train", "gpt", *fields, "--out", tmp_path / "run"],
+    return subprocess.run(
+        [sys.executable, "-c", program, "train", "gpt", *fields, "--out", tmp_path / "run"],
         capture_output=True,
         text=True,
         cwd=ROOT,
         timeout=600,
     )
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_program_and_its_thread(text_path, tmp_path):
+    ended = trained_by(_INTERRUPTED, text_path, tmp_path)
     assert ended.returncode == 128 + signal.SIGINT, ended.stderr
     assert ended.stderr.splitlines()[-1].startswith("interrupted and saved at step 6 of")
 
@@ -150,14 +155,7 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.mark.slow
 def test_an_error_of_the_thread_is_one_line(text_path, tmp_path):
-    fields = [f"{key}={value}" for key, value in {**TINY, "data.path": str(text_path)}.items()]
-    ended = subprocess.run(
-        [sys.executable, "-c", _FAILS, "train", "gpt", *fields, "--out", tmp_path / "run"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=600,
-    )
+    ended = trained_by(_FAILS, text_path, tmp_path)
     assert ended.returncode not in (0, 1), ended.stderr
     assert ended.stderr.splitlines()[-1] == "error: words.txt: changed while it was read"
     assert "Traceback" not in ended.stderr
