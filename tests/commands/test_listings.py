@@ -124,7 +124,11 @@ def test_a_plan_of_a_device_or_a_value_that_is_not_there_is_refused(
     assert capsys.readouterr().err.startswith("error: --tune 'optimizer.lr=1e-3' has one value")
 
 
-def test_a_plan_of_a_study_says_what_its_verdicts_will_not_show(capsys: pytest.CaptureFixture[str]):
+def test_a_plan_of_a_study_says_what_its_verdicts_will_not_show(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # A demo that was run before would say how far its runs spread.
+    monkeypatch.chdir(tmp_path)
     said = answer(capsys, "plan", "demo")["notes"]
     caveats = load_study("demo").caveats
     tuned, found, *_ = said[len(caveats) :]
