@@ -4,9 +4,15 @@ import re
 import pytest
 
 from sublayer.errors import ConfigError, TrainingError
+from sublayer.files.checkpoints import saved_steps
 from sublayer.loading import load
+from sublayer.training.checkpoints.loop_state import LoopState
+from sublayer.training.checkpoints.snapshots import Snapshots
+from sublayer.training.loop import Evaluate, Loop
 from sublayer.training.metrics import METRICS, read_metrics
+from sublayer.training.progress import SilentProgress
 from tests.training.conftest import MASKED, TRANSLATION, Notes
+from tests.training.test_step import open_session
 
 
 def test_a_run_learns_and_leaves_its_record(run, tmp_path):
@@ -28,17 +34,42 @@ def test_a_bits_per_byte_is_nats_over_ln_2_for_bytes(run):
 
 
 @pytest.mark.slow
-def test_the_newest_checkpoints_and_the_best_are_kept(run, tmp_path):
-    # A learning rate that ruins the model makes the first evaluation the best.
+def test_the_model_of_a_run_is_its_best_checkpoint(run, tmp_path):
+    # A learning rate that ruins the model: the last evaluation need not be the best.
     record = run(
         "run", {"optimizer.schedule": "constant", "optimizer.lr": 0.5, "optimizer.warmup_steps": 5}
     )
     best = record["valid"]["step"]
-    kept = sorted(int(path.name[5:]) for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
-    assert kept == sorted({best, 20, 24})
     assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == (
         tmp_path / "run" / "checkpoints" / f"step-{best:08d}" / "model" / "model.safetensors"
     ).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("losses", "kept"),
+    [
+        ([1.0, 2.0, 3.0, 4.0], [6, 20, 24]),
+        # The checkpoint of step 20 cannot be resumed without that of step 6.
+        ([2.0, 3.0, 4.0, 1.0], [6, 20, 24]),
+        ([4.0, 2.0, 3.0, 1.0], [12, 20, 24]),
+        ([4.0, 3.0, 2.0, 1.0], [18, 20, 24]),
+    ],
+)
+def test_the_newest_checkpoints_and_the_best_of_each_are_kept(tiny, tmp_path, losses, kept):
+    snapshots = train_with_losses(tiny(), tmp_path, losses)
+    assert saved_steps(snapshots.root) == kept
+
+
+def train_with_losses(loaded, folder, losses):
+    """Train a tiny run, whose evaluations give these losses; return its checkpoints."""
+    session = open_session(loaded)
+    snapshots = Snapshots(folder, session.train_step, lambda folder: None)
+    given = iter(losses)
+    evaluate = Evaluate(lambda: {"loss": next(given)}, ("loss",))
+    Loop(session.recipe.train, session.train_step, evaluate, snapshots, LoopState()).run(
+        SilentProgress()
+    )
+    return snapshots
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_checkpoint(run, tmp_path):
@@ -52,12 +83,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_checkpoint(r
 
 
 def test_a_validation_loss_that_is_not_finite_is_never_the_best(tiny, tmp_path):
-    from sublayer.training.checkpoints.loop_state import LoopState
-    from sublayer.training.checkpoints.snapshots import Snapshots
-    from sublayer.training.loop import Evaluate, Loop
-    from sublayer.training.progress import SilentProgress
-    from tests.training.test_step import open_session
-
     session = open_session(tiny())
     snapshots = Snapshots(tmp_path, session.train_step, lambda folder: None)
     ruined = {"loss": float("nan"), "bits_per_byte": float("nan")}
@@ -125,8 +150,6 @@ def test_compilation_on_a_cpu_is_refused_with_the_reason(run):
 
 @pytest.mark.parametrize(("share", "layers"), [("all", None), ("all", 2), ("none", 2)])
 def test_a_deeper_encoder_starts_from_a_shallower_one(run, tiny, tmp_path, share, layers):
-    from tests.training.test_step import open_session
-
     settings = {**MASKED, "model.share": share, "train.steps": 2, "train.evaluate_steps": 2}
     run("shallow", settings)
     deeper = {"model.n_layers": 4, "init.run": str(tmp_path / "shallow")} | (
