@@ -1,5 +1,6 @@
 """One optimizer step: micro-batches that add up to exactly the global batch."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -55,16 +56,18 @@ class TrainStep:
         self.device = device
         self.world = world
         self.lr = 0.0
+        self.before_update: Callable[[], None] = lambda: None
+        """Called once a step's gradients are there, before the weights change."""
         # The GPU whose generator dropout draws from, beside the processor's: of several each
         # process has one.
         self._generators = [device] if device.type == "cuda" else []
         self._recipe = recipe
         for stack in objective.model.stacks:
             stack.recomputes = recipe.train.recompute == "blocks"
+        self.parallel = parallelise(objective, world, recipe.train, recipe.optimizer)
         if recipe.train.compile:
             allow_graphs(recipe.model.n_layers + _OTHER_GRAPHS)
-            objective.compile()
-        self.parallel = parallelise(objective, world, recipe.train, recipe.optimizer)
+            self.parallel.compile()
         self.parameters = self.parallel.parameters
         train = recipe.train
         each = Preparation(
@@ -104,6 +107,7 @@ class TrainStep:
         norm = clip_gradient(
             self.parameters.values(), recipe.optimizer.clip_norm, self.parallel.gradient_norm
         )
+        self.before_update()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return StepResult(loss, norm, prepared.n_tokens)

@@ -21,6 +21,7 @@ from tests.training.conftest import (
     TRAVERSAL,
 )
 
+ALONE = World(rank=0, size=1)
 KINDS = {
     "decoder": {},
     "documents": {"data.boundaries": "respect", "model.positions": "rotary"},
@@ -68,13 +69,13 @@ class Texts:
         return str(by_kind.get(settings.get("objective.kind"), self.plain))
 
 
-def open_session(texts, settings, device):
+def open_session(texts, settings, device, world=ALONE):
     """Assemble the tiny recipe with settings over it, on a device."""
     given = {**TINY, "data.path": texts.of(settings), **settings}
     if given.get("model.kind") == "lstm":
         del given["model.n_heads"]
     loaded = load_recipe("gpt", given)
-    place = Place(torch.device(device), World(rank=0, size=1))
+    place = Place(torch.device(device), world)
     data = prepare_data(loaded.recipe)
     return assemble(resolve(loaded.recipe, data, place), data, place)
 

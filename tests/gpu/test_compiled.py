@@ -5,6 +5,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+from tests.gpu.compiled_together import CASES
+from tests.torchrun import in_two_processes
 
 SCRIPT = """
 import json, sys
@@ -58,3 +62,19 @@ def test_what_is_compiled_computes_what_is_not_in_one_graph(place, texts):
         assert each["worst"] < 1e-4, (kind, each)
         assert each["breaks"] == 0, (kind, each)
         assert each["graphs"] == 1, (kind, each)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_two_processes_compute_compiled_what_they_compute_otherwise(place, texts):
+    if place == "cuda" and torch.cuda.device_count() < 2:
+        pytest.skip("one GPU alone")
+    command = in_two_processes("tests.gpu.compiled_together", place, texts.plain)
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    assert found.keys() == set(CASES)
+    for name, each in found.items():
+        assert each["worst"] < 1e-4, (name, each)
+        # Blocks are compiled as what is around them.
+        assert each["attentions"] > 0, (name, each)

@@ -57,6 +57,7 @@ class Alone:
 
     def __init__(self, objective: Objective, world: World) -> None:
         self._world = world
+        self._objective = objective
         self._forward: nn.Module = objective
         self.parameters: dict[str, nn.Parameter] = {
             name: each for name, each in objective.named_parameters() if each.requires_grad
@@ -64,6 +65,10 @@ class Alone:
         """What this process updates, by name."""
         self.division: Division = WHOLE
         """Of which whole parameters these are parts."""
+
+    def compile(self) -> None:
+        """Have the passes of training compiled, each with the first batch of its shape."""
+        self._objective.compile()
 
     def micro_batches(
         self, batches: Batches, step: int, n_sequences: int, context: int

@@ -74,6 +74,17 @@ class Sharded(DataParallel):
         }
         self.division = Division(parts, world.sum)
 
+    def compile(self) -> None:
+        """Have the passes of training compiled: each sub-layer, and what is between them.
+
+        Between them weights are gathered, which no graph holds. A block that is recomputed would
+        stay as it is if its sub-layers were not compiled each.
+        """
+        super().compile()
+        for stack in self._objective.model.stacks:
+            for each in _sublayers(stack):
+                each.compile()
+
     def begin(self, batches: Sequence[AnyBatch]) -> int:
         """Begin a step; it takes as many passes in all, which gather the weights together."""
         # Between the processors, for which another device is not waited for.
@@ -172,7 +183,9 @@ class Sharded(DataParallel):
         for unit in self._units:
             unit.unshard()
         try:
-            yield
+            # Sub-layers are compiled for training's shapes.
+            with torch.compiler.set_stance("force_eager"):
+                yield
         finally:
             # Weights are given up; what was computed is no part of a step, by whose order blocks
             # are gathered ahead.
@@ -226,6 +239,12 @@ def _as_unit(module: nn.Module) -> FSDPModule:
     """Return a module as what ``fully_shard`` has made of it, in place."""
     assert isinstance(module, FSDPModule), "it has been sharded"
     return module
+
+
+def _sublayers(stack: Stack) -> Iterator[nn.Module]:
+    """Generate each sub-layer once."""
+    for entry in stack.sublayers:
+        yield from entry.children()
 
 
 def _own_blocks(stack: Stack) -> Iterator[list[nn.Module]]:

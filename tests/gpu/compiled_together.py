@@ -1,0 +1,83 @@
+"""Several processes that train compiled and not: prints how far apart both are, as JSON.
+
+Started by torchrun with a device and a text.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch._dynamo.backends.registry import lookup_backend
+from torch.fx import GraphModule
+
+from sublayer.training.processes.joining import join_world, leave_world
+from sublayer.training.step import allow_graphs
+from tests.gpu.kinds import KINDS, Texts, open_session
+
+CASES = {
+    "whole copies": {"train.shard": "none", "train.recompute": "blocks"},
+    "kept for a step": {"train.shard": "optimizer"},
+    "recomputed": {"train.shard": "full", "train.recompute": "blocks"},
+    "auxiliary": {"train.shard": "full", **KINDS["auxiliary"]},
+    "shared": {"train.shard": "full", "model.share": "all"},
+}
+
+
+def main() -> None:
+    """Train each case both ways, and print what the first process found."""
+    place, plain = sys.argv[1:]
+    torch.set_num_threads(1)
+    device = torch.device(place)
+    world = join_world(device)
+    attentions = _compile_and_count("aot_eager" if place == "cpu" else "inductor")
+    found = {}
+    for name, case in CASES.items():
+        settings = {**case, "model.dropout": 0.0, "model.n_layers": 2}
+        sessions = [open_session(Texts(*[Path(plain)] * 4), settings, device, world) for _ in "ab"]
+        allow_graphs(12)
+        sessions[1].train_step.parallel.compile()
+        # What was compiled for one case would be taken for the next.
+        torch._dynamo.reset()
+        attentions.clear()
+        figures = [_train(each) for each in sessions]
+        worst = max(abs(ours - theirs) / abs(ours) for ours, theirs in zip(*figures, strict=True))
+        found[name] = {"worst": worst, "attentions": len(attentions)}
+    if world.is_main:
+        print(json.dumps(found), flush=True)
+    world.wait()
+    leave_world()
+
+
+def _train(session):
+    """Return losses and gradient norms of steps, with an evaluation between them."""
+    figures = []
+    for step in range(3):
+        result = session.train_step(step)
+        figures += [float(result.loss), float(result.gradient_norm)]
+        if step == 1:
+            figures.append(session.evaluate()["loss"])
+    return figures
+
+
+def _compile_and_count(name):
+    """Have modules compiled by a backend; each attention in a graph is added to what is returned.
+
+    A CPU is compiled for without generating code, which takes long there.
+    """
+    backend, compile_module, attentions = lookup_backend(name), nn.Module.compile, []
+
+    def counting(graph, inputs):
+        # What is recomputed is a graph within.
+        graphs = [each for each in graph.modules() if isinstance(each, GraphModule)]
+        names = [str(node.target) for each in graphs for node in each.graph.nodes]
+        attentions.extend(each for each in names if "scaled_dot_product_attention" in each)
+        return backend(graph, inputs)
+
+    nn.Module.compile = lambda module: compile_module(module, backend=counting)
+    return attentions
+
+
+if __name__ == "__main__":
+    main()
