@@ -1,4 +1,4 @@
-"""Work beside training, in a thread of low priority."""
+"""Work beside training, in a thread that may give way to it."""
 
 import os
 import sys
@@ -40,14 +40,13 @@ class Background:
 
     def _run(self, work: Callable[[], object]) -> None:
         try:
-            _give_way()
             work()
         except BaseException as error:
             self._error = error
 
 
-def _give_way() -> None:
-    """Lower this thread's priority, where threads have their own."""
+def give_way() -> None:
+    """Lower the priority of the thread that calls, where threads have their own."""
     if sys.platform == "linux":
         own = threading.get_native_id()
         # Where it is not allowed, the work is done all the same.

@@ -1,6 +1,7 @@
 """Write checkpoints, in the background where training does not wait for them."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +19,7 @@ from sublayer.files.checkpoints import (
     read_state,
     saved_steps,
 )
-from sublayer.training.checkpoints.background import Background
+from sublayer.training.checkpoints.background import Background, give_way
 from sublayer.training.checkpoints.layout import (
     MODEL,
     heads_to_save,
@@ -53,22 +54,26 @@ class Saving:
     ) -> None:
         """Keep what is saved; ``describe_model`` writes a model's files beside weights.
 
-        All processes enter.
+        Updates of ``train_step`` wait from now on for copies that are being made. All processes
+        enter.
         """
         self.root = root
         self._train_step = train_step
         self._describe_model = describe_model
         self._writers = train_step.world.beside()
         self._writing = Background()
+        self._has_copied = threading.Event()
+        self._has_copied.set()
+        train_step.before_update = self._wait_for_copies
         self._weights: dict[str, Tensor] = {}
         self._training: dict[str, Tensor] = {}
 
     def save(self, state: LoopState, *, waits: bool = False) -> None:
         """Write a checkpoint of ``state``, and delete those that ``[train]`` does not keep.
 
-        With ``train.save_in_background`` copies are taken, and written as training goes on, one
-        checkpoint after another, unless training ends here and ``waits`` for what is on disk. All
-        processes enter, for each may hold a part and write it.
+        With ``train.save_in_background`` training goes on: copies are made until the next update,
+        and then written, one checkpoint after another, unless training ends here and ``waits`` for
+        what is on disk. All processes enter, for each may hold a part and write it.
 
         Where one cannot write, it raises why, such as CheckpointError, and so do the others, or
         they raise SaidElsewhere; in the background ``wait`` and the next ``save`` do.
@@ -78,13 +83,8 @@ class Saving:
         if waits or not self._train_step.recipe.train.save_in_background:
             self._write(taken)
             return
-        # They take the place of those of the one before, which is on disk.
-        copies = replace(
-            taken,
-            weights=_copies(taken.weights, self._weights),
-            training=_copies(taken.training, self._training),
-        )
-        self._writing.start(lambda: self._write(copies))
+        self._has_copied.clear()
+        self._writing.start(lambda: self._copy_and_write(taken))
 
     @property
     def has_failed(self) -> bool:
@@ -106,8 +106,22 @@ class Saving:
             raise
         self.wait()
 
+    def _wait_for_copies(self) -> None:
+        self._has_copied.wait()
+
+    def _copy_and_write(self, taken: _Taken) -> None:
+        try:
+            # They take the place of those of the checkpoint before, which is on disk.
+            weights = _copies(taken.weights, self._weights)
+            training = _copies(taken.training, self._training)
+        finally:
+            self._has_copied.set()
+        # Not before: an update may wait for the copies.
+        give_way()
+        self._write(replace(taken, weights=weights, training=training))
+
     def _take(self, state: LoopState) -> _Taken:
-        """Take what a checkpoint of now holds, which the next step changes."""
+        """Take what a checkpoint of now holds, which the next update changes."""
         train_step = self._train_step
         model = train_step.objective.model.state_dict()
         held = [Held(name, owner_of_weight(name), value) for name, value in model.items()]

@@ -1,13 +1,16 @@
 """Checkpoints that are written while training goes on."""
 
 import threading
+import time
 
 import pytest
+import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from sublayer.errors import CheckpointError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_checkpoint
+from sublayer.training.checkpoints import saving
 from sublayer.training.checkpoints.background import Background
 from sublayer.training.checkpoints.loop_state import LoopState
 from sublayer.training.checkpoints.snapshots import Snapshots
@@ -51,6 +54,44 @@ def test_a_checkpoint_is_of_the_step_that_it_was_taken_after(run, tmp_path, monk
     run("beside", AFTER_SIX, progress=slow)
     for step in (6, 12):
         assert files(tmp_path / "beside", step) == files(tmp_path / "waiting", step)
+
+
+def test_copies_are_made_beside_the_next_pass_and_its_update_waits_for_them(
+    tiny, tmp_path, monkeypatch
+):
+    session = open_session(tiny())
+    train_step, copy = session.train_step, saving._copies
+    has_passed, n_copied = threading.Event(), 0
+
+    def copy_late(tensors, kept):
+        nonlocal n_copied
+        assert has_passed.wait(60)
+        # Long enough for an update that did not wait.
+        time.sleep(0.2)
+        n_copied += 1
+        return copy(tensors, kept)
+
+    monkeypatch.setattr(saving, "_copies", copy_late)
+    snapshots = Snapshots(tmp_path, train_step, lambda folder: None)
+    train_step(0)
+    saved = {name: value.detach().clone() for name, value in train_step.parameters.items()}
+    snapshots.saving.save(LoopState(1, tokens=1, seconds=1.0, step_seconds=1.0))
+    train_step.objective.register_forward_hook(lambda *_: has_passed.set())
+    train_step(1)
+    assert n_copied == 2
+    snapshots.saving.wait()
+    weights = load_file(checkpoint_path(snapshots.root, 1) / "model" / "model.safetensors")
+    for name, value in weights.items():
+        torch.testing.assert_close(value, saved[f"model.{name}"], rtol=0, atol=0)
+
+
+def test_copies_that_cannot_be_made_stop_the_run_and_hold_no_update(run, monkeypatch):
+    def fail(tensors, kept):
+        raise RuntimeError("not enough memory")
+
+    monkeypatch.setattr(saving, "_copies", fail)
+    with pytest.raises(RuntimeError, match="not enough memory"):
+        run("run")
 
 
 def test_training_waits_for_what_is_written_where_it_is_asked_to(run, tmp_path, monkeypatch):
