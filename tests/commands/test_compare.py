@@ -63,6 +63,7 @@ def test_the_text_says_verdict_costs_and_where_the_report_is(compared: Callable[
     assert "[6/6" in err
 
 
+@pytest.mark.slow
 def test_the_text_is_no_wider_than_the_terminal(
     compared: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ):
@@ -75,6 +76,7 @@ def test_the_text_is_no_wider_than_the_terminal(
     assert "FLOPs/token  steps  tokens/s" in out
 
 
+@pytest.mark.slow
 def test_the_text_of_one_seed_says_that_it_gives_no_verdict(compared: Callable[..., Result]):
     code, out, _ = compared("--seeds", 1)
     assert code == 0

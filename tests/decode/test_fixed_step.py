@@ -10,6 +10,7 @@ from sublayer.errors import ConfigError
 from sublayer.model.context.cache import Cache
 from tests.gpu.test_generation import MODELS, make
 from tests.gpu.test_waiting import NothingWaits
+from tests.in_time import some_in_time
 
 DRAWN = Sampling(temperature=0.8, top_k=20)
 
@@ -43,7 +44,7 @@ def fixed(monkeypatch):
 
 
 @pytest.mark.parametrize("n_rows", [1, 3])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", some_in_time(MODELS, 3))
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("window", ["exact", "rolling"])
 def test_the_tokens_are_those_of_steps_that_move(window, sampling, name, n_rows, fixed):

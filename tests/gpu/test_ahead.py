@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.gpu.kinds import KINDS, open_session
+from tests.in_time import some_in_time
 
 N_STEPS = 4
 
@@ -15,7 +16,7 @@ def train(texts, settings, device):
     return [(float(each.loss), each.n_tokens) for each in results], weights
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_in_time(KINDS, 4))
 def test_steps_prepared_ahead_are_the_same_to_the_bit(kind, texts, device, monkeypatch):
     settings = {**KINDS[kind], "model.dropout": 0.1, "train.micro_batch_sequences": 2}
     found = []

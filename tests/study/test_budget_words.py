@@ -226,6 +226,7 @@ def test_the_tables_have_both_currencies_planned_and_realised(
     )
 
 
+@pytest.mark.slow
 def test_of_what_no_run_has_ended_the_plan_stands_alone(synthetic_results: Synthetic):
     results = taking(synthetic_results({"a": 0.0, "b": 0.1}), "b", operations=None, planned=1.5)
     page = plain(render_report(results))

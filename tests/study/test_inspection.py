@@ -156,6 +156,7 @@ def test_runs_side_by_side_are_inspected_alike(made: Path, place: Path) -> None:
     assert (place / "arms" / "1-shared" / "seed-0" / LAYERS).exists()
 
 
+@pytest.mark.slow
 def test_a_report_that_is_written_again_has_the_same_figures(place: Path) -> None:
     page = place / "report.html"
     before = section(page.read_text())
@@ -309,6 +310,7 @@ def test_blocks_are_summarized_by_hand() -> None:
     assert summarize(blocks[:1], "distance") == LayerSummary(4.0, None, 4.0)
 
 
+@pytest.mark.slow
 def test_the_report_has_a_line_for_each_arm_and_thin_ones_for_its_runs(
     synthetic_results: Synthetic,
 ) -> None:

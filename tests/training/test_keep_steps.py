@@ -26,6 +26,7 @@ def kept_run(unbroken, tmp_path):
     return shutil.copytree(unbroken(KEPT), tmp_path / "kept")
 
 
+@pytest.mark.slow
 def test_named_steps_are_taken_and_kept_beside_the_newest(unbroken):
     assert kept(unbroken(KEPT)) == [1, 7, 9, 20, 24]
     assert kept(unbroken({"train.best_by": "last"})) == [20, 24]

@@ -43,6 +43,7 @@ def test_a_text_without_differences_has_none():
     assert (found.words, found.different, found.changes) == (4, 0, Counter())
 
 
+@pytest.mark.slow
 @given(TEXTS)
 def test_as_many_words_are_changed_as_the_two_have_more_and_less(text):
     found = count_differences(TINY.vocabulary, text.encode())

@@ -10,6 +10,7 @@ from sublayer.data.text.files import MemoryDocument
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
+from tests.in_time import some_in_time
 
 SENTENCES = [*[b"a word and another\n"] * 40_000, b"a word, another, " * 20_000 + b"\n", b"end\n"]
 
@@ -40,7 +41,7 @@ def test_sentences_are_encoded_in_small_batches_and_long_ones_alone(tmp_path):
     assert len(read_store(tmp_path / "a").sentence_starts) == len(SENTENCES)
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "unigram", "moses-bpe", "bpe"])
+@pytest.mark.parametrize("kind", some_in_time(["wordpiece", "unigram", "moses-bpe", "bpe"], 4))
 def test_a_long_sentence_alone_has_the_ids_that_it_has_among_others(kind):
     long = b" ".join(b"word %d, and Another." % number for number in range(9000))
     tokenizer = train_tokenizer(kind, [long[:20000]], vocab_size=300)

@@ -104,6 +104,7 @@ def test_before_0_2_the_end_of_a_word_is_a_symbol_of_its_own(write: Write) -> No
     assert tokenizer.decode(tokenizer.encode(b"low ww")) == b"low ww "
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["0.1", "0.2"])
 def test_every_word_is_divided_as_subword_nmt_says(
     write: Write, learned: Merges, captions: list[str], version: str

@@ -41,6 +41,7 @@ def test_every_published_form_is_read(tmp_path: Path, form: str) -> None:
         )
 
 
+@pytest.mark.slow
 def test_real_published_files_are_read(real_data: Path) -> None:
     for name in ("albert/spiece.model", "bert/vocab.txt"):
         assert check_file(real_data / "vocab" / name)

@@ -215,6 +215,7 @@ def test_gpt2s_original_files_give_its_tokenizer(tmp_path):
     assert loaded.encode(PROSE.encode()).tolist() == TRAINED.encode(PROSE.encode()).tolist()
 
 
+@pytest.mark.slow
 def test_real_text_is_encoded_in_chunks_as_a_whole(real_data):
     data = (real_data / "enwik8" / "enwik8_first_4MB").read_bytes()[:400_000]
     tokenizer = SubwordTokenizer.train([data], vocab_size=1000)

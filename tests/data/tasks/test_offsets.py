@@ -144,7 +144,7 @@ def _gold_spans(real_data) -> Iterator[tuple[str, int, str]]:
     ("name", "n_inside"),
     [
         ("bert/vocab.txt", 1),
-        ("albert/spiece.model", 1),
+        pytest.param("albert/spiece.model", 1, marks=pytest.mark.slow),
         ("bytes", 0),
         ("characters", 0),
         ("bpe", 12),

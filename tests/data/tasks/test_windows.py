@@ -70,6 +70,7 @@ def test_the_first_gold_answer_is_found_by_its_place_or_else_by_its_text():
     assert gold_tokens(placed, passage, []) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert/vocab.txt", "albert/spiece.model"])
 def test_every_answer_of_the_shared_piece_stands_whole_in_a_window_that_scores_it(real_data, name):
     tokenizer = load_tokenizer(real_data / "vocab" / name)

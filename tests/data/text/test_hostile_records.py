@@ -190,6 +190,7 @@ def test_a_file_that_becomes_more_than_memory_is_refused(
         unpacked(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_a_file_that_becomes_more_than_the_disk_holds_is_refused(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
@@ -203,6 +204,7 @@ def test_a_file_that_becomes_more_than_the_disk_holds_is_refused(
     assert not list((tmp_path / "cache").rglob("unpacked/*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_a_large_compressed_file_is_unpacked_once(tmp_path: Path, suffix: str) -> None:
     path = bomb(tmp_path, suffix)

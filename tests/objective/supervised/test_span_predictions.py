@@ -152,6 +152,7 @@ def test_a_question_without_a_passage_has_no_answer():
         assert (found.text, found.start) == ("", None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("vocabulary", "n_inside"), [("bert/vocab.txt", 1), ("albert/spiece.model", 1)]
 )

@@ -106,6 +106,7 @@ def test_training_waits_for_what_is_written_where_it_is_asked_to(run, tmp_path, 
     assert dict(seen)[12] == [6, 12]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_written_stops_the_run_soon_with_the_checkpoint_before_it_whole(
     run, tmp_path, monkeypatch
 ):
