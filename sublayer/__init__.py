@@ -70,6 +70,10 @@ if "OMP_WAIT_POLICY" not in os.environ:
     # measurable where the machine is quiet.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
+# Of its own parts PyTorch's C++ library warns its developers, in each process: such as of
+# parameters that one pass uses and another does not.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
 _LAZY = {
     "load": "sublayer.api.loading",
     "from_recipe": "sublayer.runs.run",

@@ -160,6 +160,16 @@ def test_two_processes_give_the_losses_and_weights_of_one(
             )
 
 
+@pytest.mark.parametrize("settings", [AUXILIARY, {"model.kind": "lstm", "train.shard": "full"}])
+def test_no_library_warns_of_how_two_processes_train(tmp_path, text_path, settings):
+    settings = {**settings, "train.steps": 2}
+    done = subprocess.run(
+        command(tmp_path / "two", text_path, settings), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "arning" not in done.stderr
+
+
 def test_two_processes_that_freeze_a_part_give_the_weights_of_one(run, tmp_path, text_path):
     run("start", {"model.dropout": 0.0, "train.steps": 4})
     settings = {"init.run": str(tmp_path / "start"), "init.freeze": "embeddings"}

@@ -4,6 +4,7 @@ By PyTorch's ``fully_shard`` (FSDP2). Zhao et al. 2023 (2304.11277), Rajbhandari
 (1910.02054): ``optimizer`` is the second stage of ZeRO, ``full`` its third.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
@@ -26,6 +27,9 @@ from sublayer.training.processes.alone import Alone, Held, Owner
 from sublayer.training.processes.data_parallel import DataParallel
 from sublayer.training.processes.part_files import read_parts, write_parts
 from sublayer.training.processes.world import World
+
+# Nothing is changed in place that a sub-layer returns.
+warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
 
 Sharding = Literal["optimizer", "full"]
 
