@@ -79,10 +79,10 @@ class Sharded(DataParallel):
         self.division = Division(parts, world.sum)
 
     def compile(self) -> None:
-        """Have the passes of training compiled: each sub-layer, and what is between them.
+        """Have the passes of training compiled: each sub-layer by itself, and what lies between.
 
-        Between them weights are gathered, which no graph holds. A block that is recomputed would
-        stay as it is if its sub-layers were not compiled each.
+        Weights are gathered where a block begins, which no graph holds. Without graphs of their
+        own, the sub-layers of a block that is recomputed would not be compiled at all.
         """
         super().compile()
         for stack in self._objective.model.stacks:
