@@ -1,0 +1,181 @@
+"""Models, objectives and optimizers drawn at random, trained by several processes in every way.
+
+Started by torchrun with a folder of texts, the first number to draw by and how many: prints a line
+for each that is not as it should be, and in the end how many were tried, as JSON.
+"""
+
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from sublayer.config.layering.layers import load_recipe
+from sublayer.errors import ConfigError
+from sublayer.files.checkpoints import checkpoint_path
+from sublayer.runs.resolution import resolve
+from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.training.checkpoints.loop_state import LoopState
+from sublayer.training.checkpoints.snapshots import Snapshots
+from sublayer.training.processes.joining import join_world, leave_world
+from sublayer.training.processes.world import World
+from tests.gpu.kinds import KINDS, OPTIMIZERS, Texts
+from tests.model.covering_axes import ROWS
+from tests.training.conftest import TINY
+
+OBJECTIVES = {
+    "decoder": ["decoder", "documents", "auxiliary", "traversal"],
+    "encoder": ["masked", "pair", "questions"],
+    "encoder-decoder": ["translation", "span", "text"],
+    "lstm": ["lstm"],
+}
+N_STEPS = 3
+DEVICE = torch.device("cpu")
+TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2}
+
+
+def draw(number, texts):
+    """Draw the settings of a tiny run, some of which may contradict each other."""
+    chooser = random.Random(number)
+    row = chooser.choice(ROWS)
+    name = chooser.choice(OBJECTIVES[row["kind"]])
+    settings = {**TINY, **KINDS[name], **OPTIMIZERS[chooser.choice(list(OPTIMIZERS))]}
+    settings |= {
+        "model.d_model": chooser.choice([8, 16, 24]),
+        "model.d_ff": chooser.choice([6, 20, 32]),
+        "model.n_layers": chooser.choice([2, 4]),
+        "train.batch_sequences": chooser.choice([4, 6, 7, 12]),
+        "train.micro_batch_sequences": chooser.choice([1, 2, 3]),
+        "train.recompute": chooser.choice(["none", "blocks"]),
+        "train.precision": chooser.choice(["float32", "float32", "bfloat16"]),
+        "train.seed": number,
+        "data.path": texts.of(settings),
+    }
+    if name == "lstm":
+        for field in ("model.n_heads", "model.d_ff", "train.recompute"):
+            del settings[field]
+    share = chooser.random()
+    of_row = {
+        f"model.{field}": value
+        for field, value in row.items()
+        if field != "kind" and value is not None and chooser.random() < share
+    }
+    return settings | of_row | {"model.dropout": 0.0}, list(of_row)
+
+
+def open_session(settings, world):
+    place = Place(DEVICE, world)
+    loaded = load_recipe("gpt", settings)
+    data = prepare_data(loaded.recipe)
+    return assemble(resolve(loaded.recipe, data, place), data, place)
+
+
+def without_contradictions(settings, droppable, world):
+    """Leave out what is refused, field by field."""
+    settings, droppable = dict(settings), [name for name in droppable if name in settings]
+    while True:
+        try:
+            open_session(settings, world)
+        except ConfigError as error:
+            named = [name for name in droppable if name in str(error)] or droppable
+            if not named:
+                raise
+            droppable.remove(named[0])
+            del settings[named[0]]
+        else:
+            return settings
+
+
+def train(session):
+    """Return losses and gradient norms, with an evaluation between them."""
+    figures = []
+    for step in range(N_STEPS):
+        result = session.train_step(step)
+        figures += [float(result.loss), float(result.gradient_norm)]
+        if step == 1:
+            figures.append(session.evaluate().get("loss", 0.0))
+    return figures
+
+
+def weights(session):
+    return {
+        name: (value.full_tensor() if isinstance(value, DTensor) else value).detach().clone()
+        for name, value in session.train_step.objective.state_dict().items()
+    }
+
+
+def are_equal(one, other):
+    return all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def far_apart(ours, theirs, precision):
+    worst = max(abs(a - b) / max(abs(a), 1e-3) for a, b in zip(ours, theirs, strict=True))
+    return worst > TOLERANCE[precision]
+
+
+def check_parts(settings, folder, world):
+    """Return what is wrong of parts: beside whole copies, and once they are saved and read."""
+    precision = settings["train.precision"]
+    whole = train(open_session({**settings, "train.shard": "none"}, world))
+    wrong = []
+    for shard in ("optimizer", "full"):
+        divided = open_session({**settings, "train.shard": shard}, world)
+        if far_apart(whole, train(divided), precision):
+            wrong.append(f"{shard} is far from whole copies")
+    snapshots = Snapshots(folder, divided.train_step, lambda folder: None)
+    snapshots.saving.save(LoopState(N_STEPS, tokens=1, seconds=1.0, step_seconds=1.0))
+    snapshots.saving.wait()
+    for shard in ("none", "full"):
+        read = open_session({**settings, "train.shard": shard}, world)
+        restored = Snapshots(folder, read.train_step, lambda folder: None)
+        restored.restore(checkpoint_path(restored.root, N_STEPS))
+        if not are_equal(weights(divided), weights(read)):
+            wrong.append(f"what is read with shard = {shard} is not what was saved")
+    divided.train_step(N_STEPS)
+    read.train_step(N_STEPS)
+    if not are_equal(weights(divided), weights(read)):
+        wrong.append("what was read goes on otherwise")
+    return wrong
+
+
+def check_exact(settings, world):
+    """Return what is wrong of exact training, with dropout."""
+    settings = {**settings, "train.exact": True, "model.dropout": 0.1}
+    del settings["train.micro_batch_sequences"]
+    try:
+        several = open_session(settings, world)
+    except ConfigError:
+        return []  # there are fewer micro-batches than processes
+    figures, found = train(several), weights(several)
+    alone = open_session(settings, World(rank=0, size=1))
+    is_same = train(alone) == figures and are_equal(weights(alone), found)
+    return [] if is_same else ["exact is not what one process computes"]
+
+
+def main():
+    folder, first, number = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    torch.set_num_threads(1)
+    world = join_world(DEVICE)
+    texts = Texts(*(folder / name for name in ("words.txt", "stories", "pairs.tsv", "tasks")))
+    n_wrong = 0
+    for seed in range(first, first + number):
+        drawn, droppable = draw(seed, texts)
+        settings = without_contradictions(drawn, droppable, world)
+        with tempfile.TemporaryDirectory() as own:
+            shared = Path(world.share_text(own))
+            wrong = check_parts(settings, shared, world) + check_exact(settings, world)
+            world.wait()
+        n_wrong += len(wrong)
+        if wrong and world.is_main:
+            print(f"{seed}: {'; '.join(wrong)}: {settings}", flush=True)
+    if world.is_main:
+        print(json.dumps({"tried": number, "wrong": n_wrong}), flush=True)
+    world.wait()
+    leave_world()
+
+
+if __name__ == "__main__":
+    main()
