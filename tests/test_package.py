@@ -12,7 +12,11 @@ import sublayer
     ("module", "slow_ones"),
     [
         ("sublayer", {"torch", "pydantic", "numpy"}),
-        ("sublayer.runs.run", {"scipy.stats", "matplotlib", "tensorboard", "torch._dynamo"}),
+        pytest.param(
+            "sublayer.runs.run",
+            {"scipy.stats", "matplotlib", "tensorboard", "torch._dynamo"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_is_slow_to_import_waits_until_it_is_needed(module: str, slow_ones: set[str]):

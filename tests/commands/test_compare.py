@@ -148,6 +148,7 @@ def test_a_mistake_is_one_line_and_trains_nothing(
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_a_study_that_can_compare_nothing_exits_as_failed_training(
     sublayer: Sublayer, settings: list[str]
 ):

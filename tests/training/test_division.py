@@ -13,6 +13,7 @@ from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.training.optimizers import adafactor
 from sublayer.training.optimizers.build import build_optimizer, optimizer_tensors
 from sublayer.training.optimizers.division import Division, Part
+from tests.in_time import some_in_time
 from tests.training.optimizer_steps import draw, own, take
 
 SHAPES = {
@@ -111,7 +112,7 @@ def train_whole(config, n_steps=3):
     return parameters, optimizer_tensors(optimizer, parameters)
 
 
-@pytest.mark.parametrize("size", [2, 3, 7])
+@pytest.mark.parametrize("size", some_in_time([3, 2, 7], 3))
 @pytest.mark.parametrize("which", [0, 1, 2])
 @each_optimizer
 def test_parts_move_as_the_whole_does_and_keep_parts_of_its_state(

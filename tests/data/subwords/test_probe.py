@@ -130,6 +130,7 @@ def test_what_ends_the_library_is_named(
         load_tokenizer(path)
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sublayer.data.subwords.probe._SECONDS", 1)
     pattern = {"type": "Split", "pattern": {"Regex": "a+a+(?<!a)"}, "behavior": "Isolated"}
