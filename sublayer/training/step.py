@@ -56,7 +56,7 @@ class TrainStep:
         self.device = device
         self.world = world
         self.lr = 0.0
-        self.before_update: Callable[[], None] = lambda: None
+        self.before_update: Callable[[], object] = lambda: None
         """Called once a step's gradients are there, before the weights change."""
         # The GPU whose generator dropout draws from, beside the processor's: of several each
         # process has one.

@@ -1,7 +1,7 @@
 """Models, objectives and optimizers drawn at random, trained by several processes in every way.
 
-Started by torchrun with a folder of texts, the first number to draw by and how many: prints a line
-for each that is not as it should be, and in the end how many were tried, as JSON.
+Started by torchrun with the four texts of ``Texts``, the first number to draw by and how many:
+prints a line for each that is not as it should be, and in the end how many were tried, as JSON.
 """
 
 import json
@@ -13,18 +13,13 @@ from pathlib import Path
 import torch
 from torch.distributed.tensor import DTensor
 
-from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import checkpoint_path
-from sublayer.runs.resolution import resolve
-from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.training.checkpoints.loop_state import LoopState
 from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.processes.joining import join_world, leave_world
-from sublayer.training.processes.world import World
-from tests.gpu.kinds import KINDS, OPTIMIZERS, Texts
+from tests.gpu.kinds import ALONE, KINDS, OPTIMIZERS, Texts, open_session
 from tests.model.covering_axes import ROWS
-from tests.training.conftest import TINY
 
 OBJECTIVES = {
     "decoder": ["decoder", "documents", "auxiliary", "traversal"],
@@ -37,12 +32,12 @@ DEVICE = torch.device("cpu")
 TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2}
 
 
-def draw(number, texts):
+def draw(number):
     """Draw the settings of a tiny run, some of which may contradict each other."""
     chooser = random.Random(number)
     row = chooser.choice(ROWS)
     name = chooser.choice(OBJECTIVES[row["kind"]])
-    settings = {**TINY, **KINDS[name], **OPTIMIZERS[chooser.choice(list(OPTIMIZERS))]}
+    settings = {**KINDS[name], **OPTIMIZERS[chooser.choice(list(OPTIMIZERS))]}
     settings |= {
         "model.d_model": chooser.choice([8, 16, 24]),
         "model.d_ff": chooser.choice([6, 20, 32]),
@@ -52,11 +47,9 @@ def draw(number, texts):
         "train.recompute": chooser.choice(["none", "blocks"]),
         "train.precision": chooser.choice(["float32", "float32", "bfloat16"]),
         "train.seed": number,
-        "data.path": texts.of(settings),
     }
     if name == "lstm":
-        for field in ("model.n_heads", "model.d_ff", "train.recompute"):
-            del settings[field]
+        del settings["model.d_ff"], settings["train.recompute"]
     share = chooser.random()
     of_row = {
         f"model.{field}": value
@@ -66,19 +59,12 @@ def draw(number, texts):
     return settings | of_row | {"model.dropout": 0.0}, list(of_row)
 
 
-def open_session(settings, world):
-    place = Place(DEVICE, world)
-    loaded = load_recipe("gpt", settings)
-    data = prepare_data(loaded.recipe)
-    return assemble(resolve(loaded.recipe, data, place), data, place)
-
-
-def without_contradictions(settings, droppable, world):
+def without_contradictions(settings, droppable, build):
     """Leave out what is refused, field by field."""
     settings, droppable = dict(settings), [name for name in droppable if name in settings]
     while True:
         try:
-            open_session(settings, world)
+            build(settings)
         except ConfigError as error:
             named = [name for name in droppable if name in str(error)] or droppable
             if not named:
@@ -116,20 +102,20 @@ def far_apart(ours, theirs, precision):
     return worst > TOLERANCE[precision]
 
 
-def check_parts(settings, folder, world):
+def check_parts(settings, folder, build):
     """Return what is wrong of parts: beside whole copies, and once they are saved and read."""
     precision = settings["train.precision"]
-    whole = train(open_session({**settings, "train.shard": "none"}, world))
+    whole = train(build({**settings, "train.shard": "none"}))
     wrong = []
     for shard in ("optimizer", "full"):
-        divided = open_session({**settings, "train.shard": shard}, world)
+        divided = build({**settings, "train.shard": shard})
         if far_apart(whole, train(divided), precision):
             wrong.append(f"{shard} is far from whole copies")
     snapshots = Snapshots(folder, divided.train_step, lambda folder: None)
     snapshots.saving.save(LoopState(N_STEPS, tokens=1, seconds=1.0, step_seconds=1.0))
     snapshots.saving.wait()
     for shard in ("none", "full"):
-        read = open_session({**settings, "train.shard": shard}, world)
+        read = build({**settings, "train.shard": shard})
         restored = Snapshots(folder, read.train_step, lambda folder: None)
         restored.restore(checkpoint_path(restored.root, N_STEPS))
         if not are_equal(weights(divided), weights(read)):
@@ -141,38 +127,38 @@ def check_parts(settings, folder, world):
     return wrong
 
 
-def check_exact(settings, world):
-    """Return what is wrong of exact training, with dropout."""
+def check_exact(settings, build):
+    """Return what is wrong of exact training, with dropout and a micro-batch for each row."""
     settings = {**settings, "train.exact": True, "model.dropout": 0.1}
-    del settings["train.micro_batch_sequences"]
-    try:
-        several = open_session(settings, world)
-    except ConfigError:
-        return []  # there are fewer micro-batches than processes
+    settings["train.micro_batch_sequences"] = 1
+    several = build(settings)
     figures, found = train(several), weights(several)
-    alone = open_session(settings, World(rank=0, size=1))
+    alone = build(settings, ALONE)
     is_same = train(alone) == figures and are_equal(weights(alone), found)
     return [] if is_same else ["exact is not what one process computes"]
 
 
 def main():
-    folder, first, number = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    *paths, first, number = sys.argv[1:]
     torch.set_num_threads(1)
     world = join_world(DEVICE)
-    texts = Texts(*(folder / name for name in ("words.txt", "stories", "pairs.tsv", "tasks")))
+    texts = Texts(*map(Path, paths))
+
+    def build(settings, world=world):
+        return open_session(texts, settings, DEVICE, world)
+
     n_wrong = 0
-    for seed in range(first, first + number):
-        drawn, droppable = draw(seed, texts)
-        settings = without_contradictions(drawn, droppable, world)
+    for seed in range(int(first), int(first) + int(number)):
+        settings = without_contradictions(*draw(seed), build)
         with tempfile.TemporaryDirectory() as own:
-            shared = Path(world.share_text(own))
-            wrong = check_parts(settings, shared, world) + check_exact(settings, world)
+            wrong = check_parts(settings, Path(world.share_text(own)), build)
+            wrong += check_exact(settings, build)
             world.wait()
         n_wrong += len(wrong)
         if wrong and world.is_main:
             print(f"{seed}: {'; '.join(wrong)}: {settings}", flush=True)
     if world.is_main:
-        print(json.dumps({"tried": number, "wrong": n_wrong}), flush=True)
+        print(json.dumps({"tried": int(number), "wrong": n_wrong}), flush=True)
     world.wait()
     leave_world()
 

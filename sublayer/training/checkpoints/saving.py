@@ -64,14 +64,14 @@ class Saving:
         self._writing = Background()
         self._has_copied = threading.Event()
         self._has_copied.set()
-        train_step.before_update = self._wait_for_copies
+        train_step.before_update = self._has_copied.wait
         self._weights: dict[str, Tensor] = {}
         self._training: dict[str, Tensor] = {}
 
     def save(self, state: LoopState, *, waits: bool = False) -> None:
         """Write a checkpoint of ``state``, and delete those that ``[train]`` does not keep.
 
-        With ``train.save_in_background`` training goes on: copies are made until the next update,
+        With ``train.save_in_background`` training goes on: copies are made before the next update,
         and then written, one checkpoint after another, unless training ends here and ``waits`` for
         what is on disk. All processes enter, for each may hold a part and write it.
 
@@ -105,9 +105,6 @@ class Saving:
                 self.wait()
             raise
         self.wait()
-
-    def _wait_for_copies(self) -> None:
-        self._has_copied.wait()
 
     def _copy_and_write(self, taken: _Taken) -> None:
         try:

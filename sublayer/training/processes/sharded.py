@@ -86,8 +86,7 @@ class Sharded(DataParallel):
         """
         super().compile()
         for stack in self._objective.model.stacks:
-            for each in _sublayers(stack):
-                each.compile()
+            stack.map_slots(nn.Module.compile)
 
     def begin(self, batches: Sequence[AnyBatch]) -> int:
         """Begin a step; it takes as many passes in all, which gather the weights together."""
@@ -243,12 +242,6 @@ def _as_unit(module: nn.Module) -> FSDPModule:
     """Return a module as what ``fully_shard`` has made of it, in place."""
     assert isinstance(module, FSDPModule), "it has been sharded"
     return module
-
-
-def _sublayers(stack: Stack) -> Iterator[nn.Module]:
-    """Generate each sub-layer once."""
-    for entry in stack.sublayers:
-        yield from entry.children()
 
 
 def _own_blocks(stack: Stack) -> Iterator[list[nn.Module]]:

@@ -1,7 +1,6 @@
 """Checkpoints that are written while training goes on."""
 
 import threading
-import time
 
 import pytest
 import torch
@@ -61,24 +60,24 @@ def test_copies_are_made_beside_the_next_pass_and_its_update_waits_for_them(
 ):
     session = open_session(tiny())
     train_step, copy = session.train_step, saving._copies
-    has_passed, n_copied = threading.Event(), 0
+    has_gradients, done = threading.Event(), []
 
     def copy_late(tensors, kept):
-        nonlocal n_copied
-        assert has_passed.wait(60)
-        # Long enough for an update that did not wait.
-        time.sleep(0.2)
-        n_copied += 1
-        return copy(tensors, kept)
+        assert has_gradients.wait(60)
+        copies = copy(tensors, kept)
+        done.append("copied")
+        return copies
 
     monkeypatch.setattr(saving, "_copies", copy_late)
     snapshots = Snapshots(tmp_path, train_step, lambda folder: None)
     train_step(0)
     saved = {name: value.detach().clone() for name, value in train_step.parameters.items()}
     snapshots.saving.save(LoopState(1, tokens=1, seconds=1.0, step_seconds=1.0))
-    train_step.objective.register_forward_hook(lambda *_: has_passed.set())
+    wait = train_step.before_update
+    monkeypatch.setattr(train_step, "before_update", lambda: (has_gradients.set(), wait()))
+    train_step.optimizer.register_step_pre_hook(lambda *_: done.append("updated"))
     train_step(1)
-    assert n_copied == 2
+    assert done == ["copied", "copied", "updated"]
     snapshots.saving.wait()
     weights = load_file(checkpoint_path(snapshots.root, 1) / "model" / "model.safetensors")
     for name, value in weights.items():
