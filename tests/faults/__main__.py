@@ -1,0 +1,5 @@
+"""Run ``python -m tests.faults``."""
+
+from tests.faults.hunt import main
+
+main()
