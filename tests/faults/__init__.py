@@ -1,1 +1,1 @@
-"""Seeded faults: drawn over the syntax of the package, applied one at a time, hunted by the tests."""
+"""Seeded faults: drawn over the syntax of the package, applied and hunted by the tests."""

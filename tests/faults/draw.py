@@ -1,8 +1,8 @@
 """Seeded faults over the syntax nodes of the package: drawn, found again after moves, applied.
 
-Each fault names its kind, module, function, the code that it replaces and the replacement. Kinds are
-drawn in turn, and within a kind every syntax node that can have it is equally likely, so that a
-package has faults in proportion to its size.
+Each fault names its kind, module, function, the code that it replaces and the replacement. Kinds
+are drawn in turn, and within a kind every syntax node that can have it is equally likely, so that
+a package has faults in proportion to its size.
 """
 
 import ast

@@ -81,8 +81,10 @@ def instrument(tree: Path, faults: list[Fault]) -> None:
     for path, calls in insertions.items():
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         for line, column, number in sorted(calls, reverse=True):
-            call = f'__import__("sublayer._reached", fromlist=["reach"]).reach({number})\n'
-            lines.insert(line - 1, " " * column + call)
+            call = f'__import__("sublayer._reached", fromlist=["reach"]).reach({number})'
+            # A process that runs apart from the package reads its own file alone.
+            guarded = (f"try: {call}", "except ImportError: pass")
+            lines[line - 1 : line - 1] = [" " * column + each + "\n" for each in guarded]
         path.write_text("".join(lines), encoding="utf-8")
     shutil.copy(HERE / "reached.py", tree / "sublayer" / "_reached.py")
 
@@ -185,7 +187,9 @@ def hunt(name: str, commit: str, work: Path, part: int, of: int, only: list[int]
             place = draw.locate(fault, mine)
             path = draw.apply(fault, mine)
             if place is not None and not draw.is_in_function(place[1]):
-                tests = _of_a_table(path, mine, seconds)
+                tests = _by_package(path, mine, seconds)
+            elif not tests:  # in a process that runs apart, or nowhere
+                tests = [each for each in seconds if each.startswith(_package(path, mine))]
         except (LookupError, SyntaxError) as error:
             row["by"] = str(error)
             tests = []
@@ -200,12 +204,14 @@ def hunt(name: str, commit: str, work: Path, part: int, of: int, only: list[int]
         print(row, flush=True)
 
 
-def _of_a_table(path: Path, tree: Path, seconds: dict[str, float]) -> list[str]:
+def _package(path: Path, tree: Path) -> str:
+    return f"tests/{path.relative_to(tree / 'sublayer').parts[0]}/"
+
+
+def _by_package(path: Path, tree: Path, seconds: dict[str, float]) -> list[str]:
     """Order all tests: first those of the same package, then the others, the quickest first."""
-    package = path.relative_to(tree / "sublayer").parts[0]
-    return sorted(
-        seconds, key=lambda test: (not test.startswith(f"tests/{package}/"), seconds[test])
-    )
+    package = _package(path, tree)
+    return sorted(seconds, key=lambda test: (not test.startswith(package), seconds[test]))
 
 
 def show(names: list[str], n_faults: int) -> None:
