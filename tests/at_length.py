@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import settings
 
-EXPLORES = os.environ.get("TESTS_EXPLORE") == "1"
+EXPLORES = "1" in (os.environ.get("TESTS_EXPLORE"), os.environ.get("TESTS_ALL"))
 _PART = 5
 
 

@@ -23,6 +23,7 @@ from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.system import stages
 from sublayer.system.stage_displays import HeardStages, say_nothing
 from tests.at_length import EXPLORES
+from tests.made import Made, Workshop
 from tests.stories import write_stories
 
 torch.set_num_threads(1)
@@ -86,6 +87,21 @@ def words(request: pytest.FixtureRequest, stories: list[list[str]]) -> Tokenizer
     return train_tokenizer(
         request.param, ["\n".join(map("\n".join, stories)).encode()], vocab_size=90
     )
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """Texts and runs that all processes of this run of pytest share."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    return Workshop(folder / "made")
+
+
+@pytest.fixture(scope="session")
+def made(workshop: Workshop) -> Made:
+    """Finished runs by their kind (``tests/made.py``), which nothing alters."""
+    return workshop.run
 
 
 class _Quiet(SimpleHTTPRequestHandler):
