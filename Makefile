@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-fast test-avx2 test-explore test-pages check docs bench clean
+.PHONY: demo test test-fast test-avx2 test-explore test-pages golden check docs bench clean
 
 # Two processes of one thread each: what tests compute is too small for more threads.
 TESTS := $(BIN)/python -m pytest -n 2
@@ -34,6 +34,10 @@ test-pages: $(VENV)/.dev
 test-explore: $(VENV)/.dev
 	TESTS_EXPLORE=1 $(TESTS) -m "hypothesis or explore" --dist worksteal --durations 10
 	TESTS_EXPLORE=1 $(TESTS) -m slow --dist worksteal tests/study/test_shipped_chains_run.py
+
+# Write the golden results of tests/golden anew, for the kind of processor of this machine.
+golden: $(VENV)/.dev
+	$(BIN)/python -m tests.golden
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,0 +1,78 @@
+"""The comparison of golden results, on results of its own."""
+
+import json
+import re
+
+import pytest
+
+from tests.golden import core
+from tests.golden.core import WRITE, compare, digest, expect_names
+
+WRITTEN = {"losses": [2.5, 2.25], "steps": 20}
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Write results as a named kind of processor; afterwards they are compared."""
+    monkeypatch.setattr(core, "FOLDER", tmp_path / "tests" / "golden")
+
+    def write_as(kind, found):
+        monkeypatch.setattr(core, "kind", lambda: kind)
+        monkeypatch.setenv(WRITE, "1")
+        compare("subject", "name", found, tolerance=1e-5)
+        monkeypatch.delenv(WRITE)
+        return {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
+
+    write_as("one", WRITTEN)
+    return write_as
+
+
+@pytest.mark.parametrize(
+    "found, message",
+    [
+        ({**WRITTEN, "losses": [2.5, 2.2500001]}, "kinds/one/subject.json holds other results"),
+        (
+            {**WRITTEN, "losses": [2.5, 2.26]},
+            "name: losses[1]: expected 2.25, found 2.26 (+4.4e-03)",
+        ),
+        ({**WRITTEN, "steps": 21}, "name: steps: expected 20, found 21"),
+        ({**WRITTEN, "losses": [2.5]}, "name: losses: expected 2 elements, found 1"),
+        ({"losses": [2.5, 2.25]}, "name: steps: expected 20, found none"),
+        ({**WRITTEN, "norms": {}}, "name: norms: expected none, found {}"),
+        ({**WRITTEN, "losses": [2.5, float("nan")]}, "name: losses[1]: expected 2.25, found nan"),
+        ({**WRITTEN, "losses": [2.5, True]}, "name: losses[1]: expected 2.25, found True"),
+    ],
+)
+def test_a_difference_is_named(write, found, message):
+    compare("subject", "name", WRITTEN, tolerance=1e-5)
+    with pytest.raises(AssertionError, match=re.escape(message)):
+        compare("subject", "name", found, tolerance=1e-5)
+
+
+def test_kinds_do_not_undo_each_other(write, tmp_path, monkeypatch):
+    near = {**WRITTEN, "losses": [2.5, 2.2500001]}
+    monkeypatch.setattr(core, "kind", lambda: "two")
+    compare("subject", "name", near, tolerance=1e-5)
+    files = write("two", near)
+    assert write("one", WRITTEN) == write("two", near) == files
+    with pytest.raises(AssertionError, match="kinds/two"):
+        compare("subject", "name", WRITTEN, tolerance=1e-5)
+    far = write("two", {**WRITTEN, "losses": [2.5, 2.26]})
+    changed = sorted(path.name for path in files if files[path] != far[path])
+    assert changed == ["subject.json", "subject.json"]
+    assert json.loads(far[tmp_path / "tests/golden/data/subject.json"])["name"]["losses"][1] == 2.26
+
+
+def test_results_that_nothing_compares_are_found_and_removed(write, monkeypatch):
+    with pytest.raises(AssertionError, match="nothing compares"):
+        expect_names("subject", ["other"])
+    monkeypatch.setenv(WRITE, "1")
+    expect_names("subject", ["other"])
+    monkeypatch.delenv(WRITE)
+    with pytest.raises(AssertionError, match="has no 'name': run `make golden`"):
+        compare("subject", "name", WRITTEN)
+
+
+def test_a_kind_is_named_alike_again():
+    assert core.kind.__wrapped__() == core.kind()
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 3})
