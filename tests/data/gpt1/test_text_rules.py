@@ -1,4 +1,4 @@
-"""GPT-1's published text rules: character by character, against the released code, cut anywhere."""
+"""GPT-1's published text rules: one by one, against the released code, cut anywhere, counted."""
 
 import sys
 
@@ -18,6 +18,7 @@ PIECES = st.sampled_from(
         *("&amp;", "&lt;", "<b>", "â€™", "don't ", ":)", "a.m. ", "\x1b[0m", "\n", "\r\n"),
     ]
 )
+
 TEXTS = st.lists(PIECES, max_size=60).map("".join)
 
 
@@ -30,26 +31,18 @@ def words(text: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("text", "standard"),
-    [(f"a{mark}b", f"a {mark} b") for mark in '-~!";?+,)(/*[]}{|_']
-    + [(f"a{mark * 3}b", f"a {mark * 3} b") for mark in '-~!";?+,)(/*[]}{|_']
-    + [(f"a{mark}b", f"a{mark}b") for mark in "\\.:'<>@#$%^&=`"]
-    + [
-        ("a\\\\b", "a\\\\b"),
-        ("a—b–c―d", "a - b - c - d"),
+    [
+        ('a-~!";b?+,)(c/*[]}{|_d', 'a - ~ ! " ; b ? + , ) ( c / * [ ] } { | _ d'),
+        ("a---b|||c-", "a --- b ||| c -"),
+        ("a\\b.c:'<>@#$%^&=`", "a\\b.c:'<>@#$%^&=`"),
+        ("a—b–c―d…e´f", "a - b - c - d...e'f"),
         ("a—-b", "a -- b"),
-        ("wait…", "wait..."),
-        ("don´t", "don't"),
-        ("a?!b", "a ? ! b"),
-        ("(a)", "( a )"),
-        (" a \t\u00a0b ", "a b"),
-        ("a\nb", "a \n b"),
-        ("a \t\n\r\n\n  b", "a \n b"),
-        ("\n\na\n", "a"),
-        ("a,\nb", "a , \n b"),
+        (" a \t\u00a0b\nc,\n \t\r\n\n  d\n", "a b \n c , \n d"),
         (" \n ", ""),
     ],
 )
-def test_every_rule_by_itself(text, standard):
+def test_marks_are_set_apart_and_whitespace_is_single(text, standard):
+    # Spaces that two marks share are one.
     assert standardise(text) == standard == released.standardise(text)
 
 
@@ -65,11 +58,11 @@ def test_text_is_mended_as_ftfy_does(text):
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", ""])
-@pytest.mark.parametrize("line", ["plain\ttext", "", "a & b", "“a”"])
-def test_every_end_of_a_line_is_ftfys(line, end):
+def test_every_end_of_a_line_is_ftfys(end):
     ftfy = pytest.importorskip("ftfy")
-    text = f"first{end}{line}{end}"
-    assert mend(text) == ftfy.fix_text(text)
+    for line in ("plain\ttext", "", "a & b", "“a”"):
+        text = f"first{end}{line}{end}"
+        assert mend(text) == ftfy.fix_text(text)
 
 
 def test_an_entity_counts_up_to_the_first_line_with_a_tag():
@@ -83,25 +76,12 @@ def test_words_are_those_of_the_released_code(text):
     assert words(text) == [NEWLINE if word == newline else word for word in released.words(text)]
 
 
-def test_words_are_spacys_in_lower_case():
-    pytest.importorskip("spacy")
-    assert words("I can't\n\nGO, e.g. to Mr. O’Neil's…") == [
-        "i",
-        "ca",
-        "n't",
-        "\n",
-        "go",
-        ",",
-        "e.g.",
-        "to",
-        "mr.",
-        "o'neil",
-        "'s",
-        "...",
-    ]
-
-
-@pytest.mark.parametrize("size", [20, 60])
+@pytest.mark.parametrize(
+    "size",
+    [
+        20,
+    ],
+)
 def test_a_long_text_is_divided_in_parts_as_it_is_whole(monkeypatch, size):
     pytest.importorskip("spacy")
     prose = "It was the best of times - it was (so far) the worst.\nDon't \n\n ask, e.g. why " * 9
