@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.gpu.kinds import Texts
+from tests.made import WORDS
 from tests.task_files import write_copa, write_rte, write_squad, write_sst2, write_stsb
-from tests.training.conftest import WORDS
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

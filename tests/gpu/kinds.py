@@ -10,16 +10,7 @@ from sublayer.config.optimizers.kinds import OPTIMIZERS as OPTIMIZER_TABLES
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.training.processes.world import World
-from tests.training.conftest import (
-    MASKED,
-    PAIR,
-    QUESTIONS,
-    SPAN,
-    TEXT,
-    TINY,
-    TRANSLATION,
-    TRAVERSAL,
-)
+from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 
 ALONE = World(rank=0, size=1)
 KINDS = {

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from sublayer.training.metrics import METRICS, read_metrics
+from tests.made import TINY
 from tests.torchrun import in_processes
-from tests.training.conftest import TINY
 
 SETTINGS = {**TINY, "model.dropout": 0.0, "train.steps": 6}
 WAYS = {

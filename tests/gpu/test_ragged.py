@@ -11,7 +11,7 @@ from sublayer.model.context.queries import Queries
 from sublayer.model.kernels import attention, attention_ragged
 from sublayer.model.kernels.attention import attend
 from tests.gpu.kinds import KINDS, gradients, open_session
-from tests.training.conftest import WORDS
+from tests.made import WORDS
 
 READ = torch.tensor(
     [[0, 0, 0, 1, 1, 1, 1, 2, 2, -1, -1], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], [0] + 10 * [-1]]

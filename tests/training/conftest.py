@@ -2,142 +2,15 @@ import json
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.runs.run import train_run
 from sublayer.training.progress import SilentProgress
-from tests.task_files import write_copa, write_rte, write_squad, write_sst2, write_stsb
+from tests.made import KINDS, TINY
 from tests.torchrun import in_processes
 
 ROOT = Path(__file__).parents[2]
-WORDS = [
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "a",
-    "mat",
-    "and",
-    "saw",
-    "another",
-    "dog",
-    "run",
-    "over",
-    "green",
-    "fields",
-    "while",
-    "it",
-    "rained",
-    "all",
-    "day",
-    "long",
-]
-
-TINY = {
-    "model.n_layers": 2,
-    "model.d_model": 24,
-    "model.n_heads": 2,
-    "model.dropout": 0.1,
-    "data.context": 32,
-    "train.steps": 24,
-    "train.batch_sequences": 6,
-    "train.micro_batch_sequences": 2,
-    "train.evaluate_steps": 6,
-    "train.checkpoint_steps": 4,
-    "train.log_steps": 3,
-    "train.precision": "float32",
-    "train.threads": 1,
-    "optimizer.lr": 1e-2,
-}
-
-MASKED = {
-    "model.kind": "encoder",
-    "model.segments": "both",
-    "model.head": "transform",
-    "model.pooler": "tanh",
-    "model.sentence_classes": 2,
-    "objective.kind": "masked",
-    "objective.masking": "word",
-    "objective.sentence": "sop",
-    "data.sentences": "lines",
-    "data.tokenizer": "wordpiece",
-    "data.vocab_size": 90,
-}
-"""Laid over the tiny recipe, an encoder that is pre-trained on pairs of sentences."""
-
-
-TRANSLATION = {
-    "model.kind": "encoder-decoder",
-    "objective.kind": "translation",
-    "objective.label_smoothing": 0.1,
-    "data.source_language": "en",
-    "data.target_language": "de",
-    "data.tokenizer": "word-bpe",
-    "data.vocab_size": 120,
-}
-"""Laid over the tiny recipe, a translator of pairs."""
-
-SPAN = {
-    "model.kind": "encoder-decoder",
-    "model.decoder_start": "pad",
-    "objective.kind": "span",
-    "objective.z_loss": 1e-3,
-    "objective.chunk_tokens": 500,
-    "data.tokenizer": "unigram",
-    "data.vocab_size": 90,
-    "data.sentinels": 20,
-    "data.windows": "shuffled",
-}
-"""Laid over the tiny recipe, an encoder-decoder that fills gaps; one document is long."""
-
-PAIR = {
-    "model.kind": "encoder",
-    "model.segments": "both",
-    "model.pooler": "tanh",
-    "objective.kind": "supervised",
-    "objective.orders": "random",
-    "data.tasks": "stsb",
-    "data.tokenizer": "wordpiece",
-    "data.vocab_size": 90,
-}
-"""Laid over the tiny recipe, an encoder that learns a number of two texts."""
-
-TRAVERSAL = {
-    "objective.kind": "supervised",
-    "objective.format": "traversal",
-    "objective.language_weight": 0.5,
-    "data.tasks": "copa",
-    "data.tokenizer": "unigram",
-    "data.vocab_size": 90,
-}
-"""Laid over the tiny recipe, a decoder that learns to choose, and the texts themselves."""
-
-QUESTIONS = {
-    "model.kind": "encoder",
-    "model.segments": "both",
-    "objective.kind": "supervised",
-    "objective.doc_stride": 4,
-    "data.tasks": "squad",
-    "data.tokenizer": "wordpiece",
-    "data.vocab_size": 90,
-}
-"""Laid over the tiny recipe, an encoder that finds answers in windows of passages."""
-
-TEXT = {
-    "model.kind": "encoder-decoder",
-    "model.decoder_start": "pad",
-    "model.positions": "relative",
-    "objective.kind": "supervised",
-    "objective.format": "text",
-    "objective.target_length": 8,
-    "data.tasks": {"sst2": 1.0, "rte": 2.0},
-    "data.tokenizer": "unigram",
-    "data.vocab_size": 90,
-}
-"""Laid over the tiny recipe, an encoder-decoder that writes the answers of a mixture."""
 
 
 class Notes(SilentProgress):
@@ -151,26 +24,18 @@ class Notes(SilentProgress):
 
 
 @pytest.fixture(scope="session")
-def text_path(tmp_path_factory):
-    words = np.random.default_rng(7).choice(WORDS, 12000)
-    path = tmp_path_factory.mktemp("text") / "words.txt"
-    path.write_text(" ".join(words))
-    return path
+def text_path(workshop):
+    return workshop.path({})
 
 
 @pytest.fixture(scope="session")
-def pairs_path(tmp_path_factory):
-    rng = np.random.default_rng(8)
-    lines = [rng.choice(WORDS, rng.integers(1, 9)).tolist() for _ in range(400)]
-    path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
-    path.write_text("".join(f"{' '.join(words)}\t{' '.join(reversed(words))}\n" for words in lines))
-    return path
+def pairs_path(workshop):
+    return workshop.path(KINDS["translation"])
 
 
 @pytest.fixture(scope="session")
-def tasks_path(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tasks")
-    return write_squad(write_rte(write_copa(write_stsb(write_sst2(folder)))))
+def tasks_path(workshop):
+    return workshop.path(KINDS["pair"])
 
 
 @pytest.fixture
@@ -190,15 +55,9 @@ def own_cache(tmp_path_factory):
 
 
 @pytest.fixture
-def tiny(text_path, stories_path, pairs_path, tasks_path):
-    """A loader of the tiny recipe: `tiny({"optimizer.kind": "sgd"})`; masked ones read stories."""
-    paths = {"masked": stories_path, "translation": pairs_path, "supervised": tasks_path}
-
-    def load(settings=None):
-        path = paths.get((settings or {}).get("objective.kind"), text_path)
-        return vary(load_recipe("gpt", {**TINY, "data.path": str(path)}), settings or {})
-
-    return load
+def tiny(workshop):
+    """A loader of the tiny recipe: `tiny({"optimizer.kind": "sgd"})`."""
+    return lambda settings=None: workshop.recipe(settings or {})
 
 
 @pytest.fixture(scope="session")
@@ -235,16 +94,14 @@ def run(tmp_path, tiny):
 
 
 @pytest.fixture
-def asked(tmp_path, text_path, stories_path, pairs_path, tasks_path):
+def asked(tmp_path, workshop):
     """What ``several_trainings`` is asked, a training for each way of settings, by its name."""
-    paths = {"masked": stories_path, "translation": pairs_path, "supervised": tasks_path}
 
     def ask(ways, folder, end=None):
         """With ``end`` the step after which all processes end."""
         trainings = []
         for name, way in ways.items():
-            path = paths.get(way.get("objective.kind"), text_path)
-            settings = {**TINY, **way, "data.path": str(path)}
+            settings = {**TINY, **way, "data.path": str(workshop.path(way))}
             if settings.get("model.kind") == "lstm":
                 del settings["model.n_heads"]
             out = str(tmp_path / folder / name)
@@ -269,5 +126,6 @@ def train_in(tmp_path):
         command = in_processes(n_processes, "tests.training.several_trainings", listed)
         result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
         assert result.returncode == 0, result.stderr[:6000]
+        return result
 
     return train

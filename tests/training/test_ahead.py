@@ -12,7 +12,8 @@ from sublayer.errors import DataError, Interrupted
 from sublayer.runs.run import train_run
 from sublayer.training.ahead import Ahead, PreparedStep
 from sublayer.training.progress import SilentProgress
-from tests.training.conftest import ROOT, TINY
+from tests.made import TINY
+from tests.training.conftest import ROOT
 from tests.training.test_resume import SignalAt, results
 
 

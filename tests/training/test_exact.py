@@ -13,7 +13,7 @@ from sublayer.objective.translation.scores import translate_pairs as found
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.training.processes.world import World
-from tests.training.conftest import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TRANSLATION
+from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TRANSLATION
 from tests.training.test_parallel import AUXILIARY, LAMB, figures
 
 WAYS = {

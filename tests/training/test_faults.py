@@ -9,8 +9,9 @@ from safetensors.torch import load_file
 
 from sublayer.errors import Preempted
 from sublayer.files.checkpoints import saved_steps
+from tests.made import TINY
 from tests.stopping import stopped_at
-from tests.training.conftest import ROOT, TINY
+from tests.training.conftest import ROOT
 from tests.training.test_parallel import figures
 from tests.training.test_resume import SignalAt
 

@@ -19,7 +19,7 @@ from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.tasks.registry import TASKS
 from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
-from tests.training.conftest import PAIR, TEXT, TRAVERSAL
+from tests.made import PAIR, TEXT, TRAVERSAL
 
 ALONE = Place(torch.device("cpu"), World(rank=0, size=1))
 N_TRAIN = 54

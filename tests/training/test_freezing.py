@@ -15,7 +15,8 @@ from sublayer.errors import ConfigError, Interrupted
 from sublayer.estimate.frozen import n_frozen_parameters, n_frozen_states
 from sublayer.estimate.optimizer_states import n_states
 from sublayer.training.freezing import frozen_parameters
-from tests.training.conftest import MASKED, SPAN, Notes
+from tests.made import MASKED, SPAN
+from tests.training.conftest import Notes
 from tests.training.test_resume import SignalAt, results
 from tests.training.test_warm_start import make_model
 

@@ -9,7 +9,8 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError, Interrupted
 from sublayer.runs.lengthening import read_lengthenings
 from sublayer.runs.run import train_run
-from tests.training.conftest import MASKED, SPAN, TRANSLATION, Notes
+from tests.made import MASKED, SPAN, TRANSLATION
+from tests.training.conftest import Notes
 from tests.training.test_resume import SignalAt, results
 
 CONSTANT = {

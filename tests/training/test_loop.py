@@ -11,7 +11,8 @@ from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.loop import Evaluate, Loop
 from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.progress import SilentProgress
-from tests.training.conftest import MASKED, TRANSLATION, Notes
+from tests.made import MASKED, TRANSLATION
+from tests.training.conftest import Notes
 from tests.training.test_step import open_session
 
 
@@ -116,7 +117,7 @@ def test_the_first_blocks_of_another_run_can_be_taken(run, tmp_path, tiny):
     import torch
 
     from sublayer.runs.run import from_recipe
-    from tests.training.conftest import TINY
+    from tests.made import TINY
 
     run("first", {"model.positions": "learned-per-layer"})
     settings = {

@@ -14,18 +14,9 @@ from torch.testing import assert_close
 
 from sublayer.files.checkpoints import saved_steps
 from sublayer.training.metrics import METRICS, read_metrics
+from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 from tests.torchrun import in_two_processes
-from tests.training.conftest import (
-    MASKED,
-    PAIR,
-    QUESTIONS,
-    ROOT,
-    SPAN,
-    TEXT,
-    TINY,
-    TRANSLATION,
-    TRAVERSAL,
-)
+from tests.training.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 

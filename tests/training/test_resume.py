@@ -14,16 +14,8 @@ from sublayer.runs.run import train_run
 from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.progress import SilentProgress
 from tests.in_time import some_at_leisure
-from tests.training.conftest import (
-    MASKED,
-    PAIR,
-    QUESTIONS,
-    SPAN,
-    TEXT,
-    TRANSLATION,
-    TRAVERSAL,
-    Notes,
-)
+from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TRANSLATION, TRAVERSAL
+from tests.training.conftest import Notes
 
 VARIANTS = {
     **{kind: {"optimizer.kind": kind} for kind in OPTIMIZERS},

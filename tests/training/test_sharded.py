@@ -14,7 +14,8 @@ from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.files.tensor_parts import read_stored
 from sublayer.loading import load
 from sublayer.training.checkpoints.layout import stored_model, stored_training
-from tests.training.conftest import MASKED, PAIR, SPAN, TRANSLATION, Notes
+from tests.made import MASKED, PAIR, SPAN, TRANSLATION
+from tests.training.conftest import Notes
 from tests.training.test_parallel import ADAFACTOR, AUXILIARY, LAMB, figures
 
 FULL, OPTIMIZER = {"train.shard": "full"}, {"train.shard": "optimizer"}

@@ -14,7 +14,7 @@ from sublayer.system.machine import choose_device
 from sublayer.training.optimizers.build import optimizer_tensors
 from sublayer.training.processes.world import World
 from tests.in_time import some_in_time
-from tests.training.conftest import MASKED, TINY, TRANSLATION
+from tests.made import MASKED, TINY, TRANSLATION
 
 ALONE = Place(torch.device("cpu"), World(rank=0, size=1))
 

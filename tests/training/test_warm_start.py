@@ -22,7 +22,8 @@ from sublayer.runs.run import from_recipe
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec, spec_files
 from sublayer.training.warm_start import Pretrained, start_from
-from tests.training.conftest import TINY, Notes
+from tests.made import TINY
+from tests.training.conftest import Notes
 
 KINDS = ("decoder", "encoder", "encoder-decoder", "lstm")
 SENTENCE = {"pooler": "tanh", "sentence_classes": 2}

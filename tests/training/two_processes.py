@@ -19,7 +19,7 @@ from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.training.processes.agreement import check_same
 from sublayer.training.processes.joining import join_world, leave_world
 from sublayer.training.processes.world import World
-from tests.training.conftest import MASKED, PAIR, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
+from tests.made import MASKED, PAIR, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 
 CPU = torch.device("cpu")
 SETTINGS = {
