@@ -9,6 +9,9 @@ same on every machine. One with a tolerance is on file twice:
 - ``kinds/KIND/SUBJECT.json``: results of one kind of processor, to the bit. Other kinds ignore
   them; a kind without such a file is held to the tolerance alone.
 
+Texts for people, ``data/SUBJECT.txt``, are held likewise: numbers within them to the tolerance, all
+else as it is, with a checksum of the whole in ``kinds/KIND/texts.json``.
+
 A kind of processor is named by its architecture, PyTorch's capability (such as AVX512) and version,
 the number of threads, and the first digits of a checksum over results of PyTorch's own operators
 (products, attention, normalization, exponentials, in float32 and bfloat16) on fixed numbers. The
@@ -16,11 +19,13 @@ checksum tells apart vendors, and the instructions and blocks that oneDNN and MK
 of the project takes part in it, so that a fault of the project cannot pass for another kind.
 """
 
+import difflib
 import hashlib
 import json
 import math
 import os
 import platform
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -112,9 +117,55 @@ def compare(
         _assert_none(own, _differences(name, _read(own)[name], bits, 0.0))
 
 
+def compare_text(subject: str, found: str, *, tolerance: float) -> None:
+    """Hold a text for people to what is on file of it, or write that.
+
+    Numbers may differ by the tolerance, relative, and by one in their last decimal. The kind of
+    processor that wrote the file is held to every character. Raises AssertionError with a diff.
+    """
+    shared = FOLDER / "data" / f"{subject}.txt"
+    own = FOLDER / "kinds" / kind() / "texts.json"
+    known = shared.read_text(encoding="utf-8") if shared.exists() else ""
+    sums = _read(own)
+    if os.environ.get(WRITE):
+        if sums.get(subject) == digest(known) or not _alike(known, found, tolerance):
+            shared.parent.mkdir(parents=True, exist_ok=True)
+            shared.write_text(found, encoding="utf-8")
+        _write(own, {**sums, subject: digest(found)})
+        return
+    is_held = sums.get(subject, digest(found)) == digest(found)
+    if not (is_held and _alike(known, found, tolerance)):
+        head = f"{shared.relative_to(FOLDER.parent.parent)} holds another text"
+        diff = difflib.unified_diff(known.split("\n"), found.split("\n"), n=1, lineterm="")
+        raise AssertionError("\n".join([head, *list(diff)[: 10 * SHOWN]]))
+
+
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+def _alike(known: str, found: str, tolerance: float) -> bool:
+    """Return whether two texts differ by nothing but numbers within the tolerance."""
+    if known == found:
+        return True
+    skeletons = [re.sub(" +|--+", " ", _NUMBER.sub("0", text)) for text in (known, found)]
+    pairs = zip(_NUMBER.findall(known), _NUMBER.findall(found), strict=False)
+    return skeletons[0] == skeletons[1] and all(_near(*pair, tolerance) for pair in pairs)
+
+
+def _near(known: str, found: str, tolerance: float) -> bool:
+    one, other = (float(text.replace(",", "")) for text in (known, found))
+    decimals = [len(text.partition(".")[2]) for text in (known, found) if "e" not in text]
+    unit = 10.0 ** -min(decimals) if decimals and min(decimals) else 0.0
+    return abs(one - other) <= tolerance * max(one, other, SMALL) + unit
+
+
 def expect_names(subject: str, names: Iterable[str]) -> None:
     """Hold the names on file to those that are compared, or remove all others."""
     names = set(names)
+    for path in FOLDER.glob("data/*.txt") if subject == "texts" else ():
+        if os.environ.get(WRITE) and path.stem not in names:
+            path.unlink()
+        assert not path.exists() or path.stem in names, f"nothing compares {path}: `make golden`"
     for path in (FOLDER / "data" / f"{subject}.json", *FOLDER.glob(f"kinds/*/{subject}.json")):
         known = _read(path)
         if os.environ.get(WRITE) and not known.keys() <= names:
@@ -175,10 +226,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_lay_out(dict(sorted(content.items()))) + "\n", encoding="utf-8")
+    path.write_text(lay_out(dict(sorted(content.items()))) + "\n", encoding="utf-8")
 
 
-def _lay_out(value: Any, indent: str = "") -> str:
+def lay_out(value: Any, indent: str = "") -> str:
     """Write JSON with what is short, and each list of plain values, on a line of its own."""
     line = json.dumps(value, ensure_ascii=False)
     values = list(value.values()) if isinstance(value, dict) else value
@@ -191,9 +242,9 @@ def _lay_out(value: Any, indent: str = "") -> str:
     deeper = indent + " "
     if isinstance(value, dict):
         parts = [
-            f"{json.dumps(k, ensure_ascii=False)}: {_lay_out(v, deeper)}" for k, v in value.items()
+            f"{json.dumps(k, ensure_ascii=False)}: {lay_out(v, deeper)}" for k, v in value.items()
         ]
         return "{\n" + ",\n".join(deeper + part for part in parts) + "\n" + indent + "}"
     return (
-        "[\n" + ",\n".join(deeper + _lay_out(each, deeper) for each in value) + "\n" + indent + "]"
+        "[\n" + ",\n".join(deeper + lay_out(each, deeper) for each in value) + "\n" + indent + "]"
     )

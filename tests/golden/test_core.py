@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.golden import core
-from tests.golden.core import WRITE, compare, digest, expect_names
+from tests.golden.core import WRITE, compare, compare_text, digest, expect_names
 
 WRITTEN = {"losses": [2.5, 2.25], "steps": 20}
 
@@ -61,6 +61,42 @@ def test_kinds_do_not_undo_each_other(write, tmp_path, monkeypatch):
     changed = sorted(path.name for path in files if files[path] != far[path])
     assert changed == ["subject.json", "subject.json"]
     assert json.loads(far[tmp_path / "tests/golden/data/subject.json"])["name"]["losses"][1] == 2.26
+
+
+TEXT = "step 8/8  loss 4.5303\n------  1,024 tokens\n"
+
+
+@pytest.mark.parametrize(
+    "found, is_near",
+    [
+        (TEXT, True),
+        (TEXT.replace("4.5303", "4.5313"), True),
+        (TEXT.replace("------", "-------"), True),
+        (TEXT.replace("4.5303", "4.5403"), False),
+        (TEXT.replace("8/8", "8/9"), False),
+        (TEXT.replace("loss", "valid"), False),
+        (TEXT + "step 9\n", False),
+    ],
+)
+def test_a_text_is_held_to_every_character_where_it_was_written(
+    write, monkeypatch, tmp_path, found, is_near
+):
+    monkeypatch.setenv(WRITE, "1")
+    compare_text("told", TEXT, tolerance=1e-3)
+    monkeypatch.delenv(WRITE)
+    if found != TEXT:
+        with pytest.raises(AssertionError, match="told.txt holds another text"):
+            compare_text("told", found, tolerance=1e-3)
+    monkeypatch.setattr(core, "kind", lambda: "two")
+    if not is_near:
+        with pytest.raises(AssertionError, match="told.txt holds another text"):
+            compare_text("told", found, tolerance=1e-3)
+    else:
+        compare_text("told", found, tolerance=1e-3)
+    monkeypatch.setenv(WRITE, "1")
+    compare_text("told", found, tolerance=1e-3)
+    on_file = tmp_path / "tests" / "golden" / "data" / "told.txt"
+    assert on_file.read_text() == (TEXT if is_near else found)
 
 
 def test_results_that_nothing_compares_are_found_and_removed(write, monkeypatch):
