@@ -1,4 +1,4 @@
-"""The beam finds the best of all translations, whatever is translated beside them."""
+"""Beam search finds the best of all hypotheses; drawn ones have the model's probabilities."""
 
 from itertools import product
 from typing import Any
@@ -7,48 +7,34 @@ import numpy as np
 import pytest
 import torch
 
+from sublayer.config.limits import LARGEST_PENALTY, WIDEST_BEAM
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.decode.beam import search
 from sublayer.decode.beam_settings import BeamSettings, Hypothesis
+from sublayer.decode.continuations import DrawnContinuations
+from sublayer.decode.sample import GREEDY, Sampling
 from sublayer.decode.vocabulary_scores import top
 from sublayer.errors import ConfigError
 from sublayer.model.build import build
 from sublayer.model.encoder_decoder import EncoderDecoder
-from tests.in_time import some_in_time
+from tests.breadth import rows
 
 END, PAD, LONGEST = 2, 1, 4
 MODELS: list[dict[str, Any]] = [
     {},
     {"positions": "sinusoidal", "block": "macaron", "ffn": "swiglu", "norm": "rms", "bias": False},
     {"ffn": "swiglu", "swish_beta": "learned"},
-    {
-        "positions": "rotary",
-        "norm_order": "post",
-        "share": "all",
-        "d_embed": 6,
-        "n_decoder_layers": 3,
-    },
-    {
-        "positions": "learned-per-layer",
-        "tie_embeddings": False,
-        "head_bias": True,
-        "head": "transform",
-    },
+    {"positions": "rotary", "norm_order": "post", "share": "all", "d_embed": 6},
+    {"positions": "learned-per-layer", "tie_embeddings": False, "head_bias": True},
     {"decoder_block": ["cross", "ffn", "attention*0.5", "cross*0.5"], "positions": "none"},
 ]
+RELATIVE, ALIBI = {"positions": "relative"}, {"positions": "alibi"}
 
 
 def make_model(vocab_size: int, **fields: Any) -> EncoderDecoder:
-    given = {
-        "n_layers": 2,
-        "d_model": 12,
-        "n_heads": 2,
-        "init": "normal",
-        "init_std": 0.5,
-        **fields,
-    }
-    config = ModelConfig(kind="encoder-decoder", **given)
+    sizes = {"n_layers": 2, "d_model": 12, "n_heads": 2, "init": "normal", "init_std": 0.5}
+    config = ModelConfig(kind="encoder-decoder", **{**sizes, **fields})
     model = build(resolve_model(config, vocab_size=vocab_size, context=24), seed=3).double().eval()
     assert isinstance(model, EncoderDecoder)
     return model
@@ -58,84 +44,80 @@ def translated(
     model: EncoderDecoder, sources: list[list[int]], settings: BeamSettings, **rest: Any
 ) -> list[list[Hypothesis]]:
     arrays = [np.array(source) for source in sources]
-    found = dict(search(model, arrays, settings, end_id=END, pad_id=PAD, **rest))
+    found = dict(search(model, arrays, settings, **{"end_id": END, "pad_id": PAD, **rest}))
     return [found[number] for number in range(len(sources))]
 
 
-def every_hypothesis(
+def log_p_of(model: EncoderDecoder, source: list[int], texts: list[list[int]]) -> torch.Tensor:
+    """Compute the log-probabilities of all tokens, behind the start and each token of texts."""
+    sources = torch.tensor([[*source, END]] * len(texts))
+    with torch.no_grad():
+        output = model(sources, target=torch.tensor([[END, *ids] for ids in texts]))
+    return output.logits.log_softmax(-1)
+
+
+def total_log_p(model: EncoderDecoder, source: list[int], ids: list[int]) -> float:
+    (log_p,) = log_p_of(model, source, [ids])
+    return log_p[range(len(ids) + 1), [*ids, END]].sum().item()
+
+
+def all_hypotheses(
     model: EncoderDecoder, source: list[int], settings: BeamSettings
 ) -> dict[tuple[int, ...], float]:
     words = [word for word in range(model.embedding.weight.shape[0]) if word not in (END, PAD)]
     scores = {}
     for length in range(1, LONGEST + 1):
-        every = list(product(words, repeat=length))
-        sources, targets = (
-            torch.tensor([[*source, END]] * len(every)),
-            torch.tensor([[END, *ids] for ids in every]),
-        )
-        with torch.no_grad():
-            log_p = model(sources, target=targets).logits.log_softmax(-1)
-        for ids, each in zip(every, log_p, strict=True):
-            total = each[range(length + 1), [*ids, END]].sum().item()
-            scores[ids] = settings.score(total, length + 1)
+        texts = [list(ids) for ids in product(words, repeat=length)]
+        for ids, log_p in zip(texts, log_p_of(model, source, texts), strict=True):
+            total = log_p[range(length + 1), [*ids, END]].sum().item()
+            scores[tuple(ids)] = settings.score(total, length + 1)
     return scores
 
 
-RULES = [("fairseq", 1.0), ("fairseq", 0.0), ("gnmt", 0.6)]
-"""Every rule is tried on a model every time, and on every model with the slow tests."""
-OFTEN = [(0, 0), (2, 2), (4, 1)]
-WIDE = [
-    pytest.param(
-        fields,
-        *rule,
-        marks=[] if (number, place) in OFTEN else pytest.mark.slow,
-        id=f"{fields}-{rule}",
-    )
-    for number, fields in enumerate(MODELS)
-    for place, rule in enumerate(RULES)
-]
+RULES = [("fairseq", 1.0), ("gnmt", 0.6), ("fairseq", 0.0)]
 
 
-@pytest.mark.parametrize(("fields", "rule", "penalty"), WIDE)
-def test_a_wide_beam_finds_the_best_of_all_hypotheses(
-    fields: dict[str, Any], rule: Any, penalty: float
-) -> None:
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    rows([(fields, rule) for rule in RULES for fields in MODELS], 4),
+    ids=str,
+)
+def test_a_wide_beam_finds_the_best_of_all_hypotheses(fields: dict[str, Any], rule: Any) -> None:
     model = make_model(5, **fields)
-    settings = BeamSettings(beam=130, rule=rule, penalty=penalty, max_length_offset=LONGEST)
+    settings = BeamSettings(130, *rule, max_length_offset=LONGEST)
     for source in ([3, 4, 0], [4]):
-        known = every_hypothesis(model, source, settings)
+        known = all_hypotheses(model, source, settings)
         (found,) = translated(model, [source], settings)
         assert {tuple(each.ids): pytest.approx(each.score, abs=1e-12) for each in found} == known
         assert tuple(found[0].ids) == max(known, key=lambda ids: known[ids])
 
 
-BIASED = ({"positions": "relative"}, {"positions": "alibi"})
-BESIDE_OTHERS = some_in_time([(each, beam) for each in BIASED for beam in (1, 3)], 4)
-BESIDE_OTHERS += some_in_time([(each, 3) for each in MODELS], 3)
-
-
-@pytest.mark.parametrize(("fields", "beam"), BESIDE_OTHERS, ids=str)
-def test_a_translation_does_not_depend_on_what_is_translated_beside_it(
+@pytest.mark.parametrize(
+    ("fields", "beam"),
+    [(MODELS[4], 1), (MODELS[5], 3), (RELATIVE, 3)],
+    ids=str,
+)
+def test_a_translation_does_not_depend_on_those_beside_it(
     fields: dict[str, Any], beam: int
 ) -> None:
     model = make_model(30, **fields)
     rng = np.random.default_rng(1)
-    sources = [rng.integers(3, 30, rng.integers(1, 12)).tolist() for _ in range(10)]
+    sources = [rng.integers(3, 30, rng.integers(1, 12)).tolist() for _ in range(6)]
     settings = BeamSettings(beam=beam, max_length_ratio=1.5, max_length_offset=2)
     alone = [translated(model, [source], settings)[0] for source in sources]
     for sentences in (3, 64):
         together = translated(model, sources, settings, sentences=sentences)
         for one, other in zip(alone, together, strict=True):
             assert [each.ids.tolist() for each in one] == [each.ids.tolist() for each in other]
-            assert [each.score for each in one] == pytest.approx(
-                [each.score for each in other], abs=1e-10
-            )
+            scores = [each.score for each in other]
+            assert [each.score for each in one] == pytest.approx(scores, abs=1e-10)
 
 
-GREEDY = [(fields, 1) for fields in (*MODELS, {"positions": "relative"})]
-
-
-@pytest.mark.parametrize(("fields", "sentences"), [({}, 3), *GREEDY], ids=str)
+@pytest.mark.parametrize(
+    ("fields", "sentences"),
+    [({}, 3), (MODELS[1], 1), (MODELS[3], 1), (RELATIVE, 1)],
+    ids=str,
+)
 def test_a_beam_of_one_is_greedy(fields: dict[str, Any], sentences: int) -> None:
     # One row alone is a vector, of several each is a row of a matrix.
     model = make_model(30, **fields)
@@ -164,20 +146,15 @@ def greedy(model: EncoderDecoder, source: list[int], longest: int) -> tuple[list
         ids.append(chosen)
 
 
-def test_lengths_are_kept() -> None:
+def test_no_translation_is_longer_than_allowed() -> None:
     model = make_model(30)
     sources = [[4] * n for n in (1, 3, 9)]
-    for share, more in ((0.0, 3.0), (1.0, 0.0), (2.0, 1.0)):
-        for source, found in zip(
-            sources,
-            translated(
-                model, sources, BeamSettings(2, max_length_ratio=share, max_length_offset=more)
-            ),
-            strict=True,
-        ):
-            assert all(
-                1 <= len(each.ids) <= int(share * (len(source) + 1) + more) for each in found
-            )
+    for ratio, offset in ((0.0, 3.0), (1.0, 0.0), (2.0, 1.0)):
+        settings = BeamSettings(2, max_length_ratio=ratio, max_length_offset=offset)
+        for source, found in zip(sources, translated(model, sources, settings), strict=True):
+            longest = int(ratio * (len(source) + 1) + offset)
+            assert all(1 <= len(each.ids) <= longest for each in found)
+            assert max(len(each.ids) for each in found) == longest or ratio > 0
     (found,) = translated(model, [[4, 5]], BeamSettings(2))
     assert all(len(each.ids) <= 23 for each in found)
 
@@ -190,20 +167,31 @@ def test_scores_follow_their_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"beam": 0}, {"penalty": float("nan")}, {"max_length_ratio": -1.0}], ids=str
+    "settings",
+    [
+        {"beam": 0},
+        {"beam": WIDEST_BEAM + 1},
+        {"penalty": float("nan")},
+        {"penalty": -LARGEST_PENALTY - 1},
+        {"max_length_ratio": -1.0},
+        {"max_length_offset": float("inf")},
+    ],
+    ids=str,
 )
-def test_settings_without_meaning_are_refused(given: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        BeamSettings(**given)
+        BeamSettings(**settings)
+    assert BeamSettings(beam=WIDEST_BEAM, penalty=LARGEST_PENALTY)
 
 
-def test_a_model_in_training_is_refused() -> None:
+def test_a_model_with_dropout_and_too_many_rows_are_refused() -> None:
     with pytest.raises(ConfigError, match="training mode"):
         translated(make_model(9).train(), [[4]], BeamSettings())
+    with pytest.raises(ConfigError, match="--batch"):
+        translated(make_model(9), [[4]], BeamSettings(), sentences=10**12)
 
 
-@pytest.mark.parametrize("n_tokens", [40, 2000, 2001, 2063])
-@pytest.mark.parametrize("count", [1, 2, 10])
+@pytest.mark.parametrize(("n_tokens", "count"), [(40, 10), (2000, 1), (2001, 2), (2063, 10)])
 def test_the_best_of_pieces_are_the_best_of_all(n_tokens: int, count: int) -> None:
     scores = torch.randn(7, n_tokens, generator=torch.Generator().manual_seed(count))
     scores[2] = -torch.inf
@@ -215,12 +203,77 @@ def test_the_best_of_pieces_are_the_best_of_all(n_tokens: int, count: int) -> No
     assert all(len(set(row.tolist())) == count for row in indices)
 
 
-def test_what_pads_may_be_the_end() -> None:
+def test_the_end_may_serve_as_padding() -> None:
     model, settings = make_model(9), BeamSettings(beam=2, max_length_offset=LONGEST)
-    source = np.array([4, 5, 3])
-    ((_, found),) = search(model, [source], settings, end_id=END, pad_id=END)
-    every = every_hypothesis(model, source.tolist(), settings)
+    source = [4, 5, 3]
+    (found,) = translated(model, [source], settings, pad_id=END)
     known = [each for each in found if PAD not in each.ids]
     assert len(found) == 2 and known
     for hypothesis in known:
-        assert hypothesis.score == pytest.approx(every[tuple(hypothesis.ids.tolist())])
+        total = total_log_p(model, source, hypothesis.ids.tolist())
+        assert hypothesis.log_p == pytest.approx(total)
+
+
+SOURCE = [5, 6, 3]
+
+
+def drawn(
+    model: EncoderDecoder, n: int, sampling: Sampling, *, seed: int = 0, longest: int = 9
+) -> list[Hypothesis]:
+    settings = BeamSettings(beam=1, penalty=0.0, max_length_offset=longest)
+    continuations = DrawnContinuations(sampling, seed, torch.device("cpu"))
+    more = {"continuations": continuations, "sentences": n}
+    return [found[0] for found in translated(model, [SOURCE] * n, settings, **more)]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=1e-6)])
+def test_drawing_the_most_probable_token_alone_is_greedy(sampling: Sampling) -> None:
+    model = make_model(9, n_layers=1)
+    ids, log_p = greedy(model, SOURCE, 9)
+    for each in drawn(model, 2, sampling):
+        assert each.ids.tolist() == ids
+        assert each.log_p == pytest.approx(log_p, abs=1e-12)
+
+
+def test_drawn_hypotheses_have_the_probability_of_the_model_at_any_temperature() -> None:
+    model = make_model(9)
+    written = drawn(model, 20, Sampling(temperature=3.0, top_k=5))
+    assert len({tuple(each.ids) for each in written}) > 10
+    for each in written:
+        total = total_log_p(model, SOURCE, each.ids.tolist())
+        assert each.log_p == pytest.approx(total, abs=1e-10)
+
+
+def test_drawn_hypotheses_are_a_function_of_the_seed() -> None:
+    model = make_model(9, init_std=0.1)
+    texts = [
+        [each.ids.tolist() for each in drawn(model, 5, Sampling(), seed=seed)] for seed in (1, 1, 2)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_first_tokens_are_drawn_with_their_probabilities() -> None:
+    model, n = make_model(9, init_std=0.4), 2000
+    tokens = [int(each.ids[0]) for each in drawn(model, n, Sampling(), longest=1)]
+    expected = log_p_of(model, SOURCE, [[]])[0, 0].exp()
+    expected[[PAD, END]] = 0.0  # a text is neither padded nor empty
+    expected /= expected.sum()
+    shares = np.bincount(tokens, minlength=9) / n
+    # Five standard deviations at a probability of one half.
+    assert shares.tolist() == pytest.approx(expected.tolist(), abs=5 * 0.5 / n**0.5)
+    assert expected.max() - expected.min() > 0.2
+
+
+def test_all_ends_of_a_text_count_as_its_end() -> None:
+    model, other_ends = make_model(9), [7, 8]
+    settings = BeamSettings(beam=50, penalty=0.0, max_length_offset=2)
+    (found,) = translated(model, [SOURCE], settings, other_ends=other_ends)
+    words = {0, 3, 4, 5, 6}
+    assert len(found) == len(words) + len(words) ** 2
+    for each in found:
+        ids = each.ids.tolist()
+        assert set(ids) <= words
+        (log_p,) = log_p_of(model, SOURCE, [ids])
+        ends = log_p[-1, [END, *other_ends]].logsumexp(-1)
+        total = log_p[range(len(ids)), ids].sum() + ends
+        assert each.log_p == pytest.approx(total.item(), abs=1e-10)

@@ -1,4 +1,4 @@
-"""Gaps are filled with what a decoder wrote for them, and score what the model says of that."""
+"""Filling gaps: prompts, completed texts, their scores, and a model that learned corruption."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,9 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
+from sublayer.data.packing import pairs_in_rows
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
+from sublayer.data.span.corruption import corrupt
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.data.tokenizers.sentinels import sentinel_name
@@ -24,29 +26,25 @@ from sublayer.decode.sample import GREEDY, Sampling
 from sublayer.errors import ConfigError
 from sublayer.model.build import build
 from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.objective.targets.loss import TargetLoss
 
 TEXT = (
     "The cat sat on the mat, and the dog ran over the field. A man and a woman saw it all.\n"
     "It rained on the town; the cat, the dog and the man were wet and unable to run.\n"
+    "The dog ran over the field, and slept. Then a man came to the door. A woman saw the cat.\n"
 ) * 20
 TOKENIZER = train_tokenizer("unigram", [TEXT.encode()], vocab_size=80, sentinels=4)
 A, B, C, D = TOKENIZER.sentinel_ids
 PAD, END = 0, 1
 PROMPT = "The <extra_id_0> sat on the <extra_id_1>."
+FIRST = "<extra_id_0> sat on the <extra_id_1>."
 WORD = "cat"
 """One token, with the space before it."""
 
 
 def make_model(**fields: Any) -> EncoderDecoder:
-    config = ModelConfig(
-        kind="encoder-decoder",
-        n_layers=1,
-        d_model=12,
-        n_heads=2,
-        init="normal",
-        init_std=0.4,
-        **{"decoder_start": "pad", **fields},
-    )
+    sizes = {"n_layers": 1, "d_model": 12, "n_heads": 2, "init": "normal", "init_std": 0.4}
+    config = ModelConfig(kind="encoder-decoder", **{**sizes, "decoder_start": "pad", **fields})
     resolved = resolve_model(config, vocab_size=TOKENIZER.vocab_size, context=24)
     model = build(resolved, seed=3).double().eval()
     assert isinstance(model, EncoderDecoder)
@@ -67,7 +65,7 @@ def prompt_of(text: str) -> Prompt:
     return prompt_with_gaps(TOKENIZER, text)
 
 
-def test_an_encoder_reads_a_sentinel_for_each_gap_and_no_space_that_is_not_there() -> None:
+def test_an_encoder_reads_a_sentinel_for_each_gap_and_no_added_space() -> None:
     prompt = prompt_of(PROMPT)
     assert prompt.texts == ["The ", " sat on the ", "."]
     assert prompt.source == [*ids_of("The"), A, *ids_of("sat on the"), B, *ids_of("x.")[-1:]]
@@ -88,73 +86,51 @@ def library_tokenizer() -> SubwordTokenizer:
     return SubwordTokenizer(library)
 
 
-def test_the_librarys_tokenizers_read_a_prompt_alike() -> None:
+def test_tokenizers_of_the_library_read_a_prompt_alike() -> None:
     tokenizer = library_tokenizer()
     assert tokenizer.sentinel_ids == TOKENIZER.sentinel_ids
     assert prompt_with_gaps(tokenizer, PROMPT).source == prompt_of(PROMPT).source
     assert prompt_to_go_on(tokenizer, "The cat ").source == ids_of("The cat")
+    assert prompt_to_go_on(TOKENIZER, "The cat ").sentinels == ()
     fills = [tokenizer.encode(fill).tolist() for fill in (b"cat", b"mat")]
     filled = complete(tokenizer, prompt_with_gaps(tokenizer, PROMPT), fills)
     assert filled.text == "The cat sat on the mat."
 
 
-WRITTEN = [
-    # written, what fills the first gap and the second, and what fills neither
-    ([A, 20, 21, B, 22], [[20, 21], [22]], []),
-    ([A, 20, B], [[20], []], []),
-    ([A, 20], [[20], None], []),
-    ([B, 20, A, 21], [[21], [20]], []),
-    ([A, 20, B, 21, A, 22], [[20], [21]], [22]),
-    ([30, A, 20, B, 21], [[20], [21]], [30]),
-    ([30], [None, None], [30]),
-]
-
-
-@pytest.mark.parametrize(("written", "fills", "unplaced"), WRITTEN)
-def test_what_stands_behind_a_sentinel_fills_its_gap(
-    written: list[int], fills: list[list[int] | None], unplaced: list[int]
+@pytest.mark.parametrize(
+    ("text", "written", "fills", "unplaced"),
+    [
+        (PROMPT, [A, 20, 21, B, 22], [[20, 21], [22]], []),
+        (PROMPT, [A, 20, A], [[20], None], []),
+        (PROMPT, [B, 20, A, 21], [[21], [20]], []),
+        (PROMPT, [A, 20, B, 21, A, 22], [[20], [21]], [22]),
+        (PROMPT, [30, A, 20, B, 21], [[20], [21]], [30]),
+        # A gap that begins a text may be filled before the first sentinel.
+        (FIRST, [30, 31, A, 20, B, 21], [[30, 31], [20]], [21]),
+        (FIRST, [30, 31], [[30, 31], None], []),
+        (FIRST, [A, 20, B, 21], [[20], [21]], []),
+    ],
+)
+def test_tokens_behind_a_sentinel_fill_its_gap(
+    text: str, written: list[int], fills: list[list[int] | None], unplaced: list[int]
 ) -> None:
-    prompt = prompt_of(PROMPT)
+    prompt = prompt_of(text)
     found = find_fills(written, prompt)
     assert [None if place is None else written[place] for place in found] == fills
     assert find_unplaced(written, prompt, found) == unplaced
 
 
-INVERTED = [
-    ([30, A, 20], [[30], [20]]),
-    ([30, 31, A, 20, B, 21], [[30, 31], [20]]),
-    ([30, 31], [[30, 31], None]),
-    # As spans have it, which never begin a text in training.
-    ([A, 20, B, 21], [[20], [21]]),
-]
-
-
-@pytest.mark.parametrize(("written", "fills"), INVERTED)
-def test_a_gap_that_begins_a_text_may_be_filled_before_the_first_sentinel(
-    written: list[int], fills: list[list[int] | None]
-) -> None:
-    found = find_fills(written, prompt_of("<extra_id_0> sat on the <extra_id_1>."))
-    assert [None if place is None else written[place] for place in found] == fills
-
-
-def test_where_a_gap_begins_a_text_what_follows_the_last_sentinel_is_for_no_gap() -> None:
-    prompt = prompt_of("<extra_id_0> sat on the <extra_id_1>.")
-    written = [30, A, 20, B, 21]
-    assert find_unplaced(written, prompt, find_fills(written, prompt)) == [21]
-
-
-COMPLETED = [
-    (PROMPT, ["cat", "mat"], "The cat sat on the mat."),
-    ("The<extra_id_0> sat", ["cat"], "The cat sat"),
-    ("The \n <extra_id_0>\n\tsat", ["cat"], "The \n cat\n\tsat"),
-    ("<extra_id_0> sat<extra_id_1>", ["The cat", "on"], "The cat sat on"),
-    ("The <extra_id_0> sat on the <extra_id_1>.", ["", "mat"], "The sat on the mat."),
-    ("<extra_id_0> sat", [""], "sat"),
-    ("It £1 \N{POUND SIGN} <extra_id_0>", ["cat"], "It £1 £ cat"),
-]
-
-
-@pytest.mark.parametrize(("text", "fills", "completed"), COMPLETED)
+@pytest.mark.parametrize(
+    ("text", "fills", "completed"),
+    [
+        (PROMPT, ["cat", "mat"], "The cat sat on the mat."),
+        ("The \n <extra_id_0>\n\tsat", ["cat"], "The \n cat\n\tsat"),
+        ("<extra_id_0> sat<extra_id_1>", ["The cat", "on"], "The cat sat on"),
+        (PROMPT, ["", "mat"], "The sat on the mat."),
+        ("<extra_id_0> sat", [""], "sat"),
+        ("It £1 \N{POUND SIGN} <extra_id_0>", ["cat"], "It £1 £ cat"),
+    ],
+)
 def test_a_completed_text_keeps_the_prompt_as_it_is(
     text: str, fills: list[str], completed: str
 ) -> None:
@@ -172,45 +148,43 @@ def test_tokens_that_begin_no_word_follow_without_a_space() -> None:
     assert able.text == "The cat sat"
 
 
-def test_a_prompt_to_go_on_with_has_its_gap_at_the_end() -> None:
-    prompt = prompt_to_go_on(TOKENIZER, "The cat ")
-    assert (prompt.source, prompt.sentinels) == (ids_of("The cat"), ())
-    assert find_fills([5, 6], prompt) == [slice(0, 2)]
-    assert complete(TOKENIZER, prompt, [ids_of("sat on")]).text == "The cat sat on"
-
-
-REFUSED = [
-    ("The cat", "has no gap"),
-    (
-        "The <extra_id_1>",
-        "gap 1 is <extra_id_1>: number gaps in their order, this one <extra_id_0>",
-    ),
-    ("<extra_id_0> a <extra_id_0>", "gap 2 is <extra_id_0>: number"),
-    ("<extra_id_0> a <extra_id_2>", "gap 2 is <extra_id_2>: number .* this one <extra_id_1>"),
-    (" a ".join(f"<extra_id_{k}>" for k in range(5)), "5 gaps, and .* tokenizer has 4 sentinels"),
-    (f"<extra_id_{'9' * 5000}>", "gap 1 is <extra_id_9{1,30}: number"),
-    ("the " * 30 + PROMPT, "the prompt has 105 tokens, .* more than the 24 that"),
-]
-
-
-@pytest.mark.parametrize(("text", "message"), REFUSED)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("The cat", "no gap"),
+        ("The <extra_id_1>", "gap 1 is <extra_id_1>"),
+        ("<extra_id_0> a <extra_id_0>", "gap 2 is <extra_id_0>"),
+        (" a ".join(f"<extra_id_{k}>" for k in range(5)), "5 gaps, .* 4 sentinels"),
+        (f"<extra_id_{'9' * 5000}>", "gap 1 is <extra_id_9{1,30}:"),
+        ("cat " * 20 + PROMPT, "tokens, .* 24"),
+    ],
+)
 def test_a_prompt_that_cannot_be_filled_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         fill_gaps(make_model(), text)
 
 
-def test_settings_that_contradict_each_other_are_refused() -> None:
+def test_a_prompt_may_be_as_long_as_the_model_reads() -> None:
+    assert len(go_on(make_model(), "cat " * 23, FillSettings(most_tokens=1))) == 1
+    with pytest.raises(ConfigError, match="25 tokens"):
+        go_on(make_model(), "cat " * 24)
+
+
+def test_contradictory_settings_and_unfit_tokenizers_are_refused() -> None:
     with pytest.raises(ConfigError, match="leave out one"):
         FillSettings(beam=2, sampling=Sampling())
     with pytest.raises(ConfigError, match="all be the same"):
         FillSettings(n_drawn=2)
-
-
-def test_a_tokenizer_without_sentinels_fills_no_gap() -> None:
     model = make_model()
     model.tokenizer = train_tokenizer("unigram", [TEXT.encode()], vocab_size=70)
-    with pytest.raises(ConfigError, match="has no sentinels"):
+    with pytest.raises(ConfigError, match="no sentinels"):
         fill_gaps(model, PROMPT)
+    model.tokenizer = train_tokenizer("characters", [TEXT.encode()], vocab_size=None)
+    with pytest.raises(ConfigError, match="no end"):
+        go_on(model, PROMPT)
+    model.tokenizer = None
+    with pytest.raises(ConfigError, match="no tokenizer"):
+        go_on(model, PROMPT)
 
 
 def test_greedy_filling_is_the_most_probable_token_each_time() -> None:
@@ -237,7 +211,7 @@ def test_greedy_filling_is_the_most_probable_token_each_time() -> None:
     assert best.text == complete(TOKENIZER, prompt_of(PROMPT), fills_of(written)).text
 
 
-def test_tokens_score_what_a_whole_forward_pass_says_of_them() -> None:
+def test_scores_of_tokens_are_those_of_a_forward_pass() -> None:
     model = make_model()
     source, written = [*prompt_of(PROMPT).source, END], [A, 20, 21, B, 22]
     with torch.no_grad():
@@ -265,7 +239,7 @@ def constant_model(shares: dict[int, float]) -> EncoderDecoder:
     return model
 
 
-def test_a_gap_scores_the_nats_of_its_own_tokens() -> None:
+def test_the_score_of_a_gap_is_the_log_probability_of_its_tokens() -> None:
     (word,) = ids_of(WORD)
     shares = {A: 0.2, B: 0.3, word: 0.4, END: 0.04, C: 0.06}
     model = constant_model(shares)
@@ -292,16 +266,15 @@ def test_the_best_of_a_beam_comes_first_by_its_probability() -> None:
     assert [each.n_tokens for each in found] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, Sampling(top_k=1)])
-def test_what_is_drawn_of_the_most_probable_alone_is_greedy(sampling: Sampling) -> None:
+def test_drawing_the_most_probable_token_alone_is_greedy() -> None:
     model = make_model()
     (greedy,) = fill_gaps(model, PROMPT, FillSettings(most_tokens=8))
-    found = fill_gaps(model, PROMPT, FillSettings(sampling=sampling, n_drawn=2, most_tokens=8))
+    found = fill_gaps(model, PROMPT, FillSettings(sampling=GREEDY, n_drawn=2, most_tokens=8))
     assert [each.text for each in found] == [greedy.text] * 2
     assert [each.score for each in found] == pytest.approx([greedy.score] * 2, abs=1e-10)
 
 
-def test_what_is_drawn_is_a_function_of_the_seed() -> None:
+def test_drawn_completions_are_a_function_of_the_seed() -> None:
     model = make_model()
     first, again, other = (
         fill_gaps(model, PROMPT, FillSettings(sampling=Sampling(), seed=seed)) for seed in (1, 1, 2)
@@ -309,7 +282,7 @@ def test_what_is_drawn_is_a_function_of_the_seed() -> None:
     assert first == again != other
 
 
-def test_a_text_is_gone_on_with_until_any_end() -> None:
+def test_a_text_is_continued_until_any_end() -> None:
     (word,) = ids_of(WORD)
     model = constant_model({word: 0.5, END: 0.1, A: 0.4})
     (found,) = go_on(model, "The cat ", FillSettings(most_tokens=3))
@@ -319,3 +292,77 @@ def test_a_text_is_gone_on_with_until_any_end() -> None:
     assert found.text[gap.place] == gap.text
     assert gap.score == pytest.approx(gap.n_tokens * np.log(0.5), abs=1e-10)
     assert found.score == pytest.approx((gap.n_tokens + 1) * np.log(0.5), abs=1e-10)
+
+
+LEARNT = {
+    # Prompts, and what fills their gaps in training.
+    PROMPT: ["cat", "mat"],
+    "The dog ran over <extra_id_0>, and slept.": ["the field"],
+    "<extra_id_0> a man came to <extra_id_1> door": ["Then", "the"],
+}
+
+
+def completed(prompt: str, fills: list[str]) -> str:
+    for number, fill in enumerate(fills):
+        prompt = prompt.replace(f"<extra_id_{number}>", fill)
+    return prompt
+
+
+def example(prompt: str, fills: list[str]) -> tuple[list[int], list[int]]:
+    """Return what an encoder reads and a decoder writes, as corruption makes them of the text."""
+    read = prompt_of(prompt)
+    ids = list(read.ids[0])
+    is_noise = [False] * len(ids)
+    for fill, after in zip(fills, read.ids[1:], strict=True):
+        cut_out = ids_of(fill)
+        ids += [*cut_out, *after]
+        is_noise += [True] * len(cut_out) + [False] * len(after)
+    assert ids == ids_of(completed(prompt, fills))
+    corrupted = corrupt(np.array([ids]), np.array([is_noise]), TOKENIZER.sentinel_ids)
+    assert read.source == corrupted.inputs.ids.tolist()
+    return read.source, corrupted.targets.ids.tolist()
+
+
+@pytest.fixture(scope="module")
+def learnt() -> EncoderDecoder:
+    """A small model that knows by heart what fills the gaps of ``LEARNT``, and a continuation."""
+    examples = [example(prompt, fills) for prompt, fills in LEARNT.items()]
+    examples.append(
+        (ids_of("A woman saw"), ids_of("A woman saw the cat")[len(ids_of("A woman saw")) :])
+    )
+    sources, targets = zip(*examples, strict=True)
+    model = make_model(d_model=32, positions="rotary", init_std=0.1).float().train()
+    loss = TargetLoss(model)
+    rows = [[np.array([*ids, END]) for ids in side] for side in (sources, targets)]
+    batch = pairs_in_rows(*rows, pad_id=PAD, first_id=PAD)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(400):
+        optimizer.zero_grad()
+        nats = loss(batch)["nll"] / batch.n_predicted
+        nats.backward()
+        optimizer.step()
+        if nats < 0.01:
+            return model.eval()
+    raise AssertionError(f"the examples are not known by heart: {nats:.3f} nats a token")
+
+
+@pytest.mark.parametrize(("prompt", "beam"), list(zip(LEARNT, (1, 3, 1), strict=True)))
+def test_a_trained_model_fills_gaps_with_the_text_that_was_cut_out(
+    learnt: EncoderDecoder, prompt: str, beam: int
+) -> None:
+    fills = LEARNT[prompt]
+    best = fill_gaps(learnt, prompt, FillSettings(beam=beam))[0]
+    assert best.text == completed(prompt, fills)
+    assert [gap.text for gap in best.gaps] == fills
+    assert [gap.n_tokens for gap in best.gaps] == [len(ids_of(fill)) for fill in fills]
+    scores = [gap.score for gap in best.gaps if gap.score is not None]
+    assert len(scores) == len(fills)
+    # Nearly certain, and each gap's tokens are a part of all that was written.
+    assert best.score > -3.0
+    assert best.score <= sum(scores) <= 0.0
+
+
+def test_a_trained_model_continues_a_text(learnt: EncoderDecoder) -> None:
+    (found,) = go_on(learnt, "A woman saw")
+    assert found.text == "A woman saw the cat"
+    assert [gap.text for gap in found.gaps] == ["the cat"]

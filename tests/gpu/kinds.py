@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.optimizers.kinds import OPTIMIZERS as OPTIMIZER_TABLES
@@ -83,3 +84,28 @@ def gradients(session, step=0):
         if value.grad is not None
     }
     return float(loss), found
+
+
+_WAITING = {
+    "_local_scalar_dense",
+    "nonzero",
+    "bincount",
+    "masked_select",
+    "unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "equal",
+    "repeat_interleave",
+    "lift_fresh",
+}
+"""What would wait for a GPU: numbers read back, results as large as their content says, and what
+``torch.tensor`` makes here to be copied there."""
+
+
+class NothingWaits(TorchDispatchMode):
+    """Fails at an operator that would wait for another device than the CPU."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        assert name not in _WAITING, f"{name} would wait for the device"
+        return func(*args, **(kwargs or {}))

@@ -7,7 +7,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.model.build import build
-from tests.gpu.test_waiting import NothingWaits
+from tests.gpu.kinds import NothingWaits
 
 MODELS = {
     "learned": {},

@@ -2,34 +2,10 @@
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.gpu.kinds import KINDS, OPTIMIZERS, open_session
+from tests.gpu.kinds import KINDS, OPTIMIZERS, NothingWaits, open_session
 
 N_WARMING, N_WATCHED = 3, 3
-_WAITING = {
-    "_local_scalar_dense",
-    "nonzero",
-    "bincount",
-    "masked_select",
-    "unique2",
-    "unique_dim",
-    "unique_consecutive",
-    "equal",
-    "repeat_interleave",
-    "lift_fresh",
-}
-"""What would wait for a GPU: numbers read back, results as large as their content says, and what
-``torch.tensor`` makes here to be copied there."""
-
-
-class NothingWaits(TorchDispatchMode):
-    """Fails at an operator that would wait for another device than the CPU."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        assert name not in _WAITING, f"{name} would wait for the device"
-        return func(*args, **(kwargs or {}))
 
 
 def compute(train_step, step):

@@ -1,0 +1,381 @@
+"""Generating with a cache: each step equals a forward pass over all tokens before it."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve_model import resolve_model
+from sublayer.decode import packed_linear
+from sublayer.decode.fixed_step import FixedStepper
+from sublayer.decode.lstm_step import LstmStepper
+from sublayer.decode.packed_linear import pack_linear, takes_vectors
+from sublayer.decode.sample import GREEDY, Sampling, Window, generate
+from sublayer.decode.step import Stepper
+from sublayer.errors import ConfigError
+from sublayer.model.build import build
+from sublayer.model.context.cache import Cache, cache_bytes
+from sublayer.model.transformer import Transformer
+from tests.gpu.kinds import NothingWaits
+
+VOCAB_SIZE, CONTEXT = 13, 10
+PLAIN: dict[str, Any] = {}
+ROTARY = {"positions": "rotary", "norm": "rms", "ffn": "swiglu", "bias": False}
+PER_LAYER = {
+    "positions": "learned-per-layer",
+    "tie_embeddings": False,
+    "head_bias": True,
+    "final_norm": "plain",
+}
+SHARED = {
+    "positions": "sinusoidal",
+    "norm_order": "post",
+    "share": "all",
+    "d_embed": 5,
+    "block": "macaron",
+}
+RELATIVE = {"positions": "relative", "relative_buckets": 4, "relative_distance": 5}
+ALIBI = {"positions": "alibi", "n_heads": 3}
+BLOCK = {
+    "block": ("ffn:relu*0.5", "attention*2", "ffn:geglu"),
+    "share": "attention",
+    "norm": "rms",
+    "norm_order": "post",
+}
+SCALED = {"d_embed": 5, "embedding_scale": "sqrt", "tie_embeddings": False, "gelu": "exact"}
+LSTM = {"kind": "lstm"}
+
+
+def make_model(context: int = CONTEXT, **fields: Any) -> Transformer:
+    heads = {} if fields.get("kind") == "lstm" else {"n_heads": 2, "init_std": 0.5}
+    config = ModelConfig(**{"n_layers": 2, "d_model": 12, **heads, **fields})
+    model = build(resolve_model(config, vocab_size=VOCAB_SIZE, context=context), seed=4)
+    if fields.get("kind") == "lstm":
+        generator = torch.Generator().manual_seed(1)
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, 0.0, 0.5, generator)
+    return model.double().eval()
+
+
+def draw_tokens(n_rows: int, n_tokens: int, seed: int = 3) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(VOCAB_SIZE, (n_rows, n_tokens), generator=generator)
+
+
+def generated(
+    model: Transformer, prompt: torch.Tensor, n: int, sampling: Sampling = GREEDY, **more: Any
+) -> list[list[int]]:
+    return torch.stack(list(generate(model, prompt, n, sampling, **more)), dim=1).tolist()
+
+
+def recomputed(model: Transformer, prompt: torch.Tensor, n: int, window: Window) -> list[list[int]]:
+    tokens, seen = prompt, prompt.shape[1]
+    is_endless = model.config.kind == "lstm"
+    for _ in range(n):
+        with torch.no_grad():
+            read = tokens if is_endless else tokens[:, -seen:]
+            chosen = model(read).logits[:, -1].argmax(-1)
+        tokens = torch.cat([tokens, chosen[:, None]], dim=1)
+        seen += 1
+        if seen > CONTEXT:
+            seen = CONTEXT if window == "exact" else CONTEXT // 2 + 1
+    return tokens[:, prompt.shape[1] :].tolist()
+
+
+@pytest.mark.parametrize(
+    ("n_prompt", "fields", "window"),
+    [
+        (1, PLAIN, "exact"),
+        (4, ROTARY, "rolling"),
+        (CONTEXT, PER_LAYER, "exact"),
+        (4, SHARED, "rolling"),
+        (CONTEXT, RELATIVE, "rolling"),
+        (1, ALIBI, "exact"),
+        (2 * CONTEXT, LSTM, "exact"),
+    ],
+    ids=str,
+)
+def test_cached_tokens_are_those_of_forward_passes(
+    fields: dict[str, Any], window: Window, n_prompt: int
+) -> None:
+    model, prompt = make_model(**fields), draw_tokens(3, n_prompt)
+    assert generated(model, prompt, 17, window=window) == recomputed(model, prompt, 17, window)
+
+
+def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
+    model, prompt = make_model(), torch.tensor([[1, 2], [3, 4]])
+    assert generated(model, prompt, 20)[1] == generated(model, prompt[1:], 20)[0]
+
+
+def test_sampled_tokens_are_a_function_of_the_seed() -> None:
+    model, prompt = make_model(init_std=0.05), torch.tensor([[1, 2]])
+    first, again, other = (
+        generated(model, prompt, 30, Sampling(), seed=seed) for seed in (5, 5, 6)
+    )
+    assert first == again != other
+
+
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        (GREEDY, [1.0, 0.0, 0.0, 0.0]),
+        (Sampling(temperature=0.5), [16 / 30, 1 / 30, 9 / 30, 4 / 30]),
+        (Sampling(top_k=2), [4 / 7, 0.0, 3 / 7, 0.0]),
+        (Sampling(top_k=9), [0.4, 0.1, 0.3, 0.2]),
+        (Sampling(top_p=0.65), [4 / 7, 0.0, 3 / 7, 0.0]),
+        (Sampling(top_p=0.75), [4 / 9, 0.0, 3 / 9, 2 / 9]),
+        (Sampling(top_p=0.01), [1.0, 0.0, 0.0, 0.0]),
+        (Sampling(temperature=0.5, top_k=3, top_p=0.8), [16 / 25, 0.0, 9 / 25, 0.0]),
+    ],
+    ids=str,
+)
+def test_tokens_are_sampled_with_their_probabilities(
+    sampling: Sampling, expected: list[float]
+) -> None:
+    n = 40_000
+    logits = torch.tensor([0.4, 0.1, 0.3, 0.2], dtype=torch.float64).log().expand(n, -1)
+    chosen = sampling.choose(logits, torch.Generator().manual_seed(0))
+    shares = (torch.bincount(chosen, minlength=4) / n).tolist()
+    # Five standard deviations of 40,000 draws at a probability of one half.
+    assert shares == pytest.approx(expected, abs=5 * 0.5 / 200)
+    assert [share > 0 for share in shares] == [share > 0 for share in expected]
+
+
+@pytest.mark.parametrize(
+    ("values", "option"),
+    [
+        ({"temperature": -0.1}, "--temperature"),
+        ({"temperature": float("inf")}, "--temperature"),
+        ({"top_k": 0}, "--top-k"),
+        ({"top_p": 0.0}, "--top-p"),
+        ({"top_p": 1.5}, "--top-p"),
+        ({"temperature": 0.0, "top_k": 3}, "--top-k"),
+        ({"temperature": 0.0, "top_p": 0.5}, "--top-p"),
+    ],
+    ids=str,
+)
+def test_an_invalid_sampling_is_refused(values: dict[str, Any], option: str) -> None:
+    with pytest.raises(ConfigError, match=option):
+        Sampling(**values)
+    assert Sampling(top_k=1, top_p=1.0)
+
+
+@pytest.mark.parametrize(
+    ("n_prompt", "is_training", "message"),
+    [(0, False, "empty"), (CONTEXT + 1, False, "11 tokens"), (1, True, "training mode")],
+)
+def test_an_unreadable_prompt_and_a_model_with_dropout_are_refused(
+    n_prompt: int, is_training: bool, message: str
+) -> None:
+    model = make_model().train(is_training)
+    with pytest.raises(ConfigError, match=message):
+        next(generate(model, torch.zeros(1, n_prompt, dtype=torch.long), 1, GREEDY))
+
+
+@pytest.mark.parametrize(
+    ("fields", "n_rows"),
+    [
+        (PLAIN, 1),
+        (ROTARY, 3),
+        (PER_LAYER, 1),
+        (SHARED, 3),
+        (ALIBI, 3),
+        # Longer than the bias that a step looks up at first.
+        ({**RELATIVE, "context": 70}, 1),
+        (BLOCK, 3),
+        ({**SCALED, "output_scale": "sqrt", "head_bias": True}, 1),
+        ({"d_head": 7, "attention_scale": "none", "norm_affine": False, "norm_order": "post"}, 1),
+        ({"block": ("ffn",), "dropout": 0.5, "output_scale": "sqrt"}, 3),
+        ({"head": "transform", "norm": "rms"}, 1),
+        ({"norm": "none", "positions": "none", "ffn": "glu", "bias": False}, 3),
+    ],
+    ids=str,
+)
+def test_step_logits_are_those_of_a_forward_pass(fields: dict[str, Any], n_rows: int) -> None:
+    model = make_model(**fields)
+    length = fields.get("context", CONTEXT)
+    tokens = draw_tokens(n_rows, length)
+    with torch.inference_mode():
+        expected = model(tokens).logits
+        cache, step = Cache(model.config, n_rows, length, torch.float64), Stepper(model, n_rows)
+        found = [step(tokens[:, place], cache) for place in range(length)]
+        torch.testing.assert_close(torch.stack(found, 1), expected, rtol=1e-10, atol=1e-12)
+        with pytest.raises(ConfigError, match="do not fit a cache"):
+            step(tokens[:, 0], cache)
+        # A step continues behind a forward pass as well as behind other steps.
+        behind = Cache(model.config, n_rows, length, torch.float64)
+        model.last_logits(tokens[:, :6], behind)
+        torch.testing.assert_close(step(tokens[:, 6], behind), found[6], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("fields", "n_rows", "dtype"),
+    [
+        ({"share": "all"}, 1, torch.float32),
+        (ROTARY, 3, torch.bfloat16),
+        ({"ffn": "swish", "swish_beta": 1.5}, 1, torch.bfloat16),
+    ],
+    ids=str,
+)
+def test_steps_round_no_worse_than_a_forward_pass(
+    fields: dict[str, Any], n_rows: int, dtype: torch.dtype
+) -> None:
+    model, tokens = make_model(**fields), draw_tokens(n_rows, CONTEXT)
+    with torch.inference_mode():
+        # The worst of one row is an accident: others show how far a forward pass rounds.
+        both = torch.cat([tokens, draw_tokens(16, CONTEXT, seed=4)])
+        exact = model(both).logits
+        model.to(dtype)
+        allowed = 2 * (model(both).logits.double() - exact).abs().max()
+        cache, step = Cache(model.config, n_rows, CONTEXT), Stepper(model, n_rows)
+        model.last_logits(tokens[:, :4], cache)
+        for place in range(4, CONTEXT):
+            found = step(tokens[:, place], cache)
+            assert found.dtype == dtype
+            assert (found.double() - exact[:n_rows, place]).abs().max() < allowed
+
+
+@pytest.mark.parametrize(
+    ("fields", "n_rows"),
+    [({"d_embed": 5, "head_bias": True}, 3), ({"head": "transform"}, 1)],
+    ids=str,
+)
+def test_lstm_steps_equal_a_forward_pass(n_rows: int, fields: dict[str, Any]) -> None:
+    model, tokens = make_model(**LSTM, **fields), draw_tokens(n_rows, 15)
+    cache, step = Cache(model.config, n_rows, CONTEXT, torch.float64), LstmStepper(model, n_rows)
+    with torch.inference_mode():
+        expected = model(tokens).logits
+        first = model.last_logits(tokens[:, :4], cache)
+        found = [first, *(step(tokens[:, place], cache) for place in range(4, 15))]
+    torch.testing.assert_close(torch.stack(found, dim=1), expected[:, 3:], rtol=0, atol=1e-9)
+
+
+def test_an_lstm_generates_in_bfloat16_with_a_state_of_constant_size() -> None:
+    model = make_model(**LSTM).to(torch.bfloat16)
+    assert len(list(generate(model, draw_tokens(2, 3), 4, Sampling(top_k=3)))) == 4
+    n_bytes = 3 * 2 * 2 * 12 * 4  # rows, layers, output and cell, units, bytes
+    assert cache_bytes(model.config, 3, 10, torch.float32) == n_bytes
+    assert cache_bytes(model.config, 3, 10**7, torch.float32) == n_bytes
+    Cache(model.config, 3, 10**12)
+
+
+def as_recorded(compute):
+    """Record as a CUDA graph does: one computation, whose result is written in its place."""
+    result = compute().clone()
+    return lambda: result.copy_(compute())
+
+
+@pytest.fixture
+def fixed(monkeypatch):
+    """Take fixed steps, replayed by hand instead of by a graph; their rooms are noted."""
+    rooms = []
+
+    def noted(compute):
+        rooms.append(compute)
+        return as_recorded(compute)
+
+    def switch(is_fixed):
+        monkeypatch.setattr("sublayer.decode.sample.pays", lambda *_: is_fixed)
+        monkeypatch.setattr("sublayer.decode.sample.record", noted)
+        monkeypatch.setattr("sublayer.decode.fixed_step._FIRST_ROOM", 8)
+
+    switch.rooms = rooms
+    return switch
+
+
+@pytest.mark.parametrize(
+    ("fields", "n_rows", "sampling", "window"),
+    [
+        (PLAIN, 1, Sampling(temperature=0.8, top_k=6), "exact"),
+        (RELATIVE, 3, GREEDY, "rolling"),
+    ],
+    ids=str,
+)
+def test_fixed_steps_generate_the_same_tokens(fields, n_rows, sampling, window, fixed):
+    model, prompt = make_model(64, **fields), draw_tokens(n_rows, 5)
+    found = []
+    for is_fixed in (False, True):
+        fixed(is_fixed)
+        # Past the context of 40, which no room of twice the one before divides.
+        more = {"seed": 2, "window": window, "context": 40}
+        found.append(generated(model, prompt, 60, sampling, **more))
+    assert found[1] == found[0]
+    # 8, 16, 32 and 40 keys.
+    assert len(fixed.rooms) == 4
+
+
+@pytest.mark.parametrize("fields", [PER_LAYER, ROTARY, ALIBI], ids=str)
+def test_fixed_step_logits_are_those_of_other_steps(fields):
+    model, tokens = make_model(70, **fields), draw_tokens(3, 70)
+    caches = [Cache(model.config, 3, 70, torch.float64) for _ in range(2)]
+    with torch.inference_mode():
+        for cache in caches:
+            model.last_logits(tokens[:, :5], cache)
+        fixed, moving = FixedStepper(model, 3, caches[1], as_recorded), Stepper(model, 3)
+        for place in range(5, 70):
+            expected = moving(tokens[:, place], caches[0])
+            found = fixed(tokens[:, place], caches[1])
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+        with pytest.raises(ConfigError, match="do not fit a cache"):
+            fixed(tokens[:, 0], caches[1])
+    assert caches[1].length == 70
+
+
+def test_computing_a_fixed_step_twice_changes_nothing():
+    model = make_model(**ROTARY)
+    cache = Cache(model.config, 2, CONTEXT, torch.float64)
+    results = []
+
+    def thrice(compute):
+        results.extend(compute().clone() for _ in range(3))
+        return compute
+
+    with torch.inference_mode():
+        model.last_logits(torch.ones(2, 5, dtype=torch.long), cache)
+        logits = FixedStepper(model, 2, cache, thrice)(torch.tensor([3, 4]), cache)
+    assert len(results) == 3 and all(torch.equal(each, logits) for each in results)
+
+
+def test_no_fixed_step_waits_for_a_gpu(fixed, monkeypatch):
+    model = make_model(64, **RELATIVE)
+    fixed(True)
+    # By the operators that a GPU takes.
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    with NothingWaits():
+        list(generate(model, torch.ones(3, 5, dtype=torch.long), 30, GREEDY))
+    assert fixed.rooms
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n_rows", "has_bias", "maker"),
+    [
+        (torch.float64, 1, True, "AMD"),
+        (torch.float32, 1, False, "Intel"),
+        (torch.float64, 2, True, "Intel"),
+        (torch.float32, 64, True, "Intel"),
+        (torch.float32, 2, False, "Intel"),
+        (torch.float32, 65, False, "AMD"),
+        (torch.bfloat16, 1, True, "Intel"),
+        (torch.bfloat16, 16, False, "AMD"),
+    ],
+    ids=str,
+)
+def test_packed_products_are_those_of_a_linear_map(monkeypatch, dtype, n_rows, has_bias, maker):
+    monkeypatch.setattr(packed_linear, "processor", lambda: maker)
+    generator = torch.Generator().manual_seed(4)
+    shapes = [(37, 24), (n_rows, 24), (37,)]
+    matrix, x, bias = (torch.randn(shape, generator=generator).to(dtype) for shape in shapes)
+    bias = bias if has_bias else None
+    expected = F.linear(x.double(), matrix.double(), None if bias is None else bias.double())
+    limit = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2}[dtype]
+    for has_packing in (True, False):
+        if not has_packing:
+            monkeypatch.setattr(packed_linear, "_packs", lambda matrix: False)
+        with torch.inference_mode():
+            multiply = pack_linear(matrix, bias, n_rows)
+            found = multiply(x[0])[None] if takes_vectors(matrix, n_rows) else multiply(x)
+        assert found.dtype == dtype
+        atol = limit * expected.abs().max().item()
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=atol)
