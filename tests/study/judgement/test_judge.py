@@ -19,6 +19,7 @@ from sublayer.study.judgement.looks import ERROR
 from sublayer.study.judgement.power import detectable_effect, seeds_for, spread_interval
 from sublayer.study.judgement.seed_spread import SeedSpread
 from sublayer.study.judgement.simultaneous import Family
+from tests.breadth import rows
 
 ACCURACY = Metric("accuracy", "accuracy", is_lower_better=False, from_items=None)
 
@@ -213,7 +214,7 @@ def test_a_contrast_of_four_arms_is_their_weighted_sum():
     assert interaction.low < expected < interaction.high
 
 
-@pytest.mark.parametrize(("freedom", "level"), [(2, 0.05), (4, 0.01), (18, 0.045)])
+@pytest.mark.parametrize(("freedom", "level"), [(2, 0.05), (18, 0.045)])
 def test_the_detectable_difference_is_found_four_times_in_five(freedom: int, level: float):
     from scipy.special import stdtrit
 
@@ -259,6 +260,9 @@ def test_comparisons_with_one_baseline_have_dunnetts_critical_value():
     assert -stdtrit(20, single / 2) == pytest.approx(2.54, abs=0.015)
 
 
+SIZES = [(2, 3), (4, 3), (4, 5), (3, 8)]
+
+
 def _false_verdicts(draw, n_studies: int) -> float:
     wrong = 0
     for _ in range(n_studies):
@@ -267,9 +271,10 @@ def _false_verdicts(draw, n_studies: int) -> float:
     return wrong / n_studies
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.95])
-@pytest.mark.parametrize(("n_arms", "n_seeds"), [(2, 3), (4, 3), (4, 5), (3, 8)])
+@pytest.mark.parametrize(
+    ("n_arms", "n_seeds", "correlation"),
+    rows([(*sizes, share) for sizes in SIZES for share in (0.0, 0.95, 0.5)], 4),
+)
 def test_a_family_of_comparisons_errs_in_at_most_one_study_of_twenty(
     n_arms: int, n_seeds: int, correlation: float
 ):
@@ -280,6 +285,6 @@ def test_a_family_of_comparisons_errs_in_at_most_one_study_of_twenty(
         own = rng.normal(0, math.sqrt(1 - correlation), (n_arms, n_seeds))
         return {str(arm): seeded(*(common + own[arm])) for arm in range(n_arms)}
 
-    n_studies = 400
+    n_studies = 250
     share = _false_verdicts(draw, n_studies)
     assert share < 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / n_studies)

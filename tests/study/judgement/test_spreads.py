@@ -1,4 +1,4 @@
-"""Items vary too: what a unit of a test moves, and what other units would give."""
+"""Variance due to test items and to hyperparameter selection: by hand and in drawn studies."""
 
 import math
 
@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from sublayer.evaluation.items import FromItems, ItemTable
+from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
+from sublayer.study.judgement.choice_spread import Tuned, choice_variance
 from sublayer.study.judgement.contrast import arm_less
 from sublayer.study.judgement.item_effects import FEWEST_DOCUMENTS, item_effects, units_of
 from sublayer.study.judgement.item_spread import item_spread
 from sublayer.study.judgement.judge import Evidence, judge
+from tests.breadth import rows
 
 SHARE = FromItems("t", lambda sums: float(sums["right"]) / float(sums["all"]))
 METRIC = Metric("share", "share", is_lower_better=False, from_items=SHARE)
@@ -55,11 +58,11 @@ def test_units_are_documents_where_there_are_enough_and_stretches_elsewhere():
     assert n_units == 12
 
 
-def test_of_too_few_units_nothing_is_said():
+def test_too_few_units_have_no_effects():
     assert item_effects(table([1, 0, 1]), SHARE) is None
 
 
-def test_the_spread_over_items_is_that_of_the_crossed_design():
+def test_variance_over_items_follows_the_crossed_design():
     # Two seeds, differences of items d + or - e: d varies over items, e is of both.
     d = np.array([1.0, -1.0, 2.0, -2.0])
     e = np.array([0.5, 0.5, -0.5, -0.5])
@@ -86,26 +89,25 @@ def _study(rng: np.random.Generator, n_arms: int, n_seeds: int, n_items: int):
     return values, effects
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("n_arms", "n_seeds"), [(2, 3), (2, 8), (4, 5)])
+@pytest.mark.parametrize(("n_arms", "n_seeds"), rows([(2, 8), (4, 5), (2, 3)], 2))
 def test_arms_without_skill_are_not_called_different(n_arms: int, n_seeds: int):
     rng = np.random.default_rng(4)
-    n_studies, wrong, by_seeds = 200, 0, 0
+    n_studies, wrong, by_seeds = 150, 0, 0
     for _ in range(n_studies):
         values, effects = _study(rng, n_arms, n_seeds, 470)
         for evidence in (Evidence(effects=effects), Evidence()):
             judged = judge("0", values, METRIC, planned_seeds=n_seeds, evidence=evidence)
-            is_wrong = any(each.verdict != "cannot tell" for each in judged.differences)
+            is_wrong = any(difference.verdict != "cannot tell" for difference in judged.differences)
             if evidence.effects is None:
                 by_seeds += is_wrong
             else:
                 wrong += is_wrong
     limit = 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / n_studies)
     assert wrong / n_studies < limit
-    assert by_seeds > wrong  # what the items are there for
+    assert by_seeds > wrong  # items are needed
 
 
-def test_both_parts_of_the_spread_are_told():
+def test_a_difference_keeps_the_variance_of_seeds_and_of_items():
     values, effects = _study(np.random.default_rng(1), 2, 5, 200)
     judged = judge("0", values, METRIC, planned_seeds=5, evidence=Evidence(effects=effects))
     (difference,) = judged.differences
@@ -113,3 +115,59 @@ def test_both_parts_of_the_spread_are_told():
     (alone,) = judge("0", values, METRIC, planned_seeds=5).differences
     assert alone.parts.items is None
     assert alone.high - alone.low < difference.high - difference.low
+
+
+def test_two_trials_that_score_alike_are_chosen_by_a_coin():
+    # Scores 0 and d, chosen each with one half: another tuning gives d in every second case.
+    assert choice_variance(Tuned((0.0, 1e-6), 1), 1.0) == pytest.approx(0.5e-12, rel=0.05)
+
+
+def test_a_trial_that_was_chosen_by_luck_is_known_by_the_runs_that_are_compared():
+    lucky = (0.0, 1.0)
+    # Its trial scored 0 and its seeds 2: nearly every other tuning takes the one that scored 1.
+    known = choice_variance(Tuned(lucky, 1, {0: 1.9, 1: 2.1}), 1e-4)
+    assert known == pytest.approx(1.0)
+    assert choice_variance(Tuned(lucky, 1), 1e-4) == 0.0
+    # Seeds that score as the trial did change nothing.
+    assert choice_variance(Tuned(lucky, 1, {0: 0.0}), 0.3) == choice_variance(Tuned(lucky, 1), 0.3)
+
+
+def test_a_choice_that_every_tuning_would_make_spreads_nothing():
+    assert choice_variance(Tuned((1.0, 2.0, 3.0), 4), 0.01) == 0.0
+    assert choice_variance(Tuned((1.0,), 1), 1.0) == 0.0
+    few, many = (choice_variance(Tuned((1.0, 1.1), n), 0.01) for n in (1, 16))
+    assert few > 5 * many
+
+
+def _verdicts(with_choice: bool, n_studies: int = 300) -> float:
+    """Tune arms that are alike by one run of each of three trials, of which one is the best."""
+    rng = np.random.default_rng(6)
+    means = np.array([0.0, 0.4, 1.0])
+    wrong = 0
+    for _ in range(n_studies):
+        values, tuned = {}, {}
+        for arm in "ab":
+            scores = means + rng.normal(0, 0.5, 3)
+            chosen = means[scores.argmin()]
+            values[arm] = dict(enumerate(chosen + rng.normal(0, 0.5, 20)))
+            tuned[arm] = Tuned(tuple(scores), 1, values[arm])
+        evidence = Evidence(tuned=tuned if with_choice else None)
+        judged = judge("a", values, BITS_PER_BYTE, planned_seeds=20, evidence=evidence)
+        wrong += judged.differences[0].verdict in ("better", "worse")
+    return wrong / n_studies
+
+
+def test_arms_that_are_alike_and_tuned_by_few_runs_are_not_called_different():
+    assert _verdicts(with_choice=True) < 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / 300)
+    assert _verdicts(with_choice=False) > 0.15
+
+
+def test_variance_of_tuning_widens_an_interval():
+    values = {"a": {0: 0.0, 1: 0.1, 2: 0.2}, "b": {0: 0.3, 1: 0.1, 2: 0.2}}
+    tuned = {arm: Tuned((0.0, 0.05), 1) for arm in values}
+    (with_it,) = judge(
+        "a", values, BITS_PER_BYTE, planned_seeds=3, evidence=Evidence(tuned=tuned)
+    ).differences
+    (without,) = judge("a", values, BITS_PER_BYTE, planned_seeds=3).differences
+    assert with_it.parts.tuning > without.parts.tuning == 0.0
+    assert with_it.high - with_it.low > without.high - without.low
