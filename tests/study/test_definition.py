@@ -1,12 +1,22 @@
-"""Studies are read from their files, recipes become studies of what varies."""
+"""Studies as they are defined: their files, recipes that vary, their questions and grids."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sublayer.config.layering.layers import LoadedRecipe, load_recipe
 from sublayer.errors import ConfigError
-from sublayer.study.arms import arm_notes
-from sublayer.study.definition import find_study, load_study, shipped_studies
+from sublayer.objective.causal.family import BITS_PER_BYTE
+from sublayer.study.arms import arm_notes, check_distinct, expand, make_arm, split_values
+from sublayer.study.asked import load_asked, split_words
+from sublayer.study.chain.columns import points_metric
+from sublayer.study.checks import check_study
+from sublayer.study.definition import find_study, load_study
+from sublayer.study.judgement.looks import fixed
+from sublayer.study.names import name_arms, name_folder
+from sublayer.study.question import Question
+from sublayer.study.tuning import Trial, choose_trial, make_trials
 
 STUDY = """
 title = "Networks"
@@ -43,18 +53,9 @@ def test_a_study_has_the_arms_and_rules_of_its_file(path: Path) -> None:
     study = load_study(str(path))
     assert (study.name, study.title, study.source) == ("networks", "Networks", "Nobody 2020")
     assert (study.match, study.n_seeds) == ("flops", 5)
-    assert [
-        (arm.name, arm.loaded.recipe.model.ffn, arm.loaded.recipe.model.d_ff) for arm in study.arms
-    ] == [
-        ("relu", "relu", None),
-        ("gated", "swiglu", 96),
-    ]
-
-
-@pytest.mark.parametrize(("scale", "n_layers"), [(None, 12), ("paper", 12), ("cpu", 1)])
-def test_the_scale_chooses_the_recipe(path: Path, scale: str, n_layers: int) -> None:
-    study = load_study(str(path), scale=scale)
-    assert {arm.loaded.recipe.model.n_layers for arm in study.arms} == {n_layers}
+    models = {arm.name: arm.loaded.recipe.model for arm in study.arms}
+    found = {name: (model.ffn, model.d_ff) for name, model in models.items()}
+    assert found == {"relu": ("relu", None), "gated": ("swiglu", 96)}
 
 
 LONG_SCALE = """
@@ -87,54 +88,11 @@ def test_the_scale_of_no_name_is_paper_then_cpu_then_the_first(
     assert {arm.loaded.recipe.model.n_layers for arm in load_study(str(path)).arms} == {n_layers}
 
 
-@pytest.mark.parametrize("name", ["Paper", "paper_524k", "-paper", "paper--long", "a b", "ä", ""])
-def test_a_scale_is_named_in_lower_case_letters_digits_and_hyphens(path: Path, name: str) -> None:
-    path.write_text(STUDY.replace("[scale.paper]", f'[scale."{name}"]'))
-    with pytest.raises(ConfigError, match="is no name of a scale: it takes lower-case letters"):
-        load_study(str(path))
-
-
 def test_overrides_go_to_every_arm(path: Path) -> None:
     study = load_study(str(path), ["model.n_layers=3", "train.steps=7"])
-    assert {
-        (arm.loaded.recipe.model.n_layers, arm.loaded.recipe.train.steps) for arm in study.arms
-    } == {(3, 7)}
+    recipes = [arm.loaded.recipe for arm in study.arms]
+    assert [(each.model.n_layers, each.train.steps) for each in recipes] == [(3, 7)] * 2
     assert study.arms[1].loaded.origins["model.n_layers"] == "command line"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"overrides": ["model.ffn=glu"]}, r"model\.ffn is what the arms of networks differ in"),
-        ({"vary_texts": ["model.norm=layer,rms"]}, "a study with arms of its own"),
-    ],
-)
-def test_arguments_that_a_study_makes_idle_are_refused(
-    path: Path, arguments: dict[str, list[str]], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_study(str(path), **arguments)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("seeds = 5", "seeds = 0", "seeds = 0 must be at least 1"),
-        ("[scale.cpu]", "[scale.cpu]\nseeds = 0", r"scale\.cpu\.seeds = 0 must be at least 1"),
-        ('match = "flops"', 'math = "flops"', "math is no setting of it: did you mean match"),
-        ('name = "gated"', 'name = "relu"', "two arms are named relu"),
-        ('"model.ffn" = "relu"', '"model.fnn" = "relu"', r"arm relu: model\.fnn is not a field"),
-        ("seeds = 5", "seeds = = 5", "is not TOML"),
-        ("seeds = 5", 'caveats = "one rate"', "caveats = 'one rate' is not a list"),
-        ("seeds = 5", 'caveats = [""]', "caveats 1 is empty"),
-    ],
-)
-def test_a_study_that_is_wrong_is_refused_with_the_place(
-    path: Path, old: str, new: str, message: str
-) -> None:
-    path.write_text(STUDY.replace(old, new))
-    with pytest.raises(ConfigError, match=message):
-        load_study(str(path))
 
 
 TUNED = STUDY.replace("seeds = 5", "seeds = 5\ntune = { optimizer.lr = [1e-3, 2e-3] }")
@@ -148,21 +106,6 @@ def test_a_study_or_its_scale_says_what_chooses_among_trials(path: Path) -> None
     assert load_study(str(path), scale="paper").tune_by == "metric"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (STUDY.replace("seeds = 5", 'tune_by = "loss"'), "tune_by = loss chooses nothing"),
-        (TUNED.replace("tune =", 'tune_by = "bleu"\ntune ='), "tune_by = 'bleu'"),
-    ],
-)
-def test_what_chooses_among_no_trials_or_is_unknown_is_refused(
-    path: Path, content: str, message: str
-) -> None:
-    path.write_text(content)
-    with pytest.raises(ConfigError, match=message):
-        load_study(str(path))
-
-
 def test_the_caveats_of_a_study_come_before_those_of_its_scale(path: Path) -> None:
     assert load_study(str(path)).caveats == ()
     own = STUDY.replace("seeds = 5", 'caveats = ["One text."]')
@@ -173,61 +116,16 @@ def test_the_caveats_of_a_study_come_before_those_of_its_scale(path: Path) -> No
     assert load_study(str(path), scale="paper").caveats == ("One text.",)
 
 
-def test_a_scale_that_the_study_lacks_is_refused(path: Path) -> None:
-    path.write_text(STUDY.replace('[scale.cpu]\nrecipe = "small.toml"', ""))
-    with pytest.raises(ConfigError, match="networks has no scale cpu: it has paper"):
-        load_study(str(path), scale="cpu")
-
-
 def test_a_recipe_with_variation_is_a_study_matched_by_parameters() -> None:
     study = load_study("gpt", ["model.n_layers=2"], vary_texts=["model.ffn=relu,geglu"])
     assert (study.name, study.match, study.n_seeds) == ("gpt", "parameters", None)
     assert [arm.name for arm in study.arms] == ["ffn=relu", "ffn=geglu"]
 
 
-def test_a_scale_without_a_study_is_refused() -> None:
-    with pytest.raises(ConfigError, match="gpt is a recipe"):
-        load_study("gpt", scale="cpu")
-
-
 def test_a_recipe_file_is_no_study(path: Path) -> None:
     assert find_study(str(path)) == path
     assert find_study(str(path.with_name("small.toml"))) is None
     assert find_study("no-such-thing") is None
-
-
-@pytest.mark.parametrize("name", shipped_studies())
-def test_every_shipped_study_loads(name: str) -> None:
-    study = load_study(name)
-    assert study.title
-    assert len(study.arms) >= 2
-
-
-@pytest.mark.parametrize(
-    ("against", "message"),
-    [
-        ("three", "two is against three, which is not an arm of it"),
-        ("two", "two is against itself, a control, but no other arm is against it"),
-    ],
-)
-def test_an_arm_is_against_another_arm_of_its_study(
-    tmp_path: Path, against: str, message: str
-) -> None:
-    path = tmp_path / "study.toml"
-    text = """[scale.cpu]
-recipe = "gpt"
-[[arms]]
-name = "one"
-[[arms]]
-name = "two"
-against = "one"
-set = { model.ffn = "relu" }
-"""
-    path.write_text(text)
-    assert load_study(str(path)).against == {"two": "one"}
-    path.write_text(text.replace('against = "one"', f'against = "{against}"'))
-    with pytest.raises(ConfigError, match=message):
-        load_study(str(path))
 
 
 OWN_ARMS = """[scale.paper]
@@ -269,20 +167,6 @@ def test_an_arm_against_itself_is_a_control_of_others(tmp_path: Path) -> None:
     assert load_study(str(path), scale="cpu").against == {"two": "two", "three": "two"}
 
 
-def test_arms_are_those_of_all_scales_or_of_each(tmp_path: Path) -> None:
-    path = tmp_path / "study.toml"
-    both = '[[arms]]\nname = "a"\n[[arms]]\nname = "b"\n'
-    path.write_text(OWN_ARMS + both)
-    with pytest.raises(
-        ConfigError,
-        match=r"scale paper has arms twice: give \[\[arms\]\] or \[\[scale\.paper\.arms\]\]",
-    ):
-        load_study(str(path))
-    path.write_text('[scale.cpu]\nrecipe = "gpt"\n')
-    with pytest.raises(ConfigError, match="scale cpu has no arms"):
-        load_study(str(path))
-
-
 def test_what_an_arm_makes_idle_is_named_with_the_arm():
     study = load_study("gpt", ["model.gelu=exact"], vary_texts=["model.ffn=gelu,swiglu"])
     assert arm_notes(study.arms) == [
@@ -291,7 +175,269 @@ def test_what_an_arm_makes_idle_is_named_with_the_arm():
     ]
 
 
-def test_what_is_idle_in_every_arm_is_said_once():
-    study = load_study("albert-base", ["model.d_embed=768"], vary_texts=["model.n_layers=1,2"])
-    (note,) = arm_notes(study.arms)
-    assert note.startswith("model.embedding_projection = 'sum' of recipe albert-base has no")
+@pytest.fixture
+def loaded() -> LoadedRecipe:
+    return load_recipe("gpt")
+
+
+def test_each_value_is_an_arm_and_the_first_is_the_baseline(loaded: LoadedRecipe) -> None:
+    arms = expand(loaded, ["model.ffn=relu,swiglu"])
+    assert [arm.name for arm in arms] == ["ffn=relu", "ffn=swiglu"]
+    assert [arm.loaded.recipe.model.ffn for arm in arms] == ["relu", "swiglu"]
+    assert [dict(arm.settings) for arm in arms] == [{"model.ffn": "relu"}, {"model.ffn": "swiglu"}]
+
+
+def test_several_fields_make_every_combination(loaded: LoadedRecipe) -> None:
+    arms = expand(loaded, ["model.ffn=relu,swiglu", "model.norm=layer,rms", "model.n_layers=1,2,3"])
+    assert len(arms) == 12
+    assert arms[0].name == "ffn=relu norm=layer n_layers=1"
+    assert arms[-1].name == "ffn=swiglu norm=rms n_layers=3"
+
+
+def test_fields_of_one_name_keep_their_table_in_the_label(loaded: LoadedRecipe) -> None:
+    assert expand(loaded, ["optimizer.kind=adamw,sgd"])[1].name == "kind=sgd"
+    with pytest.raises(ConfigError, match=r"optimizer\.kind=adamw objective\.kind=causal"):
+        expand(loaded, ["optimizer.kind=adamw,sgd", "objective.kind=causal,causal"])
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a,b", ["a", "b"]),
+        (" a , b", ["a", "b"]),
+        ('["ffn","attention"],transformer', ['["ffn","attention"]', "transformer"]),
+        ('"a,b",c', ['"a,b"', "c"]),
+        ("{a = 1, b = [2, 3]},'x]'", ["{a = 1, b = [2, 3]}", "'x]'"]),
+    ],
+)
+def test_values_are_split_at_commas_outside_brackets_and_quotes(
+    text: str, values: list[str]
+) -> None:
+    assert split_values(text) == values
+
+
+def test_an_arm_equal_to_the_baseline_is_refused_also_where_the_value_is_derived(
+    loaded: LoadedRecipe,
+) -> None:
+    with pytest.raises(ConfigError, match="arm d_ff=768 is equal to the baseline"):
+        check_distinct(
+            [make_arm("base", loaded, {}), make_arm("d_ff=768", loaded, {"model.d_ff": 4 * 192})]
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "sources", "settings"),
+    [
+        ([], ["gpt"], []),
+        (["train.steps=3"], ["gpt"], ["train.steps=3"]),
+        (["macaron", "modern", "train.steps=3"], ["gpt", "macaron", "modern"], ["train.steps=3"]),
+        (["train.steps=3", "macaron"], ["gpt"], ["train.steps=3", "macaron"]),
+        (["arms/1-ffn=relu", "a=b"], ["gpt", "arms/1-ffn=relu"], ["a=b"]),
+    ],
+)
+def test_recipes_come_before_settings(
+    words: list[str],
+    sources: list[str],
+    settings: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.chdir(tmp_path)
+    Path("arms/1-ffn=relu").mkdir(parents=True)
+    assert split_words("gpt", words) == (sources, settings)
+
+
+def test_several_recipes_are_arms_under_their_names():
+    study = load_asked(["gpt", "macaron", "modern"], ["train.steps=20"])
+    assert [arm.name for arm in study.arms] == ["gpt", "macaron", "modern"]
+    assert {arm.loaded.recipe.train.steps for arm in study.arms} == {20}
+    assert study.name == "gpt-macaron-modern"
+    assert study.title == "gpt, macaron and modern"
+    assert study.caveats == ()
+
+
+def test_what_differs_beside_the_model_is_said(tmp_path: Path):
+    other = tmp_path / "other.toml"
+    other.write_text(
+        'extends = "modern"\n[optimizer]\nkind = "sgd"\nlr = 0.1\n[data]\ncontext = 64\n'
+    )
+    (caveat,) = load_asked(["gpt", str(other)]).caveats
+    assert caveat.startswith("other differs from gpt in more than the model")
+    for change in ("data.context = 64 (there 128)", "optimizer.kind = 'sgd' (there 'adamw')"):
+        assert change in caveat
+    assert "model." not in caveat
+    assert "momentum" not in caveat
+
+
+def test_names_are_kept_short():
+    assert name_folder("gpt", ["model.ffn", "optimizer.lr"]) == "gpt-ffn-lr"
+    assert name_folder("gpt", []) == "gpt"
+    long = name_arms(["iwslt14-small-macaron", "iwslt14-small-transformer", "multi30k-tiny"])
+    assert long == "iwslt14-small-macaron-and-more"
+
+
+ARMS = expand(load_recipe("gpt"), ["model.ffn=gelu,swiglu"])
+
+
+def test_trials_are_every_combination_of_the_values():
+    trials = make_trials(ARMS, ["optimizer.lr=1e-3,2e-3", "model.dropout=0,0.1"])
+    assert len(trials) == 4
+    tried = trials[-1].of(ARMS[1].loaded).recipe
+    assert (tried.optimizer.lr, tried.model.dropout, tried.model.ffn) == (2e-3, 0.1, "swiglu")
+
+
+def test_no_two_trials_have_one_folder():
+    fields = ("lr=3e-4", "batch_sequences=16", "warmup_share=0.1", "weight_decay=0.0")
+    names = [f"{', '.join(fields)}{last}" for last in "159"]
+    folders = [Trial(name, {}).folder for name in names]
+    assert len(set(folders)) == 3 and max(map(len, folders)) <= 60
+    assert Trial("lr=3e-4 dropout=0.1", {}).folder == "lr=3e-4-dropout=0.1"
+
+
+def test_the_lowest_validation_loss_is_chosen_and_failures_never_are():
+    trials = [Trial(name, {"optimizer.lr": 1.0}) for name in "abc"]
+    assert choose_trial(trials, {"a": 2.0, "b": 1.5, "c": None}).name == "b"
+    assert choose_trial(trials, {"a": None, "b": None, "c": None}).name == "a"
+
+
+CONTRAST = 'hypothesis = {{ says = "x", contrast = {{ {} }} }}'
+ONE, OTHER = 'name = "a"', 'name = "b", set = { model.d_ff = 9 }'
+REFUSED = {
+    "scale.Paper": ("[scale.cpu]", "[scale.Cpu]", "no name of a scale"),
+    "scale.paper--long": ("[scale.cpu]", "[scale.cpu--long]", "no name of a scale"),
+    "seeds": ("seeds = 5", "seeds = 0", "seeds = 0"),
+    "scale.cpu.seeds": ("[scale.cpu]", "[scale.cpu]\nseeds = 0", r"scale\.cpu\.seeds = 0"),
+    "a typo": ('match = "flops"', 'math = "flops"', "math .* match"),
+    "two arms of one name": ('name = "gated"', 'name = "relu"', "two arms are named relu"),
+    "equal arms": ('set.model = { ffn = "swiglu", d_ff = 96 }', 'set.model.ffn = "relu"', "equal"),
+    "no field": ('"model.ffn" = "relu"', '"model.fnn" = "relu"', r"arm relu: model\.fnn"),
+    "no TOML": ("seeds = 5", "seeds = = 5", "TOML"),
+    "caveats": ("seeds = 5", 'caveats = [""]', "caveats 1"),
+    "a seed of an arm": ('"model.ffn" = "relu"', '"train.seed" = 3', r"train\.seed"),
+    "tune_by without tune": ("seeds = 5", 'tune_by = "loss"', "tune_by"),
+    "tune_by": ("seeds = 5", 'tune_by = "bleu"\ntune.optimizer.lr = [1, 2]', "tune_by = 'bleu'"),
+    "tune": ("seeds = 5", "tune.optimizer.lr = 1e-3", r"tune\.optimizer\.lr"),
+    "against no arm": ('name = "gated"', 'name = "gated"\nagainst = "x"', "against x"),
+    "a control of none": ('name = "gated"', 'name = "gated"\nagainst = "gated"', "itself"),
+    "the first against": ('name = "relu"', 'name = "relu"\nagainst = "gated"', "is the first"),
+    "score.split": ("seeds = 5", 'score.split = "train"', r"score\.split = 'train'"),
+    "score.stride": ("seeds = 5", "score.stride = 129", r"score\.stride = 129"),
+    "inspect": ("seeds = 5", "inspect = {}", r"inspect\.what"),
+    "no arm in a contrast": ("seeds = 5", CONTRAST.format("x = 1, relu = -1"), "about x"),
+    "no contrast": ("seeds = 5", CONTRAST.format("gated = 1, relu = -0.5"), "add up to 0.5"),
+    "an empty contrast": ("seeds = 5", CONTRAST.format("gated = 0, relu = 0"), "add up to 0"),
+    "arms twice": ("[scale.cpu]", f"[scale.cpu]\narms = [{{{ONE}}}, {{{OTHER}}}]", "arms twice"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_file_that_is_wrong_is_refused(path: Path, case: str) -> None:
+    old, new, message = REFUSED[case]
+    assert old in STUDY
+    path.write_text(STUDY.replace(old, new))
+    with pytest.raises(ConfigError, match=message):
+        load_study(str(path), scale=None if old == "[scale.cpu]" else "cpu")
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("STUDY", {"overrides": ["model.ffn=glu"]}, r"model\.ffn is what the arms"),
+        ("STUDY", {"vary_texts": ["model.norm=layer,rms"]}, "leave out --vary"),
+        ("STUDY", {"scale": "large"}, "no scale large: it has paper, cpu"),
+        ("gpt", {"scale": "cpu"}, "gpt is a recipe"),
+        ("dmeo", {}, "study demo"),
+    ],
+)
+def test_options_without_effect_on_a_study_are_refused(
+    path: Path, source: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_study(str(path) if source == "STUDY" else source, **options)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["model.ffn"], "is not field=a,b"),
+        (["model.ffn=relu"], "one value"),
+        (["model.ffn=relu,"], "empty value"),
+        (["model.ffn=relu,gelu", "model.ffn=glu,geglu"], "given twice"),
+        (["model.ffn=relu,gelu,gelu"], "two arms are named ffn=gelu"),
+        (["title=a,b"], "title"),
+        (["train.seed=0,1"], "--seeds"),
+        (["model.n_heads=4,7"], r"arm n_heads=7: model\.n_heads = 7"),
+        (["model.init_std=0.01,0.02,2e-2"], r"init_std=2e-2 is equal to arm init_std=0\.02"),
+        (['model.block=["ffn",transformer'], "is missing"),
+        (['model.block="a,b'], "is missing"),
+        (["model.gelu=exact,tanh"], r"model\.gelu is both set and"),
+    ],
+)
+def test_a_variation_without_meaning_is_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        expand(load_recipe("gpt", ["model.gelu=exact"]), texts)
+
+
+@pytest.mark.parametrize(
+    ("sources", "options", "message"),
+    [
+        (["gpt", "modern"], {"vary_texts": ["model.ffn=relu,gelu"]}, "--vary"),
+        (["gpt", "demo"], {}, "demo is a study"),
+        (["gpt", "modern"], {"scale": "cpu"}, "leave it out"),
+        (["gpt", "gpt"], {}, "two arms are named gpt"),
+        (["gpt", "modren"], {}, "did you mean modern"),
+        (["gpt"] * 1001, {}, "too many arms"),
+    ],
+)
+def test_recipes_that_cannot_be_compared_are_refused(
+    sources: list[str], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_asked(sources, **options)
+
+
+@pytest.mark.parametrize("field", ["model.d_model=64,128", "train.steps=5,6", "data.context=16,32"])
+def test_settings_that_change_a_budget_are_not_tuned(field: str) -> None:
+    with pytest.raises(ConfigError, match="is not a setting of training"):
+        make_trials(ARMS, [field])
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [("0.01", 0.01), (0.01, 0.01), ("0.01 bits per byte", 0.01), ("", None)],
+)
+def test_a_margin_is_a_number_or_has_the_unit_of_differences(
+    written: str | float, expected: float | None
+) -> None:
+    assert Question(margin=written).margin_of("a study", BITS_PER_BYTE) == expected
+    assert Question(spread=written).spread_of("a study", BITS_PER_BYTE) == expected
+
+
+def test_a_margin_in_points_is_a_hundredth_of_the_share() -> None:
+    accuracy = points_metric("sst2", "SST-2")
+    for written in ("0.5 points", "0.5", "1 point"):
+        margin = Question(margin=written).margin_of("a study", accuracy)
+        assert margin == pytest.approx(float(written.split()[0]) / 100)
+    with pytest.raises(ConfigError, match="100"):
+        Question(margin="100 points").margin_of("a study", accuracy)
+
+
+@pytest.mark.parametrize("margin", ["-0.1", "0", "0.1 BLEU", "a little", "nan", "inf"])
+def test_a_margin_is_a_size_in_the_unit_of_the_metric(margin: str) -> None:
+    with pytest.raises(ConfigError, match=f"margin = {margin}"):
+        Question(margin=margin).margin_of("a study", BITS_PER_BYTE)
+
+
+def test_published_values_stand_with_the_arm_or_with_the_scale(path: Path) -> None:
+    stands = 'name = "gated"\npublished = { bits_per_byte = 1.636 }'
+    text = STUDY.replace('name = "gated"', stands)
+    scale = "[scale.cpu]\npublished.gated.bits_per_byte = 1.944"
+    path.write_text(text.replace("[scale.cpu]", scale))
+    for name, value in (("paper", 1.636), ("cpu", 1.944)):
+        study = load_study(str(path), scale=name)
+        check_study(study, fixed(3))
+        assert study.published == {"gated": {"bits_per_byte": value}}
+    for wrong, message in (("x.bits_per_byte", "published"), ("gated.accuracy", "of gated")):
+        path.write_text(STUDY.replace("[scale.cpu]", f"[scale.cpu]\npublished.{wrong} = 1.0"))
+        with pytest.raises(ConfigError, match=message):
+            check_study(load_study(str(path), scale="cpu"), fixed(3))

@@ -1,24 +1,42 @@
-"""A plan says what arms take, and fits or says what would."""
+"""Plans: what arms take, whether they fit, how long steps take, before any text is read."""
 
 import json
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from sublayer.cli import main
+from sublayer.config.layering.layers import LoadedRecipe, load_recipe, vary
 from sublayer.config.layering.sources import shipped_recipes
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve_train import batch_sequences
+from sublayer.data.tokenizers.characters import CharacterTokenizer
 from sublayer.errors import ConfigError
+from sublayer.estimate.cost import flops_per_token
+from sublayer.study.arms import expand
+from sublayer.study.budget.capacity import (
+    batches,
+    fits_memory,
+    run_disk,
+    scored_disk,
+    smallest_change,
+    step_memory,
+)
 from sublayer.study.budget.match import Match, Rule
+from sublayer.study.budget.measure import Stopwatch, train_step
 from sublayer.study.budget.plan import ArmPlan, Plan, default_seeds, make_plan
 from sublayer.study.budget.plan_json import plan_to_json
-from sublayer.study.budget.resources import Resources
+from sublayer.study.budget.resources import PROGRAM_BYTES, Resources, find_resources
 from sublayer.study.budget.sized_arm import Sized, StepTime
+from sublayer.study.budget.vocabulary import expected_vocabulary
 from sublayer.study.definition import load_study
-from tests.wrapping import unwrapped
+from tests.breadth import rows
+from tests.data.sentencepiece.t5 import write_t5
 
 PLENTY = Resources("cpu", memory_bytes=1 << 50, disk_bytes=1 << 50, has_fast_bfloat16=True, cores=1)
 
@@ -97,24 +115,6 @@ def test_arms_are_planned_with_their_matched_width() -> None:
     assert plan.arms[0].flops_per_token == plan.arms[1].flops_per_token
 
 
-def test_unmatched_arms_are_planned_as_they_are() -> None:
-    plan = planned(vary=["model.ffn=relu,swiglu"], rule="none")
-    assert plan.arms[1].parameters.total > 1.2 * plan.arms[0].parameters.total
-    assert plan.arms[1].match is not None
-    assert plan.arms[1].match.is_unequal
-
-
-def test_arms_matched_by_time_run_as_long() -> None:
-    plan = planned(
-        "train.minutes=10", vary=["model.ffn=relu,swiglu"], rule="time", seconds=[0.5, 0.6]
-    )
-    first, second = (arm.steps for arm in plan.arms)
-    assert first is not None
-    assert second == round(first * 0.5 / 0.6)
-    # But for a hundredth that goes to checkpoints.
-    assert [arm.hours for arm in plan.arms] == pytest.approx([0.99 / 6, 0.99 / 6], rel=0.03)
-
-
 def test_arms_of_other_batches_get_the_tokens_of_the_baseline_s_minutes() -> None:
     plan = planned(
         "train.minutes=10", vary=["train.batch_sequences=8,16"], rule="none", seconds=[0.5, 0.9]
@@ -131,11 +131,6 @@ def test_what_cannot_be_matched_yet_is_said(rule: Rule, what: str) -> None:
     plan = planned("train.minutes=10", vary=["model.ffn=relu,swiglu"], rule=rule)
     assert [arm.match for arm in plan.arms] == [None, None]
     assert any(f"matching by {rule}" in note and what in note for note in plan.notes)
-
-
-def test_an_assumed_vocabulary_is_said_once() -> None:
-    plan = planned("data.tokenizer=characters", vary=["model.ffn=relu,gelu"])
-    assert [note for note in plan.notes if "counted as 256" in note] == [plan.notes[0]]
 
 
 def test_sharing_arms_are_refused_by_parameters_and_planned_by_operations() -> None:
@@ -160,11 +155,8 @@ def test_what_does_not_fit_is_said_with_the_smallest_change_that_would() -> None
     assert copied.memory_bytes - needed == 3 * 4 * copied.parameters.training
     tight = replace(PLENTY, memory_bytes=needed + (400 << 20) - 1)
     (arm,) = make_plan(study.arms, "none", tight).arms
-    assert (arm.fits_memory, arm.fits_disk, arm.change) == (
-        False,
-        True,
-        ("train.micro_batch_sequences=15",),
-    )
+    assert not arm.fits_memory
+    assert arm.fits_disk and arm.change == ("train.micro_batch_sequences=15",)
     smaller = load_study("gpt", [batch, waits, *(arm.change or ())])
     (fitting,) = make_plan(smaller.arms, "none", tight).arms
     assert fitting.fits_memory
@@ -181,22 +173,8 @@ def test_the_json_has_the_promised_fields_and_totals_over_seeds() -> None:
     clock = lambda arms: [StepTime(0.5, is_measured=False)] * len(arms)  # noqa: E731
     plan = plan_to_json(make_plan(study.arms, "parameters", PLENTY, clock), PLENTY, 3)
     arm = plan["arms"][1]
-    counts = {
-        "total",
-        "training",
-        "non_embedding",
-        "executed",
-        "encoder",
-        "with_pooler",
-        "with_heads",
-    }
-    assert set(arm["parameters"]) == counts
-    assert {"name", "flops_per_token", "memory_bytes", "seconds_per_step"} < set(arm)
-    assert (arm["name"], arm["seconds_per_step"], arm["is_extrapolated"]) == (
-        "ffn=swiglu",
-        0.5,
-        True,
-    )
+    assert (arm["name"], arm["seconds_per_step"]) == ("ffn=swiglu", 0.5)
+    assert arm["is_extrapolated"]
     assert plan["total"]["runs"] == 6
     assert [each["hours"] for each in plan["arms"]] == pytest.approx([1.0, 1.0], rel=0.02)
     assert plan["total"]["hours"] == pytest.approx(3 * sum(each["hours"] for each in plan["arms"]))
@@ -244,7 +222,7 @@ def test_runs_at_a_time_take_so_many_times_the_memory_and_a_part_of_the_time() -
     assert plan_to_json(plan, PLENTY, 3, jobs=50)["total"]["hours"] == long
 
 
-@pytest.mark.parametrize("name", shipped_recipes())
+@pytest.mark.parametrize("name", rows(shipped_recipes(), 4))
 def test_every_shipped_recipe_is_planned_without_data(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,29 +231,6 @@ def test_every_shipped_recipe_is_planned_without_data(
     (arm,) = plan["arms"]
     assert arm["seconds_per_step"] is None
     assert arm["parameters"]["total"] > 0
-
-
-def test_a_plan_is_made_without_torch() -> None:
-    code = (
-        "import sys; from sublayer.cli import main; main(['plan', 'gpt']); "
-        "sys.exit('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "2,743,296" in done.stdout
-
-
-def test_the_table_names_arms_and_what_matching_changes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        main(["plan", "gpt", "model.bias=false", "--vary", "model.ffn=relu,swiglu", "--seeds", "3"])
-        == 0
-    )
-    out = capsys.readouterr().out
-    assert "ffn=swiglu" in out
-    assert " d_ff=512 " in out
-    # Of what compare shows of memory it says the same.
-    assert "on a CPU train and compare show more, also what the program loads" in unwrapped(out)
-    assert "6 runs" in out
 
 
 def test_a_plan_counts_the_trials_beside_the_runs_that_are_compared(
@@ -291,8 +246,325 @@ def test_a_plan_counts_the_trials_beside_the_runs_that_are_compared(
     assert main(["plan", "gpt", "--seeds", "2"]) == 0  # of a single recipe nothing is compared
 
 
-def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "gpt", "--vary", "model.share=none,all"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
+RESOURCES = replace(PLENTY, has_fast_bfloat16=False)
+GPU = replace(PLENTY, device="cuda")
+
+
+def change(loaded: LoadedRecipe, limit: int) -> tuple[str, ...] | None:
+    resources = replace(RESOURCES, memory_bytes=limit + PROGRAM_BYTES)
+    sequences = batches(loaded.recipe, resources).micro_batch_sequences
+    assert sequences is not None
+    return smallest_change(loaded, sequences, lambda recipe: fits_memory(recipe, 256, resources))
+
+
+def needed(loaded: LoadedRecipe, *settings: str) -> int:
+    return step_memory(vary(loaded, settings).recipe, 256, RESOURCES).total
+
+
+def test_a_step_fits_up_to_the_last_byte() -> None:
+    recipe = load_recipe("gpt").recipe
+    total = step_memory(recipe, 256, RESOURCES).total
+    assert fits_memory(recipe, 256, replace(RESOURCES, memory_bytes=total + PROGRAM_BYTES))
+    less = replace(RESOURCES, memory_bytes=total + PROGRAM_BYTES - 1)
+    assert fits_memory(recipe, 256, less) is False
+    assert fits_memory(recipe, 256, replace(RESOURCES, memory_bytes=None)) is None
+
+
+def test_a_gpu_takes_the_batch_whole_and_holds_no_program() -> None:
+    recipe = load_recipe("gpt", ["data.context=256", "train.batch_sequences=16"]).recipe
+    assert batches(recipe, GPU).micro_batch_sequences == 16
+    assert batches(recipe, RESOURCES).micro_batch_sequences == 4
+    assert batches(recipe, replace(RESOURCES, cores=3)).micro_batch_sequences == 12
+    total = step_memory(recipe, 256, GPU).total
+    assert fits_memory(recipe, 256, replace(GPU, memory_bytes=total))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["train.micro_batch_sequences=11"],
+        ["train.recompute=blocks", "train.micro_batch_sequences=1"],
+        ["train.recompute=blocks", "train.micro_batch_sequences=1", "model.n_layers=3"],
+        ["train.recompute=blocks", "train.micro_batch_sequences=1", "model.d_model=24"],
+    ],
+)
+def test_the_largest_value_that_fits_is_found(settings: list[str]) -> None:
+    loaded = load_recipe("gpt", ["train.batch_sequences=16", "train.micro_batch_sequences=16"])
+    assert change(loaded, needed(loaded, *settings)) == tuple(settings)
+
+
+def test_shared_blocks_are_taken_away_by_whole_units() -> None:
+    shared = ["model.share=all", "model.share_inner=2", "train.recompute=blocks"]
+    loaded = load_recipe("gpt", [*shared, "train.micro_batch_sequences=1"])
+    assert change(loaded, needed(loaded, "model.n_layers=4")) == ("model.n_layers=4",)
+    assert change(loaded, needed(loaded, "model.n_layers=4") - 1) == ("model.n_layers=2",)
+
+
+@pytest.mark.parametrize(
+    ("settings", "states"),
+    [([], 2), (["optimizer.kind=sgd"], 1), (["optimizer.kind=sgd", "optimizer.momentum=0"], 0)],
+)
+def test_a_run_s_disk_is_that_of_the_checkpoints_that_it_keeps(
+    settings: list[str], states: int
+) -> None:
+    recipe = load_recipe("gpt", [*settings, "train.keep_checkpoints=4"]).recipe
+    assert run_disk(recipe, 256) == (4 + 3) * 4 * 2_743_296 * (1 + states)
+
+
+def test_checkpoints_that_are_kept_by_their_steps_take_disk_also_once_a_run_is_scored() -> None:
+    recipe = load_recipe("gpt", ["train.keep_steps=[10, 20]"]).recipe
+    model, checkpoint = 4 * 2_743_296, 4 * 2_743_296 * 3
+    assert run_disk(recipe, 256) == (2 + 2 + 3) * checkpoint
+    assert scored_disk(recipe, 256) == model + 2 * checkpoint
+    assert scored_disk(load_recipe("gpt").recipe, 256) == model
+
+
+SHAPE = ("model.n_layers=4", "model.d_model=32", "data.context=32")
+FIXED = ("train.threads=1", "train.precision=float32")
+CPU = torch.device("cpu")
+
+
+class Machine:
+    """A machine on a clock of its own: steps take what their operations take at its speed."""
+
+    def __init__(self, speed: float, *, product_speed: float | None = None) -> None:
+        self.speed = speed
+        self.product_speed = product_speed or 4 * speed
+        self.now = 0.0
+        self.steps: list[Recipe] = []
+        self.precisions: list[str] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def probe(self, device: torch.device, precision: str, threads: int) -> float:
+        self.precisions.append(precision)
+        return self.product_speed
+
+    def step_s(self, recipe: Recipe, vocab_size: int) -> float:
+        context = recipe.data.context
+        model = resolve_model(recipe.model, vocab_size=vocab_size, context=context)
+        return (
+            flops_per_token(model, context, recipe.objective)
+            * batch_sequences(recipe)
+            * context
+            / self.speed
+        )
+
+    def build(self, recipe: Recipe, vocab_size: int, device: torch.device) -> Callable[[int], None]:
+        def take_step(step: int) -> None:
+            self.steps.append(recipe)
+            self.now += self.step_s(recipe, vocab_size)
+
+        return take_step
+
+
+def measured(
+    machine: Machine,
+    *settings: str,
+    shape: Sequence[str] = SHAPE,
+    vary: Sequence[str] = (),
+    resources: Resources = PLENTY,
+    budget_s: float = 55.0,
+    precision: str = "float32",
+) -> tuple[ArmPlan, ...]:
+    fixed = ("train.threads=1", f"train.precision={precision}")
+    arms = expand(load_recipe("gpt", [*shape, *fixed, *settings]), list(vary))
+    said: list[str] = []
+    clock = Stopwatch(
+        resources,
+        said.append,
+        budget_s,
+        clock=machine.clock,
+        build=machine.build,
+        speed=machine.probe,
+    )
+    plans = make_plan(arms, "none", resources, clock).arms
+    assert said == [f"measuring {arm.name} ({n + 1} of {len(arms)})" for n, arm in enumerate(plans)]
+    return plans
+
+
+def test_a_small_step_is_measured() -> None:
+    machine = Machine(1e10)
+    (arm,) = measured(machine)
+    assert arm.step_time is not None
+    assert arm.step_time.is_measured
+    assert arm.step_time.seconds == pytest.approx(
+        machine.step_s(load_recipe("gpt", [*SHAPE, *FIXED]).recipe, 256)
+    )
+
+
+@pytest.mark.parametrize("name", ["gpt", "albert-base"])
+def test_a_real_step_is_taken(name: str) -> None:
+    settings = (
+        "train.batch_sequences=4",
+        "model.vocab_size=100",
+        "model.n_heads=4",
+        "data.vocab_size=100",
+    )
+    extra = settings if name == "albert-base" else ()
+    arms = expand(load_recipe(name, [*SHAPE, *FIXED, *extra]), [])
+    steps = []
+
+    def build(recipe: Recipe, vocab_size: int, device: torch.device) -> Callable[[int], None]:
+        take_step = train_step(recipe, vocab_size, device)
+        return lambda step: steps.append(take_step(step))
+
+    # A clock that stands still measures no time, so that the budget holds every step.
+    clock = Stopwatch(PLENTY, lambda text: None, clock=lambda: float(len(steps)), build=build)
+    (arm,) = make_plan(arms, "none", PLENTY, clock).arms
+    assert arm.step_time is not None
+    assert arm.step_time.is_measured
+    assert arm.step_time.seconds == 1.0
+    assert all(torch.isfinite(step.loss) for step in steps)
+
+
+def test_a_step_that_does_not_fit_is_extrapolated_from_one_that_does() -> None:
+    (whole,) = measured(Machine(1e10), "train.micro_batch_sequences=16")
+    tight = replace(PLENTY, memory_bytes=(400 << 20) + whole.memory_bytes // 2)
+    machine = Machine(1e10)
+    (arm,) = measured(machine, "train.micro_batch_sequences=16", resources=tight)
+    assert arm.step_time is not None and whole.step_time is not None
+    assert not arm.step_time.is_measured
+    assert machine.steps
+    assert all(batch_sequences(recipe) < 8 for recipe in machine.steps)
+    assert arm.step_time.seconds == pytest.approx(whole.step_time.seconds)
+
+
+def test_a_model_far_too_large_is_estimated_at_once() -> None:
+    machine = Machine(1e9, product_speed=4e9)
+    (arm,) = measured(machine, shape=["model.d_model=16384", "model.n_layers=64"], budget_s=1.0)
+    assert (machine.steps, machine.now) == ([], 0.0)
+    assert arm.step_time is not None
+    assert not arm.step_time.is_measured
+    assert arm.step_time.seconds > 60
+
+
+@pytest.mark.parametrize(("d_model", "slower"), [(32, 0.1), (256, 10.0), (1024, 100.0)])
+def test_the_budget_is_kept_however_much_slower_steps_are_than_expected(
+    d_model: int, slower: float
+) -> None:
+    # A quarter of the product's speed is expected.
+    machine = Machine(2e10 / slower, product_speed=8e10)
+    shape = [f"model.d_model={d_model}", "model.n_layers=8", "data.context=128"]
+    plans = measured(machine, *shape, shape=(), vary=["model.ffn=gelu,swiglu,relu"])
+    assert machine.now <= 55.0
+    for arm in plans:
+        assert arm.step_time is not None
+        recipe = load_recipe("gpt", [*shape, f"model.ffn={arm.name.removeprefix('ffn=')}"]).recipe
+        assert arm.step_time.seconds == pytest.approx(machine.step_s(recipe, 256), rel=1e-6)
+
+
+def test_a_step_longer_than_the_minutes_is_not_shown_beside_them() -> None:
+    machine = Machine(1e6)
+    arms = expand(load_recipe("gpt", ["train.minutes=1", *FIXED]), [])
+    clock = Stopwatch(
+        PLENTY, lambda text: None, clock=machine.clock, build=machine.build, speed=machine.probe
+    )
+    plan = make_plan(arms, "none", PLENTY, clock)
+    (arm,) = plan.arms
+    assert arm.step_time is not None
+    assert arm.step_time.seconds > 60
+    assert (arm.steps, arm.hours) == (None, None)
+    assert [
+        note
+        for note in plan.notes
+        if note.startswith("gpt: train.minutes = 1 is too short: a step takes")
+    ]
+
+
+def test_this_machine_has_memory_and_disk(tmp_path: Path) -> None:
+    resources = find_resources("cpu", tmp_path)
+    assert resources.device == "cpu"
+    assert resources.memory_bytes is None or resources.memory_bytes > 1 << 20
+    assert resources.disk_bytes is not None
+
+
+@pytest.mark.parametrize(
+    ("precision", "is_fast", "expected"),
+    [
+        ("auto", True, "bfloat16"),
+        ("auto", False, "float32"),
+        ("float32", True, "float32"),
+        ("bfloat16", False, "bfloat16"),
+    ],
+)
+def test_the_precision_is_the_recipe_s_or_what_the_machine_is_fast_at(
+    precision: str, is_fast: bool, expected: str
+) -> None:
+    recipe = load_recipe("gpt", [f"train.precision={precision}"]).recipe
+    assert (
+        Resources("cpu", None, None, has_fast_bfloat16=is_fast, cores=1).precision(recipe)
+        == expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "expected"),
+    [
+        ("ONEDNN_MAX_CPU_ISA", None, True),
+        ("ONEDNN_MAX_CPU_ISA", "ALL", True),
+        ("ONEDNN_MAX_CPU_ISA", "AVX2", False),
+        ("DNNL_MAX_CPU_ISA", "avx512_core", False),
+        ("DNNL_MAX_CPU_ISA", "AVX512_CORE_AMX", True),
+    ],
+)
+def test_a_limit_of_onednn_takes_bfloat16_away(
+    name: str, limit: str | None, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512_bf16\n")
+    monkeypatch.setattr("sublayer.study.budget.resources._CPUINFO", tmp_path / "cpuinfo")
+    for each in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+        monkeypatch.delenv(each, raising=False)
+    if limit is not None:
+        monkeypatch.setenv(name, limit)
+    assert find_resources("cpu").has_fast_bfloat16 == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "size", "assumed"),
+    [
+        ([], 256, ""),
+        (["data.tokenizer=bpe"], 8192, ""),
+        (["data.tokenizer=bpe", "data.vocab_size=500"], 500, ""),
+        (["data.tokenizer=unigram"], 30_000, ""),
+        (["data.tokenizer=unigram", "data.vocab_size=900", "data.sentinels=100"], 900, ""),
+        (["data.tokenizer=gpt1-bpe", "data.vocab_size=900"], 900, ""),
+        (["data.tokenizer=characters"], 256, "counted as 256"),
+        (["data.tokenizer=moses-bpe"], 32_768, "32640 merges are counted as 32768"),
+        (["data.tokenizer=gpt1-bpe"], 40_478, "40000 merges are counted as 40478"),
+        (["data.tokenizer=gpt1-bpe", "data.merges=8000"], 8478, "8000 merges are counted as 8478"),
+    ],
+)
+def test_a_vocabulary_is_known_or_assumed_before_a_text_is_read(
+    settings: list[str], size: int, assumed: str
+) -> None:
+    vocabulary = expected_vocabulary(load_recipe("gpt", settings).recipe)
+    assert vocabulary.size == size
+    assert bool(vocabulary.note) == bool(assumed) and assumed in vocabulary.note
+
+
+def test_a_tokenizer_s_file_has_its_own_size(tmp_path: Path) -> None:
+    CharacterTokenizer("abc").save(tmp_path / "tokenizer.json")
+    recipe = load_recipe("gpt", [f"data.tokenizer={tmp_path / 'tokenizer.json'}"]).recipe
+    assert expected_vocabulary(recipe).size == 4
+
+
+def test_sentinels_are_added_to_the_size_of_a_model_that_has_none(tmp_path: Path) -> None:
+    path = write_t5(tmp_path / "t5") / "spiece.model"
+    sizes = []
+    for settings in ([], ["data.sentinels=100"]):
+        recipe = load_recipe("gpt", [f"data.tokenizer={path}", *settings]).recipe
+        sizes.append(expected_vocabulary(recipe).size)
+    assert sizes[1] == sizes[0] + 100
+
+
+@pytest.mark.parametrize("place", ["model", "checkpoints/step-00000007/model"])
+def test_the_tokenizer_of_a_run_comes_with_it(tmp_path: Path, place: str) -> None:
+    CharacterTokenizer("abcde").save(tmp_path / place / "tokenizer.json")
+    assert expected_vocabulary(load_recipe("gpt", [f"init.run={tmp_path}"]).recipe).size == 6
+
+
+def test_a_run_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has no tokenizer\.json"):
+        expected_vocabulary(load_recipe("gpt", [f"init.run={tmp_path}"]).recipe)

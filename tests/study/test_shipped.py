@@ -1,0 +1,395 @@
+"""Shipped studies, planned at each scale, with the parameters and averages of the papers."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+import sublayer
+from sublayer import cli
+from sublayer.study.budget.plan import make_plan
+from sublayer.study.budget.resources import Resources
+from sublayer.study.chain.columns import Column, list_columns, primary_column, value_of
+from sublayer.study.chain.keys import Part
+from sublayer.study.chain.plan import plan_stages
+from sublayer.study.chain.stages import Chain
+from sublayer.study.checks import check_study
+from sublayer.study.definition import Study, load_study, shipped_studies, study_scales
+from sublayer.study.judgement.looks import fixed
+from sublayer.study.metrics import study_metrics
+from sublayer.tasks.registry import TASKS
+from tests.breadth import rows
+from tests.published_files import write_published
+from tests.task_files import write_copa, write_rte, write_squad, write_sst2, write_stsb
+
+PLENTY = Resources("cpu", memory_bytes=1 << 60, disk_bytes=1 << 60, has_fast_bfloat16=True, cores=1)
+SCALES = [(name, scale) for name in shipped_studies() for scale in study_scales(name)]
+ENCODERS = [name for name in shipped_studies() if name.startswith(("albert-", "bert-"))]
+
+CHAINS = [
+    (name, scale) for name, scale in SCALES if load_study(name, scale=scale).chain is not None
+]
+POOLER = 768 * 768 + 768
+
+
+def sentence_head(d_model: int) -> int:
+    return 2 * d_model + 2
+
+
+def masked_head(d_model: int, d_embed: int) -> int:
+    # Map, norm and bias; the matrix is the table of tokens.
+    return d_model * d_embed + d_embed + 2 * d_embed + 30_000
+
+
+def totals(study: Study) -> dict[str, int]:
+    return {arm.name: arm.parameters.total for arm in make_plan(study.arms, "none", PLENTY).arms}
+
+
+@pytest.mark.parametrize(("name", "scale"), rows(SCALES, 10))
+def test_a_shipped_study_is_planned_with_its_caveats_and_published_values(name: str, scale: str):
+    study = load_study(name, scale=scale)
+    assert study.title and study.source and len(study.arms) >= 2
+    if study.chain is None:
+        assert study_metrics(study)
+        check_study(study, fixed(study.n_seeds or 3))
+    plan = make_plan(study.arms, study.match, PLENTY)
+    assert [arm.name for arm in plan.arms] == [arm.name for arm in study.arms]
+    for arm in study.arms:
+        train = arm.loaded.recipe.train
+        assert train.steps is not None or scale == "paper"
+    if scale == "cpu":
+        assert study.caveats and all(len(caveat) < 400 for caveat in study.caveats)
+
+
+@pytest.mark.parametrize(("name", "scale"), rows(CHAINS, 4))
+def test_every_stage_fits_its_start_and_every_average_its_columns(name: str, scale: str):
+    study = load_study(name, scale=scale)
+    plan = make_plan(study.arms, study.match, PLENTY)
+    stages = plan_stages(study, plan, PLENTY, None, n_seeds=1)
+    for stage in chain_of(study).stages:
+        planned = [arm for each in stages if each.stage == stage.name for arm in each.arms]
+        assert sorted(planned) == sorted(arm.name for arm in study.arms)
+    columns = columns_of(study)
+    assert primary_column(study.name, list(columns.values()), study.metric)
+    labels = [column.metric.label for column in columns.values()]
+    assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize("name", rows([n for n in ENCODERS if n != "albert-data"], 3))
+def test_arms_have_one_text_and_one_tokenizer(name: str):
+    for scale in study_scales(name):
+        arms = load_study(name, scale=scale).arms
+        assert len({arm.loaded.recipe.data.model_dump_json() for arm in arms}) == 1
+
+
+# Millions, without pooler and heads: Lan et al. 2020, tables 4 and 5 of the draft.
+SHARING = {
+    "E = 768, not shared": 108.49,
+    "E = 768, shared attention": 82.49,
+    "E = 768, shared FFN": 56.53,
+    "E = 768, all shared": 30.52,
+    "E = 128, not shared": 89.06,
+    "E = 128, shared attention": 63.06,
+    "E = 128, shared FFN": 37.10,
+    "E = 128, all shared": 11.09,
+}
+EMBEDDING = {
+    "not shared, E = 64": 87.06,
+    "not shared, E = 128": 89.06,
+    "not shared, E = 256": 93.06,
+    "not shared, E = 768": 108.49,
+    "all shared, E = 64": 9.09,
+    "all shared, E = 128": 11.09,
+    "all shared, E = 256": 15.10,
+    "all shared, E = 768": 30.52,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "published"), [("albert-sharing", SHARING), ("albert-embedding", EMBEDDING)]
+)
+def test_the_arms_of_base_size_have_the_papers_parameters(name: str, published: dict[str, float]):
+    found = totals(load_study(name, scale="paper"))
+    assert found.keys() == published.keys()
+    for arm, total in found.items():
+        d_embed = int(arm.partition("E = ")[2].partition(",")[0])
+        bare = total - POOLER - sentence_head(768) - masked_head(768, d_embed)
+        assert round(bare / 1e6, 2) == published[arm], arm
+
+
+def test_the_widths_have_the_papers_parameters():
+    found = totals(load_study("albert-width", scale="paper"))
+    with_pooler = {
+        arm: total - sentence_head(int(arm[4:])) - masked_head(int(arm[4:]), 128)
+        for arm, total in found.items()
+    }
+    assert {arm: round(n / 1e6, 1) for arm, n in with_pooler.items()} == {
+        "H = 1024": 17.7,
+        "H = 2048": 58.7,
+        "H = 4096": 222.6,
+        "H = 6144": 495.5,
+    }
+
+
+LARGE, XXLARGE, BASE = 335_691_058, 223_158_450, 11_813_810
+OTHERS: dict[str, dict[str, int]] = {
+    "albert-same-time": {"BERT-large": LARGE, "ALBERT-xxlarge": XXLARGE},
+    "albert-layers": {"BERT-large": LARGE, "ALBERT-large": 17_847_474},
+    "bert-width": {"BERT-large": LARGE, "BERT-xlarge": 1_279_526_194},
+    "albert-dropout": {"with dropout": XXLARGE, "without dropout": XXLARGE},
+    "albert-sentence": {"no sentence loss, untrained head": BASE, "NSP": BASE, "SOP": BASE},
+    "albert-data": {"without additional data": BASE, "with additional data": BASE},
+    "albert-depth": {f"{n} layer{'s' if n > 1 else ''}": 17_847_474 for n in (1, 3, 6, 12, 24, 48)},
+}
+
+
+@pytest.mark.parametrize("name", rows(OTHERS, 3))
+def test_the_other_arms_have_the_parameters_of_their_models(name: str):
+    assert totals(load_study(name, scale="paper")) == OTHERS[name]
+
+
+def test_the_sentence_losses_differ_in_nothing_else():
+    for scale in study_scales("albert-sentence"):
+        study = load_study("albert-sentence", scale=scale)
+        assert (study.metric or "").removeprefix("pretraining/") == "sop_accuracy"
+        first, *learned = study.arms
+        assert [arm.settings["objective.sentence"] for arm in learned] == ["nsp", "sop"]
+        # Without a sentence loss the model learns of none: its head, at most, as a probe.
+        objective = first.loaded.recipe.objective
+        assert objective.sentence == "none" or objective.sentence_trains == "head"
+        assert {key for arm in study.arms for key in arm.settings} <= {
+            "objective.sentence",
+            "objective.single_sentence",
+            "objective.sentence_trains",
+        }
+        assert len({arm.loaded.recipe.model.model_dump_json() for arm in study.arms}) == 1
+
+
+def test_the_albert_that_is_given_berts_time_has_the_papers_share_of_its_parameters():
+    for scale in study_scales("albert-same-time"):
+        found = totals(load_study("albert-same-time", scale=scale))
+        bert, albert = found.values()
+        assert albert / bert == pytest.approx(223 / 334, abs=0.01), scale
+
+
+@pytest.mark.parametrize("name", ["albert-depth", "albert-width"])
+def test_each_size_is_compared_with_the_one_below(name: str):
+    for scale in study_scales(name):
+        study = load_study(name, scale=scale)
+        names = [arm.name for arm in study.arms]
+        assert study.against == dict(zip(names[2:], names[1:-1], strict=True))
+
+
+def test_layers_are_inspected_of_a_bert_and_an_albert_of_one_shape():
+    for scale in study_scales("albert-layers"):
+        study = load_study("albert-layers", scale=scale)
+        assert study.inspecting is not None
+        bert, albert = (arm.loaded.recipe.model for arm in study.arms)
+        for field in ("n_layers", "d_model", "n_heads", "d_ff", "norm_order", "positions"):
+            assert getattr(bert, field) == getattr(albert, field), field
+        n_beyond = [study.inspecting.n_beyond(model) for model in (bert, albert)]
+        assert n_beyond == [0, bert.n_layers]
+
+
+@pytest.mark.parametrize("name", ["albert-data", "albert-dropout"])
+def test_arms_that_go_on_with_one_training_go_on_at_its_rate_to_the_papers_end(name: str):
+    for scale in study_scales(name):
+        study = load_study(name, scale=scale)
+        assert study.chain is not None
+        (stage,) = [each for each in study.chain.stages if not each.finetunes]
+        recipes = {arm.loaded.recipe.model_dump_json() for arm in study.arms}
+        assert len(recipes) == 1
+        before = study.arms[0].loaded.recipe
+        settings = study.chain.settings_of(study.arms[0].name, stage)
+        left = settings["train.steps"] / (settings["train.steps"] + (before.train.steps or 0))
+        assert before.optimizer.final_lr_share == pytest.approx(left)
+        assert settings["optimizer.lr"] == pytest.approx(left * before.optimizer.lr)
+        if scale == "paper":
+            total = settings["train.steps"] + (before.train.steps or 0)
+            assert total == {"albert-data": 125_000, "albert-dropout": 1_000_000}[name]
+
+
+NOT_MEASURED = {
+    "GLUE": "of GLUE's server, with WNLI",
+    "GLUE, as printed": "of GLUE's server, with WNLI",
+    "speed": "of other machines",
+    "race_middle": "of a model of both schools",
+    "race_high": "of a model of both schools",
+}
+
+
+def chain_of(study: Study) -> Chain:
+    assert study.chain is not None
+    return study.chain
+
+
+def columns_of(study: Study) -> dict[str, Column]:
+    """The columns, as of files that have every published split."""
+    chain = chain_of(study)
+    parts = {}
+    for stage in chain.stages:
+        own = []
+        for name in stage.tasks:
+            task = TASKS[name]
+            splits = task.dev_splits or ("test",)
+            for split in splits:
+                part = f"{name}_{split.removeprefix('dev_')}" if len(splits) > 1 else name
+                own.append(Part(part, task))
+        parts[stage.name] = own
+    kinds = [arm.loaded.recipe.objective.kind for arm in study.arms]
+    return {each.name: each for each in list_columns(study.name, chain, parts, kinds)}
+
+
+@pytest.mark.parametrize("name", rows(sorted({name for name, _ in CHAINS}), 4))
+def test_what_was_published_stands_in_columns_at_the_papers_scale(name: str):
+    study = load_study(name, scale="paper")
+    columns = columns_of(study)
+    chain = chain_of(study)
+    for arm, published in chain.published.items():
+        for column, value in published.items():
+            assert column in columns or column in NOT_MEASURED, (arm, column)
+            assert 0.0 <= value <= 100.0
+    arms = {arm.name for arm in study.arms}
+    assert arms & chain.published.keys(), "some arm was published"
+
+
+def published_average(study: Study, arm: str, average: str) -> float:
+    """Compute an average of what was published, a score as the mean of its metrics."""
+    chain = chain_of(study)
+    published = dict(chain.published[arm])
+    metrics: dict[str, list[float]] = {}
+    for column, value in published.items():
+        if ":" in column:
+            metrics.setdefault(column.partition(":")[0], []).append(value)
+    for column, values in metrics.items():
+        published[column] = math.fsum(values) / len(values)
+    value = value_of(columns_of(study)[average], published)
+    assert value is not None
+    return value
+
+
+# The paper's own averages, and by how much they miss what their row gives.
+@pytest.mark.parametrize(
+    ("name", "within"),
+    rows(
+        [
+            ("albert-main", 0.1),
+            ("albert-embedding", 0.1),
+            ("albert-sentence", 0.1),
+            ("albert-same-time", 0.1),
+            ("albert-sharing", 0.15),
+            ("albert-data", 0.1),
+            ("albert-dropout", 0.1),
+            ("albert-depth", 0.1),
+            ("albert-width", 0.1),
+            ("gpt1-ablation", 0.07),
+        ],
+        4,
+    ),
+)
+def test_averages_are_taken_as_the_paper_takes_them(name: str, within: float):
+    study = load_study(name, scale="paper")
+    for arm, published in chain_of(study).published.items():
+        assert published_average(study, arm, "Avg") == pytest.approx(
+            published["Avg"], abs=within
+        ), arm
+
+
+def test_glu_averages_are_those_of_t5s_row_and_below_those_of_the_variants():
+    study = load_study("glu-finetuning", scale="paper")
+    for collection in ("GLUE", "SuperGLUE"):
+        for arm, published in chain_of(study).published.items():
+            if arm.startswith("standard"):
+                continue
+            found = published_average(study, arm, f"{collection}, best of each task")
+            if arm.startswith("T5"):
+                assert found == pytest.approx(published[collection], abs=0.01)
+            else:
+                assert published[collection] < found - 0.1, arm
+
+
+def test_macarons_average_with_wnlis_majority_is_the_printed_one():
+    study = load_study("macaron-glue", scale="paper")
+    for arm, printed in (("BERT base, Devlin et al.", 78.3), ("Macaron base", 79.7)):
+        of_eight = published_average(study, arm, "GLUE without WNLI")
+        assert (8 * of_eight + 65.1) / 9 == pytest.approx(printed, abs=0.05)
+        assert chain_of(study).published[arm]["GLUE, as printed"] == printed
+
+
+SMALL = {
+    "sst2": write_sst2,
+    "stsb": write_stsb,
+    "rte": write_rte,
+    "copa": write_copa,
+    "squad": lambda folder: write_squad(folder / "squad"),
+}
+PUBLISHED = ("cola", "boolq", "cb", "multirc", "wic", "wsc", "race")
+SHIPPED = Path(sublayer.__file__).parent / "studies"
+# Over what arms do not differ in.
+PRETRAINING = (
+    *("train.steps=4", "train.evaluate_steps=4", "train.batch_sequences=4"),
+    *("train.evaluate_tokens=512", "data.documents=file"),
+)
+FINETUNING = (
+    *("finetune.train.steps=3", "finetune.train.evaluate_steps=3"),
+    "finetune.train.batch_sequences=8",
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A text, in several files, and the files of all tasks that the studies learn."""
+    folder = tmp_path_factory.mktemp("shipped")
+    (folder / "texts").mkdir()
+    for part in range(12):
+        lines = []
+        for n in range(120):
+            said = "fine" if (n + part) % 3 else "dull"
+            lines.append(f"The {n} films of year {n % 7} and part {part} were {said}. Who saw {n}?")
+        (folder / "texts" / f"{part}.txt").write_text("\n".join(lines))
+    tasks = folder / "tasks"
+    for write in SMALL.values():
+        write(tasks)
+    for name in PUBLISHED:
+        write_published(tasks, name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
+        yield folder
+
+
+def shortened(name: str, folder: Path) -> str:
+    """The study, as a file of its own where it keeps a step that a toy's training has not."""
+    text = (SHIPPED / f"{name}.toml").read_text()
+    if "keep_steps" not in text:
+        return name
+    path = folder / f"{name}.toml"
+    short = text.replace("keep_steps = [1000]", "keep_steps = [2]")
+    path.write_text(short.replace("from_step = 1000\n", "from_step = 2\n"))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", rows([name for name, scale in CHAINS if scale == "cpu"], 1))
+def test_a_chain_runs_from_beginning_to_end_at_the_size_of_a_toy(
+    name: str, place: Path, tmp_path: Path
+):
+    study = load_study(name, scale="cpu")
+    assert study.chain is not None
+    words = ["compare", shortened(name, tmp_path), "--scale", "cpu", "--seeds", "1"]
+    words += ["--out", str(tmp_path / "out")]
+    words += [f"data.path={place / 'texts'}", *PRETRAINING]
+    has_merges = study.arms[0].loaded.recipe.data.merges is not None
+    words.append("data.merges=60" if has_merges else "data.vocab_size=200")
+    if study.chain.finetunes:
+        words += ["--finetunings", "1", "--data", str(place / "tasks"), *FINETUNING]
+    else:
+        words += [f"{stage.name}.train.steps=3" for stage in study.chain.stages]
+    assert cli.main(words) == 0
+    card = json.loads((tmp_path / "out" / "results.json").read_text())["scorecard"]
+    arms = {row["name"]: row["cells"] for row in card["rows"] if row["kind"] == "arm"}
+    assert list(arms) == [arm.name for arm in study.arms]
+    for arm, cells in arms.items():
+        for average in study.chain.averages:
+            assert average in cells, arm
+    published = {row["name"] for row in card["rows"] if row["kind"] == "published"}
+    assert published == study.chain.published.keys()
