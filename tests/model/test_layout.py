@@ -77,7 +77,7 @@ def test_keys_have_positions_of_the_past_too() -> None:
     assert torch.equal(layout.key_positions[:, 2:], layout.positions)
 
 
-def test_what_is_written_sees_what_was_read_of_its_own_document_alone() -> None:
+def test_a_target_sees_the_source_of_its_document_alone() -> None:
     tokens = torch.zeros(2, 5, dtype=torch.long)
     # Two documents and padding were read in the first row, one in the second.
     read = ids([0, 0, 1, 1, -1], [0, 0, 0, 0, 0])
@@ -96,7 +96,7 @@ def test_a_row_of_one_document_is_read_but_for_its_padding() -> None:
     assert Layout.reading(tokens).mask is None
 
 
-def test_documents_that_are_read_both_ways_are_kept_apart() -> None:
+def test_documents_are_kept_apart_in_both_directions() -> None:
     tokens = torch.zeros(1, 6, dtype=torch.long)
     documents = ids([0, 0, 1, 1, 1, -1])
     layout = Layout.bidirectional(tokens, documents >= 0, documents)

@@ -1,23 +1,79 @@
-"""Position schemes against numbers worked out by hand."""
+"""Position schemes by hand, against references in loops and against a softmax of autograd."""
 
 import math
-import re
-from pathlib import Path
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.func import functional_call
 
-from sublayer.config.architecture.positions import POSITIONS
-from sublayer.config.architecture.stacks import stacks
+from sublayer.config.architecture.positions import POSITIONS, PositionScheme
+from sublayer.config.architecture.stacks import StackShape, stacks
+from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.errors import ConfigError
+from sublayer.estimate.cost import count_parameters
+from sublayer.model.build import build
+from sublayer.model.context.keys import Keys
 from sublayer.model.context.layout import Layout
-from sublayer.model.positions.base import Positions
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.kernels import attention
+from sublayer.model.layers.attention import Attention
+from sublayer.model.positions.alibi import slopes
+from sublayer.model.positions.base import Positions, distances
 from sublayer.model.positions.build import build_positions, position_class
+from sublayer.model.positions.learned_table import PositionTable
+from sublayer.model.positions.relative import RelativePositions, bucket_starts
 from sublayer.model.positions.rotation import rotation
 from sublayer.model.positions.sinusoidal import sinusoids
+from sublayer.model.transformer import Transformer
+from tests.choices import allow_choices
+
+VOCAB_SIZE, N_TOKENS, FARTHEST = 13, 11, 3
+SMALL: dict[str, dict[str, int]] = {"relative": {"relative_buckets": 8, "relative_distance": 7}}
+"""So few buckets that distances share them, on either side."""
+
+
+def equal(one: Any, other: Any, atol: float = 1e-12) -> None:
+    torch.testing.assert_close(one, other, rtol=0, atol=atol)
+
+
+def make_model(scheme: str, kind: str = "decoder", **fields: Any) -> Transformer:
+    sizes = {"n_layers": 2, "d_model": 12, "n_heads": 3, "init": "normal", "init_std": 0.5}
+    given = {**sizes, **SMALL.get(scheme, {}), **fields}
+    config = ModelConfig(kind=kind, positions=scheme, **given)  # type: ignore[arg-type]
+    return build(resolve_model(config, vocab_size=VOCAB_SIZE, context=N_TOKENS), seed=3).double()
+
+
+def make_positions(
+    scheme: str, kind: str = "decoder", context: int = 5, **fields: Any
+) -> Positions:
+    sizes = {"n_layers": 3, "d_model": 4, "n_heads": 2, **fields}
+    config = ModelConfig(kind=kind, positions=scheme, **sizes)  # type: ignore[arg-type]
+    resolved = resolve_model(config, vocab_size=11, context=context)
+    return build_positions(resolved, stacks(resolved)[0])
+
+
+def make_relative(kind: str, **fields: Any) -> RelativePositions:
+    positions = make_positions("relative", kind, 9, **fields)
+    assert isinstance(positions, RelativePositions) and positions.table is not None
+    torch.nn.init.normal_(positions.table.weight, generator=torch.Generator().manual_seed(0))
+    return positions.double()
+
+
+def draw_tokens(n_rows: int, n: int = N_TOKENS) -> Tensor:
+    return torch.randint(VOCAB_SIZE, (n_rows, n), generator=torch.Generator().manual_seed(1))
+
+
+def logits_of(model: Transformer, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+    if isinstance(model, EncoderDecoder):
+        return model(tokens.flip(1), mask, target=tokens).logits
+    return model(tokens, mask).logits
 
 
 def test_rotary_by_hand() -> None:
@@ -28,10 +84,10 @@ def test_rotary_by_hand() -> None:
     turned = turn(x)[0, 0]
     assert turned[0].tolist() == [3.0, 5.0, 0.0, 0.0]
     by_hand = [3 * math.cos(2), 5 * math.cos(0.2), 3 * math.sin(2), 5 * math.sin(0.2)]
-    torch.testing.assert_close(turned[1], torch.tensor(by_hand, dtype=torch.float64))
-    torch.testing.assert_close(
-        turned[1], torch.tensor([-1.2484405, 4.9003329, 2.7278923, 0.9933467], dtype=torch.float64)
-    )
+    assert turned[1].tolist() == pytest.approx(by_hand)
+    assert by_hand == pytest.approx([-1.2484405, 4.9003329, 2.7278923, 0.9933467])
+    far = rotation(torch.tensor([100_003]), d_head=2, base=1e4, dtype=torch.float64)
+    assert far.cos[0, 0].item() == pytest.approx(math.cos(100_003), abs=1e-15)
 
 
 def test_rotary_products_depend_on_the_distance_only() -> None:
@@ -39,124 +95,350 @@ def test_rotary_products_depend_on_the_distance_only() -> None:
     q, k = (torch.randn(1, 1, 1, 6, dtype=torch.float64, generator=generator) for _ in range(2))
 
     def product(query_place: int, key_place: int) -> float:
-        turns = (
-            rotation(torch.tensor([place]), d_head=6, base=1e4, dtype=torch.float64)
-            for place in (query_place, key_place)
-        )
-        turned_q, turned_k = (turn(x) for turn, x in zip(turns, (q, k), strict=True))
-        return float((turned_q * turned_k).sum())
+        turned = []
+        for x, place in ((q, query_place), (k, key_place)):
+            turn = rotation(torch.tensor([place]), d_head=6, base=1e4, dtype=torch.float64)
+            turned.append(turn(x))
+        return float((turned[0] * turned[1]).sum())
 
     assert product(3, 1) == pytest.approx(product(1003, 1001), abs=1e-12)
     assert product(3, 1) != pytest.approx(product(3, 2), abs=1e-3)
-
-
-def test_rotary_gradients_equal_finite_differences() -> None:
-    turn = rotation(
-        torch.tensor([[0, 1, 2], [5, 7, 11]]), d_head=4, base=100.0, dtype=torch.float64
-    )
-    x = torch.randn(2, 5, 3, 4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(turn, (x,))
-
-
-def test_rotary_keeps_float64_exact() -> None:
-    place = 100_003
-    turn = rotation(torch.tensor([place]), d_head=2, base=1e4, dtype=torch.float64)
-    assert turn.cos[0, 0].item() == pytest.approx(math.cos(place), abs=1e-15)
-
-
-def test_interleaved_sinusoids_are_pairs_of_the_papers_formula() -> None:
-    vectors = sinusoids(torch.tensor([0, 3]), d_model=4, dtype=torch.float64, form="interleaved")
-    # Width 4: the pairs have the frequencies 1 and 10000 ** -(2 / 4) = 1 / 100.
-    by_hand = [math.sin(3), math.cos(3), math.sin(0.03), math.cos(0.03)]
-    assert vectors.shape == (2, 4)
-    assert vectors[0].tolist() == [0.0, 1.0, 0.0, 1.0]
-    assert vectors[1].tolist() == pytest.approx(by_hand)
-
-
-def test_interleaved_sinusoids_are_marians_in_another_order() -> None:
-    places = torch.arange(11)
-    halves = sinusoids(places, d_model=6, dtype=torch.float32, form="marian")
-    pairs = sinusoids(places, d_model=6, dtype=torch.float32, form="interleaved")
-    torch.testing.assert_close(pairs[:, 0::2], halves[:, :3])
-    torch.testing.assert_close(pairs[:, 1::2], halves[:, 3:])
+    places = torch.tensor([[0, 1, 2], [5, 7, 11]])
+    turn = rotation(places, d_head=4, base=100.0, dtype=torch.float64)
+    assert torch.autograd.gradcheck(turn, torch.randn(2, 5, 3, 4).double().requires_grad_())
 
 
 def test_sinusoids_by_hand() -> None:
     # Width 4: frequencies 1 and 1/10000; sines first, cosines second.
     by_hand = [math.sin(3), math.sin(3e-4), math.cos(3), math.cos(3e-4)]
     vectors = sinusoids(torch.tensor([0, 3]), d_model=4, dtype=torch.float64)
-    torch.testing.assert_close(vectors[0], torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=torch.float64))
-    torch.testing.assert_close(
-        vectors[1], torch.tensor(by_hand, dtype=torch.float64), rtol=0, atol=1e-15
+    assert vectors[0].tolist() == [0.0, 0.0, 1.0, 1.0]
+    assert vectors[1].tolist() == pytest.approx(by_hand, abs=1e-15)
+    # Interleaved, the pairs have the frequencies 1 and 10000 ** -(2 / 4) = 1 / 100.
+    pairs = sinusoids(torch.tensor([0, 3]), d_model=4, dtype=torch.float64, form="interleaved")
+    assert pairs[0].tolist() == [0.0, 1.0, 0.0, 1.0]
+    by_hand = [math.sin(3), math.cos(3), math.sin(0.03), math.cos(0.03)]
+    assert pairs[1].tolist() == pytest.approx(by_hand)
+    halves, pairs = (
+        sinusoids(torch.arange(11), d_model=6, dtype=torch.float32, form=form)
+        for form in ("marian", "interleaved")
     )
+    torch.testing.assert_close(torch.cat([pairs[:, 0::2], pairs[:, 1::2]], dim=1), halves)
 
 
-def positions_of(scheme: str, **fields: Any) -> Positions:
-    fields["positions"] = scheme
-    config = ModelConfig(n_layers=3, d_model=4, n_heads=2, **fields)
-    resolved = resolve_model(config, vocab_size=11, context=5)
-    return build_positions(resolved, stacks(resolved)[0])
-
-
-def layout(n_tokens: int, padding: int = 0) -> Layout:
+def causal(n_tokens: int, padding: int = 0) -> Layout:
     mask = torch.arange(n_tokens)[None] >= padding
     return Layout.causal(torch.zeros(1, n_tokens, dtype=torch.long), mask if padding else None)
 
 
-@pytest.mark.parametrize("scheme", [name for name, row in POSITIONS.items() if row.has_end])
-def test_a_position_beyond_the_table_is_refused(scheme: str) -> None:
-    positions = positions_of(scheme)
-    with pytest.raises(ConfigError, match=r"6 tokens is longer than model.max_len = 5") as caught:
-        positions.check(layout(6))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("scheme", ["rotary", "none"])
-def test_schemes_without_a_table_have_no_end(scheme: str) -> None:
-    positions, x = positions_of(scheme), torch.zeros(1, 6, 4)
-    positions.check(layout(6))
-    assert positions.add(x, 0, torch.arange(6)) is x
-
-
-def test_padding_does_not_count_against_the_table() -> None:
-    positions_of("sinusoidal").check(layout(6, padding=1))
-    with pytest.raises(ConfigError, match="6 tokens"):
-        positions_of("sinusoidal").check(layout(7, padding=1))
-
-
-@pytest.mark.parametrize(
-    ("scheme", "layers"), [("learned", [0]), ("learned-per-layer", [0, 1, 2]), ("rotary", [])]
-)
-def test_tables_are_added_before_the_blocks_that_have_one(scheme: str, layers: list[int]) -> None:
-    positions = positions_of(scheme)
+@pytest.mark.parametrize("scheme", POSITIONS)
+def test_a_row_describes_its_class(scheme: str) -> None:
+    row, positions, places = POSITIONS[scheme], make_positions(scheme), torch.arange(5)
     for number, table in enumerate(getattr(positions, "tables", ())):
         torch.nn.init.constant_(table.weight, 10.0 + number)
-    x = torch.zeros(1, 2, 4)
-    added = [positions.add(x, layer, torch.arange(2)).mean().item() for layer in range(3)]
-    assert added == [10.0 + layer if layer in layers else 0.0 for layer in range(3)]
-
-
-@pytest.mark.parametrize("scheme", POSITIONS)
-def test_every_row_names_a_class_of_its_own_that_is_final(scheme: str) -> None:
+    before = {"none": [], "first": [0], "every": [0, 1, 2]}[row.adds_before]
+    x = torch.zeros(1, 5, 4)
+    for layer in range(3):
+        added = positions.add(x, layer, places)
+        is_added = positions.vectors(layer, places, torch.float32) is not None
+        assert is_added == (layer in before) == (added is not x)
+        if hasattr(positions, "tables") and is_added:
+            assert added.mean() == 10.0 + layer
+    assert (positions.rotation(places, torch.float32) is not None) == (
+        row.in_attention == "rotation"
+    )
+    assert row.has_end == (row.adds_before != "none")
+    positions.check(causal(5))
+    # Padding does not count against a table.
+    positions.check(causal(6, padding=1))
+    if row.has_end:
+        with pytest.raises(ConfigError, match=r"6 tokens is longer than model.max_len = 5"):
+            positions.check(causal(6))
+    else:
+        positions.check(causal(6))
     found = position_class(scheme)
     assert getattr(found, "__final__", False)
     assert [name for name in POSITIONS if position_class(name) is found] == [scheme]
 
 
-@pytest.mark.parametrize("scheme", POSITIONS)
-def test_a_row_says_what_its_class_does(scheme: str) -> None:
-    row, positions = POSITIONS[scheme], positions_of(scheme)
-    places = torch.arange(5)
-    added = [positions.vectors(layer, places, torch.float32) is not None for layer in range(3)]
-    before = {"none": [], "first": [0], "every": [0, 1, 2]}[row.adds_before]
-    assert added == [layer in before for layer in range(3)]
-    is_rotated = positions.rotation(places, torch.float32) is not None
-    assert is_rotated == (row.in_attention == "rotation")
-    assert row.has_end == (row.adds_before != "none")
+def test_alibi_slopes_by_hand() -> None:
+    assert slopes(8) == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
+    assert slopes(1) == [1 / 256]
+    assert slopes(2) == [1 / 16, 1 / 256]
+    assert slopes(16)[:2] == [math.sqrt(0.5), 0.5]
+    # Of 12 heads: those of 8, then the 1st, 3rd, 5th and 7th of 16.
+    assert slopes(12) == [*slopes(8), 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]
+    # Of 3 heads: those of 2, then the 1st of 4.
+    assert slopes(3) == [1 / 16, 1 / 256, 1 / 4]
 
 
-def test_the_documentation_lists_every_row() -> None:
-    page = Path(__file__).parents[2] / "docs" / "model.md"
-    section = page.read_text(encoding="utf-8").partition("## Positions")[2].partition("\n## ")[0]
-    listed = re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)
-    assert sorted(listed) == sorted(POSITIONS)
+def test_the_bias_of_alibi_by_hand() -> None:
+    positions = make_positions("alibi", "encoder")
+    # Behind two tokens of a past, and of rows that stand at places of their own.
+    bias = positions.score_bias(torch.tensor([2, 3]), torch.arange(4), torch.float64)
+    assert (16 * bias[0, 0]).tolist() == [[-2, -1, 0, -1], [-3, -2, -1, 0]]
+    assert (256 * bias[0, 1]).tolist() == [[-2, -1, 0, -1], [-3, -2, -1, 0]]
+    places = torch.tensor([[0, 1], [5, 9]])
+    bias = positions.score_bias(places, places, torch.float64)
+    assert (16 * bias[:, 0]).tolist() == [[[0, -1], [-1, 0]], [[0, -4], [-4, 0]]]
+
+
+def alibi_reference(attention: Attention, x: Tensor, is_causal: bool) -> Tensor:
+    """Attend as the paper writes it, a query and a head at a time."""
+    weight, bias, d_head = attention.projection.weight, attention.projection.bias, 4
+    q, k, v = (x @ weight[part].T + bias[part] for part in range(3))  # [T, H K] each
+    rows = []
+    for i in range(len(x)):
+        heads = []
+        for head, slope in enumerate((2**-4, 2**-8, 2**-2)):
+            part = slice(head * d_head, (head + 1) * d_head)
+            seen = range(i + 1 if is_causal else len(x))
+            scores = [q[i, part] @ k[j, part] / d_head**0.5 - slope * abs(i - j) for j in seen]
+            weights = torch.stack(scores).softmax(0)
+            heads.append(sum(weight * v[j, part] for weight, j in zip(weights, seen, strict=True)))
+        rows.append(torch.cat(heads))
+    return torch.stack(rows) @ attention.output.weight.T + attention.output.bias
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+def test_attention_with_alibi_and_its_gradients_are_the_papers(kind: str) -> None:
+    model = make_model("alibi", kind)
+    attention = model.stack.block(0)[0].function
+    assert isinstance(attention, Attention)
+    x = torch.randn(1, 7, 12, dtype=torch.float64, requires_grad=True)
+    lay_out = Layout.causal if kind == "decoder" else Layout.bidirectional
+    context = model.context(lay_out(torch.zeros(1, 7, dtype=torch.long)), torch.float64)
+    own = attention(x, context)[0]
+    expected = alibi_reference(attention, x[0], kind == "decoder")
+    equal(own, expected)
+    sink, inputs = torch.randn_like(own), [x, *attention.parameters()]
+    equal(*(torch.autograd.grad(each, inputs, sink) for each in (own, expected)))
+
+
+TWO_SIDED = (0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91)
+CAUSAL = (*range(16), 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113)
+"""The least distance of each bucket of T5, as released."""
+
+
+def test_the_buckets_of_t5_begin_where_they_were_released_to() -> None:
+    assert bucket_starts(16, 128) == TWO_SIDED
+    assert bucket_starts(32, 128) == CAUSAL
+    encoder, decoder = make_relative("encoder"), make_relative("decoder")
+    for starts, positions in ((TWO_SIDED, encoder), (CAUSAL, decoder)):
+        for bucket, (start, end) in enumerate(pairwise((*starts, 500))):
+            assert (positions.buckets(-torch.arange(start, end)) == bucket).all()
+    # What is behind a token has the other half, and is not seen by a decoder.
+    behind = [*(16 + bucket for bucket in (1, 2, 8, 8, 9, 14, 15, 15))]
+    assert encoder.buckets(torch.tensor([1, 2, 8, 11, 12, 90, 91, 999])).tolist() == behind
+    assert decoder.buckets(torch.tensor([1, 128])).tolist() == [0, 0]
+    # (30 / 18) ** 18 is (50 / 18) ** 9: of 18 logarithmic buckets the tenth begins at 30 exactly.
+    assert bucket_starts(36, 50)[27] == 30
+
+
+def test_the_relative_bias_by_hand() -> None:
+    positions = make_relative("encoder", relative_buckets=4, relative_distance=3, n_heads=1)
+    # Of a side: bucket 0 has the distance 0, bucket 1 all others. Behind: buckets 2 and 3.
+    positions.table.weight.data = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
+    at = torch.arange(3)
+    expected = [[[[1.0, 4.0, 4.0], [2.0, 1.0, 4.0], [2.0, 2.0, 1.0]]]]
+    assert positions.score_bias(at, at, torch.float64).tolist() == expected
+    assert positions.score_bias(at[None], at[None], torch.float64).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "n_queries", "n_keys"),
+    [("decoder", 1, 9), ("encoder", 4, 9), ("decoder", 9, 9), ("encoder", 5, 1)],
+)
+def test_positions_of_all_rows_have_the_bias_and_gradient_of_each_row(
+    kind: str, n_queries: int, n_keys: int
+) -> None:
+    positions = make_relative(kind, **SMALL["relative"])
+    queries, keys = torch.arange(n_keys - n_queries, n_keys), torch.arange(n_keys)
+
+    def bias_of(*places: Tensor) -> Any:
+        return lambda table: functional_call(
+            _Bias(positions), {"positions.table.weight": table}, places
+        )
+
+    table = positions.table.weight
+    together = bias_of(queries, keys)(table)
+    alone = bias_of(queries.expand(2, -1), keys.expand(2, -1))(table)
+    assert together.shape == (1, 2, n_queries, n_keys)
+    assert torch.equal(together.expand(2, -1, -1, -1), alone)
+    sink = torch.randn_like(alone)
+    gradients = [(together, sink.sum(0, keepdim=True)), (alone, sink)]
+    equal(
+        *(torch.autograd.grad(bias, table, grad, retain_graph=True)[0] for bias, grad in gradients)
+    )
+    assert torch.autograd.gradcheck(bias_of(queries, keys), [table])
+
+
+class _Bias(torch.nn.Module):
+    """The bias as the output of a module, for its table to be replaced."""
+
+    def __init__(self, positions: RelativePositions) -> None:
+        super().__init__()
+        self.positions = positions
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return self.positions.score_bias(queries, keys, torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"relative_buckets": 7}, "model.relative_buckets = 7"),
+        ({"relative_distance": 16}, "model.relative_distance = 16"),
+        ({"relative_buckets": 2}, "model.relative_buckets"),
+        ({"positions": "rotary"}, "model.relative_buckets = 32"),
+    ],
+)
+def test_buckets_without_meaning_are_refused(settings: dict[str, Any], message: str) -> None:
+    fields = {"positions": "relative", "relative_buckets": 32, **settings}
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("gpt", {f"model.{name}": value for name, value in fields.items()})
+    make_relative("encoder", relative_distance=9)
+    with pytest.raises(ConfigError, match="8 exact buckets"):
+        make_relative("encoder", relative_distance=8)
+
+
+class ClippedDistance(Positions):
+    """Add to scores a learned number for each head and distance, those beyond a limit as at it."""
+
+    def __init__(self, config: ModelConfig, shape: StackShape) -> None:
+        super().__init__(config, shape)
+        self.table = PositionTable(2 * FARTHEST + 1, config.n_heads)
+
+    def score_bias(
+        self, queries: Int[Tensor, "... T"], keys: Int[Tensor, "... S"], dtype: torch.dtype
+    ) -> Float[Tensor, "N H T S"]:
+        numbers = distances(queries, keys).clamp(-FARTHEST, FARTHEST) + FARTHEST
+        return self.table.vectors(numbers).permute(0, 3, 1, 2).to(dtype)
+
+
+@pytest.fixture(autouse=True)
+def clipped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A scheme of this module alone, beside the program's."""
+    known = tuple(POSITIONS)
+    row = PositionScheme(
+        f"{__name__}:ClippedDistance",
+        in_attention="bias",
+        n_parameters=lambda model, n_layers, width: (2 * FARTHEST + 1) * model.n_heads,
+    )
+    monkeypatch.setitem(POSITIONS, "clipped", row)
+    allow_choices("positions", *known, "clipped")
+    yield
+    allow_choices("positions", *known)
+
+
+def attend_plainly(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Keys,
+    bias: Tensor | None = None,
+    *,
+    scale: float,
+    **_: Any,
+) -> Tensor:
+    """Attend by a softmax that autograd differentiates."""
+    scores = scale * q @ k.mT + (0.0 if bias is None else bias)
+    seen = keys.mask
+    if seen is None:
+        n_queries, n_keys = scores.shape[2:]
+        seen = torch.ones(n_queries, n_keys, dtype=torch.bool)
+        seen = seen.tril(n_keys - n_queries) if keys.is_causal else seen
+    return scores.masked_fill(~seen, float("-inf")).softmax(-1) @ v
+
+
+@pytest.mark.parametrize(
+    ("scheme", "kind", "kernel", "is_padded"),
+    [
+        ("relative", "encoder-decoder", "eager", True),
+        ("relative", "encoder", "fused", True),
+        ("relative", "decoder", "recomputed", False),
+        ("alibi", "decoder", "eager", True),
+        ("alibi", "encoder-decoder", "fused", False),
+        ("clipped", "encoder-decoder", "eager", False),
+        ("clipped", "encoder", "recomputed", True),
+        ("rotary", "decoder", "fused", True),
+    ],
+)
+def test_gradients_are_those_of_a_plain_softmax(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, kernel: str, kind: str, is_padded: bool
+) -> None:
+    model, tokens = make_model(scheme, kind), draw_tokens(3)
+    mask = torch.arange(N_TOKENS) >= torch.tensor([[0], [2], [5]]) if is_padded else None
+    found = []
+    for is_plain in (False, True):
+        with monkeypatch.context() as patched:
+            for stack in model.stacks:
+                stack.recomputes = kernel == "recomputed" and not is_plain
+            if is_plain:
+                patched.setattr("sublayer.model.layers.attention.attend", attend_plainly)
+            elif kernel == "fused":
+                patched.setattr(attention, "is_eager_cpu", lambda x: False)
+                patched.setattr("sublayer.model.body.is_eager_cpu", lambda x: False)
+            model.zero_grad()
+            logits = logits_of(model, tokens, mask)
+            if mask is not None:
+                logits = logits * mask[..., None]
+            logits.square().sum().backward()
+        found.append([logits, *(parameter.grad for parameter in model.parameters())])
+    for own, expected in zip(*found, strict=True):
+        torch.testing.assert_close(own, expected, rtol=1e-9, atol=1e-9)
+    tables = [value for name, value in model.named_parameters() if "positions" in name]
+    assert len(tables) == (0 if scheme in ("alibi", "rotary") else len(model.stacks))
+    assert all(table.grad.abs().max() > 1e-3 for table in tables)
+    n_parameters = sum(each.numel() for each in model.parameters())
+    assert n_parameters == count_parameters(model.config).total
+    # Schemes of attention have no end.
+    assert logits_of(model, draw_tokens(1, 30)).shape == (1, 30, VOCAB_SIZE)
+
+
+@pytest.mark.parametrize("scheme", ["relative", "alibi"])
+def test_attention_to_a_memory_has_no_bias(scheme: str) -> None:
+    fields: dict[str, Any] = {"decoder_block": ("cross", "ffn"), "block": ("ffn", "attention")}
+    model = make_model(scheme, "encoder-decoder", **fields).eval()
+    assert not model.positions.biases_scores
+    assert model.source.positions.biases_scores
+    n_parameters = sum(each.numel() for each in model.parameters())
+    assert n_parameters == count_parameters(model.config).total
+    # A stack without attention to itself has no table.
+    assert not [name for name, _ in model.named_parameters() if name.startswith("positions")]
+    plain = make_model("none", "encoder-decoder", decoder_block=("cross", "ffn"), block=("ffn",))
+    biased = make_model(scheme, "encoder-decoder", decoder_block=("cross", "ffn"), block=("ffn",))
+    tokens = draw_tokens(1)
+    assert torch.equal(logits_of(biased, tokens), logits_of(plain, tokens))
+
+
+@pytest.mark.parametrize("scheme", ["clipped", "relative", "alibi"])
+@torch.no_grad()
+def test_rows_padded_anywhere_decode_as_they_would_alone(scheme: str) -> None:
+    from sublayer.model.context.cache import Cache
+
+    model, tokens = make_model(scheme).eval(), draw_tokens(3)
+    # Padding on either side of the first piece: behind it, tokens continue from the real ones.
+    real = [[True] * 5, [False, False, True, True, True], [True, True, True, False, False]]
+    mask, cache = torch.tensor(real), Cache(model.config, 3, N_TOKENS, torch.float64)
+    first = model(tokens[:, :5], mask, cache=cache).logits
+    second = model(tokens[:, 5:8], cache=cache).logits
+    rest = [model(tokens[:, t : t + 1], cache=cache).logits for t in range(8, N_TOKENS)]
+    for row in range(3):
+        places = [*mask[row].nonzero()[:, 0], *range(5, N_TOKENS)]
+        alone = model(tokens[row : row + 1, places]).logits[0]
+        parts = [first[row][mask[row]], second[row], *(each[row] for each in rest)]
+        equal(torch.cat(parts), alone, 1e-10)
+
+
+@pytest.mark.parametrize(("scheme", "kind"), [("clipped", "encoder"), ("relative", "decoder")])
+@torch.no_grad()
+def test_documents_of_a_row_are_as_they_would_be_alone(scheme: str, kind: str) -> None:
+    model, tokens = make_model(scheme, kind).eval(), draw_tokens(2)
+    ids = torch.tensor([[0] * 4 + [1] * 7, [0] * 9 + [1] * 2])
+    lay_out = Layout.causal if kind == "decoder" else Layout.bidirectional
+    together = model.hidden(tokens, lay_out(tokens, document_ids=ids)).final
+    for row, n_first in enumerate((4, 9)):
+        for part in (slice(0, n_first), slice(n_first, N_TOKENS)):
+            alone = tokens[row : row + 1, part]
+            equal(together[row, part], model.hidden(alone, lay_out(alone)).final[0], 1e-10)

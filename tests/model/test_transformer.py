@@ -1,96 +1,162 @@
-"""Properties of the whole model."""
+"""Properties of whole models: no leak, padding, documents, caches, heads and their losses."""
 
+import gc
+import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
 
+from sublayer.config.architecture.heads import HEADS, HeadRow
+from sublayer.config.architecture.stacks import stacks
+from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
+from sublayer.config.objectives.causal import CausalObjective
+from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolved import ResolvedModel
+from sublayer.config.task_heads import with_heads
+from sublayer.data.batches import Batch
+from sublayer.decode.sample import Sampling, generate
+from sublayer.errors import ConfigError
+from sublayer.estimate.cost import count_parameters, flops_per_token
+from sublayer.loading import load
 from sublayer.model.build import build
+from sublayer.model.context.cache import Cache
 from sublayer.model.context.layout import Layout
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.layers.linear import Linear
+from sublayer.model.model_folder import save_model
+from sublayer.model.output import Output
+from sublayer.model.roles import parameter_roles
 from sublayer.model.transformer import Transformer
+from sublayer.objective.causal.loss import Causal
+from sublayer.tasks.registry import TASKS
 
+from .conftest import MAX_LEN, VOCAB_SIZE, make_config
+
+Build = Callable[..., Transformer]
 MODELS: list[dict[str, Any]] = [
-    {"positions": "learned"},
+    {"positions": "learned", "n_layers": 4, "share": "attention", "share_inner": 2},
     {"positions": "learned-per-layer", "norm_order": "post"},
-    {"positions": "sinusoidal", "block": "macaron"},
-    {"positions": "rotary", "norm": "rms", "ffn": "geglu", "share": "all"},
+    {"positions": "sinusoidal", "block": "macaron", "embedding_scale": "sqrt"},
+    {"positions": "rotary", "norm": "rms", "ffn": "geglu", "share": "all", "d_embed": 5},
     {"positions": "none", "norm": "none", "attention_scale": "none"},
 ]
+each_model = pytest.mark.parametrize("fields", MODELS, ids=lambda fields: fields["positions"])
 
 
-def random_tokens(n_rows: int, n_tokens: int, seed: int = 0) -> Tensor:
-    return torch.randint(0, 17, (n_rows, n_tokens), generator=torch.Generator().manual_seed(seed))
+def draw_tokens(n_rows: int, n_tokens: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(VOCAB_SIZE, (n_rows, n_tokens), generator=generator)
 
 
-def close(actual: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+def close(actual: Tensor, expected: Tensor, atol: float = 1e-12) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=atol)
 
 
-@pytest.fixture(params=MODELS, ids=lambda fields: fields["positions"])
-def model(request: pytest.FixtureRequest, random_model: Callable[..., Transformer]) -> Transformer:
-    return random_model(**request.param)
-
-
-def test_a_future_token_changes_no_earlier_logit(model: Transformer) -> None:
-    tokens = random_tokens(2, 11)
+@each_model
+def test_tokens_of_the_future_other_rows_and_other_documents_change_nothing(
+    random_model: Build, fields: dict[str, Any]
+) -> None:
+    model, tokens = random_model(**fields), draw_tokens(3, 11)
     changed = tokens.clone()
-    changed[:, 7] = (changed[:, 7] + 1) % 17
+    changed[:, 7] = (changed[:, 7] + 1) % VOCAB_SIZE
     before, after = model(tokens).logits, model(changed).logits
     close(after[:, :7], before[:, :7])
     assert (after[:, 7:] != before[:, 7:]).any(-1).all()
+    close(before, torch.cat([model(row[None]).logits for row in tokens]))
+    ids = torch.tensor([[4] * 5 + [9] * 6]).expand(3, -1)
+    hidden = model.hidden(tokens, Layout.causal(tokens, document_ids=ids)).final
+    parts = [model(tokens[:, :5]).logits, model(tokens[:, 5:]).logits]
+    close(model.logits(hidden), torch.cat(parts, dim=1))
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_changes_nothing(model: Transformer, side: str) -> None:
-    tokens, padding = random_tokens(2, 7), random_tokens(2, 4, seed=1)
+@each_model
+def test_padding_changes_nothing(random_model: Build, fields: dict[str, Any]) -> None:
+    model, tokens, padding = random_model(**fields), draw_tokens(2, 7), draw_tokens(2, 4, seed=1)
     is_real = torch.ones(2, 7, dtype=torch.bool)
+    close(model(tokens, is_real).logits, model(tokens).logits)
     parts = [(tokens, is_real), (padding, torch.zeros(2, 4, dtype=torch.bool))]
-    if side == "left":
-        parts.reverse()
-    padded, mask = (torch.cat(both, dim=1) for both in zip(*parts, strict=True))
-    close(model(padded, mask).logits[mask].view(2, 7, 17), model(tokens).logits)
+    for sides in (parts, parts[::-1]):
+        padded, mask = (torch.cat(both, dim=1) for both in zip(*sides, strict=True))
+        close(model(padded, mask).logits[mask].view(2, 7, -1), model(tokens).logits)
 
 
-def test_a_mask_that_masks_nothing_changes_nothing(model: Transformer) -> None:
-    tokens = random_tokens(2, 7)
-    close(model(tokens, torch.ones_like(tokens, dtype=torch.bool)).logits, model(tokens).logits)
-
-
-def test_documents_in_one_row_are_as_if_alone(model: Transformer) -> None:
-    first, second = random_tokens(1, 5), random_tokens(1, 6, seed=1)
-    together = torch.cat([first, second], dim=1)
-    document_ids = torch.tensor([[4] * 5 + [9] * 6])
-    hidden = model.hidden(together, Layout.causal(together, document_ids=document_ids)).final
-    close(model.logits(hidden), torch.cat([model(first).logits, model(second).logits], dim=1))
-
-
-def test_rows_do_not_see_each_other(model: Transformer) -> None:
-    tokens = random_tokens(3, 5)
-    alone = [model(row[None]).logits for row in tokens]
-    close(model(tokens).logits, torch.cat(alone))
-
-
-def test_without_positions_the_order_of_earlier_tokens_does_not_matter(
-    random_model: Callable[..., Transformer],
+@each_model
+def test_cached_logits_equal_uncached_ones_padded_or_not(
+    random_model: Build, fields: dict[str, Any]
 ) -> None:
-    tokens = random_tokens(1, 6)
+    model, tokens = random_model(**fields), draw_tokens(3, 11)
+    cache = Cache(model.config, 3, 11, torch.float64)
+    pieces = [model(piece, cache=cache).logits for piece in tokens.split([5, 1, 4, 1], dim=1)]
+    close(torch.cat(pieces, dim=1), model(tokens).logits, 1e-9)
+    lengths = [5, 2, 4]  # real tokens among the first five columns
+    mask = torch.arange(5) >= 5 - torch.tensor(lengths)[:, None]
+    cache = Cache(model.config, 3, 11, torch.float64)
+    first = model(tokens[:, :5], mask, cache=cache).logits
+    rest = [model(tokens[:, t : t + 1], cache=cache).logits for t in range(5, 11)]
+    cached = torch.cat([first, *rest], dim=1)
+    for row, length in enumerate(lengths):
+        alone = model(tokens[row : row + 1, 5 - length :]).logits[0]
+        close(cached[row, 5 - length :], alone, 1e-9)
+
+
+def test_a_cache_is_freed_with_its_last_user(random_model: Build) -> None:
+    tokens = torch.zeros(2, 3, dtype=torch.long)
+    gc.disable()
+    try:
+        for fields in (*MODELS, {"kind": "lstm", "n_layers": 1}):
+            model = random_model(**fields)
+            cache = Cache(model.config, 2, 6, torch.float64)
+            model(tokens, cache=cache)
+            cache.take_rows(torch.tensor([0, 0, 1]))
+            held = [weakref.ref(cache)]
+            held += [weakref.ref(each) for i in range(3) if (each := cache.key_values(0, i))]
+            del cache
+            assert len(held) > 1
+            assert all(each() is None for each in held), fields
+    finally:
+        gc.enable()
+
+
+def test_a_cache_has_an_end_and_shared_layers_have_keys_of_their_own(random_model: Build) -> None:
+    model = random_model(n_layers=3, share="all", positions="rotary")
+    cache = Cache(model.config, 1, 4, torch.float64)
+    model(torch.tensor([[1, 2, 3]]), cache=cache)
+    assert len({id(cache.key_values(layer, 0)) for layer in range(3)}) == 3
+    assert cache.key_values(0, 1) is None  # a feed-forward network keeps nothing
+    with pytest.raises(ConfigError, match=r"3 \+ 2 tokens do not fit a cache of max_len = 4"):
+        model(torch.tensor([[4, 5]]), cache=cache)
+    assert cache.length == 3
+    # Rotary positions have no end, a table has.
+    tokens = draw_tokens(1, 20)
+    cache = Cache(model.config, 1, 20, torch.float64)
+    cached = [model(piece, cache=cache).logits for piece in tokens.split([15, 5], dim=1)]
+    close(torch.cat(cached, dim=1), model(tokens).logits, 1e-9)
+    model = random_model()
+    cache = Cache(model.config, 1, 20, torch.float64)
+    model(tokens[:, :13], cache=cache)
+    with pytest.raises(ConfigError, match=r"14 tokens is longer than model.max_len = 13"):
+        model(tokens[:, 13:14], cache=cache)
+
+
+def test_the_order_of_earlier_tokens_matters_to_positions_alone(random_model: Build) -> None:
+    tokens = draw_tokens(1, 6)
     swapped = tokens[:, [1, 0, 2, 3, 4, 5]]
-    single = {"n_layers": 1}
-    close(
-        random_model(positions="none", **single)(tokens).logits[:, -1],
-        random_model(positions="none", **single)(swapped).logits[:, -1],
-    )
-    for positions in ("learned", "sinusoidal", "rotary", "learned-per-layer"):
-        placed = random_model(positions=positions, **single)
-        assert (placed(tokens).logits[:, -1] - placed(swapped).logits[:, -1]).abs().max() > 1e-6
+    for positions in ("none", "learned", "sinusoidal", "rotary", "learned-per-layer"):
+        model = random_model(positions=positions, n_layers=1)
+        difference = (model(tokens).logits[:, -1] - model(swapped).logits[:, -1]).abs().max()
+        assert (difference < 1e-12) == (positions == "none"), positions
 
 
-def test_captured_states_are_the_residual_stream(random_model: Callable[..., Transformer]) -> None:
-    model = random_model(n_layers=3)
-    tokens = random_tokens(2, 5)
+def test_captured_states_are_the_residual_stream(random_model: Build) -> None:
+    model, tokens = random_model(n_layers=3), draw_tokens(2, 5)
     layout = Layout.causal(tokens)
     hidden = model.hidden(tokens, layout, capture=(0, 2, 3))
     assert sorted(hidden.captured) == [0, 2, 3]
@@ -100,38 +166,419 @@ def test_captured_states_are_the_residual_stream(random_model: Callable[..., Tra
 
 
 def test_bfloat16_autocast_is_close_to_float32(small_config: Callable[..., ModelConfig]) -> None:
-    model = build(small_config(d_model=32, n_heads=4, dropout=0.0), seed=0)
-    tokens = random_tokens(2, 13)
+    model, tokens = build(small_config(d_model=32, n_heads=4), seed=0).eval(), draw_tokens(2, 13)
     exact = model(tokens).logits
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        layout = Layout.causal(tokens)
-        hidden = model.hidden(tokens, layout).final
+        hidden = model.hidden(tokens, Layout.causal(tokens)).final
         narrow = model.logits(hidden)
     assert hidden.dtype == torch.float32  # the residual stream is not narrowed
     assert (narrow - exact).abs().max() < 0.02 * exact.abs().max()
 
 
-@pytest.mark.parametrize("norm", ["layer", "rms"])
-@pytest.mark.parametrize("final_norm", ["affine", "plain", "none"])
+@pytest.mark.parametrize(
+    ("norm", "final_norm", "n"),
+    [("layer", "affine", 2), ("rms", "affine", 1), ("layer", "plain", 0), ("rms", "none", 0)],
+)
 def test_the_final_norm_is_as_asked(
-    random_model: Callable[..., Transformer], norm: str, final_norm: str
+    random_model: Build, norm: str, final_norm: str, n: int
 ) -> None:
-    model = random_model(norm=norm, final_norm=final_norm)
-    n_parameters = len(list(model.final_norm.parameters()))
-    assert n_parameters == (0 if final_norm != "affine" else 2 if norm == "layer" else 1)
-    tokens = random_tokens(1, 3)
+    model, tokens = random_model(norm=norm, final_norm=final_norm), draw_tokens(1, 3)
+    assert len(list(model.final_norm.parameters())) == n
     hidden = model.hidden(tokens, Layout.causal(tokens), capture=(2,))
-    is_unchanged = torch.equal(hidden.final, hidden.captured[2])
-    assert is_unchanged == (final_norm == "none")
+    assert torch.equal(hidden.final, hidden.captured[2]) == (final_norm == "none")
 
 
-def test_attention_without_scale_equals_queries_scaled_by_the_root(
-    random_model: Callable[..., Transformer],
-) -> None:
+def test_attention_without_scale_equals_queries_scaled_by_the_root(random_model: Build) -> None:
     plain, scaled = random_model(attention_scale="none"), random_model()
     with torch.no_grad():
         for attention in (sublayer.function for sublayer in scaled.decoder.sublayers[0]):
             attention.projection.weight[0] *= 2**0.5  # d_head is 2
             attention.projection.bias[0] *= 2**0.5
-    tokens = random_tokens(2, 5)
+    tokens = draw_tokens(2, 5)
     close(scaled(tokens).logits, plain(tokens).logits)
+
+
+@pytest.mark.parametrize(
+    "place", ["dropout", "dropout_attention", "dropout_ffn", "dropout_embedding", "dropout_final"]
+)
+def test_dropout_acts_in_training_only_and_repeats_under_a_seed(
+    random_model: Build, place: str
+) -> None:
+    names = ("dropout_attention", "dropout_ffn", "dropout_embedding", "dropout")
+    model, plain = random_model(**{**dict.fromkeys(names, 0.0), place: 0.5}), random_model()
+    tokens = torch.arange(10).view(2, 5)
+    assert torch.equal(model(tokens).logits, plain(tokens).logits)
+    model.train()
+    torch.manual_seed(6)
+    first = model(tokens).logits
+    torch.manual_seed(6)
+    assert torch.equal(model(tokens).logits, first)
+    assert not torch.equal(model(tokens).logits, first)
+    assert not torch.allclose(first, plain(tokens).logits)
+
+
+def make_translator(**fields: Any) -> EncoderDecoder:
+    given = {"n_layers": 2, "d_model": 16, "n_heads": 4, "init_std": 0.4, **fields}
+    config = ModelConfig(kind="encoder-decoder", **given)
+    resolved = resolve_model(config, vocab_size=VOCAB_SIZE, context=20)
+    model = build(resolved, seed=5).double().eval()
+    assert isinstance(model, EncoderDecoder)
+    return model
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"share": "all", "share_groups": 2, "positions": "rotary"},
+        {"norm_order": "post", "positions": "learned-per-layer", "n_decoder_layers": 3},
+        {"decoder_block": ["attention", "ffn*0.5", "cross*2", "ffn"], "embedding_norm": True},
+    ],
+    ids=str,
+)
+def test_a_target_sees_all_of_its_source_and_nothing_of_its_future(fields: dict[str, Any]) -> None:
+    model, source, target = make_translator(**fields), draw_tokens(1, 8, 1), draw_tokens(1, 6, 2)
+    logits = model(source, target=target).logits
+    logits.square().sum().backward()
+    assert all(each.grad is not None and bool(each.grad.any()) for each in model.parameters())
+    other = target.clone()
+    other[:, 4:] = (other[:, 4:] + 1) % VOCAB_SIZE
+    changed = (model(source, target=other).logits - logits).abs().amax((0, 2))
+    assert changed[:4].max() == 0.0 and changed[4:].min() > 0.0
+    for place in (0, 7):
+        other = source.clone()
+        other[:, place] = (other[:, place] + 1) % VOCAB_SIZE
+        assert (model(other, target=target).logits - logits).abs().amax((0, 2)).min() > 0.0
+
+
+@torch.no_grad()
+def test_several_rows_read_one_row_of_a_memory() -> None:
+    model, source, target = make_translator(), draw_tokens(2, 5, 1), draw_tokens(6, 4, 2)
+    cache = Cache(model.config, 6, 4, torch.float64)
+    together = model.decode(target, model.encode(source), cache)
+    close(together, model(source.repeat_interleave(3, 0), target=target).logits)
+
+
+def test_a_macaron_layer_has_three_times_its_width_more_than_its_control() -> None:
+    def count(**fields: Any) -> int:
+        given = {"d_model": 64, "n_heads": 4, "positions": "sinusoidal", **fields}
+        config = ModelConfig(kind="encoder-decoder", n_layers=1, **given)
+        return count_parameters(resolve_model(config, vocab_size=7, context=9)).total
+
+    # One layer of each stack.
+    assert count(block="macaron", d_ff=64) - count(d_ff=128) == 2 * 3 * 64
+
+
+def test_the_block_of_the_decoder_follows_that_of_the_encoder() -> None:
+    config = ModelConfig(kind="encoder-decoder", block=["ffn*0.5", "attention*2", "ffn"])
+    encoder, decoder = stacks(config)
+    assert [entry.name for entry in encoder.block] == ["ffn", "attention", "ffn"]
+    assert [(entry.name, entry.step) for entry in decoder.block] == [
+        ("ffn", 0.5),
+        ("attention", 2.0),
+        ("cross", 2.0),
+        ("ffn", 1.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"block": ["cross", "ffn"]}, "model.block has a cross entry"),
+        ({"block": ["ffn"]}, "needs a cross entry .* model.block"),
+        ({"decoder_block": "transformer"}, "model.decoder_block does not give one"),
+        ({"share": "all", "share_inner": 2, "n_decoder_layers": 3}, "model.n_decoder_layers = 3"),
+    ],
+)
+def test_blocks_that_cannot_read_are_refused(fields: dict[str, Any], message: str) -> None:
+    config = ModelConfig(**{"kind": "encoder-decoder", "n_layers": 2, **fields})
+    with pytest.raises(ConfigError, match=message):
+        resolve_model(config, vocab_size=9, context=8)
+
+
+@pytest.mark.parametrize(
+    ("is_tied", "d_embed", "head_bias", "head"),
+    [(True, 6, True, "linear"), (False, 5, True, "transform"), (True, 5, False, "transform")],
+)
+def test_logits_are_the_output_matrix_times_the_scaled_state(
+    random_model: Build, is_tied: bool, d_embed: int, head_bias: bool, head: str
+) -> None:
+    fields = {"tie_embeddings": is_tied, "d_embed": d_embed, "head": head}
+    model = random_model(**fields, head_bias=head_bias)
+    hidden = torch.randn(2, 3, 6, dtype=torch.float64)
+    matrix, bias = model.output_projection()
+    close(model.logits(hidden), F.linear(model.to_embedding(hidden), matrix, bias))
+    assert (
+        (matrix is model.embedding.weight) == is_tied == ("head.weight" not in model.state_dict())
+    )
+    assert (bias is None) == (not head_bias)
+    assert model.to_embedding(hidden).shape == (2, 3, d_embed)
+    plain, scaled = random_model(**fields), random_model(output_scale="sqrt", **fields)
+    tokens = torch.arange(6).view(2, 3)
+    close(scaled(tokens).logits, plain(tokens).logits / 6**0.5)
+
+
+def test_a_tied_table_learns_from_both_of_its_uses(random_model: Build) -> None:
+    tied, untied = random_model(), random_model(tie_embeddings=False)
+    weights = tied.state_dict()
+    untied.load_state_dict({**weights, "head.weight": weights["embedding.weight"]})
+    for model in (tied, untied):
+        model(torch.arange(6).view(2, 3)).logits.square().sum().backward()
+    matrix, _ = untied.output_projection()
+    close(tied.embedding.weight.grad, matrix.grad + untied.embedding.weight.grad)
+
+
+TOKENS = torch.tensor([[4, 2, 3, 1], [5, 6, 0, 0]])
+MASK = torch.tensor([[True, True, True, True], [True, True, False, False]])
+
+
+@pytest.mark.parametrize(("kind", "pooler"), [("encoder", "tanh"), ("decoder", "none")])
+def test_labels_are_answered_by_the_state_that_stands_for_the_text(
+    random_model: Build, kind: str, pooler: str
+) -> None:
+    model = random_model(kind=kind, head="none", label_outputs=3, pooler=pooler)
+    output = model(TOKENS, MASK)
+    # The first token's of an encoder, the last real one's of a decoder.
+    places = [0, 0] if kind == "encoder" else [3, 1]
+    layout = Layout.bidirectional if kind == "encoder" else Layout.causal
+    final = model.hidden(TOKENS, layout(TOKENS, MASK)).final
+    text = torch.stack([final[row, place] for row, place in enumerate(places)])
+    if model.pooler is not None:
+        text = torch.tanh(F.linear(text, model.pooler.linear.weight, model.pooler.linear.bias))
+    assert (model.pooler is None) == (pooler == "none")
+    expected = F.linear(text, model.label_head.weight, model.label_head.bias)
+    close(output["label"], expected)
+    close(model.label_logits(model.text_states(final, MASK)), expected)
+    assert "vocabulary" not in output
+    with pytest.raises(ConfigError, match=r"model.head = none"):
+        model.logits(final)
+
+
+@pytest.mark.parametrize("fields", [{}, {"norm": "rms"}], ids=str)
+def test_span_heads_are_counted_and_read_each_position(
+    random_model: Build, fields: dict[str, Any]
+) -> None:
+    joint = random_model(kind="encoder", head="none", span_head="joint", **fields)
+    model = random_model(kind="encoder", head="none", span_head="independent", **fields)
+    for each in (joint, model):
+        n_parameters = sum(parameter.numel() for parameter in each.parameters())
+        assert count_parameters(each.config).total == n_parameters
+    final = model.hidden(TOKENS, Layout.bidirectional(TOKENS, MASK)).final
+    expected = F.linear(final, model.span_head.weight, model.span_head.bias)
+    assert expected.shape == (2, 4, 2)
+    close(model(TOKENS, MASK)["span"], expected)
+
+
+class Tags(nn.Module):
+    """Predict the kind of each token, of three."""
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__()
+        self.output = Linear(config.d_model, 3, bias=False)
+
+    def forward(
+        self, states: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"]
+    ) -> Float[Tensor, "*rows N"]:
+        return self.output(states)
+
+
+def run(model: Transformer, tokens: Tensor, mask: Tensor | None = None) -> Output:
+    if model.config.kind == "encoder-decoder":
+        return model(TOKENS[:1].expand(len(tokens), -1), target=tokens, target_mask=mask)
+    return model(tokens, mask)
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder", "encoder-decoder"])
+def test_a_head_is_a_class_and_a_row_on_every_kind_of_model(
+    random_model: Build, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = {"pooler": "tanh", "sentence_classes": 2}
+    assert list(random_model(kind=kind).heads) == ["vocabulary"]
+    assert list(random_model(kind=kind, **fields).heads) == ["vocabulary", "pooler", "sentence"]
+    row = HeadRow(
+        f"{__name__}:Tags",
+        attribute="tags",
+        title="tags",
+        reads="positions",
+        is_asked=lambda config: True,
+        n_parameters=lambda config: 3 * config.d_model,
+        n_products=lambda config: 3 * config.d_model,
+    )
+    monkeypatch.setitem(HEADS, "tags", row)
+    model = random_model(kind=kind, **fields).float()
+    assert parameter_roles(model)["tags.output.weight"] == "matrix"
+    n_parameters = sum(each.numel() for each in model.parameters())
+    assert count_parameters(model.config).total == n_parameters
+    tokens = torch.arange(10).view(2, 5)
+    output = run(model, tokens)
+    shapes = {"vocabulary": [2, 5, 17], "pooler": [2, 6], "sentence": [2, 2], "tags": [2, 5, 3]}
+    assert {name: list(each.shape) for name, each in output.items()} == shapes
+    assert output.logits is output["vocabulary"]
+    assert output.sentence_logits is output["sentence"]
+    save_model(tmp_path / "model", model, {})
+    close(run(load(tmp_path / "model"), tokens)["tags"], output["tags"])
+    mask = torch.tensor([[True, True, True, False, False]]).expand(2, -1)
+    alone, padded = run(model, tokens[:, :3]), run(model, tokens, mask)
+    close(padded.sentence_logits, alone.sentence_logits, 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder", "encoder-decoder"])
+def test_a_text_is_judged_by_the_state_that_sees_all_of_it(random_model: Build, kind: str) -> None:
+    model = random_model(kind=kind, pooler="none", sentence_classes=1)
+    with torch.no_grad():
+        model.sentence_head.weight.fill_(0.0)
+        model.sentence_head.weight[0, 2] = 3.0
+        model.sentence_head.bias.fill_(0.5)
+    final = torch.arange(24.0, dtype=torch.float64).view(1, 4, 6)
+    # The third number of the first state is 2, of the last 20: 3 * 2 + 0.5 and 3 * 20 + 0.5.
+    expected = 6.5 if kind == "encoder" else 60.5
+    assert model.outputs(final)["sentence"].tolist() == [[expected]]
+    # Where only the second and the third token are real, the last of these has 14: 3 * 14 + 0.5.
+    mask = torch.tensor([[False, True, True, False]])
+    expected = 6.5 if kind == "encoder" else 42.5
+    assert model.outputs(final, mask)["sentence"].tolist() == [[expected]]
+
+
+INPUTS = torch.arange(20).view(2, 10) % VOCAB_SIZE
+BATCH = Batch(INPUTS, INPUTS.flip(1), None)
+
+
+def log_p_of_all_rows(model: Transformer) -> Tensor:
+    """Compute log-probabilities as the released code does: of the one matrix, and its softmax."""
+    weights = dict(model.named_parameters())
+    matrix = torch.cat([weights["embedding.weight"], weights["positions.tables.0.weight"]])
+    final = model.hidden(INPUTS, Layout.causal(INPUTS)).final
+    return (model.to_embedding(final) @ matrix.T).log_softmax(-1)
+
+
+@pytest.mark.parametrize("head", ["linear", "transform"])
+def test_a_softmax_over_positions_too_has_the_loss_of_the_whole_matrix(
+    random_model: Build, head: str
+) -> None:
+    model = random_model(softmax="all", head=head)
+    found = Causal(model, CausalObjective(z_loss=0.01))(BATCH)
+    log_p = log_p_of_all_rows(model)
+    assert log_p.shape == (2, 10, VOCAB_SIZE + MAX_LEN)
+    expected = -log_p.gather(-1, BATCH.targets[..., None]).sum()
+    torch.testing.assert_close(found["lm"], expected)
+    final = model.hidden(INPUTS, Layout.causal(INPUTS)).final
+    matrix, _ = model.output_projection()
+    log_z = (model.to_embedding(final) @ matrix.T).logsumexp(-1)
+    trained = expected + 0.01 * log_z.square().sum()
+    torch.testing.assert_close(found["trained"], trained)
+    parameters = list(model.parameters())
+    one, other = (torch.autograd.grad(each, parameters) for each in (found["trained"], trained))
+    torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    logits = model(INPUTS).logits
+    close(logits.log_softmax(-1), log_p)
+    close(model.logits(final), logits[..., :VOCAB_SIZE])
+
+
+def test_positions_have_no_bias_and_are_never_generated(random_model: Build) -> None:
+    model = random_model(softmax="all", head_bias=True)
+    with torch.no_grad():
+        model.positions.input_table.zero_()
+        model.head.bias.zero_()
+    plain = random_model(head_bias=True)
+    plain.load_state_dict(model.state_dict())
+    logits = plain(INPUTS).logits
+    # So many logits of 0, for they have no bias either.
+    log_z = torch.cat([logits, logits.new_zeros(2, 10, MAX_LEN)], -1).logsumexp(-1)
+    found = model(INPUTS).logits.log_softmax(-1)
+    close(found[..., :VOCAB_SIZE], logits - log_z[..., None])
+    model = random_model(softmax="all", n_layers=1)
+    with torch.no_grad():
+        # Far likelier than any token.
+        model.positions.input_table.mul_(30.0)
+    written = generate(model, INPUTS[:, :3], 40, Sampling(temperature=2.0), context=8)
+    assert torch.stack(list(written)).max() < VOCAB_SIZE
+
+
+def test_a_softmax_over_positions_costs_its_products_and_no_parameters() -> None:
+    plain, over_all = make_config(), make_config(softmax="all")
+    assert count_parameters(over_all) == count_parameters(plain)
+    more = flops_per_token(over_all, MAX_LEN) - flops_per_token(plain, MAX_LEN)
+    assert more == 6 * MAX_LEN * plain.d_model
+    # Fine-tuning keeps it where texts are predicted too.
+    for weight, expected in ((0.5, "all"), (0.0, "tokens")):
+        objective = SupervisedObjective(format="traversal", language_weight=weight)
+        assert with_heads(over_all, objective, TASKS["rte"]).softmax == expected
+
+
+P = 0.25
+MATRIX = {"dropout_embedding": P, "dropout_embedding_of": "matrix"}
+
+
+def dropped_tables(model: Transformer, seed: int) -> tuple[Tensor, Tensor]:
+    """Return what a pass under a seed makes of the tables of tokens and of positions."""
+    torch.manual_seed(seed)
+    matrix = model.drop_matrix()
+    assert matrix is not None
+    return matrix.tokens, matrix.positions
+
+
+def test_elements_of_the_matrix_are_dropped_one_by_one_and_the_rest_is_scaled(
+    random_model: Build,
+) -> None:
+    model = random_model(d_model=60, d_ff=8, **MATRIX).train()
+    tables = (model.embedding.weight, model.positions.input_table)
+    for table, original in zip(dropped_tables(model, 0), tables, strict=True):
+        is_kept = table != 0
+        rate = 1 - is_kept.double().mean().item()
+        assert abs(rate - P) < 4 * (P * (1 - P) / table.numel()) ** 0.5
+        torch.testing.assert_close(table[is_kept], original[is_kept] / (1 - P))
+        # Neither rows nor columns.
+        assert 0 < is_kept.double().mean(0).min() < is_kept.double().mean(0).max() < 1.01
+        assert is_kept.any(1).all()
+
+
+@pytest.mark.parametrize(("softmax", "is_tied"), [("tokens", False), ("all", True)])
+def test_lookup_and_logits_have_the_same_dropped_matrix(
+    random_model: Build, softmax: str, is_tied: bool
+) -> None:
+    fields = {"softmax": softmax, "tie_embeddings": is_tied}
+    model = random_model(**fields, **MATRIX).train()
+    tokens, positions = dropped_tables(model, 3)
+    # The same model of these tables, without dropout.
+    plain = random_model(**fields)
+    tables = {"embedding.weight": tokens, "positions.tables.0.weight": positions}
+    plain.load_state_dict({**model.state_dict(), **tables})
+    torch.manual_seed(3)
+    loss = Causal(model)(BATCH)["lm"]
+    torch.testing.assert_close(loss, Causal(plain)(BATCH)["lm"])
+    torch.manual_seed(3)
+    close(model(INPUTS).logits, plain(INPUTS).logits)
+    loss.backward()
+    if is_tied:
+        assert torch.equal(model.embedding.weight.grad != 0, tokens != 0)
+        assert torch.equal(model.positions.input_table.grad != 0, positions != 0)
+    torch.manual_seed(3)
+    entered = model.embed(INPUTS, torch.arange(10))
+    close(entered, F.embedding(INPUTS, tokens) + positions[:10])
+
+
+def test_passes_draw_matrices_of_their_own_and_evaluation_none(random_model: Build) -> None:
+    model, layout = random_model(**MATRIX), Layout.causal(INPUTS)
+    assert model.drop_matrix() is None
+    assert model.hidden(INPUTS, layout).matrix is None
+    close(model(INPUTS).logits, random_model()(INPUTS).logits)
+    model.train()
+    one, other = (model.hidden(INPUTS, layout).matrix for _ in range(2))
+    assert one is not None and other is not None
+    assert not torch.equal(one.tokens, other.tokens)
+    with pytest.raises(ConfigError, match=r"dropout_embedding_of = 'matrix' has no effect"):
+        load_recipe("gpt", {"model.dropout_embedding_of": "matrix"})
+    load_recipe("gpt", {"model.dropout_embedding_of": "matrix", "model.dropout": 0.1})
+
+
+def test_blocks_that_run_again_change_nothing(random_model: Build) -> None:
+    gradients = []
+    for recomputes in (False, True):
+        model = random_model(softmax="all", dropout=0.2, dropout_embedding_of="matrix").train()
+        for stack in model.stacks:
+            stack.recomputes = recomputes
+        torch.manual_seed(7)
+        Causal(model)(BATCH)["lm"].backward()
+        gradients.append({name: each.grad for name, each in model.named_parameters()})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-12, atol=1e-14)

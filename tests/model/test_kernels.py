@@ -1,0 +1,456 @@
+"""Kernels against their definitions: activations, attention, cross-entropy and dropout."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sublayer.model.context.keys import Keys, StepKeys
+from sublayer.model.context.layout import Layout
+from sublayer.model.kernels import (
+    activation,
+    attention,
+    attention_blocks,
+    attention_cpu,
+    cross_entropy,
+)
+from sublayer.model.kernels import swish as swish_kernel
+from sublayer.model.kernels.activation import tanh_gelu
+from sublayer.model.kernels.attention import attend
+from sublayer.model.kernels.cross_entropy import (
+    Smoothing,
+    linear_cross_entropy,
+    nats_of_targets,
+    smoothed_cross_entropy,
+)
+from sublayer.model.kernels.dropout import add_branch, dropout, random_lanes
+from sublayer.model.kernels.swish import swish
+from sublayer.model.layers.activation import build_activation
+
+
+def close(one, other, atol=1e-12) -> None:
+    torch.testing.assert_close(one, other, rtol=0, atol=atol)
+
+
+def test_tanh_gelu_has_the_values_and_gradients_of_its_definition(monkeypatch) -> None:
+    monkeypatch.setattr(activation, "GELU_PART", 7)  # several parts, the last one ragged
+    x = torch.linspace(-6, 6, 102, dtype=torch.float64).view(3, 17, 2).requires_grad_()
+    defined = x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    sink = torch.randn_like(defined)
+    close(tanh_gelu(x), defined, 1e-14)
+    gradients = (torch.autograd.grad(each, x, sink) for each in (tanh_gelu(x), defined))
+    close(*gradients, 1e-14)
+
+
+def test_tanh_gelu_in_bfloat16_and_beyond_the_range_is_as_good_as_the_native_one() -> None:
+    x = torch.linspace(-8, 8, 4001).bfloat16().requires_grad_()
+    exact, native = F.gelu(x.double(), approximate="tanh"), F.gelu(x, approximate="tanh")
+    assert tanh_gelu(x).dtype == torch.bfloat16
+    assert (tanh_gelu(x) - exact).abs().max() <= (native - exact).abs().max()
+    x = torch.tensor([-1e4, -30.0, 30.0, 1e4], requires_grad=True)
+    (slope,) = torch.autograd.grad(tanh_gelu(x).sum(), x)
+    assert tanh_gelu(x).tolist() == [0.0, 0.0, 30.0, 1e4]
+    assert slope.tolist() == [0.0, 0.0, 1.0, 1.0]
+
+
+def test_tanh_gelu_without_a_gradient_is_the_native_one_at_every_size() -> None:
+    for n in (10, activation._MANY, 3 * activation._MANY):
+        x = torch.linspace(-8, 8, n)
+        native = F.gelu(x, approximate="tanh")
+        torch.testing.assert_close(tanh_gelu(x), native, rtol=1e-5, atol=1e-6)
+    far = torch.tensor([-1e30, 1e30]).repeat_interleave(activation._MANY)
+    assert tanh_gelu(far)[:: activation._MANY].tolist() == F.gelu(far)[:: activation._MANY].tolist()
+
+
+def test_exact_gelu_is_x_times_the_normal_distribution() -> None:
+    x = torch.tensor([-1.0, 0.0, 1.0])
+    normal = torch.tensor([0.158655, 0.5, 0.841345])
+    close(build_activation("gelu", "exact", 1.0)(x), x * normal, 1e-6)
+
+
+# sigmoid(3) = 0.952574, sigmoid(1) = 0.731059.
+@pytest.mark.parametrize(
+    ("beta", "x", "expected"), [(1.5, 2.0, 1.905148), (0.5, 2.0, 1.462117), (0.0, 2.0, 1.0)]
+)
+def test_swish_by_hand(beta: float, x: float, expected: float) -> None:
+    activated = build_activation("swish", "tanh", beta)(torch.tensor([[x]]))
+    assert activated.item() == pytest.approx(expected, abs=2e-6)
+
+
+def defined_swish(x: Tensor, beta: Tensor | float) -> Tensor:
+    return x * torch.sigmoid(beta * x)
+
+
+def test_a_large_slope_is_relu_and_a_slope_of_1_the_native_function() -> None:
+    x = torch.linspace(-4, 4, 41, dtype=torch.float64)
+    close(swish(x, 1e4), x.relu())
+    close(swish(x, 1.0), F.silu(x), 1e-14)
+    assert build_activation("swish", "tanh", 1.0) is F.silu
+
+
+@pytest.mark.parametrize(("shape", "part"), [((3, 5, 2), 4), ((7, 3), 1 << 20), ((4,), 4)], ids=str)
+def test_both_gradients_of_swish_are_those_of_the_definition(monkeypatch, shape, part) -> None:
+    monkeypatch.setattr(swish_kernel, "SWISH_PART", part)  # several parts, the last one ragged
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    beta = torch.tensor(1.7, dtype=torch.float64, requires_grad=True)
+    own, expected = swish(x, beta), defined_swish(x, beta)
+    close(own, expected, 1e-14)
+    sink = torch.randn_like(x)
+    close(*(torch.autograd.grad(each, (x, beta), sink) for each in (own, expected)), 1e-13)
+
+
+@pytest.mark.parametrize("function", [tanh_gelu, lambda x: swish(x, 2.0)], ids=["gelu", "swish"])
+def test_half_of_a_wider_tensor_has_its_gradient(function) -> None:
+    x = torch.randn(3, 4, 10, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(function(x.chunk(2, dim=-1)[0]).sum(), x)
+    half = x.detach()[..., :5].contiguous().requires_grad_()
+    (expected,) = torch.autograd.grad(function(half).sum(), half)
+    close(found, F.pad(expected, (0, 5)))
+
+
+def test_swish_in_bfloat16_rounds_input_and_output_alone() -> None:
+    x = torch.linspace(-8, 8, 4001).bfloat16().requires_grad_()
+    beta = torch.tensor(1.3, requires_grad=True)
+    wide, slope = (each.detach().double().requires_grad_() for each in (x, beta))
+    activated = swish(x, beta)
+    assert activated.dtype == torch.bfloat16
+    expected = defined_swish(wide, slope)
+    torch.testing.assert_close(activated.double(), expected, rtol=2**-8, atol=1e-7)
+    found = torch.autograd.grad(activated.sum(), (x, beta))
+    exact = torch.autograd.grad(expected.sum(), (wide, slope))
+    torch.testing.assert_close(found[0].double(), exact[0], rtol=2**-8, atol=1e-6)
+    torch.testing.assert_close(found[1].double(), exact[1], rtol=1e-5, atol=0)
+    far = torch.tensor([[-1e4, 1e4]], requires_grad=True)
+    (gradient,) = torch.autograd.grad(swish(far, 2.0).sum(), far)
+    assert gradient.tolist() == [[0.0, 1.0]]
+
+
+B, H, K = 2, 3, 5
+
+
+def choose_kernel(monkeypatch, name: str) -> None:
+    """Have several queries take one of the kernels."""
+    monkeypatch.setattr(attention_cpu, "GRAIN", 0 if name == "by sequence" else 1 << 40)
+    if name == "fused":
+        monkeypatch.setattr(attention, "is_eager_cpu", lambda x: False)
+
+
+def attention_inputs(n_biases: int, n_queries: int, n_keys: int) -> list[Tensor]:
+    """Draw queries, keys, values and a bias, where there is one."""
+    generator = torch.Generator().manual_seed(n_queries)
+    shapes = [(B, H, n, K) for n in (n_queries, n_keys, n_keys)]
+    shapes += [(n_biases, H, n_queries, n_keys)] if n_biases else []
+    made = [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
+    return [each.requires_grad_() for each in made]
+
+
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | float, seen: Tensor) -> Tensor:
+    scores = (0.7 * q @ k.transpose(2, 3) + bias).masked_fill(~seen, float("-inf"))
+    return scores.softmax(-1) @ v
+
+
+def causal_mask(n_queries: int, n_keys: int) -> Tensor:
+    return torch.ones(n_queries, n_keys, dtype=torch.bool).tril(n_keys - n_queries)
+
+
+def keys_of(kind: str, n_queries: int, n_keys: int) -> tuple[Keys, Tensor]:
+    """Describe the keys of a kind, and which of them each query sees."""
+    if kind == "causal":
+        return Keys(True, None), causal_mask(n_queries, n_keys)
+    if kind == "all":
+        return Keys(False, None), torch.ones(n_queries, n_keys, dtype=torch.bool)
+    mask = torch.arange(n_keys) < torch.tensor([[n_keys], [2 * n_keys // 3]])
+    lay_out = Layout.causal if kind == "causal, padded" else Layout.bidirectional
+    keys = lay_out(torch.zeros(B, n_keys, dtype=torch.long), mask).keys
+    assert keys.mask is not None
+    return keys, keys.mask
+
+
+@pytest.mark.parametrize(
+    ("kernel", "n_biases", "n_queries", "n_keys", "kind"),
+    [
+        ("together", 0, 1, 7, "causal"),
+        ("together", 0, 131, 137, "causal"),
+        ("by sequence", 0, 257, 260, "causal"),
+        ("fused", 0, 7, 7, "causal"),
+        ("together", 1, 7, 7, "causal"),
+        ("together", B, 257, 260, "causal"),
+        ("by sequence", 1, 131, 137, "causal"),
+        ("by sequence", B, 3, 11, "causal"),
+        ("fused", B, 131, 137, "causal"),
+        ("together", B, 139, 139, "causal, padded"),
+        ("by sequence", 1, 139, 139, "padded"),
+        ("fused", 1, 139, 139, "causal, padded"),
+        ("together", 1, 131, 17, "all"),
+        ("by sequence", B, 131, 17, "all"),
+        ("together", 1, 1, 9, "causal"),
+    ],
+)
+def test_attention_and_its_gradients_are_those_of_a_softmax(
+    monkeypatch, kernel: str, n_biases: int, n_queries: int, n_keys: int, kind: str
+) -> None:
+    choose_kernel(monkeypatch, kernel)
+    inputs, (keys, seen) = (
+        attention_inputs(n_biases, n_queries, n_keys),
+        keys_of(kind, n_queries, n_keys),
+    )
+    bias = inputs[3] if n_biases else None
+    own = attend(*inputs[:3], keys, bias, scale=0.7)
+    expected = plain_attention(*inputs[:3], 0.0 if bias is None else bias, seen)
+    close(own, expected)
+    sink = torch.randn_like(own)
+    close(*(torch.autograd.grad(each, inputs, sink) for each in (own, expected)))
+
+
+@pytest.mark.parametrize(
+    ("n_biases", "is_padded", "p"), [(1, False, 0.0), (B, False, 0.4), (0, True, 0.4)]
+)
+def test_attention_gradients_are_finite_differences_under_dropout_and_masks(
+    monkeypatch, n_biases: int, is_padded: bool, p: float
+) -> None:
+    monkeypatch.setattr(attention_blocks, "BLOCK_ROWS", 2)
+    mask = torch.tensor([[False, True, True, True], [True] * 4]) if is_padded else None
+    keys = Layout.causal(torch.zeros(B, 4, dtype=torch.long), mask).keys
+
+    def attended(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        torch.manual_seed(1)
+        return attend(q, k, v, keys, bias, scale=0.7, p_dropout=p)
+
+    assert torch.autograd.gradcheck(attended, attention_inputs(n_biases, 4, 4), fast_mode=True)
+
+
+def test_dropped_attention_weights_are_zero_and_the_rest_are_scaled() -> None:
+    n, p = 128, 0.25
+    q = torch.zeros(B, H, n, n, dtype=torch.float64)
+    values = torch.eye(n, dtype=torch.float64).expand(B, H, n, n).contiguous()
+    keys, seen = keys_of("causal", n, n)
+    torch.manual_seed(0)
+    # Row t: 1 / (t + 1), or dropped.
+    weights = attend(q, q, values, keys, scale=1.0, p_dropout=p)
+    shares = (weights * torch.arange(1, n + 1)[:, None])[seen.expand_as(weights)]
+    kept = shares[shares != 0]
+    close(kept, torch.full_like(kept, 4 / 3))
+    limit = 4 * (p * (1 - p) / shares.numel()) ** 0.5
+    assert abs(len(kept) / shares.numel() - (1 - p)) < limit
+    assert not weights[~seen.expand_as(weights)].any()
+    narrow = attend(q.bfloat16(), q.bfloat16(), values.bfloat16(), keys, scale=1.0, p_dropout=p)
+    rate = (narrow[seen.expand_as(narrow)] == 0).double().mean()
+    assert abs(rate - p) < limit
+
+
+def test_evaluation_leaves_nothing_that_training_cannot_use() -> None:
+    inputs = attention_inputs(0, 19, 19)
+    with torch.inference_mode():
+        first = attend(*inputs, Keys(True, None), scale=0.7)
+    trained = attend(*inputs, Keys(True, None), scale=0.7)
+    trained.sum().backward()
+    assert torch.equal(trained, first)
+
+
+def test_a_step_has_its_bias_with_its_gradient() -> None:
+    q, k, v, bias = attention_inputs(B, 4, 11)
+    hidden = torch.rand(B, 4, 11, generator=torch.Generator().manual_seed(0)) < 0.4
+    keys = StepKeys.hiding(hidden, torch.float64)
+    # One row of a bias for all queries, as where hypotheses of a slot are equally long.
+    for each in (bias, bias[:, :, :1]):
+        own = attend(q, k, v, keys, each, scale=0.7)
+        expected = plain_attention(q, k, v, each, ~hidden[:, None])
+        close(own, expected)
+        close(*(torch.autograd.grad(x.sum(), (q, k, v, bias)) for x in (own, expected)))
+
+
+def test_a_float32_bias_of_bfloat16_scores_has_a_float32_gradient() -> None:
+    inputs = attention_inputs(1, 131, 131)
+    q, k, v = (each.detach().bfloat16() for each in inputs[:3])
+    bias = inputs[3].detach().float().requires_grad_()
+    attend(q, k, v, Keys(True, None), bias, scale=0.7).square().sum().backward()
+    exact = bias.detach().double().requires_grad_()
+    wide = (each.double() for each in (q, k, v))
+    plain_attention(*wide, exact, causal_mask(131, 131)).square().sum().backward()
+    assert bias.grad is not None and bias.grad.dtype == torch.float32
+    assert 1e-6 < (bias.grad.double() - exact.grad).norm() / exact.grad.norm() < 0.02
+
+
+def peak_of_a_pass(bias: Tensor | None) -> int:
+    """Measure the most bytes that attention and its gradient hold at once."""
+    q, k, v = (torch.randn(B, H, 512, 8, requires_grad=True) for _ in range(3))
+    with torch.profiler.profile(profile_memory=True) as profiler:
+        attend(q, k, v, Keys(False, None), bias, scale=0.7).sum().backward()
+    events = profiler.profiler.kineto_results.events()
+    memory = [event for event in events if event.name() == "[memory]"]
+    ordered = sorted(memory, key=lambda event: event.start_ns())
+    return int(np.cumsum([event.nbytes() for event in ordered]).max())
+
+
+@pytest.mark.parametrize("kernel", ["by sequence", "together"])
+def test_a_bias_takes_the_memory_of_its_gradient_and_a_block(monkeypatch, kernel: str) -> None:
+    choose_kernel(monkeypatch, kernel)
+    bias = torch.randn(1, H, 512, 512)
+    without = peak_of_a_pass(None)
+    assert peak_of_a_pass(bias) == without
+    block = H * attention_blocks.BLOCK_ROWS * 512 * 4
+    assert peak_of_a_pass(bias.requires_grad_()) <= without + bias.nbytes + block
+
+
+N, E, V = 7, 3, 11
+
+
+def loss_inputs(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    drawn = [torch.randn(shape, dtype=dtype, generator=generator) for shape in ((N, E), (V, E), V)]
+    targets = torch.randint(0, V, (N,), generator=generator)
+    targets[2] = -1
+    hidden, matrix, bias = (each.requires_grad_() for each in drawn)
+    return hidden, matrix, bias, targets
+
+
+def test_losses_of_equal_logits_are_logs_of_the_vocabulary() -> None:
+    total = linear_cross_entropy(torch.ones(2, E), torch.zeros(V, E), None, torch.tensor([0, 4]))
+    assert total.item() == pytest.approx(2 * math.log(V))
+    # Every logit is log 2, so that Z = 2 V; the third target does not count.
+    bias = torch.full((V,), math.log(2.0), dtype=torch.float64)
+    hidden, matrix = torch.ones(3, E).double(), torch.zeros(V, E).double()
+    targets = torch.tensor([0, 4, -1])
+    trained, nats = smoothed_cross_entropy(hidden, matrix, bias, targets, Smoothing(1.0, 0.0, 0.5))
+    assert nats.item() == pytest.approx(2 * math.log(V))
+    assert trained.item() == pytest.approx(2 * math.log(V) + 2 * 0.5 * math.log(2 * V) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "has_bias", "is_weighted"),
+    [(1, True, False), (2 * V, False, True), (1000, True, True), (2 * V, True, False)],
+)
+def test_the_loss_and_its_gradients_equal_the_definition(
+    monkeypatch, chunk: int, has_bias: bool, is_weighted: bool
+) -> None:
+    monkeypatch.setattr(cross_entropy, "CPU_CHUNK_LOGITS", chunk)
+    hidden, matrix, bias, targets = loss_inputs()
+    wanted = [hidden, matrix, bias] if has_bias else [hidden, matrix]
+    # A weight of nothing, one of what does not count, and others.
+    weights = torch.tensor([0.5, 0.0, 9.0, 2.0, 1.0, 1 / 3, 7.0], dtype=torch.float64)
+    weights = weights if is_weighted else torch.ones(N).double()
+    given = (hidden, matrix, bias if has_bias else None, targets)
+    nats = F.cross_entropy(F.linear(*given[:3]), targets, ignore_index=-1, reduction="none")
+    expected = (nats * weights).sum()
+    rest = (weights,) if is_weighted else ()
+    actual = linear_cross_entropy(*given, *rest)
+    close(actual, expected)
+    close(
+        *(torch.autograd.grad(3 * each, wanted, retain_graph=True) for each in (actual, expected))
+    )
+    found = nats_of_targets(*given)
+    close(found.each, nats.detach())
+    assert found.each[2] == 0
+    with torch.no_grad():
+        assert torch.equal(linear_cross_entropy(*given, *rest), actual)
+        assert found.total == linear_cross_entropy(*given)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "has_bias", "share"), [(1, True, 0.3), (2 * V, False, 0.3), (1000, True, 0.0)]
+)
+def test_smoothing_and_z_loss_equal_the_definition(
+    monkeypatch, chunk: int, has_bias: bool, share: float
+) -> None:
+    monkeypatch.setattr(cross_entropy, "CPU_CHUNK_LOGITS", chunk)
+    hidden, matrix, bias, targets = loss_inputs()
+    given = (hidden, matrix, bias if has_bias else None)
+    wanted = [each for each in given if each is not None]
+    logits, rules = F.linear(*given), {"ignore_index": -1, "reduction": "sum"}
+    smoothed = F.cross_entropy(logits, targets, **rules, label_smoothing=share)
+    expected = smoothed + 0.7 * logits.logsumexp(-1)[targets >= 0].square().sum()
+    form = Smoothing(1.0 - share, share / V, 0.7)
+    trained, nats = smoothed_cross_entropy(*given, targets, form)
+    close(nats, F.cross_entropy(logits, targets, **rules).detach())
+    close(trained, expected, 1e-11)
+    close(*(torch.autograd.grad(3 * each, wanted) for each in (trained, expected)), 1e-11)
+
+
+def test_an_improbable_target_costs_a_finite_number_and_no_target_nothing() -> None:
+    far, matrix = torch.tensor([[1.0]]), torch.tensor([[0.0], [1000.0]])
+    assert linear_cross_entropy(far, matrix, None, torch.tensor([0])).item() == 1000.0
+    hidden, matrix, bias, targets = loss_inputs()
+    total = linear_cross_entropy(hidden, matrix, bias, torch.full_like(targets, -1))
+    assert total.item() == 0.0
+    assert not any(each.any() for each in torch.autograd.grad(total, (hidden, matrix, bias)))
+
+
+def test_losses_are_summed_in_float32_under_autocast_and_with_weights() -> None:
+    hidden, matrix, bias, targets = loss_inputs(torch.float32)
+    exact = [each.detach().double().requires_grad_() for each in (hidden, matrix, bias)]
+    weights = torch.linspace(0, 2, N)
+    expected = linear_cross_entropy(*exact, targets, weights.double())
+    actual = linear_cross_entropy(hidden, matrix, bias, targets, weights)
+    assert actual.dtype == torch.float32
+    assert actual.item() == pytest.approx(expected.item(), rel=1e-6)
+    found = torch.autograd.grad(actual, (hidden, matrix, bias))
+    close([each.double() for each in found], list(torch.autograd.grad(expected, exact)), 1e-6)
+    plain = linear_cross_entropy(hidden, matrix, bias, targets)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        total = linear_cross_entropy(hidden, matrix, bias, targets)
+    assert total.dtype == torch.float32
+    assert total.item() == pytest.approx(plain.item(), rel=0.02)
+    gradients = torch.autograd.grad(total, (hidden, matrix, bias))
+    assert all(each.dtype == torch.float32 for each in gradients)
+
+
+N_DRAWS = 1 << 18
+
+
+def test_lanes_are_the_bits_of_splitmix64() -> None:
+    torch.manual_seed(4)
+    state = int(torch.empty((), dtype=torch.int64).random_(-(2**63), None))
+    torch.manual_seed(4)
+    draws = random_lanes(torch.Size([20])).view(torch.int64).tolist()
+    for counter, draw in enumerate(draws):
+        z = (state + counter * 0x9E3779B97F4A7C15) % 2**64
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        assert draw % 2**64 == z ^ z >> 31
+
+
+def test_lanes_are_uniform_and_independent() -> None:
+    torch.manual_seed(1)
+    drawn = random_lanes(torch.Size([4 * N_DRAWS]))
+    for lane in range(4):
+        counts = torch.bincount((drawn[lane::4].long() + 2**15) >> 12, minlength=16).double()
+        chi_squared = ((counts - N_DRAWS / 16) ** 2 / (N_DRAWS / 16)).sum()
+        assert chi_squared < 37.7  # 15 degrees of freedom, one in a thousand
+    is_dropped = (drawn[:N_DRAWS] < 0).double() - 0.5
+    for distance in (1, 2, 3, 4, 5, 8):
+        correlation = (is_dropped[distance:] * is_dropped[:-distance]).mean() / 0.25
+        assert abs(correlation) < 4 / N_DRAWS**0.5
+
+
+@pytest.mark.parametrize(
+    ("p", "dtype"), [(0.1, torch.float32), (0.5, torch.bfloat16), (0.9, torch.float32)]
+)
+def test_dropout_keeps_its_rate_its_mean_and_its_gradient(p: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(3)
+    x = torch.ones(N_DRAWS, dtype=dtype, requires_grad=True)
+    dropped = dropout(x, p, training=True)
+    rate = (dropped == 0).double().mean().item()
+    assert abs(rate - p) < 4 * (p * (1 - p) / N_DRAWS) ** 0.5
+    kept = dropped[dropped != 0]
+    torch.testing.assert_close(kept, torch.full_like(kept, 1 / (1 - p)), rtol=1e-3, atol=0)
+    (gradient,) = torch.autograd.grad(dropped.sum(), x)
+    assert torch.equal(gradient, dropped)
+    assert dropout(x, 0.0, training=True) is x
+    assert dropout(x, 0.5, training=False) is x
+
+
+def test_a_branch_is_dropped_scaled_and_added() -> None:
+    x = torch.zeros(N_DRAWS)
+    branch = torch.ones(N_DRAWS, dtype=torch.bfloat16, requires_grad=True)
+    torch.manual_seed(5)
+    total = add_branch(x, branch, step=0.5, p=0.75, training=True)
+    assert total.dtype == torch.float32
+    assert set(total.unique().tolist()) == {0.0, 2.0}  # 0.5 / (1 - 0.75)
+    (gradient,) = torch.autograd.grad(total.sum(), branch)
+    torch.testing.assert_close(gradient.float(), total.detach())
+    x, branch = torch.tensor([1.0, 2.0]), torch.tensor([10.0, 20.0])
+    assert add_branch(x, branch, step=0.5, p=0.0, training=True).tolist() == [6.0, 12.0]
+    assert add_branch(x, branch, step=0.5, p=0.9, training=False).tolist() == [6.0, 12.0]

@@ -1,0 +1,380 @@
+"""Layers by hand: norms, residual steps, embeddings, feed-forward networks, shared blocks."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sublayer.config.architecture.block import Entry
+from sublayer.config.architecture.feedforward import ACTIVATIONS, FFNS, Ffn
+from sublayer.config.architecture.stacks import slot, stacks
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve_model import resolve_model
+from sublayer.errors import ConfigError
+from sublayer.estimate.cost import count_parameters
+from sublayer.interop.huggingface.exchange import export_huggingface
+from sublayer.loading import load
+from sublayer.model.build import build
+from sublayer.model.context.context import Context
+from sublayer.model.context.layout import Layout
+from sublayer.model.kernels.activation import FUNCTIONS
+from sublayer.model.layers.block import Sublayer
+from sublayer.model.layers.embedding import TokenEmbedding
+from sublayer.model.layers.feedforward import FeedForward
+from sublayer.model.layers.linear import Linear, StackedLinear
+from sublayer.model.layers.norm import RMSNorm, build_norm
+from sublayer.model.model_folder import save_model
+from sublayer.model.roles import parameter_roles
+from sublayer.model.transformer import Transformer
+from sublayer.training.optimizers.build import build_optimizer
+from tests.choices import allow_choices
+
+CONTEXT = Context(Layout.causal(torch.zeros(1, 1, dtype=torch.long)), None)
+Build = Callable[..., Transformer]
+Config = Callable[..., ModelConfig]
+
+
+def test_stacked_maps_equal_separate_ones() -> None:
+    stacked = StackedLinear(3, 5, 7, bias=True)
+    torch.nn.init.normal_(stacked.weight)
+    torch.nn.init.normal_(stacked.bias)
+    x = torch.randn(2, 11, 5)
+    pairs = zip(stacked.weight, stacked.bias, strict=True)
+    separate = [F.linear(x, weight, bias) for weight, bias in pairs]
+    torch.testing.assert_close(stacked(x), torch.cat(separate, dim=-1))
+    linear = Linear(5, 7, bias=False)
+    torch.nn.init.normal_(linear.weight)
+    assert linear(torch.zeros(2, 5)).tolist() == [[0.0] * 7] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "eps", "weights", "x", "expected"),
+    [
+        # Mean 3, variance 4: (1 - 3) / sqrt(4 + 5) = -2/3 and (5 - 3) / 3 = 2/3.
+        ("layer", 5.0, None, [1.0, 5.0], [-2 / 3, 2 / 3]),
+        ("layer", 5.0, ([3.0, 6.0], [10.0, 20.0]), [1.0, 5.0], [8.0, 24.0]),
+        # Mean square of (1, 7) is 25: divided by sqrt(25 + 11) = 6, then times the gains.
+        ("rms", 11.0, None, [1.0, 7.0], [1 / 6, 7 / 6]),
+        ("rms", 11.0, ([6.0, 12.0],), [1.0, 7.0], [1.0, 14.0]),
+    ],
+)
+def test_norms_by_hand(kind, eps, weights, x, expected) -> None:
+    norm = build_norm(kind, 2, eps=eps, affine=weights is not None)
+    for parameter, values in zip(norm.parameters(), weights or (), strict=True):
+        parameter.data = torch.tensor(values)
+    torch.testing.assert_close(norm(torch.tensor(x)), torch.tensor(expected))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert norm(torch.tensor(x)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_rms_norm_equals_the_native_one_with_its_gradients(affine: bool) -> None:
+    norm = RMSNorm(5, eps=1e-3, affine=affine).double()
+    if affine:
+        nn.init.normal_(norm.weight)
+    x = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
+    assert build_norm("none", 5, eps=1e-5, affine=True)(x) is x
+    own, native = norm(x), F.rms_norm(x, (5,), norm.weight, norm.eps)
+    torch.testing.assert_close(own, native, rtol=0, atol=1e-12)
+    sink = torch.randn_like(x)
+    wanted = [x, *norm.parameters()]
+    gradients = (torch.autograd.grad(each, wanted, sink) for each in (own, native))
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
+
+
+def make_sublayer(step: float, output: list[float] | None = None, **fields: Any) -> Sublayer:
+    """Build a feed-forward sub-layer of zeros, or one that gives the same output to any input."""
+    config = ModelConfig(n_layers=1, d_model=2, n_heads=1, **fields)
+    sublayer = Sublayer(resolve_model(config, vocab_size=3, context=5), Entry("ffn", "relu", step))
+    with torch.no_grad():
+        for parameter in sublayer.function.parameters():
+            parameter.zero_()
+        if output is not None:
+            sublayer.function.output.bias.copy_(torch.tensor(output))
+    return sublayer
+
+
+@pytest.mark.parametrize(
+    ("fields", "step", "output", "x", "expected"),
+    [
+        ({"norm": "none"}, 1.0, [10.0, 20.0], [1.0, 2.0], [11.0, 22.0]),
+        ({"norm": "none"}, -2.0, [10.0, 20.0], [1.0, 2.0], [-19.0, -38.0]),
+        # Pre-norm leaves the residual stream as it is.
+        ({"norm_affine": False}, 0.5, [10.0, 20.0], [1.0, 2.0], [6.0, 12.0]),
+        # 1/4 + 0.5 * 2.5 = 1.5 and 1/2 + 0.5 * 6 = 3.5: mean 2.5, variance 1, and with an eps of
+        # 9/16 the divisor is 5/4.
+        (
+            {"norm_order": "post", "norm_affine": False, "norm_eps": 9 / 16},
+            *(0.5, [2.5, 6.0], [0.25, 0.5], [-0.8, 0.8]),
+        ),
+    ],
+)
+def test_a_branch_is_added_with_its_step_before_or_behind_the_norm(
+    fields: dict[str, Any], step: float, output: list[float], x: list[float], expected: list[float]
+) -> None:
+    found = make_sublayer(step, output, **fields)(torch.tensor([[x]]), CONTEXT)
+    torch.testing.assert_close(found.flatten(), torch.tensor(expected))
+
+
+def test_pre_norm_normalises_the_input_of_the_function() -> None:
+    sublayer = make_sublayer(1.0, norm_affine=False, norm_eps=5 / 16)
+    with torch.no_grad():
+        sublayer.function.input.weight[0, 1] = 3.0
+        sublayer.function.output.weight[0, 0] = 1.0
+    # (1/4, 5/4) is normalised to (-2/3, 2/3): relu(3 * 2/3) = 2 is added to the first feature.
+    found = sublayer(torch.tensor([[[0.25, 1.25]]]), CONTEXT).flatten()
+    torch.testing.assert_close(found, torch.tensor([2.25, 1.25]))
+
+
+def test_dropout_acts_on_the_output_of_a_branch_alone() -> None:
+    sublayer = make_sublayer(0.5, [10.0, 20.0], norm="none", dropout=0.5).train()
+    torch.manual_seed(0)
+    x = torch.tensor([[[1.0, 2.0]]])
+    values = {tuple(sublayer(x, CONTEXT).flatten().tolist()) for _ in range(50)}
+    assert values == {(1.0, 2.0), (11.0, 2.0), (1.0, 22.0), (11.0, 22.0)}
+
+
+def make_embedding(config: ModelConfig) -> TokenEmbedding:
+    embedding = TokenEmbedding(config)
+    for parameter in embedding.parameters():
+        nn.init.normal_(parameter)
+    return embedding
+
+
+def test_a_token_is_its_row_scaled_and_projected(small_config: Config) -> None:
+    plain = make_embedding(small_config())
+    assert plain.projection is None
+    assert torch.equal(plain(torch.tensor([[3, 0]]))[0], plain.weight[[3, 0]])
+    for d_embed in (4, 9):
+        embedding = make_embedding(small_config(d_embed=d_embed, embedding_scale="sqrt"))
+        assert embedding.weight.shape == (17, d_embed)
+        expected = embedding.projection(math.sqrt(d_embed) * embedding.weight[[5]])
+        torch.testing.assert_close(embedding(torch.tensor([[5]]))[0], expected)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert embedding(torch.tensor([[5]])).dtype == torch.float32
+
+
+def make_network(variant: str, d_hidden: int = 1, **fields: Any) -> FeedForward:
+    given = {"gelu": "exact", "swish_beta": 1.0, "bias": False, "p_hidden": 0.0, **fields}
+    network = FeedForward(1, d_hidden, FFNS[variant], **given)
+    with torch.no_grad():
+        network.output.weight.fill_(1.0)
+        weights = torch.tensor([1.0, 3.0])[: network.input.weight.numel() // d_hidden]
+        network.input.weight.copy_(
+            weights.repeat_interleave(d_hidden).view_as(network.input.weight)
+        )
+    return network
+
+
+# One feature, one hidden unit, W x = x, V x = 3 x, and 1 as the output's weight. With sigmoid(2) =
+# 0.880797, sigmoid(3) = 0.952574 and the normal distribution's Phi(2) = 0.977250.
+@pytest.mark.parametrize(
+    ("variant", "fields", "x", "expected"),
+    [
+        ("relu", {}, 2.0, 2.0),
+        ("relu", {}, -2.0, 0.0),
+        ("gelu", {}, 2.0, 1.954500),
+        ("gelu", {"gelu": "tanh"}, 2.0, 1.954598),
+        ("swish", {}, -2.0, -0.238406),
+        ("glu", {}, 2.0, 5.284782),
+        ("glu", {}, -2.0, -0.715218),
+        ("bilinear", {}, -2.0, 12.0),
+        ("reglu", {}, 2.0, 12.0),
+        ("reglu", {}, -2.0, 0.0),
+        ("geglu", {}, -2.0, 0.273000),
+        ("geglu", {"gelu": "tanh"}, 2.0, 11.727586),
+        ("swiglu", {}, -2.0, 1.430436),
+        ("swiglu", {"swish_beta": 1.5}, 2.0, 11.430889),
+    ],
+)
+def test_networks_by_hand(variant: str, fields: Any, x: float, expected: float) -> None:
+    found = make_network(variant, **fields)(torch.tensor([[[x]]]), CONTEXT).item()
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_biases_are_added_before_the_activation_and_behind_the_output() -> None:
+    network = make_network("reglu", bias=True)
+    with torch.no_grad():
+        network.input.weight.fill_(1.0)
+        network.input.bias.copy_(torch.tensor([[5.0], [7.0]]))
+        network.output.weight.fill_(2.0)
+        network.output.bias.fill_(100.0)
+    # relu(1 + 5) * (1 + 7) = 48, times 2, plus 100.
+    assert network(torch.tensor([[[1.0]]]), CONTEXT).item() == 196.0
+
+
+def test_dropout_of_a_network_acts_between_its_two_products() -> None:
+    network = make_network("relu", 1000, p_hidden=0.5)
+    torch.manual_seed(0)
+    total = network(torch.ones(1, 1, 1), CONTEXT).item()
+    assert total != 1000.0
+    assert total == pytest.approx(1000.0, abs=4 * 1000**0.5)
+    assert total % 2 == 0  # kept units count twice
+    assert network.eval()(torch.ones(1, 1, 1), CONTEXT).item() == 1000.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "n"),
+    [
+        ({}, 2),
+        ({"share": "ffn"}, 1),
+        ({"block": ("ffn*0.5", "attention", "ffn:swiglu*0.5", "ffn:relu")}, 4),
+        ({"head": "transform"}, 3),
+        ({"swish_beta": 2.0, "head": "transform"}, 0),
+    ],
+    ids=str,
+)
+def test_learned_slopes_are_counted_and_not_decayed(fields: dict[str, Any], n: int) -> None:
+    tiny = {"n_layers": 2, "d_model": 6, "n_heads": 2, "ffn": "swish", "swish_beta": "learned"}
+    config = resolve_model(ModelConfig(**{**tiny, **fields}), vocab_size=11, context=8)
+    model = build(config, seed=0)
+    parameters = dict(model.named_parameters())
+    betas = [name for name in parameters if name.endswith(".beta")]
+    assert [parameters[name].item() for name in betas] == [1.0] * n
+    constant = config.model_copy(update={"swish_beta": 1.0})
+    built = sum(parameter.numel() for parameter in parameters.values())
+    assert count_parameters(config).total == built == count_parameters(constant).total + n
+    if n:
+        tokens = torch.arange(8)[None]
+        plain = build(constant, seed=0)(tokens).logits
+        torch.testing.assert_close(model(tokens).logits, plain)
+    roles = parameter_roles(model)
+    optimizer = build_optimizer(load_recipe("gpt").recipe.optimizer, parameters, roles)
+    groups = [group for group in optimizer.param_groups if group["weight_decay"] > 0]
+    decayed = {id(parameter) for group in groups for parameter in group["params"]}
+    assert decayed and not {id(parameters[name]) for name in betas} & decayed
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model.swish_beta": 2}, "has no effect"),
+        ({"model.swish_beta": "learnt", "model.ffn": "swish"}, "not a number or learned"),
+        ({"model.swish_beta": 1e9, "model.ffn": "swish"}, "at most"),
+        ({"model.swish_beta": math.inf, "model.ffn": "swish"}, "finite"),
+    ],
+)
+def test_an_invalid_slope_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^model.swish_beta = .*{message}"):
+        load_recipe("gpt", settings)
+    given = {"model.swish_beta": 2, "model.head": "transform", "model.head_activation": "swish"}
+    assert load_recipe("gpt", given).recipe.model.swish_beta == 2.0
+
+
+@pytest.fixture
+def ninth(monkeypatch: pytest.MonkeyPatch):
+    """A ninth feed-forward network, a row and a function: squared ReLU (So et al. 2021)."""
+    known = tuple(FFNS)
+    monkeypatch.setitem(FFNS, "squared-relu", Ffn("squared-relu", is_gated=False))
+    monkeypatch.setitem(ACTIVATIONS, "squared-relu", "input")
+    monkeypatch.setitem(FUNCTIONS, "squared-relu", lambda x: torch.relu(x).square())
+    allow_choices("ffn", *known, "squared-relu")
+    yield
+    allow_choices("ffn", *known)
+
+
+@pytest.mark.usefixtures("ninth")
+def test_a_ninth_network_is_a_row_and_a_function(tmp_path) -> None:
+    block = {"model.block": ["ffn:squared-relu*0.5", "attention"]}
+    assert load_recipe("gpt", block).recipe.model.block == tuple(block["model.block"])
+    with pytest.raises(ConfigError, match="squared-relu"):
+        load_recipe("gpt", {"model.ffn": "cubed-relu"})
+    config = ModelConfig(n_layers=1, d_model=6, n_heads=2, ffn="squared-relu")
+    model = build(resolve_model(config, vocab_size=9, context=8), seed=0).eval()
+    save_model(tmp_path / "model", model, {})
+    tokens = torch.arange(8)[None]
+    again = load(tmp_path / "model")
+    assert torch.equal(again(tokens).logits, model(tokens).logits)
+    n_parameters = sum(parameter.numel() for parameter in again.parameters())
+    assert count_parameters(again.config).total == n_parameters
+    assert make_network("squared-relu")(torch.tensor([[[3.0]]]), CONTEXT).item() == 9.0
+    with pytest.raises(ConfigError, match=r"model\.ffn = squared-relu"):
+        export_huggingface(again, tmp_path / "exported")
+
+
+@pytest.mark.parametrize(
+    ("share", "groups", "inner", "attention", "ffn"),
+    [
+        ("none", 1, 1, [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]),
+        ("attention", 1, 1, [0, 0, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5]),
+        ("ffn", 2, 1, [0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 1, 1]),
+        ("all", 4, 1, [0, 0, 1, 2, 2, 3], [0, 0, 1, 2, 2, 3]),
+        ("all", 1, 2, [0, 1, 0, 1, 0, 1], [0, 1, 0, 1, 0, 1]),
+        ("all", 2, 2, [0, 1, 0, 1, 2, 3], [0, 1, 0, 1, 2, 3]),
+    ],
+)
+def test_slots_of_shared_weights_by_hand(
+    small_config: Config, share: str, groups: int, inner: int, attention: list, ffn: list
+) -> None:
+    config = small_config(n_layers=6, share=share, share_groups=groups, share_inner=inner)
+    (shape,) = stacks(config)
+    for entry, expected in zip(shape.block, (attention, ffn), strict=True):
+        assert [slot(config, shape, layer, entry) for layer in range(6)] == expected
+
+
+def unshared_copy(shared: Transformer, random_model: Build, **fields: object) -> Transformer:
+    """Copy the weights of each slot into every block that uses it."""
+    copy = random_model(**fields)
+    weights: dict[str, Tensor] = {}
+    for name, value in shared.state_dict().items():
+        if not name.startswith("decoder."):
+            weights[name] = value
+            continue
+        _, _, place, index, rest = name.split(".", 4)
+        for layer, slots in enumerate(shared.decoder.slots):
+            if slots[int(place)] == int(index):
+                weights[f"decoder.sublayers.{place}.{layer}.{rest}"] = value
+    copy.load_state_dict(weights)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("share", "block"), [("all", "macaron"), ("attention", "transformer"), ("ffn", "macaron")]
+)
+def test_gradients_of_shared_blocks_are_sums_over_unshared_copies(
+    random_model: Build, share: str, block: str
+) -> None:
+    fields = {"n_layers": 4, "block": block, "positions": "learned-per-layer"}
+    shared = random_model(share=share, share_groups=2, **fields)
+    pointers = [value.data_ptr() for value in shared.state_dict().values()]
+    assert len(set(pointers)) == len(pointers)
+    assert len(shared.positions.tables) == 4  # never shared
+    copy = unshared_copy(shared, random_model, **fields)
+    tokens = torch.arange(10).view(2, 5)
+    torch.testing.assert_close(shared(tokens).logits, copy(tokens).logits, rtol=0, atol=1e-12)
+    for model in (shared, copy):
+        model(tokens).logits.square().sum().backward()
+    for place, slots in enumerate(shared.decoder.sublayers):
+        for index, sublayer in enumerate(slots):
+            layers = [layer for layer in range(4) if shared.decoder.slots[layer][place] == index]
+            for name, parameter in sublayer.named_parameters():
+                copies = [copy.decoder.block(each)[place].get_parameter(name) for each in layers]
+                total = sum(each.grad for each in copies)
+                torch.testing.assert_close(parameter.grad, total, rtol=1e-10, atol=1e-12)
+
+
+def test_roles_follow_from_the_kind_of_a_parameter(random_model: Build) -> None:
+    model = random_model(ffn="swiglu", d_embed=5, tie_embeddings=False, head_bias=True, n_layers=1)
+    roles = parameter_roles(model)
+    matrices = {
+        "embedding.projection.weight": "matrix",
+        "embedding.weight": "embedding",
+        "positions.tables.0.weight": "embedding",
+        "decoder.sublayers.0.0.function.projection.weight": "stacked",
+        "decoder.sublayers.0.0.function.output.weight": "matrix",
+        "decoder.sublayers.1.0.function.input.weight": "stacked",
+        "decoder.sublayers.1.0.function.output.weight": "matrix",
+        "head.projection.weight": "matrix",
+        "head.weight": "matrix",
+    }
+    assert {name: role for name, role in roles.items() if role != "vector"} == matrices
+    assert len(roles) == len(list(model.parameters()))
+    module = nn.Module()
+    module.stray = nn.Parameter(torch.zeros(1))
+    with pytest.raises(AssertionError, match="stray"):
+        parameter_roles(module)
