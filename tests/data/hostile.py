@@ -102,11 +102,8 @@ def altered(random: Random, content: Any) -> Any:
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         places = [place for place in _places(content) if place]
         # Of thousands of pieces one is as good as another.
-        upper = [
-            place
-            for place in places
-            if len(place) <= 2 or place[1] not in ("vocab", "merges", "pieces")
-        ]
+        many = ("vocab", "merges", "pieces")
+        upper = [place for place in places if len(place) <= 2 or place[1] not in many]
         place = random.choice(upper if random.random() < 0.7 else places) if places else ()
         if place:
             _alter(random, content, place, places)
@@ -155,14 +152,8 @@ def _at(content: Any, place: tuple[Any, ...]) -> Any:
 
 def _places(content: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield place
-    items = (
-        content.items()
-        if isinstance(content, dict)
-        else enumerate(content)
-        if isinstance(content, list)
-        else ()
-    )
-    for key, value in items:
+    items = {dict: dict.items, list: enumerate}.get(type(content), lambda content: ())
+    for key, value in items(content):
         yield from _places(value, (*place, key))
 
 
@@ -180,25 +171,11 @@ def _template(single: list[Any]) -> dict[str, Any]:
 
 _WHOLE, _OTHER = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
 
+_RULES = ("ByteLevel", "ByteFallback", "Fuse", "NFKD", "Nmt", "Whitespace", "Unknown")
+_STEPS = ("normalizers", "pretokenizers", "decoders", "processors")
+_TOKEN = {"id": 2**32 - 1, "content": "a", "special": True, "single_word": False, "lstrip": True}
 VALUES: list[Any] = [
-    *(
-        None,
-        True,
-        False,
-        0,
-        -1,
-        1,
-        3,
-        2**31,
-        2**32 - 1,
-        2**32,
-        2**63,
-        10**18,
-        10**30,
-        1.5,
-        -1e308,
-        1e308,
-    ),
+    *(None, True, False, 0, -1, 1, 3, 2**31, 2**32 - 1, 2**32, 2**63, 10**18, 10**30, 1.5, 1e308),
     *("", "a", "\0", "\u2581", " ", "\n", "ByteLevel", "[UNK]", "(a+)+$", "(", "(.*)*x", "\ud800"),
     *([], {}, [[]], [["a", 1]], {"a": 0}, {"a": 1 << 31}),
     *(
@@ -207,56 +184,23 @@ VALUES: list[Any] = [
     ),
     *(_split({"Regex": pattern}) for pattern in ("(a+)+b", "(", "", "(?=a)", "(\\s*)*$")),
     *(_split({"String": ""}, behavior) for behavior in ("Removed", "MergedWithNext", "Contiguous")),
-    *(
-        _replace({"String": ""}, "aa"),
-        _replace({"Regex": ""}, "aa"),
-        _replace({"Regex": "(a*)*b"}, ""),
-    ),
+    *(_replace(pattern, "aa") for pattern in ({"String": ""}, {"Regex": ""}, {"Regex": "(a*)*b"})),
     {"type": "Sequence", "normalizers": [_replace({"Regex": "."}, "aaaa")] * 20},
-    *(
-        {"type": "Sequence", name: []}
-        for name in ("normalizers", "pretokenizers", "decoders", "processors")
-    ),
+    *({"type": "Sequence", name: []} for name in _STEPS),
     *({"type": "FixedLength", "length": length} for length in (0, 1, 2**40)),
     {"type": "Strip", "content": "a", "start": 10**9, "stop": 10**9},
     {"type": "Prepend", "prepend": "a" * 100_000},
-    *(
-        {"type": name}
-        for name in ("ByteLevel", "ByteFallback", "Fuse", "NFKD", "Nmt", "Whitespace", "Unknown")
-    ),
+    *({"type": name} for name in _RULES),
     {"type": "CTC", "pad_token": "", "word_delimiter_token": "", "cleanup": True},
     {"type": "BPEDecoder", "suffix": ""},
     {"type": "Metaspace", "replacement": "ab", "prepend_scheme": "always", "split": True},
-    *(
-        _template(single)
-        for single in (
-            [],
-            [_WHOLE, _WHOLE],
-            [_OTHER],
-            [{"SpecialToken": {"id": "x", "type_id": 0}}],
-        )
-    ),
+    *(_template(single) for single in ([], [_WHOLE, _WHOLE], [_OTHER])),
+    _template([{"SpecialToken": {"id": "x", "type_id": 0}}]),
     {"type": "RobertaProcessing", "sep": ["a", 2**32 - 1], "cls": ["b", 0], "trim_offsets": True},
-    {
-        "strategy": {"Fixed": 10**12},
-        "direction": "Right",
-        "pad_id": 0,
-        "pad_type_id": 0,
-        "pad_token": "",
-    },
+    {"strategy": {"Fixed": 10**12}, "direction": "Right", "pad_id": 0, "pad_token": ""},
     {"max_length": 0, "strategy": "LongestFirst", "stride": 5, "direction": "Right"},
     [{"id": 0, "content": "", "special": False}],
-    [
-        {
-            "id": 2**32 - 1,
-            "content": "a",
-            "special": True,
-            "single_word": False,
-            "lstrip": True,
-            "rstrip": True,
-            "normalized": True,
-        }
-    ],
+    [{**_TOKEN, "rstrip": True, "normalized": True}],
 ]
 
 

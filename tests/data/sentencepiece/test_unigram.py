@@ -1,6 +1,9 @@
+"""ALBERT's model against the release, unigram trained, and the sentinels of T5 behind it."""
+
 import base64
 import json
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,19 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 
+from sublayer.config.data import DataConfig
+from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.data.prepare import prepare, prepare_tokenizer
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
-from sublayer.data.tokenizers.base import NotUtf8
-from sublayer.data.tokenizers.named import load_tokenizer
-from sublayer.data.tokenizers.normalization import Normalization
+from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.data.tokenizers.normalization import AS_WRITTEN, Normalization
+from sublayer.data.tokenizers.sentinels import find_sentinels
 from sublayer.data.tokenizers.words import SPACE
 from sublayer.errors import ConfigError, DataError
+from tests.breadth import examples
 from tests.data.sentences import sentences
+from tests.sentinels import encode_with_sentinels
 
 PROSE = (
     "It is a truth universally acknowledged, in 1813, "
     "that a single man's fortune (naïve, or £1,000) isn't his.\n" * 20
 )
+
 TRAINED = UnigramTokenizer.train([PROSE.encode()], vocab_size=120)
+
 ODD = st.text(st.sampled_from("ab 's19,.(\n\t\r\u00a0\u0085\u2028\x1cÉéσΣ\u0301漢"), max_size=60)
 
 
@@ -47,23 +59,16 @@ def released_ids(processor, sentence):
 
 
 def test_the_published_model_gives_the_ids_of_the_release(published, real_data):
-    processor = SentencePieceProcessor(
-        model_file=str(real_data / "vocab" / "albert" / "spiece.model")
-    )
-    found = sentences(real_data)
-    assert len(found) > 1000
-    for sentence in found:
-        assert published.encode(sentence.encode()).tolist() == released_ids(processor, sentence), (
-            sentence
-        )
-
-
-def test_lines_are_encoded_one_by_one(published, real_data):
-    found = sentences(real_data)
-    whole = published.encode("\n".join(found).encode())
-    assert whole.tolist() == [
-        id_ for sentence in found for id_ in published.encode(sentence.encode()).tolist()
-    ]
+    model = real_data / "vocab" / "albert" / "spiece.model"
+    processor = SentencePieceProcessor(model_file=str(model))
+    lines = sentences(real_data)
+    assert len(lines) > 1000
+    rows = [published.encode(line.encode()).tolist() for line in lines]
+    for line, ids in zip(lines, rows, strict=True):
+        assert ids == released_ids(processor, line), line
+    # Lines are encoded one by one.
+    whole = published.encode("\n".join(lines).encode())
+    assert whole.tolist() == [id_ for ids in rows for id_ in ids]
 
 
 def test_transformers_own_conversion_differs_after_punctuation_and_in_quotes(published, real_data):
@@ -81,130 +86,47 @@ def test_transformers_own_conversion_differs_after_punctuation_and_in_quotes(pub
     assert all(map(differ, ["the (first) word", "``quoted''", "12,345"]))
 
 
-def test_a_comma_after_a_digit_stands_alone(published):
+def test_the_published_model_has_its_ids_and_rules(published):
+    assert published.special_ids == (0, 1, 2, 3, 4)
+    ids = [getattr(published, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask", "end")]
+    assert ids == [0, 1, 2, 3, 4, None]
+    assert published.vocab_size == 30_000
+    assert published.normalization == Normalization(True, False, True)
+    assert published.decode([2, *published.encode(b"a word"), 3]) == b"a word"
+    # Text is lowered and stripped of accents; a comma after a digit stands alone.
+    assert pieces(published, "  Zoë\t\u00a0CAFÉ ") == pieces(published, "zoe cafe")
+    assert pieces(published, "ΟΔΟΣ") == pieces(published, "οδος")
     assert pieces(published, "In 2018, 12,345.") == ["▁in", "▁2018", ",", "▁12", ",", "345", "."]
     undivided = UnigramTokenizer(published.model, Normalization(divide_digit_commas=False))
     assert pieces(undivided, "In 2018, 12,345.") == ["▁in", "▁2018,", "▁12,", "345", "."]
 
 
-def test_text_is_lowered_and_stripped_of_accents(published):
-    assert pieces(published, "  Zoë\t\u00a0CAFÉ ") == pieces(published, "zoe cafe")
-    assert pieces(published, "ΟΔΟΣ") == pieces(published, "οδος")
-
-
-def test_names_of_special_ids_are_text(published):
-    ids = published.encode(b"[MASK] [CLS] <pad>")
-    assert not {0, 2, 3, 4} & set(ids.tolist())
-
-
-def test_the_published_model_has_what_masks_need(published):
-    assert (
-        published.pad_id,
-        published.unk_id,
-        published.cls_id,
-        published.sep_id,
-        published.mask_id,
-    ) == (
-        0,
-        1,
-        2,
-        3,
-        4,
-    )
-    assert published.special_ids == (0, 1, 2, 3, 4)
-    assert published.vocab_size == 30_000
-    assert published.end_id is None
-    assert published.normalization == Normalization(True, False, True)
-    assert published.token_bytes[:5].tolist() == [0] * 5
-    assert published.decode([2, *published.encode(b"a word"), 3]) == b"a word"
-
-
 def test_words_begin_where_the_release_says(published):
-    ids = published.encode(b"don't misunderstand 2019, (well-known) e.g. U.S.A")
-    found = list(
-        zip(
-            pieces(published, "don't misunderstand 2019, (well-known) e.g. U.S.A"),
-            published.starts_word(ids),
-            strict=True,
-        )
-    )
+    text = "don't misunderstand 2019, (well-known) e.g. U.S.A"
+    starts = published.starts_word(published.encode(text.encode()))
+    found = list(zip(pieces(published, text), starts, strict=True))
     for piece, starts in found:
-        is_inner = piece.isascii() and piece.isalpha()
-        assert starts == (not is_inner), piece
-    assert ("'", True) in found and ("(", True) in found and (",", True) in found
-    assert published.starts_word(np.array([0, 1, 2, 3, 4])).all()
-    assert published.starts_word(np.array([[0, 1], [2, 3]])).shape == (2, 2)
+        assert starts == (not (piece.isascii() and piece.isalpha())), piece
+    assert {("'", True), ("(", True), (",", True)} <= set(found)
+    assert published.starts_word(np.array([[0, 1], [2, 3]])).all()
 
 
-def test_trained_ids_have_alberts_order():
-    assert TRAINED.names[:13] == [
-        "<pad>",
-        "<unk>",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        "(",
-        ")",
-        '"',
-        "-",
-        ".",
-        "–",
-        "£",
-        "€",
-    ]
+def test_trained_ids_have_alberts_order_in_parts_too():
+    first = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", *'()"-.', "–", "£", "€"]
+    assert TRAINED.names[:13] == first
     assert TRAINED.special_ids == (0, 1, 2, 3, 4)
     assert 13 < TRAINED.vocab_size <= 120
-    assert TRAINED.vocab_size == len(TRAINED.token_bytes)
     assert TRAINED.has_words and not TRAINED.is_lossless
-
-
-def test_training_again_and_in_parts_gives_the_same_file():
     data = PROSE.encode()
-    assert UnigramTokenizer.train([data], vocab_size=120).serialize() == TRAINED.serialize()
     place = TRAINED.cut(data, 700)
-    assert (
-        UnigramTokenizer.train([data[:place], data[place:]], vocab_size=120).fingerprint
-        == TRAINED.fingerprint
-    )
-
-
-def test_a_short_text_holds_fewer_pieces_than_asked():
+    parts = UnigramTokenizer.train([data[:place], data[place:]], vocab_size=120)
+    assert parts.serialize() == TRAINED.serialize()
     assert UnigramTokenizer.train([b"aaaa"], vocab_size=1000).names[13:] == ["aa", "a", "▁"]
-
-
-def test_long_lines_are_learned_from():
     line = " ".join(f"unmistakable{number % 7}" for number in range(2000)).encode()
     assert UnigramTokenizer.train([line], vocab_size=60).encode(b"unmistakable3").size < 6
 
 
-def test_a_byte_that_is_not_utf8_is_named_wherever_it_is():
-    for texts in ([b"\xff"], [b"some words\n" * 50, b"more\n\xff"]):
-        with pytest.raises(NotUtf8, match="byte 0xff is not UTF-8"):
-            UnigramTokenizer.train(texts, vocab_size=60)
-
-
-@pytest.mark.parametrize(
-    ("text", "size", "error", "message"),
-    [
-        (b"hello world", 20, ConfigError, "data.vocab_size = 20 is too small for unigram"),
-        (b" \n\n", 100, DataError, "there is no text to train a tokenizer on"),
-        (b"a\n\xff", 100, NotUtf8, "line 2: byte 0xff"),
-    ],
-)
-def test_what_cannot_be_trained_is_refused(text, size, error, message):
-    with pytest.raises(error, match=message):
-        UnigramTokenizer.train([text], vocab_size=size)
-
-
-@given(ODD, st.integers(0, 200))
-def test_a_cut_changes_no_id(text, near):
-    data = text.encode()
-    place = TRAINED.cut(data, min(near, len(data)))
-    parts = np.concatenate([TRAINED.encode(data[:place]), TRAINED.encode(data[place:])])
-    assert parts.tolist() == TRAINED.encode(data).tolist()
-    assert place <= near
-
-
+@examples(250)
 @given(ODD)
 def test_decoding_gives_the_normalised_text(text):
     ids = TRAINED.encode(text.encode())
@@ -216,72 +138,166 @@ def test_decoding_gives_the_normalised_text(text):
         assert TRAINED.token_bytes[ids].sum() == len(TRAINED.decode(ids)) + bool(len(ids))
 
 
-def test_saving_and_loading_changes_nothing(tmp_path):
-    TRAINED.save(tmp_path / "tokenizer.json")
-    loaded = load_tokenizer(tmp_path)
-    assert isinstance(loaded, UnigramTokenizer)
-    assert loaded.fingerprint == TRAINED.fingerprint
-    assert loaded.encode(PROSE.encode()).tolist() == TRAINED.encode(PROSE.encode()).tolist()
-    assert loaded.token_characters.tolist() == TRAINED.token_characters.tolist()
-
-
-def change(name, value):
-    return lambda content: content.__setitem__(name, value)
-
-
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("name", "value", "message"),
     [
-        (
-            change("model", base64.b64encode(TRAINED.model[:-9]).decode()),
-            "does not have its checksum",
-        ),
-        (change("model", "?"), "not base64"),
-        (change("model", None), "does not have its checksum"),
-        (change("do_lower_case", "yes"), "do_lower_case = 'yes' must be true or false"),
-        (lambda content: content.pop("keep_accents"), "keep_accents = None must be true or false"),
+        ("model", base64.b64encode(TRAINED.model[:-9]).decode(), "does not have its checksum"),
+        ("model", "?", "not base64"),
+        ("model", None, "does not have its checksum"),
+        ("do_lower_case", "yes", "do_lower_case = 'yes' must be true or false"),
+        ("keep_accents", None, "keep_accents = None must be true or false"),
+        ("sentinels", True, "sentinels = .* must be 0 to 100000"),
+        ("sentinels", -1, "sentinels = .* must be 0 to 100000"),
+        ("sentinels", 100_001, "sentinels = .* must be 0 to 100000"),
     ],
 )
-def test_damage_is_found_when_read(tmp_path, damage, message):
-    content = TRAINED.content()
-    damage(content)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+def test_a_damaged_file_is_refused(tmp_path, name, value, message):
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**TRAINED.content(), name: value}))
     with pytest.raises(DataError, match=f"tokenizer.json: .*{message}"):
-        load_tokenizer(tmp_path / "tokenizer.json")
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"text", TRAINED.model[:1000], TRAINED.model[:-1], bytes(50)]
-)
-def test_a_damaged_model_is_named(tmp_path, content):
-    path = tmp_path / "spiece.model"
-    path.write_bytes(content)
-    with pytest.raises(
-        DataError, match=r"spiece.model: the file is not a SentencePiece model, or it is damaged"
-    ):
-        load_tokenizer(path)
-
-
-def test_a_model_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"cannot read the tokenizer .*spiece.model: No such file"):
-        load_tokenizer(tmp_path / "spiece.model")
-
-
-def test_settings_beside_a_model_win_over_its_pieces(tmp_path):
-    (tmp_path / "spiece.model").write_bytes(TRAINED.model)
-    assert load_tokenizer(tmp_path).normalization == Normalization()
-    (tmp_path / "tokenizer_config.json").write_text(
-        '{"do_lower_case": false, "keep_accents": true}'
-    )
-    assert load_tokenizer(tmp_path).normalization == Normalization(
-        do_lower_case=False, keep_accents=True
-    )
-    (tmp_path / "tokenizer_config.json").write_text("[]")
-    with pytest.raises(DataError, match=r"tokenizer_config.json holds no JSON object"):
         load_tokenizer(tmp_path)
 
 
-def test_rules_are_found_from_pieces():
+def test_a_damaged_or_missing_model_is_refused(tmp_path):
+    path = tmp_path / "spiece.model"
+    for content in (b"", b"text", TRAINED.model[:1000], TRAINED.model[:-1], bytes(50)):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match="spiece.model: the file is not a SentencePiece model"):
+            load_tokenizer(path)
+    path.unlink()
+    with pytest.raises(DataError, match=r"cannot read the tokenizer .*spiece.model: No such file"):
+        load_tokenizer(path)
+
+
+def test_rules_are_those_of_settings_or_of_pieces(tmp_path):
+    (tmp_path / "spiece.model").write_bytes(TRAINED.model)
+    assert load_tokenizer(tmp_path).normalization == Normalization()
+    settings = tmp_path / "tokenizer_config.json"
+    settings.write_text('{"do_lower_case": false, "keep_accents": true}')
+    rules = Normalization(do_lower_case=False, keep_accents=True)
+    assert load_tokenizer(tmp_path).normalization == rules
+    settings.write_text("[]")
+    with pytest.raises(DataError, match=r"tokenizer_config.json holds no JSON object"):
+        load_tokenizer(tmp_path)
     assert Normalization.of(["▁the", "▁한국"], is_masked=True) == Normalization()
     assert Normalization.of(["▁The"], is_masked=True).do_lower_case is False
     assert Normalization.of(["▁é"], is_masked=False) == Normalization(True, True, False)
+
+
+CASED = (
+    PROSE.encode() + "The Cat sat on the Mat (naïve, £1,000); <extra_id_7> is text.\n".encode() * 20
+)
+MARKED = train_tokenizer("unigram", [CASED], vocab_size=120, sentinels=9)
+NAMES = st.sampled_from(["<extra_id_0>", "<extra_id_8>", "<extra_id_9>", "</s>", "<pad>", "<unk>"])
+PART = st.text(st.sampled_from("sat on The\n"), max_size=9)
+
+
+def test_ids_with_sentinels_have_t5s_order() -> None:
+    names, last = MARKED.names, MARKED.vocab_size - 1
+    assert names[:3] == ["<pad>", "</s>", "<unk>"]
+    assert [names[id_] for id_ in MARKED.sentinel_ids] == [f"<extra_id_{k}>" for k in range(9)]
+    assert MARKED.sentinel_ids == tuple(range(last, last - 9, -1))
+    ids = [getattr(MARKED, f"{name}_id") for name in ("pad", "sep", "unk", "cls", "mask", "end")]
+    assert ids == [0, 1, 2, None, None, None]
+    assert MARKED.special_ids == (0, 1, 2, *range(last - 8, last + 1))
+    assert MARKED.token_bytes[list(MARKED.special_ids)].tolist() == [0] * 12
+    assert MARKED.starts_word(np.array(MARKED.special_ids)).all()
+    assert MARKED.normalization == AS_WRITTEN
+    full = train_tokenizer("unigram", [CASED], vocab_size=70, sentinels=9)
+    assert (full.vocab_size, full.sentinel_ids[0]) == (70, 69)
+
+
+@examples(250)
+@given(st.lists(st.one_of(ODD, NAMES), max_size=5).map("".join))
+def test_a_text_with_the_names_of_sentinels_is_given_back(text: str) -> None:
+    ids = MARKED.encode(text.encode())
+    assert not set(MARKED.special_ids) - {MARKED.unk_id} & set(ids.tolist())
+    if MARKED.unk_id not in ids:
+        words = unicodedata.normalize("NFKC", " ".join(text.split()))
+        assert MARKED.decode(ids).decode() == " ".join(words.split())
+        assert MARKED.token_bytes[ids].sum() == len(MARKED.decode(ids)) + bool(len(ids))
+
+
+@examples(250)
+@given(st.lists(st.one_of(PART, st.integers(0, 8)), max_size=6))
+def test_gaps_have_the_ids_of_sentinels_and_text_is_between(parts: list[str | int]) -> None:
+    expected: list[int] = []
+    text = between = ""
+    for part in [*parts, None]:
+        if isinstance(part, str):
+            between += part
+            text += part
+            continue
+        expected += MARKED.encode(between.encode()).tolist()
+        between = ""
+        if part is not None:
+            expected.append(MARKED.sentinel_ids[part])
+            text += f"<extra_id_{part}>"
+    ids = encode_with_sentinels(MARKED, text.encode())
+    assert ids.dtype == np.int32
+    assert ids.tolist() == expected
+    assert encode_with_sentinels(MARKED, MARKED.decode(ids)).tolist() == expected
+
+
+def test_a_sentinel_is_decoded_as_its_name() -> None:
+    ids = encode_with_sentinels(MARKED, b"The <extra_id_0> sat on the <extra_id_1>")
+    assert MARKED.decode([*ids, 1]) == b"The<extra_id_0> sat on the<extra_id_1>"
+    assert MARKED.decode(ids[~np.isin(ids, MARKED.sentinel_ids)]) == b"The sat on the"
+    beyond = [MARKED.sentinel_ids[1], MARKED.vocab_size]
+    assert MARKED.decode(beyond) == "<extra_id_1>\ufffd".encode()
+    for name in ("<extra_id_00>", "<extra_id_>", "<extra_id_-1>", "<extra_id_١>"):
+        ids = encode_with_sentinels(MARKED, name.encode())
+        assert ids.tolist() == MARKED.encode(name.encode()).tolist()
+    # They end before the first that is missing.
+    assert find_sentinels({"<extra_id_1>": 4, "<extra_id_0>": 9, "<extra_id_3>": 5}) == (9, 4)
+    assert find_sentinels({"<extra_id_1>": 4}) == ()
+
+
+def test_a_recipe_trains_sentinels_and_keeps_them(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(CASED)
+    path = str(tmp_path / "text")
+    config = DataConfig(path=path, tokenizer="unigram", vocab_size=65, sentinels=9, context=32)
+    data = prepare(config, cache=tmp_path / "cache")
+    assert data.tokenizer.sentinel_ids == tuple(range(64, 55, -1))
+    assert not np.isin(data.train.ids, data.tokenizer.sentinel_ids).any()
+    cached = prepare_tokenizer(config, cache=tmp_path / "cache")
+    assert cached.fingerprint == data.tokenizer.fingerprint
+    fewer = config.model_copy(update={"sentinels": 8})
+    ids = prepare_tokenizer(fewer, cache=tmp_path / "cache").sentinel_ids
+    assert (ids[0], len(ids)) == (64, 8)
+    both = BilingualTokenizer(MARKED, LanguageRules("en"), LanguageRules("de"))
+    assert (both.sentinel_ids, both.special_ids) == (MARKED.sentinel_ids, MARKED.special_ids)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "field"),
+    [
+        ("gpt", {"data.vocab_size": 103}, "data.vocab_size = 103"),
+        ("gpt", {"data.tokenizer": "bytes"}, "data.sentinels = 100 has no effect"),
+        ("gpt", {"data.sentinels": 100_001}, "data.sentinels = 100001"),
+        ("gpt", {"data.sentinels": -1}, "data.sentinels = -1"),
+        ("albert-small", {}, "data.sentinels = 100 gives data.tokenizer = unigram T5's ids"),
+    ],
+)
+def test_recipes_without_use_for_sentinels_are_refused(recipe, settings, field) -> None:
+    with pytest.raises(ConfigError, match=field):
+        load_recipe(recipe, {"data.tokenizer": "unigram", "data.sentinels": 100, **settings})
+
+
+def test_a_run_that_is_continued_brings_its_sentinels() -> None:
+    recipe = load_recipe("gpt", {"data.tokenizer": "unigram", "data.sentinels": 9})
+    assert vary(recipe, {"init.run": "runs/first"}).recipe.data.sentinels == 0
+    with pytest.raises(ConfigError, match="data.sentinels = 9 has no effect with init.run"):
+        load_recipe("gpt", {"init.run": "runs/first", "data.sentinels": 9})
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "message"),
+    [
+        ("bpe", 300, "data.sentinels = 9 needs data.tokenizer = unigram, it is 'bpe'"),
+        ("unigram", 12, "data.vocab_size = 12 is filled by data.sentinels = 9"),
+        ("unigram", 13, "vocab_size = 13 is too small for unigram with data.sentinels = 9"),
+    ],
+)
+def test_sentinels_that_leave_no_room_are_refused(kind: str, size: int, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        train_tokenizer(kind, [CASED], vocab_size=size, sentinels=9)

@@ -1,0 +1,130 @@
+"""Files of tokenizers with anything wrong: each is read and works, or is refused in one line."""
+
+import json
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.tokenizers.named import train_tokenizer
+from tests.breadth import examples
+from tests.data.hostile import (
+    CORPUS,
+    FORMS,
+    altered,
+    check_file,
+    damaged,
+    published,
+    sentencepiece_model,
+)
+from tests.data.sentencepiece.t5 import t5_model
+
+OWN = ("characters", "word-bpe", "gpt1-bpe", "unigram", "sentinels", "bilingual", "pair")
+CODES = b"#version: 0.2\nt h\nth e</w>\nq u\no w\nd o\n"
+DICTIONARY = b"the 20\nqu@@ 9\no 3\nw@@ 2\n"
+SETTINGS = [b"{}", b'{"do_lower_case": 3}', b"[" * 100_000, b'{"do_lower_case": false}']
+NAMES = ["<unk>", "</s>", "<pad>", "\u2581the", "a"]
+Files = dict[str, bytes]
+
+
+@cache
+def own(kind: str) -> dict[str, Any]:
+    """The content of a file of ours."""
+    if kind == "bilingual":
+        sides = {side: LanguageRules(side[:2]).content() for side in ("source", "target")}
+        return {**own("word-bpe"), "kind": kind, "vocabulary": own("word-bpe"), **sides}
+    if kind == "pair":
+        model = {name: own("unigram")[name] for name in ("sha256", "model")}
+        both = {"names": NAMES, "source": model, "target": model}
+        return {**own("word-bpe"), "kind": "sentencepiece-pair", **both}
+    more: dict[str, Any] = {} if kind == "characters" else {"vocab_size": 80}
+    if kind == "sentinels":
+        kind, more = "unigram", {**more, "sentinels": 5}
+    return train_tokenizer(kind, [text.encode() for text in CORPUS], **more).content()
+
+
+def written(random: Random, content: Any, share: float = 0.15) -> bytes:
+    text = json.dumps(altered(random, content)).encode()
+    return damaged(random, text) if random.random() < share else text
+
+
+def merges_of(random: Random, merges: Iterable[Iterable[str]]) -> bytes:
+    lines = "#version: 0.2\n" + "".join(" ".join(merge) + "\n" for merge in merges)
+    return lines.encode() if random.random() < 0.5 else damaged(random, lines.encode())
+
+
+def gpt2(random: Random) -> Files:
+    model = published("gpt2")["model"]
+    merges = merges_of(random, model["merges"])
+    return {"vocab.json": written(random, model["vocab"], 0), "merges.txt": merges}
+
+
+def gpt1(random: Random) -> Files:
+    content = own("gpt1-bpe")
+    merges = merges_of(random, content["merges"])
+    return {"encoder_bpe_9.json": written(random, content["ids"], 0), "vocab_9.bpe": merges}
+
+
+def marian(random: Random) -> Files:
+    ids = written(random, {name: id_ for id_, name in enumerate(NAMES)}, 0.3)
+    models = dict.fromkeys(("source.spm", "target.spm"), sentencepiece_model())
+    return {**models, "vocab.json": ids}
+
+
+def with_sentinels(random: Random) -> Files:
+    model = t5_model(user_defined_symbols=[f"<extra_id_{number}>" for number in range(5)])
+    beside = written(random, {"tokenizer_class": "T5Tokenizer", "extra_ids": 5}, 0)
+    return {"spiece.model": damaged(random, model), "tokenizer_config.json": beside}
+
+
+def wordpiece(random: Random) -> Files:
+    pieces = "".join(f"{piece}\n" for piece in published("bert")["model"]["vocab"]).encode()
+    beside = random.choice(SETTINGS)
+    return {"vocab.txt": damaged(random, pieces), "tokenizer_config.json": beside}
+
+
+def codes(random: Random) -> Files:
+    dictionary = {"dict.txt": damaged(random, DICTIONARY)} if random.random() < 0.5 else {}
+    return {"codes": damaged(random, CODES), **dictionary}
+
+
+MAKERS: dict[str, Callable[[Random], Files]] = {
+    "library": lambda random: {"tokenizer.json": written(random, published(random.choice(FORMS)))},
+    "own": lambda random: {"tokenizer.json": written(random, own(random.choice(OWN)))},
+    "model": lambda random: {"spiece.model": damaged(random, sentencepiece_model())},
+    "sentinels": with_sentinels,
+    "codes": codes,
+    "wordpiece": wordpiece,
+    "gpt2": gpt2,
+    "gpt1": gpt1,
+    "marian": marian,
+}
+
+
+def check(files: Files) -> None:
+    with TemporaryDirectory() as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content)
+        path = Path(folder)
+        check_file(path / "codes" if "codes" in files else path)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@examples(75)
+@given(random=st.randoms(use_true_random=False))
+def test_files_with_anything_wrong_are_read_or_refused(kind: str, random: Random) -> None:
+    check(MAKERS[kind](random))
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "spiece.model", "vocab.txt", "codes"])
+def test_deep_and_empty_files_are_refused(name: str) -> None:
+    deep = [b"[" * 100_000, b'{"a":' * 100_000, b'{"model": ' + b"1" * 5000 + b"}"]
+    for data in (*deep, b"", b"\xff"):
+        check({name: data})
