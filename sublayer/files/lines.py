@@ -4,28 +4,32 @@ import codecs
 import gzip
 import hashlib
 import io
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from shutil import disk_usage
-from typing import IO, TYPE_CHECKING, cast
-
-import zstandard
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import held_in_cache, lock_of, replacing
 from sublayer.system.memory import total_memory
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
-_LONGEST_WINDOW = 1 << 31
 _LONGEST_LINE = 256 << 20
 _BLOCK_BYTES = 1 << 20
-# Packed bytes taken at once, which may become thirty thousand times as many.
-_PACKED_BYTES = 1 << 13
+# `zstd --long=31` needs the longest window that there is, of 2 GiB.
+_WINDOW = zstd.DecompressionParameter.window_log_max
+_LONGEST_WINDOW: dict[int, int] = {_WINDOW: _WINDOW.bounds()[1]}
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -137,9 +141,13 @@ def _opened(path: Path, hear: Callable[[bytes], None] | None = None) -> Iterator
     """Open a file by its suffix; ``hear`` is given what is read of it, packed as it is."""
     kind = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix.lower(), "plain")
     try:
-        with _Heard(path, hear) as stored, _reader(stored, kind) as file:
+        with (
+            _Heard(path, hear) as stored,
+            io.BufferedReader(stored) as packed,
+            _reader(packed, kind) as file,
+        ):
             yield file
-    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
         raise DataError(
             f"{path} is damaged {kind} ({error}): fetch or compress it again"
         ) from error
@@ -147,12 +155,14 @@ def _opened(path: Path, hear: Callable[[bytes], None] | None = None) -> Iterator
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _reader(stored: "_Heard", kind: str) -> IO[bytes]:
+def _reader(packed: "io.BufferedReader[_Heard]", kind: str) -> IO[bytes]:
     if kind == "gzip":
-        return cast(IO[bytes], gzip.open(stored))
-    if kind == "zstd":
-        return cast(IO[bytes], io.BufferedReader(_Zstd(stored)))
-    return io.BufferedReader(stored)
+        return cast(IO[bytes], gzip.open(packed))
+    # A file of no bytes is one of no frames; to the library it is truncated.
+    if kind == "zstd" and packed.peek(1):
+        frames: Any = zstd.ZstdFile(packed, options=_LONGEST_WINDOW)
+        return io.BufferedReader(frames)
+    return packed
 
 
 def _most_bytes() -> int:
@@ -182,50 +192,3 @@ class _Heard(io.FileIO):
         if self._hear is not None:
             self._hear(bytes(memoryview(buffer).cast("B")[:n_bytes]))
         return n_bytes
-
-
-class _Zstd(io.RawIOBase):
-    """Iterate over the frames of a zstd file.
-
-    The library's own reader takes a truncated file for a whole one.
-    """
-
-    def __init__(self, file: io.FileIO) -> None:
-        self._file = file
-        self._frame: zstandard.ZstdDecompressionObj | None = None
-        self._packed = b""
-        self._ready = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "Buffer") -> int:
-        view = memoryview(buffer).cast("B")
-        while not self._ready and self._decompress():
-            pass
-        n_bytes = min(len(view), len(self._ready))
-        view[:n_bytes] = self._ready[:n_bytes]
-        self._ready = self._ready[n_bytes:]
-        return n_bytes
-
-    def _decompress(self) -> bool:
-        """Read more bytes; return False at the end of the file."""
-        packed = self._packed or self._file.read(_PACKED_BYTES)
-        if not packed:
-            if self._frame is not None:
-                raise EOFError("truncated zstd")
-            return False
-        if self._frame is None:
-            decompressor = zstandard.ZstdDecompressor(max_window_size=_LONGEST_WINDOW)
-            self._frame = decompressor.decompressobj()
-        self._ready = self._frame.decompress(packed)
-        self._packed = b""
-        if self._frame.eof:
-            # Another frame may follow.
-            self._packed = self._frame.unused_data
-            self._frame = None
-        return True
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()

@@ -2,10 +2,9 @@ import gzip
 import os
 
 import pytest
-import zstandard
 
 from sublayer.errors import DataError
-from sublayer.files.lines import decoded, read_lines
+from sublayer.files.lines import decoded, read_lines, zstd
 
 TEXT = b"one\n\ntwo \xff\r\nthree"
 
@@ -13,7 +12,7 @@ TEXT = b"one\n\ntwo \xff\r\nthree"
 def test_lines_are_numbered_and_whole_in_every_form(tmp_path):
     (tmp_path / "a").write_bytes(TEXT)
     (tmp_path / "a.gz").write_bytes(gzip.compress(TEXT[:5]) + gzip.compress(TEXT[5:]))
-    (tmp_path / "a.ZST").write_bytes(zstandard.compress(TEXT[:5]) + zstandard.compress(TEXT[5:]))
+    (tmp_path / "a.ZST").write_bytes(zstd.compress(TEXT[:5]) + zstd.compress(TEXT[5:]))
     for name in ("a", "a.gz", "a.ZST"):
         assert list(read_lines(tmp_path / name)) == [
             (1, b"one\n"),
@@ -25,8 +24,14 @@ def test_lines_are_numbered_and_whole_in_every_form(tmp_path):
 
 def test_a_large_zstd_file_is_its_bytes(tmp_path):
     text = os.urandom(1 << 20)
-    (tmp_path / "a.zst").write_bytes(zstandard.compress(text) + zstandard.compress(text))
+    (tmp_path / "a.zst").write_bytes(zstd.compress(text) + zstd.compress(text))
     assert b"".join(line for _, line in read_lines(tmp_path / "a.zst")) == text + text
+
+
+@pytest.mark.parametrize("name", ["a", "a.gz", "a.zst"])
+def test_a_file_of_no_bytes_has_no_lines(tmp_path, name):
+    (tmp_path / name).touch()
+    assert list(read_lines(tmp_path / name)) == []
 
 
 @pytest.mark.parametrize(
@@ -34,7 +39,8 @@ def test_a_large_zstd_file_is_its_bytes(tmp_path):
     [
         ("cut.gz", gzip.compress(os.urandom(5000))[:-20]),
         ("not.gz", b"plain text"),
-        ("cut.zst", zstandard.compress(os.urandom(5000))[:-20]),
+        ("cut.zst", zstd.compress(os.urandom(5000))[:-20]),
+        ("cut_second.zst", zstd.compress(b"whole") + zstd.compress(b"cut")[:-1]),
         ("not.zst", b"plain text"),
     ],
 )

@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
-import zstandard
 
 from sublayer.data.parallel.files import Fields, json_pairs, line_pairs, parquet_pairs, tab_pairs
 from sublayer.data.parallel.filter import PairFilter
 from sublayer.errors import DataError
+from sublayer.files.lines import zstd
 
 FIELDS = Fields("en", "de")
 SOURCE, TARGET = ["a cat .", "", "two\u2028dogs"], ["eine Katze .", "leer", "zwei Hunde"]
@@ -17,7 +17,7 @@ EXPECTED = [(number, *texts) for number, texts in enumerate(zip(SOURCE, TARGET, 
 
 
 def written(path: Path, data: bytes) -> Path:
-    packed = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
+    packed = {".gz": gzip.compress, ".zst": zstd.compress}
     path.write_bytes(packed.get(path.suffix, bytes)(data))
     return path
 

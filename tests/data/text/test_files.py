@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import zstandard
 
 from sublayer.data.text import files
 from sublayer.data.text.files import (
@@ -20,6 +19,7 @@ from sublayer.data.text.files import (
 from sublayer.data.text.sniffing import describe_encoding, describe_records
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import lock_of
+from sublayer.files.lines import zstd
 from tests.waiting import waits_until
 
 TEXT = b"first line\nsecond \xff line\r\n\xef\xbb\xbf"
@@ -40,16 +40,19 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
 def test_compressed_files_are_read_by_suffix(tmp_path, cache):
     # pzstd puts frames to be skipped between the others; zstd --long=31 needs a window of 2 GiB.
     skipped = bytes.fromhex("502a4d1804000000") + b"size"
-    long = zstandard.ZstdCompressor(
-        compression_params=zstandard.ZstdCompressionParameters(window_log=28, enable_ldm=True)
-    ).compressobj()
+    long = zstd.ZstdCompressor(
+        options={
+            zstd.CompressionParameter.window_log: 28,
+            zstd.CompressionParameter.enable_long_distance_matching: 1,
+        }
+    )
     folder = write(
         tmp_path,
         {
             "a.txt": TEXT,
             "a.gz": gzip.compress(TEXT) + gzip.compress(b"more"),
-            "a.ZST": zstandard.compress(TEXT) + zstandard.compress(b"more"),
-            "b.zst": skipped + zstandard.compress(TEXT) + long.compress(b"more") + long.flush(),
+            "a.ZST": zstd.compress(TEXT) + zstd.compress(b"more"),
+            "b.zst": skipped + zstd.compress(TEXT) + long.compress(b"more") + long.flush(),
         },
     )
     assert read(folder / "a.txt", cache) == [TEXT]
@@ -103,7 +106,7 @@ def test_globs_relative_paths_and_the_home_folder_are_read(tmp_path, cache, monk
         ("empty.gz", gzip.compress(b""), "empty.gz is empty"),
         ("cut.gz", gzip.compress(bytes(range(256)) * 50)[:-20], "cut.gz is damaged gzip"),
         ("bad.gz", gzip.compress(b"abc")[:10] + b"\xff" * 30, "bad.gz is damaged gzip"),
-        ("cut.zst", zstandard.compress(os.urandom(5000))[:-20], "cut.zst is damaged zstd"),
+        ("cut.zst", zstd.compress(os.urandom(5000))[:-20], "cut.zst is damaged zstd"),
         ("not.zst", b"plain text", "not.zst is damaged zstd"),
         ("a.zip", b"PK", "a.zip is packed"),
         ("a.tar.gz", b"PK", "a.tar.gz is packed"),
@@ -151,7 +154,7 @@ def test_what_is_unpacked_is_of_the_file_that_was_digested(
     tmp_path, cache, monkeypatch, small_bytes, suffix
 ):
     monkeypatch.setattr(files, "_SMALL_BYTES", small_bytes)
-    pack = {".gz": lambda text: gzip.compress(text, mtime=0), ".zst": zstandard.compress}[suffix]
+    pack = {".gz": lambda text: gzip.compress(text, mtime=0), ".zst": zstd.compress}[suffix]
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(pack(b"the first text"))
     status = path.stat()

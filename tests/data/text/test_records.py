@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +28,7 @@ from sublayer.data.text.records import (
 )
 from sublayer.errors import DataError
 from sublayer.files.file_text import FileText
-from sublayer.files.lines import read_lines, unpacked
+from sublayer.files.lines import read_lines, unpacked, zstd
 from tests.breadth import examples
 from tests.data.hostile import altered, damaged
 
@@ -65,7 +64,7 @@ def test_a_line_of_json_is_a_document_in_every_form(tmp_path):
     )
     (tmp_path / "a.jsonl").write_bytes(text)
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(text))
-    (tmp_path / "a.jsonl.zst").write_bytes(zstandard.compress(text))
+    (tmp_path / "a.jsonl.zst").write_bytes(zstd.compress(text))
     for name in ("a.jsonl", "a.json.gz", "a.jsonl.zst"):
         found = list(json_lines(tmp_path / name, "text"))
         assert found == [(1, b"one\ntwo"), (3, b""), (4, "dr\u00e9i \u00e9".encode())]
@@ -302,7 +301,7 @@ HOSTILE: dict[str, tuple[Callable[[Random], bytes], list[Read]]] = {
         [read_lines, lambda path: [unpacked(path)], lambda path: json_lines(path, "text")],
     ),
     "a.zst": (
-        lambda random: hostile_packed(random, zstandard.compress),
+        lambda random: hostile_packed(random, zstd.compress),
         [read_lines, lambda path: [unpacked(path)]],
     ),
 }
@@ -327,7 +326,7 @@ def test_a_file_with_anything_wrong_is_read_or_refused_by_its_name(
 def bomb(tmp_path, request):
     text = b" " * (6 << 20)
     path = tmp_path / f"bomb{request.param}"
-    packed = gzip.compress(text, 1) if request.param == ".gz" else zstandard.compress(text)
+    packed = gzip.compress(text, 1) if request.param == ".gz" else zstd.compress(text)
     path.write_bytes(packed)
     return path
 
