@@ -14,7 +14,7 @@ import sublayer
         ("sublayer", {"torch", "pydantic", "numpy"}),
         pytest.param(
             "sublayer.runs.run",
-            {"scipy.stats", "matplotlib", "tensorboard", "torch._dynamo"},
+            {"scipy.stats", "matplotlib", "tensorboardX", "torch._dynamo"},
             marks=pytest.mark.slow,
         ),
     ],

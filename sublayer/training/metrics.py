@@ -1,6 +1,7 @@
 """Write and read a run's measurements: ``metrics.jsonl``, and TensorBoard events beside it."""
 
 import json
+import math
 import os
 import shutil
 import time
@@ -21,6 +22,8 @@ METRICS = "metrics.jsonl"
 EVENTS = "tensorboard"
 _EVENT_FILES = "events.out.tfevents.*"
 _MAX_LINE_BYTES = 1 << 16
+_FLUSH_EVERY_S = 120
+"""Events are seen as late as that: to flush them waits for the disk."""
 
 
 class _Line(Typed):
@@ -89,15 +92,17 @@ class MetricsLog:
     """
 
     def __init__(self, folder: Path, step: int) -> None:
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        from tensorboardX.event_file_writer import EventsWriter
 
         cut_back(folder / METRICS, step)
         lines = read_metrics(folder / METRICS)
         # The events say what the lines say: written anew, they hold nothing that a resumed run
         # takes back.
+        (folder / EVENTS).mkdir(exist_ok=True)
         for events in (folder / EVENTS).glob(_EVENT_FILES):
             events.unlink()
-        self._events = EventFileWriter(str(folder / EVENTS))
+        self._events = EventsWriter(str(folder / EVENTS / "events"))
+        self._flushed = -math.inf
         for line in lines:
             self._add_event(line)
         self._lines = (folder / METRICS).open("a", encoding="utf-8")
@@ -125,18 +130,21 @@ class MetricsLog:
         self._lines.write(json.dumps(line) + "\n")
         self._lines.flush()
         self._add_event(line)
+        if time.monotonic() - self._flushed > _FLUSH_EVERY_S:
+            self._flush_events()
 
     def sync(self) -> None:
-        """Flush what was written, before a checkpoint refers to it.
-
-        Lines are on the disk afterwards; events, which are made anew from them, are handed over.
-        """
+        """Flush what was written to the disk, before a checkpoint refers to it."""
         os.fsync(self._lines.fileno())
+        self._flush_events()
+
+    def _flush_events(self) -> None:
         self._events.flush()
+        self._flushed = time.monotonic()
 
     def _add_event(self, line: Mapping[str, Any]) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
 
         values = []
         for name, value in line.items():
@@ -145,4 +153,4 @@ class MetricsLog:
                 values.append(Summary.Value(tag=tag, simple_value=value))
         summary = Summary(value=values)
         event = Event(wall_time=time.time(), step=line["step"], summary=summary)
-        self._events.add_event(event)
+        self._events.write_event(event)

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from tensorboard.compat.proto import tensor_shape_pb2, types_pb2, versions_pb2
-from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+from tensorboardX.proto import tensor_shape_pb2, types_pb2, versions_pb2
+from tensorboardX.record_writer import masked_crc32c
 from torch import Tensor
 
 MAGIC = bytes.fromhex("57fb808b247547db")
@@ -152,11 +152,11 @@ def pool() -> descriptor_pool.DescriptorPool:
         "Header": [
             ("num_shards", 1, field.TYPE_INT32),
             ("endianness", 2, field.TYPE_INT32),
-            ("version", 3, ".tensorboard.VersionDef"),
+            ("version", 3, ".tensorboardX.VersionDef"),
         ],
         "Entry": [
             ("dtype", 1, field.TYPE_INT32),
-            ("shape", 2, ".tensorboard.TensorShapeProto"),
+            ("shape", 2, ".tensorboardX.TensorShapeProto"),
             ("shard_id", 3, field.TYPE_INT32),
             ("offset", 4, field.TYPE_INT64),
             ("size", 5, field.TYPE_INT64),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c as slow_crc32c
+from tensorboardX.crc32c import crc32c as slow_crc32c
 
 from sublayer.interop.tensorflow.crc32c import crc32c, masked_crc32c
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto
 
 from sublayer.interop.tensorflow.protobuf import Message, read_varint
 from tests.interop.bundles import varint

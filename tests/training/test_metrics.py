@@ -1,8 +1,13 @@
 import json
+import math
 import os
+import time
 
 import pytest
+from tensorboardX.proto.event_pb2 import Event
 
+from sublayer.interop.tensorflow.crc32c import masked_crc32c
+from sublayer.training import metrics
 from sublayer.training.metrics import METRICS, MetricsLog, cut_back, read_metrics
 
 
@@ -30,20 +35,52 @@ def test_a_log_opened_again_goes_on_behind_its_checkpoint(tmp_path):
     ]
 
 
-def test_tensorboard_reads_the_events(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+def events_of(folder):
+    """Read TensorBoard's events: records of a length and content, each with its checksum."""
+    [path] = folder.glob("tensorboard/events.out.tfevents.*")
+    data = path.read_bytes()
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        for content, end in ((data[:8], 12), (data[12 : 12 + length], 16 + length)):
+            assert masked_crc32c(content) == int.from_bytes(data[end - 4 : end], "little")
+        yield Event.FromString(data[12 : 12 + length])
+        data = data[16 + length :]
 
+
+def test_events_say_what_the_lines_say(tmp_path):
+    start = time.time()
     with MetricsLog(tmp_path, 0) as log:
         for step in (1, 2, 3):
             log.write("train", step, {"loss": float(step)})
     with MetricsLog(tmp_path, 1) as log:
-        log.write("train", 2, {"loss": 20.0})
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [
-        (1, 1.0),
-        (2, 20.0),
+        log.write("train", 2, {"loss": 20.0, "tokens": 7})
+        log.write("valid", 2, {"loss": math.nan})
+    version, *events = events_of(tmp_path)
+    assert version.file_version == "brain.Event:2"
+    assert [
+        (event.step, value.tag, str(value.simple_value))
+        for event in events
+        for value in event.summary.value
+    ] == [
+        (1, "train/loss", "1.0"),
+        (2, "train/loss", "20.0"),
+        (2, "train/tokens", "7.0"),
+        (2, "valid/loss", "nan"),
     ]
+    times = [start, *(event.wall_time for event in events), time.time()]
+    assert times == sorted(times)
+
+
+def test_events_are_seen_while_a_run_goes_on(tmp_path, monkeypatch):
+    with MetricsLog(tmp_path, 0) as log:
+        log.write("train", 1, {"loss": 1.0})
+        assert [event.step for event in events_of(tmp_path)] == [0, 1]
+        log.write("train", 2, {"loss": 2.0})
+        log.sync()
+        assert [event.step for event in events_of(tmp_path)] == [0, 1, 2]
+        monkeypatch.setattr(metrics, "_FLUSH_EVERY_S", 0)
+        log.write("train", 3, {"loss": 3.0})
+        assert [event.step for event in events_of(tmp_path)] == [0, 1, 2, 3]
 
 
 def test_damaged_lines_are_left_out_and_the_file_as_it_was_is_kept(tmp_path):
