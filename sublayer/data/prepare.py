@@ -68,8 +68,7 @@ def prepare(
     """Find, split, encode and store the text that a recipe names, or open what is stored.
 
     ``tokenizer`` replaces the recipe's (continuing from a run); one that is trained sees the
-    training split alone. ``cache`` is the folder of stored data, by default SUBLAYER_CACHE or
-    ``~/.cache/sublayer``.
+    training split alone. ``cache`` is the folder of stored data, by default ``cache_folder()``.
 
     Raises ConfigError where settings contradict each other, DataError where a text is missing,
     damaged, too short or not of the encoding that the tokenizer needs, or the disk is full.

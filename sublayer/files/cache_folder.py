@@ -7,6 +7,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from platformdirs import user_cache_path
+
 from sublayer.errors import DataError
 from sublayer.files.paths import expanded
 from sublayer.files.storage import new_file, remove_abandoned
@@ -17,15 +19,19 @@ _NO_ROOM = {errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
 
 
 def cache_folder(cache: Path | None = None) -> Path:
-    """Return the cache folder: ``cache``, else SUBLAYER_CACHE, else ~/.cache/sublayer.
+    """Return the cache folder: ``cache``, else SUBLAYER_CACHE, else the platform's for sublayer.
 
-    An empty SUBLAYER_CACHE is as none. The folder may not exist yet. Raises ConfigError where that
-    is in the home folder of nobody.
+    The platform's is below XDG_CACHE_HOME or ~/.cache on Linux, ~/Library/Caches on macOS, the
+    local application data on Windows. Until it exists, ~/.cache/sublayer is used where that does:
+    all platforms had their cache there. An empty SUBLAYER_CACHE is as none. The folder may not
+    exist yet. Raises ConfigError where it is in the home folder of nobody.
     """
     if cache is not None:
         return cache
-    named = os.environ.get("SUBLAYER_CACHE")
-    return expanded(named or "~/.cache/sublayer")
+    if named := os.environ.get("SUBLAYER_CACHE"):
+        return expanded(named)
+    folder, earlier = expanded(user_cache_path("sublayer", False)), expanded("~/.cache/sublayer")
+    return earlier if earlier.is_dir() and not folder.is_dir() else folder
 
 
 @contextmanager

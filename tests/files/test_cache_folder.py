@@ -3,19 +3,44 @@ import time
 from pathlib import Path
 
 import pytest
+from platformdirs import user_cache_path
 
-from sublayer.errors import DataError
+from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.files.storage import temporary_path
 
 
 def test_the_folder_asked_for_comes_before_the_environments(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("SUBLAYER_CACHE", raising=False)
-    assert cache_folder() == tmp_path / ".cache" / "sublayer"
+    monkeypatch.setenv("SUBLAYER_CACHE", "")
+    assert cache_folder() == user_cache_path("sublayer", False)
+    assert cache_folder().is_relative_to(tmp_path)
     monkeypatch.setenv("SUBLAYER_CACHE", "~/kept")
     assert cache_folder() == tmp_path / "kept"
     assert cache_folder(Path("mine")) == Path("mine")
+
+
+def test_the_platforms_folder_is_used_where_there_is_none_of_before(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SUBLAYER_CACHE", raising=False)
+    monkeypatch.setattr(
+        "sublayer.files.cache_folder.user_cache_path", lambda name, _: tmp_path / "caches" / name
+    )
+    platforms, earlier = tmp_path / "caches" / "sublayer", tmp_path / ".cache" / "sublayer"
+    assert cache_folder() == platforms
+    earlier.mkdir(parents=True)
+    assert cache_folder() == earlier
+    platforms.mkdir(parents=True)
+    assert cache_folder() == platforms
+
+
+def test_a_home_of_nobody_is_refused(monkeypatch):
+    monkeypatch.setenv("SUBLAYER_CACHE", "")
+    monkeypatch.setattr(
+        "sublayer.files.cache_folder.user_cache_path", lambda name, _: Path("~nobody-here") / name
+    )
+    with pytest.raises(ConfigError, match="no home folder here"):
+        cache_folder()
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):
