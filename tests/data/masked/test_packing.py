@@ -12,6 +12,7 @@ from sublayer.data.masked.packing import Example, pack
 from sublayer.data.packed_batch import PackedBatch
 
 PAD_ID = 0
+
 Row = tuple[tuple[int, ...], ...]
 
 
@@ -101,42 +102,20 @@ def test_slices_of_rows_are_batches_with_places_of_their_own(lengths: list[int],
     assert unpacked(batch[:]) == unpacked(batch)
 
 
-def test_the_longest_go_first_each_where_it_leaves_the_least_room() -> None:
-    # Of a width of 10: 7 and 3, 6 and 4, and 5 alone, which comes first.
-    batch = pack(examples_of([3, 6, 5, 4, 7]), width=10, pad_id=PAD_ID)
-    assert batch.read.lengths == (5, 10, 10)
-    assert [[len(row[0]) for row in unpacked(batch[n : n + 1])] for n in range(3)] == [
-        [5],
-        [7, 3],
-        [6, 4],
-    ]
-
-
 def test_by_hand_two_examples_share_a_row_and_the_third_is_padded() -> None:
+    def example(ids: str, segments: str, positions: str, targets: str, label: int) -> Example:
+        parts = [[*map(int, part)] for part in (ids, segments, positions, targets)]
+        return Example(*(np.array(part, dtype=np.int64) for part in parts), label)
+
     examples = [
-        Example(np.array([2, 8, 3]), np.array([0, 0, 0]), np.array([1]), np.array([9]), -1),
-        Example(
-            np.array([2, 4, 3, 7, 3]),
-            np.array([0, 0, 0, 1, 1]),
-            np.array([1, 3]),
-            np.array([5, 6]),
-            1,
-        ),
-        Example(
-            np.array([2, 8, 3, 3, 3, 3]),
-            np.array([0, 0, 0, 1, 1, 1]),
-            np.array([0]),
-            np.array([2]),
-            0,
-        ),
+        example("283", "000", "1", "9", -1),
+        example("24373", "00011", "13", "56", 1),
+        example("283333", "000111", "0", "2", 0),
     ]
     batch = pack(examples, width=8, pad_id=PAD_ID)
     assert batch.read.tokens.tolist() == [[2, 8, 3, 3, 3, 3, 0, 0], [2, 4, 3, 7, 3, 2, 8, 3]]
     assert batch.segments.tolist() == [[0, 0, 0, 1, 1, 1, 0, 0], [0, 0, 0, 1, 1, 0, 0, 0]]
-    assert batch.read.sequence_ids.tolist() == [
-        [0, 0, 0, 0, 0, 0, -1, -1],
-        [0, 0, 0, 0, 0, 1, 1, 1],
-    ]
+    assert batch.read.sequence_ids.tolist() == [[0] * 6 + [-1] * 2, [0] * 5 + [1] * 3]
     assert places_of(batch).tolist() == [[0, 0], [1, 1], [1, 3], [1, 6]]
     assert batch.predicted_ids.tolist() == [2, 5, 6, 9]
     assert batch.readouts.tolist() == [[0, 0], [1, 0], [1, 5]]
@@ -147,16 +126,22 @@ def test_by_hand_two_examples_share_a_row_and_the_third_is_padded() -> None:
     assert places_of(second).tolist() == [[0, 1], [0, 3], [0, 6]]
     assert second.readouts.tolist() == [[0, 0], [0, 5]]
     assert (second.predicted_ids.tolist(), second.labels.tolist()) == ([5, 6, 9], [1, -1])
+    nothing = pack([example("213", "000", "", "", -1)], width=8, pad_id=PAD_ID)
+    assert places_of(nothing).shape == places_of(nothing[:1]).shape == (0, 2)
+    assert nothing.predicted_ids.shape == (0,)
+
+
+def test_the_longest_go_first_each_where_it_leaves_the_least_room() -> None:
+    # Of a width of 10: 7 and 3, 6 and 4, and 5 alone, which comes first.
+    batch = pack(examples_of([3, 6, 5, 4, 7]), width=10, pad_id=PAD_ID)
+    assert batch.read.lengths == (5, 10, 10)
+    lengths = [[len(row[0]) for row in unpacked(batch[n : n + 1])] for n in range(3)]
+    assert lengths == [[5], [7, 3], [6, 4]]
 
 
 @pytest.mark.parametrize(
     ("lengths", "has_mask", "has_documents"),
-    [
-        ([8, 8], False, False),
-        ([8, 5], True, False),
-        ([8, 5, 3], False, True),
-        ([8, 5, 2], True, True),
-    ],
+    [([8, 8], False, False), ([8, 5], True, False), ([8, 5, 3], False, True)],
 )
 def test_what_masks_nothing_and_what_keeps_nothing_apart_is_none(
     lengths: list[int], has_mask: bool, has_documents: bool
@@ -169,18 +154,6 @@ def test_what_masks_nothing_and_what_keeps_nothing_apart_is_none(
     if batch.read.mask is not None:
         assert batch.read.mask.sum(1).tolist() == list(batch.read.lengths)
     assert batch[:1].read.mask is None
-
-
-def test_an_example_without_predictions_is_packed_too() -> None:
-    empty = np.array([], dtype=np.int64)
-    batch = pack(
-        [Example(np.array([2, 1, 3]), np.zeros(3, dtype=np.int64), empty, empty, -1)],
-        width=8,
-        pad_id=PAD_ID,
-    )
-    assert places_of(batch).shape == (0, 2)
-    assert batch.predicted_ids.shape == (0,)
-    assert places_of(batch[:1]).shape == (0, 2)
 
 
 def test_moving_to_a_device_moves_every_tensor() -> None:
