@@ -19,6 +19,8 @@ from sublayer.errors import DataError
 
 END, PAD, VOCAB_SIZE = 2, 1, 60
 
+END, PAD, VOCAB_SIZE = 2, 1, 60
+
 
 class Vocabulary(ByteTokenizer):
     sep_id, pad_id = END, PAD
@@ -40,28 +42,18 @@ def random_split(n: int, longest: int = 30) -> Split:
 
 def rows(batch: PackedBatch) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Take a batch apart, checking what stands around the tokens."""
+    side = batch.read
+    mask = torch.ones_like(side.tokens, dtype=torch.bool) if side.mask is None else side.mask
+    parts = zip(side.tokens, mask, batch.written.tokens, batch.targets, strict=True)
     found = []
-    mask = (
-        torch.ones_like(batch.read.tokens, dtype=torch.bool)
-        if batch.read.mask is None
-        else batch.read.mask
-    )
-    for source, real, target, labels in zip(
-        batch.read.tokens, mask, batch.written.tokens, batch.targets, strict=True
-    ):
+    for source, real, target, labels in parts:
         n_source, n_target = int(real.sum()), int((labels >= 0).sum())
-        assert (
-            real[:n_source].all()
-            and (source[n_source:] == PAD).all()
-            and source[n_source - 1] == END
-        )
-        assert target[0] == END and labels[n_target - 1] == END
-        assert (target[1:n_target] == labels[: n_target - 1]).all() and (
-            target[n_target:] == PAD
-        ).all()
-        found.append(
-            (tuple(source[: n_source - 1].tolist()), tuple(labels[: n_target - 1].tolist()))
-        )
+        assert real[:n_source].all() and (source[n_source:] == PAD).all()
+        assert source[n_source - 1] == target[0] == labels[n_target - 1] == END
+        assert (target[1:n_target] == labels[: n_target - 1]).all()
+        assert (target[n_target:] == PAD).all()
+        texts = source[: n_source - 1].tolist(), labels[: n_target - 1].tolist()
+        found.append((tuple(texts[0]), tuple(texts[1])))
     assert batch.n_predicted == int((batch.targets >= 0).sum())
     return found
 
@@ -100,22 +92,17 @@ def test_padding_is_little() -> None:
     assert 1 - real / computed < 0.15  # sides of these pairs have nothing to do with each other
 
 
-def test_a_step_is_a_function_of_seed_and_step() -> None:
+def test_a_step_is_a_function_of_seed_and_step_and_processes_share_it() -> None:
     split = random_split(100)
     one, other = (TranslationBatches(split, context=32, batch_tokens=128, seed=4) for _ in range(2))
     for step in (40, 3, 0, 41):
-        assert rows(one.batch(step)) == rows(other.batch(step))
+        whole = rows(one.batch(step))
+        assert whole == rows(other.batch(step))
+        shares = [rows(one.batch(step, rank=rank, world=3)) for rank in range(3)]
+        assert sorted(pair for share in shares for pair in share) == sorted(whole)
     another = TranslationBatches(split, context=32, batch_tokens=128, seed=5)
-    assert [rows(one.batch(step)) for step in range(5)] != [
-        rows(another.batch(step)) for step in range(5)
-    ]
-
-
-def test_processes_share_a_batch() -> None:
-    batches = TranslationBatches(random_split(100), context=32, batch_tokens=512, seed=4)
-    whole = rows(batches.batch(1))
-    shares = [rows(batches.batch(1, rank=rank, world=3)) for rank in range(3)]
-    assert sorted(pair for share in shares for pair in share) == sorted(whole)
+    steps = range(5)
+    assert [rows(one.batch(step)) for step in steps] != [rows(another.batch(n)) for n in steps]
 
 
 def test_a_process_without_a_pair_is_given_one_that_does_not_count() -> None:
@@ -154,16 +141,6 @@ def test_long_pairs_are_left_out_and_counted() -> None:
         TranslationBatches(split_of([(4, 1), (1, 5)]), context=4, batch_tokens=40, seed=0)
 
 
-@given(st.lists(st.integers(1, 20), min_size=1, max_size=50), st.integers(1, 60))
-def test_runs_fill_without_overflow(widths: list[int], most: int) -> None:
-    runs = fill(np.array(widths), most)
-    assert [place for start, stop in runs for place in range(start, stop)] == list(
-        range(len(widths))
-    )
-    for start, stop in runs:
-        assert (stop - start) * max(widths[start:stop]) <= most or stop - start == 1
-
-
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=50), st.integers(1, 60), st.integers(1, 9))
 def test_runs_have_a_multiple_of_pairs_where_they_have_as_many(
     widths: list[int], most: int, multiple: int
@@ -195,27 +172,19 @@ def epoch_of(batches: TranslationBatches, epoch: int) -> list[frozenset[int]]:
     return [frozenset(batches.places(step).tolist()) for step in steps]
 
 
-def test_batches_that_are_made_once_come_in_another_order_each_epoch() -> None:
+def test_batches_that_are_made_once_are_sorted_and_come_in_another_order_each_epoch() -> None:
     batches = fairseq_batches()
     first, second, third = (epoch_of(batches, epoch) for epoch in range(3))
     assert set(first) == set(second) == set(third)
     assert first != second != third != first
     assert sorted(place for batch in first for place in batch) == list(range(300))
-    sizes = [len(batch) for batch in first]
-    assert sum(size % 8 != 0 for size in sizes) <= 1
+    assert sum(len(batch) % 8 != 0 for batch in first) <= 1
     anew = fairseq_batches(order="anew")
     assert set(epoch_of(anew, 0)) != set(epoch_of(anew, 1))
-
-
-def test_batches_that_are_made_once_are_sorted_by_source_and_then_by_target() -> None:
-    batches = fairseq_batches()
-    split = batches.split
-    lengths = side_lengths(split)
-    by_source = []
-    for places in sorted(epoch_of(batches, 0), key=lambda each: min(map(tuple, lengths[[*each]]))):
-        by_source.append([tuple(pair) for pair in lengths[[*places]].tolist()])
-    for shorter, longer in pairwise(by_source):
-        assert max(shorter) <= min(longer)
+    # By source, and then by target.
+    lengths = side_lengths(batches.split)
+    sizes = sorted(sorted(map(tuple, lengths[[*places]].tolist())) for places in first)
+    assert all(shorter[-1] <= longer[0] for shorter, longer in pairwise(sizes))
 
 
 @pytest.mark.parametrize("order", ["anew", "once"])

@@ -1,5 +1,7 @@
-"""From files of pairs to stored ids: what is divided, dropped, lower-cased and kept for scoring."""
+"""Pairs of texts: read from any file, filtered, divided as published, stored and kept to score."""
 
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +9,101 @@ import numpy as np
 import pytest
 
 from sublayer.config.data import DataConfig
+from sublayer.data.parallel.files import Fields, json_pairs, line_pairs, parquet_pairs, tab_pairs
+from sublayer.data.parallel.filter import PairFilter
 from sublayer.data.parallel.sources import find_pairs, pack_pairs, sides_of
 from sublayer.data.prepare import Data, prepare
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.lines import zstd
+
+FIELDS = Fields("en", "de")
+
+SOURCE, TARGET = ["a cat .", "", "two\u2028dogs"], ["eine Katze .", "leer", "zwei Hunde"]
+
+SOURCE, TARGET = ["a cat .", "", "two\u2028dogs"], ["eine Katze .", "leer", "zwei Hunde"]
+
+EXPECTED = [(number, *texts) for number, texts in enumerate(zip(SOURCE, TARGET, strict=True), 1)]
+
+
+def written(path: Path, data: bytes) -> Path:
+    packed = {".gz": gzip.compress, ".zst": zstd.compress}
+    path.write_bytes(packed.get(path.suffix, bytes)(data))
+    return path
+
+
+@pytest.mark.parametrize(("suffix", "end"), [("", "\r\n"), (".gz", "\n"), (".zst", "\n")])
+def test_two_files_are_paired_line_by_line(tmp_path: Path, suffix: str, end: str) -> None:
+    source = written(tmp_path / f"a.en{suffix}", b"\xef\xbb\xbf" + end.join([*SOURCE, ""]).encode())
+    target = written(tmp_path / f"a.de{suffix}", end.join(TARGET).encode())
+    assert list(line_pairs(source, target)) == EXPECTED
+
+
+def test_tabs_divide_pairs(tmp_path: Path) -> None:
+    lines = ["a cat .\teine Katze .\tby whom", "\tleer", "two\u2028dogs\tzwei Hunde"]
+    assert list(tab_pairs(written(tmp_path / "a.tsv", "\n".join(lines).encode()))) == EXPECTED
+    with pytest.raises(DataError, match="b.tsv, line 2: no tab"):
+        list(tab_pairs(written(tmp_path / "b.tsv", b"a\tb\nc\n")))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_records_hold_pairs(tmp_path: Path, nested: bool) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    pairs = [{"en": left, "de": right or None} for _, left, right in EXPECTED]
+    rows = [{"translation": pair, "id": 1} for pair in pairs] if nested else pairs
+    text = "\n".join(["", *map(json.dumps, rows)])
+    found = list(json_pairs(written(tmp_path / "a.jsonl.gz", text.encode()), FIELDS))
+    assert [each[1:] for each in found] == [each[1:] for each in EXPECTED]
+    assert [each[0] for each in found] == [2, 3, 4]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert list(parquet_pairs(tmp_path / "a.parquet", FIELDS)) == EXPECTED
+
+
+def test_files_of_lines_that_do_not_pair_up_are_refused(tmp_path: Path) -> None:
+    for n_source, n_target in ((3, 5), (4, 1), (0, 2)):
+        source = written(tmp_path / "a", b"x\n" * n_source)
+        target = written(tmp_path / "b", b"x\n" * n_target)
+        with pytest.raises(DataError, match=f"a has {n_source} lines and .*b has {n_target}: li"):
+            list(line_pairs(source, target))
+    target.write_bytes(b"x\n\xff\n")
+    with pytest.raises(DataError, match="b, line 2: byte 0xff is not UTF-8"):
+        list(line_pairs(written(source, b"x\ny\n"), target))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"en": "a"}', "line 1: no field 'de': set data.target_field to en"),
+        ('{"en": 3, "de": "b"}', "line 1: field 'en' is int, not text"),
+        ("[1]", "line 1: not a JSON object"),
+        ("{", "line 1: not JSON"),
+        (
+            '{"translation": {"en": "a", "fr": "b"}}',
+            "no field 'de': set data.target_field to en, f",
+        ),
+    ],
+)
+def test_broken_records_are_refused(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        list(json_pairs(written(tmp_path / "a.jsonl", line.encode()), FIELDS))
+
+
+def test_filters_count_what_they_drop() -> None:
+    kept = PairFilter(longest=4, ratio=1.5)
+    for n, m in ((1, 1), (4, 3), (3, 2)):
+        assert kept.keeps(["x"] * n, ["y"] * m)
+    for n, m in ((0, 3), (0, 0), (5, 5), (4, 2), (2, 4)):
+        assert not kept.keeps(["x"] * n, ["y"] * m)
+    assert dict(kept.dropped) == {
+        "with an empty side": 2,
+        "with more than 4 words": 1,
+        "with more than 1.5 words to one": 2,
+    }
+    assert PairFilter().keeps(["x"] * 1000, ["y"])
+
 
 EN = [
     "A man's hat.",
@@ -20,6 +112,7 @@ EN = [
     "One very long sentence about nothing at all here",
     "A hat",
 ]
+
 DE = ["Der Hut eines Mannes.", "Zwei Hunde rennen!", "leer", "kurz", "Ein Hut"]
 
 
@@ -74,54 +167,32 @@ def test_a_pair_is_a_document_of_two_sentences(files: Path) -> None:
     assert sum(n_pairs) == 4 * 8  # those without an empty side
     for split in (data.train, data.valid, data.test):
         assert len(split.sentence_starts) == 2 * len(split.document_starts)
-    assert isinstance(data.tokenizer, BilingualTokenizer)
-    known = {
-        ("A man 's hat .", DE[0]),
-        ("Two dogs , running !", DE[1]),
-        (EN[3], DE[3]),
-        (EN[4], DE[4]),
-    }
+    sources = ["A man 's hat .", "Two dogs , running !", EN[3], EN[4]]
+    known = set(zip(sources, [*DE[:2], *DE[3:]], strict=True))
     assert {sides(data, pair) for pair in range(n_pairs[0])} == known
-    assert all(
-        text.split()[-1].isdigit() for pair in range(n_pairs[0]) for text in numbered(data, pair)
-    )
+    texts = [text for pair in range(n_pairs[0]) for text in numbered(data, pair)]
+    assert all(text.split()[-1].isdigit() for text in texts)
 
 
-def test_training_is_filtered_and_what_is_scored_is_whole(
+def test_training_is_filtered_and_scored_texts_are_whole(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for name, lines in (("test.en", [*EN, ""]), ("test.de", [*DE, " "])):
+        (files / name).write_text("".join(f"{line}\n" for line in lines))
     held = {"test_source_path": str(files / "test.en"), "test_target_path": str(files / "test.de")}
     data = prepared(files, max_words_ratio=3.0, lowercase=True, **held)
-    assert {sides(data, pair) for pair in range(3)} <= {
-        ("a man 's hat .", DE[0].lower()),
-        ("two dogs , running !", DE[1].lower()),
-        ("a hat", "ein hut"),
-    }
+    lowered = [DE[0].lower(), DE[1].lower(), "ein hut"]
+    sources = ["a man 's hat .", "two dogs , running !", "a hat"]
+    assert {sides(data, pair) for pair in range(3)} <= set(zip(sources, lowered, strict=True))
     err = capsys.readouterr().err
     assert "8 pairs with an empty side left out" in err
     assert "8 pairs with more than 3 words to one left out" in err
+    assert "without text" not in err
     pairs = data.test.pairs
-    assert [(pair.source, pair.target) for pair in pairs] == list(zip(EN, DE, strict=True))
-    assert pairs[0].source_words == "a man 's hat ."
-    assert len(data.test.document_starts) == 4  # the empty one has no loss
-
-
-def test_a_line_that_is_empty_on_both_sides_keeps_its_place_in_what_is_scored(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, lines in (("blank.en", [EN[0], "", EN[1]]), ("blank.de", [DE[0], " ", DE[1]])):
-        (files / name).write_text("".join(f"{line}\n" for line in lines))
-    held = {
-        "test_source_path": str(files / "blank.en"),
-        "test_target_path": str(files / "blank.de"),
-    }
-    pairs = prepared(files, **held).test.pairs
-    assert [pair.target_words for pair in pairs] == [
-        " ".join(DE[0].replace(".", " .").split()),
-        "",
-        "Zwei Hunde rennen !",
-    ]
-    assert "without text" not in capsys.readouterr().err
+    given = list(zip([*EN, ""], [*DE, " "], strict=True))
+    assert [(pair.source, pair.target) for pair in pairs] == given
+    assert (pairs[0].source_words, pairs[5].target_words) == ("a man 's hat .", "")
+    assert len(data.test.document_starts) == 4  # the empty ones have no loss
 
 
 def test_a_tokenizer_keeps_the_rules_of_both_languages(files: Path) -> None:
@@ -159,27 +230,26 @@ def test_one_vocabulary_serves_two_languages_of_another(files: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        (
-            {"target_path": None},
-            ConfigError,
-            "data.target_path is missing: pairs in two files need both",
-        ),
+        ({"target_path": None}, ConfigError, "data.target_path is missing"),
         ({"valid_target_path": "x"}, ConfigError, "data.valid_source_path is missing"),
         ({"path": "more.tsv"}, ConfigError, "both name pairs: leave one out"),
         ({"source_path": None, "target_path": None}, ConfigError, "there are no pairs to train on"),
         ({"source_path": "nowhere"}, DataError, "nowhere is not a file"),
+        (
+            {"source_path": None, "target_path": None, "path": "a.txt"},
+            DataError,
+            "from .tsv, .json",
+        ),
     ],
 )
 def test_paths_that_name_no_pairs_are_refused(
     files: Path, fields: dict[str, Any], error: type, message: str
 ) -> None:
+    if fields.get("path") == "a.txt":
+        (files / "a.txt").write_text("text\n")
+        fields = {**fields, "path": str(files / "a.txt")}
     with pytest.raises(error, match=message):
         prepared(files, **fields)
-
-
-def test_a_file_of_unknown_kind_is_refused(files: Path) -> None:
-    with pytest.raises(DataError, match="pairs are read from .tsv, .json"):
-        prepared(files, source_path=None, target_path=None, path=str(files / "train.en"))
 
 
 @pytest.mark.parametrize("fields", [{}, {"path": "pairs.tsv"}])
