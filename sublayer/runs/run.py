@@ -41,7 +41,7 @@ from sublayer.training.loop import Evaluate, Loop
 from sublayer.training.processes.agreement import check_agreement, check_same
 from sublayer.training.processes.joining import join_world, naming_lost
 from sublayer.training.processes.world import World
-from sublayer.training.progress import Progress, SilentProgress, default_progress
+from sublayer.training.progress import Progress, ShownProgress, SilentProgress
 from sublayer.training.step_time import Pace, PaceChanged, median_step
 from sublayer.training.warm_start import Pretrained, start_from
 
@@ -97,7 +97,7 @@ def train_run(
     check_shares(loaded.recipe, world.size, is_gpu=chosen.type != "cpu")
     place = Place(chosen, world)
     folder = RunFolder(out)
-    shown = progress or (default_progress() if world.is_main else SilentProgress())
+    shown = progress or (ShownProgress() if world.is_main else SilentProgress())
     with naming_lost(f"what {out} has as a checkpoint is kept"), ExitStack() as stack:
         world.by_first(lambda: stack.enter_context(folder.held()))
         check_agreement(world, loaded.recipe, out)

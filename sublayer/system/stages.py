@@ -4,7 +4,6 @@
 line on a terminal, lines in a pipe, or whatever ``shown_by`` puts in their place.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from sublayer.system.launch import is_first_launched
 from sublayer.system.stage_displays import HeardStages, PlainStages, Stages, say_nothing
 from sublayer.system.status_line import StatusLine
 from sublayer.system.streams import lasting_stderr
+from sublayer.system.terminal import is_live
 
 _replacements: list[Stages] = []
 """What ``shown_by`` has put in place, the newest last."""
@@ -62,7 +62,7 @@ def _choose() -> Stages:
     if not is_first_launched():
         return HeardStages(say_nothing, _print)  # of several processes the first one talks
     stream = lasting_stderr()
-    if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+    if is_live(stream):
         return StatusLine(stream)
     return PlainStages(_print)
 

@@ -51,8 +51,6 @@ class Progress(Display, ABC):
 
     is_alone = True
     """Whether the run has a header of its own; a comparison has one for all its runs."""
-    warned: set[str] | None = None
-    """What ``warn`` has printed, of all runs of a comparison; None: it prints all."""
 
     @abstractmethod
     def update(self, status: Status) -> None:
@@ -63,11 +61,7 @@ class Progress(Display, ABC):
         """Print a note that stays."""
 
     def warn(self, text: str) -> None:
-        """Print a note on the text; of several runs' that are the same, the first."""
-        if self.warned is not None:
-            if text in self.warned:
-                return
-            self.warned.add(text)
+        """Print a note on the text; a comparison prints it of one of its runs."""
         self.note(text)
 
 
@@ -84,11 +78,10 @@ def describe(status: Status, remaining_s: float | None) -> str:
 class ShownProgress(Progress):
     """Progress on the status line of a terminal, or as a line every ten seconds.
 
-    Notes and the line of the last step stay; each line begins with ``prefix``.
+    Notes and the line of the last step stay.
     """
 
-    def __init__(self, prefix: str = "", clock: Clock = time.monotonic) -> None:
-        self._prefix = prefix
+    def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._stages = display()
         self._stage: Stage | None = None
@@ -100,7 +93,7 @@ class ShownProgress(Progress):
         """Begin, perhaps anew."""
         self._begun = None
         self._stages = display()
-        self._stage = self._stages.begin(f"{self._prefix}taking the first step")
+        self._stage = self._stages.begin("taking the first step")
         return self
 
     def __exit__(
@@ -116,7 +109,7 @@ class ShownProgress(Progress):
     def update(self, status: Status) -> None:
         """Show where it stands; the first time and at the last step as a line that stays."""
         remaining_s = self._remaining_s(status)
-        text = f"{self._prefix}{describe(status, remaining_s)}"
+        text = describe(status, remaining_s)
         if self._stage is not None:
             self._stage.is_timed = False
             self._stages.change(self._stage, text, status.step / status.steps)
@@ -124,12 +117,12 @@ class ShownProgress(Progress):
             self._stages.note(text)
         if self._begun is None:
             self._begun = (self._clock(), status.step)
-        elif self.is_alone and remaining_s is not None and not self._is_estimated:
+        elif remaining_s is not None and not self._is_estimated:
             self._estimate(remaining_s)
 
     def note(self, text: str) -> None:
         """Print a line."""
-        self._stages.note(f"{self._prefix}{text}")
+        self._stages.note(text)
 
     def _estimate(self, remaining_s: float) -> None:
         """Say once, after the first seconds, how long a run will take that takes long."""
@@ -160,8 +153,3 @@ class SilentProgress(Progress):
     def note(self, text: str) -> None:
         """Print a line."""
         note(text)
-
-
-def default_progress(prefix: str = "") -> Progress:
-    """Return progress that is shown on standard error."""
-    return ShownProgress(prefix)

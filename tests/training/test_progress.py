@@ -19,12 +19,12 @@ class Clock:
         return self.now
 
 
-def lines_of(steps: list[tuple[float, int]], prefix: str = "", **status: Any) -> list[str]:
+def lines_of(steps: list[tuple[float, int]], **status: Any) -> list[str]:
     """The lines in a pipe of a run of 100 steps, of which some end at given seconds."""
     lines: list[str] = []
     clock = Clock()
     stages = PlainStages(lines.append, clock, has_thread=False)
-    with shown_by(stages), ShownProgress(prefix, clock) as progress:
+    with shown_by(stages), ShownProgress(clock) as progress:
         for at, step in steps:
             while clock.now < at:
                 clock.now += 0.5
@@ -41,10 +41,10 @@ def test_the_first_and_the_last_step_have_a_line_each() -> None:
 
 
 def test_slow_steps_have_a_line_every_ten_seconds() -> None:
-    lines = lines_of([(0.5, 1), (40.0, 2)], "[1/2] ")
-    assert lines[0] == "[1/2] step 1/100  loss 2.5000  1,000 tokens/s"
+    lines = lines_of([(0.5, 1), (40.0, 2)])
+    assert lines[0] == "step 1/100  loss 2.5000  1,000 tokens/s"
     assert len(lines) == 5
-    assert lines[-1] == "[1/2] about 1:04:31 to go, by the first steps"
+    assert lines[-1] == "about 1:04:31 to go, by the first steps"
 
 
 @pytest.mark.parametrize("valid", [None, 2.25])

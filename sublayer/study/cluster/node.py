@@ -142,7 +142,7 @@ class _OneRun:
         self._write_progress()
 
     def _hear(self, child: Child, message: Mapping[str, Any] | None) -> None:
-        if message is None:
+        if message is None or "end" in message:
             self._ended.set()
             return
         changes: dict[str, Any] = {}

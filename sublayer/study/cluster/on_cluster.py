@@ -7,7 +7,7 @@ from sublayer.study.cluster.clock import REAL, Clock
 from sublayer.study.cluster.cluster import Cluster, NoAnswer
 from sublayer.study.cluster.tasks_file import TasksFile
 from sublayer.study.cluster.watch import OfStudy, Watch
-from sublayer.study.execution.board import Tally
+from sublayer.study.execution.board import Tally, default_board
 from sublayer.study.execution.one_run import Outcome, Task, finish_run, is_finished
 from sublayer.training.progress import SilentProgress
 
@@ -25,8 +25,8 @@ class OnCluster:
     ) -> None:
         self._cluster = cluster
         self._tasks_file = tasks_file
-        self._tally = Tally(total, 1)
-        self._of_study = OfStudy(cluster, tasks_file, self._tally, command, clock)
+        self._board = default_board(Tally(total))
+        self._of_study = OfStudy(cluster, tasks_file, self._board, command, clock)
 
     def __call__(self, tasks: Sequence[Task]) -> dict[Path, Outcome]:
         """Make the runs, or what is missing of them, and return their outcomes by their folders.
@@ -45,7 +45,7 @@ class OnCluster:
             if (kept is None or kept.task not in known) and is_finished(task):
                 outcomes[task.path] = finish_run(task, SilentProgress(), device=None)
                 self._tasks_file.end(run)
-                self._tally.done += 1
+                self._board.tally.find()
             else:
                 missing[run] = task
         if missing:

@@ -5,11 +5,10 @@ from sublayer.study.execution.board import Board
 
 
 class RunBoard:
-    """Puts runs on a board when their nodes speak, and off it; says each warning once."""
+    """Puts runs on a board when their nodes speak, and off it."""
 
-    def __init__(self, board: Board, warned: set[str]) -> None:
+    def __init__(self, board: Board) -> None:
         self.board = board
-        self._warned = warned
         self._shown: dict[str, Progress] = {}
 
     def show(self, label: str, progress: Progress) -> None:
@@ -22,17 +21,14 @@ class RunBoard:
         for text in progress.notes[n_notes:]:
             self.board.note(f"{label}: {text}")
         for text in progress.warnings[n_warnings:]:
-            if text not in self._warned:
-                self._warned.add(text)
-                self.board.note(f"{label}: {text}")
+            self.board.warn(label, text)
         status = progress.read_status()
         if status is not None:
             self.board.update(label, status)
         self.board.stage(label, progress.stage)
         self._shown[label] = progress
-        self.board.tally.at_once = len(self._shown)
 
     def end(self, label: str) -> None:
         """Show a run no longer, if it was shown."""
         if self._shown.pop(label, None) is not None:
-            self.board.end(label)
+            self.board.drop(label)

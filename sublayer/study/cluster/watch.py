@@ -1,7 +1,7 @@
 """The tasks of a cluster that make some runs: submitted, watched through files, tried again."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from sublayer.counts import count
@@ -16,11 +16,11 @@ from sublayer.study.cluster.running import Running, read_ended
 from sublayer.study.cluster.submissions import Submissions
 from sublayer.study.cluster.tasks_file import TasksFile
 from sublayer.study.cluster.tries import MOST_TRIES, Tries
-from sublayer.study.execution.board import Board, Tally, default_board
+from sublayer.study.execution.board import Board
 from sublayer.study.execution.ended import describe_end
 from sublayer.study.execution.job import FOLDER_HELD, STOPPED, read_end
 from sublayer.study.execution.one_run import Outcome, Task
-from sublayer.system.stage_displays import HeardStages, format_seconds, say_nothing
+from sublayer.system.stage_displays import HeardStages, say_nothing
 from sublayer.system.stages import shown_by
 from sublayer.training.graceful_stop import GracefulStop
 
@@ -39,11 +39,10 @@ class OfStudy:
 
     cluster: Cluster
     tasks_file: TasksFile
-    tally: Tally
+    board: Board
     command: str
     """Which joins the runs that are left."""
     clock: Clock
-    warned: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.submissions = Submissions(self.clock)
@@ -59,8 +58,8 @@ class Watch:
         self._clock = of_study.clock
         self._waiting = of_study.submissions
         self._command = of_study.command
-        self._board: Board = default_board(of_study.tally)
-        self._shown = RunBoard(self._board, of_study.warned)
+        self._board = of_study.board
+        self._shown = RunBoard(self._board)
         self._tries = Tries(self._cluster, self._tasks_file)
         self._asking = Asking(self._cluster, self._board.note, self._clock)
         self._running: dict[str, Running] = {}
@@ -68,7 +67,7 @@ class Watch:
         self._lost: dict[str, str] = {}
         self._error: Exception | None = None
         self._is_stopping = False
-        self._file = ProgressFile(self._tasks_file.folder, of_study.tally)
+        self._file = ProgressFile(self._tasks_file.folder, of_study.board.tally)
 
     def work(self) -> dict[Path, Outcome]:
         """Make all runs; return their outcomes by their folders."""
@@ -86,7 +85,6 @@ class Watch:
                 self._clock.sleep(_LOOK_S)
                 self._look()
                 self._ask()
-                self._board.refresh()
                 shown = {run: (each.progress, each.reason) for run, each in self._running.items()}
                 self._file.refresh(shown)
         if self._error is not None:
@@ -190,7 +188,7 @@ class Watch:
     def _end(self, run: str, each: Running, end: End, outcome: Outcome | None) -> None:
         task = self._runs[run]
         if outcome is not None:
-            self._finish(run, each, end, outcome)
+            self._finish(run, end, outcome)
         elif end.end == DIED:
             self._lose(run, each, end.text)
         elif end.end in (STOPPED["end"], FOLDER_HELD) and self._tasks_file.is_stopping():
@@ -208,19 +206,11 @@ class Watch:
             assert error is not None, "a run that is done was read before"
             self._fail(error)
 
-    def _finish(self, run: str, each: Running, end: End, outcome: Outcome) -> None:
+    def _finish(self, run: str, end: End, outcome: Outcome) -> None:
         task = self._runs[run]
         self._outcomes[task.path] = outcome
-        tally = self._board.tally
-        tally.done += 1
-        took = ""
-        if each.begun is not None:
-            seconds = self._clock.now() - each.begun
-            tally.seconds.append(seconds)
-            took = f", after {format_seconds(seconds)}"
+        self._board.finish(task.label, describe_end(task, outcome), f" on {end.host}")
         self._drop(run)
-        text = describe_end(task, outcome)
-        self._board.note(f"[{tally.describe()}] {task.label}: {text}{took} on {end.host}")
 
     def _drop(self, run: str) -> None:
         """Take a task off the board and off what is kept."""

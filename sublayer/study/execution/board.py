@@ -1,136 +1,168 @@
-"""Show how several runs go at once, on standard error: live bars on a terminal, else lines."""
+"""Show the runs of a comparison on standard error: a live board on a terminal, lines in a pipe."""
 
+import threading
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from sublayer.system.stage_displays import format_seconds
+from sublayer.system.stage_displays import Clock, format_seconds
 from sublayer.system.streams import lasting_stderr
-from sublayer.training.progress import Display, Status, describe
+from sublayer.system.terminal import is_live
+from sublayer.training.progress import Display, Progress, Status
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
+    from rich.table import Table
 
-_PLAIN_SECONDS = 10.0
-_STARTING = "starting"
+_FIRST_ESTIMATE_S = 2.0
+"""After which it is said how long all runs will take."""
+_LEAST_PAUSE_S, _MOST_PAUSE_S = 5.0, 60.0
+"""Between two lines in a pipe, where no run ends: a twentieth of the time so far, within these."""
+_LOOK_S = 0.5
 
 
-@dataclass
 class Tally:
-    """How many of all runs are done, and how long they took; those found begun have no time."""
+    """How many runs of all are done, and how much work is left, in runs.
 
-    total: int
-    at_once: int
-    done: int = 0
-    seconds: list[float] = field(default_factory=list)
+    The pace is that of the work that was done here: what was found done is none of it.
+    """
+
+    def __init__(self, total: int, clock: Clock = time.monotonic) -> None:
+        self.total = total
+        self.done = 0
+        self._left = float(total)
+        self._worked = 0.0
+        self._clock = clock
+        self._begun: float | None = None
+
+    def find(self) -> None:
+        """Count a run that was done before."""
+        self.done += 1
+        self.skip(1.0)
+
+    def skip(self, share: float) -> None:
+        """Leave out a share of a run, which was made before; below 0, one that was lost."""
+        self._left -= share
+
+    def begin(self) -> None:
+        """Begin to work, where that has not begun."""
+        self._begun = self._begun or self._clock()
+
+    def work(self, share: float) -> None:
+        """Count a share of a run that is done now."""
+        self._left -= share
+        self._worked += share
 
     def describe(self) -> str:
         """Format it, such as ``3/80, about 12:03 to go``."""
-        left = self.total - self.done
-        if not self.seconds or not left:
+        elapsed = 0.0 if self._begun is None else self._clock() - self._begun
+        if elapsed < _FIRST_ESTIMATE_S or not self._worked or self.done == self.total:
             return f"{self.done}/{self.total}"
-        mean_s = sum(self.seconds) / len(self.seconds)
-        left_s = mean_s * left / min(self.at_once, left)
+        left_s = elapsed / self._worked * self._left
         return f"{self.done}/{self.total}, about {format_seconds(left_s)} to go"
 
 
+@dataclass
+class _Row:
+    """A run that is being made."""
+
+    begun: float
+    stage: str = "starting"
+    """What is done for it; "" where it trains."""
+    status: Status | None = None
+    first: tuple[float, int] = (0.0, 0)
+    """When its first status came, and of which step."""
+
+    @property
+    def fraction(self) -> float:
+        return 0.0 if self.status is None else self.status.step / self.status.steps
+
+    def left_s(self, now: float) -> float | None:
+        """Return the seconds that its other steps will take; None before that is known."""
+        at, first = self.first
+        if self.status is None or self.status.step <= first:
+            return None
+        return (now - at) / (self.status.step - first) * (self.status.steps - self.status.step)
+
+
 class Board(Display, ABC):
-    """Something that shows the runs of a comparison by their labels."""
+    """Shows the runs of a comparison by their labels; entered while some are made, repeatedly."""
 
-    tally: Tally
+    def __init__(self, tally: Tally, clock: Clock = time.monotonic) -> None:
+        self.tally = tally
+        self._clock = clock
+        self._rows: dict[str, _Row] = {}
+        self._warned: set[str] = set()
 
-    @abstractmethod
     def begin(self, label: str) -> None:
         """Show that a run has started."""
+        self.tally.begin()
+        self._rows[label] = _Row(self._clock())
 
-    @abstractmethod
     def update(self, label: str, status: Status) -> None:
-        """Show where a run stands."""
+        """Show where a run stands; cheap."""
+        row = self._rows[label]
+        before = status.step - 1 if row.status is None else row.status.step
+        if row.status is None:
+            row.first = self._clock(), status.step
+            self.tally.skip(before / status.steps)
+        self.tally.work((status.step - before) / status.steps)
+        row.status = status
+        row.stage = ""
 
-    @abstractmethod
     def stage(self, label: str, text: str) -> None:
         """Show what is done for a run; "" where it trains."""
+        row = self._rows[label]
+        if text or row.status is not None:
+            row.stage = text
+
+    def finish(self, label: str, text: str, where: str = "") -> None:
+        """Count a run that is done, and say what came of it."""
+        row = self._rows.pop(label, None)
+        if row is not None:
+            where = f", after {format_seconds(self._clock() - row.begun)}{where}"
+        self.tally.work(1.0 - (0.0 if row is None else row.fraction))
+        self.tally.done += 1
+        self.ended(f"{label}: {text}{where}")
+
+    def drop(self, label: str) -> None:
+        """Show a run no longer that is not done."""
+        row = self._rows.pop(label, None)
+        if row is not None:
+            self.tally.skip(-row.fraction)
+
+    def warn(self, label: str, text: str) -> None:
+        """Print a warning, unless another run has had the same."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self.note(f"{label}: {text}")
 
     @abstractmethod
-    def end(self, label: str) -> None:
-        """Show a run no longer."""
+    def ended(self, text: str) -> None:
+        """Say what came of a run."""
 
     @abstractmethod
     def note(self, text: str) -> None:
         """Print a line that stays."""
 
-    @abstractmethod
-    def refresh(self) -> None:
-        """Show what has changed; called several times a second."""
-
 
 class PlainBoard(Board):
-    """A line every ten seconds with all that runs, beside the notes."""
+    """A line for each run that ends, and between them one with all that are being made."""
 
-    def __init__(self, tally: Tally, stream: TextIO | None = None) -> None:
-        self.tally = tally
+    def __init__(
+        self, tally: Tally, stream: TextIO | None = None, clock: Clock = time.monotonic
+    ) -> None:
+        super().__init__(tally, clock)
         self._stream = stream or lasting_stderr()
-        self._running: dict[str, str] = {}
-        self._last = time.monotonic()
-
-    def begin(self, label: str) -> None:
-        """Show that a run has started."""
-        self._running[label] = _STARTING
-
-    def update(self, label: str, status: Status) -> None:
-        """Show where a run stands."""
-        self._running[label] = f"step {status.step}/{status.steps}"
-
-    def stage(self, label: str, text: str) -> None:
-        """Show what is done for a run."""
-        if text:
-            self._running[label] = text
-
-    def end(self, label: str) -> None:
-        """Show a run no longer."""
-        del self._running[label]
-
-    def note(self, text: str) -> None:
-        """Print a line."""
-        self._last = time.monotonic()
-        print(text, file=self._stream, flush=True)
-
-    def refresh(self) -> None:
-        """Print a line if the last one is old enough."""
-        if time.monotonic() - self._last >= _PLAIN_SECONDS:
-            self.note(self.describe())
-
-    def describe(self) -> str:
-        """Format how many are done, and what runs."""
-        running = [f"{label} ({where})" for label, where in self._running.items()]
-        return f"[{self.tally.describe()}] running {'; '.join(running) or 'nothing yet'}"
-
-
-class TerminalBoard(Board):
-    """A live bar for all runs together, and one for each that is being trained."""
-
-    def __init__(self, tally: Tally) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, SpinnerColumn, TextColumn
-        from rich.progress import Progress as Bars
-
-        self.tally = tally
-        self._bars = Bars(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            TextColumn("{task.fields[status]}", markup=False),
-            console=Console(file=lasting_stderr()),
-            refresh_per_second=4,
-        )
-        self._all = self._bars.add_task("runs", total=tally.total, status="")
-        self._running: dict[str, TaskID] = {}
+        self._first = self._last = clock()
+        self._over = threading.Event()
 
     def __enter__(self) -> Self:
-        """Show the bars."""
-        self._bars.start()
+        """Look every half second whether a line is due."""
+        self._over.clear()
+        self._ticking = threading.Thread(target=self._tick_until_over, daemon=True)
+        self._ticking.start()
         return self
 
     def __exit__(
@@ -139,40 +171,128 @@ class TerminalBoard(Board):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the bars as they stand."""
-        self.refresh()
-        self._bars.stop()
+        """Print no more of them."""
+        self._over.set()
+        self._ticking.join()
 
-    def begin(self, label: str) -> None:
-        """Add a bar."""
-        self._running[label] = self._bars.add_task(label, total=None, status=_STARTING)
-
-    def update(self, label: str, status: Status) -> None:
-        """Move a bar."""
-        text = describe(status, None)
-        bar = self._running[label]
-        self._bars.update(bar, completed=status.step, total=status.steps, status=text)
-
-    def stage(self, label: str, text: str) -> None:
-        """Replace the text beside a bar."""
-        if text:
-            self._bars.update(self._running[label], status=text)
-
-    def end(self, label: str) -> None:
-        """Take a bar away."""
-        self._bars.remove_task(self._running.pop(label))
+    def ended(self, text: str) -> None:
+        """Print it, behind how many runs are done."""
+        self.note(f"[{self.tally.describe()}] {text}")
 
     def note(self, text: str) -> None:
-        """Print a line above the bars."""
-        self._bars.console.print(text, highlight=False, markup=False)
+        """Print a line."""
+        self._last = self._clock()
+        print(text, file=self._stream, flush=True)
 
-    def refresh(self) -> None:
-        """Move the bar of all."""
-        self._bars.update(self._all, completed=self.tally.done, status=self.tally.describe())
+    def tick(self) -> None:
+        """Print a line if the last one is old enough."""
+        now = self._clock()
+        pause = min(_MOST_PAUSE_S, max(_LEAST_PAUSE_S, (now - self._first) / 20))
+        if now - self._last >= pause and self._rows:
+            running = [f"{label} ({_where(row)})" for label, row in list(self._rows.items())]
+            self.ended(f"running {'; '.join(running)}")
+
+    def _tick_until_over(self) -> None:
+        while not self._over.wait(_LOOK_S):
+            self.tick()
+
+
+def _where(row: _Row) -> str:
+    status = row.status
+    if status is None or row.stage:
+        return row.stage
+    return f"step {status.step}/{status.steps}, loss {status.loss:.4f}"
+
+
+class TerminalBoard(Board):
+    """A bar for all runs together, and one for each that is being made; gone at the end."""
+
+    def __init__(
+        self, tally: Tally, stream: TextIO | None = None, clock: Clock = time.monotonic
+    ) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        super().__init__(tally, clock)
+        self._ended = ""
+        self._live = Live(
+            get_renderable=self._draw,
+            console=Console(file=stream or lasting_stderr(), force_terminal=True),
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def __enter__(self) -> Self:
+        """Show the board."""
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the board away."""
+        self._live.stop()
+
+    def ended(self, text: str) -> None:
+        """Show it below the runs."""
+        self._ended = text
+
+    def note(self, text: str) -> None:
+        """Print a line above the board."""
+        self._live.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def _draw(self) -> "Table":
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        now = self._clock()
+        table = Table.grid(padding=(0, 2), pad_edge=False)
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        table.add_column(width=16)
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        rows = list(self._rows.items())
+        done = self.tally.done + sum(row.fraction for _, row in rows)
+        bar = ProgressBar(total=self.tally.total, completed=done)
+        table.add_row(Text("all runs"), bar, Text(self.tally.describe()))
+        for label, row in rows:
+            bar = ProgressBar(total=1.0, completed=row.fraction)
+            where, left_s = _where(row), row.left_s(now)
+            if left_s is not None and not row.stage:
+                where += f", {format_seconds(left_s)} to go"
+            table.add_row(Text(label), bar, Text(where))
+        if self._ended:
+            table.add_row(Text("last"), Text(""), Text(self._ended))
+        return table
+
+
+class BoardProgress(Progress):
+    """The progress of a run that is made in this process."""
+
+    is_alone = False
+
+    def __init__(self, board: Board, label: str) -> None:
+        self._board = board
+        self._label = label
+
+    def update(self, status: Status) -> None:
+        """Move the run's bar."""
+        self._board.update(self._label, status)
+
+    def note(self, text: str) -> None:
+        """Print a line, behind the run's label."""
+        self._board.note(f"{self._label}: {text}")
+
+    def warn(self, text: str) -> None:
+        """Print a line, unless another run has had the same."""
+        self._board.warn(self._label, text)
 
 
 def default_board(tally: Tally) -> Board:
-    """Return live bars where standard error is a terminal, plain lines otherwise."""
-    if lasting_stderr().isatty():
-        return TerminalBoard(tally)
-    return PlainBoard(tally)
+    """Return a live board where standard error is a terminal, plain lines otherwise."""
+    return TerminalBoard(tally) if is_live(lasting_stderr()) else PlainBoard(tally)

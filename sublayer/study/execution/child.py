@@ -1,4 +1,4 @@
-"""A run in a process of its own, as the process sees it that started it."""
+"""A process that makes runs, as the process sees it that started it."""
 
 import json
 import subprocess
@@ -13,17 +13,16 @@ from sublayer.system.python_process import python_command
 
 
 class Child:
-    """A process that makes one run. It stops where its standard input ends, also with its parent.
+    """A process that makes a run, and then others. It stops where its standard input ends.
 
-    ``hear`` is called from another thread with the child and each of its messages, and with None
-    after the last.
+    ``hear`` is called from another thread with the child and each of its messages, of which the
+    last of a run has an ``end``, and with None after the last of all.
     """
 
     def __init__(self, job: Job, hear: Callable[["Child", Mapping[str, Any] | None], None]) -> None:
-        """Start the process. Raises OSError where the system has no room for one."""
-        self.job = job
-        self.end: Mapping[str, Any] | None = None
-        """The message that it ended with; None before, and where it died without."""
+        """Start the process with a run. Raises OSError where the system has no room for one."""
+        self.end: Mapping[str, Any] | None
+        """The message that its run ended with; None before, and where it died without."""
         self.code = 0
         """The exit code, negative for a signal, once it is waited for."""
         self._hear = hear
@@ -33,12 +32,18 @@ class Child:
         self._input = self._process.stdin
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
+        self.give(job)
+
+    def give(self, job: Job) -> None:
+        """Have it make a run, the one before being done."""
+        self.job = job
+        self.end = None
         with suppress(OSError):  # it is gone already, which its end tells
             self._input.write(write_job(job))
             self._input.flush()
 
     def stop(self) -> None:
-        """Ask it to save and stop."""
+        """Ask it to save and stop, or to end where it has no run."""
         with suppress(OSError):
             self._input.close()
 
@@ -48,10 +53,10 @@ class Child:
         self.wait()
 
     def wait(self) -> Exception | None:
-        """Wait until it has ended, and return what ended it; None where its run is done."""
+        """Have it end, and wait for that; return what ended its run, None where that is done."""
+        self.stop()
         code = self.code = self._process.wait()
         self._reader.join()
-        self.stop()
         if self.end is not None:
             return read_end(self.end, self.job.label)
         if code < 0:

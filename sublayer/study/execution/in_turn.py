@@ -1,50 +1,41 @@
 """Make a study's runs one after another in this process."""
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from sublayer.errors import Interrupted
-from sublayer.study.execution.one_run import Outcome, Task, finish_run, interruption
-from sublayer.system.stage_displays import format_seconds
-from sublayer.training.progress import default_progress
+from sublayer.study.execution.board import BoardProgress, Tally, default_board
+from sublayer.study.execution.ended import describe_end
+from sublayer.study.execution.one_run import Outcome, Task, finish_run, interruption, is_finished
+from sublayer.system.stage_displays import HeardStages
+from sublayer.system.stages import shown_by
+from sublayer.training.progress import SilentProgress
 
 
-@dataclass
 class InTurn:
-    """Makes runs one by one, ``total`` in all; those found begun do not count in their pace."""
+    """Makes runs one by one, ``total`` in all."""
 
-    total: int
-    device: str | None
-    _started: int = 0
-    _seconds: list[float] = field(default_factory=list)
-    _warned: set[str] = field(default_factory=set)
+    def __init__(self, total: int, device: str | None) -> None:
+        self._board = default_board(Tally(total))
+        self._device = device
 
     def __call__(self, tasks: Sequence[Task]) -> dict[Path, Outcome]:
         """Make the runs, or what is missing of them, and return their outcomes by their folders."""
-        return {task.path: self._make(task) for task in tasks}
+        with self._board:
+            return {task.path: self._make(task) for task in tasks}
 
     def _make(self, task: Task) -> Outcome:
-        progress = default_progress(self._prefix(task.label))
-        progress.warned = self._warned
-        progress.is_alone = False
-        is_whole = not task.path.exists()
-        begun = time.monotonic()
+        board, label = self._board, task.label
+        if is_finished(task):
+            board.tally.find()
+            return finish_run(task, SilentProgress(), device=self._device)
+        board.begin(label)
         try:
-            outcome = finish_run(task, progress, device=self.device)
+            with shown_by(HeardStages(partial(board.stage, label), board.note)):
+                outcome = finish_run(task, BoardProgress(board, label), device=self._device)
         except (Interrupted, KeyboardInterrupt):
             # While a run is trained it is the former, while it is scored the latter.
-            raise interruption(self._started - 1, self.total) from None
-        if is_whole:
-            self._seconds.append(time.monotonic() - begun)
+            raise interruption(board.tally.done, board.tally.total) from None
+        board.finish(label, describe_end(task, outcome))
         return outcome
-
-    def _prefix(self, label: str) -> str:
-        self._started += 1
-        left = self.total - self._started + 1
-        eta = ""
-        if self._seconds:
-            mean_s = sum(self._seconds) / len(self._seconds)
-            eta = f", about {format_seconds(left * mean_s)} to go"
-        return f"[{self._started}/{self.total}{eta}] {label}: "

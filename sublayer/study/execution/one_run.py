@@ -169,7 +169,7 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
         return Outcome(path, record)
     test = _read_scored(task)
     if test is None:
-        with stage(f"{task.label}: scoring the {task.scoring.split_name} split"):
+        with stage(f"scoring the {task.scoring.split_name} split"):
             scored = score_run(task, device=device)
         # The scores are written last: where they stand, the items do.
         if scored.items is not None:
@@ -178,7 +178,7 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
         test = scored.scores
         write_json(task.scores, test)
     if task.inspecting is not None:
-        with stage(f"{task.label}: inspecting {task.inspecting.what}"):
+        with stage(f"inspecting {task.inspecting.what}"):
             split = task.scoring.split_of(data)
             inspect_run(path, loaded.recipe, split, task.inspecting, device=device)
     _tidy(task)

@@ -1,21 +1,20 @@
-"""Make several of a study's runs at a time, each in a process of its own."""
+"""Make several of a study's runs at a time, by as many processes."""
 
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
-from typing import Any, NamedTuple
+from typing import Any
 
 from sublayer.errors import Interrupted, SublayerError
 from sublayer.study.execution.board import Board, Tally, default_board
 from sublayer.study.execution.child import Child
 from sublayer.study.execution.ended import describe_end
-from sublayer.study.execution.job import read_status
+from sublayer.study.execution.job import DONE, read_status
 from sublayer.study.execution.one_run import Outcome, Task, finish_run, interruption, is_finished
 from sublayer.study.execution.task_job import job_of
-from sublayer.system.stage_displays import HeardStages, format_seconds, say_nothing
+from sublayer.system.stage_displays import HeardStages, say_nothing
 from sublayer.system.stages import shown_by
 from sublayer.training.graceful_stop import GracefulStop
 from sublayer.training.progress import SilentProgress
@@ -31,8 +30,7 @@ class SideBySide:
     def __init__(self, total: int, at_once: int, device: str | None) -> None:
         self._at_once = at_once
         self._device = device
-        self._tally = Tally(total, at_once)
-        self._warned: set[str] = set()
+        self._board = default_board(Tally(total))
 
     def __call__(self, tasks: Sequence[Task]) -> dict[Path, Outcome]:
         """Make the runs, or what is missing of them, and return their outcomes by their folders.
@@ -45,42 +43,26 @@ class SideBySide:
         for task in tasks:
             if is_finished(task):
                 outcomes[task.path] = finish_run(task, SilentProgress(), device=self._device)
-                self._tally.done += 1
+                self._board.tally.find()
             else:
                 missing.append(task)
         if missing:
-            board = default_board(self._tally)
-            crew = _Crew(missing, self._at_once, self._device, board, self._warned)
-            outcomes |= crew.work()
+            outcomes |= _Crew(missing, self._at_once, self._device, self._board).work()
         return outcomes
-
-
-class _Started(NamedTuple):
-    """A run that a process makes."""
-
-    task: Task
-    at: float
-    is_whole: bool
-    """Whether all of it is made now, and nothing before: others say little of the pace."""
 
 
 class _Crew:
     """The processes that make some runs, and the runs that wait for one."""
 
     def __init__(
-        self,
-        tasks: Sequence[Task],
-        at_once: int,
-        device: str | None,
-        board: Board,
-        warned: set[str],
+        self, tasks: Sequence[Task], at_once: int, device: str | None, board: Board
     ) -> None:
         self._waiting = deque(tasks)
         self._at_once = at_once
         self._device = device
         self._board = board
-        self._warned = warned
-        self._running: dict[Child, _Started] = {}
+        self._running: dict[Child, Task] = {}
+        self._idle: list[Child] = []
         self._events: Queue[_Event] = Queue()
         self._outcomes: dict[Path, Outcome] = {}
         self._is_stopping = False
@@ -96,10 +78,11 @@ class _Crew:
                         self._stop()
                     self._start()
                     self._hear()
-                    self._board.refresh()
+                for child in self._idle:
+                    child.wait()
         finally:
-            # None is left but after an error of our own, or a second Ctrl-C.
-            for child in self._running:
+            # Some are left but after an error of our own, or a second Ctrl-C.
+            for child in (*self._running, *self._idle):
                 child.kill()
         if self._error is not None:
             raise self._error
@@ -109,16 +92,20 @@ class _Crew:
         return self._outcomes
 
     def _start(self) -> None:
+        """Have as many runs made as there may be at a time, by processes that are there first."""
         while self._waiting and len(self._running) < self._at_once and not self._is_stopping:
             task = self._waiting.popleft()
             job = job_of(task, self._device)
-            is_whole = not task.path.exists()
-            try:
-                child = Child(job, self._put)
-            except OSError as error:
-                self._fail(error)
-                return
-            self._running[child] = _Started(task, time.monotonic(), is_whole=is_whole)
+            if self._idle:
+                child = self._idle.pop()
+                child.give(job)
+            else:
+                try:
+                    child = Child(job, self._put)
+                except OSError as error:
+                    self._fail(error)
+                    return
+            self._running[child] = task
             self._board.begin(task.label)
 
     def _put(self, child: Child, message: Mapping[str, Any] | None) -> None:
@@ -127,9 +114,13 @@ class _Crew:
     def _hear(self) -> None:
         with suppress(Empty):
             child, message = self._events.get(timeout=_PATIENCE_S)
+            if child not in self._running:  # it has ended without a run
+                self._idle.remove(child)
+                child.wait()
+                return
             label = child.job.label
             if message is None:
-                self._end(child)
+                self._lose(child)
                 return
             status = read_status(message)
             if status is not None:
@@ -138,33 +129,29 @@ class _Crew:
                 self._board.stage(label, message["stage"])
             if "note" in message:
                 self._board.note(f"{label}: {message['note']}")
-            warning = message.get("warning")
-            if warning is not None and warning not in self._warned:
-                self._warned.add(warning)
-                self._board.note(f"{label}: {warning}")
+            if "warning" in message:
+                self._board.warn(label, message["warning"])
+            if message == DONE:
+                self._finish(child)
 
-    def _end(self, child: Child) -> None:
-        started = self._running.pop(child)
-        task = started.task
-        self._board.end(task.label)
+    def _lose(self, child: Child) -> None:
+        """Stop all, as a process has ended whose run is not done."""
+        self._board.drop(self._running.pop(child).label)
         error = child.wait()
-        if error is not None:
-            self._fail(error)
-            return
+        assert error is not None, "a run that is done was finished before"
+        self._fail(error)
+
+    def _finish(self, child: Child) -> None:
+        task = self._running.pop(child)
+        self._idle.append(child)
         try:
             outcome = finish_run(task, SilentProgress(), device=self._device)
         except (SublayerError, OSError) as damage:
+            self._board.drop(task.label)
             self._fail(damage)
             return
         self._outcomes[task.path] = outcome
-        tally = self._board.tally
-        tally.done += 1
-        seconds = time.monotonic() - started.at
-        if started.is_whole:
-            tally.seconds.append(seconds)
-        text = describe_end(task, outcome)
-        took = format_seconds(seconds)
-        self._board.note(f"[{tally.describe()}] {task.label}: {text}, after {took}")
+        self._board.finish(task.label, describe_end(task, outcome))
 
     def _fail(self, error: Exception) -> None:
         # What ends once all are asked to stop ends for that, whatever it says.
@@ -176,5 +163,5 @@ class _Crew:
         if self._is_stopping:
             return
         self._is_stopping = True
-        for child in self._running:
+        for child in (*self._running, *self._idle):
             child.stop()

@@ -6,14 +6,17 @@ import os
 import signal
 import sys
 
-from sublayer.study.execution.process import read_line
+from sublayer.study.execution.process import read_lines
 
 
 def main() -> int:
     """Take steps of the recipe that standard input names; say so by a line before the first."""
     # Whoever started it ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asked = json.loads(read_line(at_end=_end))
+    line = read_lines(at_end=_end).get()
+    if line is None:
+        return 0
+    asked = json.loads(line)
 
     import torch
 

@@ -1,6 +1,6 @@
-"""The process of one run of a comparison, of which several are trained side by side.
+"""A process that makes runs of a comparison, one after another, beside others.
 
-It reads its job from standard input, and writes to standard output how it goes; what libraries
+It reads its jobs from standard input, and writes to standard output how they go; what libraries
 print goes to standard error. Where standard input ends, whoever started the process is gone or
 wants it to stop: it saves and stops, as after a signal.
 """
@@ -13,13 +13,16 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sublayer.study.execution.process import read_line
+from sublayer.study.execution.process import Lines, read_lines
 from sublayer.system.signals import ignore_from_now_on, interruption, take_over
-from sublayer.system.stage_displays import HeardStages, Say
+from sublayer.system.stage_displays import HeardStages
 from sublayer.system.stages import shown_by, stage
 from sublayer.training.progress import Progress, Status
+
+if TYPE_CHECKING:
+    from sublayer.study.execution.shared_data import SharedData
 
 _STATUS_S = 0.25
 """Between two statuses, at least: nobody reads faster."""
@@ -65,72 +68,92 @@ class _SentProgress(Progress):
 
 
 def main() -> int:
-    """Make the run that standard input names, and return the exit code: 0, whatever came of it.
+    """Make the runs that standard input names, a line each; return 0, whatever came of them.
 
-    What a user can mend is a message; any other error is raised.
+    The end of each run is a message, and after one that is not done the process ends too. An error
+    that no user can mend is raised.
     """
     take_over()
-    channel = Channel()
-    stages = HeardStages(lambda text: channel.send({"stage": text}), _note_by(channel))
-    try:
-        with shown_by(stages):
-            end = _make_run(channel)
-    except BaseException as error:
-        described = _describe(error)
-        if described is None:
-            raise
-        end = described
+    # Between two runs the end of standard input ends it, and no signal.
     interruption.is_over = True
-    channel.send(end)
+    channel = Channel()
+    lines = read_lines(at_end=_stop)
+    worker = _Worker(channel)
+    is_done = True
+    while is_done and (line := lines.get()) is not None:
+        end = worker.attend(line, lines)
+        channel.send(end)
+        is_done = end["end"] == "done"
     ignore_from_now_on()
     return 0
 
 
-def _make_run(channel: Channel) -> dict[str, Any]:
-    line = read_line(at_end=_stop)
-    # Signals are taken over by now: what is imported takes seconds.
-    with stage("starting PyTorch"):
-        import torch
+class _Worker:
+    """Makes runs, and keeps the data of the last for the next that reads the same."""
 
-    from sublayer.config.layering.layers import LoadedRecipe
-    from sublayer.data.shards.workers import limited_to
-    from sublayer.errors import DataError
-    from sublayer.runs.session import prepare_data
-    from sublayer.study.execution.job import DONE, read_job
-    from sublayer.study.execution.one_run import Task, finish_run
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._data: SharedData | None = None
 
-    job = read_job(line)
-    threads = job.recipe.train.threads
-    if threads is not None:
-        torch.set_num_threads(threads)
-    progress = _SentProgress(channel)
-    # Others compute beside it, and a scheduler ends what takes more than its share.
-    with limited_to(threads):
-        data = prepare_data(job.recipe)
-    if job.checksums and data.checksums != job.checksums:
-        raise DataError("the text has changed since the comparison began: bring it back")
-    loaded = LoadedRecipe(job.recipe, {}, job.label, ())
-    task = Task(
-        job.label,
-        job.path,
-        loaded,
-        data,
-        job.scored,
-        job.scoring,
-        finetunes=job.finetunes,
-        is_scored=job.is_scored,
-        members=job.members,
-        inspecting=job.inspecting,
-    )
-    finish_run(task, progress, device=job.device)
-    return DONE
+    def attend(self, line: bytes, lines: Lines) -> dict[str, Any]:
+        """Make the run of a line, and return the message that it ends with.
 
+        ``lines`` are those that follow: where their end is there already, nothing is begun.
+        """
+        send = self._channel.send
+        stages = HeardStages(lambda text: send({"stage": text}), lambda text: send({"note": text}))
+        try:
+            interruption.is_over = False
+            if not lines.empty():
+                raise KeyboardInterrupt
+            with shown_by(stages):
+                end = self._make_run(line)
+        except BaseException as error:
+            described = _describe(error)
+            if described is None:
+                raise
+            end = described
+        interruption.is_over = True
+        return end
 
-def _note_by(channel: Channel) -> Say:
-    def send(text: str) -> None:
-        channel.send({"note": text})
+    def _make_run(self, line: bytes) -> dict[str, Any]:
+        # Signals are taken over by now: what is imported takes seconds.
+        with stage("starting PyTorch"):
+            import torch
 
-    return send
+            from sublayer.config.layering.layers import LoadedRecipe
+            from sublayer.data.shards.workers import limited_to
+            from sublayer.errors import DataError
+            from sublayer.study.execution.job import DONE, read_job
+            from sublayer.study.execution.one_run import Task, finish_run
+            from sublayer.study.execution.shared_data import SharedData
+
+        job = read_job(line)
+        threads = job.recipe.train.threads
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self._data = self._data or SharedData(1)
+        # Others compute beside it, and a scheduler ends what takes more than its share.
+        with limited_to(threads):
+            data = self._data.of(job.recipe)
+        if job.checksums and data.checksums != job.checksums:
+            raise DataError("the text has changed since the comparison began: bring it back")
+        loaded = LoadedRecipe(job.recipe, {}, job.label, ())
+        task = Task(
+            job.label,
+            job.path,
+            loaded,
+            data,
+            job.scored,
+            job.scoring,
+            finetunes=job.finetunes,
+            is_scored=job.is_scored,
+            members=job.members,
+            inspecting=job.inspecting,
+        )
+        finish_run(task, _SentProgress(self._channel), device=job.device)
+        torch.cuda.empty_cache()  # others need the memory, and a next run counts its own
+        return DONE
 
 
 def _stop() -> None:

@@ -1,58 +1,125 @@
-"""What is shown of runs that are made at a time."""
+"""What is shown of runs while they are made."""
 
 import io
+import re
 
-from sublayer.study.execution import board
-from sublayer.study.execution.board import PlainBoard, Tally, TerminalBoard
+from sublayer.study.execution.board import Board, PlainBoard, Tally, TerminalBoard
 from sublayer.training.progress import Status
 
 
-def test_what_is_left_is_estimated_from_the_runs_that_took_time() -> None:
-    tally = Tally(total=10, at_once=2, done=3)
-    assert tally.describe() == "3/10"
-    tally.done, tally.seconds = 5, [50.0, 70.0]
-    # Five runs of a minute, two at a time.
-    assert tally.describe() == "5/10, about 2:30 to go"
-    tally.done = 9
-    # The last one is alone.
-    assert tally.describe() == "9/10, about 1:00 to go"
-    tally.done = 10
-    assert tally.describe() == "10/10"
+class Clock:
+    """A clock that a test sets."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-def test_a_pipe_has_a_line_every_ten_seconds_with_all_that_runs(monkeypatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(board.time, "monotonic", lambda: now[0])
-    stream = io.StringIO()
-    with PlainBoard(Tally(4, 2, done=1), stream) as shown:
-        shown.begin("gelu, seed 2")
-        shown.begin("relu, seed 3")
-        shown.update("gelu, seed 2", Status(120, 400, 1.5, 1000.0))
-        for now[0] in (0.5, 9.0, 10.5, 12.0):
-            shown.refresh()
-        shown.end("gelu, seed 2")
-        shown.stage("relu, seed 3", "reading the text")
-        now[0] = 21.0
-        shown.refresh()
+def at_step(step: int, of: int = 400) -> Status:
+    return Status(step, of, loss=1.5, tokens_per_s=1000.0)
+
+
+def test_what_is_left_is_estimated_from_the_work_that_was_done_now() -> None:
+    clock = Clock()
+    tally = Tally(total=10, clock=clock)
+    tally.find()
+    tally.find()
+    tally.begin()
+    assert tally.describe() == "2/10"
+    clock.now += 60.0
+    tally.work(1.0)
+    tally.work(0.5)  # of a second run at the same time
+    tally.done += 1
+    # 6.5 runs at 40 seconds each.
+    assert tally.describe() == "3/10, about 4:20 to go"
+    tally.skip(-0.5)  # which is lost
+    assert tally.describe() == "3/10, about 4:40 to go"
+
+
+def test_a_run_that_goes_on_counts_with_the_steps_that_are_left() -> None:
+    clock = Clock()
+    board = PlainBoard(Tally(2, clock), io.StringIO(), clock)
+    board.begin("gelu, seed 0")
+    board.update("gelu, seed 0", at_step(301))
+    clock.now += 10.0
+    board.update("gelu, seed 0", at_step(350))
+    # 50 of its steps in 10 s, 50 of them left, and 400 of the other run.
+    assert board.tally.describe() == "0/2, about 1:30 to go"
+    board.finish("gelu, seed 0", "valid loss 1.4")
+    assert board.tally.describe() == "1/2, about 0:40 to go"
+
+
+def running(board: Board, clock: Clock) -> None:
+    board.begin("gelu, seed 2")
+    board.begin("relu, seed 3")
+    board.update("gelu, seed 2", at_step(1))
+    clock.now += 3.0
+    board.update("gelu, seed 2", at_step(101))
+
+
+def test_a_pipe_has_a_line_for_each_run_and_one_where_none_ends_for_long() -> None:
+    clock, stream = Clock(), io.StringIO()
+    board = PlainBoard(Tally(4, clock), stream, clock)
+    running(board, clock)
+    board.tick()
+    clock.now += 2.0
+    board.tick()
+    board.tick()
+    clock.now += 1.0
+    board.finish("gelu, seed 2", "valid loss 1.4")
+    board.stage("relu, seed 3", "reading the text")
+    clock.now += 5.0
+    board.tick()
+    board.drop("relu, seed 3")
+    clock.now += 50.0
+    board.tick()
     assert stream.getvalue().splitlines() == [
-        "[1/4] running gelu, seed 2 (step 120/400); relu, seed 3 (starting)",
-        "[1/4] running relu, seed 3 (reading the text)",
+        "[0/4, about 1:14 to go] running gelu, seed 2 (step 101/400, loss 1.5000); "
+        "relu, seed 3 (starting)",
+        "[1/4, about 0:18 to go] gelu, seed 2: valid loss 1.4, after 0:06",
+        "[1/4, about 0:33 to go] running relu, seed 3 (reading the text)",
     ]
 
 
-def test_a_terminal_has_a_bar_for_each_run_that_is_made(monkeypatch) -> None:
+def test_lines_become_fewer_where_runs_take_long() -> None:
+    clock, stream = Clock(), io.StringIO()
+    board = PlainBoard(Tally(4, clock), stream, clock)
+    board.begin("gelu, seed 2")
+    for _ in range(3600):
+        clock.now += 1.0
+        board.tick()
+    assert 60 < len(stream.getvalue().splitlines()) < 120
+
+
+def test_of_runs_with_the_same_warning_one_says_it() -> None:
     stream = io.StringIO()
-    monkeypatch.setattr(board, "lasting_stderr", lambda: stream)
-    shown = TerminalBoard(Tally(4, 2))
-    shown.begin("gelu, seed 2")
-    shown.begin("relu, seed 3")
-    shown.update("relu, seed 3", Status(120, 400, 1.5, 1000.0))
-    shown.end("gelu, seed 2")
-    shown.refresh()
-    with shown:
+    board = PlainBoard(Tally(2), stream)
+    board.warn("gelu, seed 0", "a document is long")
+    board.warn("gelu, seed 1", "a document is long")
+    assert stream.getvalue() == "gelu, seed 0: a document is long\n"
+
+
+def test_a_terminal_has_a_bar_for_each_run_that_is_made(monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    clock, stream = Clock(), io.StringIO()
+    board = TerminalBoard(Tally(4, clock), stream, clock)
+    board.begin("post-norm, seed 1")
+    board.finish("post-norm, seed 1", "valid loss 1.4")
+    running(board, clock)
+    board.note("gelu, seed 2: a document is long")
+    with board:
         pass
-    text = stream.getvalue()
-    assert "gelu, seed 2" not in text
-    assert "relu, seed 3" in text
-    assert "step 120/400  loss 1.5000" in text
-    assert "0/4" in text
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    text = [line.strip() for line in shown.splitlines() if line.strip()]
+    assert [line.split("  ")[0] for line in text[:5]] == [
+        "gelu, seed 2: a document is long",
+        "all runs",
+        "gelu, seed 2",
+        "relu, seed 3",
+        "last",
+    ]
+    assert "1/4, about 0:07 to go" in text[1]
+    assert "step 101/400, loss 1.5000, 0:09 to go" in text[2]
+    assert "starting" in text[3]
+    assert "post-norm, seed 1: valid loss 1.4, after 0:00" in text[4]

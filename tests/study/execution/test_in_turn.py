@@ -1,4 +1,4 @@
-"""Runs one after another: what is said of how long they take, of their text, and of a stop."""
+"""Runs one after another: what is said of them, and of a stop."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,42 +10,20 @@ from sublayer.errors import Interrupted
 from sublayer.study.execution import in_turn
 from sublayer.study.execution.in_turn import InTurn
 from sublayer.study.execution.one_run import Outcome, Task
-from sublayer.training.progress import Progress, SilentProgress
+from sublayer.training.progress import Progress
 
 
 def tasks_in(folder: Path, names: str) -> list[Task]:
     return [cast(Task, SimpleNamespace(label=name, path=folder / name)) for name in names]
 
 
-def test_the_pace_is_that_of_runs_that_were_made_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 0.0
-    prefixes = []
-
-    def finish(task: Task, progress: Progress, *, device: str | None) -> Outcome:
-        nonlocal now
-        now += 1.0 if task.path.exists() else 60.0
-        return Outcome(task.path)
-
-    def shown(prefix: str) -> Progress:
-        prefixes.append(prefix)
-        return SilentProgress()
-
-    monkeypatch.setattr(in_turn, "finish_run", finish)
-    monkeypatch.setattr(in_turn, "default_progress", shown)
-    monkeypatch.setattr(in_turn, "time", SimpleNamespace(monotonic=lambda: now))
-    (tmp_path / "a").mkdir()  # begun, and stopped shortly before its end
-    InTurn(4, None)(tasks_in(tmp_path, "abcd"))
-    assert prefixes == [
-        "[1/4] a: ",
-        "[2/4] b: ",
-        "[3/4, about 2:00 to go] c: ",
-        "[4/4, about 1:00 to go] d: ",
-    ]
+@pytest.fixture(autouse=True)
+def _nothing_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_turn, "is_finished", lambda task: task.path.exists())
+    monkeypatch.setattr(in_turn, "describe_end", lambda task, outcome: "valid loss 1.5")
 
 
-def test_a_warning_that_is_true_of_several_runs_is_said_once(
+def test_what_is_said_of_runs_begins_with_their_labels_and_a_warning_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def finish(task: Task, progress: Progress, **_: Any) -> Outcome:
@@ -54,12 +32,21 @@ def test_a_warning_that_is_true_of_several_runs_is_said_once(
         return Outcome(task.path)
 
     monkeypatch.setattr(in_turn, "finish_run", finish)
-    run_all = InTurn(3, None)
+    run_all = InTurn(4, None)
+    (tmp_path / "a").mkdir()  # which is done
     run_all(tasks_in(tmp_path, "ab"))
-    run_all(tasks_in(tmp_path, "c"))
-    said = capsys.readouterr().err
-    assert said.count("a document is long") == 1
-    assert said.count("resumed at step 3") == 3
+    run_all(tasks_in(tmp_path, "cd"))
+    assert capsys.readouterr().err.splitlines() == [
+        "a document is long",
+        "resumed at step 3",
+        "b: a document is long",
+        "b: resumed at step 3",
+        "[2/4] b: valid loss 1.5, after 0:00",
+        "c: resumed at step 3",
+        "[3/4] c: valid loss 1.5, after 0:00",
+        "d: resumed at step 3",
+        "[4/4] d: valid loss 1.5, after 0:00",
+    ]
 
 
 @pytest.mark.parametrize(

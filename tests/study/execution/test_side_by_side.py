@@ -18,8 +18,8 @@ from tests.stopping import stopped_at
 from tests.study.test_runner import TINY, write_text
 
 FIXED = ["train.precision=float32", "train.threads=1"]
-THIRD_PROCESS = [("subprocess.Popen", "")] * 3
-"""Where the parent has seen one of two runs end, and starts the next beside the other."""
+FIRST_END = [("open", "test.json")]
+"""Where the parent has seen one of two runs end, and reads its scores."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def stopped(number: int, *words: str) -> subprocess.CompletedProcess[str]:
 
     They have its standard error, so that this has no end before they have theirs.
     """
-    command = stopped_at(THIRD_PROCESS, number, "compare", "gpt", *words, "--jobs", "2")
+    command = stopped_at(FIRST_END, number, "compare", "gpt", *words, "--jobs", "2")
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -1,6 +1,8 @@
-"""The process of one run keeps to its share of the machine, also while it prepares its text."""
+"""The process of a run keeps to its share of the machine, also while it prepares its text."""
 
 from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +12,7 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.config.recipe import Recipe
 from sublayer.data.shards import workers
 from sublayer.errors import DataError
-from sublayer.runs import session
-from sublayer.study.execution import worker
+from sublayer.study.execution import shared_data, worker
 from sublayer.study.execution.job import Job, write_job
 
 
@@ -20,7 +21,7 @@ def test_a_text_is_encoded_by_as_many_processes_as_the_run_has_threads(
 ) -> None:
     found = []
 
-    def prepare(recipe: Recipe) -> Any:
+    def prepare(recipe: Recipe, pretrained: object) -> Any:
         found.append(workers.default_processes())
         raise DataError("it is not prepared")
 
@@ -28,8 +29,8 @@ def test_a_text_is_encoded_by_as_many_processes_as_the_run_has_threads(
     recipe = load_recipe("gpt", [f"train.threads={threads}"]).recipe
     line = write_job(Job("one", tmp_path, recipe, recipe, {}, "cpu"))
     monkeypatch.setattr(workers, "cores", lambda: 64)
-    monkeypatch.setattr(session, "prepare_data", prepare)
-    monkeypatch.setattr(worker, "read_line", lambda at_end: line)
-    with pytest.raises(DataError, match="it is not prepared"):
-        worker._make_run(None)  # type: ignore[arg-type]
+    monkeypatch.setattr(shared_data, "prepare_data", prepare)
+    channel = SimpleNamespace(send=lambda message: None)
+    end = worker._Worker(channel).attend(line, SimpleQueue())  # type: ignore[arg-type]
+    assert end == {"end": "DataError", "text": "it is not prepared"}
     assert found == [min(threads, workers.MOST_PROCESSES)]
