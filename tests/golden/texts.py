@@ -1,7 +1,8 @@
-"""Texts, pairs and tasks to train on, the same on every machine."""
+"""Texts, pairs and tasks, the same on every machine."""
 
 import json
 import random
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,23 @@ SYLLABLES = [
 ]
 NOUNS = ["film", "plot", "actor", "scene", "song", "story", "ending", "joke", "cast", "idea"]
 GOOD, BAD = ["fine", "great", "lovely"], ["awful", "dull", "poor"]
+
+TEXTS = {
+    "English": "The quick brown fox didn't jump; it's over 3,000.50 lazy dogs (and 1 cat)!",
+    "German": "Die Straße führt über größere Flüsse, „hübsch“ und weiß – ÄÖÜ.",
+    "Chinese": "我们今天学习机器翻译。北京的天气很好，价格是一百元。",
+    "Japanese": "きょうは日本語のテキストをトークン化します。カタカナ、ｶﾀｶﾅ。",
+    "Vietnamese": "Tiếng Việt có nhiều dấu: người, nước, trường, được, khổng lồ.",
+    "Vietnamese, decomposed": unicodedata.normalize("NFD", "Tiếng Việt: người, nước, trường"),
+    "Korean": "한국어 문장을 토큰으로 나눕니다. 오늘은 날씨가 좋습니다!",
+    "Arabic": "مرحبا بالعالم، هذا نَصٌّ عربيّ قصير ١٢٣.",
+    "emoji and marks": "e\u0301 ﬁ Ⅷ ½ 👩‍👩‍👧 🇩🇪 \u200b\ufeff \xa0thin\u2009space ①",
+    "CRLF": "one line\r\nanother line\r\n\r\n\ttabbed  twice \r alone\n\n",
+    "NULs and controls": "a\0b\0\0c \x01\x1f\x7f\x85 [MASK] </s> <extra_id_0>",
+    "long line": "Donaudampfschifffahrtsgesellschaft" * 40 + " " * 30 + "aaaa" * 90,
+    "empty": "",
+}
+"""What tokenizers are given."""
 
 
 class Drawn:
