@@ -24,7 +24,6 @@ from sublayer.study.findings.layers import LayerSummary, summarize
 from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.inspection.kept import LAYERS, InspectedLayers, kept_layers, read_layers
 from sublayer.study.options import Options
-from sublayer.study.report.html import render_report
 from sublayer.study.results import Results
 from sublayer.study.results_json import write_json
 from sublayer.study.runner import run_study
@@ -308,28 +307,3 @@ def test_blocks_are_summarized_by_hand() -> None:
     assert summarize(further, "distance") == LayerSummary(8 / 3, 2.5, 3.0, 2.0, 2.5)
     assert summarize(further, "angle_degrees") == LayerSummary(30.0, 15.0, 20.0, 5.0, 9.0)
     assert summarize(blocks[:1], "distance") == LayerSummary(4.0, None, 4.0)
-
-
-@pytest.mark.slow
-def test_the_report_has_a_line_for_each_arm_and_thin_ones_for_its_runs(
-    synthetic_results: Synthetic,
-) -> None:
-    results = synthetic_results({"bert": 0.0, "albert": 0.1, "none": 0.2}, n_seeds=2)
-    assert section(render_report(results)) == ""
-    bert, albert, none = results.arms
-    own = [change(layer, 4.0, 10.0 * layer) for layer in range(1, 12)]
-    further = [change(layer, 2.0, 5.0, is_beyond=True) for layer in range(12, 30)]
-    one = InspectedLayers("test", 8192, 16, own)
-    two = InspectedLayers("test", 8192, 16, [*own, *further])
-    arms = (replace(bert, layers={0: one, 1: one}), replace(albert, layers={1: two}), none)
-    shown = section(render_report(replace(results, arms=arms)))
-    counts = [path.count("L") for path in re.findall(r'd="([^"]*)"', shown)]
-    # In each figure: bert's mean and its two runs, albert's own blocks, those beyond.
-    assert counts.count(10) == 2 * 4
-    assert counts.count(18) == 2
-    cells = re.findall(r"<td>([^<]*)</td>", shown)
-    assert cells[:8] == ["4", "0", "4", "–", "60°", "10°", "110°", "–"]
-    assert cells[8:] == ["4", "0", "4", "2 to 2", "60°", "10°", "110°", "5 to 5°"]
-    without = section(render_report(replace(results, arms=(arms[0], albert, none))))
-    assert "beyond" not in without
-    assert "Hollow" not in without

@@ -1,23 +1,14 @@
 """What another test would give: of items that are missing, that differ, or that there are none."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.runs.items import ITEMS
-from sublayer.study.chain.columns import points_metric
-from sublayer.study.definition import load_study
-from sublayer.study.foresight import foresee
 from sublayer.study.from_folder import results_of_folder
-from sublayer.study.judgement.difference import Parts
-from sublayer.study.judgement.looks import fixed
 from sublayer.study.options import Options
-from sublayer.study.question import NO_QUESTION
-from sublayer.study.report.html import render_report
-from sublayer.study.report.spread_words import halves, spread_lines
+from sublayer.study.report.spread_words import spread_lines
 from sublayer.study.results import Results
 from sublayer.study.runner import run_study
 from tests.study.test_read_once import settings_of
@@ -96,45 +87,3 @@ def test_arms_that_are_scored_on_other_targets_have_no_verdict_and_ask_for_no_mo
     assert any(note.startswith(said) for note in results.notes)
     assert "has no verdict against" in report.read_text()
     assert results_of_folder(Path("out")).differences == results.differences
-
-
-def test_a_metric_that_follows_from_no_items_is_of_seeds_alone(synthetic_results) -> None:
-    results = synthetic_results({"a": 0.0, "b": 0.1})
-    assert ALONE in spread_line(results)
-    (difference,) = results.differences
-    found = halves(difference)
-    assert found is not None and found.endless_seeds is None
-    assert f"<strong>Spread:</strong> {spread_line(results).partition(': ')[2][:40]}" in (
-        render_report(results)
-    )
-    study = replace(load_study("demo"), question=NO_QUESTION)  # noqa: F811
-    accuracy = points_metric("sst2", "SST-2")
-    said = (
-        "SST-2 follows from no single items: verdicts are of other seeds, not of other test items"
-    )
-    assert said in list(foresee(study, accuracy, fixed(3)))
-    assert not any("no single items" in each for each in foresee(study, BITS_PER_BYTE, fixed(3)))
-
-
-def test_what_endless_seeds_and_an_endless_test_would_leave_is_told(synthetic_results) -> None:
-    results = synthetic_results({"a": 0.0, "b": 0.1})
-    (difference,) = results.differences
-    # Of 0.005 standard errors 0.003 are of items and 0.004 of seeds, and 4 of them to either side.
-    told = replace(
-        difference,
-        mean=0.1,
-        low=0.08,
-        high=0.12,
-        standard_error=0.005,
-        parts=Parts(seeds=0.004, items=0.003),
-    )
-    found = halves(told)
-    assert found is not None
-    assert (found.now, found.endless_seeds, found.endless_items) == pytest.approx(
-        (0.02, 0.012, 0.016)
-    )
-    line = spread_line(replace(results, differences=(told,)))
-    assert line == (
-        "Spread: the interval reaches 0.020 to either side: endless seeds would leave 0.012, from "
-        "which test items there are; an endless test would leave 0.016, from which seeds."
-    )

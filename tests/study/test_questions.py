@@ -1,27 +1,14 @@
 """What a study asks: a margin in its unit, a hypothesis about its arms, verdicts on either."""
 
-import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sublayer.commands.shared.comparison import render
 from sublayer.errors import ConfigError
-from sublayer.objective.causal.family import BITS_PER_BYTE
-from sublayer.study.chain.columns import points_metric
 from sublayer.study.from_folder import results_of_folder
-from sublayer.study.judgement.judge import judge
 from sublayer.study.options import Options
-from sublayer.study.question import Hypothesis, Question
-from sublayer.study.report.html import render_report
-from sublayer.study.report.messages import headline
-from sublayer.study.report.spread_words import hypothesis_words
-from sublayer.study.results import Results
-from sublayer.study.results_json import results_to_json
 from sublayer.study.runner import run_study
 from tests.study.test_runner import FFN, Study, files, settings, study  # noqa: F401
-from tests.wrapping import unwrapped
 
 SAYS = "Gates help more where the model is wide."
 FOUR = """
@@ -63,25 +50,6 @@ def write_study(folder: Path, question: str) -> str:
     path = folder / "four.toml"
     path.write_text(FOUR.format(question=question))
     return str(path)
-
-
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [("0.01", 0.01), (0.01, 0.01), ("0.01 bits per byte", 0.01), ("", None)],
-)
-def test_a_margin_is_a_number_or_has_the_unit_of_differences(
-    written: str | float, expected: float | None
-) -> None:
-    assert Question(margin=written).margin_of("a study", BITS_PER_BYTE) == expected
-
-
-def test_a_margin_in_points_is_a_hundredth_of_the_share() -> None:
-    accuracy = points_metric("sst2", "SST-2")
-    for written in ("0.5 points", "0.5", "1 point"):
-        margin = Question(margin=written).margin_of("a study", accuracy)
-        assert margin == pytest.approx(float(written.split()[0]) / 100)
-    with pytest.raises(ConfigError, match="more than there are points"):
-        Question(margin="100 points").margin_of("a study", accuracy)
 
 
 @pytest.mark.parametrize(
@@ -136,80 +104,6 @@ def test_a_question_that_does_not_fit_is_refused_before_anything_is_trained(
     with pytest.raises(ConfigError, match=said):
         run_study([write_study(Path(), question)], [text], Options())
     assert not Path("runs").exists()
-
-
-def test_a_hypothesis_about_two_arms_that_are_compared_is_no_further_comparison() -> None:
-    values = {
-        "a": {0: 1.0, 1: 1.1, 2: 1.2},
-        "b": {0: 5.0, 1: 5.1, 2: 5.25},
-    }
-    judged = judge("a", values, BITS_PER_BYTE, planned_seeds=3)
-    assert Hypothesis("", {"a": 2.0, "b": -2.0}).names == ("a", "b")
-    # The difference that is judged is b less a, and b is worse: a is better.
-    for names, said in ((("a", "b"), "holds"), (("b", "a"), "the contrary holds")):
-        results = Results(
-            name="",
-            title="",
-            metric=BITS_PER_BYTE,
-            split="test",
-            match="none",
-            baseline="a",
-            n_seeds=3,
-            arms=(),
-            differences=judged.differences,
-            failures=(),
-            reproduction=None,  # type: ignore[arg-type]
-            hypothesis_of=names,
-        )
-        found = hypothesis_words(results)
-        assert found is not None and found[1] == said
-        assert results.of_arms == judged.differences
-
-
-def interaction(results: Results) -> Results:
-    """Return results with a hypothesis about four of their arms, which are far apart."""
-    names = [arm.name for arm in results.arms]
-    weights = dict(zip(names, (1.0, -1.0, -1.0, 1.0), strict=True))
-    contrast = Hypothesis(SAYS, weights).as_contrast
-    values = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in results.arms}
-    judged = judge(
-        names[0], values, results.metric, planned_seeds=results.n_seeds, further=[contrast]
-    )
-    return replace(
-        results,
-        differences=judged.differences,
-        hypothesis=SAYS,
-        hypothesis_of=(contrast.arm, contrast.baseline),
-    )
-
-
-def test_a_contrast_of_four_arms_is_a_row_and_a_sentence_of_its_own(
-    synthetic_results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    results = interaction(synthetic_results())
-    minus = "\N{MINUS SIGN}"
-    name = f"[gpt] {minus} [swiglu] {minus} [macaron] + [positions=none]"
-    *of_arms, found = results.differences
-    assert (found.arm, found.baseline) == (name, "")
-    assert list(results.of_arms) == of_arms
-    # 0 + 0.03 - 0.001 + 0.17
-    assert found.mean == pytest.approx(0.2, abs=0.02)
-    assert found.verdict == "worse"
-    said = unwrapped(render(results, Path("report.html")))
-    assert f"{name} is worse than 0 by 0.{str(found.mean)[2:4]}" in said
-    assert f"Hypothesis, written before the runs: {SAYS} the contrary holds" in said
-    page = render_report(results)
-    assert f"<strong>{name}</strong> is worse than 0" in page
-    assert ">the contrary holds</span>" in page
-    assert name not in headline(results)
-    assert headline(results).startswith("swiglu is better than gpt; positions=none is worse")
-    content = json.loads(json.dumps(results_to_json(results, Path("report.html"))))
-    assert content["hypothesis"] == {"says": SAYS, "arm": name, "baseline": ""}
-    assert content["differences"][-1]["arm"] == name
-    # What the same quality costs is said of two arms.
-    assert [each["arm"] for each in content["same_quality"]] != []
-    assert len(content["same_quality"]) == len(of_arms)
 
 
 @pytest.mark.slow

@@ -1,10 +1,8 @@
-"""Results of a study that was never run, with every kind of finding in it."""
+"""Results of studies that were never run, with every kind of finding in them."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.families import FAMILIES
@@ -14,7 +12,6 @@ from sublayer.study.judgement.judge import Evidence, judge
 from sublayer.study.results import ArmResult, Costs, Curve, Failure, Further, Reproduction, Results
 
 
-@pytest.fixture
 def encoder_results() -> Results:
     """Three encoders compared by sentence order; one has no sentence head, a seed of one failed."""
     mlm, nsp, sop, loss = FAMILIES["masked"].metrics
@@ -27,7 +24,7 @@ def encoder_results() -> Results:
     made = []
     for name, (next_sentence, order, hidden) in arms.items():
         seeds = range(5) if name != "NSP" else range(4)
-        plain = _results({name: 0.0}).arms[0]
+        plain = synthetic_results({name: 0.0}).arms[0]
         scores = {seed: order + rng.normal(0, 0.004) for seed in seeds}
         curves = tuple(
             replace(plain.curves[0], seed=seed, values=tuple(np.linspace(0.5, scores[seed], 10)))
@@ -55,7 +52,7 @@ def encoder_results() -> Results:
         return judge("no loss", values, metric, planned_seeds=5).differences
 
     return replace(
-        _results(),
+        synthetic_results(),
         metric=sop,
         match="none",
         baseline="no loss",
@@ -73,12 +70,7 @@ def encoder_results() -> Results:
     )
 
 
-@pytest.fixture
-def synthetic_results() -> Callable[..., Results]:
-    return _results
-
-
-def _results(
+def synthetic_results(
     effects: dict[str, float] | None = None,
     *,
     n_seeds: int = 5,
@@ -169,3 +161,26 @@ def _arm(
         ),
         recipe='[model]\nn_layers = 2\nffn = "gelu"\n',
     )
+
+
+def taking(
+    results: Results,
+    name: str,
+    *,
+    parameters: float = 1.0,
+    operations: float | None = 1.0,
+    planned: float = 1.0,
+    seconds: float = 1.0,
+) -> Results:
+    """Let an arm take so many times the budget of all arms."""
+    (usual,) = (arm for arm in results.arms if arm.name == name)
+    costs = usual.costs
+    costs = replace(
+        costs,
+        operations=None if operations is None else operations * costs.operations,
+        planned_operations=planned * costs.planned_operations,
+        training_seconds=seconds * costs.training_seconds,
+    )
+    size = {**usual.parameters, "total": round(parameters * usual.parameters["total"])}
+    arm = replace(usual, costs=costs, parameters=size)
+    return replace(results, arms=tuple(arm if each is usual else each for each in results.arms))
