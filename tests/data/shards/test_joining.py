@@ -8,31 +8,38 @@ from pathlib import Path
 
 import pytest
 
+from sublayer.config.data import DataConfig
+from sublayer.data.prepare import prepare
 from sublayer.data.shards import joining, workers
 from sublayer.data.shards.joined import JoinedIds
 from sublayer.data.shards.progress import Progress
+from sublayer.data.shards.workers import MOST_PROCESSES, default_processes, limited_to
 from sublayer.data.store import read_store, write_store
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.files import FileDocument, MemoryDocument
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.errors import DataError
 from sublayer.files.json_footer import read_description, write_description
+from sublayer.system import lock
+from sublayer.system.lock import held
+from tests.breadth import rows
 from tests.data.shards.paragraphs import BPE, PARAGRAPHS, WHOLE, documents, stopped, written
-from tests.in_time import some_in_time
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["none", "prose"])
 def test_shards_give_the_file_of_the_whole(tmp_path, unit):
     sources = documents(tmp_path)
-    for tokenizer in (ByteTokenizer(), BPE, CharacterTokenizer("One Tw.\n")):
+    for tokenizer, shard_bytes, n_processes in (
+        (ByteTokenizer(), 1, 1),
+        (BPE, 700, 1),
+        (CharacterTokenizer("One Tw.\n"), 3000, 2),
+    ):
         expected = written(tmp_path / "whole", sources, tokenizer, unit, shard_bytes=WHOLE)
-        for shard_bytes, n_processes in ((1, 2), (700, 1), (3000, 3)):
-            settings = {"shard_bytes": shard_bytes, "n_processes": n_processes}
-            assert written(tmp_path / "a", sources, tokenizer, unit, **settings) == expected
+        settings = {"shard_bytes": shard_bytes, "n_processes": n_processes}
+        assert written(tmp_path / "a", sources, tokenizer, unit, **settings) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_a_document_over_several_shards_begins_where_it_first_gives_a_token(tmp_path):
     # A shard has four megabytes of a document at least: blank ones, and some text behind them.
     blank = b" \n\n" * (3 << 20)
@@ -51,12 +58,10 @@ def test_a_document_over_several_shards_begins_where_it_first_gives_a_token(tmp_
         )
 
 
-@pytest.mark.parametrize(
-    "damage",
-    some_in_time(
-        ["nothing", "journal", "version", "ids", "sentences", "part", "cut", "short", "kind"], 4
-    ),
-)
+DAMAGES = ["nothing", "journal", "version", "ids", "part", "sentences", "cut", "short", "kind"]
+
+
+@pytest.mark.parametrize("damage", rows(DAMAGES, 5))
 def test_a_preparation_that_was_stopped_goes_on_to_the_same_file(
     tmp_path, monkeypatch, capsys, damage
 ):
@@ -64,7 +69,7 @@ def test_a_preparation_that_was_stopped_goes_on_to_the_same_file(
     sources = documents(tmp_path)
     expected = written(tmp_path / "a", sources, BPE, "prose", shard_bytes=WHOLE)
     (tmp_path / "a").unlink()
-    settings = {"shard_bytes": 150, "n_processes": 2}
+    settings = {"shard_bytes": 150, "n_processes": 2 if damage == "nothing" else 1}
     stopped(monkeypatch, 9, tmp_path / "a", sources, BPE, "prose", **settings)
     assert not (tmp_path / "a").exists()
     [folder] = tmp_path.glob("a.*.unfinished")
@@ -164,24 +169,55 @@ def test_what_was_joined_is_not_encoded_again(tmp_path, monkeypatch):
     assert joined.n_shards >= 19
 
 
-def test_an_error_in_a_shard_names_file_and_line(tmp_path):
-    path = tmp_path / "a.txt"
+def test_a_bad_byte_and_a_full_disk_are_refused(tmp_path, monkeypatch):
+    path = tmp_path / "bad.txt"
     path.write_bytes(b"one\ntwo\n\xff\n")
     parts = [MemoryDocument(str(n), text.encode()) for n, text in enumerate(PARAGRAPHS)]
     sources = [[*map(DocumentRange, parts), DocumentRange(FileDocument(path, tmp_path / "cache"))]]
-    with pytest.raises(DataError, match=r"a.txt, line 3: byte 0xff is not UTF-8"):
-        write_store(tmp_path / "a", sources, CharacterTokenizer("abc"), shard_bytes=1000)
+    settings = {"shard_bytes": 1000, "n_processes": 1}
+    with pytest.raises(DataError, match=r"bad.txt, line 3: byte 0xff is not UTF-8"):
+        write_store(tmp_path / "a", sources, CharacterTokenizer("abc"), **settings)
 
-
-def test_a_full_disk_is_said_in_a_line(tmp_path, monkeypatch):
-    def full(self: JoinedIds) -> None:
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(JoinedIds, "keep", full)
     monkeypatch.setattr(joining, "_KEPT_BYTES", 1)
-    sources = documents(tmp_path)
-    with pytest.raises(DataError, match="cannot write .*/a: No space left on device; set SUBL"):
-        write_store(tmp_path / "a", sources, BPE, shard_bytes=1000, n_processes=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(JoinedIds, "keep", full)
+        with pytest.raises(DataError, match="cannot write .*/a: No space left on device; set SUBL"):
+            write_store(tmp_path / "a", documents(tmp_path), BPE, **settings)
+    with monkeypatch.context() as patched:
+        patched.setattr(lock.os, "write", full)
+        with pytest.raises(DataError, match="unfinished: No space left on device; set SUBLAYER_CA"):
+            write_store(tmp_path / "full" / "a", documents(tmp_path), BPE, **settings)
+    assert not Path(tmp_path / "full").exists()
+    (tmp_path / "tokens").write_text("a file of the user's")
+    with pytest.raises(DataError, match=r"^cannot write .*/tokens/a.1000.unfinished: .*SUBLAYER"):
+        write_store(tmp_path / "tokens" / "a", documents(tmp_path), BPE, **settings)
+
+
+def test_the_shards_of_a_text_that_changed_are_listed(tmp_path, monkeypatch, capsys):
+    tokens = tmp_path / "cache" / "tokens"
+    source = [DocumentRange(MemoryDocument("a", text.encode())) for text in PARAGRAPHS[:9]]
+    settings = {"shard_bytes": 100, "n_processes": 1}
+    stopped(monkeypatch, 2, tokens / "other", [source], BPE, **settings)
+    [folder] = tokens.iterdir()
+    n_bytes = sum(path.stat().st_size for path in folder.iterdir())
+    (folder / "more").write_bytes(bytes(3_100_000 - n_bytes))
+    for path in (*folder.iterdir(), folder):
+        os.utime(path, (0, 0))
+    text = tmp_path / "a.txt"
+    text.write_bytes(b"some text, " * 200)
+    prepare(DataConfig(path=str(text)), cache=tmp_path / "cache")
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "stopped" in line]
+    assert line.startswith(f"{tokens} keeps what was stopped or is of a text that changed: other.")
+    assert "100.unfinished (3 MB, " in line and " days old)" in line
+    (tokens / "later.1.unfinished").mkdir()
+    text.write_bytes(b"other text, " * 200)
+    with held(folder):
+        prepare(DataConfig(path=str(text)), cache=tmp_path / "cache")
+    listed = capsys.readouterr().err
+    assert "changed: later.1.unfinished (0 MB, of today). Delete" in listed, "other is gone on with"
 
 
 def test_progress_says_rate_and_what_is_left():
@@ -191,3 +227,17 @@ def test_progress_says_rate_and_what_is_left():
     progress.skip(1_000_000_000)
     progress._n_done += 50_000_000
     assert progress.line() == "reading: 1,050 of 5,000 MB, 25.0 MB/s, 2:38 left"
+
+
+def test_processes_are_as_many_as_cores_and_limits_allow(monkeypatch):
+    monkeypatch.setattr(workers, "cores", lambda: 64)
+    assert default_processes() == MOST_PROCESSES
+    with limited_to(3):
+        assert default_processes() == 3
+    with limited_to(64):
+        assert default_processes() == MOST_PROCESSES
+    with limited_to(None):
+        assert default_processes() == MOST_PROCESSES
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    with limited_to(3):
+        assert default_processes() == 2

@@ -15,7 +15,9 @@ from sublayer.errors import DataError
 from tests.data.span.restoring import restore
 
 END, PAD = 1, 0
+
 SENTINELS = tuple(range(99_999, 99_899, -1))
+
 FIRST_TOKEN = 10
 
 
@@ -67,25 +69,19 @@ def epoch_pieces(split, rule, **settings) -> EpochPieces:
 
 
 def test_an_epoch_uses_every_piece_of_the_joined_documents_once(make_text) -> None:
-    split = make_text([50, 7, 93, 30])
-    batches = epoch_pieces(split, rule_of())  # pieces of 34 of 180 tokens: five, and 10 left
-    assert batches.n_pieces(0) == 5
+    lengths = [50, 7, 93, 30]
+    ends = set((FIRST_TOKEN + np.cumsum(lengths) - 1).tolist())
+    batches = epoch_pieces(make_text(lengths), rule_of())
+    assert batches.n_pieces(0) == 5  # pieces of 34 of 180 tokens: five, and 10 left
     for epoch in range(3):
         pieces = []
         for row in range(5 * epoch, 5 * epoch + 5):
             pieces.append(pieces_of(batches.batch(row // 3))[row % 3])
         tokens = [token for piece in pieces for token in piece]
         assert len(tokens) == len(set(tokens)) == 170
-
-
-def test_what_follows_in_a_document_follows_in_its_pieces(make_text) -> None:
-    lengths = [50, 7, 93, 30]
-    ends = set((FIRST_TOKEN + np.cumsum(lengths) - 1).tolist())
-    batches = epoch_pieces(make_text(lengths), rule_of())
-    for step in range(10):
-        for piece in pieces_of(batches.batch(step)):
-            for token, following in pairwise(piece):
-                assert following == token + 1 or token in ends
+        # What follows in a document follows in its pieces.
+        for piece in pieces:
+            assert all(later == token + 1 or token in ends for token, later in pairwise(piece))
 
 
 def test_pieces_stay_within_their_documents_where_those_are_respected(make_text) -> None:
@@ -126,22 +122,18 @@ def test_a_batch_is_a_function_of_seed_and_step_and_is_shared_by_processes(
         return epoch_pieces(split, rule, batch_sequences=4, seed=seed, boundaries=boundaries)
 
     def rows(batch: PackedBatch) -> list[list[int]]:
+        sides = zip(batch.read.tokens.tolist(), batch.targets.tolist(), strict=True)
         return [
-            [*row[:34], *label] for row, label in zip(pieces(batch), labels(batch), strict=True)
+            [id_ for id_ in row if id_ != PAD] + [id_ for id_ in labels if id_ >= 0]
+            for row, labels in sides
         ]
-
-    def pieces(batch: PackedBatch) -> list[list[int]]:
-        return [[id_ for id_ in row if id_ != PAD] for row in batch.read.tokens.tolist()]
-
-    def labels(batch: PackedBatch) -> list[list[int]]:
-        return [[id_ for id_ in row if id_ >= 0] for row in batch.targets.tolist()]
 
     in_order = [rows(make(3).batch(step)) for step in range(8)]
     one = make(3)
     backwards = [rows(one.batch(step)) for step in reversed(range(8))]
     assert in_order == backwards[::-1]
     assert in_order != [rows(make(4).batch(step)) for step in range(8)]
-    assert len({str(each) for each in in_order}) == 8
+    assert len({str(step) for step in in_order}) == 8
     for step in range(3):
         shares = [rows(one.batch(step, rank, 2)) for rank in range(2)]
         assert [shares[row % 2][row // 2] for row in range(4)] == in_order[step]
