@@ -157,7 +157,7 @@ class Workshop:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
-        self._once("texts", self._write_texts)
+        self.once("texts", self._write_texts)
 
     def path(self, settings: Settings) -> Path:
         """Give the text, folder or pairs that settings train on."""
@@ -177,9 +177,10 @@ class Workshop:
         def train(folder: Path) -> None:
             train_run(self.recipe(KINDS[kind]), folder, progress=SilentProgress())
 
-        return self._once(f"run-{kind}", train)
+        return self.once(f"run-{kind}", train)
 
-    def _once(self, name: str, make: Callable[[Path], None]) -> Path:
+    def once(self, name: str, make: Callable[[Path], None]) -> Path:
+        """Give the folder of a name, made where it is missing by whichever process is first."""
         with FileLock(self.folder / f"{name}.lock"):
             if not (self.folder / f"{name}.done").exists():
                 make(self.folder / name)

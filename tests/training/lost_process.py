@@ -11,9 +11,9 @@ from pathlib import Path
 from sublayer import cli
 from sublayer.config.layering.layers import load_recipe
 from sublayer.runs.run import train_run
-from tests.training.test_resume import SignalAt
+from tests.training.runs import SignalAt
 
-_STEP = 31
+_STEP = 7
 
 
 def train_until_lost(number, words):

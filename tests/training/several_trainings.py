@@ -1,8 +1,13 @@
-"""Train one after the other in each of several processes: what to train, in a JSON file.
+"""Do one thing after the other in each of several processes: a list of tasks, in a JSON file.
 
-Each is words of the command line or, to break off, the name of a recipe, its settings, its folder
-and the step after which all processes end at once, without saving; or a checkpoint that is restored
-and saved again in another folder.
+Each is a list, words of the command line, or an object:
+
+``end``: train ``recipe`` with ``settings`` in ``out`` up to this step, after which all processes
+    end at once, without saving;
+``into``: save what ``recipe`` begins with, or the checkpoint ``restore``, in this folder;
+``differing``: words of the command line, to which each process adds its number as the seed;
+``found``: the folder that gets the answers of ``shared_work``, asked with ``paths``;
+``lost``: the second process fails while the first one waits for it.
 """
 
 import json
@@ -21,6 +26,9 @@ from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.processes import joining
 from sublayer.training.processes.joining import join_world
 from sublayer.training.progress import SilentProgress
+from tests.training import shared_work
+
+CPU = torch.device("cpu")
 
 
 class Ended(Exception):
@@ -37,7 +45,7 @@ class EndAfter(SilentProgress):
 
 
 def save_again(told):
-    place = Place(torch.device("cpu"), join_world(torch.device("cpu")))
+    place = Place(CPU, join_world(CPU))
     loaded = load_recipe(told["recipe"], told["settings"])
     data = prepare_data(loaded.recipe)
     session = assemble(resolve(loaded.recipe, data, place), data, place)
@@ -48,25 +56,50 @@ def save_again(told):
     snapshots.saving.wait()
 
 
-def train(words):
-    if "into" in words:
-        return save_again(words)
-    if isinstance(words, dict):
-        loaded = load_recipe(words["recipe"], words["settings"])
-        try:
-            train_run(loaded, Path(words["out"]), resume=True, progress=EndAfter(words["end"]))
-        except Ended:
-            return 0
-        return f"did not get to step {words['end']}"
-    return cli.main(words)
+def break_off(told):
+    loaded = load_recipe(told["recipe"], told["settings"])
+    try:
+        train_run(loaded, Path(told["out"]), resume=True, progress=EndAfter(told["end"]))
+    except Ended:
+        return None
+    return f"did not get to step {told['end']}"
+
+
+def answer(told):
+    world = join_world(CPU)
+    found = {
+        "scores": shared_work.scores(world, told["paths"]),
+        "agreement": shared_work.agreement(world),
+    }
+    (Path(told["found"]) / f"{world.rank}.json").write_text(json.dumps(found))
+
+
+def differ(told):
+    words = [*told["differing"], f"train.seed={join_world(CPU).rank}"]
+    return None if cli.main(words) == 2 else "was not refused"
+
+
+def do(told):
+    if isinstance(told, list):
+        return cli.main(told)
+    if "into" in told:
+        return save_again(told)
+    if "end" in told:
+        return break_off(told)
+    if "found" in told:
+        return answer(told)
+    if "lost" in told:
+        return shared_work.lose_one(join_world(CPU))
+    return differ(told)
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     leave_world = joining.leave_world
     # A group of processes that was left is not joined again under one launcher.
     joining.leave_world = lambda: None
-    for words in json.loads(Path(sys.argv[1]).read_text()):
-        code = train(words)
+    for told in json.loads(Path(sys.argv[1]).read_text()):
+        code = do(told)
         if code:
-            sys.exit(f"{words} ended with {code}")
+            sys.exit(f"{told} ended with {code}")
     leave_world()

@@ -6,15 +6,14 @@ import sys
 import threading
 
 import pytest
-import torch
 
+from sublayer.cli import main
+from sublayer.data.batches import Windows
 from sublayer.errors import DataError, Interrupted
-from sublayer.runs.run import train_run
 from sublayer.training.ahead import Ahead, PreparedStep
-from sublayer.training.progress import SilentProgress
 from tests.made import TINY
 from tests.training.conftest import ROOT
-from tests.training.test_resume import SignalAt, results
+from tests.training.runs import SignalAt, results
 
 
 class Counted:
@@ -77,17 +76,47 @@ def test_what_goes_wrong_is_raised_where_its_step_is_taken():
     assert ahead(2).n_tokens == 20
 
 
-def test_a_run_stopped_and_resumed_ahead_equals_one_that_never_prepared_ahead(
-    tiny, tmp_path, monkeypatch
-):
-    loaded = tiny({"model.dropout": 0.2, "train.steps": 24, "train.micro_batch_sequences": 2})
-    cpu, folder = torch.device("cpu"), tmp_path / "run"
-    train_run(loaded, tmp_path / "unbroken", device=cpu, progress=SilentProgress())
+def words_of(text_path, folder):
+    fields = [f"{key}={value}" for key, value in {**TINY, "data.path": str(text_path)}.items()]
+    return ["train", "gpt", *fields, "--out", str(folder / "run")]
+
+
+@pytest.fixture
+def prepares_ahead(monkeypatch):
     monkeypatch.setattr("sublayer.training.step.pays", lambda device: True)
+
+
+def test_a_run_stopped_and_resumed_ahead_equals_one_that_never_prepared_ahead(
+    run, made, tmp_path, prepares_ahead
+):
     with pytest.raises(Interrupted, match="saved at step 11"):
-        train_run(loaded, folder, device=cpu, progress=SignalAt(11))
-    train_run(loaded, folder, device=cpu, progress=SilentProgress(), resume=True)
-    assert results(folder) == results(tmp_path / "unbroken")
+        run("ahead", progress=SignalAt(11))
+    run("ahead", resume=True)
+    assert results(tmp_path / "ahead") == results(made("causal"))
+
+
+def test_an_error_of_the_thread_is_one_line(
+    workshop, tmp_path, monkeypatch, capsys, prepares_ahead
+):
+    batch = Windows.batch
+
+    def fails_at_5(self, number, rank=0, world=1):
+        if number == 5:
+            raise DataError("words.txt: changed while it was read")
+        return batch(self, number, rank, world)
+
+    monkeypatch.setattr(Windows, "batch", fails_at_5)
+    fields = [f"{key}={value}" for key, value in TINY.items()]
+    words = [
+        "train",
+        "gpt",
+        *fields,
+        f"data.path={workshop.path({})}",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert main(words) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "error: words.txt: changed while it was read"
 
 
 _INTERRUPTED = """
@@ -112,51 +141,8 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def trained_by(program, text_path, tmp_path):
-    """Train a tiny run by a program that changes something first."""
-    fields = [f"{key}={value}" for key, value in {**TINY, "data.path": str(text_path)}.items()]
-    return subprocess.run(
-        [sys.executable, "-c", program, "train", "gpt", *fields, "--out", tmp_path / "run"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=600,
-    )
-
-
-@pytest.mark.slow
 def test_ctrl_c_ends_the_program_and_its_thread(text_path, tmp_path):
-    ended = trained_by(_INTERRUPTED, text_path, tmp_path)
+    command = [sys.executable, "-c", _INTERRUPTED, *words_of(text_path, tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600)
     assert ended.returncode == 128 + signal.SIGINT, ended.stderr
     assert ended.stderr.splitlines()[-1].startswith("interrupted and saved at step 6 of")
-
-
-_FAILS = """
-import sys
-import sublayer.training.step as step
-from sublayer.data.batches import Windows
-from sublayer.errors import DataError
-
-step.pays = lambda device: True
-made = Windows.batch
-
-
-def fails_at_5(self, number, rank=0, world=1):
-    if number == 5:
-        raise DataError("words.txt: changed while it was read")
-    return made(self, number, rank, world)
-
-
-Windows.batch = fails_at_5
-from sublayer.cli import main
-
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-@pytest.mark.slow
-def test_an_error_of_the_thread_is_one_line(text_path, tmp_path):
-    ended = trained_by(_FAILS, text_path, tmp_path)
-    assert ended.returncode not in (0, 1), ended.stderr
-    assert ended.stderr.splitlines()[-1] == "error: words.txt: changed while it was read"
-    assert "Traceback" not in ended.stderr

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.training.optimizers import adafactor
 from sublayer.training.optimizers.build import build_optimizer, optimizer_tensors
 from sublayer.training.optimizers.division import Division, Part
-from tests.in_time import some_in_time
+from tests.breadth import rows
 from tests.training.optimizer_steps import draw, own, take
 
 SHAPES = {
@@ -41,9 +42,8 @@ OPTIMIZERS = {
     "unscaled adafactor": (AdafactorConfig(min_factored=4, parameter_scale=False), 2),
 }
 """Each with how often its processes exchange in a step, whatever the number of parameters."""
-each_optimizer = pytest.mark.parametrize(
-    ("config", "n_exchanges"), OPTIMIZERS.values(), ids=OPTIMIZERS
-)
+WAYS = list(product(OPTIMIZERS, (0, 1, 2), (3, 2, 7)))
+"""An optimizer, the axis along which parameters are divided, and the number of processes."""
 
 
 class Threads:
@@ -112,13 +112,9 @@ def train_whole(config, n_steps=3):
     return parameters, optimizer_tensors(optimizer, parameters)
 
 
-@pytest.mark.parametrize("size", some_in_time([3, 2, 7], 3))
-@pytest.mark.parametrize("which", [0, 1, 2])
-@each_optimizer
-def test_parts_move_as_the_whole_does_and_keep_parts_of_its_state(
-    double, config, n_exchanges, which, size
-):
-    axes = axes_of(which)
+@pytest.mark.parametrize(("name", "which", "size"), rows(WAYS, 21))
+def test_parts_move_as_the_whole_does_and_keep_parts_of_its_state(double, name, which, size):
+    (config, _), axes = OPTIMIZERS[name], axes_of(which)
     whole, whole_state = train_whole(config)
     processes = Threads(size)
     trained = processes.run(lambda rank: train_part(config, axes, processes, rank))
@@ -135,7 +131,7 @@ def test_parts_move_as_the_whole_does_and_keep_parts_of_its_state(
             torch.testing.assert_close(state[full_name], value, rtol=1e-12, atol=1e-14)
 
 
-@each_optimizer
+@pytest.mark.parametrize(("config", "n_exchanges"), OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_processes_exchange_once_for_all_parameters_of_a_step(config, n_exchanges):
     # Twice where updates go by what was exchanged before. Along the last axis all are divided.
     processes = Threads(2)
@@ -160,10 +156,10 @@ def test_maps_that_are_divided_one_by_one_need_no_exchange():
         assert processes.n_exchanges == [0, 0]
 
 
-@each_optimizer
-def test_no_step_asks_for_the_value_of_what_is_exchanged(config, n_exchanges):
+@pytest.mark.parametrize("name", ["lamb", "scaled adamw", "factored adafactor"])
+def test_no_step_asks_for_the_value_of_an_exchange(name):
     # Tensors on this device have no values: what would wait for a GPU fails here.
-    n_totals = []
+    n_totals, (config, n_exchanges) = [], OPTIMIZERS[name]
 
     def total(values):
         assert values.is_meta

@@ -1,17 +1,21 @@
-"""A run that is resumed with a longer length continues to it, and says so in what it keeps."""
+"""Longer lengths of resumed runs, and ``train.keep_steps``: checkpoints kept by their steps."""
 
 import json
 import shutil
 
 import pytest
 
+from sublayer.config.layering.finetune import load_finetune
 from sublayer.config.layering.layers import load_recipe
-from sublayer.errors import ConfigError, Interrupted
+from sublayer.errors import CheckpointError, ConfigError, Interrupted
+from sublayer.files.checkpoints import checkpoint_path, saved_steps
+from sublayer.loading import load
 from sublayer.runs.lengthening import read_lengthenings
-from sublayer.runs.run import train_run
+from sublayer.runs.run import from_recipe, train_run
+from sublayer.training.progress import SilentProgress
+from tests.breadth import rows
 from tests.made import MASKED, SPAN, TRANSLATION
-from tests.training.conftest import Notes
-from tests.training.test_resume import SignalAt, results
+from tests.training.runs import Notes, SignalAt, results
 
 CONSTANT = {
     "optimizer.schedule": "constant",
@@ -19,131 +23,190 @@ CONSTANT = {
     "train.evaluate_steps": 6,
 }
 KINDS = {
-    "decoder": CONSTANT,
-    "encoder": {**CONSTANT, **MASKED},
-    "translator": {**CONSTANT, **TRANSLATION},
-    "gap filler": {**CONSTANT, **SPAN},
+    "decoder": {},
+    "encoder": MASKED,
+    "translator": TRANSLATION,
+    "gap filler": SPAN,
 }
-SHORT, LONG = {"train.steps": 12}, {"train.steps": 24}
+SHORT, LONG = {"train.steps": 6}, {"train.steps": 12}
+KEPT = {"train.keep_steps": [1, 7, 9], "train.best_by": "last", "train.steps": 16}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=[] if kind == "decoder" else pytest.mark.slow) for kind in KINDS],
-)
-@pytest.mark.slow
-def test_a_lengthened_run_of_a_constant_rate_equals_the_run_of_that_length(
-    run, unbroken, tmp_path, kind
-):
-    settings = KINDS[kind]
-    run("longer", {**settings, **SHORT})
-    run("longer", {**settings, **LONG}, resume=True)
-    assert results(tmp_path / "longer") == results(unbroken({**settings, **LONG}))
+@pytest.mark.parametrize("kind", rows(KINDS, 1))
+def test_a_lengthened_run_of_a_constant_rate_equals_the_run_of_that_length(run, tmp_path, kind):
+    settings = {**CONSTANT, **KINDS[kind]}
+    first = run("longer", {**settings, **SHORT})
+    notes = Notes()
+    record = run("longer", {**settings, **LONG}, resume=True, progress=notes)
+    run("whole", {**settings, **LONG})
+    assert results(tmp_path / "longer") == results(tmp_path / "whole")
+    assert (first["lengthened"], record["step"]) == ([], 12)
+    assert record["lengthened"] == [{"at_step": 6, "from_steps": 6, "to_steps": 12}]
+    assert record["seconds"] > first["seconds"]
+    assert any(text.startswith("continues from step 6 to 12") for text in notes.texts)
+    assert json.loads((tmp_path / "longer" / "record-step-00000006.json").read_text()) == first
+    again = run("longer", {**settings, "train.steps": 14}, resume=True)
+    assert [each["to_steps"] for each in again["lengthened"]] == [12, 14]
 
 
-@pytest.mark.slow
-def test_a_lengthened_run_may_be_interrupted_and_resumed(run, unbroken, tmp_path):
-    run("longer", {**CONSTANT, **SHORT})
-    with pytest.raises(Interrupted, match="saved at step 17 of 24"):
-        run("longer", {**CONSTANT, **LONG}, resume=True, progress=SignalAt(17))
-    assert not (tmp_path / "longer" / "record.json").exists()
-    # As `sublayer train RUN --resume` does, the recipe is the run's own by now.
-    train_run(load_recipe(tmp_path / "longer"), tmp_path / "longer", resume=True, progress=Notes())
-    assert results(tmp_path / "longer") == results(unbroken({**CONSTANT, **LONG}))
-
-
-@pytest.mark.slow
-def test_an_unfinished_run_may_be_lengthened(run, unbroken, tmp_path):
+def test_an_unfinished_run_may_be_lengthened_interrupted_and_resumed(run, tmp_path):
     with pytest.raises(Interrupted):
         run("longer", {**CONSTANT, **SHORT}, progress=SignalAt(5))
-    run("longer", {**CONSTANT, **LONG}, resume=True)
-    assert results(tmp_path / "longer") == results(unbroken({**CONSTANT, **LONG}))
-    assert [each.at_step for each in read_lengthenings(tmp_path / "longer" / "recipe.toml")] == [5]
+    with pytest.raises(Interrupted, match="saved at step 9 of 12"):
+        run("longer", {**CONSTANT, **LONG}, resume=True, progress=SignalAt(9))
+    assert not (tmp_path / "longer" / "record.json").exists()
+    # As `sublayer train RUN --resume` does, the recipe is the run's own by now.
+    folder = tmp_path / "longer"
+    train_run(load_recipe(folder), folder, resume=True, progress=SilentProgress())
+    run("whole", {**CONSTANT, **LONG})
+    assert results(folder) == results(tmp_path / "whole")
+    assert [each.at_step for each in read_lengthenings(folder / "recipe.toml")] == [5]
 
 
-@pytest.mark.slow
-def test_recipe_and_record_say_at_which_step_a_run_was_lengthened(run, tmp_path):
-    first = run("longer", {**CONSTANT, **SHORT})
-    assert first["lengthened"] == []
-    notes = Notes()
-    record = run("longer", {**CONSTANT, **LONG}, resume=True, progress=notes)
-    assert record["step"] == 24
-    assert record["lengthened"] == [{"at_step": 12, "from_steps": 12, "to_steps": 24}]
-    assert record["seconds"] > first["seconds"]
-    assert "continues from step 12 to 24 instead of 12" in notes.texts
-    kept = json.loads((tmp_path / "longer" / "record-step-00000012.json").read_text())
-    assert kept == first
-    recipe = load_recipe(tmp_path / "longer").recipe
-    assert recipe.train.steps == 24
-    # A second time, and as a base it is a recipe like any other.
-    again = run("longer", {**CONSTANT, "train.steps": 26}, resume=True)
-    assert [each["to_steps"] for each in again["lengthened"]] == [24, 26]
-
-
-@pytest.mark.slow
-def test_a_schedule_that_depends_on_the_length_says_what_it_does(run):
+def test_a_schedule_that_depends_on_the_length_is_noted(run):
     run("longer", SHORT)
     notes = Notes()
     run("longer", LONG, resume=True, progress=notes)
     (said,) = [text for text in notes.texts if text.startswith("continues")]
-    assert said.startswith(
-        "continues from step 12 to 24 instead of 12: optimizer.schedule = cosine follows the "
-        "longer length from there on; the learning rate is 0.00"
-    )
+    assert "optimizer.schedule = cosine" in said
     assert " after " in said
 
 
-@pytest.mark.slow
-def test_a_shorter_length_and_another_field_are_refused_by_name(run, tmp_path):
+@pytest.fixture
+def done(run, tmp_path):
+    """A finished run of six steps: `tmp_path / "done"`."""
     run("done", SHORT)
-    before = (tmp_path / "done" / "recipe.toml").read_bytes()
-    with pytest.raises(ConfigError, match=r"has 12 steps, and train.steps = 6 is shorter"):
-        run("done", {"train.steps": 6}, resume=True)
-    with pytest.raises(ConfigError, match=r"has 12 steps, and train.tokens = 6.0 is shorter"):
-        run("done", {"train.tokens": 6.0}, resume=True)
-    with pytest.raises(ConfigError, match=r"was started with optimizer.lr = 0.01, not 0.1"):
-        run("done", {"train.steps": 24, "optimizer.lr": 0.1}, resume=True)
-    with pytest.raises(ConfigError, match=r"was started with model.d_ff = unset, not 9"):
-        run("done", {"train.steps": 24, "model.d_ff": 9}, resume=True)
-    assert (tmp_path / "done" / "recipe.toml").read_bytes() == before
-    assert (tmp_path / "done" / "record.json").exists()
+    return tmp_path / "done"
+
+
+def test_a_shorter_length_and_another_field_are_refused_by_name(run, done):
+    before = (done / "recipe.toml").read_bytes()
+    for settings, field in (
+        ({"train.steps": 5}, "train.steps = 5"),
+        ({"train.tokens": 6.0}, "train.tokens = 6.0"),
+        ({"train.steps": 24, "optimizer.lr": 0.1}, "optimizer.lr = 0.01, not 0.1"),
+        ({"train.steps": 24, "model.d_ff": 9}, "model.d_ff = unset, not 9"),
+    ):
+        with pytest.raises(ConfigError, match=field):
+            run("done", settings, resume=True)
+    assert (done / "recipe.toml").read_bytes() == before
+    assert (done / "record.json").exists()
+
+
+@pytest.mark.parametrize(("length", "value"), [("tokens", 9 * 6 * 32), ("epochs", 0.05)])
+def test_a_length_of_another_kind_continues_to_it(run, done, length, value):
+    record = run("done", {f"train.{length}": value}, resume=True)
+    assert record["step"] == (9 if length == "tokens" else pytest.approx(17, abs=8))
+    assert load_recipe(done).origins["train.steps"] == "default"
+
+
+def test_minutes_become_steps_by_the_time_that_the_runs_own_took(run, done):
+    state = json.loads((done / "checkpoints" / "step-00000006" / "state.json").read_text())
+    minutes = 9.5 * state["seconds"] / 6 / 60
+    assert run("done", {"train.minutes": minutes}, resume=True)["step"] == 9
+
+
+def test_a_run_whose_checkpoints_are_gone_is_refused_and_left_as_it_is(run, done):
+    shutil.rmtree(done / "checkpoints")
+    with pytest.raises(ConfigError, match=r"no checkpoint to continue from: .* init.run="):
+        run("done", LONG, resume=True)
+    assert (done / "record.json").exists()
+    assert (done / "model").exists()
+
+
+def test_evaluations_rarer_than_the_run_was_long_are_no_damage(run):
+    rare = {**CONSTANT, "train.evaluate_steps": 10}
+    run("longer", {**rare, **SHORT})
+    assert run("longer", {**rare, **LONG}, resume=True)["step"] == 12
+
+
+def kept(folder):
+    return saved_steps(folder / "checkpoints")
+
+
+@pytest.fixture
+def kept_run(workshop, tmp_path):
+    """A finished run that a test may change: `tmp_path / "kept"`."""
+
+    def train(folder):
+        train_run(workshop.recipe(KEPT), folder, progress=SilentProgress())
+
+    return shutil.copytree(workshop.once("kept-steps", train), tmp_path / "kept")
+
+
+def test_named_steps_are_kept_beside_the_newest_and_change_nothing(run, kept_run, tmp_path):
+    run("plain", {**KEPT, "train.keep_steps": []})
+    assert kept(kept_run) == [1, 7, 9, 12, 16]
+    assert kept(tmp_path / "plain") == [12, 16]
+    assert results(kept_run) == results(tmp_path / "plain")
+
+
+def test_a_resumed_run_keeps_named_steps(run, tmp_path):
+    with pytest.raises(Interrupted):
+        run("again", KEPT, progress=SignalAt(8))
+    run("again", KEPT, resume=True)
+    assert kept(tmp_path / "again") == [1, 7, 9, 12, 16]
+
+
+def test_a_longer_run_keeps_named_steps_and_may_keep_more(run, kept_run):
+    more = {**KEPT, "train.keep_steps": [1, 7, 9, 19], "train.steps": 24}
+    run("kept", more, resume=True)
+    assert kept(kept_run) == [1, 7, 9, 19, 20, 24]
+    assert load_recipe(kept_run).recipe.train.keep_steps == (1, 7, 9, 19)
 
 
 @pytest.mark.parametrize(
-    ("length", "steps"),
-    [("train.tokens", 18 * 6 * 32), pytest.param("train.epochs", 0.1, marks=pytest.mark.slow)],
+    ("steps", "length", "said"),
+    [
+        ([1, 7, 9, 11], 24, "names step 11, which .* has passed"),
+        ([1, 7], 24, r"train.keep_steps = \[1, 7, 9\], not \[1, 7\]"),
+        ([1, 7, 9, 25], 24, "names step 25, and the run has 24 steps"),
+        ([1], 16, "was started with train.keep_steps"),
+    ],
 )
-@pytest.mark.slow
-def test_a_length_of_another_kind_continues_to_it(run, tmp_path, length, steps):
-    run("longer", SHORT)
-    record = run("longer", {length: steps}, resume=True)
-    assert record["step"] > 12
-    assert load_recipe(tmp_path / "longer").origins["train.steps"] == "default"
+def test_a_resumed_run_keeps_nothing_that_is_over_and_loses_nothing(
+    run, kept_run, steps, length, said
+):
+    with pytest.raises(ConfigError, match=said):
+        run("kept", {**KEPT, "train.keep_steps": steps, "train.steps": length}, resume=True)
+    assert kept(kept_run) == [1, 7, 9, 12, 16]
 
 
-@pytest.mark.slow
-def test_minutes_become_steps_by_the_time_that_the_runs_own_took(run, tmp_path):
-    record = run("longer", SHORT)
-    step_s = record["seconds"] / 12
-    state_path = tmp_path / "longer" / "checkpoints" / "step-00000012" / "state.json"
-    spent_s = json.loads(state_path.read_text())["seconds"]
-    minutes = 15.5 * spent_s / 12 / 60
-    again = run("longer", {"train.minutes": minutes}, resume=True)
-    assert again["step"] == 15
-    assert step_s > 0
+@pytest.mark.parametrize("setting", ["[25]", "[3, 5, 3]", "[0]", "7", "['a']"])
+def test_steps_that_no_run_has_are_refused_when_the_recipe_is_read(setting):
+    load_recipe("gpt", ["train.steps=24", "train.keep_steps=[24]"])
+    with pytest.raises(ConfigError, match="train.keep_steps"):
+        load_recipe("gpt", ["train.steps=24", f"train.keep_steps={setting}"])
 
 
-def test_a_run_whose_checkpoints_are_gone_says_what_else_can_be_done(run, tmp_path):
-    run("done", SHORT)
-    shutil.rmtree(tmp_path / "done" / "checkpoints")
-    with pytest.raises(ConfigError, match=r"no checkpoint to continue from: .* init.run="):
-        run("done", LONG, resume=True)
-    assert (tmp_path / "done" / "record.json").exists()
-    assert (tmp_path / "done" / "model").exists()
+def test_a_length_that_follows_from_the_text_refuses_steps_beyond_it(run, tmp_path):
+    with pytest.raises(ConfigError, match=r"names step 400, and the run has \d+ steps"):
+        run("kept", {"train.epochs": 0.01, "train.keep_steps": [400]})
+    assert not (tmp_path / "kept" / "recipe.toml").exists()
 
 
-@pytest.mark.slow
-def test_evaluations_rarer_than_the_run_was_long_are_no_damage(run):
-    rare = {**CONSTANT, "train.evaluate_steps": 20}
-    run("longer", {**rare, **SHORT})
-    assert run("longer", {**rare, **LONG}, resume=True)["step"] == 24
+def test_a_kept_checkpoint_is_a_model_to_start_from_and_a_missing_one_is_refused(kept_run):
+    path = checkpoint_path(kept_run / "checkpoints", 7)
+    own = load(path).state_dict()
+    started = from_recipe("gpt", {"init.run": str(path), "data.context": 32})
+    assert all(value.equal(own[name]) for name, value in started.state_dict().items())
+    missing = kept_run / "checkpoints" / "step-00000008"
+    for read in (load, lambda path: from_recipe("gpt", {"init.run": str(path)})):
+        with pytest.raises(CheckpointError, match="no checkpoint step-00000008: .*step-00000009"):
+            read(missing)
+    shutil.rmtree(missing.parent)
+    with pytest.raises(CheckpointError, match="no checkpoint step-00000008: there are none"):
+        load(missing)
+
+
+def test_fine_tuning_takes_a_checkpoint_and_no_steps_of_the_pretraining(
+    kept_run, tmp_path, tasks_path
+):
+    path = checkpoint_path(kept_run / "checkpoints", 7)
+    told = {"train.steps": 1, "data.context": 32}
+    loaded = load_finetune(str(path), ["sst2"], str(tasks_path), told).loaded
+    assert loaded.recipe.model.d_model == 24
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('extends = "gpt"\n[train]\nsteps = 500\nkeep_steps = [400]\n')
+    loaded = load_finetune(str(recipe), ["sst2"], str(tasks_path)).loaded
+    assert loaded.recipe.train.keep_steps == ()

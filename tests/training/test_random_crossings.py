@@ -5,14 +5,14 @@ import subprocess
 
 import pytest
 
-from tests.at_length import EXPLORES
+from tests.breadth import TRIES_ALL
 from tests.torchrun import in_processes
 from tests.training.conftest import ROOT
 
-N_TRIED = 20 if EXPLORES else 4
+N_TRIED = 20 if TRIES_ALL else 4
 
 
-@pytest.mark.explore
+@pytest.mark.all
 @pytest.mark.parametrize("n_processes", [2, 4])
 def test_models_drawn_at_random_are_trained_alike_in_parts_and_exactly(
     text_path, stories_path, pairs_path, tasks_path, n_processes

@@ -1,3 +1,5 @@
+"""A run that was broken off and resumed equals an unbroken one to the bit."""
+
 import json
 import os
 import random
@@ -10,25 +12,16 @@ import pytest
 
 from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.errors import ConfigError, Interrupted
+from sublayer.files.checkpoints import saved_steps
 from sublayer.runs.run import train_run
-from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.progress import SilentProgress
-from tests.in_time import some_at_leisure
-from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TRANSLATION, TRAVERSAL
-from tests.training.conftest import Notes
+from tests.breadth import rows
+from tests.made import KINDS, MASKED, PAIR, QUESTIONS, TEXT, TRANSLATION, TRAVERSAL
+from tests.training.runs import Notes, SignalAt, results
 
 VARIANTS = {
     **{kind: {"optimizer.kind": kind} for kind in OPTIMIZERS},
     "sgd": {"optimizer.kind": "sgd", "optimizer.lr": 0.1, "optimizer.momentum": 0.9},
-    "auxiliary": {
-        "model.n_layers": 4,
-        "model.positions": "learned-per-layer",
-        "objective.auxiliary": "layers",
-        "objective.targets": 2,
-        "optimizer.kind": "sgd",
-        "optimizer.momentum": 0.99,
-        "optimizer.lr": 3e-3,
-    },
     "lamb": {
         "model.ffn": "swiglu",
         "model.swish_beta": "learned",
@@ -56,13 +49,12 @@ VARIANTS = {
         "model.share": "all",
         "train.log_steps": 5,
     },
-    "lstm": {
+    "documents of an lstm": {
         "model.kind": "lstm",
         "model.dropout": 0.2,
         "data.boundaries": "respect",
         "train.recompute": "blocks",
     },
-    "masked": MASKED,
     "masked alone": {
         **MASKED,
         "model.norm_order": "post",
@@ -79,7 +71,7 @@ VARIANTS = {
         "data.batch_parts": 2,
         "train.batch_tokens": 128,
     },
-    "translation": {**TRANSLATION, "optimizer.kind": "adam", "train.best_by": "bleu"},
+    "translation by BLEU": {**TRANSLATION, "optimizer.kind": "adam", "train.best_by": "bleu"},
     "translation in fairseq's batches": {
         **TRANSLATION,
         "data.batch_multiple": 8,
@@ -87,34 +79,62 @@ VARIANTS = {
         "data.batch_parts": 2,
         "model.zero_padding": True,
     },
-    "span": SPAN,
-    "pairs of a task": {**PAIR, "train.best_by": "spearman"},
-    "traversals of a task": TRAVERSAL,
+    "numbers by correlation": {**PAIR, "train.best_by": "spearman"},
     "traversals that an lstm reads": {**TRAVERSAL, "model.kind": "lstm"},
-    "questions": QUESTIONS,
     "questions, of which some have no answer": {**QUESTIONS, "data.tasks": "squad2"},
-    "tasks as text": {**TEXT, "train.best_by": "score"},
+    "text by score": {**TEXT, "train.best_by": "score"},
 }
+"""Beyond the shared runs; ``make test-all`` tries them."""
 
 
-class SignalAt(SilentProgress):
-    """Sends this process a signal after a given step."""
+@pytest.fixture
+def broken(made, tmp_path):
+    """Copy a finished run to `tmp_path / "broken"` as it was when its last checkpoint was begun."""
 
-    def __init__(self, step, number=signal.SIGINT):
-        self.step, self.number = step, number
+    def copy(kind):
+        folder = tmp_path / "broken"
+        shutil.copytree(made(kind), folder)
+        (folder / "record.json").unlink()
+        shutil.rmtree(folder / "model")
+        shutil.rmtree(folder / "checkpoints" / "step-00000024")
+        return folder
 
-    def update(self, status):
-        if status.step == self.step:
-            os.kill(os.getpid(), self.number)
+    return copy
 
 
-def results(folder):
-    """What must not differ: the weights, and every figure of metrics.jsonl but the clock's."""
-    lines = [
-        {name: value for name, value in line.items() if name != "seconds"}
-        for line in read_metrics(folder / METRICS)
-    ]
-    return (folder / "model" / "model.safetensors").read_bytes(), lines
+@pytest.fixture
+def whole(made, run, tmp_path):
+    """Give the folder of an unbroken run of a kind or variant."""
+
+    def train(kind):
+        if kind in KINDS:
+            return made(kind)
+        run("whole", VARIANTS[kind])
+        return tmp_path / "whole"
+
+    return train
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_resumed_equals_the_unbroken_one(made, broken, tiny, kind):
+    # Step 20 is between two lines of the log, and between two evaluations.
+    folder = broken(kind)
+    assert saved_steps(folder / "checkpoints")[-1] == 20
+    record = train_run(tiny(KINDS[kind]), folder, resume=True, progress=SilentProgress())
+    assert record["step"] == 24
+    assert results(folder) == results(made(kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("causal", signal.SIGINT), ("masked", signal.SIGTERM), *rows(((v, 2) for v in VARIANTS), 0)],
+)
+def test_an_interrupted_run_resumed_equals_an_unbroken_one(run, whole, tmp_path, kind, number):
+    settings = {**KINDS, **VARIANTS}[kind]
+    with pytest.raises(Interrupted, match="saved at step 11 of 24"):
+        run("broken", settings, progress=SignalAt(11, number))
+    run("broken", settings, resume=True)
+    assert results(tmp_path / "broken") == results(whole(kind))
 
 
 def killed_at_file_operation(count, folder, loaded):
@@ -152,99 +172,72 @@ def killed_at_file_operation(count, folder, loaded):
     return True
 
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-@pytest.mark.parametrize(
-    ("variant", "number"),
-    [
-        # Every variant by one of the two in turn; by the other one at leisure.
-        pytest.param(variant, SIGNALS[(place + turn) % 2], marks=[pytest.mark.explore] * turn)
-        for turn in (0, 1)
-        for place, variant in enumerate(VARIANTS)
-    ],
-)
-@pytest.mark.slow
-def test_a_run_interrupted_and_resumed_equals_an_unbroken_one(
-    run, unbroken, tmp_path, variant, number
-):
-    with pytest.raises(Interrupted, match="saved at step 11 of 24"):
-        run("broken", VARIANTS[variant], progress=SignalAt(11, number))
-    run("broken", VARIANTS[variant], resume=True)
-    assert results(tmp_path / "broken") == results(unbroken(VARIANTS[variant]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", some_at_leisure(VARIANTS, 3))
+@pytest.mark.parametrize("kind", ["causal", *rows(VARIANTS, 0)])
 def test_a_run_killed_at_any_file_operation_and_resumed_equals_an_unbroken_one(
-    unbroken, tiny, tmp_path, variant
+    whole, tiny, tmp_path, kind
 ):
-    draw = random.Random(variant)
-    kills = 0
-    while not killed_at_file_operation(
-        draw.randint(1, 160), tmp_path / "broken", tiny(VARIANTS[variant])
-    ):
+    settings = {**KINDS, **VARIANTS}[kind]
+    draw, kills = random.Random(kind), 0
+    while not killed_at_file_operation(draw.randint(1, 160), tmp_path / "broken", tiny(settings)):
         kills += 1
         assert kills < 50, "a run that is killed and resumed gets nowhere"
     assert kills >= 2
-    assert results(tmp_path / "broken") == results(unbroken(VARIANTS[variant]))
+    assert results(tmp_path / "broken") == results(whole(kind))
 
 
-@pytest.mark.slow
-def test_a_truncated_checkpoint_is_refused_by_name_and_the_one_before_is_used(
-    run, unbroken, tmp_path
-):
-    with pytest.raises(Interrupted):
-        run("broken", progress=SignalAt(11))
-    weights = tmp_path / "broken" / "checkpoints" / "step-00000011" / "model" / "model.safetensors"
+def test_a_truncated_checkpoint_is_refused_by_name_and_the_one_before_is_used(made, run, tmp_path):
+    folder = tmp_path / "broken"
+    shutil.copytree(made("causal"), folder)
+    (folder / "record.json").unlink()
+    shutil.rmtree(folder / "model")
+    weights = folder / "checkpoints" / "step-00000024" / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-5])
     notes = Notes()
     run("broken", resume=True, progress=notes)
-    assert "step-00000011 is refused" in notes.texts[0]
-    assert results(tmp_path / "broken") == results(unbroken())
-    assert (tmp_path / "broken" / "checkpoints" / "refused-step-00000011-1").is_dir()
+    assert "step-00000024 is refused" in notes.texts[0]
+    assert results(folder) == results(made("causal"))
+    assert (folder / "checkpoints" / "refused-step-00000024-1").is_dir()
 
 
-@pytest.mark.slow
-def test_resume_starts_at_the_beginning_where_there_is_nothing(run, unbroken, tmp_path):
+def test_resume_starts_at_the_beginning_where_there_is_nothing(run, tmp_path):
     (tmp_path / "empty").mkdir()
-    run("empty", resume=True)
-    run("missing", resume=True)
-    assert results(tmp_path / "empty") == results(tmp_path / "missing") == results(unbroken())
+    short = {"train.steps": 2}
+    run("plain", short)
+    for name in ("empty", "missing"):
+        run(name, short, resume=True)
+        assert results(tmp_path / name) == results(tmp_path / "plain")
 
 
-def test_a_finished_run_is_left_as_it_is(run, unbroken, tmp_path):
-    shutil.copytree(unbroken(), tmp_path / "done")
+def test_a_signal_at_a_step_that_was_just_saved_saves_it_once(run, tmp_path):
+    short = {"train.steps": 6}
+    with pytest.raises(Interrupted, match="saved at step 4 of 6"):
+        run("broken", short, progress=SignalAt(4))
+    assert not list((tmp_path / "broken" / "checkpoints").glob("refused-*"))
+    run("broken", short, resume=True)
+    run("plain", short)
+    assert results(tmp_path / "broken") == results(tmp_path / "plain")
+
+
+def test_a_finished_run_is_left_as_it_is_and_never_written_over(run, made, tmp_path):
+    shutil.copytree(made("causal"), tmp_path / "done")
     record = json.loads((tmp_path / "done" / "record.json").read_text())
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "done").rglob("*")}
     assert run("done", resume=True) == record
+    with pytest.raises(ConfigError, match="already holds a run"):
+        run("done")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "done").rglob("*")} == before
 
 
-def test_a_resumed_run_whose_recipe_differs_is_refused(run):
-    with pytest.raises(Interrupted):
-        run("broken", progress=SignalAt(5))
-    with pytest.raises(ConfigError, match=r"was started with model.d_model = 24, not 48"):
+def test_a_resumed_run_whose_recipe_differs_is_refused(run, broken):
+    broken("causal")
+    with pytest.raises(ConfigError, match=r"model\.d_model = 24, not 48"):
         run("broken", {"model.d_model": 48}, resume=True)
 
 
-def test_a_folder_that_holds_something_is_never_written_to(run, unbroken, tmp_path):
-    shutil.copytree(unbroken(), tmp_path / "done")
-    with pytest.raises(ConfigError, match="already holds a run: resume it with --resume"):
-        run("done")
+def test_a_folder_of_other_files_and_a_file_are_never_written_to(run, tmp_path):
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear.txt").write_text("Dear reader")
-    with pytest.raises(ConfigError, match="already holds other files"):
-        run("letters")
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(ConfigError, match="is not a folder"):
-        run("file")
-
-
-@pytest.mark.slow
-def test_a_signal_at_a_step_that_was_just_saved_saves_it_once(run, unbroken, tmp_path):
-    with pytest.raises(Interrupted, match="saved at step 12 of 24"):
-        run("broken", progress=SignalAt(12))
-    assert not list((tmp_path / "broken" / "checkpoints").glob("refused-*"))
-    run("broken", resume=True)
-    assert results(tmp_path / "broken") == results(unbroken())
+    for name, said in (("letters", "already holds other files"), ("file", "is not a folder")):
+        with pytest.raises(ConfigError, match=said):
+            run(name)

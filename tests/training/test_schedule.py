@@ -55,10 +55,7 @@ def test_warm_up_share_becomes_steps():
 
 
 def test_warm_up_beyond_the_run_and_inverse_sqrt_without_it_are_refused():
-    with pytest.raises(
-        ConfigError,
-        match=r"warmup_steps = 30 is longer .* 20 steps: give optimizer.warmup_share",
-    ):
+    with pytest.raises(ConfigError, match=r"warmup_steps = 30 is longer .* 20 steps"):
         resolve_optimizer(AdamWConfig(warmup_steps=30), steps=20)
     with pytest.raises(ConfigError, match="inverse-sqrt needs optimizer.warmup_steps"):
         resolve_optimizer(AdamWConfig(schedule="inverse-sqrt", warmup_steps=0), steps=20)

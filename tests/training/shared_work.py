@@ -1,9 +1,7 @@
-"""What each of two processes finds, as JSON; torchrun gives a folder, what to do, and texts."""
+"""Scores of a model, and what processes tell each other, as one of several processes has them."""
 
-import json
-import sys
 from collections import Counter
-from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -17,7 +15,6 @@ from sublayer.objective.supervised import predictions, text_predictions
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.training.processes.agreement import check_same
-from sublayer.training.processes.joining import join_world, leave_world
 from sublayer.training.processes.world import World
 from tests.made import MASKED, PAIR, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 
@@ -51,9 +48,6 @@ def count_calls(self, *args, **kwargs):
     return _states(self, *args, **kwargs)
 
 
-Transformer.states = count_calls
-
-
 def scored(session, effort, processes):
     """Score a split, and count how often the model was asked for hidden states."""
     CALLS.clear()
@@ -70,28 +64,36 @@ def scored(session, effort, processes):
     return {"scores": dict(found.scores), "items": items, "calls": CALLS["states"]}
 
 
+def few(model, context):
+    """So few examples at a time that the work of few is shared."""
+    return 2
+
+
+@patch.object(Transformer, "states", count_calls)
+@patch.object(predictions, "batch_sequences", few)
+@patch.object(text_predictions, "batch_sequences", few)
+@patch.object(text_predictions, "_AT_A_TIME", 2)
 def scores(world, paths):
+    """Score a model of each kind, alone and with the other processes."""
     found = {}
-    # So few examples at a time that the work of few is shared.
-    predictions.batch_sequences = text_predictions.batch_sequences = lambda model, context: 2
-    text_predictions._AT_A_TIME = 2
-    for kind, settings in SETTINGS.items():
-        loaded = vary(load_recipe("gpt", {**TINY, "data.path": paths[kind]}), settings)
+    for (kind, settings), path in zip(SETTINGS.items(), paths, strict=True):
+        loaded = vary(load_recipe("gpt", {**TINY, "data.path": path}), settings)
         place = Place(CPU, World(rank=0, size=1))
         data = prepare_data(loaded.recipe)
         session = assemble(resolve(loaded.recipe, data, place), data, place)
         for step in range(2):
             session.train_step(step)
-        for dtype in (torch.float32, torch.float64):
-            session.train_step.objective.to(dtype)
-            for effort in ("training", "test"):
-                alone = scored(session, effort, ALONE)
-                together = scored(session, effort, world)
-                found[f"{kind} {effort} {dtype}"] = {"alone": alone, "together": together}
+        found[kind] = {
+            effort: {
+                "alone": scored(session, effort, ALONE),
+                "together": scored(session, effort, world),
+            }
+            for effort in ("training", "test")
+        }
     return found
 
 
-def agreement(world, paths):
+def agreement(world):
     def gathered(rows):
         own = [np.array(rows[index], dtype=np.float64) for index in world.own(len(rows))]
         return [row.tolist() for row in world.gather(own, len(rows))]
@@ -123,8 +125,8 @@ def agreement(world, paths):
     return found
 
 
-def lose_one(world, paths):
-    """The second process fails where the first one waits for it."""
+def lose_one(world):
+    """Fail in the second process where the first one waits for it."""
 
     class Failing(World):
         def own(self, n):
@@ -134,19 +136,3 @@ def lose_one(world, paths):
 
     failing = Failing(world.rank, world.size)
     failing.gather([np.zeros(1) for _ in failing.own(2)], 2)
-    return {}
-
-
-def main(folder, what, *texts):
-    torch.set_num_threads(1)
-    world = join_world(CPU)
-    try:
-        paths = dict(zip(SETTINGS, texts, strict=False))
-        found = {"scores": scores, "agreement": agreement, "lose_one": lose_one}[what](world, paths)
-        (Path(folder) / f"{world.rank}.json").write_text(json.dumps(found))
-    finally:
-        leave_world()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

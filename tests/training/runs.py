@@ -1,0 +1,57 @@
+"""What tests of runs do and compare."""
+
+import os
+import signal
+
+import torch
+
+from sublayer.runs.resolution import resolve
+from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.training.metrics import METRICS, read_metrics
+from sublayer.training.processes.world import World
+from sublayer.training.progress import SilentProgress
+
+ALONE = Place(torch.device("cpu"), World(rank=0, size=1))
+
+
+class Notes(SilentProgress):
+    """Keeps what is said."""
+
+    def __init__(self):
+        self.texts = []
+
+    def note(self, text):
+        self.texts.append(text)
+
+
+class SignalAt(SilentProgress):
+    """Sends this process a signal after a given step."""
+
+    def __init__(self, step, number=signal.SIGINT):
+        self.step, self.number = step, number
+
+    def update(self, status):
+        if status.step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+def results(folder):
+    """What must not differ: the weights, and every figure of metrics.jsonl but the clock's."""
+    lines = [
+        {name: value for name, value in line.items() if name != "seconds"}
+        for line in read_metrics(folder / METRICS)
+    ]
+    return (folder / "model" / "model.safetensors").read_bytes(), lines
+
+
+def figures(folder, kind):
+    return [line["loss"] for line in read_metrics(folder / METRICS) if line["kind"] == kind]
+
+
+def open_session(loaded):
+    data = prepare_data(loaded.recipe)
+    return assemble(resolve(loaded.recipe, data, ALONE), data, ALONE)
+
+
+def weights(train_step):
+    return {name: value.detach().clone() for name, value in train_step.parameters.items()}

@@ -1,0 +1,205 @@
+"""How processes meet, are named when they are lost, and add what they have in one fixed tree."""
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+
+from sublayer.errors import CheckpointError, ConfigError, SaidElsewhere, TrainingError
+from sublayer.files.tensor_parts import StoredTensors
+from sublayer.training.processes import joining
+from sublayer.training.processes.meeting import agree_on_start
+from sublayer.training.processes.part_files import read_parts
+from sublayer.training.processes.reaching import reach
+from sublayer.training.processes.tree import Node, TreeSum, part_range, subtrees
+from sublayer.training.processes.world import World
+
+LONG, SHORT = timedelta(seconds=60), timedelta(seconds=0.2)
+
+
+def start(store, size):
+    with ThreadPoolExecutor(size) as pool:
+        names = list(pool.map(lambda rank: agree_on_start(store, rank, size, LONG), range(size)))
+    assert len(set(names)) == 1
+    return names[0]
+
+
+def test_processes_agree_on_a_new_name_at_every_start():
+    store = dist.HashStore()
+    names = {start(store, 3) for _ in range(5)}
+    assert len(names) == 5
+
+
+def test_what_a_start_that_failed_has_left_is_not_taken_for_an_answer():
+    store = dist.HashStore()
+    with pytest.raises(RuntimeError, match="Timed out waiting for the other processes to start"):
+        agree_on_start(store, 1, 2, SHORT)
+    first = start(store, 2)
+    with pytest.raises(RuntimeError, match="Timed out"):
+        agree_on_start(store, 1, 2, SHORT)
+    # The first process finds what the dead one asked, and tells it: the living one asks again.
+    with ThreadPoolExecutor(2) as pool:
+        main = pool.submit(agree_on_start, store, 0, 2, LONG)
+        other = pool.submit(agree_on_start, store, 1, 2, LONG)
+        assert main.result() == other.result() != first
+
+
+def test_one_that_does_not_come_is_not_waited_for_for_ever():
+    with pytest.raises(RuntimeError, match="Timed out waiting"):
+        agree_on_start(dist.HashStore(), 0, 3, SHORT)
+
+
+@pytest.fixture
+def launch(monkeypatch):
+    """Return a function that makes this process one of two that meet at an address."""
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+
+    def set_up(rank, address, port):
+        environment = {"WORLD_SIZE": 2, "RANK": rank, "MASTER_ADDR": address, "MASTER_PORT": port}
+        for name, value in environment.items():
+            monkeypatch.setenv(name, str(value))
+
+    return set_up
+
+
+@pytest.fixture
+def mute():
+    """Return the port of another program, which takes connections and never says a word."""
+    with socket.socket() as program:
+        program.bind(("", 0))
+        program.listen()
+        yield program.getsockname()[1]
+
+
+@pytest.fixture
+def closed():
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def test_a_port_of_another_program_is_named(launch, mute):
+    launch(0, "127.0.0.1", mute)
+    with pytest.raises(ConfigError, match=f"MASTER_PORT = {mute} is in use"):
+        reach(timedelta(seconds=60))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "no-such-host.invalid"])
+def test_an_address_where_nothing_answers_is_named(launch, closed, address):
+    launch(1, address, closed)
+    with pytest.raises(TrainingError, match=f"MASTER_ADDR = {address}, MASTER_PORT = {closed}"):
+        reach(timedelta(0))
+
+
+def test_another_program_is_not_asked_who_says_what_is_wrong(launch, mute, monkeypatch):
+    launch(0, "127.0.0.1", mute)
+    monkeypatch.setattr(joining, "_stores", [])
+    assert joining.says_first("that it hangs for ever")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_first", "said", "kind"),
+    [
+        (RuntimeError("Connection closed by peer [1]"), True, "was lost", TrainingError),
+        (RuntimeError("Timed out waiting 500ms"), True, "hangs", TrainingError),
+        (RuntimeError("Application timeout caused pair closure"), True, "hangs", TrainingError),
+        (dist.DistNetworkError("gone"), False, "was lost", SaidElsewhere),
+        (RuntimeError("a bug"), True, "a bug", RuntimeError),
+        (ValueError("Broken pipe"), True, "Broken pipe", ValueError),
+    ],
+)
+def test_a_lost_process_is_named_once(monkeypatch, error, is_first, said, kind):
+    monkeypatch.setattr(joining, "n_launched", lambda: 2)
+    monkeypatch.setattr(joining, "says_first", lambda what: is_first)
+    monkeypatch.setattr(joining, "ignore_from_now_on", lambda: None)
+    with pytest.raises(kind, match=said) as caught, joining.naming_lost("step 4 is kept"):
+        raise error
+    assert type(caught.value) is kind
+    assert ("step 4 is kept" in str(caught.value)) == (caught.value is not error)
+
+
+def test_an_error_of_one_process_is_its_own(monkeypatch):
+    monkeypatch.setattr(joining, "n_launched", lambda: 1)
+    with pytest.raises(RuntimeError, match="Broken pipe"), joining.naming_lost("step 4 is kept"):
+        raise RuntimeError("Broken pipe")
+
+
+def test_one_process_waits_for_none():
+    alone, written = World(rank=0, size=1), []
+    alone.by_first(lambda: written.append(1))
+    assert written == [1]
+    assert alone.any(True) and not alone.any(False)
+    assert list(alone.own(3)) == [0, 1, 2]
+    assert alone.share([2.0]) == [2.0]
+
+
+PART = "shard-00001-model-00001-of-00001.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (("model.safetensors", PART), f"has {PART} beside model.safetensors"),
+        ((PART, "copy.safetensors"), f"has copy.safetensors beside {PART}"),
+    ],
+)
+def test_a_folder_of_two_checkpoints_is_refused(tmp_path, names, line):
+    for number, name in enumerate(names):
+        save_file({"x": torch.full([2], float(number))}, tmp_path / name)
+    into = {"x": torch.zeros(2)}
+    with pytest.raises(CheckpointError, match=line):
+        read_parts(into, StoredTensors(tmp_path / "model.safetensors", tmp_path))
+    assert torch.equal(into["x"], torch.zeros(2))
+
+
+def written(left: str, right: str) -> str:
+    return f"({left} {right})"
+
+
+@pytest.mark.parametrize(
+    ("n_parts", "tree"),
+    [
+        (1, "0"),
+        (3, "((0 1) 2)"),
+        (5, "(((0 1) (2 3)) 4)"),
+        (7, "(((0 1) (2 3)) ((4 5) 6))"),
+    ],
+)
+def test_the_tree_of_a_few_parts(n_parts, tree):
+    whole = TreeSum(written)
+    for part in range(n_parts):
+        whole.push(Node(0, part), str(part))
+    assert whole.total() == tree
+
+
+@pytest.mark.parametrize("n_parts", [1, 5, 8, 13])
+def test_any_number_of_processes_adds_the_same_tree(n_parts):
+    trees = set()
+    for size in range(1, n_parts + 1):
+        whole = TreeSum(written)
+        taken = []
+        for rank in range(size):
+            parts = part_range(rank, size, n_parts)
+            taken += parts
+            own = TreeSum(written)
+            for part in parts:
+                own.push(Node(0, part), str(part))
+            assert [node for node, _ in own.nodes] == subtrees(parts)
+            for node, value in own.nodes:
+                whole.push(node, value)
+        assert taken == list(range(n_parts))
+        trees.add(whole.total())
+    assert len(trees) == 1
+
+
+def test_a_sum_keeps_no_more_than_a_value_for_each_level():
+    whole = TreeSum(written)
+    most = 0
+    for part in range(64):
+        whole.push(Node(0, part), "")
+        most = max(most, len(whole.nodes))
+    assert most == 6

@@ -1,0 +1,287 @@
+"""The pace of steps that minutes become a length by, and the faster precision of this machine."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.data.prepare import prepare
+from sublayer.errors import ConfigError
+from sublayer.files.cache_folder import cache_folder
+from sublayer.runs.resolution import resolve
+from sublayer.runs.run import measure_step
+from sublayer.training import precision
+from sublayer.training.precision import (
+    Clocks,
+    bfloat16_gain,
+    fastest_precision,
+    has_bfloat16_units,
+    product_speed,
+)
+from sublayer.training.step_time import describe_age, describe_use, has_changed, median_step
+from tests.breadth import examples
+from tests.training.runs import ALONE, Notes, results
+
+CPU = torch.device("cpu")
+
+
+class FakeClock:
+    """A clock that only moves when something takes time."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def median_of(durations, *, budget_s, most=23):
+    clock, taken = FakeClock(), []
+
+    def take_step(step):
+        taken.append(step)
+        clock.now += durations[step]
+
+    median = median_step(take_step, budget_s=budget_s, device=CPU, clock=clock, most=most)
+    assert taken == list(range(len(taken)))
+    return median, len(taken), clock.now
+
+
+def test_a_pace_is_the_median_after_the_warm_up():
+    # Three slow steps are the warm-up; one of the others, held up by something, moves nothing.
+    assert median_of([9.0, 5.0, 5.0, 0.1, 0.2, 7.0, 0.1, 0.1, *[0.1] * 20], budget_s=1e6)[
+        0
+    ] == pytest.approx(0.1)
+
+
+def test_no_more_steps_are_taken_than_are_needed():
+    assert median_of([0.01] * 100, budget_s=1e6)[1] == 23
+    assert median_of([0.01] * 100, budget_s=1e6, most=4)[1] == 4
+
+
+@examples(100)
+@given(step_s=st.floats(1e-3, 1e4), budget_s=st.floats(0.0, 100.0))
+def test_no_step_is_begun_that_would_not_end_in_time(step_s, budget_s):
+    median, n, seconds = median_of([step_s] * 23, budget_s=budget_s)
+    assert median == pytest.approx(step_s)
+    assert n == 1 or seconds <= budget_s * 1.001
+
+
+def test_processes_that_take_steps_together_stop_together():
+    calls = []
+    median_step(
+        calls.append,
+        budget_s=1e6,
+        device=CPU,
+        clock=FakeClock(),
+        agree=lambda goes_on: len(calls) < 5,
+    )
+    assert calls == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_changed"),
+    [
+        ([5.0, *[1.49] * 19], False),
+        ([5.0, *[1.51] * 19], True),
+        ([5.0, *[0.51] * 19], False),
+        ([5.0, *[0.49] * 19], True),
+        ([1.0, *[1.0] * 10, *[99.0] * 9], False),
+        ([1.9], False),
+        ([0.4], True),
+    ],
+)
+def test_first_steps_that_differ_by_more_than_half_are_another_pace(seconds, is_changed):
+    assert has_changed(seconds, 1.0) == is_changed
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.9, "now"), (1.0, "1 second ago"), (59.9, "59 seconds ago"), (7300, "2 hours ago")],
+)
+def test_an_age_has_one_unit(seconds, said):
+    assert describe_age(seconds) == said
+
+
+def test_a_run_that_missed_its_minutes_is_noted():
+    assert describe_use(2.0, 120.0 * 0.61) is describe_use(2.0, 120.0 * 1.49) is None
+    assert "(50%): steps were faster" in describe_use(2.0, 60.0)
+    assert "(160%): steps were slower" in describe_use(2.0, 192.0)
+
+
+def spoil_newest_pace(factor):
+    kept = cache_folder() / "measured.json"
+    found = json.loads(kept.read_text())
+    newest = max((key for key in found if "pace on" in key), key=lambda key: found[key]["at"])
+    found[newest] = {
+        "values": [factor * each for each in found[newest]["values"]],
+        "at": time.time() - 7300,
+    }
+    kept.write_text(json.dumps(found))
+
+
+def test_a_run_whose_first_steps_show_another_pace_begins_again(run, tmp_path):
+    # The step that is kept is saved after the check alone, so that nothing of the first is left.
+    kept = {"model.dropout": 0.1, "train.keep_steps": [2]}
+    settings = {"train.minutes": 0.02, **kept}
+    first = run("first", settings)
+    assert first["minutes"]["asked"] == 0.02
+    assert first["minutes"]["used"] == pytest.approx(first["seconds"] / 60, abs=1e-3)
+    # Too fast, which no other program can make true: it would only make the steps of now slower.
+    spoil_newest_pace(0.05)
+    notes = Notes()
+    record = run("second", settings, progress=notes)
+    before, again, after = [text for text in notes.texts if "step" in text]
+    assert before.endswith("measured 2 hours ago")
+    assert again.endswith("measuring the pace again")
+    assert after.endswith("measured now")
+    # Nothing of the first attempt is in what it ends with: a run of that length alone ends with the
+    # same bits.
+    resolved = read_run_recipe(tmp_path / "second" / "recipe.toml").train
+    assert resolved.steps == record["step"]
+    assert run("alone", {**kept, "train.steps": record["step"]})["minutes"] is None
+    assert results(tmp_path / "second") == results(tmp_path / "alone")
+
+
+def test_a_warm_up_of_steps_is_held_against_the_steps_that_fit_into_the_minutes(tiny):
+    steps = 1_000_000
+    warm_up = {"optimizer.schedule": "inverse-sqrt", "optimizer.warmup_steps": steps}
+    loaded = tiny({"train.minutes": 0.02, "model.dropout": 0.5, **warm_up})
+    recipe, place = loaded.recipe, ALONE
+    data = prepare(recipe.data)
+    with pytest.raises(ConfigError) as refused:
+        resolve(recipe, data, place)
+    said = re.search(r"= 1000000 is longer than the run of ([\d,]+) steps", str(refused.value))
+    # A step that takes 2 µs or less would be needed for more.
+    assert said
+    assert said[1] != "1000"
+    spoil_newest_pace(1e-7)
+    assert resolve(recipe, data, place).train.steps > steps
+    assert measure_step(loaded, data, budget_s=0.0) > 0
+
+
+def test_a_kept_pace_is_used_for_a_week(tiny):
+    loaded = tiny({"train.minutes": 0.02, "model.dropout": 0.3})
+    data = prepare(loaded.recipe.data)
+    first = resolve(loaded.recipe, data, ALONE)
+    spoil_newest_pace(0.1)
+    second = resolve(loaded.recipe, data, ALONE)
+    assert second.train.steps == pytest.approx(10 * first.train.steps, rel=0.5)
+    assert second == resolve(loaded.recipe, data, ALONE)
+    kept = cache_folder() / "measured.json"
+    found = json.loads(kept.read_text())
+    for entry in found.values():
+        entry["at"] -= 8 * 86400
+    kept.write_text(json.dumps(found))
+    again = resolve(loaded.recipe, data, ALONE).train.steps
+    assert again < 0.5 * second.train.steps
+
+
+class Processor:
+    """A processor of given speeds: its clock moves by what is multiplied, and counts it."""
+
+    def __init__(self, *, float32: float, bfloat16: float):
+        self.speed = {torch.float32: float32, torch.bfloat16: bfloat16}
+        self.now = 0.0
+        self.largest = 0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def mm(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        self.largest = max(self.largest, a.shape[0])
+        self.now += 2 * a.shape[0] ** 3 / self.speed[a.dtype]
+        return a
+
+    def linear(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        is_low = torch.is_autocast_enabled("cpu")
+        self.now += (
+            6
+            * x.numel()
+            * weight.shape[0]
+            / self.speed[torch.bfloat16 if is_low else torch.float32]
+        )
+        return torch.nn.functional.linear(x, weight)
+
+
+@pytest.fixture
+def simulate(monkeypatch):
+    def install(*, float32: float, bfloat16: float, units: bool) -> Processor:
+        processor = Processor(float32=float32, bfloat16=bfloat16)
+        monkeypatch.setattr(torch, "mm", processor.mm)
+        monkeypatch.setattr(precision, "linear", processor.linear)
+        monkeypatch.setattr(precision, "has_bfloat16_units", lambda: units)
+        return processor
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("float32", "bfloat16", "units", "gain"),
+    [
+        (60e9, 200e9, True, 200 / 60),
+        (60e9, 50e9, True, 50 / 60),
+        (18e9, 0.4e9, False, 0.0),
+        # A limit that the answer does not know.
+        (18e9, 0.4e9, True, 0.0),
+        # Units that the answer does not know.
+        (18e9, 60e9, False, 60 / 18),
+        (1e9, 0.02e9, True, 0.0),
+    ],
+)
+def test_the_product_overrules_what_the_processor_says(simulate, float32, bfloat16, units, gain):
+    processor = simulate(float32=float32, bfloat16=bfloat16, units=units)
+    found = bfloat16_gain(64, Clocks(processor, processor))
+    assert found == pytest.approx(gain, abs=0.01)
+
+
+@pytest.mark.parametrize(("bfloat16", "units"), [(1e6, True), (1e8, False), (1e10, True)])
+def test_it_gives_up_within_a_fifth_of_a_second_on_any_emulation(simulate, bfloat16, units):
+    processor = simulate(float32=40e9, bfloat16=bfloat16, units=units)
+    bfloat16_gain(512, Clocks(processor, processor))
+    assert processor.now < 0.2
+
+
+@pytest.mark.parametrize("speed", [1e9, 1e11])
+def test_a_product_grows_only_while_it_is_quick(simulate, speed):
+    processor = simulate(float32=speed, bfloat16=speed / 40, units=False)
+    for name, expected in (("float32", speed), ("bfloat16", speed / 40)):
+        begun = processor.now
+        clocks = Clocks(processor, processor)
+        assert product_speed(CPU, name, 2, clocks) == pytest.approx(2 * expected)
+        assert processor.now - begun < 0.2
+    assert (processor.largest == 1024) == (speed >= 1e11)
+
+
+def test_this_processor_is_measured_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path))
+    threads = torch.get_num_threads()
+    first = fastest_precision(CPU, 100)
+    assert torch.get_num_threads() == threads
+    monkeypatch.setattr(precision, "bfloat16_gain", None)
+    assert fastest_precision(CPU, 128) == first
+    # A device without a measurement has float32.
+    assert fastest_precision(torch.device("mps"), 128) == "float32"
+
+
+@pytest.mark.all
+def test_a_limit_of_onednn_reaches_its_answer():
+    if not has_bfloat16_units():
+        pytest.skip("this processor has no bfloat16 units to be limited")
+    code = "from sublayer.training.precision import has_bfloat16_units as has; print(has())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "False\n"

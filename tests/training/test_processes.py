@@ -1,0 +1,450 @@
+"""Several processes train as one does: whole copies, parts of weights, and to the bit."""
+
+import json
+import signal
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+from sublayer.config.layering.layers import load_recipe
+from sublayer.errors import ConfigError, Preempted
+from sublayer.files.checkpoints import checkpoint_path, saved_steps
+from sublayer.files.tensor_parts import read_stored
+from sublayer.loading import load
+from sublayer.runs.run import train_run
+from sublayer.training.checkpoints.layout import stored_model, stored_training
+from sublayer.training.progress import SilentProgress
+from tests.breadth import rows
+from tests.made import (
+    LSTM,
+    MASKED,
+    PAIR,
+    QUESTIONS,
+    SPAN,
+    TEXT,
+    TINY,
+    TRANSLATION,
+    TRAVERSAL,
+)
+from tests.stopping import stopped_at
+from tests.training.conftest import ROOT
+from tests.training.runs import Notes, SignalAt, figures
+from tests.training.several_trainings import save_again
+
+SHORT = {"train.steps": 8, "train.evaluate_steps": 8, "model.dropout": 0.0}
+AUXILIARY = {"model.n_layers": 3, "objective.auxiliary": "layers", "objective.targets": 2}
+"""Losses of which some stop on the way, and leave parameters without gradients."""
+
+LAMB = {"optimizer.kind": "lamb", "optimizer.lr": 1e-2}
+SHARED = {**LAMB, "model.share": "all", "model.ffn": "swiglu"}
+SHARED |= {"optimizer.schedule": "polynomial", "optimizer.warmup": "albert"}
+"""Ratios of norms, of weights that all layers share."""
+
+ADAFACTOR = {"model.ffn": "swiglu", "optimizer.kind": "adafactor", "optimizer.min_factored": 8}
+"""Means of rows and columns, of matrices that are stored together."""
+
+RECOMPUTED = {**AUXILIARY, "train.recompute": "blocks"}
+DOCUMENTS = {**LSTM, "data.boundaries": "respect"}
+# No choice, start or end depends on what all logits share: the gradient of that bias is noise, of
+# which Adam would make much.
+SGD = {"optimizer.kind": "sgd", "optimizer.lr": 0.1, "objective.dropout": 0.0}
+BLEU = {**TRANSLATION, "train.best_by": "bleu"}
+
+COPIES = {
+    "plain": {},
+    "auxiliary": RECOMPUTED,
+    # A sentence head that is not trained, and an optimizer that leaves it alone.
+    "unjudged": {**MASKED, "objective.sentence": "none", **LAMB},
+    # Batches of few pairs, of which one has a pair alone: less than there are processes.
+    "lonely": {**TRANSLATION, "data.context": 13, "train.batch_sequences": 2},
+    "text": {**TEXT, "data.tasks": ["sst2", "rte"], "train.batch_sequences": 5},
+    "traversal": {**TRAVERSAL, **SGD},
+    # Of which some have no answer: the joint head.
+    "questions": {**QUESTIONS, "data.tasks": "squad2", **SGD},
+    "frozen": {"init.freeze": "embeddings"},
+}
+COPIES = {name: {**way, **SHORT} for name, way in COPIES.items()}
+
+FULL, OPTIMIZER = {"train.shard": "full"}, {"train.shard": "optimizer"}
+ODD = {"model.d_model": 27, "model.n_heads": 3, "model.d_ff": 37, "model.ffn": "swiglu"}
+"""Sides that neither two nor four processes divide."""
+GROUPS = {"model.share": "attention", "model.share_groups": 2, "model.n_layers": 4}
+# The gradient of the keys' bias is rounding alone, which updates by whole matrices make as long as
+# others.
+BARE = {"model.bias": False}
+PARTS = {
+    # Steps of which two processes compute different numbers of micro-batches.
+    "ragged": {"train.batch_sequences": 5, **FULL},
+    "auxiliary": {**RECOMPUTED, **FULL},
+    "shared in groups": {**SHARED, **GROUPS, **BARE, **OPTIMIZER},
+    "lstm": {**DOCUMENTS, **FULL},
+    "masked": {**MASKED, **LAMB, **FULL},
+    "translation": {**BLEU, "model.zero_padding": True, **FULL},
+    "numbers": {**PAIR, "objective.dropout": 0.0, "optimizer.lr": 1e-3, **FULL},
+    "odd, adafactor": {**ODD, **ADAFACTOR, **BARE, **FULL},
+    "scaled": {"model.ffn": "swiglu", "optimizer.parameter_scale": True, **BARE, **OPTIMIZER},
+}
+PARTS = {name: {**way, **SHORT} for name, way in PARTS.items()}
+
+# Seven parts: no power of two, and no multiple of the processes.
+SEVEN = {"train.batch_sequences": 7, "train.micro_batch_sequences": 1}
+EXACT = {
+    "bfloat16": {"train.precision": "bfloat16"},
+    "masked": {**MASKED, **LAMB},
+    "translation": BLEU,
+    "span": {**SPAN, "optimizer.kind": "adafactor"},
+    "text": {**TEXT, "data.tasks": ["sst2", "rte"]},
+}
+EXACT = {
+    name: {**way, **SHORT, **SEVEN, "model.dropout": 0.2, "train.exact": True}
+    for name, way in EXACT.items()
+}
+MOVED = {
+    "parts": ("auxiliary", "shared in groups", "translation", "odd, adafactor"),
+    "exact": ("bfloat16", "masked"),
+}
+"""What two processes begin and four continue."""
+DRAWN = ("auxiliary", "shared in groups", "translation", "odd, adafactor")
+ONE_PROCESS = {
+    "copies": COPIES,
+    "parts": {name: {**way, "train.shard": "none"} for name, way in PARTS.items()},
+    "exact": EXACT,
+}
+
+
+def task_of(way, path, out, **more):
+    settings = {**TINY, **way, "data.path": str(path)}
+    if settings.get("model.kind") == "lstm":
+        del settings["model.n_heads"]
+    return {"recipe": "gpt", "settings": settings, "out": str(out), **more}
+
+
+def words_of(task):
+    fields = [f"{key}={json.dumps(value)}" for key, value in task["settings"].items()]
+    return ["train", "gpt", *fields, "--out", task["out"], "--resume"]
+
+
+def last_checkpoint(folder):
+    return checkpoint_path(folder / "checkpoints", saved_steps(folder / "checkpoints")[-1])
+
+
+class Trained:
+    """Runs of one, two and four processes, made once a run of pytest."""
+
+    def __init__(self, workshop, made):
+        self.workshop = workshop
+        COPIES["frozen"]["init.run"] = str(made("causal"))
+
+    def task(self, way, out, **more):
+        return task_of(way, self.workshop.path(way), out, **more)
+
+    def alone(self, mode, name):
+        """Give the folder of the run of one process."""
+
+        def train(folder):
+            way = ONE_PROCESS[mode][name]
+            train_run(self.workshop.recipe(way), folder, progress=SilentProgress())
+
+        return self.workshop.once(f"one-{mode}-{name}", train)
+
+    def launch(self, n_processes, folder, tasks):
+        folder.mkdir()
+        (folder / "tasks.json").write_text(json.dumps(tasks))
+        command = launched(n_processes, "tests.training.several_trainings", folder / "tasks.json")
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        (folder / "stdout").write_text(done.stdout)
+        (folder / "stderr").write_text(done.stderr)
+        assert done.returncode == 0, done.stderr[-6000:]
+
+    def in_two(self):
+        """Give the folder of what two processes did.
+
+        They trained, began what four continue, saved what they drew, were started differently, and
+        answered ``shared_work``.
+        """
+        return self.workshop.once("two", self._in_two)
+
+    def _in_two(self, folder):
+        tasks = [
+            words_of(self.task(way, folder / mode / name))
+            for mode, ways in (("copies", COPIES), ("parts", PARTS), ("exact", EXACT))
+            for name, way in ways.items()
+        ]
+        tasks += [
+            self.task(ways[name], folder / f"begun {mode}" / name, end=5)
+            for mode, ways in (("parts", PARTS), ("exact", EXACT))
+            for name in MOVED[mode]
+        ]
+        tasks += [self.task(PARTS[name], "", into=str(folder / "drawn" / name)) for name in DRAWN]
+        differing = words_of(self.task({}, folder / "differing"))
+        tasks += [{"differing": differing}]
+        tasks += [{"found": str(folder), "paths": self.texts_of_work(folder)}]
+        self.launch(2, folder, tasks)
+
+    def texts_of_work(self, folder):
+        """Give the texts that ``shared_work`` scores: some batches, which is what is shared."""
+        words, stories = self.workshop.path({}).read_text(), self.workshop.path(MASKED)
+        more = folder.parent / "more-texts"
+        (more / "stories").mkdir(parents=True)
+        (more / "words.txt").write_text((words + "\n") * 4)
+        for number, path in enumerate(sorted(stories.iterdir()) * 30):
+            (more / "stories" / f"{number}.txt").write_text(path.read_text())
+        text, pairs, tasks = (
+            str(each)
+            for each in (
+                more / "words.txt",
+                self.workshop.path(TRANSLATION),
+                self.workshop.path(PAIR),
+            )
+        )
+        return [text, str(more / "stories"), pairs, text, *[tasks] * 4]
+
+    def in_four(self):
+        """Give the folder of what four processes continued, and saved as they had read it."""
+        return self.workshop.once("four", self._in_four)
+
+    def _in_four(self, folder):
+        two, tasks = self.in_two(), []
+        for mode, ways in (("parts", PARTS), ("exact", EXACT)):
+            for name in MOVED[mode]:
+                tasks.append(words_of(self.task(ways[name], two / f"begun {mode}" / name)))
+        for name in MOVED["parts"]:
+            saved = str(last_checkpoint(two / "parts" / name))
+            into = str(folder / "again" / name)
+            tasks.append(self.task(PARTS[name], "", restore=saved, into=into))
+        self.launch(4, folder, tasks)
+
+
+@pytest.fixture(scope="session")
+def trained(workshop, made):
+    return Trained(workshop, made)
+
+
+def model_of(folder):
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def assert_near(folder, alone, *, rtol, atol):
+    for kind in ("train", "valid"):
+        assert figures(folder, kind) == pytest.approx(figures(alone, kind), rel=1e-4)
+    theirs = model_of(folder)
+    for key, value in model_of(alone).items():
+        message = partial("{}: {}".format, key)
+        assert_close(theirs[key], value, rtol=rtol, atol=atol, msg=message)
+
+
+def tolerance(name):
+    is_bare = PARTS[name].get("model.bias") is False
+    return {"rtol": 1e-5, "atol": 1e-6} if is_bare else {"rtol": 1e-2, "atol": 2e-3}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_two_processes_give_the_losses_and_weights_of_one(trained, name):
+    folder, alone = trained.in_two() / "copies" / name, trained.alone("copies", name)
+    assert_near(folder, alone, rtol=1e-2, atol=2e-3)
+
+
+def test_the_first_process_alone_speaks_and_no_library_warns(trained):
+    two = trained.in_two()
+    n_runs = len(COPIES) + len(PARTS) + len(EXACT)
+    assert (two / "stdout").read_text().count("trained 8 steps") == n_runs
+    assert "arning" not in (two / "stderr").read_text()
+
+
+def test_frozen_embeddings_stay_to_the_bit_in_two_processes(trained, made):
+    found = model_of(trained.in_two() / "copies" / "frozen")
+    assert torch.equal(found["embedding.weight"], model_of(made("causal"))["embedding.weight"])
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_give_the_losses_and_weights_of_whole_copies(trained, name):
+    folder, alone = trained.in_two() / "parts" / name, trained.alone("parts", name)
+    assert_near(folder, alone, **tolerance(name))
+    assert load(folder).config == load(alone).config
+
+
+@pytest.mark.parametrize("name", MOVED["parts"])
+def test_parts_of_two_processes_are_resumed_by_four(trained, name):
+    trained.in_four()
+    folder, alone = trained.in_two() / "begun parts" / name, trained.alone("parts", name)
+    assert_near(folder, alone, **tolerance(name))
+
+
+def assert_exact(folder, alone):
+    found = model_of(folder)
+    assert all(torch.equal(found[key], value) for key, value in model_of(alone).items())
+    for kind in ("train", "valid"):
+        assert figures(folder, kind) == figures(alone, kind)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_training_has_the_bits_of_one_process_in_two(trained, name):
+    assert_exact(trained.in_two() / "exact" / name, trained.alone("exact", name))
+
+
+@pytest.mark.parametrize("name", MOVED["exact"])
+def test_exact_training_resumed_in_four_processes_has_the_bits_of_one(trained, name):
+    trained.in_four()
+    assert_exact(trained.in_two() / "begun exact" / name, trained.alone("exact", name))
+
+
+def assert_same_bits(ours, theirs):
+    for stored in (stored_model, stored_training):
+        expected, found = read_stored(stored(ours)), read_stored(stored(theirs))
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[key], value) for key, value in expected.items())
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_each_process_draws_its_part_of_the_weights_that_one_process_draws(trained, tmp_path, name):
+    save_again(trained.task(PARTS[name], "", into=str(tmp_path / "one")))
+    folders = (tmp_path / "one", trained.in_two() / "drawn" / name)
+    assert_same_bits(*(checkpoint_path(folder / "checkpoints", 0) for folder in folders))
+
+
+@pytest.mark.parametrize("name", MOVED["parts"])
+def test_a_checkpoint_in_parts_is_a_model_and_has_the_same_bits_whoever_reads_it(
+    trained, tmp_path, name
+):
+    saved = last_checkpoint(trained.in_two() / "parts" / name)
+    assert not stored_model(saved).is_whole
+    stored, loaded = read_stored(stored_model(saved)), load(saved).state_dict()
+    assert loaded.keys() == stored.keys()
+    assert all(torch.equal(stored[key], value) for key, value in loaded.items())
+    save_again(trained.task(PARTS[name], "", restore=str(saved), into=str(tmp_path)))
+    for again in (tmp_path, trained.in_four() / "again" / name):
+        assert_same_bits(saved, last_checkpoint(again))
+
+
+def own_lines(errors):
+    """What we say of a failure, not what torchrun logs of it."""
+    return [line for line in errors.splitlines() if line.startswith("error:")]
+
+
+def test_processes_that_were_started_differently_are_refused_in_one_line(trained):
+    two = trained.in_two()
+    (line,) = own_lines((two / "stderr").read_text())
+    assert "process 1 has another recipe than the first" in line
+    assert not (two / "differing" / "recipe.toml").exists()
+
+
+@pytest.mark.parametrize(
+    "kind", ["causal", "masked", "translation", "span", "pair", "traversal", "text", "ranked"]
+)
+def test_two_processes_score_what_one_does_to_the_bit_and_share_the_work(trained, kind):
+    answers = [json.loads((trained.in_two() / f"{rank}.json").read_text()) for rank in range(2)]
+    for effort in ("training", "test"):
+        first, second = (each["scores"][kind][effort] for each in answers)
+        assert "loss" in first["alone"]["scores"]
+        keeps_items = kind in ("causal", "masked", "translation", "span")
+        assert bool(first["alone"]["items"]) == (effort == "test" and keeps_items)
+        for found in (first["together"], second["together"]):
+            assert found["items"] == first["alone"]["items"]
+            assert found["scores"] == first["alone"]["scores"]
+        calls = [each["together"]["calls"] for each in (first, second)]
+        assert min(calls) > 0
+        assert max(calls) <= 0.8 * first["alone"]["calls"]
+
+
+def test_two_processes_agree(trained):
+    first, second = (
+        json.loads((trained.in_two() / f"{rank}.json").read_text())["agreement"]
+        for rank in range(2)
+    )
+    assert first["ragged"] == [[1.5], [], [3.0, float(2**40)], [4.0], [5.0, 6.0, 7.0]]
+    assert (first["fewer"], first["empty"], first["none"]) == ([[8.0]], [[], [], []], [])
+    assert (first["sum"], first["share"], first["any"]) == ([3.0], [0.0, 7.0], [True, True, False])
+    for name in ("ragged", "fewer", "empty", "none", "sum", "share", "any"):
+        assert second[name] == first[name], name
+    assert (first["written"], second["written"]) == ([0], [])
+    for each in (first, second):
+        assert "process 1 has another text than the first" in each["differing"]
+    assert first["failure"] == ["ValueError", "the disk is full"]
+    assert second["failure"][0] == "SaidElsewhere"
+
+
+def launched(n_processes, module, *arguments):
+    launcher = ["torch.distributed.run", "--standalone", "--max-restarts", "3"]
+    launcher += ["--nproc-per-node", str(n_processes)]
+    return [sys.executable, "-m", *launcher, "-m", module, *map(str, arguments)]
+
+
+@pytest.mark.all
+def test_a_process_that_fails_leaves_none_waiting(tmp_path):
+    (tmp_path / "tasks.json").write_text(json.dumps([{"lost": True}]))
+    command = launched(2, "tests.training.several_trainings", tmp_path / "tasks.json")
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600)
+    assert result.returncode != 0
+    assert "lost" in result.stderr
+
+
+@pytest.mark.all
+@pytest.mark.parametrize(
+    ("shard", "number", "said"),
+    rows(
+        [
+            ("none", signal.SIGKILL, "was lost"),
+            ("full", signal.SIGKILL, "was lost"),
+            ("none", signal.SIGSTOP, "hangs"),
+            ("full", signal.SIGSTOP, "hangs"),
+        ],
+        1,
+    ),
+)
+def test_a_process_that_is_lost_costs_one_line_and_what_came_after_the_last_checkpoint(
+    tmp_path, text_path, shard, number, said
+):
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    way = {"train.steps": 12, "train.hang_minutes": 0.5}
+    way |= {"train.exact": True} if shard == "none" else FULL
+    if shard == "none":
+        task = task_of(way, text_path, unbroken)
+        train_run(load_recipe("gpt", task["settings"]), unbroken, progress=SilentProgress())
+    else:
+        words = words_of(task_of(way, text_path, unbroken))
+        subprocess.run(launched(2, "sublayer", *words), check=True, capture_output=True, cwd=ROOT)
+    # The second process sends itself the signal after step 7, in its first start alone.
+    words = words_of(task_of(way, text_path, broken))
+    again = launched(2, "tests.training.lost_process", number.value, *words)
+    result = subprocess.run(again, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    (line,) = own_lines(result.stderr)
+    assert f"another process {said}" in line
+    assert "Traceback" not in result.stderr
+    ours, theirs = model_of(unbroken), model_of(broken)
+    assert all((theirs[name] == value).all() for name, value in ours.items())
+    for kind in ("train", "valid"):
+        assert figures(broken, kind) == figures(unbroken, kind)
+
+
+def test_a_warning_saves_and_asks_to_be_started_again(run, tmp_path):
+    with pytest.raises(Preempted, match="saved at step 5 of 8"):
+        run("warned", {"train.steps": 8}, progress=SignalAt(5, signal.SIGUSR1))
+    assert saved_steps(tmp_path / "warned" / "checkpoints")[-1] == 5
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("file", ["state.json", "recipe.toml"])
+def test_the_exit_code_of_a_warning_asks_for_another_try(tmp_path, text_path, file):
+    words = words_of(task_of({"train.steps": 60}, text_path, tmp_path / "run"))
+    # While the second checkpoint is written, or before the first step.
+    places = [("open", file)] * (2 if file == "state.json" else 1)
+    command = stopped_at(places, signal.SIGUSR1, *words)
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert ended.returncode == 75, ended.stderr
+
+
+def test_exact_sums_of_parts_are_refused():
+    with pytest.raises(ConfigError, match=r"train\.shard = full contradicts train\.exact"):
+        load_recipe("gpt", {"train.shard": "full", "train.exact": True})
+
+
+def test_one_process_is_told_that_it_divides_nothing(run):
+    notes = Notes()
+    run("alone", {"train.shard": "full", "train.steps": 2}, progress=notes)
+    assert any("divides nothing" in text for text in notes.texts)
