@@ -1,4 +1,4 @@
-"""Questions and their passages encoded in windows."""
+"""Questions and their passages encoded in windows, and prepared from their files."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,6 @@ from sublayer.config.data import DataConfig
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.batches import ExampleBatches
-from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.marks import Marks
 from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.data.tasks.span_encoding import WindowRule, encode_passages
@@ -23,9 +22,11 @@ from sublayer.tasks.example import Answer, Example
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.suites.squad import SQUAD
 
-_SQUAD, _SQUAD2 = TASKS["squad"], TASKS["squad2"]
 _PASSAGE = "abcdefghijklmnopqrst"
+
 _MARKS = Marks(first=256, between=257, last=257, pad=258)
+
+_SQUAD, _SQUAD2 = TASKS["squad"], TASKS["squad2"]
 
 
 def _example(id_: str, question: str, *answers: Answer, passage: str = _PASSAGE) -> Example:
@@ -58,17 +59,26 @@ def test_a_passage_is_read_in_windows_each_behind_the_question():
     assert len(encoded) == encoded.n_questions == 2
 
 
-def test_an_answer_that_a_window_has_in_part_is_none_of_it():
+def test_a_window_teaches_the_answer_that_it_has_whole():
     encoded = _encode([_example("0", "?!", Answer("ijklm", 8))])
     assert encoded.spans.tolist() == [[0, 0], [7, 11], [0, 0]]
-
-
-def test_of_what_is_learned_each_window_is_an_example():
+    # Each window is an example to learn.
     encoded = _encode([_example("0", "?!", Answer("a", 0)), _example("1", "#")], trains=True)
     assert len(encoded) == encoded.n_rows == 6 and encoded.n_questions == 2
     assert encoded.numbers.tolist() == [0, 0, 0, 1, 1, 1]
     assert encoded.spans[:, 0].tolist() == [4, 0, 0, 0, 0, 0]
     assert not len(encoded.token_starts)
+    # The first answer with a place is learned, or that there is none.
+    encoded = _encode([_example("0", "?", Answer("xyz"), Answer("c", 2))], context=40, trains=True)
+    assert encoded.spans.tolist() == [[5, 5]]
+    encoded = _encode([_example("0", "?")], context=40, trains=True, task=_SQUAD2)
+    assert encoded.spans.tolist() == [[0, 0]]
+    # A question whose answer has no place teaches nothing, and is scored.
+    examples = [_example("0", "?", Answer("xyz")), _example("1", "?", Answer("b", 1))]
+    assert set(_encode(examples, trains=True).numbers.tolist()) == {1}
+    scored = _encode(examples)
+    assert scored.numbers.tolist() == [0, 1]
+    assert not scored.spans[scored.rows_of(0)].any()
 
 
 def test_rows_are_built_with_marks_and_the_columns_of_answers():
@@ -83,7 +93,7 @@ def test_rows_are_built_with_marks_and_the_columns_of_answers():
     assert sorted(found) == [[*b"klm"], [*b"klm"], [_MARKS.first]]
 
 
-def test_a_long_question_is_cut_and_counted():
+def test_a_long_question_is_cut_and_counted_and_a_passage_may_be_empty():
     encoded = _encode([_example("0", "?" * 70), _example("1", "?")], context=200)
     assert _texts(encoded, 0)[0] == "?" * 64
     assert (encoded.n_cut_questions, encoded.most_question_tokens) == (1, 64)
@@ -91,34 +101,10 @@ def test_a_long_question_is_cut_and_counted():
     encoded = _encode([_example("0", "?" * 70), _example("1", "?")], context=43)
     assert [len(text) for text in _texts(encoded, 0)] == [20, 20]
     assert encoded.n_cut_questions == 1
-
-
-def test_a_row_without_room_is_refused():
-    with pytest.raises(ConfigError, match="no room for a passage"):
-        _encode([_example("0", "?")], context=3)
-
-
-def test_a_question_whose_answer_is_not_found_teaches_nothing_and_is_scored():
-    examples = [_example("0", "?", Answer("xyz")), _example("1", "?", Answer("b", 1))]
-    assert set(_encode(examples, trains=True).numbers.tolist()) == {1}
-    scored = _encode(examples)
-    assert scored.numbers.tolist() == [0, 1]
-    assert not scored.spans[scored.rows_of(0)].any()
-
-
-def test_the_first_answer_with_a_place_is_learned():
-    encoded = _encode([_example("0", "?", Answer("xyz"), Answer("c", 2))], context=40, trains=True)
-    assert encoded.spans.tolist() == [[5, 5]]
-
-
-def test_questions_that_have_no_answer_are_learned():
-    encoded = _encode([_example("0", "?")], context=40, trains=True, task=_SQUAD2)
-    assert encoded.spans.tolist() == [[0, 0]]
-
-
-def test_an_empty_passage_has_an_empty_window():
     encoded = _encode([_example("0", "?", passage="")], context=40)
     assert encoded.windows(0) == [Window(0, 0)] and _texts(encoded, 0) == ["?", ""]
+    with pytest.raises(ConfigError, match="no room for a passage"):
+        _encode([_example("0", "?")], context=3)
 
 
 @pytest.mark.parametrize("trains", [False, True])
@@ -132,12 +118,6 @@ def test_stored_and_read_back_and_chosen_they_are_the_same(trains):
         if name != "numbers":
             assert np.array_equal(again.select(places).arrays()[name], array), name
     assert again.select(places[:0]).n_rows == 0
-
-
-def test_other_kinds_of_tasks_are_encoded_as_before():
-    example = Example("0", {"sentence": "ab"}, label=1)
-    encoded = encode_examples(TASKS["sst2"], [example], ByteTokenizer(), "pair", trains=True)
-    assert not isinstance(encoded, SpanExamples) and encoded.span_of(0) == (0, 0)
 
 
 def _write(folder: Path, n_articles: int, answer: str = "w{0}") -> None:
@@ -165,22 +145,17 @@ def _prepare(folder: Path, tmp_path: Path, **settings):
     return prepare_tasks(config, objective, tokenizer=tokenizer, cache=tmp_path / "cache")
 
 
-def test_a_folder_without_train_is_split_by_article(tmp_path):
-    _write(tmp_path / "squad", 12)
-    data = _prepare(tmp_path / "squad", tmp_path)
-    splits = [data.train, data.valid, data.test]
-    sources = [{each.source for each in split.parts[0].examples} for split in splits]
-    assert len(set.union(*sources)) == sum(map(len, sources)) == 12
-    assert all(sources)
-    assert sum(split.parts[0].encoded.n_questions for split in splits) == 24
-
-
-def test_windows_of_another_length_are_no_others(tmp_path):
+def test_a_folder_without_train_is_split_by_article_in_windows_of_a_length(tmp_path):
     _write(tmp_path / "squad", 12)
     rows = []
     for settings in ({}, {"context": 24}, {"context": 24, "doc_stride": 3}, {}):
         data = _prepare(tmp_path / "squad", tmp_path, **settings)
         rows.append((data.train.parts[0].encoded.n_rows, data.checksums["train"]))
+    splits = [data.train, data.valid, data.test]
+    sources = [{example.source for example in split.parts[0].examples} for split in splits]
+    assert len(set.union(*sources)) == sum(map(len, sources)) == 12
+    assert all(sources)
+    assert sum(split.parts[0].encoded.n_questions for split in splits) == 24
     assert rows[0][0] < rows[1][0] < rows[2][0]
     assert rows[3] == rows[0]
     assert len({checksum for _, checksum in rows}) == 3

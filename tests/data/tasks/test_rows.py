@@ -1,18 +1,25 @@
-"""Rows cut to fit: as BERT's loop has it, or as RACE is read."""
+"""Rows of tasks cut to fit, as BERT's loop has it or RACE is read, and drawn as in the papers."""
 
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sublayer.data.tasks.encoded import EncodedExamples, cut_lengths, joined
 from sublayer.data.tasks.encoding import encode_examples
+from sublayer.data.tasks.figure import draw_figures
 from sublayer.data.tasks.marks import Marks, find_marks
 from sublayer.data.tasks.rows import build_row, n_cut, row_lengths
 from sublayer.data.tasks.word_tokens import WordTokens
-from sublayer.tasks.example import Example
+from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.data.tokenizers.named import load_tokenizer
+from sublayer.tasks.example import Answer, Example
+from sublayer.tasks.formats.outline import outline
 from sublayer.tasks.registry import TASKS
+from sublayer.tasks.task import Task
+from tests.breadth import rows
 
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=4)
 
@@ -154,15 +161,124 @@ def test_examples_are_selected_and_joined_with_all_that_is_theirs():
     assert len(found.encoded.select(np.array([], dtype=np.int64))) == 0
 
 
-def test_wics_word_is_read_however_long_its_sentences_are():
+def test_the_longest_texts_of_wic_give_way_and_its_word_is_read():
     for n_first, n_second in ((9, 4), (4, 9), (1, 30)):
         fields = {"sentence1": text("a", n_first), "sentence2": text("b", n_second), "word": "w0"}
         [row] = words_of("wic", [Example("0", fields, label=0)]).rows(7)
         assert " ".join(row) == "[CLS] w0 a0 [SEP] b0 b1 [SEP]"
-
-
-def test_of_three_texts_of_a_traversal_the_longest_give_way():
     fields = {"sentence1": text("a", 9), "sentence2": text("b", 4), "word": "w0"}
-    found = words_of("wic", [Example("0", fields, label=0)], "traversal")
-    [row] = found.rows(9)
+    [row] = words_of("wic", [Example("0", fields, label=0)], "traversal").rows(9)
     assert " ".join(row) == "_start_ a0 a1 _delimiter_ b0 b1 _delimiter_ w0 _classify_"
+
+
+def _lines(name: str, example: Example | None = None, tokenizer=None) -> dict[str, list[str]]:
+    task = TASKS[name]
+    figures = draw_figures(task, outline(task) if example is None else example, tokenizer)
+    lines = {}
+    for figure in figures:
+        rows = [" ".join(token.text for token in row) for row in figure.rows]
+        if figure.target:
+            rows.append("-> " + " ".join(token.text for token in figure.target))
+        lines[figure.format] = rows or [figure.problem]
+    return lines
+
+
+SENTENCE = Example("0", {"sentence": "The course is jumping well."}, label=0)
+PAIR = {
+    "sentence1": "The rhino grazed on the grass.",
+    "sentence2": "A rhino is grazing in a field.",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "example", "format_", "lines"),
+    [
+        # Radford et al., figure 1: classification, entailment, similarity and multiple choice.
+        ("sst2", None, "traversal", ["_start_ sentence _classify_"]),
+        ("mnli", None, "traversal", ["_start_ premise _delimiter_ hypothesis _classify_"]),
+        (
+            "stsb",
+            None,
+            "traversal",
+            [
+                "_start_ sentence1 _delimiter_ sentence2 _classify_",
+                "_start_ sentence2 _delimiter_ sentence1 _classify_",
+            ],
+        ),
+        (
+            "story_cloze",
+            None,
+            "traversal",
+            [
+                "_start_ story _delimiter_ choice1 _classify_",
+                "_start_ story _delimiter_ choice2 _classify_",
+            ],
+        ),
+        # Devlin et al., figure 4: pairs and single sentences.
+        ("mrpc", None, "pair", ["[CLS] sentence1 [SEP] sentence2 [SEP]"]),
+        ("cola", None, "pair", ["[CLS] sentence [SEP]"]),
+        # Raffel et al., figure 1.
+        (
+            "cola",
+            SENTENCE,
+            "text",
+            ["cola sentence: The course is jumping well. </s>", "-> unacceptable </s>"],
+        ),
+        (
+            "stsb",
+            Example("0", PAIR, label=3.75),
+            "text",
+            [
+                f"stsb sentence1: {PAIR['sentence1']} sentence2: {PAIR['sentence2']} </s>",
+                "-> 3.8 </s>",
+            ],
+        ),
+        # An answer that is not known is not written.
+        (
+            "sst2",
+            Example("0", {"sentence": "fine"}, is_labelled=False),
+            "text",
+            ["sst2 sentence: fine </s>"],
+        ),
+    ],
+)
+def test_rows_are_those_of_the_papers_figures(name, example, format_, lines):
+    assert _lines(name, example)[format_] == lines
+
+
+def test_an_answer_in_a_passage_is_drawn_in_every_format():
+    task = Task("squad", "SQuAD", "squad", "span", ("context", "question"), ("f1",))
+    example = Example("0", {"context": "c d", "question": "a b"}, answers=(Answer("c", 0),))
+    pair, traversal, text = draw_figures(task, example, None)
+    assert [token.text for token in pair.rows[0]] == ["[CLS]", "a", "b", "[SEP]", "c", "d", "[SEP]"]
+    marks = [True, False, False, True, False, False, True]
+    assert [token.is_mark for token in traversal.rows[0]] == marks
+    assert [token.text for token in text.target] == ["c", "</s>"]
+
+
+@pytest.mark.parametrize("name", rows(TASKS, 8))
+def test_every_task_has_rows_in_every_format(name):
+    lines = _lines(name)
+    assert lines["pair"][0].startswith("[CLS] ") and lines["pair"][0].endswith(" [SEP]")
+    assert lines["traversal"][0].startswith("_start_ ")
+    assert lines["traversal"][0].endswith(" _classify_")
+    assert lines["text"][0].endswith(" </s>") and lines["text"][1].startswith("-> ")
+
+
+def test_the_pieces_of_a_tokenizer_are_shown(real_data):
+    texts = {"premise": "It was unbelievably good.", "hypothesis": "Fine."}
+    example = Example("0", texts, label=0)
+    bert = load_tokenizer(real_data / "vocab" / "bert" / "vocab.txt")
+    assert _lines("mnli", example, bert)["pair"] == [
+        "[CLS] it was un ##bel ##ie ##va ##bly good . [SEP] fine . [SEP]"
+    ]
+    albert = load_tokenizer(real_data / "vocab" / "albert" / "spiece.model")
+    assert _lines("mnli", example, albert)["traversal"] == [
+        "_start_ ▁it ▁was ▁un be liev ably ▁good . _delimiter_ ▁fine . _classify_"
+    ]
+
+
+def test_a_format_whose_marks_a_tokenizer_lacks_says_so():
+    lines = _lines("sst2", Example("0", {"sentence": "a\nb"}, label=0), ByteTokenizer())
+    assert "has no [CLS], no [SEP]" in lines["pair"][0]
+    assert lines["traversal"] == [r"_start_ a \n b _classify_"]
