@@ -1,4 +1,4 @@
-"""Several processes that train compiled and not: prints how far apart both are, as JSON.
+"""Train in several processes, compiled and not: print how far apart both are, as JSON.
 
 Started by torchrun with a device and a text.
 """

@@ -1,14 +1,9 @@
 """Where the tests of this folder compute: on a GPU, and on a CPU by what a GPU would take."""
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 
 from tests.gpu.kinds import Texts
-from tests.made import WORDS
-from tests.task_files import write_copa, write_rte, write_squad, write_sst2, write_stsb
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -24,19 +19,10 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
 
 
 @pytest.fixture(scope="session")
-def texts(tmp_path_factory: pytest.TempPathFactory, stories_path: Path) -> Texts:
+def texts(workshop) -> Texts:
     """The texts of every kind of objective, small."""
-    folder = tmp_path_factory.mktemp("texts")
-    rng = np.random.default_rng(7)
-    plain = folder / "words.txt"
-    plain.write_text(" ".join(rng.choice(WORDS, 12000)))
-    pairs = folder / "pairs.tsv"
-    lines = [rng.choice(WORDS, rng.integers(1, 9)).tolist() for _ in range(400)]
-    pairs.write_text("".join(f"{' '.join(w)}\t{' '.join(reversed(w))}\n" for w in lines))
-    tasks = folder / "tasks"
-    tasks.mkdir()
-    write_squad(write_rte(write_copa(write_stsb(write_sst2(tasks)))))
-    return Texts(plain, stories_path, pairs, tasks)
+    folder = workshop.folder / "texts"
+    return Texts(*(folder / name for name in ("words.txt", "stories", "pairs.tsv", "tasks")))
 
 
 @pytest.fixture(autouse=True, scope="session")

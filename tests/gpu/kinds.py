@@ -11,6 +11,7 @@ from sublayer.config.optimizers.kinds import OPTIMIZERS as OPTIMIZER_TABLES
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.training.processes.world import World
+from tests.breadth import TRIES_ALL
 from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 
 ALONE = World(rank=0, size=1)
@@ -27,11 +28,7 @@ KINDS = {
     "pair": PAIR,
     "traversal": TRAVERSAL,
     "questions": {**QUESTIONS, "data.context": 64},
-    "questions, joint": {
-        **QUESTIONS,
-        "data.context": 64,
-        "data.tasks": "squad2",
-    },
+    "questions, joint": {**QUESTIONS, "data.context": 64, "data.tasks": "squad2"},
     "text": TEXT,
 }
 """What is laid over the tiny recipe."""
@@ -45,6 +42,11 @@ OPTIMIZERS = {
     "uncorrected": {"optimizer.bias_correction": False},
     "as gpt1": {"optimizer.form": "gpt1", "optimizer.warmup": "gpt1"},
 }
+
+
+def chosen(table, *names):
+    """Take some rows of a table; all of them in ``make test-all`` and on a GPU."""
+    return list(table) if TRIES_ALL else [name for name in table if name in names]
 
 
 @dataclass(frozen=True)
@@ -87,16 +89,8 @@ def gradients(session, step=0):
 
 
 _WAITING = {
-    "_local_scalar_dense",
-    "nonzero",
-    "bincount",
-    "masked_select",
-    "unique2",
-    "unique_dim",
-    "unique_consecutive",
-    "equal",
-    "repeat_interleave",
-    "lift_fresh",
+    *("_local_scalar_dense", "nonzero", "bincount", "masked_select", "unique2", "unique_dim"),
+    *("unique_consecutive", "equal", "repeat_interleave", "lift_fresh"),
 }
 """What would wait for a GPU: numbers read back, results as large as their content says, and what
 ``torch.tensor`` makes here to be copied there."""

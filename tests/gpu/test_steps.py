@@ -1,0 +1,255 @@
+"""Training steps on a GPU: the CPU's numbers, nothing that waits, ahead, compiled, in parts."""
+
+import json
+import math
+import subprocess
+import sys
+from statistics import fmean
+
+import pytest
+import torch
+
+from sublayer.training.metrics import METRICS, read_metrics
+from tests.breadth import TRIES_ALL
+from tests.gpu.compiled_together import CASES
+from tests.gpu.kinds import KINDS, OPTIMIZERS, NothingWaits, chosen, gradients, open_session
+from tests.made import TINY
+from tests.torchrun import in_processes
+
+LOSS, GRADIENT, MOVED = 1e-5, 1e-3, 0.05
+"""Greatest relative difference: of a loss; of a parameter's gradient, and of all changes, in L2."""
+N_STEPS, CLOSE = {"cpu": 40, "cuda": 500}, 0.02
+N_LAST = {"cpu": 8, "cuda": 50}
+GPU = pytest.param("cuda", marks=pytest.mark.gpu)
+PLACES = ["cpu", GPU] if TRIES_ALL else [GPU]
+WAYS = {
+    "parts": {"train.shard": "full"},
+    "whole copies": {},
+    "parts of adaptive rates": {"train.shard": "optimizer", "optimizer.kind": "lamb"},
+    "exact": {"train.exact": True},
+}
+SCRIPT = """
+import json, sys
+from pathlib import Path
+import torch
+from torch._dynamo.utils import counters
+from sublayer.training.step import allow_graphs
+from tests.gpu.kinds import KINDS, Texts, gradients, open_session
+
+device, plain, *kinds = sys.argv[1:]
+texts = Texts(*[Path(plain)] * 4)
+torch.set_num_threads(1)
+found = {}
+for kind in kinds:
+    settings = {**KINDS[kind], "model.dropout": 0.0}
+    sessions = [open_session(texts, settings, device) for _ in range(2)]
+    counters.clear()
+    allow_graphs(8)
+    # A CPU is compiled for without generating code, which takes long there.
+    sessions[1].train_step.objective.compile(backend="aot_eager" if device == "cpu" else "inductor")
+    worst = 0.0
+    for step in range(3):
+        (loss, own), (compiled_loss, compiled) = (gradients(each, step) for each in sessions)
+        worst = max(worst, abs(compiled_loss - loss) / abs(loss))
+        largest = max(float(each.norm()) for each in own.values())
+        for name, gradient in own.items():
+            worst = max(worst, float((compiled[name] - gradient).norm()) / largest)
+        for each in sessions:
+            each.train_step.optimizer.zero_grad(set_to_none=True)
+    stats = counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
+    found[kind] = {"worst": worst, "graphs": stats[0], "breaks": stats[1]}
+print(json.dumps(found))
+"""
+
+
+def without_dropout(settings):
+    has_own = settings.get("objective.kind") == "supervised"
+    if has_own and settings.get("objective.format") != "text":
+        settings = {**settings, "objective.dropout": 0.0}
+    return {**settings, "model.dropout": 0.0}
+
+
+def differs_by(found, expected):
+    return float((found - expected).norm() / expected.norm().clamp_min(1e-6))
+
+
+def run(command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "kind", chosen(KINDS, "documents", "auxiliary", "masked", "span", "questions, joint")
+)
+def test_losses_and_gradients_are_those_of_the_cpus_kernels(kind, device, texts, monkeypatch):
+    settings = without_dropout(KINDS[kind])
+    loss, found = gradients(open_session(texts, settings, device))
+    monkeypatch.undo()
+    expected_loss, expected = gradients(open_session(texts, settings, "cpu"))
+    assert loss == pytest.approx(expected_loss, rel=LOSS)
+    assert found.keys() == expected.keys()
+    largest = max(float(each.norm()) for each in expected.values())
+    for name, gradient in expected.items():
+        # What is nearly 0 in the one sum is so in the other.
+        if float(gradient.norm()) > 1e-5 * largest:
+            assert differs_by(found[name], gradient) < GRADIENT, name
+
+
+@pytest.mark.parametrize("name", chosen(OPTIMIZERS, "lamb", "factored"))
+def test_every_optimizer_moves_weights_as_on_the_cpu(name, device, texts, monkeypatch):
+    settings = without_dropout(OPTIMIZERS[name])
+    moved, losses = [], []
+    for place in (device, device, "cpu"):
+        session = open_session(texts, settings, place)
+        before = {n: p.detach().cpu().clone() for n, p in session.train_step.parameters.items()}
+        losses.append([float(session.train_step(step).loss) for step in range(3)])
+        parameters = session.train_step.parameters.items()
+        moved.append(torch.cat([(p.detach().cpu() - before[n]).flatten() for n, p in parameters]))
+        if len(losses) == 2:
+            monkeypatch.undo()
+    # The same steps give the same numbers again.
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    # A change of Adam's first steps has the gradient's sign alone, however small it is: a few of
+    # those that are nearly 0 may differ in it.
+    assert differs_by(moved[0], moved[2]) < MOVED
+    assert float(moved[2].norm()) > 0
+
+
+@pytest.mark.parametrize("kind", chosen(KINDS, "translation"))
+def test_steps_prepared_ahead_are_the_same_to_the_bit(kind, texts, device, monkeypatch):
+    settings = {**KINDS[kind], "model.dropout": 0.1, "train.micro_batch_sequences": 2}
+    found = []
+    for is_ahead in (False, True):
+        monkeypatch.setattr("sublayer.training.step.pays", lambda _, it=is_ahead: it)
+        train_step = open_session(texts, settings, device).train_step
+        results = [train_step(step) for step in range(4)]
+        weights = {name: value.detach().cpu() for name, value in train_step.parameters.items()}
+        found.append(([(float(each.loss), each.n_tokens) for each in results], weights))
+    (losses, weights), (losses_ahead, weights_ahead) = found
+    if device.type == "cuda":
+        # Sums of a GPU's gradients may differ in their order.
+        assert losses_ahead == [(pytest.approx(loss, rel=1e-4), n) for loss, n in losses]
+        return
+    assert losses_ahead == losses
+    assert all(torch.equal(weights_ahead[name], value) for name, value in weights.items())
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lamb"][: 2 if TRIES_ALL else 1])
+def test_training_in_bfloat16_learns_as_in_float32(kind, device, texts):
+    steps, ends = N_STEPS[device.type], {}
+    for precision in ("float32", "bfloat16"):
+        settings = {
+            "train.precision": precision,
+            "train.steps": steps,
+            "optimizer.kind": kind,
+            "optimizer.warmup_steps": 4,
+            "model.dropout": 0.0,
+        }
+        train_step = open_session(texts, settings, device).train_step
+        losses = [float(train_step(step).loss) for step in range(steps)]
+        assert all(map(math.isfinite, losses))
+        ends[precision] = fmean(losses[-N_LAST[device.type] :])
+        assert ends[precision] < 0.9 * losses[0]
+    assert ends["bfloat16"] == pytest.approx(ends["float32"], rel=CLOSE)
+
+
+@pytest.mark.parametrize(
+    "kind", chosen(KINDS, "auxiliary", "masked", "translation", "pair", "questions, joint")
+)
+def test_no_pass_of_an_objective_waits(kind, texts, monkeypatch):
+    train_step = open_session(texts, KINDS[kind], "cpu").train_step
+    # By the operators that a GPU takes.
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    objective = train_step.objective.train()
+    objective.begin(0, train_step.recipe.train.steps)
+    batch = train_step.batches.batch(0)
+    with NothingWaits():
+        sum(objective(batch).values()).backward()
+
+
+@pytest.mark.parametrize("name", chosen(OPTIMIZERS, "adamw", "lamb", "factored"))
+def test_no_update_waits(name, texts):
+    train_step = open_session(texts, OPTIMIZERS[name], "cpu").train_step
+    train_step(0)
+    train_step._accumulate(1, train_step.prepare(1))
+    with NothingWaits():
+        train_step.optimizer.step()
+
+
+def test_operators_that_wait_are_noticed():
+    calls = {
+        "bincount": lambda: torch.bincount(torch.zeros(2, dtype=torch.int64)),
+        "_local_scalar_dense": lambda: torch.ones(1).item(),
+        "lift_fresh": lambda: torch.tensor([1, 2]),
+    }
+    for name, call in calls.items():
+        with pytest.raises(AssertionError, match=name), NothingWaits():
+            call()
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("name", chosen({**KINDS, **OPTIMIZERS}, "decoder"))
+def test_the_host_never_waits_for_the_gpu_in_a_step(name, texts):
+    train_step = open_session(texts, {**KINDS, **OPTIMIZERS}[name], "cuda").train_step
+    for step in range(3):
+        train_step(step)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for step in range(3, 6):
+            train_step(step)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("place", ["cpu", GPU])
+def test_a_compiled_objective_computes_the_same_in_one_graph(place, texts):
+    kinds = ["auxiliary", *("decoder", "documents", "alibi", "span")[: 4 * TRIES_ALL]]
+    # In a process of its own: annotations that are checked cannot be compiled.
+    output = run([sys.executable, "-c", SCRIPT, place, str(texts.plain), *kinds])
+    found = json.loads(output.splitlines()[-1])
+    assert found.keys() == set(kinds)
+    for kind, each in found.items():
+        assert each["worst"] < 1e-4, (kind, each)
+        assert each["breaks"] == 0, (kind, each)
+        assert each["graphs"] == 1, (kind, each)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_two_processes_compute_compiled_the_same(place, texts):
+    if place == "cuda" and torch.cuda.device_count() < 2:
+        pytest.skip("one GPU alone")
+    output = run(in_processes(2, "tests.gpu.compiled_together", place, texts.plain))
+    found = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
+    assert found.keys() == set(CASES)
+    for name, each in found.items():
+        assert each["worst"] < 1e-4, (name, each)
+        # Blocks are compiled as what is around them.
+        assert each["attentions"] > 0, (name, each)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("way", chosen(WAYS, "parts"))
+def test_two_gpus_train_what_one_does(way, place, texts, tmp_path):
+    if place == "cuda" and torch.cuda.device_count() < 2:
+        pytest.skip("one GPU alone")
+    settings = {**TINY, "model.dropout": 0.0, "train.steps": 6, **WAYS[way]}
+    fields = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    losses = []
+    for n_processes in (1, 2):
+        out = tmp_path / str(n_processes)
+        words = [
+            "train",
+            "gpt",
+            *fields,
+            f"data.path={texts.plain}",
+            "--out",
+            out,
+            "--device",
+            place,
+        ]
+        run(in_processes(n_processes, "sublayer", *words))
+        losses.append([row["loss"] for row in read_metrics(out / METRICS) if "loss" in row])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert len(losses[0]) > 1
