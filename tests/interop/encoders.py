@@ -1,16 +1,12 @@
 """Random small BERT and ALBERT models of transformers, their inputs and their outputs."""
 
 import random
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 VOCAB_SIZE, MAX_LEN = 53, 19
-Saved = tuple[Path, Any]
-SaveEncoder = Callable[..., Saved]
 
 
 def random_fields(name: str, seed: int) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""ALBERT's release comes in with the logits of transformers' ALBERT, or is refused by name."""
+"""ALBERT's TensorFlow release: a checkpoint of TensorFlow, and the logits of transformers."""
 
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.interop.tensorflow.albert_tf import import_albert_tf, read_albert_tf
+from sublayer.interop.tensorflow.albert_tf import import_albert_tf
+from sublayer.interop.tensorflow.tensor_bundle import read_bundle
 from sublayer.loading import load
 from tests.interop.bundles import write_bundle
 from tests.interop.encoders import assert_equal, ours, random_encoder, random_fields, theirs
 
-Release = Callable[..., tuple[Path, Any]]
 # transformers' name -> the released code's, as its variables are called in Lan et al.'s repository.
 RENAMED = [
     (r"albert\.embeddings\.(\w+_embeddings)\.weight", r"bert/embeddings/\1"),
@@ -58,186 +60,89 @@ def released(oracle: Any) -> dict[str, Tensor]:
     return {**found, **slots, "global_step": torch.tensor(7)}
 
 
-@pytest.fixture
-def release(tmp_path: Path) -> Release:
-    """Return a function that writes a random ALBERT as released, and returns folder and model."""
-
-    def write(
-        seed: int = 0,
-        change: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict,
-        **fields: Any,
-    ) -> tuple[Path, Any]:
-        drawn = {
-            **random_fields("albert", seed),
-            "hidden_act": "gelu_new",
-            "layer_norm_eps": 1e-12,
-            **fields,
-        }
-        oracle = random_encoder("albert", **drawn).double()
-        folder = tmp_path / "albert"
-        folder.mkdir()
-        write_bundle(folder / "model.ckpt-best", change(released(oracle)))
-        names = ("layer_norm_eps", "pad_token_id", "bos_token_id", "eos_token_id")
-        config = {name: value for name, value in drawn.items() if name not in names}
-        config |= {
-            "type_vocab_size": 2,
-            "net_structure_type": 0,
-            "down_scale_factor": 1,
-            "gap_size": 0,
-        }
-        config["hidden_act"] = {"gelu_new": "gelu"}.get(drawn["hidden_act"], drawn["hidden_act"])
-        (folder / "albert_config.json").write_text(json.dumps(config))
-        return folder, oracle
-
-    return write
+# As TensorFlow 2.21 wrote it: x = range(10) as int32 in the first shard, y = range(5.) as float32
+# in the second.
+TENSORFLOW_INDEX = bytes.fromhex(
+    "0000 0608 021a 0208 0100 010f 7808 0312 0412 0208 0a28 2835 492f f9f2"
+    "0001 1179 0801 1204 1202 0805 1801 2814 35f7 aa3f ee00 0000 0001 0000"
+    "0000 afca b56c 0000 0000 0100 0000 00c0 f2a1 b000 0102 7a00 3900 0000"
+    "0001 0000 0000 94b1 d08c 3e08 4b0e" + "00" * 36 + "57fb 808b 2475 47db"
+)
+X, Y = torch.arange(10, dtype=torch.int32), torch.arange(5.0)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_release_gives_the_logits_of_transformers_with_the_same_weights(
-    release: Release, tmp_path: Path, seed: int
+def test_a_checkpoint_of_tensorflow_is_read_and_every_byte_of_its_index_guarded(
+    tmp_path: Path,
 ) -> None:
-    folder, oracle = release(seed)
+    (tmp_path / "m.data-00000-of-00002").write_bytes(X.numpy().tobytes())
+    (tmp_path / "m.data-00001-of-00002").write_bytes(Y.numpy().tobytes())
+    unguarded = []
+    for place in range(-1, len(TENSORFLOW_INDEX)):
+        index = bytearray(TENSORFLOW_INDEX)
+        if place >= 0:
+            index[place] ^= 0x55
+        (tmp_path / "m.index").write_bytes(index)
+        with suppress(CheckpointError):
+            found = read_bundle(tmp_path)
+            assert list(found) == ["x", "y"]
+            assert torch.equal(found["x"], X) and torch.equal(found["y"], Y)
+            unguarded.append(place)
+    # The footer of 48 bytes starts with two handles of 2 bytes and ends with the magic number of 8.
+    assert unguarded == [-1, *range(142 - 48 + 4, 142 - 8)]
+
+
+def release(
+    folder: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict, **fields: Any
+) -> Any:
+    """Write a random ALBERT as released, and return transformers' model of the same weights."""
+    drawn = {**random_fields("albert", 3), "hidden_act": "gelu_new", "layer_norm_eps": 1e-12}
+    oracle = random_encoder("albert", **drawn, **fields).double()
+    folder.mkdir()
+    write_bundle(folder / "model.ckpt-best", change(released(oracle)))
+    names = ("layer_norm_eps", "pad_token_id", "bos_token_id", "eos_token_id")
+    config = {name: value for name, value in drawn.items() if name not in names}
+    config |= {"type_vocab_size": 2, "net_structure_type": 0, "hidden_act": "gelu", **fields}
+    (folder / "albert_config.json").write_text(json.dumps(config))
+    return oracle
+
+
+def test_a_release_gives_the_logits_of_transformers_with_the_same_weights(tmp_path: Path) -> None:
+    folder = tmp_path / "albert"
+    oracle = release(folder)
+    tokenizer = train_tokenizer("unigram", [b"the cat sat on the mat, and on"] * 9, vocab_size=40)
+    (folder / "30k-clean.model").write_bytes(tokenizer.model)
     certificate = import_albert_tf(folder, tmp_path / "imported")
-    n_optimizer = sum(
-        name.endswith(("adam_m", "adam_v", "global_step")) for name in released(oracle)
-    )
-    assert certificate["left_out"] == {"optimizer_tensors": n_optimizer}
+    slots = [name for name in released(oracle) if name.endswith(("adam_m", "adam_v", "_step"))]
+    assert certificate["left_out"] == {"optimizer_tensors": len(slots)}
     assert not certificate["checked"]
-    expected = theirs(oracle)
+    expected, model = theirs(oracle), load(tmp_path / "imported")
     assert expected[0].std() > 0.05
-    assert_equal(ours(load(tmp_path / "imported")), expected, 1e-9)
-
-
-def test_relu_is_read(release: Release) -> None:
-    folder, oracle = release(hidden_act="relu")
-    assert_equal(ours(read_albert_tf(folder)[0]), theirs(oracle), 1e-9)
-
-
-def test_where_widths_are_equal_there_is_no_projection(release: Release) -> None:
-    def drop(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {name: tensor for name, tensor in tensors.items() if "hidden_mapping_in" not in name}
-
-    folder, oracle = release(change=drop, hidden_size=6, embedding_size=6, num_attention_heads=2)
-    model, _ = read_albert_tf(folder)
-    assert model.embedding.projection is None
-    with torch.no_grad():
-        projection = oracle.albert.encoder.embedding_hidden_mapping_in
-        projection.weight.copy_(torch.eye(6))
-        projection.bias.zero_()
-    assert_equal(ours(model), theirs(oracle), 1e-9)
-
-
-@pytest.mark.parametrize("change", ["module/", "no bert/", "module/, no bert/"])
-def test_other_scopes_are_read(release: Release, change: str) -> None:
-    def rename(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        scope = "module/" if "module/" in change else ""
-        inner = "bert/" if "no bert/" in change else ""
-        return {scope + name.removeprefix(inner): tensor for name, tensor in tensors.items()}
-
-    folder, oracle = release(change=rename)
-    assert_equal(ours(read_albert_tf(folder)[0]), theirs(oracle), 1e-9)
-
-
-def test_a_variable_in_two_scopes_is_refused(release: Release) -> None:
-    def double(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {**tensors, "pooler/dense/bias": tensors["bert/pooler/dense/bias"]}
-
-    folder, _ = release(change=double)
-    with pytest.raises(CheckpointError, match="hold bert/pooler/dense/bias and pooler/dense/bias"):
-        read_albert_tf(folder)
-
-
-def test_a_module_of_the_hub_has_its_config_among_the_assets(release: Release) -> None:
-    folder, oracle = release()
-    for name in ("assets", "variables"):
-        (folder / name).mkdir()
-    (folder / "albert_config.json").rename(folder / "assets" / "albert_config.json")
-    for path in folder.glob("model.ckpt-best.*"):
-        path.rename(folder / "variables" / path.name.replace("model.ckpt-best", "variables"))
-    assert_equal(ours(read_albert_tf(folder)[0]), theirs(oracle), 1e-9)
+    assert_equal(ours(model), expected, 1e-9)
+    assert model.tokenizer.encode(b"the cat").tolist() == tokenizer.encode(b"the cat").tolist()
+    with pytest.raises(ConfigError, match="nothing is overwritten"):
+        import_albert_tf(folder, folder)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("fields", "change", "message"),
     [
-        (
-            {"hidden_act": "tanh"},
-            r"albert_config.json: hidden_act = 'tanh' is not one of gelu, relu",
-        ),
-        ({"hidden_size": None}, r"albert_config.json: hidden_size = None is not a whole number"),
-        (
-            {"num_attention_heads": 4},
-            r"albert_config.json: num_attention_heads = 4 does not divide hidden_size = 6",
-        ),
-        ({"type_vocab_size": 3}, r"albert_config.json asks for .* type_vocab_size = 3 \(only 2\)"),
-        (
-            {"embedding_size": 4},
-            r"embeddings/word_embeddings has shape \[53, 5\], albert_config.json says \[53, 4\]",
-        ),
-        (
-            {"inner_group_num": 2},
-            r"lack encoder/transformer/group_0/inner_group_1/attention_1/self/query/kernel and \d+",
-        ),
-        (
-            {"num_hidden_layers": 22, "num_hidden_groups": 22},
-            "num_hidden_groups = 22 does not part num_hidden_layers = 22",
-        ),
+        ({"hidden_act": "tanh"}, {}, "hidden_act = 'tanh' is not one of gelu, relu"),
+        ({"num_attention_heads": 7}, {}, "num_attention_heads = 7 does not divide"),
+        ({}, {"bert/extra": torch.ones(2)}, "hold extra, which ALBERT's release has not"),
+        ({}, {"pooler/dense/bias": torch.ones(2)}, "bert/pooler/dense/bias and pooler/dense/bias"),
     ],
+    ids=str,
 )
-def test_a_config_that_does_not_fit_is_refused_by_field(
-    release: Release, tmp_path: Path, change: dict[str, Any], message: str
+def test_a_release_that_does_not_fit_is_refused_by_name(
+    tmp_path: Path, fields: dict[str, Any], change: dict[str, Tensor], message: str
 ) -> None:
-    folder, _ = release(
-        hidden_size=6,
-        embedding_size=5,
-        num_attention_heads=2,
-        num_hidden_layers=2,
-        num_hidden_groups=1,
-        inner_group_num=1,
-    )
+    folder = tmp_path / "albert"
+    release(folder, lambda tensors: {**tensors, **change})
     path = folder / "albert_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(CheckpointError, match=message) as caught:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    with pytest.raises(CheckpointError, match=message):
         import_albert_tf(folder, tmp_path / "imported")
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "imported").exists()
-
-
-def test_weights_that_do_not_fit_are_refused_by_name(release: Release) -> None:
-    def spoil(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {**tensors, "bert/extra": torch.ones(2)}
-
-    folder, _ = release(change=spoil)
-    with pytest.raises(
-        CheckpointError, match="the weights hold extra, which ALBERT's release has not"
-    ):
-        read_albert_tf(folder)
-
-
-def test_weights_that_are_not_finite_are_refused(release: Release) -> None:
-    folder, _ = release(
-        change=lambda tensors: {**tensors, "bert/pooler/dense/bias": torch.full([4], torch.inf)}
-    )
-    with pytest.raises(
-        CheckpointError, match="pooler/dense/bias holds numbers that are not finite"
-    ):
-        read_albert_tf(folder)
-
-
-def test_missing_and_damaged_files_are_named(release: Release, tmp_path: Path) -> None:
-    folder, _ = release()
-    with pytest.raises(ConfigError, match="nothing is overwritten"):
-        import_albert_tf(folder, folder)
-    (folder / "albert_config.json").rename(folder / "other.json")
-    with pytest.raises(
-        CheckpointError, match="has no albert_config.json, which says how large the model is"
-    ):
-        read_albert_tf(folder)
-    (folder / "albert_config.json").write_text("{")
-    with pytest.raises(CheckpointError, match="albert_config.json is not JSON"):
-        read_albert_tf(folder)
-    (folder / "model.ckpt-best.index").unlink()
-    with pytest.raises(CheckpointError, match="has no TensorFlow checkpoint"):
-        read_albert_tf(folder)
-    with pytest.raises(CheckpointError, match="is not a TensorFlow checkpoint"):
-        import_albert_tf(tmp_path / "nowhere", tmp_path / "imported")
+    shard = folder / "model.ckpt-best.data-00001-of-00002"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match="is cut short"):
+        read_bundle(folder)

@@ -1,22 +1,34 @@
-"""fairseq's translation models come in with the logits of its equations, under a certificate."""
+"""fairseq's translation models: logits of its equations, settings, files, hostile content."""
 
+import argparse
+import os
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given
+from hypothesis import settings as settings_of_hypothesis
+from hypothesis import strategies as st
 from torch import Tensor
 
-from sublayer.errors import CheckpointError, ConfigError
+from sublayer.config.model import ModelConfig
+from sublayer.errors import CheckpointError
+from sublayer.interop.fairseq.fairseq_file import find_checkpoint, read_checkpoint
 from sublayer.interop.fairseq.importing import import_fairseq, read_fairseq
 from sublayer.loading import load
 from sublayer.model.encoder_decoder import EncoderDecoder
+from tests.breadth import examples
 from tests.interop.fairseq_checkpoints import (
     END,
     MACARON,
     PAD,
     PLAIN,
+    Change,
     Shape,
     Weights,
     as_fork,
@@ -28,6 +40,7 @@ from tests.interop.fairseq_checkpoints import (
     saved,
     settings,
 )
+from tests.interop.test_hostile_folders import run
 
 
 def batch(shape: Shape) -> tuple[Tensor, Tensor]:
@@ -53,9 +66,10 @@ def assert_equal(model: Any, weights: Weights, shape: Shape) -> None:
     torch.testing.assert_close(logits(model, shape), expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("is_tied", [True, False])
-@pytest.mark.parametrize("is_pre_norm", [True, False])
-@pytest.mark.parametrize("shape", [MACARON, PLAIN])
+@pytest.mark.parametrize(
+    ("shape", "is_pre_norm", "is_tied"),
+    [(MACARON, True, True), (MACARON, False, False), (PLAIN, True, False), (PLAIN, False, True)],
+)
 def test_a_model_of_macaron_nets_fork_gives_the_logits_of_its_equations(
     tmp_path: Path, shape: Shape, is_pre_norm: bool, is_tied: bool
 ) -> None:
@@ -66,8 +80,7 @@ def test_a_model_of_macaron_nets_fork_gives_the_logits_of_its_equations(
     assert_equal(load(tmp_path / "imported", dtype=torch.float64), weights, shape)
 
 
-@pytest.mark.parametrize("is_tied", [True, False])
-@pytest.mark.parametrize("is_pre_norm", [True, False])
+@pytest.mark.parametrize(("is_pre_norm", "is_tied"), [(True, False), (False, True)])
 def test_a_model_of_the_newest_version_gives_the_logits_of_its_equations(
     tmp_path: Path, is_pre_norm: bool, is_tied: bool
 ) -> None:
@@ -77,16 +90,9 @@ def test_a_model_of_the_newest_version_gives_the_logits_of_its_equations(
     assert_equal(read_fairseq(tmp_path / "model.pt")[0], weights, shape)
 
 
-@pytest.mark.parametrize("is_tied", [True, False])
 @pytest.mark.parametrize(
-    ("activation", "theirs"),
-    [
-        ("relu", "relu"),
-        ("gelu", "gelu"),
-        ("gelu_accurate", "gelu_new"),
-        ("gelu_fast", "gelu_new"),
-        ("swish", "silu"),
-    ],
+    ("activation", "theirs", "is_tied"),
+    [("relu", "relu", True), ("gelu", "gelu", False), ("gelu_accurate", "gelu_new", True)],
 )
 def test_a_pre_norm_model_equals_transformers_m2m100_of_the_same_weights(
     tmp_path: Path, activation: str, theirs: str, is_tied: bool
@@ -126,11 +132,8 @@ def test_a_pre_norm_model_equals_transformers_m2m100_of_the_same_weights(
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("is_tied", [True, False])
-def test_the_certificate_compares_what_transformers_has_a_class_for(
-    tmp_path: Path, is_tied: bool
-) -> None:
-    path = saved(tmp_path, replace(PLAIN, is_tied=is_tied))
+def test_the_certificate_compares_a_model_that_transformers_has(tmp_path: Path) -> None:
+    path = saved(tmp_path, PLAIN)
     certificate = import_fairseq(path, tmp_path / "imported")
     assert certificate["checked"]
     assert certificate["largest_difference"]["float64"] < 1e-9
@@ -157,7 +160,7 @@ def test_the_certificate_compares_what_transformers_has_a_class_for(
         (replace(PLAIN, has_final_norm=False), "no class of it has model.final_norm = none"),
     ],
 )
-def test_the_certificate_says_why_nothing_was_compared(
+def test_the_certificate_names_the_reason_where_nothing_was_compared(
     tmp_path: Path, shape: Shape, reason: str
 ) -> None:
     def make_old(weights: Weights) -> Weights:
@@ -242,6 +245,383 @@ def test_codes_and_a_dictionary_beside_it_are_its_tokenizer(tmp_path: Path) -> N
     assert read_fairseq(path)[0].tokenizer is None
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nothing is overwritten"):
-        import_fairseq(saved(tmp_path), tmp_path)
+def config_of(path: Path) -> ModelConfig:
+    return read_fairseq(path)[0].config
+
+
+def test_settings_become_fields(tmp_path: Path) -> None:
+    config = config_of(saved(tmp_path, MACARON))
+    found = {
+        name: getattr(config, name)
+        for name in ("block", "decoder_block", "ffn", "d_ff", "max_len", "init")
+    }
+    assert found == {
+        "block": "macaron",
+        "decoder_block": ("ffn:relu*0.5", "attention", "cross", "ffn:relu*0.5"),
+        "ffn": "relu",
+        "d_ff": 7,
+        "max_len": 48,
+        "init": "xavier",
+    }
+    dropouts = (
+        config.dropout,
+        config.dropout_embedding,
+        config.dropout_attention,
+        config.dropout_ffn,
+    )
+    assert dropouts == (0.3, 0.3, 0.1, 0.2)
+    assert (config.positions, config.sinusoids, config.first_position) == (
+        "sinusoidal",
+        "fairseq",
+        2,
+    )
+    assert (config.norm_order, config.final_norm, config.norm_eps) == ("pre", "affine", 1e-5)
+    assert (config.decoder_start, config.embedding_scale, config.tie_embeddings) == (
+        "end",
+        "sqrt",
+        True,
+    )
+    (tmp_path / "other").mkdir()
+    other = config_of(
+        saved(tmp_path / "other", PLAIN, activation_dropout=0.4, no_scale_embedding=True)
+    )
+    assert (other.block, other.dropout_ffn, other.embedding_scale) == ("transformer", 0.4, "none")
+
+
+@pytest.mark.parametrize("kind", ["a namespace", "a nested dict"])
+def test_settings_are_read_from_cfg(tmp_path: Path, kind: str) -> None:
+    found: Any = settings(PLAIN)
+    if kind != "a namespace":
+        found = vars(found)
+    if kind == "a nested dict":
+        nested = {
+            side: {
+                name.removeprefix(f"{side}_"): found[name]
+                for name in found
+                if name.startswith(f"{side}_")
+            }
+            for side in ("encoder", "decoder")
+        }
+        found = {
+            name: value
+            for name, value in found.items()
+            if not name.startswith(("encoder_", "decoder_"))
+        } | nested
+    save_newest(tmp_path / "model.pt", as_newest(draw(PLAIN)), found)
+    assert config_of(tmp_path / "model.pt") == config_of(saved(tmp_path))
+
+
+def altered(name: str, tensor: Any) -> Any:
+    """Change a tensor of a checkpoint, or leave it out."""
+    return lambda weights: {
+        **{key: each for key, each in weights.items() if key != name},
+        **({} if tensor is ... else {name: tensor}),
+    }
+
+
+BIAS = "encoder.layers.0.fc2.bias"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (altered("encoder.layers.0.fc1.bias", ...), "the weights lack encoder.layers.0.fc1.bias"),
+        (altered("decoder.extra", torch.ones(2)), "hold decoder.extra, which"),
+        (
+            altered("decoder.embed_tokens.weight", torch.ones(23, 10)),
+            r"decoder.embed_tokens.weight differs from encoder.embed_tokens.weight",
+        ),
+        (altered("decoder.embed_out", torch.ones(23, 10)), "though checkpoint_best.pt says"),
+        (
+            altered("encoder.layers.0.self_attn.q_proj.weight", torch.ones(10, 10)),
+            "hold encoder.layers.0.self_attn.q_proj.weight twice",
+        ),
+        (
+            altered("encoder.layers.0.self_attn.in_proj_bias", torch.ones(31)),
+            r"in_proj_bias has shape \[31\]",
+        ),
+        (altered(BIAS, torch.ones(9)), r"fc2.bias has shape \[9\]"),
+        (altered(BIAS, torch.full((10,), torch.nan)), "fc2.bias holds numbers that are not fin"),
+        (altered(BIAS, torch.ones(10).to_sparse()), "not a name of a plain tensor"),
+        (altered(BIAS, None), "not a name of a plain"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_by_name(
+    tmp_path: Path, change: Change, message: str
+) -> None:
+    path = saved(tmp_path, change=change)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        import_fairseq(path, tmp_path / "imported")
+    assert "\n" not in str(caught.value)
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"encoder_learned_pos": True}, "cannot say: encoder_learned_pos = True"),
+        ({"adaptive_softmax_cutoff": [4, 9]}, r"adaptive_softmax_cutoff = \[4, 9\]"),
+        ({"no_token_positional_embeddings": True}, "no_token_positional_embeddings = True"),
+        ({"decoder_embed_dim": 12}, "decoder_embed_dim = 12: both stacks have one width"),
+        ({"decoder_ffn_embed_dim": 8}, "decoder_ffn_embed_dim = 8"),
+        ({"decoder_attention_heads": 5}, "decoder_attention_heads = 5"),
+        (
+            {"encoder_attention_heads": 3, "decoder_attention_heads": 3},
+            "= 3 does not divide encoder_embed_dim = 10",
+        ),
+        ({"encoder_embed_dim": 11, "decoder_embed_dim": 11}, "encoder_embed_dim = 11 is odd"),
+        ({"decoder_output_dim": 8}, "decoder_output_dim = 8 is not"),
+        ({"decoder_normalize_before": False}, "both stacks have one order"),
+        ({"encoder_layers": None}, "encoder_layers = None"),
+        ({"activation_fn": "tanh"}, "activation_fn = 'tanh' is not one of relu, gelu"),
+        ({"dropout": 1.5}, "dropout = 1.5"),
+        ({"share_all_embeddings": "yes"}, "share_all_embeddings = 'yes'"),
+        ({"share_all_embeddings": False}, "share_all_embeddings = False"),
+        ({"macaron": "newer"}, "macaron = 'newer'"),
+        ({"macaron": True, "activation_fn": "gelu"}, "activation_fn = 'gelu': Macaron"),
+        ({"macaron": True}, r"lack encoder.layers.0.macaron_layer_norm.weight and \d+ other"),
+        ({"encoder_layers": 1}, "hold encoder.layers.1.fc1.bias and 15 other"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_by_name(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    other = altered("decoder.embed_tokens.weight", torch.ones(31, 10))
+    path = saved(tmp_path, change=other if "share_all_embeddings" in changed else dict, **changed)
+    with pytest.raises(CheckpointError, match=message):
+        import_fairseq(path, tmp_path / "imported")
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_is_read_that_holds_one_checkpoint(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    assert find_checkpoint(tmp_path) == find_checkpoint(path) == path
+    path.with_name("checkpoint_last.pt").write_bytes(path.read_bytes())
+    with pytest.raises(
+        CheckpointError, match=r"has checkpoint_best.pt and 1 more: name one of them"
+    ):
+        find_checkpoint(tmp_path)
+    for place in (tmp_path / "nowhere", tmp_path / "empty"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        with pytest.raises(
+            CheckpointError, match="is not a checkpoint of fairseq, nor a folder that holds one"
+        ):
+            find_checkpoint(place)
+
+
+class Command:
+    """What runs a command when an ordinary unpickler reads it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize(
+    ("place", "is_old"), [("args", True), ("model", False), ("extra_state", True)]
+)
+def test_code_in_a_pickle_is_refused_and_never_run(
+    tmp_path: Path, place: str, is_old: bool
+) -> None:
+    content = {"args": settings(PLAIN), "model": as_fork(draw(PLAIN)), "extra_state": {}}
+    torch.save(
+        {**content, place: Command(tmp_path / "made")},
+        tmp_path / "x.pt",
+        _use_new_zipfile_serialization=is_old,
+    )
+    with pytest.raises(
+        CheckpointError,
+        match=r"names posix.mkdir, and what a file names is never run: open it where",
+    ):
+        import_fairseq(tmp_path / "x.pt", tmp_path / "imported")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.pt"]
+
+
+class DictConfig(dict[str, Any]):
+    """A class of a library that is not of torch."""
+
+
+def test_a_class_that_is_not_torchs_is_named(tmp_path: Path) -> None:
+    save_newest(tmp_path / "x.pt", as_newest(draw(PLAIN)), DictConfig(vars(settings(PLAIN))))
+    with pytest.raises(
+        CheckpointError, match=rf"names {__name__}.DictConfig, .* as plain values, with torch.save"
+    ):
+        read_fairseq(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_a_file_that_was_cut_is_refused(tmp_path: Path, is_old: bool) -> None:
+    path = saved(tmp_path)
+    if not is_old:
+        save_newest(path, as_newest(draw(PLAIN)), settings(PLAIN))
+    content, cut = path.read_bytes(), tmp_path / "cut.pt"
+    for length in range(0, len(content), len(content) // 9):
+        cut.write_bytes(content[:length])
+        with pytest.raises(CheckpointError, match="is damaged"):
+            read_fairseq(cut)
+
+
+def test_a_byte_that_was_changed_in_a_weight_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    weights = as_newest(draw(PLAIN))
+    save_newest(path, weights, settings(PLAIN))
+    content = bytearray(path.read_bytes())
+    content[content.index(weights["encoder.layers.0.fc1.weight"].numpy().tobytes())] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(
+        CheckpointError, match="is damaged or cut short: the check sum of 'model/data/"
+    ):
+        read_fairseq(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1, 2], "holds no model"),
+        ({"model": {}}, "it has neither args nor cfg with model"),
+        (
+            {"model": {}, "args": argparse.Namespace()},
+            "the weights lack encoder.embed_tokens.weight",
+        ),
+        ({"model": {2: torch.ones(1)}}, "model holds 2, which is not a name of a plain tensor"),
+    ],
+)
+def test_a_file_without_a_translation_model_is_refused(
+    tmp_path: Path, content: Any, message: str
+) -> None:
+    torch.save(content, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match=message):
+        read_fairseq(tmp_path / "x.pt")
+
+
+hostile = settings_of_hypothesis(
+    examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def nested() -> list[Any]:
+    """Build a list that holds itself, and ten levels of a hundred times the list below."""
+    value: list[Any] = []
+    value.append(value)
+    laughs: Any = "x"
+    for _ in range(10):
+        laughs = [laughs] * 100
+    return [value, laughs]
+
+
+TENSORS = [
+    torch.zeros(3),
+    torch.zeros(()),
+    torch.zeros(0),
+    torch.zeros(2, 2).to_sparse(),
+    [torch.ones(2)],
+]
+VALUES = st.one_of(
+    st.sampled_from(TENSORS),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    st.sampled_from(
+        [0, -1, 1, 3, 2**31, 2**63, 10**12, 10**30, 10**5000, 0.5, "relu", "mish", (), {}, {1: 2}]
+    ),
+    st.lists(st.integers() | st.text(max_size=3), max_size=3),
+)
+MORE = ("encoder", "decoder", "no_scale_embedding", "source_lang", "layernorm_embedding")
+FIELDS = [*sorted(vars(settings(PLAIN))), *MORE]
+# What is read by its truth or compared, where a tensor is neither true nor equal.
+COMPARED = ("macaron", "activation_fn", "act_fn", "activation_dropout", "adaptive_softmax_cutoff")
+
+
+def check(place: Path, save: Callable[[Path], None]) -> None:
+    """Import a checkpoint: a model, or one line of error and nothing left."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    save(place / "model.pt")
+    code, err = run(
+        "import", "fairseq", str(place / "model.pt"), "--out", str(place / "new" / "ours")
+    )
+    if code:
+        assert code == 2, err
+        assert err.strip().splitlines()[-1].startswith("error: "), err
+        assert sorted(path.name for path in place.iterdir()) == ["model.pt"]
+
+
+def with_settings(changes: dict[str, Any], is_old: bool) -> Callable[[Path], None]:
+    weights, given = draw(PLAIN), settings(PLAIN, **changes)
+    if is_old:
+        return lambda path: save_fork(path, as_fork(weights), given)
+    return lambda path: save_newest(path, as_newest(weights), given)
+
+
+def test_lists_without_end_are_refused_or_counted(tmp_path: Path) -> None:
+    for number, (field, value) in enumerate(product(("dropout", "lr", "macaron"), nested())):
+        check(tmp_path / f"{number}", with_settings({field: value}, True))
+    path = tmp_path / "model.pt"
+    content = {"args": settings(PLAIN), "model": as_newest(draw(PLAIN))}
+    torch.save({**content, "last_optimizer_state": [*nested(), torch.ones(2)]}, path)
+    assert read_checkpoint(path).n_optimizer == 1
+
+
+fields = st.sampled_from(FIELDS) | st.sampled_from(COMPARED)
+altered_settings = given(st.dictionaries(fields, VALUES, min_size=1, max_size=3), st.booleans())
+
+
+@hostile
+@altered_settings
+def test_altered_settings_are_refused_in_a_line_or_read(
+    tmp_path: Path, changes: dict[str, Any], is_old: bool
+) -> None:
+    check(tmp_path / "case", with_settings(changes, is_old))
+
+
+def expanded(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.new_zeros(1).expand(10**6, 10**6)
+
+
+CHANGES: list[Callable[[torch.Tensor], Any]] = [
+    expanded,
+    lambda each: each.new_zeros(()),
+    lambda each: each.new_zeros(0),
+    lambda each: each.to_sparse(),
+    lambda each: each.to(torch.int32),
+    lambda each: each.to(torch.complex64),
+    lambda each: each.to(torch.float8_e4m3fn),
+    lambda each: each * torch.nan,
+    lambda each: each.half(),
+    lambda each: each.bfloat16(),
+    lambda each: each[None],
+    lambda each: each.bool(),
+    lambda each: "x",
+    lambda each: None,
+    lambda each: [each],
+    lambda each: each.to("meta"),
+]
+
+
+@hostile
+@given(st.data())
+def test_altered_tensors_are_refused_in_a_line_or_read(tmp_path: Path, data: st.DataObject) -> None:
+    weights = as_newest(draw(PLAIN))
+    for name in data.draw(
+        st.lists(st.sampled_from(sorted(weights)), min_size=1, max_size=2, unique=True)
+    ):
+        weights[name] = data.draw(st.sampled_from(CHANGES))(weights[name])
+    check(tmp_path / "case", lambda path: save_newest(path, weights, settings(PLAIN)))
+
+
+@hostile
+@given(st.data(), st.booleans())
+def test_damaged_checkpoints_are_refused_in_a_line(
+    tmp_path: Path, data: st.DataObject, is_old: bool
+) -> None:
+    def save(path: Path) -> None:
+        with_settings({}, is_old)(path)
+        whole = bytearray(path.read_bytes())
+        if data.draw(st.booleans()):
+            whole = whole[: data.draw(st.integers(0, len(whole) - 1))]
+        else:
+            for _ in range(data.draw(st.integers(1, 5))):
+                whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+        path.write_bytes(whole)
+
+    check(tmp_path / "case", save)

@@ -99,12 +99,11 @@ def log_p(arrays: Arrays, tokens: list[int]) -> Any:
 TOKENS = [3, 10, 0, 3, 7, 5]
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("n_pieces", [1, 10])
 def test_a_release_has_the_log_probabilities_of_its_equations(
-    tmp_path: Path, seed: int, n_pieces: int
+    tmp_path: Path, n_pieces: int
 ) -> None:
-    arrays = draw(seed)
+    arrays = draw(n_pieces)
     model, _ = read_gpt1(save(tmp_path / "released", arrays, n_pieces))
     with torch.inference_mode():
         found = model(torch.tensor([TOKENS])).logits[0].log_softmax(-1)
@@ -112,7 +111,7 @@ def test_a_release_has_the_log_probabilities_of_its_equations(
     np.testing.assert_allclose(found.numpy(), log_p(arrays, TOKENS), rtol=0, atol=1e-9)
 
 
-def test_it_becomes_a_model_folder_that_agrees_with_transformers(tmp_path: Path) -> None:
+def test_an_import_agrees_with_transformers(tmp_path: Path) -> None:
     arrays = draw()
     certificate = import_gpt1(save(tmp_path / "released", arrays), tmp_path / "ours")
     assert certificate["largest_difference"]["float64"] < 1e-9
@@ -130,7 +129,7 @@ def test_it_becomes_a_model_folder_that_agrees_with_transformers(tmp_path: Path)
     np.testing.assert_allclose(found.numpy(), log_p(arrays, TOKENS), rtol=0, atol=1e-9)
 
 
-def test_it_goes_on_to_transformers_without_positions_as_classes(tmp_path: Path) -> None:
+def test_an_export_has_no_positions_as_classes(tmp_path: Path) -> None:
     from transformers import OpenAIGPTLMHeadModel
 
     arrays = draw()
@@ -202,28 +201,16 @@ def test_numbers_in_float32_stay_so(tmp_path: Path) -> None:
     assert np.array_equal(model.embedding.weight.detach().numpy(), arrays[1])
 
 
-def without_shapes(folder: Path) -> None:
-    (folder / SHAPES).unlink()
+def removing(pattern: str) -> Any:
+    def damage(folder: Path) -> None:
+        for path in folder.glob(pattern):
+            path.unlink()
 
-
-def without_a_piece(folder: Path) -> None:
-    (folder / "params_4.npy").unlink()
-
-
-def without_the_last_piece(folder: Path) -> None:
-    (folder / "params_9.npy").unlink()
-
-
-def without_pieces(folder: Path) -> None:
-    for path in folder.glob("*.npy"):
-        path.unlink()
+    return damage
 
 
 def with_shapes(content: Any) -> Any:
-    def damage(folder: Path) -> None:
-        (folder / SHAPES).write_text(json.dumps(content))
-
-    return damage
+    return lambda folder: (folder / SHAPES).write_text(json.dumps(content))
 
 
 def with_shape(number: int, shape: Any) -> Any:
@@ -233,17 +220,11 @@ def with_shape(number: int, shape: Any) -> Any:
 
 
 def with_piece(content: Any) -> Any:
-    def damage(folder: Path) -> None:
-        np.save(folder / "params_3.npy", content)
-
-    return damage
+    return lambda folder: np.save(folder / "params_3.npy", content)
 
 
 def with_bytes(content: bytes) -> Any:
-    def damage(folder: Path) -> None:
-        (folder / "params_3.npy").write_bytes(content)
-
-    return damage
+    return lambda folder: (folder / "params_3.npy").write_bytes(content)
 
 
 def cut_off(folder: Path) -> None:
@@ -271,36 +252,29 @@ class Touches:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (without_shapes, "has no params_shapes.json, which says"),
-        (without_a_piece, "has no params_4.npy: put all"),
-        (without_the_last_piece, "params_shapes.json says .*: they do not belong together, or a"),
-        (without_pieces, "has no params_0.npy"),
-        (with_shapes({}), "params_shapes.json is no list of shapes"),
-        (with_shapes([[3, 4]] * 3), "has 3 shapes: GPT-1 has one of positions"),
-        (with_shapes([[3, 4]] * 2), "has 2 shapes: GPT-1 has one of positions"),
+        (removing(SHAPES), "has no params_shapes.json"),
+        (removing("params_4.npy"), "has no params_4.npy"),
+        (removing("params_9.npy"), "params_shapes.json .*: they do not belong together"),
+        (removing("*.npy"), "has no params_0.npy"),
+        (with_shapes({}), "is no list of shapes"),
+        (with_shapes([[3, 4]] * 3), "has 3 shapes"),
         (with_shape(5, "x"), "array 5 has a shape of 'x'"),
         (with_shape(5, [-3]), r"array 5 has a shape of \[-3\]"),
         (with_shape(5, [True]), r"array 5 has a shape of \[True\]"),
-        (
-            with_shape(1, [11, 25]),
-            r"array 1 is \[11, 25\], and tokens_embed.weight of a width of 24",
-        ),
-        (with_shape(8, [1, 24, 95]), r"h.0.mlp.c_fc.weight of a width of 24 is \[1, 24, 96\]"),
+        (with_shape(1, [11, 25]), r"array 1 is \[11, 25\], .* of a width of 24"),
         (with_shape(14, [24, 72]), r"h.1.attn.c_attn.weight .* is \[1, 24, 72\]"),
         (with_shape(1, [12, 24]), "they do not belong together"),
-        (with_shapes(shapes_of(4, 5, 16, 1)), "do not belong together"),
         (with_piece(np.zeros((4, 5))), r"params_3.npy has a shape of \[4, 5\]"),
         (with_piece(np.zeros(9, dtype=np.int64)), "params_3.npy is of int64"),
         (with_piece(np.zeros(9, dtype=np.float32)), "of different types of numbers"),
-        (with_piece(np.zeros(9)), "they do not belong together"),
         (with_bytes(b""), "params_3.npy is no array of numpy"),
         (with_bytes(b"\x93NUMPY\x01\x00"), "params_3.npy is damaged"),
         (with_bytes(pickle.dumps([1.0])), "params_3.npy is no array of numpy .*never read"),
-        (cut_off, "params_3.npy is damaged or no array of numbers: its header and its length"),
+        (cut_off, "params_3.npy is damaged"),
         (with_nan, "finite"),
     ],
 )
-def test_what_is_no_release_is_refused_in_a_line(tmp_path: Path, damage: Any, message: str) -> None:
+def test_a_folder_that_is_no_release_is_refused(tmp_path: Path, damage: Any, message: str) -> None:
     folder = save(tmp_path / "released", draw())
     damage(folder)
     with pytest.raises(CheckpointError, match=message) as caught:
@@ -315,7 +289,7 @@ def test_a_damaged_header_is_refused_whatever_is_damaged(tmp_path: Path) -> None
     whole = path.read_bytes()
     rng = random.Random(0)
     refusals = []
-    for _ in range(100):
+    for _ in range(40):
         damaged = bytearray(whole)
         for _ in range(rng.choice([1, 2, 6])):
             damaged[rng.randrange(80)] = rng.choice(b"()[]{}'\\,:#0L <>Of\x00\xff")
@@ -324,7 +298,7 @@ def test_a_damaged_header_is_refused_whatever_is_damaged(tmp_path: Path) -> None
             read_piece(path)
         except CheckpointError as problem:
             refusals.append(str(problem))
-    assert len(refusals) > 50
+    assert len(refusals) > 20
     assert not [each for each in refusals if "\n" in each]
 
 
@@ -337,13 +311,10 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
     assert not trap.exists()
 
 
-def test_a_width_that_twelve_heads_do_not_divide_is_refused(tmp_path: Path) -> None:
+def test_a_file_a_taken_place_and_an_odd_width_are_refused(tmp_path: Path) -> None:
     arrays = [np.zeros(shape) for shape in shapes_of(3, 4, 16, 1)]
     with pytest.raises(CheckpointError, match="a width of 16, which the 12 heads"):
-        read_gpt1(save(tmp_path / "released", arrays))
-
-
-def test_a_file_or_a_taken_place_is_refused(tmp_path: Path) -> None:
+        read_gpt1(save(tmp_path / "narrow", arrays))
     folder = save(tmp_path / "released", draw())
     with pytest.raises(CheckpointError, match="is not a folder: name the one with params_shapes"):
         import_gpt1(folder / SHAPES, tmp_path / "ours")

@@ -108,7 +108,6 @@ def _import(name: str, endpoint: str, tmp_path: Path) -> "subprocess.CompletedPr
     )
 
 
-@pytest.mark.slow
 def test_a_model_is_fetched_by_name_without_its_pickles(hub: str, tmp_path: Path) -> None:
     ended = _import("team/tiny", hub, tmp_path)
     assert ended.returncode == 0, ended.stderr
@@ -118,32 +117,29 @@ def test_a_model_is_fetched_by_name_without_its_pickles(hub: str, tmp_path: Path
     assert not list((tmp_path / "hub").rglob("*.bin"))
 
 
-@pytest.mark.slow
-def test_a_name_that_the_hub_lacks_is_refused_in_a_line(hub: str, tmp_path: Path) -> None:
+@pytest.mark.all
+def test_a_name_that_the_hub_lacks_is_refused(hub: str, tmp_path: Path) -> None:
     ended = _import("team/none", hub, tmp_path)
     assert ended.returncode == 2
     assert "the Hugging Face hub has no model of that name" in ended.stderr
     assert not (tmp_path / "imported").exists()
 
 
-@pytest.mark.slow
-def test_without_a_network_the_way_by_hand_is_said(tmp_path: Path) -> None:
+@pytest.mark.all
+def test_without_a_network_the_way_by_hand_is_given(tmp_path: Path) -> None:
     ended = _import("team/tiny", "http://127.0.0.1:9", tmp_path)
     assert ended.returncode == 2
-    last = ended.stderr.splitlines()[-1]
-    assert "`hf download team/tiny --local-dir team/tiny` fetches it" in last
+    assert "`hf download team/tiny --local-dir team/tiny`" in ended.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
     ("text", "is_name"),
     [
-        ("gpt2", True),
         ("openai-community/gpt2", True),
+        ("gpt2", True),
         ("a/b/c", False),
         ("../gpt2", False),
-        ("/models/gpt2", False),
-        ("my model", False),
     ],
 )
-def test_what_can_be_a_name_of_the_hub(text: str, is_name: bool) -> None:
+def test_names_of_the_hub_are_recognised(text: str, is_name: bool) -> None:
     assert is_hub_name(text) == is_name

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sublayer.config.model import ModelConfig
@@ -18,8 +18,7 @@ from sublayer.model.build import build
 from sublayer.model.transformer import Transformer
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Task
-from tests.at_length import at_length
-from tests.in_time import some_in_time
+from tests.breadth import examples, rows
 from tests.interop.random_models import EXPORTED, any_model, exported_fields, resolved, task_of
 
 
@@ -50,38 +49,27 @@ def assert_names_a_field(problem: ConfigError) -> None:
     assert named and set(named) <= ModelConfig.model_fields.keys()
 
 
-def assert_exported_or_refused(config: ResolvedModel) -> None:
+@pytest.mark.parametrize("name", rows(EXPORTED, 6))
+@examples(10)
+@given(st.data())
+def test_a_model_is_exported_with_the_same_logits_ever_after(
+    name: str, data: st.DataObject
+) -> None:
+    assert_exported(resolved(data.draw(exported_fields(name))), task_of(name))
+
+
+@examples(60)
+@given(any_model(most_changes=3))
+def test_a_model_is_exported_with_the_same_logits_or_refused_by_field(
+    config: ResolvedModel,
+) -> None:
     try:
         assert_exported(config)
     except ConfigError as problem:
         assert_names_a_field(problem)
 
 
-@pytest.mark.parametrize("name", some_in_time(EXPORTED, 3))
-@settings(max_examples=3)
-@given(st.data())
-def test_what_was_exported_is_exported_with_the_same_logits(name: str, data: st.DataObject) -> None:
-    assert_exported(resolved(data.draw(exported_fields(name))), task_of(name))
-
-
-@settings(max_examples=12)
-@given(any_model(most_changes=3))
-def test_a_model_is_exported_with_the_same_logits_or_refused_by_field(
-    config: ResolvedModel,
-) -> None:
-    assert_exported_or_refused(config)
-
-
-@pytest.mark.slow
-@at_length(150)
-@given(any_model(most_changes=2))
-def test_any_model_is_exported_with_the_same_logits_or_refused_by_field(
-    config: ResolvedModel,
-) -> None:
-    assert_exported_or_refused(config)
-
-
-@settings(max_examples=100)
+@examples(250)
 @given(any_model(most_changes=len(ModelConfig.model_fields)))
 def test_a_model_far_from_every_class_is_refused_by_field(config: ResolvedModel) -> None:
     try:

@@ -29,8 +29,8 @@ from sublayer.interop.huggingface.exchange import export_huggingface, import_hug
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.encoder_decoder import EncoderDecoder
+from tests.breadth import rows
 from tests.data.sentencepiece.marian import EN, write_marian
-from tests.in_time import some_in_time
 
 MADE_UP = [
     "Two  young, White males are outside near many bushes.",
@@ -51,7 +51,7 @@ def lines(request: pytest.FixtureRequest) -> list[str]:
     texts = [
         gzip.decompress((folder / f"val.{each}.gz").read_bytes()).decode() for each in ("en", "de")
     ]
-    return [*MADE_UP, *(line for text in texts for line in text.splitlines()[:200])]
+    return [*MADE_UP, *(line for text in texts for line in text.splitlines()[:60])]
 
 
 def vocabulary_of(kind: str, lines: list[str], folder: Path) -> Tokenizer:
@@ -111,7 +111,10 @@ def opened(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder)
 
 
-@pytest.mark.parametrize(("kind", "lowers"), some_in_time(product(KINDS, [False, True]), 3))
+@pytest.mark.parametrize(
+    ("kind", "lowers"),
+    [("word-bpe", True), ("unigram", False), ("codes", False), ("library", True)],
+)
 def test_transformers_makes_the_same_ids(
     tmp_path: Path, lines: list[str], kind: str, *, lowers: bool
 ) -> None:
@@ -133,28 +136,21 @@ def test_transformers_makes_the_same_ids(
             ).split() == ours.words(ids), line
 
 
-def test_what_moses_rules_give_is_read_word_by_word(tmp_path: Path, lines: list[str]) -> None:
+def test_words_of_moses_rules_are_read_one_by_one(tmp_path: Path, lines: list[str]) -> None:
     sides = [
         LanguageRules(language, "normalize", divides_hyphens=True, lowers=True)
         for language in ("en", "de")
     ]
     ours = BilingualTokenizer(vocabulary_of("word-bpe", lines, tmp_path), *sides)
     certificate = export_huggingface(translator_of(ours), tmp_path / "out")
-    rules = (
-        "normalise punctuation, drop what cannot be printed, "
-        "divide words by tokenizer.perl -a -no-escape -l en"
-    )
-    assert (
-        certificate["tokenizer"]
-        == f"it reads words after Moses' rules ({rules}), and writes such words"
-    )
+    assert "tokenizer.perl -a -no-escape -l en" in certificate["tokenizer"]
     assert json.loads((tmp_path / "out" / "certificate.json").read_text()) == certificate
     cased, theirs = LanguageRules("en", "normalize", divides_hyphens=True), opened(tmp_path / "out")
-    for line, ids in zip(lines[:200], ours.encode_source(lines[:200]), strict=True):
+    for line, ids in zip(lines[:60], ours.encode_source(lines[:60]), strict=True):
         assert theirs(" ".join(cased.words(line))).input_ids == [*ids, ours.sep_id], line
 
 
-@pytest.mark.parametrize(("kind", "moses"), some_in_time(product(KINDS, ["none", "tokenize"]), 3))
+@pytest.mark.parametrize(("kind", "moses"), rows(product(KINDS, ["none", "tokenize"]), 4))
 def test_an_export_that_comes_back_translates_the_same(
     tmp_path: Path, lines: list[str], kind: str, moses: Any
 ) -> None:
@@ -181,7 +177,7 @@ def test_an_export_that_comes_back_translates_the_same(
         assert ours.write(known) == back.tokenizer.write(other.ids)
 
 
-def test_a_model_without_padding_goes_along(tmp_path: Path) -> None:
+def test_a_vocabulary_without_padding_goes_along(tmp_path: Path) -> None:
     model = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(MADE_UP[:2] * 9),
@@ -262,7 +258,7 @@ def test_marian_is_translated_with_by_its_own_files(tmp_path: Path) -> None:
     assert load(tmp_path / "back").tokenizer.fingerprint == model.tokenizer.fingerprint
 
 
-def test_what_marian_cannot_say_stays_behind_and_what_it_cannot_share_is_left(
+def test_rules_that_marian_lacks_stay_behind(
     tmp_path: Path,
 ) -> None:
     folder = write_marian(tmp_path / "files")
@@ -280,7 +276,7 @@ def test_what_marian_cannot_say_stays_behind_and_what_it_cannot_share_is_left(
     assert load(tmp_path / "back").tokenizer is None
 
 
-def test_what_transformers_cannot_say_stays_behind_and_is_said(tmp_path: Path) -> None:
+def test_vocabularies_that_transformers_lacks_stay_behind_with_a_reason(tmp_path: Path) -> None:
     (tmp_path / "codes").write_text("a b\nab c</w>\n")
     (tmp_path / "dict.txt").write_text("abc 3\na@@ 1\n")
     model = io.BytesIO()
@@ -310,7 +306,7 @@ def test_what_transformers_cannot_say_stays_behind_and_is_said(tmp_path: Path) -
         )
 
 
-def test_a_tokenizer_that_no_translator_can_use_is_left_and_said(tmp_path: Path) -> None:
+def test_a_tokenizer_that_no_translator_can_use_is_left_with_a_reason(tmp_path: Path) -> None:
     ours = BilingualTokenizer(
         vocabulary_of("word-bpe", MADE_UP, tmp_path), LanguageRules("en"), LanguageRules("de")
     )
@@ -333,7 +329,7 @@ def test_a_tokenizer_that_no_translator_can_use_is_left_and_said(tmp_path: Path)
     assert "tokenizer" not in import_huggingface(tmp_path / "out", tmp_path / "none")
 
 
-def test_damage_is_named(tmp_path: Path) -> None:
+def test_damaged_rules_and_other_vocabularies_are_refused(tmp_path: Path) -> None:
     ours = BilingualTokenizer(
         vocabulary_of("word-bpe", MADE_UP, tmp_path), LanguageRules("en"), LanguageRules("de")
     )

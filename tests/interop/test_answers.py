@@ -1,0 +1,529 @@
+"""Models that answer tasks in and out: logits, labels, tasks, pipelines, refusals."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn.functional import layer_norm, linear
+
+from sublayer import cli
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop.gpt2.score_bias import without_bias
+from sublayer.interop.huggingface.exchange import (
+    export_huggingface,
+    import_huggingface,
+    read_huggingface,
+)
+from sublayer.loading import load
+from sublayer.objective.supervised.loss import unscaled
+from sublayer.tasks.example import Example
+from sublayer.tasks.registry import TASKS
+from tests.interop import encoders
+from tests.interop.answering import CONTEXT, answered, model_for
+from tests.interop.tiny import CLASSES, Tiny, tiny
+
+WEIGHTS = "model.safetensors"
+LABELS = {"0": "no", "1": "it may be", "2": "yes"}
+ANSWERING = [name for name in CLASSES if " for " in name]
+
+
+def close(found: torch.Tensor, expected: torch.Tensor, atol: float = 1e-9) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=atol)
+
+
+def config_in(folder: Path) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return fields
+
+
+def change_json(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@torch.inference_mode()
+def theirs(oracle: Any) -> torch.Tensor:
+    """Return the logits of texts, of choices as if each were a text, or of starts and ends."""
+    given = encoders.batch()
+    inputs = {
+        "input_ids": given["tokens"],
+        "attention_mask": given["mask"].long(),
+        "token_type_ids": given["segments"],
+    }
+    if type(oracle).__name__.endswith("ForMultipleChoice"):
+        choices: torch.Tensor = oracle(**{key: each[None] for key, each in inputs.items()}).logits
+        return choices.T
+    output = oracle(**inputs)
+    if "start_logits" in output:
+        return torch.stack([output.start_logits, output.end_logits], dim=-1)[given["mask"]]
+    logits: torch.Tensor = output.logits
+    return logits
+
+
+@pytest.mark.parametrize(
+    ("name", "ending", "head"),
+    [
+        ("bert", "ForSequenceClassification", "label"),
+        ("albert", "ForMultipleChoice", "label"),
+        ("albert", "ForQuestionAnswering", "span"),
+    ],
+)
+def test_an_encoder_that_answers_has_the_same_logits_under_masks(
+    tmp_path: Path, name: str, ending: str, head: str
+) -> None:
+    # A norm of two features would make one of all texts.
+    sizes = {"hidden_size": 12, "num_attention_heads": 3}
+    sizes |= {"embedding_size": 7} if name == "albert" else {}
+    fields = {**encoders.random_fields(name, 0), **sizes}
+    oracle = encoders.random_encoder(name, ending, **fields).double()
+    oracle.save_pretrained(tmp_path / "theirs")
+    given, expected = encoders.batch(), theirs(oracle)
+    assert expected.std() > 0.01
+    model = read_huggingface(tmp_path / "theirs").double()
+    with torch.inference_mode():
+        found = model(**given)[head]
+    close(found[given["mask"]] if head == "span" else found, expected)
+
+
+@pytest.mark.parametrize("name", ANSWERING)
+def test_an_import_and_export_give_back_the_same_bits(tmp_path: Path, name: str) -> None:
+    original = tiny(name, dtype=torch.float32)
+    original.save(tmp_path / "theirs")
+    model = read_huggingface(tmp_path / "theirs")
+    export_huggingface(model, tmp_path / "back")
+    again = original.kind.from_pretrained(tmp_path / "back").state_dict()
+    for key, value in original.tensors.items():
+        assert torch.equal(again[key], value), key
+    back = original.kind.from_pretrained(tmp_path / "back")
+    assert (
+        type(back).__name__ == CLASSES[name][0] == config_in(tmp_path / "back")["architectures"][0]
+    )
+    spec = model.task
+    kind = spec.tasks[0].kind
+    if name.endswith("labels"):
+        assert (kind, spec.tasks[0].labels) == ("classes", tuple(LABELS.values()))
+        shuffled = {"2": "yes", "0": "no", "1": "it may be"}
+        folder = original.save(tmp_path / "shuffled", id2label=shuffled)
+        assert read_huggingface(folder).task.tasks[0].labels == spec.tasks[0].labels
+    else:
+        fields = ("context", "question") if name.endswith("spans") else ("text",)
+        assert (kind, spec.tasks[0].fields) == (name.split()[-1].removesuffix("s"), fields)
+        assert spec.context == 16
+
+
+@pytest.mark.parametrize("kept", ["transformer.tokens_embed.weight", "lm_head.weight"])
+def test_two_heads_may_name_their_one_matrix_either_way(tmp_path: Path, kept: str) -> None:
+    model = tiny("openai-gpt for choices")
+    names = {"transformer.tokens_embed.weight", "lm_head.weight"}
+    (stored,) = names & model.tensors.keys()
+    tensors = {key: each for key, each in model.tensors.items() if key != stored}
+    tensors[kept] = model.tensors[stored]
+    folder = Tiny(model.name, model.kind, model.fields, tensors).save(tmp_path / "theirs")
+    assert torch.equal(read_huggingface(folder).embedding.weight, model.tensors[stored])
+
+
+def test_labels_without_words_and_single_outputs_are_read(tmp_path: Path) -> None:
+    folder = tiny("bert for labels").save(tmp_path / "plain", id2label=..., num_labels=3)
+    labels = read_huggingface(folder).task.tasks[0].labels
+    assert labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    original = tiny("bert for labels", id2label={"0": "score"})
+    for problem in (..., "regression"):
+        folder = original.save(tmp_path / "number", problem_type=problem)
+        task = read_huggingface(folder).task.tasks[0]
+        assert (task.kind, task.labels, task.is_bounded) == ("number", (), False)
+        outputs = torch.tensor([-7.5, 0.25, 1e3])
+        assert torch.equal(unscaled(task, outputs), outputs)
+    folder = original.save(tmp_path / "one", problem_type="single_label_classification")
+    with pytest.raises(CheckpointError, match="of one output: it has nothing to choose"):
+        read_huggingface(folder)
+
+
+_OF_TOKENS, _OF_CHOICES = "BertForTokenClassification", "BertForMultipleChoice"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("bert for labels", {"problem_type": "regression"}, "of 3 outputs: .* one number"),
+        ("bert for labels", {"num_labels": 4}, "num_labels = 4, and id2label has 3"),
+        ("bert for labels", {"id2label": {"0": "a"}}, r"\[3, 12\], config.json says \[1, 12\]"),
+        ("bert for labels", {"architectures": [_OF_TOKENS]}, "which labels tokens"),
+        ("bert for labels", {"architectures": [_OF_CHOICES]}, r"config.json says \[1, 12\]"),
+        ("openai-gpt for choices", {"summary_activation": "tanh"}, "summary_activation = 'tanh'"),
+    ],
+)
+def test_a_head_that_no_recipe_has_is_refused_by_field(
+    tmp_path: Path, name: str, changes: dict[str, Any], message: str
+) -> None:
+    folder = tiny(name).save(tmp_path / "theirs", **changes)
+    with pytest.raises(CheckpointError, match=message):
+        import_huggingface(folder, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_poolers_are_left_out_of_spans_and_needed_by_labels(tmp_path: Path) -> None:
+    original = tiny("bert for spans")
+    folder = original.save(tmp_path / "spans")
+    expected = read_huggingface(folder).state_dict()
+    original.tensors["bert.pooler.weight"] = torch.ones(3)
+    folder = original.save(tmp_path / "pooled")
+    assert expected.keys() == read_huggingface(folder).state_dict().keys()
+    original = tiny("albert for labels")
+    for key in [key for key in original.tensors if "pooler" in key]:
+        del original.tensors[key]
+    with pytest.raises(CheckpointError, match=r"the weights lack pooler.* and 1 other"):
+        read_huggingface(original.save(tmp_path / "labels"))
+
+
+@pytest.mark.parametrize("name", ["T5EncoderModel", "GPT2DoubleHeadsModel"])
+def test_a_class_with_another_head_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    import transformers
+
+    small = {"vocab_size": 20, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    config = transformers.GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2)
+    if name.startswith("T5"):
+        config = transformers.T5Config(**small)
+    getattr(transformers, name)(config).save_pretrained(tmp_path / "theirs")
+    with pytest.raises(CheckpointError, match=f"is of {name}, which cannot be imported: "):
+        import_huggingface(tmp_path / "theirs", tmp_path / "ours")
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "title"),
+    [
+        ("bert", "mnli", "BertForSequenceClassification"),
+        ("albert", "stsb", "AlbertForSequenceClassification"),
+        ("albert", "copa", "AlbertForMultipleChoice"),
+        ("bert", "squad", "BertForQuestionAnswering"),
+        ("gpt2", "mnli", "GPT2ForSequenceClassification"),
+        ("gpt1", "mnli", "OpenAIGPTForSequenceClassification"),
+        ("gpt1", "race", "OpenAIGPTDoubleHeadsModel"),
+        ("t5", "sst2", "T5ForConditionalGeneration"),
+    ],
+)
+def test_an_export_is_of_the_class_that_answers_and_comes_back_with_its_task(
+    tmp_path: Path, name: str, task: str, title: str
+) -> None:
+    model = model_for(name, TASKS[task]).double()
+    certificate = export_huggingface(model, tmp_path / "exported")
+    fields = config_in(tmp_path / "exported")
+    assert fields["architectures"] == [title]
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    settings = json.loads((tmp_path / "exported" / "tokenizer_config.json").read_text())
+    assert settings["model_max_length"] == CONTEXT
+    if task == "mnli":
+        words = ["entailment", "neutral", "contradiction"]
+        assert fields["id2label"] == {str(index): word for index, word in enumerate(words)}
+        assert fields["label2id"] == {word: index for index, word in enumerate(words)}
+        assert fields["problem_type"] == "single_label_classification"
+    import_huggingface(tmp_path / "exported", tmp_path / "again")
+    again = load(tmp_path / "again")
+    assert again.task == model.task
+    text = b"the cat ran over the field"
+    assert again.tokenizer.encode(text).tolist() == model.tokenizer.encode(text).tolist()
+    assert again.tokenizer.added_ids == model.tokenizer.added_ids
+
+
+def test_a_number_is_the_output_of_the_class_itself(tmp_path: Path) -> None:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model = model_for("bert", TASKS["stsb"])
+    export_huggingface(model, tmp_path / "number")
+    assert config_in(tmp_path / "number")["problem_type"] == "regression"
+    oracle = AutoModelForSequenceClassification.from_pretrained(tmp_path / "number").eval()
+    inputs = AutoTokenizer.from_pretrained(tmp_path / "number")(
+        "a cat", "a dog", return_tensors="pt"
+    )
+    example = Example("0", {"sentence1": "a cat", "sentence2": "a dog"})
+    expected = answered(model, [example])
+    with torch.inference_mode():
+        close(oracle(**inputs).logits, expected, 1e-5)
+    close(answered(read_huggingface(tmp_path / "number"), [example]), expected, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "gpt1"])
+def test_labels_without_a_task_have_numbers_and_other_heads_are_left_out(
+    tmp_path: Path, name: str
+) -> None:
+    model = model_for(name, TASKS["mnli"], head="transform" if name == "bert" else "linear")
+    model.task = None
+    certificate = export_huggingface(model, tmp_path / "exported")
+    assert config_in(tmp_path / "exported")["id2label"]["2"] == "LABEL_2"
+    assert not (tmp_path / "exported" / "task.json").exists()
+    assert "vocabulary head" in certificate["left_out"]
+    assert read_huggingface(tmp_path / "exported").config.head == "none"
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("gpt1", {"norm_affine": False}),
+        ("gpt1", {"share": "all"}),
+        ("gpt2", {"norm_affine": False, "final_norm": "plain"}),
+    ],
+    ids=str,
+)
+def test_a_bias_of_labels_is_written_by_way_of_the_last_norm(
+    tmp_path: Path, name: str, fields: dict[str, Any]
+) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    model = model_for(name, TASKS["mnli"], **fields).double()
+    assert model.label_head is not None and model.label_head.bias.any()
+    certificate = export_huggingface(model, tmp_path / "exported")
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    oracle = AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "exported", dtype=torch.float64
+    ).eval()
+    # The padding, which the last token that counts stands before.
+    pad = oracle.config.pad_token_id
+    ids = torch.tensor([[4, 9, 7, 8, 5], [6, 3, pad, pad, pad]])
+    with torch.inference_mode():
+        close(oracle(ids).logits, model(ids, ids != pad)["label"])
+
+
+def test_choices_and_texts_go_out_together(tmp_path: Path) -> None:
+    from transformers import OpenAIGPTDoubleHeadsModel
+
+    model = model_for("gpt1", TASKS["race"], softmax="all").double()
+    certificate = export_huggingface(model, tmp_path / "exported")
+    assert certificate["left_out"].startswith("positions as classes")
+    oracle = OpenAIGPTDoubleHeadsModel.from_pretrained(tmp_path / "exported", dtype=torch.float64)
+    ids = torch.tensor([[4, 9, 7, 8, 5], [6, 3, 2, 2, 2]])
+    ends = torch.tensor([4, 1])
+    is_read = torch.arange(5) <= ends[:, None]
+    with torch.inference_mode():
+        found, ours = oracle.eval()(ids[None], mc_token_ids=ends[None]), model(ids, is_read)
+    close(found.mc_logits, ours["label"].T)
+    close(found.logits[0][is_read], ours.logits[..., : model.config.vocab_size][is_read])
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_one_output_of_two_labels_becomes_one_of_each(tmp_path: Path, name: str) -> None:
+    model = model_for(name, TASKS["sst2"], label_outputs=1).double()
+    certificate = export_huggingface(model, tmp_path / "exported")
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    again = read_huggingface(tmp_path / "exported")
+    assert again.config.label_outputs == 2
+    example = Example("0", {"sentence": "the cat ran"})
+    expected = answered(model, [example])
+    assert expected.shape == (1, 2)
+    close(answered(again, [example]), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "fields", "message"),
+    [
+        ("gpt2", "qqp", {}, "both orders .* reads one row"),
+        ("gpt1", "qqp", {}, "OpenAIGPTForSequenceClassification reads one row"),
+        ("gpt2", "copa", {}, "a row for each choice"),
+        ("gpt1", "copa", {"head": "none"}, "model.head = none: .*objective.language_weight"),
+        ("bert", "mnli", {"pooler": "none"}, "model.pooler = none: .*model.pooler=tanh"),
+        ("bert", "mnli", {"norm": "rms"}, "model.norm = rms: the model cannot be exported$"),
+    ],
+)
+def test_a_task_that_no_class_answers_is_refused(
+    tmp_path: Path, name: str, task: str, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        export_huggingface(model_for(name, TASKS[task], **fields), tmp_path / "exported")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a model of three labels."""
+    folder = tmp_path_factory.mktemp("answers") / "exported"
+    export_huggingface(model_for("bert", TASKS["mnli"]), folder)
+    return folder
+
+
+_TABLE = {"kind": "choice", "labels": [], "name": "table", "suite": "table"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "of_task", "message"),
+    [
+        ({"format": "traversal"}, {}, "of format traversal, which no encoder reads"),
+        ({"context": CONTEXT + 1}, {}, "65 tokens, more than 64"),
+        ({"context": "x"}, {}, "context is not a whole number"),
+        ({"doc_stride": -3}, {}, "doc_stride is not a whole number"),
+        ({"version": [1] * 99}, {}, "of version"),
+        ({"tasks": []}, {}, "does not describe a task"),
+        ({"tasks": [{"name": "x"}]}, {}, "does not describe a task"),
+        ({"threshold": "x"}, {}, "threshold is no number"),
+        ({"answer": "guess"}, {}, "does not say how an answer"),
+        ({}, {"labels": ["neutral", "entailment", "contradiction"]}, "labels neutral"),
+        ({}, {"labels": []}, "does not describe a task"),
+        ({}, {"labels": ["a", "a", "b"]}, "two are one"),
+        ({}, {"labels": [1, 2, 3]}, "its labels are no texts"),
+        ({}, {"kind": "choice", "labels": []}, "its kind is not that of MNLI"),
+        ({}, _TABLE, "choice, not classes"),
+        ({}, {"kind": "x"}, "is no kind of task"),
+        ({}, {"numbers": [1, 1]}, "not the lowest and the highest"),
+        ({}, {"fields": []}, "it lacks fields"),
+        ({}, {"name": 3}, "its name is no text"),
+    ],
+)
+def test_a_damaged_or_contradicted_task_is_refused(
+    exported: Path, tmp_path: Path, changes: dict[str, Any], of_task: dict[str, Any], message: str
+) -> None:
+    path = shutil.copytree(exported, tmp_path / "exported") / "task.json"
+    spec = json.loads(path.read_text())
+    spec["tasks"][0] |= of_task
+    path.write_text(json.dumps({**spec, **changes}))
+    with pytest.raises(CheckpointError, match=f"task.json.*{message}") as caught:
+        import_huggingface(tmp_path / "exported", tmp_path / "again")
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_task_of_a_model_that_predicts_tokens_alone_is_refused(tmp_path: Path) -> None:
+    model = model_for("t5", TASKS["sst2"])
+    model.task = dataclasses.replace(model.task, format="pair")
+    export_huggingface(model, tmp_path / "exported")
+    with pytest.raises(CheckpointError, match="of format pair, which no encoder-decoder reads"):
+        read_huggingface(tmp_path / "exported")
+
+
+FIRST = ["the dog ran over the mat", "It is the BEST of them all!", "nothing, and wrong", "a"]
+SECOND = ["the cat", "everyone who saw it smiled", "not so", "a film that the cat would"]
+# Longer than the context.
+LONG = "the field and the cat and the mat and the dog, all of them wrong, " * 3
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "gpt2"])
+def test_pipelines_of_transformers_answer_as_the_exported_model(tmp_path: Path, name: str) -> None:
+    from transformers import pipeline
+
+    for task, texts in (("sst2", [*FIRST, LONG]), ("mnli", FIRST)):
+        model = model_for(name, TASKS[task])
+        export_huggingface(model, tmp_path / task)
+        asked = pipeline("text-classification", model=str(tmp_path / task), device="cpu")
+        examples, inputs = [Example("0", {"sentence": text}) for text in texts], texts
+        if task == "mnli":
+            pairs = list(zip(FIRST, SECOND, strict=True))
+            examples = [Example("0", {"premise": one, "hypothesis": two}) for one, two in pairs]
+            inputs = [{"text": one, "text_pair": two} for one, two in pairs]
+        expected = answered(model, examples)
+        assert expected.std(0).max() > 1e-3
+        found = asked(inputs, top_k=None, truncation=True)
+        for answers, probabilities in zip(found, expected.tolist(), strict=True):
+            scores = {answer["label"]: answer["score"] for answer in answers}
+            labels = TASKS[task].labels
+            assert [scores[label] for label in labels] == pytest.approx(probabilities, abs=1e-5)
+            assert answers[0]["label"] == labels[probabilities.index(max(probabilities))]
+
+
+def test_rows_that_are_padded_and_choices_have_the_same_probabilities(tmp_path: Path) -> None:
+    from transformers import AutoModelForMultipleChoice as Choosing
+    from transformers import AutoModelForSequenceClassification as Labelling
+    from transformers import AutoTokenizer
+
+    model = model_for("gpt2", TASKS["sst2"])
+    export_huggingface(model, tmp_path / "labels")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "labels")
+    oracle = Labelling.from_pretrained(tmp_path / "labels").eval()
+    with torch.inference_mode():
+        logits = oracle(**tokenizer(FIRST, padding=True, return_tensors="pt")).logits
+    expected = answered(model, [Example("0", {"sentence": text}) for text in FIRST])
+    close(logits.softmax(-1), expected, 1e-5)
+    model = model_for("bert", TASKS["copa"])
+    export_huggingface(model, tmp_path / "choices")
+    fields = {"premise": "the dog ran", "question": "cause"}
+    example = Example("0", fields, choices=("the cat sat", "nothing was wrong"))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "choices")
+    oracle = Choosing.from_pretrained(tmp_path / "choices").eval()
+    asked = ["the dog ran What was the CAUSE of this?"] * 2
+    rows = tokenizer(asked, list(example.choices), padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        logits = oracle(**{key: each[None] for key, each in rows.items()}).logits
+    close(logits.softmax(-1), answered(model, [example]), 1e-5)
+
+
+ROWS = [
+    ("the dog ran", "the cat sat", "entailment"),
+    ("it is the best of them", "it is wrong", "not_entailment"),
+    ("a film", "a mat over the field", "entailment"),
+    ("nothing of it", "everyone smiled", "not_entailment"),
+]
+
+
+def test_a_score_depends_on_the_words_of_labels_and_not_on_their_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "theirs"
+    export_huggingface(model_for("bert", TASKS["rte"]), folder)
+    (folder / "task.json").unlink()
+    import_huggingface(folder, tmp_path / "plain")
+    tensors = load_file(folder / WEIGHTS)
+    for name in ("classifier.weight", "classifier.bias"):
+        tensors[name] = tensors[name].flip(0).contiguous()
+    save_file(tensors, folder / WEIGHTS)
+    change_json(folder / "config.json", id2label={"0": "NOT_ENTAILMENT", "1": "Entailment"})
+    import_huggingface(folder, tmp_path / "turned")
+    (tmp_path / "glue" / "RTE").mkdir(parents=True)
+    lines = [f"{number}\t" + "\t".join(row) for number, row in enumerate(ROWS * 4)]
+    text = "\n".join(["index\tsentence1\tsentence2\tlabel", *lines])
+    for split in ("train", "dev"):
+        (tmp_path / "glue" / "RTE" / f"{split}.tsv").write_text(text + "\n")
+
+    def evaluate(name: str, *options: str) -> tuple[int, Any]:
+        words = ["evaluate", str(tmp_path / name), "--path", str(tmp_path / "glue"), *options]
+        return cli.main(words), capsys.readouterr()
+
+    results = []
+    for name in ("plain", "turned"):
+        code, printed = evaluate(name, "--task", "rte", "--json")
+        assert code == cli.DONE, printed.err
+        results.append(json.loads(printed.out))
+    assert results[0]["tasks"] == results[1]["tasks"]
+    assert results[0]["loss"] == pytest.approx(results[1]["loss"], abs=1e-6)
+    assert results[0]["loss"] > 0
+    for options in ((), ("--task", "sst2"), ("--task", "rtee")):
+        assert evaluate("plain", *options)[0] == 2
+
+
+def bias_weights(offset_scale: float, width: int = 24) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    return {
+        "final_norm.weight": 1.0 + 0.3 * draw(width),
+        "final_norm.bias": offset_scale * draw(width),
+        "label_head.weight": draw(3, width),
+        "label_head.bias": draw(3),
+        "embedding.weight": draw(5, width),
+    }
+
+
+def bias_logits(weights: dict[str, torch.Tensor], states: torch.Tensor) -> torch.Tensor:
+    gain, offset = weights["final_norm.weight"], weights["final_norm.bias"]
+    normed = layer_norm(states, gain.shape, gain, offset)
+    return linear(normed, weights["label_head.weight"], weights["label_head.bias"])
+
+
+@pytest.mark.parametrize("offset_scale", [0.0, 1e-9, 0.1, 3.0])
+def test_logits_are_the_same_without_a_bias(offset_scale: float) -> None:
+    weights = bias_weights(offset_scale)
+    states = torch.randn(50, 24, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    written = without_bias(weights)
+    assert not written["label_head.bias"].any()
+    close(bias_logits(written, states), bias_logits(weights, states), 1e-12)
+    changed = {name for name in weights if not torch.equal(weights[name], written[name])}
+    # Offsets that add up stay as they are.
+    if offset_scale == 3.0:
+        assert changed == {"label_head.weight", "label_head.bias"}
+    weights["label_head.bias"].zero_()
+    assert all(without_bias(weights)[name] is weights[name] for name in weights)
+    weights = bias_weights(offset_scale)
+    weights["final_norm.weight"][3] = 0.0
+    with pytest.raises(ConfigError, match="final_norm has a gain of zero"):
+        without_bias(weights)

@@ -1,0 +1,350 @@
+"""Tables of every class of transformers: defaults, fields, and what they can represent."""
+
+import dataclasses
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sublayer.config.fields.messages import choices_of
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolved import ResolvedModel
+from sublayer.config.table import field
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop.config_reader import Content
+from sublayer.interop.huggingface.classes import FAMILIES, family_for
+from sublayer.interop.huggingface.exchange import (
+    export_huggingface,
+    import_huggingface,
+    read_huggingface,
+)
+from sublayer.interop.huggingface.representable import Rule
+from sublayer.loading import load
+from sublayer.model.build import build
+from tests.breadth import TRIES_ALL, examples, rows
+from tests.interop.random_models import EXPORTED, exported_fields, resolved, task_of
+from tests.interop.tiny import CLASSES, VOCAB_SIZE, Tiny, model_type, ours, theirs, tiny
+
+each_class = pytest.mark.parametrize("name", list(CLASSES))
+CHOICES = {
+    name: (True, False) if field.annotation is bool else choices_of(field.annotation)
+    for name, field in ModelConfig.model_fields.items()
+    if field.annotation is bool or choices_of(field.annotation)
+}
+_TINY: dict[str, Tiny] = {}
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@each_class
+def test_fields_and_defaults_are_those_of_transformers(name: str) -> None:
+    import transformers
+
+    table, kind = FAMILIES[name].fields, getattr(transformers, CLASSES[name][0]).config_class
+    declared = {each.name: each.default for each in dataclasses.fields(kind)}
+    defaults = {key: value.default for key, value in table.fields.items() if key in declared}
+    assert defaults == {key: declared[key] for key in defaults}
+    assert table.title == kind.__name__
+    assert dict(table.aliases) == kind.attribute_map
+    known = {*table.fields, *table.ignored, *table.aliases}
+    assert declared.keys() | kind().to_dict().keys() <= known
+    assert set(transformers.GenerationConfig._get_default_generation_params()) <= known
+    assert not table.fields.keys() & table.aliases.keys()
+    assert not table.aliases.keys() & table.ignored
+    assert set(table.aliases.values()) <= table.fields.keys()
+
+
+@each_class
+def test_a_class_comes_in_with_its_logits_whatever_changes_no_number(
+    tmp_path: Path, name: str
+) -> None:
+    original = tiny(name)
+    harmless = {
+        "return_dict": False,
+        "chunk_size_feed_forward": 3,
+        "dtype": "os.system",
+        "torch_dtype": [1],
+        "id2label": 3,
+        "num_labels": 1_000_000_000,
+        "attn_implementation": "kernels-community/flash-attn",
+        "_attn_implementation": 3,
+        "use_cache": 7,
+        "problem_type": "x",
+        "transformers_version": [[1]],
+        "architectures": {"a": None},
+    }
+    computed = {*FAMILIES[name].fields.fields, *CLASSES[name][1]}
+    harmless = {key: value for key, value in harmless.items() if key not in computed}
+    folder = original.save(tmp_path / "theirs", **harmless, sub_configs={}, rotary=True)
+    for file in ("generation_config.json", "adapter_config.json", "README.md"):
+        (folder / file).write_text("[" * 5000)
+    certificate = import_huggingface(folder, tmp_path / "ours")
+    assert certificate["largest_difference"]["float64"] < 1e-12
+    assert certificate["ignored"].startswith("rotary, sub_configs of config.json")
+    plain = original.kind(original.kind.config_class(**CLASSES[name][1])).double()
+    plain.load_state_dict(original.tensors, strict=False)
+    plain.tie_weights()
+    model = load(tmp_path / "ours")
+    described = Content("config.json", FAMILIES[name].write_config(model.config, None))
+    assert FAMILIES[name].fields.read(described).unknown == ()
+    close(ours(model), theirs(plain))
+
+
+# Values of another kind than a field's default, which change nothing that a tiny model's tensors
+# fix.
+_SMALL: dict[str, dict[str, Any]] = {
+    "gpt2": {
+        "activation_function": "relu",
+        "layer_norm_epsilon": 0.01,
+        "scale_attn_weights": False,
+    },
+    "openai-gpt": {"afn": "silu", "layer_norm_epsilon": 0.01},
+    "bert": {"hidden_act": "relu", "layer_norm_eps": 0.01},
+    "albert": {"hidden_act": "gelu", "layer_norm_eps": 0.01},
+    "bert for labels": {"hidden_act": "relu", "num_labels": 3},
+    "bert for choices": {"hidden_act": "relu", "layer_norm_eps": 0.01},
+    "bert for spans": {"hidden_act": "relu", "num_labels": 2},
+    "albert for labels": {"hidden_act": "gelu", "num_labels": 3},
+    "albert for choices": {"hidden_act": "gelu", "layer_norm_eps": 0.01},
+    "albert for spans": {"hidden_act": "gelu", "num_labels": 2},
+    "gpt2 for labels": {"activation_function": "relu", "pad_token_id": 3, "num_labels": 3},
+    "openai-gpt for labels": {"afn": "relu", "pad_token_id": 3, "num_labels": 3},
+    "openai-gpt for choices": {"afn": "silu", "layer_norm_epsilon": 0.01},
+    "m2m_100": {"activation_function": "gelu", "scale_embedding": False, "pad_token_id": 3},
+    "marian": {"activation_function": "relu", "scale_embedding": True},
+    "t5": {
+        "feed_forward_proj": "gelu_new",
+        "layer_norm_epsilon": 0.01,
+        "scale_decoder_outputs": False,
+        "relative_attention_max_distance": 9,
+    },
+}
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
+    """Draw a class and a file of it: some fields changed, some left out, some by another name."""
+    name = draw(st.sampled_from(list(CLASSES)))
+    changed = {key: value for key, value in _SMALL[name].items() if draw(st.booleans())}
+    aliases = {field: alias for alias, field in FAMILIES[name].fields.aliases.items()}
+    renamed = {field: alias for field, alias in aliases.items() if draw(st.booleans())}
+    doubled = draw(st.booleans())
+    fields: dict[str, Any] = {**CLASSES[name][1], **changed}
+    for each, alias in renamed.items():
+        fields[alias] = fields[each] if doubled else fields.pop(each)
+    return name, fields
+
+
+@examples(100 if TRIES_ALL else 50)
+@given(configurations())
+def test_fields_left_out_or_renamed_are_read_as_transformers_reads_them(
+    drawn: tuple[str, dict[str, Any]],
+) -> None:
+    name, fields = drawn
+    if name not in _TINY:
+        _TINY[name] = tiny(name)
+    with TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        given_fields = {"model_type": model_type(name), **fields}
+        original = dataclasses.replace(_TINY[name], fields=given_fields)
+        folder = original.save(Path(place) / "theirs")
+        oracle = original.kind.from_pretrained(folder, local_files_only=True)
+        patch.setattr("sublayer.interop.certificate.find_spec", lambda name: None)
+        assert not import_huggingface(folder, Path(place) / "ours")["checked"]
+        close(ours(load(Path(place) / "ours")), theirs(oracle))
+
+
+def test_a_size_that_a_file_leaves_out_is_the_default(tmp_path: Path) -> None:
+    for name, longest in (("m2m_100", 1024), ("bert", 512)):
+        original = tiny(name, max_position_embeddings=longest)
+        folder = original.save(tmp_path / name, max_position_embeddings=...)
+        assert read_huggingface(folder).config.max_len == longest
+
+
+VALUES: list[tuple[str, str, Any]] = [
+    ("gpt2", "tie_word_embeddings", 1),
+    ("gpt2", "n_layer", 2.0),
+    ("gpt2", "n_layer", True),
+    ("gpt2", "n_layer", 0),
+    ("gpt2", "n_layer", 2**63),
+    ("gpt2", "num_hidden_layers", "2"),
+    ("gpt2", "layer_norm_epsilon", 0),
+    ("gpt2", "layer_norm_epsilon", "1e-5"),
+    ("gpt2", "add_cross_attention", True),
+    ("gpt2", "activation_function", "mish"),
+    ("gpt2", "n_head", 5),
+    ("gpt2", "attn_pdrop", 1.0),
+    ("bert", "pad_token_id", VOCAB_SIZE),
+    ("bert", "pad_token_id", -1),
+    ("bert", "quantization_config", {}),
+    ("bert", "position_embedding_type", "relative_key"),
+    ("bert", "type_vocab_size", 3),
+    ("albert", "hidden_size", 12.0),
+    ("albert", "num_hidden_groups", 3),
+    ("albert", "inner_group_num", 10**9),
+    ("m2m_100", "scale_embedding", None),
+    ("m2m_100", "max_position_embeddings", 10**30),
+    ("m2m_100", "init_std", 0),
+    ("m2m_100", "eos_token_id", None),
+    ("m2m_100", "decoder_ffn_dim", 7),
+    ("m2m_100", "decoder_start_token_id", 1),
+    ("marian", "decoder_vocab_size", VOCAB_SIZE + 1),
+    ("marian", "share_encoder_decoder_embeddings", False),
+    ("marian", "d_model", 11),
+    ("t5", "feed_forward_proj", "gated-tanh"),
+    ("t5", "dense_act_fn", "silu"),
+    ("t5", "is_gated_act", True),
+    ("t5", "scale_decoder_outputs", 1),
+    ("t5", "relative_attention_num_buckets", 7),
+    ("t5", "relative_attention_max_distance", 4),
+    ("t5", "decoder_start_token_id", 5),
+    ("bert for labels", "id2label", {"0": "a", "2": "b"}),
+    ("albert for labels", "id2label", {"0": " "}),
+    ("gpt2 for labels", "id2label", {"0": "a", "1": "a"}),
+    ("bert for labels", "num_labels", 2),
+    ("bert for labels", "problem_type", "multi_label_classification"),
+    ("bert for spans", "num_labels", 3),
+    ("gpt2 for labels", "pad_token_id", VOCAB_SIZE),
+    ("openai-gpt for choices", "summary_type", "mean"),
+]
+
+
+@pytest.mark.parametrize(("name", "changed", "value"), VALUES, ids=str)
+def test_a_value_of_another_type_or_out_of_range_is_refused_by_name(
+    name: str, changed: str, value: Any
+) -> None:
+    aliases, fields = FAMILIES[name].fields.aliases, CLASSES[name][1]
+    left = {key: each for key, each in fields.items() if key not in (changed, aliases.get(changed))}
+
+    def read() -> None:
+        content = FAMILIES[name].fields.read(Content("config.json", {**left, changed: value}))
+        FAMILIES[name].read_config(content, tiny(name).tensors)
+
+    with pytest.raises(CheckpointError, match=rf"config.json.*\b({changed}|model\.\w+)\b"):
+        read()
+
+
+def test_names_that_contradict_each_other_and_other_tables_are_refused(tmp_path: Path) -> None:
+    folder = tiny("gpt2").save(tmp_path / "doubled", num_attention_heads=4)
+    with pytest.raises(CheckpointError, match="n_head = 3 and num_attention_heads = 4 are one"):
+        read_huggingface(folder)
+    with pytest.raises(CheckpointError, match="model_type = 'llama'; only 'gpt2'"):
+        read_huggingface(tiny("gpt2").save(tmp_path / "llama", model_type="llama"))
+    original = tiny("marian")
+    original.tensors["model.encoder.embed_positions.weight"][3, 1] += 0.1
+    with pytest.raises(CheckpointError, match=r"encoder.embed_positions.weight holds other"):
+        read_huggingface(original.save(tmp_path / "theirs"))
+
+
+def config_of(name: str, **changes: Any) -> ResolvedModel:
+    """Build a config that is exported as a class, with changes."""
+    usual = {each: values[0] for each, values in EXPORTED[name][1].items()}
+    return resolved({**usual, **changes})
+
+
+class LaterConfig(ResolvedModel):
+    """A model's config with a field that came later."""
+
+    later: int = field(3, "What no table has.")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_fields_and_values_that_no_table_has_are_refused_by_name(name: str) -> None:
+    table = FAMILIES[name].table
+    assert table.keys() == ModelConfig.model_fields.keys()
+    for each, allowed in table.items():
+        if each in CHOICES and not isinstance(allowed, Rule):
+            # Of a number among choices, what other systems have is its default.
+            assert set(allowed) <= {*CHOICES[each], ModelConfig.model_fields[each].default}
+    config = config_of(name)
+    assert family_for(config, task_of(name)) is FAMILIES[name]
+    with pytest.raises(ConfigError, match="represent model.later = 3:"):
+        family_for(LaterConfig(**dict(config)))
+
+
+NEW = [(name, each) for name in FAMILIES for each in CHOICES if each != "kind"]
+
+
+@pytest.mark.parametrize(("name", "each"), rows(NEW, 20))
+def test_a_value_that_no_table_has_is_refused_by_name(name: str, each: str) -> None:
+    changed = config_of(name).model_copy(update={each: "something new"})
+    with pytest.raises(ConfigError, match=f"represent .*model.{each} = something new"):
+        family_for(changed, task_of(name))
+    with pytest.raises(ConfigError, match="model.kind = something new"):
+        family_for(config_of(name).model_copy(update={"kind": "something new"}))
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    # The first segment has a vector, which a decoder adds to every token.
+    ("gpt2", {"segments": "both"}, "segments = both"),
+    ("gpt2", {"d_embed": 4}, "d_embed = 4"),
+    ("gpt2", {"positions": "rotary", "d_head": 8}, "positions = rotary, model.d_head = 8"),
+    ("gpt2", {"norm": "rms", "ffn": "swiglu"}, "ffn = swiglu, model.norm = rms"),
+    ("gpt2", {"block": ("ffn", "attention")}, "block = ['ffn', 'attention']"),
+    ("gpt2", {"block": ("attention*0.5", "ffn")}, "block = ['attention*0.5', 'ffn']"),
+    ("gpt2", {"span_head": "independent"}, "span_head = independent"),
+    ("gpt2", {"positions": "alibi"}, "positions = alibi"),
+    ("gpt2", {"ffn": "swish", "swish_beta": "learned"}, "swish_beta = learned"),
+    ("gpt2", {"head": "transform"}, "head = transform"),
+    ("openai-gpt", {"d_ff": 17}, "d_ff = 17"),
+    ("openai-gpt", {"final_norm": "affine"}, "final_norm = affine"),
+    ("openai-gpt", {"gelu": "exact", "ffn": "gelu"}, "gelu = exact"),
+    ("m2m_100", {"first_position": 24}, "first_position = 24"),
+    ("m2m_100", {"d_model": 2, "n_heads": 1}, "d_model = 2"),
+    ("m2m_100", {"positions": "learned"}, "positions = learned"),
+    ("m2m_100", {"sinusoids": "interleaved"}, "sinusoids = interleaved"),
+    ("m2m_100", {"output_scale": "sqrt"}, "output_scale = sqrt"),
+    # What M2M100 is given to begin with would have no position there.
+    ("m2m_100", {"first_position": 2, "decoder_start": "pad"}, "decoder_start = pad"),
+    ("marian", {"norm_eps": 1e-6}, "norm_eps = 1e-06"),
+    (
+        "marian",
+        {"decoder_block": ("attention", "cross*0.5", "ffn")},
+        "decoder_block = ['attention', 'cross*0.5', 'ffn:relu']",
+    ),
+    ("marian", {"decoder_block": ("attention", "cross", "ffn:gelu")}, "ffn = gelu, relu"),
+    ("bert", {"norm": "none"}, "norm = none"),
+    ("bert", {"final_norm": "plain"}, "final_norm = plain"),
+    ("bert", {"embedding_norm": False}, "embedding_norm = false"),
+    ("bert", {"d_embed": 5}, "embedding_projection = tokens"),
+    ("bert", {"head_activation": "gelu"}, "head_activation = gelu"),
+    ("bert that judges pairs", {"sentence_classes": 1}, "sentence_classes = 1"),
+    ("bert that judges pairs", {"pooler": "none"}, "pooler = none"),
+    ("t5", {"bias": True}, "bias = true"),
+    ("t5", {"attention_scale": "sqrt"}, "attention_scale = sqrt"),
+    ("t5", {"norm": "layer"}, "norm = layer"),
+    ("t5", {"ffn": "swiglu", "swish_beta": 0.5}, "swish_beta = 0.5"),
+    # transformers has no class of spans that there may be none of.
+    ("albert for spans", {"span_head": "joint"}, "span_head = joint"),
+    ("bert for spans", {"label_outputs": 2}, "label_outputs = 2"),
+    ("bert for labels", {"pooler": "none"}, "pooler = none"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "named"), REFUSED, ids=str)
+def test_only_the_fields_that_stand_in_the_way_are_named(
+    tmp_path: Path, name: str, changes: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        export_huggingface(build(config_of(name, **changes), seed=0), tmp_path / "exported")
+    assert f"represent model.{named}: " in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_vocabulary_too_small_for_the_ids_of_a_class_is_refused(tmp_path: Path) -> None:
+    model = build(config_of("m2m_100", vocab_size=2), seed=0)
+    with pytest.raises(ConfigError, match="model.vocab_size = 2 has no room for eos_token_id = 2"):
+        export_huggingface(model, tmp_path / "exported")
+
+
+@pytest.mark.parametrize("name", rows(EXPORTED, 6))
+@examples(60)
+@given(st.data())
+def test_a_model_is_exported_as_the_same_class_ever_after(name: str, data: st.DataObject) -> None:
+    config = resolved(data.draw(exported_fields(name)))
+    assert family_for(config, task_of(name)) is FAMILIES[EXPORTED[name][0]]
