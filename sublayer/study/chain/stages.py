@@ -296,6 +296,4 @@ def explain_nesting(chain: Chain, n_seeds: int) -> str:
     verdicts = "Verdicts are drawn over pre-trainings."
     if n_seeds < FEWEST_SEEDS:
         verdicts = f"Fewer than {FEWEST_SEEDS} pre-trainings give no verdict."
-    return (
-        f"Seeds are nested: {count(n_seeds, 'pre-training')} of each arm, {nested}. {verdicts}"
-    )
+    return f"Seeds are nested: {count(n_seeds, 'pre-training')} of each arm, {nested}. {verdicts}"
