@@ -10,7 +10,7 @@ import pytest
 from sublayer.api.training import compare
 from sublayer.study.from_folder import results_of_folder
 from tests.commands.results import Sublayer
-from tests.study.test_runner import FFN, files, settings_of, write_text
+from tests.study.studies import FFN, files, settings_of, write_text
 
 
 @pytest.fixture(scope="module")

@@ -1,111 +1,106 @@
-"""Runs that exist, compared as they are: grouped by recipe, scored where they were not."""
+"""Runs that exist, compared as they are; and how often a study reads its texts and weights."""
 
 import json
 import shutil
 import tomllib
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import tomli_w
 
+from sublayer import loading
 from sublayer.api.training import compare, train
-from sublayer.errors import ConfigError
-from tests.study.test_runner import FFN, files, settings_of, write_text
+from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.data import prepare as preparing
+from sublayer.data.tokenizers.named import load_tokenizer
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.evaluation.split_work import ALONE
+from sublayer.objective import family
+from sublayer.objective.families import family_of
+from sublayer.runs.run import from_recipe, train_run
+from sublayer.runs.session import prepare_data
+from sublayer.study.agreement import check_agree
+from sublayer.study.arms import Arm
+from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.budget.shared_tokenizer import keep_tokenizer
+from sublayer.study.folder import StudyFolder
+from sublayer.study.plan_file import Request
+from sublayer.study.recorded import Recorded
+from sublayer.training.progress import SilentProgress
+from tests.objective.test_items import RECIPES, write_texts
+from tests.study.studies import Studies, files, read_results
 
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Two arms of three seeds, whose runs are compared again, and what their study found."""
-    place = tmp_path_factory.mktemp("finished")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SUBLAYER_CACHE", str(place / "cache"))
-        text = write_text(place / "river.txt")
-        result = compare("gpt", settings_of(text), vary=[FFN], seeds=3, out=place / "study")
-    return place, result
+BOOK = {"data.path": "book.txt"}
+Calls = Counter[str]
 
 
 @pytest.fixture
-def runs(
-    trained: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> list[str]:
-    """Copies of those runs, which were never scored on the test split."""
-    monkeypatch.setenv("SUBLAYER_CACHE", str(trained[0] / "cache"))
-    monkeypatch.chdir(tmp_path)
+def runs(studies: Studies, settings: list[str]) -> list[str]:
+    """Copies of the plain study's runs, which were never scored on the test split."""
     names = []
     for arm in ("0-ffn=gelu", "1-ffn=swiglu"):
         for seed in range(3):
             name = f"{arm[2:].replace('=', '-')}-{seed}"
-            source = trained[0] / "study/arms" / arm / f"seed-{seed}"
+            source = studies.plain() / "arms" / arm / f"seed-{seed}"
             shutil.copytree(source, name, ignore=shutil.ignore_patterns("test.json", "items.*"))
             names.append(name)
     return names
 
 
-@pytest.mark.slow
 def test_one_run_each_gives_the_values_of_their_study_and_no_verdict(
-    runs: list[str], trained: tuple[Path, dict[str, Any]]
+    studies: Studies, runs: list[str]
 ):
     before = files(Path())
     result = compare([runs[0], runs[3]])
     assert [arm["name"] for arm in result["arms"]] == ["ffn-gelu-0", "ffn-swiglu-0"]
-    for arm, known in zip(result["arms"], trained[1]["arms"], strict=True):
+    for arm, known in zip(result["arms"], read_results(studies.plain())["arms"], strict=True):
         assert arm["values"] == pytest.approx(known["values"][:1], rel=1e-9)
         assert arm["curves"]
         assert arm["parameters"] == known["parameters"]
-    (difference,) = result["differences"]
-    assert difference["verdict"] == "no verdict"
+    assert result["differences"][0]["verdict"] == "no verdict"
     assert "Fewer than three runs of each give values and no verdict" in result["notes"][0]
     after = files(Path())
     assert before.items() <= after.items()
     assert all(path.startswith("runs/") for path in after.keys() - before.keys())
 
 
-@pytest.mark.slow
-def test_runs_of_one_recipe_are_the_seeds_of_an_arm(
-    runs: list[str], trained: tuple[Path, dict[str, Any]]
-):
+def test_runs_of_one_recipe_are_the_seeds_of_an_arm(studies: Studies, runs: list[str]):
     result = compare(runs, out="together")
     assert [arm["seeds"] for arm in result["arms"]] == [[0, 1, 2], [0, 1, 2]]
     (difference,) = result["differences"]
-    (known,) = trained[1]["differences"]
+    (known,) = read_results(studies.plain())["differences"]
     assert difference["verdict"] == known["verdict"]
-    assert difference["mean"] == pytest.approx(known["mean"], rel=1e-9)
-    assert (difference["low"], difference["high"]) == pytest.approx((known["low"], known["high"]))
-    # What is scored is kept: the same command again scores nothing.
+    for name in ("mean", "low", "high"):
+        assert difference[name] == pytest.approx(known[name])
+    # The same command again scores nothing.
     kept = files(Path("together/scores"))
     assert compare(runs, out="together") == result
     assert files(Path("together/scores")) == kept
+    # Nor are scores made anew that a study has kept.
+    arms = studies.plain() / "arms"
+    again = compare([arms / "0-ffn=gelu/seed-1", arms / "1-ffn=swiglu/seed-1"], out="again")
+    assert [arm["name"] for arm in again["arms"]] == ["ffn=gelu", "ffn=swiglu"]
+    assert not Path("again/scores").exists()
 
 
-@pytest.mark.slow
-def test_a_run_that_was_made_longer_is_scored_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    settings = settings_of(write_text(tmp_path / "river.txt"))
+def test_a_run_that_was_made_longer_is_scored_again(studies: Studies, settings: list[str]):
     train("gpt", settings, out="longer")
     train("gpt", [*settings, "model.ffn=relu"], out="plain")
     before = compare(["longer", "plain"], out="both")["arms"]
     train("longer", {"train.steps": 2 * before[0]["steps"]}, resume=True)
-    after = compare(["longer", "plain"], out="both")["arms"]
+    result = compare(["longer", "plain"], out="both")
+    after = result["arms"]
     assert after[0]["values"] != before[0]["values"]
     assert after[0]["values"] == compare(["longer", "plain"], out="anew")["arms"][0]["values"]
     assert after[1]["values"] == before[1]["values"]
-    # By what was trained: another network's products are as many, of half the tokens.
+    assert any("lengthened from 5 to 10 steps" in note for note in result["notes"])
+    # The other network's products are as many, of half the tokens.
     budgets = [each[1]["excess"]["realised"] for each in (before, after)]
     assert [each["operations"] for each in budgets] == [0.0, -0.5]
-
-
-@pytest.mark.slow
-def test_scores_that_a_study_kept_are_taken(trained: tuple[Path, dict[str, Any]], runs: list[str]):
-    arms = trained[0] / "study/arms"
-    result = compare([arms / "0-ffn=gelu/seed-1", arms / "1-ffn=swiglu/seed-1"], out="again")
-    assert [arm["name"] for arm in result["arms"]] == ["ffn=gelu", "ffn=swiglu"]
-    assert [arm["values"] for arm in result["arms"]] == [
-        arm["values"][1:2] for arm in trained[1]["arms"]
-    ]
-    assert not Path("again/scores").exists()
 
 
 def test_runs_on_a_text_that_changed_between_them_are_refused(runs: list[str]):
@@ -113,52 +108,233 @@ def test_runs_on_a_text_that_changed_between_them_are_refused(runs: list[str]):
     content = json.loads(record.read_text())
     content["data"]["checksums"]["test"] = "0123456789abcdef"
     record.write_text(json.dumps(content))
-    message = "their test texts differ, though their settings are equal: a file has changed"
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match="their test texts differ"):
         compare([runs[0], runs[3]])
     assert not Path("runs").exists()
 
 
-@pytest.mark.slow
-def test_a_run_that_was_lengthened_is_said_and_what_follows_from_it_is_not(runs: list[str]):
-    path = Path(runs[0], "recipe.toml")
-    recipe = tomllib.loads(path.read_text())
-    recipe["lengthened"] = [{"at_step": 2, "from_steps": 2, "to_steps": recipe["train"]["steps"]}]
-    recipe["optimizer"]["warmup_steps"] += 1
-    assert "optimizer.warmup_steps" in recipe["derived"]
-    path.write_text(tomli_w.dumps(recipe))
-    notes = " ".join(compare([runs[0], runs[3]], out="together")["notes"])
-    assert (
-        f"{runs[0]} was lengthened from 2 to {recipe['train']['steps']} steps at step 2: " in notes
-    )
-    assert "warmup_steps" not in notes
-
-
-def test_what_has_no_effect_on_runs_that_exist_is_refused(runs: list[str]):
-    with pytest.raises(ConfigError, match="compared as they are: leave out --seeds 3"):
-        compare([runs[0], runs[3]], seeds=3)
-    with pytest.raises(ConfigError, match=r"leave out train\.steps=3 --vary model\.ffn=relu,gelu"):
-        compare([runs[0], runs[3]], ["train.steps=3"], vary=["model.ffn=relu,gelu"])
-    with pytest.raises(ConfigError, match="is a run and modern is not"):
-        compare([runs[0], "modern"])
-    with pytest.raises(ConfigError, match="^runs/gone does not exist: name a run that has ended$"):
-        compare([runs[0], "runs/gone"])
+def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs: list[str]):
     Path("both").mkdir()
     Path("both/runs.json").write_text("{}")
-    with pytest.raises(ConfigError, match="^both is a comparison: sublayer report both shows it"):
-        compare([runs[0], "both"])
-    with pytest.raises(ConfigError, match="of one recipe with one seed, 0: name one of them"):
-        compare([runs[0], shutil.copytree(runs[0], "copy")])
-    Path(runs[1], "record.json").unlink()
-    with pytest.raises(
-        ConfigError, match=f"{runs[1]} has not ended: resume it with sublayer train"
-    ):
-        compare([runs[0], runs[1]])
-
-
-def test_a_folder_with_other_files_is_refused(runs: list[str]):
     Path("mine").mkdir()
     Path("mine/thesis.txt").write_text("do not lose")
-    with pytest.raises(ConfigError, match="mine holds other files"):
-        compare([runs[0], runs[3]], out="mine")
+    shutil.copytree(runs[0], "copy")
+    Path(runs[1], "record.json").unlink()
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        (runs[3], {"seeds": 3}, "leave out --seeds 3"),
+        (runs[3], {"overrides": ["train.steps=3"]}, r"leave out train\.steps=3"),
+        ("modern", {}, "is a run and modern is not"),
+        ("runs/gone", {}, "runs/gone does not exist"),
+        ("both", {}, "both is a comparison"),
+        ("copy", {}, "of one recipe with one seed, 0"),
+        (runs[1], {}, f"{runs[1]} has not ended"),
+        (runs[3], {"out": "mine"}, "mine holds other files"),
+    ]
+    for other, options, message in cases:
+        with pytest.raises(ConfigError, match=message):
+            compare([runs[0], other], **options)
     assert files(Path("mine")).keys() == {"thesis.txt"}
+
+
+def recorded(name: str, settings: dict[str, Any], **checksums: str) -> Recorded:
+    """A run whose text and tokenizer have the checksums of others, but for those given."""
+    equal = dict.fromkeys(("train", "valid", "test", "tokenizer"), "0")
+    recipe = load_recipe("gpt", settings).recipe
+    run = SimpleNamespace(path=Path(name), recipe=recipe, checksums={**equal, **checksums})
+    return cast(Recorded, run)
+
+
+NOTES = {"data.path": "notes.txt"}
+PATHS = "data.path = 'book.txt' and 'notes.txt'"
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "message"),
+    [
+        ({**NOTES, "data.context": 64}, "train", f"training texts differ, {PATHS}"),
+        (
+            {**BOOK, "data.split": "80/10/10"},
+            "train",
+            "differ, no data.split and data.split = '80/10/10'",
+        ),
+        ({**NOTES, "data.tokenizer": "characters"}, "tokenizer", "data.tokenizer = 'bytes' and"),
+        (NOTES, "tokenizer", f"tokenizers differ, {PATHS}"),
+        ({**BOOK, "model.n_layers": 2}, "valid", "validation texts differ, though their settings"),
+        ({**BOOK, "model.n_layers": 2}, "", ""),
+    ],
+)
+def test_settings_that_keep_two_runs_apart_are_named(
+    settings: dict[str, Any], name: str, message: str
+) -> None:
+    other = recorded("b", settings, **({name: "1"} if name else {}))
+    if not name:
+        check_agree([recorded("a", BOOK), other])
+        return
+    with pytest.raises(ConfigError) as refused:
+        check_agree([recorded("a", BOOK), other])
+    assert str(refused.value).startswith("a and b do not compare: ")
+    assert message in str(refused.value)
+
+
+def test_runs_of_two_formats_are_not_compared() -> None:
+    of_tasks = {"objective.kind": "supervised", "data.tasks": "sst2", "data.path": "glue"}
+    pair = recorded("a", {**of_tasks, "model.kind": "encoder"})
+    text = recorded("b", {**of_tasks, "objective.format": "text"}, train="1")
+    with pytest.raises(ConfigError, match=r"objective.format = pair and text write examples for"):
+        check_agree([pair, text])
+
+
+def request_of(**settings: Any) -> Request:
+    base = load_recipe("gpt", {"train.steps": 5, **BOOK, **settings})
+    arms = [
+        Arm(ffn, vary(base, {"model.ffn": ffn}), {"model.ffn": ffn}) for ffn in ("relu", "gelu")
+    ]
+    return Request(tuple(arms), "parameters", ())
+
+
+def begin(folder: StudyFolder, request: Request) -> None:
+    folder.begin([MatchedArm(arm, {}, (), 0.0) for arm in request.arms], {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, ""),
+        ({"model.dropout": 0.1}, "its arm relu has dropout = 0.0, not dropout = 0.1"),
+        ({"model.norm": "rms"}, "its arm relu has .*, not .*rms"),
+    ],
+)
+def test_another_setting_makes_another_study_and_fields_that_came_since_do_not(
+    tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    begin(StudyFolder(tmp_path, request_of()), request_of())
+    path = tmp_path / "study.toml"
+    plan = tomllib.loads(path.read_text())
+    for name, text in plan["asked"]["recipes"].items():
+        recipe = tomllib.loads(text)
+        del recipe["title"]
+        recipe["source"] = "A sentence that has been mended since."
+        for table, field in (("model", "norm"), ("data", "windows"), ("train", "seed")):
+            del recipe[table][field]
+        plan["asked"]["recipes"][name] = tomli_w.dumps(recipe)
+    path.write_text(tomli_w.dumps(plan))
+    folder = StudyFolder(tmp_path, request_of(**settings))
+    assert folder.is_ours() == (not message)
+    if not message:
+        folder.check()
+        return
+    with pytest.raises(ConfigError, match=message):
+        folder.check()
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_tokenizer_is_kept_only_of_a_study_that_begins(tmp_path: Path, begins: bool) -> None:
+    out = tmp_path / "out"
+    folder = StudyFolder(out, request_of())
+    with folder.held():
+        path = keep_tokenizer(out, b"one")
+        assert path.read_bytes() == b"one"
+        if begins:
+            begin(folder, request_of())
+    assert out.exists() == path.exists() == begins
+    other = keep_tokenizer(tmp_path, b"another's")
+    with StudyFolder(tmp_path, request_of()).held():
+        assert keep_tokenizer(tmp_path, b"one") != other
+    assert [each.read_bytes() for each in tmp_path.glob(".tokenizer*")] == [b"another's"]
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, calls: Calls) -> None:
+    call: Callable[..., Any] = getattr(module, name)
+
+    def counted(*args: Any, **options: Any) -> Any:
+        calls[name] += 1
+        return call(*args, **options)
+
+    monkeypatch.setattr(module, name, counted)
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """How often data are prepared, texts found, pairs and weights read."""
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    found: Calls = Counter()
+    count_calls(monkeypatch, family, "prepare", found)
+    count_calls(monkeypatch, preparing, "find_texts", found)
+    count_calls(monkeypatch, preparing, "read_pairs", found)
+    load = loading.load_weights
+
+    def counted(folder: Path, **options: Any) -> Any:
+        found[f"weights of {folder.parent.name}"] += 1
+        return load(folder, **options)
+
+    monkeypatch.setattr(loading, "load_weights", counted)
+    return found
+
+
+def tiny(kind: str, folder: Path, **further: Any) -> tuple[str, dict[str, Any]]:
+    """A tiny recipe of a kind on texts that lie in a folder, named relative to it."""
+    name, settings = RECIPES[kind]
+    texts = {field: Path(path).name for field, path in write_texts(folder)[kind].items()}
+    train = {"train.steps": 2, "train.batch_sequences": 2, "optimizer.warmup_steps": 1}
+    fixed = {"train.precision": "float32", "train.threads": 1}
+    return name, {**settings, **texts, **train, **fixed, **further}
+
+
+@pytest.mark.parametrize("kind", ["causal", "translation"])
+def test_a_study_prepares_its_data_once(kind: str, calls: Calls, tmp_path: Path) -> None:
+    name, settings = tiny(kind, tmp_path)
+    compare(name, settings, vary=["model.dropout=0,0.1"], seeds=1, out=tmp_path / "study")
+    assert (calls["prepare"], calls["find_texts"]) == (1, 1)
+    # The pairs of the test split; no run asks for the texts of another.
+    assert calls["read_pairs"] == (kind == "translation")
+
+
+def test_a_translators_test_reads_its_text_once(calls: Calls, tmp_path: Path) -> None:
+    name, settings = tiny("translation", tmp_path)
+    recipe = load_recipe(name, settings).recipe
+    model, data = from_recipe(name, settings), prepare_data(recipe)
+    calls.clear()
+    for _ in range(2):
+        family_of(recipe.objective).score(model, data.test, recipe, "test", ALONE)
+    assert calls == {"read_pairs": 1}
+
+
+def test_the_weights_of_the_run_that_a_study_starts_from_are_read_once_a_run(
+    calls: Calls, tmp_path: Path
+) -> None:
+    name, settings = tiny("causal", tmp_path)
+    train_run(load_recipe(name, settings), tmp_path / "first", progress=SilentProgress())
+    assert calls["prepare"] == 1
+    calls.clear()
+    settings = {**settings, "init.run": "first"}
+    data = prepare_data(load_recipe(name, settings).recipe)
+    expected = load_tokenizer(tmp_path / "first" / "model" / "tokenizer.json")
+    assert data.tokenizer.fingerprint == expected.fingerprint
+    assert calls["weights of first"] == 0
+    calls.clear()
+    # The data of the arms differ, so that those of each are prepared.
+    compare(name, settings, vary=["data.windows=random,shuffled"], seeds=1, out=tmp_path / "study")
+    assert (calls["prepare"], calls["weights of first"]) == (2, 2)
+    weights = tmp_path / "first" / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    calls.clear()
+    with pytest.raises(CheckpointError, match="cut short"):
+        prepare_data(load_recipe(name, settings).recipe)
+    assert not calls
+
+
+def test_arms_that_are_scored_on_other_targets_have_no_verdict_and_ask_for_no_more_seeds(
+    calls: Calls, tmp_path: Path
+) -> None:
+    # Pieces of another length have other gaps, whatever is learned.
+    name, settings = tiny("span", tmp_path)
+    del settings["data.context"]
+    until = {"until": "decided", "seeds_at_most": 9, "match": "none", "out": "out"}
+    result = compare(name, settings, vary=["data.context=48,24"], **until)
+    (difference,) = result["differences"]
+    assert (difference["verdict"], difference["mean"] is None) == ("no verdict", False)
+    # No number of seeds would give one: the first look is the last.
+    assert (difference["n_seeds"], len(list(Path("out").rglob("record.json")))) == (3, 6)
+    notes = result["notes"]
+    assert any("context=24: scored on other targets than the baseline" in note for note in notes)

@@ -1,48 +1,50 @@
-"""Comparisons of encoders, by each metric, on the same examples for every arm."""
+"""Metrics by which arms are scored: which decides, on which examples, splits and tokens."""
 
+import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+from sublayer import cli
 from sublayer.api.training import compare
 from sublayer.config.layering.layers import load_recipe, vary
-from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.config.task_heads import expected_model, rows_of_example
+from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.prepare import prepare
 from sublayer.errors import ConfigError, DataError
+from sublayer.estimate.cost import count_parameters
 from sublayer.evaluation.items import FromItems, Items, ItemTable
+from sublayer.evaluation.likelihood import score as likelihood
+from sublayer.evaluation.likelihood import spread_windows, windows
 from sublayer.loading import load
-from sublayer.model.encoder import Encoder
 from sublayer.objective.masked.scored_batches import Scoring
 from sublayer.objective.masked.scores import encoder_scores
 from sublayer.objective.metric import Metric
 from sublayer.runs.folder import RunFolder
-from sublayer.runs.session import prepare_data
+from sublayer.runs.items import read_items
+from sublayer.runs.resolution import resolve
+from sublayer.runs.session import Place, prepare_data
 from sublayer.study.arms import Arm
+from sublayer.study.budget.measure import train_step
 from sublayer.study.definition import Study, load_study
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.judgement.evidence import scored_elsewhere
 from sublayer.study.metrics import study_metrics
+from sublayer.study.options import Options
 from sublayer.study.report.caveats import list_caveats
 from sublayer.study.report.text_caveats import list_text_caveats
+from sublayer.study.results import Results
+from sublayer.study.runner import run_study
+from sublayer.training.processes.world import World
+from tests.study.studies import WORDS, Studies, settings_of
+from tests.task_files import write_copa, write_sst2, write_stsb
 
 ACCURACIES = ["mlm_accuracy", "nsp_accuracy", "sop_accuracy"]
-WORDS = [
-    "reed",
-    "river",
-    "bends",
-    "oak",
-    "falls",
-    "wind",
-    "stands",
-    "storm",
-    "tall",
-    "low",
-    "root",
-    "leaf",
-    "rain",
-]
 STUDY = """
 match = "none"
 {metric}
@@ -69,6 +71,7 @@ name = "one"
 name = "two"
 {two}
 """
+HEADLESS = 'set = { model.sentence_classes = 0, objective.sentence = "none" }'
 NONE, SOP = ('set = { objective.sentence = "none" }', 'set = { objective.sentence = "sop" }')
 
 
@@ -89,10 +92,10 @@ def document(number: int, n_sentences: int) -> str:
     return "".join(f"{' '.join(sentence)}.\n" for sentence in words)
 
 
-def study(
+def study_file(
     folder: Path, *, metric: str = "", one: str = NONE, two: str = SOP, text: str = "text.txt"
 ) -> str:
-    path = folder / "study.toml"
+    path = folder / "study_file.toml"
     line = f'metric = "{metric}"' if metric else ""
     path.write_text(STUDY.format(metric=line, path=folder / text, one=one, two=two))
     return str(path)
@@ -102,134 +105,29 @@ def compared(source: str, **options: Any) -> dict[str, Any]:
     return compare(source, seeds=1, out="out", **options)
 
 
-def test_hidden_tokens_decide_where_a_study_names_no_metric(folder: Path):
-    metrics = study_metrics(load_study(study(folder)))
+def test_the_metric_that_a_study_names_decides_and_the_others_keep_their_order(folder: Path):
+    metrics = study_metrics(load_study(study_file(folder, metric="sop_accuracy")))
+    names = ["sop_accuracy", "mlm_accuracy", "nsp_accuracy", "loss"]
+    assert [metric.name for metric in metrics] == names
+    metrics = study_metrics(load_study(study_file(folder)))
     assert [metric.name for metric in metrics] == [*ACCURACIES, "loss"]
     assert [metric.is_lower_better for metric in metrics] == [False, False, False, True]
-
-
-def test_the_metric_that_a_study_names_decides_and_the_others_keep_their_order(folder: Path):
-    metrics = study_metrics(load_study(study(folder, metric="sop_accuracy")))
-    assert [metric.name for metric in metrics] == [
-        "sop_accuracy",
-        "mlm_accuracy",
-        "nsp_accuracy",
-        "loss",
-    ]
 
 
 def test_a_decoder_is_compared_by_bits_per_byte_alone():
     assert [metric.name for metric in study_metrics(load_study("demo"))] == ["bits_per_byte"]
 
 
-def test_an_unknown_metric_is_refused_with_the_choices(folder: Path):
-    with pytest.raises(
-        ConfigError, match=r"metric = 'accuracy' is not one of mlm_accuracy, nsp_accuracy.*loss"
-    ):
-        study_metrics(load_study(study(folder, metric="accuracy")))
-
-
-def test_arms_of_different_objectives_have_no_metric_in_common():
-    arms = tuple(Arm(name, load_recipe(name), {}) for name in ("gpt", "albert-small"))
-    with pytest.raises(
-        ConfigError, match=r"objective\.kind = causal and masked are scored by different metrics"
-    ):
-        study_metrics(Study("both", "", "", "none", None, arms))
-
-
-def test_an_arm_without_a_head_cannot_be_judged_by_pairs(folder: Path):
-    headless = 'set = { model.sentence_classes = 0, objective.sentence = "none" }'
-    with pytest.raises(
-        ConfigError,
-        match=r"sop_accuracy needs a head: two has none with model\.sentence_classes = 0",
-    ):
-        study_metrics(load_study(study(folder, metric="sop_accuracy", one=SOP, two=headless)))
-
-
 def test_text_without_pairs_cannot_decide_by_them(folder: Path):
     (folder / "single.txt").write_text("\n".join(document(number, 1) for number in range(60)))
     with pytest.raises(DataError, match="no document of the test split has two sentences"):
-        compared(study(folder, metric="sop_accuracy", text="single.txt"))
+        compared(study_file(folder, metric="sop_accuracy", text="single.txt"))
     assert not list(folder.rglob("record.json"))
-
-
-@pytest.mark.slow
-def test_every_measure_is_scored_and_the_named_one_decides(folder: Path):
-    result = compared(study(folder, metric="sop_accuracy"))
-    assert result["metric"] == "sop_accuracy"
-    assert not result["is_lower_better"]
-    assert [each["metric"] for each in result["further"]] == [
-        "mlm_accuracy",
-        "nsp_accuracy",
-        "loss",
-    ]
-    assert [each["is_lower_better"] for each in result["further"]] == [False, False, True]
-    for arm in result["arms"]:
-        assert all(0 <= value <= 1 for value in arm["values"])
-        assert arm["curves"]
-        assert list(arm["further"]) == ["mlm_accuracy", "nsp_accuracy", "loss"]
-        assert all(each["seeds"] == [0] for each in arm["further"].values())
-    one, two = (arm["further"]["loss"]["values"] for arm in result["arms"])
-    (difference,) = result["further"][2]["differences"]
-    assert difference["mean"] == pytest.approx(two[0] - one[0])
-
-
-@pytest.mark.slow
-def test_every_arm_is_scored_on_the_examples_of_the_first(folder: Path):
-    result = compared(study(folder))
-    run = folder / "out/arms/1-two/seed-0"
-    recipe, model = RunFolder(run).recipe(), load(run)
-    assert isinstance(recipe.objective, MaskedObjective)
-    assert isinstance(model, Encoder)
-    assert recipe.objective.sentence == "sop"
-    test, scoring = prepare_data(recipe).test, Scoring(32, 128)
-    scores = encoder_scores(
-        model, test, recipe.objective.model_copy(update={"sentence": "none"}), scoring
-    )
-    assert result["arms"][1]["values"][0] == pytest.approx(scores["mlm_accuracy"], rel=1e-9)
-    assert result["arms"][1]["further"]["loss"]["values"][0] == pytest.approx(
-        scores["loss"], rel=1e-5
-    )
-
-
-@pytest.mark.slow
-def test_what_no_arm_has_a_head_for_is_left_out_and_what_some_lack_is_missing(folder: Path):
-    headless = 'set = { model.sentence_classes = 0, objective.sentence = "none" }'
-    result = compared(study(folder, one=headless, two=SOP))
-    assert [each["metric"] for each in result["further"]] == [
-        "nsp_accuracy",
-        "sop_accuracy",
-        "loss",
-    ]
-    assert result["arms"][0]["further"]["sop_accuracy"] == {"seeds": [], "values": []}
-    assert result["further"][1]["differences"][0]["mean"] is None
-    wide = headless.replace("set = {", "set = { model.d_ff = 24,")
-    result = compare(study(folder, one=headless, two=wide), seeds=1, out="headless")
-    assert [each["metric"] for each in result["further"]] == ["loss"]
-
-
-@pytest.mark.slow
-def test_arms_on_different_text_have_the_tokenizer_of_the_first(folder: Path):
-    half, whole = 'set = { data.split = "45/50/5" }', 'set = { data.split = "90/5/5" }'
-    path = study(folder, one=half, two=whole)
-    arms = load_study(path).arms
-    apart = [prepare(arm.loaded.recipe.data).tokenizer for arm in arms]
-    assert apart[0].fingerprint != apart[1].fingerprint
-    result = compared(path)
-    assert not any(
-        "scored on another text" in note or "vocabulary" in note for note in result["notes"]
-    )
-    runs = [RunFolder(folder / f"out/arms/{arm}/seed-0").recipe() for arm in ("0-one", "1-two")]
-    assert [prepare_data(recipe).tokenizer.fingerprint for recipe in runs] == [
-        apart[0].fingerprint
-    ] * 2
-    assert runs[1].data.vocab_size is None
-    assert compared(path) == result
 
 
 def test_other_text_and_other_vocabularies_are_noted(folder: Path):
     (folder / "other.txt").write_text("\n".join(document(number + 3, 5) for number in range(60)))
-    arm = load_study(study(folder)).arms[0]
+    arm = load_study(study_file(folder)).arms[0]
     other = vary(arm.loaded, {"data.path": str(folder / "other.txt"), "data.vocab_size": 50})
     data = {"one": prepare(arm.loaded.recipe.data), "two": prepare(other.recipe.data)}
     metric = Metric("loss", "nats", is_lower_better=True, from_items=None)
@@ -254,15 +152,8 @@ def test_other_text_and_other_vocabularies_are_noted(folder: Path):
     assert [note.partition(":")[0] for note in crossed[1:]] == ["three", "three"]
 
 
-@pytest.mark.slow
-def test_arms_of_one_text_train_one_tokenizer(folder: Path):
-    compared(study(folder))
-    assert len(list((folder / "cache" / "tokenizers").iterdir())) == 1
-    assert not (folder / "out/.tokenizer.json").exists()
-
-
 def test_what_cannot_be_compared_is_noted_by_what_the_metric_is_of(folder: Path):
-    data = {"one": prepare(load_study(study(folder)).arms[0].loaded.recipe.data)}
+    data = {"one": prepare(load_study(study_file(folder)).arms[0].loaded.recipe.data)}
 
     def notes(basis: str, *elsewhere: str, is_lossless: bool = True) -> tuple[str, ...]:
         metric = Metric("x", "nats", is_lower_better=True, from_items=None, basis=basis)  # type: ignore[arg-type]
@@ -312,3 +203,267 @@ def test_compounds_are_scored_where_words_are_divided_at_hyphens(tmp_path: Path)
     both = path.read_text().replace("model.d_ff = 8", "model.d_ff = 8, data.moses_hyphens = true")
     path.write_text(both)
     assert study_metrics(load_study(str(path)))[0].name == "bleu_compounds"
+
+
+def targets(plan: list[Any]) -> list[int]:
+    return [place for window in plan for place in range(window.first, window.stop)]
+
+
+def test_spread_windows_score_the_same_tokens_behind_every_context() -> None:
+    # 40 targets in 20 parts of 2: the middles of 3 equal shares are parts 3, 10 and 16.
+    plan = spread_windows(41, context=4, stride=2, max_tokens=7)
+    assert targets(plan) == [7, 8, 21, 22, 33, 34]
+    assert [window.start for window in plan] == [4, 18, 30]
+    longer = spread_windows(41, context=9, stride=2, max_tokens=7)
+    assert targets(longer) == targets(plan)
+    assert [window.start for window in longer] == [0, 13, 25]
+
+
+def test_as_many_tokens_as_there_are_are_scored_as_without_a_limit() -> None:
+    plan = spread_windows(41, context=4, stride=2, max_tokens=40)
+    assert plan == windows(41, context=4, stride=2)
+
+
+CPU = torch.device("cpu")
+SMALL = {
+    "model.n_layers": 1,
+    "model.d_model": 16,
+    "model.n_heads": 2,
+    "objective.kind": "supervised",
+    "data.context": 32,
+    "data.tokenizer": "unigram",
+    "data.vocab_size": 70,
+    "train.steps": 20,
+    "train.batch_sequences": 8,
+    "train.micro_batch_sequences": 3,
+    "train.precision": "float32",
+    "train.threads": 1,
+}
+ENCODER = {"model.kind": "encoder", "model.segments": "both", "model.pooler": "tanh"}
+TEXT = {"objective.format": "text", "objective.target_length": 8}
+KINDS: dict[str, dict[str, Any]] = {
+    "labels": {**ENCODER, "data.tasks": "sst2"},
+    "numbers": {**ENCODER, "data.tasks": "stsb"},
+    "choices": {**ENCODER, "data.tasks": "copa"},
+    "orders": {"objective.format": "traversal", "data.tasks": "stsb"},
+    "traversals": {
+        "objective.format": "traversal",
+        "objective.language_weight": 0.5,
+        "data.tasks": "copa",
+    },
+    "text": {
+        **TEXT,
+        "model.kind": "encoder-decoder",
+        "model.decoder_start": "pad",
+        "model.positions": "relative",
+        "data.tasks": ["sst2", "copa"],
+    },
+    "text of a decoder": {**TEXT, "data.tasks": "sst2"},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tasks")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
+        write_copa(write_stsb(write_sst2(folder / "glue")))
+        yield folder
+
+
+def recipe_of(kind, place):
+    return load_recipe("gpt", {**SMALL, "data.path": str(place / "glue"), **KINDS[kind]}).recipe
+
+
+ROWS = {"choices": 2, "orders": 2, "traversals": 2}
+"""Of an example, where it has more than one."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plan_has_the_parameters_of_a_run_and_times_random_examples(kind, place):
+    recipe = recipe_of(kind, place)
+    data = prepare_data(recipe)
+    resolved = resolve(recipe, data, Place(CPU, World(rank=0, size=1)))
+    planned = expected_model(recipe, data.tokenizer.vocab_size)
+    assert count_parameters(planned) == count_parameters(resolved.model)
+    take_step = train_step(recipe, 70, CPU)
+    batch = take_step.batches.batch(0)
+    assert isinstance(batch, PackedBatch)
+    n_rows = ROWS.get(kind, 1)
+    assert rows_of_example(recipe) == n_rows
+    assert batch.read.tokens.shape == (8 * n_rows, 32) and batch.read.mask is None
+    assert take_step.n_tokens(0) == batch.n_tokens
+    # An example of one sequence shares its row, as real ones do.
+    assert (batch.read.document_ids is None) == (n_rows > 1)
+    result = take_step(0)
+    assert torch.isfinite(result.loss) and result.gradient_norm > 0
+
+
+@pytest.mark.parametrize(
+    ("metric", "one", "message"),
+    [
+        ("accuracy", NONE, "metric = 'accuracy' is not one of mlm_accuracy, nsp_accuracy.*loss"),
+        ("sop_accuracy", HEADLESS, r"sop_accuracy needs a head: one .*sentence_classes = 0"),
+    ],
+)
+def test_a_metric_that_no_arm_or_not_every_arm_has_is_refused(
+    folder: Path, metric: str, one: str, message: str
+):
+    with pytest.raises(ConfigError, match=message):
+        study_metrics(load_study(study_file(folder, metric=metric, one=one)))
+
+
+def test_arms_of_different_objectives_have_no_metric_in_common():
+    arms = tuple(Arm(name, load_recipe(name), {}) for name in ("gpt", "albert-small"))
+    with pytest.raises(ConfigError, match=r"objective\.kind = causal and masked"):
+        study_metrics(Study("both", "", "", "none", None, arms))
+
+
+def test_every_metric_is_scored_on_the_examples_and_with_the_tokenizer_of_the_first(folder: Path):
+    half = NONE.replace("}", ', data.split = "45/50/5" }')
+    whole = SOP.replace("}", ', data.split = "90/5/5" }')
+    path = study_file(folder, metric="sop_accuracy", one=half, two=whole)
+    apart = [prepare(arm.loaded.recipe.data).tokenizer for arm in load_study(path).arms]
+    assert apart[0].fingerprint != apart[1].fingerprint
+    result = compared(path)
+    assert (result["metric"], result["is_lower_better"]) == ("sop_accuracy", False)
+    names = ["mlm_accuracy", "nsp_accuracy", "loss"]
+    assert [each["metric"] for each in result["further"]] == names
+    assert [each["is_lower_better"] for each in result["further"]] == [False, False, True]
+    for arm in result["arms"]:
+        assert all(0 <= value <= 1 for value in arm["values"]) and arm["curves"]
+        assert list(arm["further"]) == names
+    one, two = (arm["further"]["loss"]["values"] for arm in result["arms"])
+    (difference,) = result["further"][2]["differences"]
+    assert difference["mean"] == pytest.approx(two[0] - one[0])
+    assert not any("another text" in note for note in result["notes"])
+    run = folder / "out/arms/1-two/seed-0"
+    recipe, model = RunFolder(run).recipe(), load(run)
+    assert recipe.objective.sentence == "sop" and recipe.data.vocab_size is None
+    data = prepare_data(recipe)
+    assert data.tokenizer.fingerprint == apart[0].fingerprint
+    objective = recipe.objective.model_copy(update={"sentence": "none"})
+    scores = encoder_scores(model, data.test, objective, Scoring(32, 128))
+    further = result["arms"][1]["further"]
+    assert further["mlm_accuracy"]["values"] == pytest.approx([scores["mlm_accuracy"]])
+    assert further["loss"]["values"] == pytest.approx([scores["loss"]], rel=1e-5)
+    assert compared(path) == result
+
+
+def test_metrics_that_some_arms_lack_are_missing_and_those_of_no_arm_left_out(folder: Path):
+    result = compared(study_file(folder, one=HEADLESS))
+    names = ["nsp_accuracy", "sop_accuracy", "loss"]
+    assert [each["metric"] for each in result["further"]] == names
+    assert result["arms"][0]["further"]["sop_accuracy"] == {"seeds": [], "values": []}
+    assert result["further"][1]["differences"][0]["mean"] is None
+    # Arms of one text train one tokenizer.
+    assert len(list((folder / "cache" / "tokenizers").iterdir())) == 1
+    assert not (folder / "out/.tokenizer.json").exists()
+    wide = HEADLESS.replace("set = {", "set = { model.d_ff = 24,")
+    alike = load_study(study_file(folder, one=HEADLESS, two=wide))
+    assert [each.name for each in study_metrics(alike)] == ["mlm_accuracy", "loss"]
+
+
+DECODERS = """
+seeds = 1
+match = "none"
+{head}
+[scale.cpu]
+recipe = "gpt"
+set.data.context = 16
+[[arms]]
+name = "long"
+[[arms]]
+name = "short"
+set = {{ data.context = 8 }}
+"""
+
+
+def scored(studies: Studies, head: str) -> tuple[Results, dict[str, Any]]:
+    """Compare decoders of two contexts, scored as a study's file says."""
+    Path("study.toml").write_text(DECODERS.format(head=head))
+    short = settings_of(studies.text, "train.steps=3")
+    settings = [each for each in short if not each.startswith("data.context")]
+    recipes = {arm.name: arm.loaded.recipe for arm in load_study("study.toml", settings).arms}
+    results, _ = run_study(["study.toml"], settings, Options(out=Path("out")))
+    return results, recipes
+
+
+def test_a_study_scores_the_split_and_the_tokens_that_it_names(studies: Studies, folder: Path):
+    head = 'score = { split = "valid", stride = 1, tokens = 50 }'
+    results, recipes = scored(studies, head)
+    assert results.split == "valid"
+    assert any("also chose the checkpoint of each run:" in note for note in results.notes)
+    for position, (name, recipe) in enumerate(recipes.items()):
+        run = folder / f"out/arms/{position}-{name}/seed-0"
+        ids = np.asarray(prepare_data(recipe).valid.ids)
+        plan = spread_windows(len(ids), context=recipe.data.context, stride=1, max_tokens=50)
+        assert len(plan) == 50
+        # Each token by itself, at the end of a window that is a text of its own.
+        model = load(run)
+        nats = []
+        for window in plan:
+            tokens = torch.tensor([ids[window.start : window.stop].tolist()])
+            logits = model(tokens[:, :-1]).logits[0, -1]
+            nats.append(-logits.log_softmax(-1)[tokens[0, -1]].item())
+        expected = sum(nats) / math.log(2) / 50
+        assert results.arms[position].values[0] == pytest.approx(expected, rel=1e-4)
+        items = read_items(run)
+        assert items is not None and items.split == "valid"
+        assert items.tables["windows"].columns["nats"] == pytest.approx(nats, rel=1e-4)
+        assert (run / "valid.json").exists() and not (run / "test.json").exists()
+
+
+def test_a_study_of_the_whole_split_at_a_stride_joins_windows_into_items(
+    studies: Studies, folder: Path
+):
+    results, recipes = scored(studies, "score = { stride = 1 }")
+    run = folder / "out/arms/1-short/seed-0"
+    test = prepare_data(recipes["short"]).test
+    whole = likelihood(load(run), test, context=8, stride=1, batch_sequences=7)
+    assert results.arms[1].values[0] == pytest.approx(whole.bits_per_byte, rel=1e-5)
+    items = read_items(run)
+    assert items is not None
+    tokens = items.tables["windows"].columns["tokens"]
+    assert tokens.sum() == len(test.ids) - 1
+    # Half a context of 8 each, but the first window scores a whole one more, and the last is cut.
+    assert set(tokens[1:-1].tolist()) == {4}
+
+
+def test_a_study_tunes_the_settings_of_its_file_unless_they_are_set(folder: Path):
+    head = "tune = { optimizer.lr = [1e-3, 2e-3] }"
+    path = folder / "study.toml"
+    path.write_text(DECODERS.format(head=head))
+    assert load_study(str(path)).tune == ("optimizer.lr=0.001,0.002",)
+    assert load_study(str(path), ["optimizer.lr=3e-3"]).tune == ()
+    own = "[scale.cpu]\ntune = { optimizer.lr = [1e-3, 4e-3] }"
+    path.write_text(DECODERS.format(head=head).replace("[scale.cpu]", own))
+    assert load_study(str(path)).tune == ("optimizer.lr=0.001,0.004",)
+
+
+def write_recipe(path: Path, settings: dict[str, Any]) -> str:
+    lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+    path.write_text("\n".join(['title = "t"', 'source = "s"', 'cost = ""', *lines]) + "\n")
+    return str(path)
+
+
+def test_an_encoder_and_a_writer_of_text_are_compared_by_the_score_of_one_task(
+    place, folder, capsys
+):
+    path = {"data.path": str(place / "glue")}
+    pair = write_recipe(folder / "pair.toml", {**SMALL, **path, **KINDS["labels"]})
+    settings = {**KINDS["text"], "data.tasks": "sst2", "model.positions": "learned"}
+    text = write_recipe(folder / "text.toml", {**SMALL, **path, **settings})
+    words = ["compare", pair, text, "train.steps=2", "--match", "none", "--out", "out", "--json"]
+    assert cli.main([*words, "--seeds", "3"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["differences"][0]["parts"]["items"] is None
+    assert ([arm["name"] for arm in result["arms"]], result["metric"]) == (
+        ["pair", "text"],
+        "score",
+    )
+    # Both are scored on the same rows, whatever stands around them.
+    assert not any("another text" in note for note in result["notes"])
+    runs = [str(next(folder.glob(f"out/arms/{number}-*")) / "seed-0") for number in range(2)]
+    assert cli.main(["compare", *runs]) == 2
+    assert "objective.format = pair and text write examples" in capsys.readouterr().err

@@ -1,158 +1,231 @@
-"""What a study asks: a margin in its unit, a hypothesis about its arms, verdicts on either."""
+"""Hypotheses, margins and inspections of a study: stated before, measured once, kept."""
 
+import json
+import math
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sublayer.errors import ConfigError
+from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.inspection.layer_change import LayerChange, Spread
+from sublayer.inspection.layers import measure_layers
+from sublayer.inspection.sample import spread_windows
+from sublayer.loading import load
+from sublayer.runs.folder import RunFolder
+from sublayer.runs.session import prepare_data
+from sublayer.study.again import report_again
+from sublayer.study.definition import load_study
+from sublayer.study.findings.layers import LayerSummary, summarize
 from sublayer.study.from_folder import results_of_folder
+from sublayer.study.inspection.asked import Inspecting
+from sublayer.study.inspection.kept import LAYERS, InspectedLayers, kept_layers, read_layers
 from sublayer.study.options import Options
+from sublayer.study.results_json import write_json
 from sublayer.study.runner import run_study
-from tests.study.test_runner import FFN, Study, files, settings, study  # noqa: F401
+from tests.golden.test_reports import layer as change
+from tests.study.studies import ASKED, SAYS, Studies, copied, files, read_results
 
-SAYS = "Gates help more where the model is wide."
-FOUR = """
-match = "none"
-seeds = 3
-{question}
-[scale.cpu]
-recipe = "gpt"
-[scale.cpu.set.model]
-n_layers = 1
-d_model = 8
-n_heads = 2
-[scale.cpu.set.data]
-context = 16
-[scale.cpu.set.train]
-steps = 2
-batch_sequences = 2
-precision = "float32"
-threads = 1
-[[arms]]
-name = "plain"
-[[arms]]
-name = "gated"
-set = {{ model.ffn = "swiglu" }}
-[[arms]]
-name = "wide"
-set = {{ model.d_model = 16 }}
-[[arms]]
-name = "wide and gated"
-set = {{ model.d_model = 16, model.ffn = "swiglu" }}
-"""
-INTERACTION = (
-    f'hypothesis = {{ says = "{SAYS}", contrast = '
-    '{ "wide and gated" = 1, wide = -1, gated = -1, plain = 1 } }'
-)
+INSPECTING = Inspecting(what="layers")
+ENCODER = '[scale.cpu]\nrecipe = "albert-small"\n[[arms]]\nname = "a"\n[[arms]]\nname = "b"\n'
 
 
-def write_study(folder: Path, question: str) -> str:
-    path = folder / "four.toml"
-    path.write_text(FOUR.format(question=question))
-    return str(path)
-
-
-@pytest.mark.parametrize(
-    ("margin", "said"),
-    [
-        ("-0.1", "margin = -0.1 is not above 0: it is a size, either way"),
-        ("0", "margin = 0 is not above 0"),
-        ("0.1 BLEU", "told in bits per byte, not in BLEU: give such as .0.1 bits per byte"),
-        ("a little", "margin = a little is no number: give such as .0.1 bits per byte"),
-        ("nan", "margin = nan is no number"),
-        ("inf", "margin = inf is no number"),
-    ],
-)
-def test_a_margin_that_is_none_is_refused_before_anything_is_trained(
-    settings: list[str],  # noqa: F811
-    margin: str,
-    said: str,
-) -> None:
-    with pytest.raises(ConfigError, match=said):
-        run_study(["gpt"], settings, Options(vary=(FFN,), seeds=3, margin=margin))
-    assert not Path("runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("question", "said"),
-    [
-        (
-            'hypothesis = { says = "x", contrast = { gated = 1, plane = -1 } }',
-            "the hypothesis is about plane, which is not an arm: there are plain, gated, wide",
-        ),
-        (
-            'hypothesis = { says = "x", contrast = { gated = 1, plain = -0.5 } }',
-            "contrast add up to 0.5: give arms weights that add up to 0, such as 1 and -1",
-        ),
-        (
-            'hypothesis = { says = "x", contrast = { gated = 0, plain = 0 } }',
-            "contrast add up to 0: give arms weights",
-        ),
-        ('hypothesis = { says = "x", contrast = { gated = 1 } }', "contrast"),
-        ("hypothesis = { contrast = { gated = 1, plain = -1 } }", "says"),
-        ('margin = "0.1 points"', "not in points"),
-        ('spread = "-1"', "spread = -1 is not above 0"),
-        ('also = ["bleu"]', "also = 'bleu' is not"),
-    ],
-)
-def test_a_question_that_does_not_fit_is_refused_before_anything_is_trained(
-    settings: list[str],  # noqa: F811
-    question: str,
-    said: str,
-) -> None:
-    (text,) = (each for each in settings if each.startswith("data.path"))
-    with pytest.raises(ConfigError, match=said):
-        run_study([write_study(Path(), question)], [text], Options())
-    assert not Path("runs").exists()
-
-
-@pytest.mark.slow
-def test_a_study_of_four_arms_answers_its_hypothesis(settings: list[str]) -> None:  # noqa: F811
-    (text,) = (each for each in settings if each.startswith("data.path"))
-    source = write_study(Path(), f'{INTERACTION}\nmargin = "9 bits per byte"')
-    results, report = run_study([source], [text], Options(out=Path("out")))
+def test_a_study_of_four_arms_answers_its_hypothesis(studies: Studies) -> None:
+    folder = studies.asked()
+    results = results_of_folder(folder)
     means = {arm.name: arm.mean for arm in results.arms}
-    expected = means["wide and gated"] - means["wide"] - means["gated"] + means["plain"]
+    expected = means["wide and shared"] - means["wide"] - means["shared"] + means["plain"]
     *others, found = results.differences
-    assert len(others) == 3
+    assert [each.arm for each in others] == ["shared", "wide", "wide and shared"]
     assert found.mean == pytest.approx(expected)
     assert found.verdict == "no difference that matters"
     assert (found.arm, found.baseline) == results.hypothesis_of
-    assert results.n_comparisons == 4
+    assert (results.hypothesis, results.n_comparisons) == (SAYS, 4)
+    assert (results.margin, results.margin_reason) == (9.0, "")
     assert found.parts is not None and found.parts.items is not None
-    assert SAYS in report.read_text()
-    again = results_of_folder(Path("out"))
-    assert again.differences == results.differences
-    assert (again.hypothesis, again.hypothesis_of) == (results.hypothesis, results.hypothesis_of)
-    assert (again.margin, again.margin_reason) == (9.0, "")
-    # What decides is what was stated; another number of seeds is not.
-    before = files(Path("out"))
-    with pytest.raises(
-        ConfigError, match="begun with a margin of 9, not a margin of 1, .*-margin 9"
-    ):
-        run_study([source], [text], Options(out=Path("out"), margin="1"))
-    assert files(Path("out")) == before
+    content = read_results(folder)
+    assert content["hypothesis"] == {"says": SAYS, "arm": found.arm, "baseline": ""}
+    assert [each["mean"] for each in content["differences"]] == [
+        each.mean for each in results.differences
+    ]
+    # The same quality is of two arms.
+    assert len(content["same_quality"]) == len(others)
 
 
-def test_a_margin_is_not_added_to_a_study_that_has_begun(
-    study: Study,  # noqa: F811
-    settings: list[str],  # noqa: F811
+def test_a_study_goes_on_with_the_margin_and_the_score_that_it_began_with(
+    studies: Studies, settings: list[str]
 ) -> None:
-    copy = study.copied("copy")
-    before = files(copy)
-    with pytest.raises(ConfigError, match="copy was begun with no margin, not a margin of 0.5"):
-        run_study(["gpt"], settings, Options(vary=(FFN,), seeds=3, margin="0.5", out=copy))
-    assert files(copy) == before
-    # Nor is it begun to be stopped: that has to be planned before.
-    until = Options(vary=(FFN,), until="decided", seeds_at_most=5, out=copy)
-    with pytest.raises(ConfigError, match="begun with a fixed number of seeds"):
-        run_study(["gpt"], settings, until)
-    assert files(copy) == before
-    # A folder without a report has had its first run, too.
-    plan = copy / "study.toml"
-    plan.write_text(
-        plan.read_text().replace("reported_seeds = [\n    3,\n]", "reported_seeds = []")
-    )
-    assert "reported_seeds = []" in plan.read_text()
-    with pytest.raises(ConfigError, match="begun with no margin"):
-        run_study(["gpt"], settings, Options(vary=(FFN,), seeds=3, margin="0.5", out=copy))
+    folder = copied(studies.asked(), "out")
+    before = files(folder)
+    with pytest.raises(ConfigError, match="begun with a margin of 9, not a margin of 1"):
+        run_study(*studies.as_asked(folder, margin="1"))
+    source = Path("asked.toml")
+    source.write_text(f'score = {{ split = "valid" }}\n{ASKED}')
+    _, text, options = studies.as_asked(folder)
+    with pytest.raises(ConfigError, match="another study, with score = None, not"):
+        run_study([str(source)], text, options)
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ('also = ["bleu"]', "also"),
+        ('spread = "-1"', "spread"),
+        ('margin = "0.1 points"', "points"),
+        ('inspect = { what = "layers", beyond = 2 }', r"inspect\.beyond"),
+        ('inspect = { what = "layers", tokens = 0 }', r"inspect\.tokens"),
+    ],
+)
+def test_questions_that_do_not_fit_the_study_are_refused(
+    studies: Studies, settings: list[str], head: str, message: str
+) -> None:
+    name = head.partition(" ")[0]
+    lines = [line for line in ASKED.splitlines() if not line.startswith(name)]
+    text = "\n".join([head, *lines]).replace('share = "all"', 'share = "ffn"')
+    source = Path("asked.toml")
+    source.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        run_study([str(source)], studies.as_asked(Path("out"))[1], Options(out=Path("out")))
+    assert not Path("out").exists()
+
+
+def test_kept_layers_are_those_of_the_model_on_the_text_that_is_scored(
+    studies: Studies, settings: list[str]
+) -> None:
+    for arm, n_beyond in (("0-plain", 0), ("1-shared", 3)):
+        run = studies.asked() / "arms" / arm / "seed-1"
+        found = read_layers(run, Inspecting(what="layers", tokens=100))
+        assert found is not None
+        sample = spread_windows(
+            prepare_data(RunFolder(run).recipe()).test, context=16, max_tokens=100
+        )
+        assert (found.split, found.n_tokens, found.n_windows) == ("test", 96, 6)
+        expected = measure_layers(load(run), sample, batch_sequences=256, beyond=n_beyond)
+        assert found.changes == expected
+        assert [each.is_beyond for each in expected] == [False] * 3 + [True] * n_beyond
+
+
+def test_results_have_the_layers_of_every_run_and_their_means(studies: Studies) -> None:
+    results = read_results(studies.asked())
+    for arm, n_blocks in zip(results["arms"][:2], (3, 6), strict=True):
+        layers = arm["layers"]
+        assert [run["seed"] for run in layers["runs"]] == [0, 1, 2]
+        assert {len(run["layers"]) for run in layers["runs"]} == {n_blocks}
+        last = sum(run["layers"][2]["angle_degrees"] for run in layers["runs"]) / 3
+        assert layers["summary"]["angle_degrees"]["last"] == pytest.approx(last)
+
+
+def test_missing_layers_are_measured_and_no_others(studies: Studies, settings: list[str]) -> None:
+    folder = copied(studies.asked(), "out")
+    before, runs = read_results(folder), files(folder / "arms")
+    kept = folder / "arms" / "1-shared" / "seed-0" / LAYERS
+    content = kept.read_text()
+    for damage in (kept.unlink, lambda: kept.write_text(content.replace("100", "99"))):
+        damage()
+        run_study(*studies.as_asked(folder))
+        assert kept.read_text() == content
+    assert {**before, "report": None} == {**read_results(folder), "report": None}
+    changed = {name for name, known in files(folder / "arms").items() if runs[name] != known}
+    assert changed == {f"1-shared/seed-0/{LAYERS}"}
+
+
+def test_a_report_that_is_written_again_has_the_layers_measured_so_far(
+    studies: Studies, settings: list[str]
+) -> None:
+    def section() -> str:
+        page = (folder / "report.html").read_text()
+        return page.partition("<h2>What the layers do</h2>")[2].partition("</section>")[0]
+
+    folder = copied(studies.asked(), "out")
+    before = section()
+    assert before.count("<svg") == 2 and "Hollow dots" in before
+    report_again(folder)
+    assert section() == before
+    for arm in (*folder.glob("arms/1-*"), *folder.glob("arms/3-*")):
+        shutil.rmtree(arm)
+    (folder / "results.json").unlink()
+    report_again(folder)
+    assert section().count("<svg") == 2 and "Hollow" not in section()
+
+
+def test_damaged_layers_are_an_error(studies: Studies, settings: list[str]) -> None:
+    folder = copied(studies.asked(), "out")
+    kept = folder / "arms" / "0-plain" / "seed-0" / LAYERS
+    content = json.loads(kept.read_text())
+    first, *others = content["changes"]
+    wrong = {**first, "distance": {**first["distance"], "mean": "far"}}
+    damages = [[wrong, *others], others, [], [{**first, "is_beyond": True}, *others], [first]]
+    texts = [json.dumps({**content, "changes": changes}) for changes in damages]
+    for damaged in ("{", *texts):
+        kept.write_text(damaged)
+        with pytest.raises(CheckpointError, match=r"layers\.json.*remove"):
+            report_again(folder)
+    with pytest.raises(CheckpointError, match=r"layers\.json"):
+        run_study(*studies.as_asked(folder))
+
+
+def test_a_text_shorter_than_a_window_is_refused_before_anything_is_trained(
+    studies: Studies, settings: list[str]
+) -> None:
+    Path("short.txt").write_text("a short text, of which a test split has next to nothing. " * 12)
+    sources, _, options = studies.as_asked(Path("out"))
+    with pytest.raises(DataError, match="fewer than a window of 16"):
+        run_study(sources, ["data.path=short.txt", "data.split=90/8/2"], options)
+    assert not Path("out/arms").exists()
+
+
+def test_blocks_that_are_not_shared_are_not_run_beyond(studies: Studies, tmp_path: Path) -> None:
+    source = tmp_path / "asked.toml"
+    source.write_text(ASKED.replace("tokens = 100", "beyond = 2"))
+    study = load_study(str(source))
+    assert study.inspecting is not None
+    models = [arm.loaded.recipe.model for arm in study.arms][:2]
+    assert [study.inspecting.n_beyond(model) for model in models] == [0, 2]
+    assert [INSPECTING.n_beyond(model) for model in models] == [0, 3]
+    scale = '[scale.cpu]\ninspect = { what = "layers", tokens = 7 }'
+    source.write_text(ASKED.replace("[scale.cpu]", scale, 1))
+    own = load_study(str(source)).inspecting
+    assert own is not None and own.tokens == 7
+    lstm = ENCODER.replace("albert-small", "gpt1-lstm") + "set.model.n_layers = 2"
+    source.write_text(f'inspect = {{ what = "layers" }}\n{lstm}')
+    arms = load_study(str(source)).arms
+    assert {INSPECTING.n_beyond(arm.loaded.recipe.model) for arm in arms} == {0}
+
+
+@pytest.mark.parametrize(
+    ("head", "arms", "message"),
+    [
+        ("inspect.what = 'layers'", "set.model.d_ff = 9", "encoder-decoder"),
+        ("inspect.what = 'layers'", "set.model.d_embed = 32\n[[stages]]\ntasks='sst2'", "stages"),
+        ("score.stride = 1", "set.model.d_embed = 32", r"objective\.kind = masked"),
+    ],
+)
+def test_arms_of_which_nothing_is_inspected_or_scored_in_windows_are_refused(
+    tmp_path: Path, head: str, arms: str, message: str
+) -> None:
+    recipe = "multi30k-tiny" if "d_ff" in arms else "albert-small"
+    path = tmp_path / "study.toml"
+    path.write_text(f"{head}\n{ENCODER.replace('albert-small', recipe)}{arms}\n")
+    with pytest.raises(ConfigError, match=message):
+        load_study(str(path))
+
+
+def test_layers_are_read_as_they_were_kept(tmp_path: Path) -> None:
+    nowhere = Spread(math.nan, (math.nan, 1.0, 2.0))
+    changes: list[LayerChange] = [replace(change(1, 2.0, 3.0), angle_degrees=nowhere)]
+    found = InspectedLayers("valid", 7, 1, changes)
+    write_json(tmp_path / LAYERS, kept_layers(INSPECTING, found))
+    assert repr(read_layers(tmp_path, INSPECTING)) == repr(found)
+    assert read_layers(tmp_path, Inspecting(what="layers", beyond=3)) is None
+    assert read_layers(tmp_path / "nowhere", INSPECTING) is None
+
+
+def test_blocks_are_summarized_by_hand() -> None:
+    blocks = [change(1, 4.0, 30.0), change(2, 1.0, 40.0), change(3, 3.0, 20.0)]
+    assert summarize(blocks, "distance") == LayerSummary(8 / 3, 2.5, 3.0)
+    further = [*blocks, change(4, 2.0, 9.0, is_beyond=True), change(5, 2.5, 5.0, is_beyond=True)]
+    assert summarize(further, "distance") == LayerSummary(8 / 3, 2.5, 3.0, 2.0, 2.5)
+    assert summarize(further, "angle_degrees") == LayerSummary(30.0, 15.0, 20.0, 5.0, 9.0)
+    assert summarize(blocks[:1], "distance") == LayerSummary(4.0, None, 4.0)

@@ -12,7 +12,7 @@ from sublayer.study.cluster.on_cluster import OnCluster
 from sublayer.study.cluster.tasks_file import TasksFile
 from sublayer.study.execution.job import DONE
 from sublayer.study.execution.one_run import FAILURE, Task
-from tests.study.test_runner import TINY, write_text
+from tests.study.studies import TINY, write_text
 
 _MOST_SLEEPS = 5000
 

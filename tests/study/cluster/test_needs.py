@@ -13,7 +13,7 @@ from sublayer.study.cluster.cluster import Needs, Node
 from sublayer.study.cluster.cold_cache import preparation_bytes
 from sublayer.study.cluster.needs import check_needs, describe_needs, needs_of, usual_threads
 from sublayer.study.cluster.schedulers.slurm_cluster import parse_nodes
-from tests.study.test_runner import TINY, write_text
+from tests.study.studies import TINY, write_text
 
 GIB = 1 << 30
 NODES = [Node("small", 2, 4 * GIB), Node("large", 8, 64 * GIB, gpus=2)]

@@ -14,7 +14,7 @@ from sublayer.study.cluster.exchange import DIED, Progress, RunFiles
 from sublayer.study.execution.job import FOLDER_HELD, Job, end_message, read_end
 from sublayer.study.execution.one_run import FAILURE
 from sublayer.system.lock import held
-from tests.study.test_runner import TINY, write_text
+from tests.study.studies import TINY, write_text
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from sublayer.study.cluster.tries import MOST_TRIES
 from tests.study.chain.chains import words, write_chain
 from tests.study.cluster.processes import Processes, is_alive, lose
 from tests.study.execution.test_side_by_side import FIXED, same_files, values
-from tests.study.test_runner import TINY, write_text
+from tests.study.studies import TINY, write_text
 
 pytestmark = pytest.mark.slow
 FFN = ["model.ffn=gelu,swiglu"]

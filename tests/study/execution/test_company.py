@@ -12,7 +12,7 @@ from sublayer.errors import ConfigError
 from sublayer.study.arms import expand
 from sublayer.study.budget.sized_arm import Sized, size_arm
 from sublayer.study.execution.company import company
-from tests.study.test_runner import TINY
+from tests.study.studies import TINY
 
 SETTINGS = [*TINY, "train.steps=5", "train.precision=float32", "train.threads=1"]
 

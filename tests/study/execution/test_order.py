@@ -7,7 +7,7 @@ import pytest
 
 from sublayer.api.training import compare
 from sublayer.study.execution.arm_runs import there_and_back
-from tests.study.test_runner import FFN, settings_of, write_text
+from tests.study.studies import FFN, settings_of, write_text
 
 
 def test_every_arm_is_as_late_as_another_over_two_rounds() -> None:

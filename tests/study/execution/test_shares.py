@@ -16,7 +16,7 @@ from sublayer.study.execution import jobs as of_jobs
 from sublayer.study.execution import shares
 from sublayer.study.execution.jobs import check_jobs, share_threads, shared_threads
 from sublayer.study.execution.shares import describe_share
-from tests.study.test_runner import TINY, write_text
+from tests.study.studies import TINY, write_text
 
 GIB = 1 << 30
 

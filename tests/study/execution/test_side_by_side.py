@@ -15,7 +15,7 @@ from sublayer.config.layering.sources import read_toml
 from sublayer.errors import CheckpointError
 from sublayer.runs.items import ITEMS
 from tests.stopping import stopped_at
-from tests.study.test_runner import TINY, write_text
+from tests.study.studies import TINY, write_text
 
 FIXED = ["train.precision=float32", "train.threads=1"]
 FIRST_END = [("open", "test.json")]

@@ -1,0 +1,166 @@
+"""Small studies, made once a run of pytest and asked by many tests, which copy what they alter."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sublayer.api.training import compare
+from sublayer.study.options import Options
+from sublayer.study.runner import run_study
+from tests.made import Workshop
+
+_SENTENCE = "the reed by the river bends and does not break while oaks fall"
+WORDS = _SENTENCE.split(" ")
+TINY = [
+    "model.n_layers=1",
+    "model.d_model=8",
+    "model.n_heads=2",
+    "data.context=16",
+    "train.batch_sequences=2",
+]
+FFN = "model.ffn=gelu,swiglu"
+LR = "optimizer.lr"
+RATES = f"{LR}=5e-2,1e-7,4.99999e-2"
+"""The first, one by which nothing is learned, and one that nobody can tell from the first."""
+TUNED = f"""
+tune = {{ {LR} = [1e-3, 1e-2] }}
+tune_by = "loss"
+[scale.cpu]
+recipe = "gpt"
+[[arms]]
+name = "gelu"
+[[arms]]
+name = "swiglu"
+set = {{ model.ffn = "swiglu" }}
+"""
+SAYS = "Sharing costs more where the model is wide."
+ASKED = f"""
+match = "none"
+seeds = 3
+margin = "9 bits per byte"
+inspect = {{ what = "layers", tokens = 100 }}
+hypothesis.says = "{SAYS}"
+hypothesis.contrast = {{ "wide and shared" = 1, wide = -1, shared = -1, plain = 1 }}
+[scale.cpu]
+recipe = "gpt"
+[scale.cpu.set]
+model = {{ n_layers = 3, d_model = 8, n_heads = 2 }}
+data.context = 16
+train = {{ steps = 3, batch_sequences = 2, precision = "float32", threads = 1 }}
+[[arms]]
+name = "plain"
+[[arms]]
+name = "shared"
+set = {{ model.share = "all" }}
+[[arms]]
+name = "wide"
+set = {{ model.d_model = 16 }}
+[[arms]]
+name = "wide and shared"
+set = {{ model.d_model = 16, model.share = "all" }}
+"""
+
+
+def settings_of(text: Path, *more: str) -> list[str]:
+    """Settings of the tiny recipe on a text, some of them replaced."""
+    fixed = ["train.steps=5", "train.precision=float32", "train.threads=1"]
+    given = {each.partition("=")[0] for each in more}
+    usual = [*TINY, f"data.path={text}", *fixed]
+    return [*(each for each in usual if each.partition("=")[0] not in given), *more]
+
+
+def write_text(path: Path) -> Path:
+    """Write a text of 13 kB."""
+    path.write_text(" ".join(WORDS[(i * i + i // 7) % len(WORDS)] for i in range(2800)))
+    return path
+
+
+def files(folder: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of every file below a folder."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in found
+    }
+
+
+def values(result: dict[str, Any]) -> list[list[float]]:
+    return [arm["values"] for arm in result["arms"]]
+
+
+def read_results(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "results.json").read_text())
+    return content
+
+
+class Studies:
+    """Folders of finished studies, by name; their text, settings and cache."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self._once = workshop.once
+        self.place = workshop.once("studies", _write)
+        self.text = self.place / "river.txt"
+        self.settings = settings_of(self.text)
+
+    def plain(self) -> Path:
+        """Two arms of three seeds."""
+        return self._made(
+            "plain", lambda out: compare("gpt", self.settings, vary=[FFN], seeds=3, out=out)
+        )
+
+    def failed(self) -> Path:
+        """Three arms of three seeds, of which one fails everywhere."""
+        rates = [f"{LR}=1e-3,1e-2,1e6"]
+        return self._made(
+            "failed", lambda out: compare("gpt", self.settings, vary=rates, seeds=3, out=out)
+        )
+
+    def tuned(self) -> Path:
+        """Two arms of a study's file, tuned by the loss over two seeds, beyond the edge once."""
+        return self._made("tuned", lambda out: run_study(*self.as_tuned(out)))
+
+    def as_tuned(self, out: Path, **changes: Any) -> tuple[list[str], list[str], Options]:
+        """What is asked of the tuned study."""
+        asked = {"seeds": 1, "first_seed": 2, "tuning_seeds": 2, "extend": 1, **changes}
+        return [str(self.place / "tuned.toml")], self.settings, Options(out=out, **asked)
+
+    def decided(self) -> Path:
+        """Three arms; the second is decided at its first look, the third never."""
+        return self._made("decided", lambda out: run_study(*self.as_decided(out)))
+
+    def as_decided(self, out: Path, **changes: Any) -> tuple[list[str], list[str], Options]:
+        """What is asked of the study that ends where it is decided."""
+        plan = {"until": "decided", "seeds_at_most": 5, "match": "none", **changes}
+        return ["gpt"], self.settings, Options(vary=(RATES,), out=out, **plan)
+
+    def asked(self) -> Path:
+        """Four arms with a hypothesis and a margin, whose layers are inspected."""
+        return self._made("asked", lambda out: run_study(*self.as_asked(out)))
+
+    def as_asked(self, out: Path, **changes: Any) -> tuple[list[str], list[str], Options]:
+        """What is asked of the study with a hypothesis."""
+        text = [f"data.path={self.text}"]
+        return [str(self.place / "asked.toml")], text, Options(out=out, **changes)
+
+    def _made(self, name: str, make: Callable[[Path], object]) -> Path:
+        def in_cache(folder: Path) -> None:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("SUBLAYER_CACHE", str(self.place / "cache"))
+                make(folder)
+
+        return self._once(f"study-{name}", in_cache)
+
+
+def _write(folder: Path) -> None:
+    folder.mkdir()
+    write_text(folder / "river.txt")
+    (folder / "tuned.toml").write_text(TUNED)
+    (folder / "asked.toml").write_text(ASKED)
+
+
+def copied(study: Path, folder: str | Path) -> Path:
+    return Path(shutil.copytree(study, folder))
