@@ -78,9 +78,7 @@ RULES = [("fairseq", 1.0), ("gnmt", 0.6), ("fairseq", 0.0)]
 
 
 @pytest.mark.parametrize(
-    ("fields", "rule"),
-    rows([(fields, rule) for rule in RULES for fields in MODELS], 4),
-    ids=str,
+    ("fields", "rule"), rows([(fields, rule) for rule in RULES for fields in MODELS], 4), ids=str
 )
 def test_a_wide_beam_finds_the_best_of_all_hypotheses(fields: dict[str, Any], rule: Any) -> None:
     model = make_model(5, **fields)
@@ -93,9 +91,7 @@ def test_a_wide_beam_finds_the_best_of_all_hypotheses(fields: dict[str, Any], ru
 
 
 @pytest.mark.parametrize(
-    ("fields", "beam"),
-    [(MODELS[4], 1), (MODELS[5], 3), (RELATIVE, 3)],
-    ids=str,
+    ("fields", "beam"), [(MODELS[4], 1), (MODELS[5], 3), (RELATIVE, 3)], ids=str
 )
 def test_a_translation_does_not_depend_on_those_beside_it(
     fields: dict[str, Any], beam: int
@@ -114,9 +110,7 @@ def test_a_translation_does_not_depend_on_those_beside_it(
 
 
 @pytest.mark.parametrize(
-    ("fields", "sentences"),
-    [({}, 3), (MODELS[1], 1), (MODELS[3], 1), (RELATIVE, 1)],
-    ids=str,
+    ("fields", "sentences"), [({}, 3), (MODELS[1], 1), (MODELS[3], 1), (RELATIVE, 1)], ids=str
 )
 def test_a_beam_of_one_is_greedy(fields: dict[str, Any], sentences: int) -> None:
     # One row alone is a vector, of several each is a row of a matrix.

@@ -287,10 +287,7 @@ def fixed(monkeypatch):
 
 @pytest.mark.parametrize(
     ("fields", "n_rows", "sampling", "window"),
-    [
-        (PLAIN, 1, Sampling(temperature=0.8, top_k=6), "exact"),
-        (RELATIVE, 3, GREEDY, "rolling"),
-    ],
+    [(PLAIN, 1, Sampling(temperature=0.8, top_k=6), "exact"), (RELATIVE, 3, GREEDY, "rolling")],
     ids=str,
 )
 def test_fixed_steps_generate_the_same_tokens(fields, n_rows, sampling, window, fixed):

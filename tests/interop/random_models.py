@@ -125,10 +125,7 @@ EXPORTED: dict[str, tuple[str, Values]] = {
     "albert for labels": ("albert for labels", {**_ALBERT, **_LABELS}),
     "albert for choices": ("albert for choices", {**_ALBERT, **_CHOICES}),
     "albert for spans": ("albert for spans", {**_ALBERT, **_SPANS}),
-    "bert": (
-        "bert",
-        {**_ENCODER, "share": ("none", "attention", "ffn"), "sentence_classes": (0,)},
-    ),
+    "bert": ("bert", {**_ENCODER, "share": ("none", "attention", "ffn"), "sentence_classes": (0,)}),
     "bert that judges pairs": (
         "bert",
         {**_ENCODER, "share": ("none", "attention", "ffn"), **_SENTENCES},

@@ -419,32 +419,6 @@ def test_pipelines_of_transformers_answer_as_the_exported_model(tmp_path: Path, 
             assert answers[0]["label"] == labels[probabilities.index(max(probabilities))]
 
 
-def test_rows_that_are_padded_and_choices_have_the_same_probabilities(tmp_path: Path) -> None:
-    from transformers import AutoModelForMultipleChoice as Choosing
-    from transformers import AutoModelForSequenceClassification as Labelling
-    from transformers import AutoTokenizer
-
-    model = model_for("gpt2", TASKS["sst2"])
-    export_huggingface(model, tmp_path / "labels")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "labels")
-    oracle = Labelling.from_pretrained(tmp_path / "labels").eval()
-    with torch.inference_mode():
-        logits = oracle(**tokenizer(FIRST, padding=True, return_tensors="pt")).logits
-    expected = answered(model, [Example("0", {"sentence": text}) for text in FIRST])
-    close(logits.softmax(-1), expected, 1e-5)
-    model = model_for("bert", TASKS["copa"])
-    export_huggingface(model, tmp_path / "choices")
-    fields = {"premise": "the dog ran", "question": "cause"}
-    example = Example("0", fields, choices=("the cat sat", "nothing was wrong"))
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "choices")
-    oracle = Choosing.from_pretrained(tmp_path / "choices").eval()
-    asked = ["the dog ran What was the CAUSE of this?"] * 2
-    rows = tokenizer(asked, list(example.choices), padding=True, return_tensors="pt")
-    with torch.inference_mode():
-        logits = oracle(**{key: each[None] for key, each in rows.items()}).logits
-    close(logits.softmax(-1), answered(model, [example]), 1e-5)
-
-
 ROWS = [
     ("the dog ran", "the cat sat", "entailment"),
     ("it is the best of them", "it is wrong", "not_entailment"),

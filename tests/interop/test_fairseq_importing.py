@@ -607,21 +607,3 @@ def test_altered_tensors_are_refused_in_a_line_or_read(tmp_path: Path, data: st.
     ):
         weights[name] = data.draw(st.sampled_from(CHANGES))(weights[name])
     check(tmp_path / "case", lambda path: save_newest(path, weights, settings(PLAIN)))
-
-
-@hostile
-@given(st.data(), st.booleans())
-def test_damaged_checkpoints_are_refused_in_a_line(
-    tmp_path: Path, data: st.DataObject, is_old: bool
-) -> None:
-    def save(path: Path) -> None:
-        with_settings({}, is_old)(path)
-        whole = bytearray(path.read_bytes())
-        if data.draw(st.booleans()):
-            whole = whole[: data.draw(st.integers(0, len(whole) - 1))]
-        else:
-            for _ in range(data.draw(st.integers(1, 5))):
-                whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-        path.write_bytes(whole)
-
-    check(tmp_path / "case", save)

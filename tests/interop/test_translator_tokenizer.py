@@ -258,9 +258,7 @@ def test_marian_is_translated_with_by_its_own_files(tmp_path: Path) -> None:
     assert load(tmp_path / "back").tokenizer.fingerprint == model.tokenizer.fingerprint
 
 
-def test_rules_that_marian_lacks_stay_behind(
-    tmp_path: Path,
-) -> None:
+def test_rules_that_marian_lacks_stay_behind(tmp_path: Path) -> None:
     folder = write_marian(tmp_path / "files")
     ours = BilingualTokenizer(
         load_tokenizer(folder), LanguageRules("en", lowers=True), LanguageRules("de", lowers=True)

@@ -33,14 +33,7 @@ from sublayer.model.transformer import Transformer
 from tests.breadth import TRIES_ALL
 
 from .covering import allowed_pairs
-from .covering_axes import (
-    ALSO_WITHOUT_MEANING,
-    AXES,
-    FORBIDDEN,
-    ROWS,
-    WITHOUT_MEANING,
-    Pair,
-)
+from .covering_axes import ALSO_WITHOUT_MEANING, AXES, FORBIDDEN, ROWS, WITHOUT_MEANING, Pair
 
 VOCAB_SIZE, CONTEXT = 13, 12
 PART = ROWS if TRIES_ALL else ROWS[:60]

@@ -99,8 +99,7 @@ def test_a_layer_computes_its_equations(bias: bool) -> None:
     close(hidden, torch.stack(states))
     assert model.vocabulary_head.projection is not None
     close(
-        model(tokens).logits[0],
-        model.vocabulary_head.projection(hidden) @ model.embedding.weight.T,
+        model(tokens).logits[0], model.vocabulary_head.projection(hidden) @ model.embedding.weight.T
     )
 
 
