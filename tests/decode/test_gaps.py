@@ -5,21 +5,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tokenizers
 import torch
-from tokenizers import decoders, models, pre_tokenizers
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.packing import pairs_in_rows
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.span.corruption import corrupt
-from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
-from sublayer.data.tokenizers.sentinels import sentinel_name
 from sublayer.decode.gaps.completion import FillSettings
 from sublayer.decode.gaps.fill import fill_gaps, go_on
-from sublayer.decode.gaps.prompt import Prompt, prompt_to_go_on, prompt_with_gaps
+from sublayer.decode.gaps.prompt import Prompt, prompt_with_gaps
 from sublayer.decode.gaps.token_scores import TokenScores
 from sublayer.decode.gaps.written import complete, find_fills, find_unplaced
 from sublayer.decode.sample import GREEDY, Sampling
@@ -72,29 +68,6 @@ def test_an_encoder_reads_a_sentinel_for_each_gap_and_no_added_space() -> None:
     assert pieces(prompt.source)[-2:] == ["<extra_id_1>", "."]
     with_space = prompt_of("The <extra_id_0> .").source
     assert pieces(with_space)[-3:] == ["<extra_id_0>", "▁", "."]
-
-
-def library_tokenizer() -> SubwordTokenizer:
-    """The same pieces as the library of transformers' tokenizers applies them."""
-    assert isinstance(TOKENIZER, UnigramTokenizer)
-    pieces = TOKENIZER.scores()[: -len(TOKENIZER.sentinel_ids)]
-    library = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=2))
-    library.pre_tokenizer = pre_tokenizers.Metaspace()
-    library.decoder = decoders.Metaspace()
-    sentinels = [sentinel_name(number) for number in reversed(range(4))]
-    library.add_special_tokens(["<pad>", "</s>", "<unk>", *sentinels])
-    return SubwordTokenizer(library)
-
-
-def test_tokenizers_of_the_library_read_a_prompt_alike() -> None:
-    tokenizer = library_tokenizer()
-    assert tokenizer.sentinel_ids == TOKENIZER.sentinel_ids
-    assert prompt_with_gaps(tokenizer, PROMPT).source == prompt_of(PROMPT).source
-    assert prompt_to_go_on(tokenizer, "The cat ").source == ids_of("The cat")
-    assert prompt_to_go_on(TOKENIZER, "The cat ").sentinels == ()
-    fills = [tokenizer.encode(fill).tolist() for fill in (b"cat", b"mat")]
-    filled = complete(tokenizer, prompt_with_gaps(tokenizer, PROMPT), fills)
-    assert filled.text == "The cat sat on the mat."
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ _EVERYWHERE: Values = {
     "block": ("transformer", ("attention", "ffn")),
     "ffn": ("relu", "gelu", "swish"),
     "gelu": ("exact", "tanh"),
-    "norm_affine": _EITHER,
     "norm_eps": (None, 1e-12, 1e-2),
     "sinusoids": ("tensor2tensor", "fairseq", "marian", "interleaved"),
     "first_position": (0, 3),
@@ -40,9 +39,8 @@ _EVERYWHERE: Values = {
     "decoder_start": ("end", "pad"),
     "pooler": ("none", "tanh"),
     "sentence_classes": (0, 1, 2),
-    "tie_embeddings": _EITHER,
     "embedding_scale": ("none", "sqrt"),
-    "bias": _EITHER,
+    **dict.fromkeys(("norm_affine", "tie_embeddings", "bias"), _EITHER),
     "dropout": (0.0, 0.1),
     "dropout_attention": (None, 0.0, 0.2),
     "dropout_ffn": (None, 0.3),
@@ -141,16 +139,7 @@ EXPORTED: dict[str, tuple[str, Values]] = {
             "sentence_classes": (0,),
         },
     ),
-    "albert with another width of the table": (
-        "albert",
-        {
-            **_ENCODER,
-            **_SENTENCES,
-            "d_embed": (4, 14),
-            "embedding_projection": ("sum",),
-            "project_embeddings": ("as-needed", "always"),
-        },
-    ),
+    "albert with another width of the table": ("albert", {**_ALBERT, **_SENTENCES}),
     "m2m_100": (
         "m2m_100",
         {
@@ -202,6 +191,7 @@ _DECODER_BLOCKS = (
     *(None, "macaron", ("attention", "cross", "ffn:gelu"), ("cross", "attention", "ffn")),
     *(("cross", "ffn"), ("attention", "cross*0.5", "ffn"), ("attention", "ffn")),
 )
+_PLACES = ("", "_attention", "_ffn", "_embedding", "_final")
 _ODD: Values = {
     "swish_beta": (1.0, 0.5, "learned"),
     "n_layers": (1, 2, 3),
@@ -218,14 +208,9 @@ _ODD: Values = {
     "rotary_base": (100.0,),
     "relative_buckets": (4, 6),
     "relative_distance": (7, 20),
-    "share_groups": (1, 2, 3),
-    "share_inner": (1, 2, 3),
+    **dict.fromkeys(("share_groups", "share_inner"), (1, 2, 3)),
     "label_outputs": (0, 1, 3),
-    "dropout": (0.9,),
-    "dropout_attention": (0.9,),
-    "dropout_ffn": (0.9,),
-    "dropout_embedding": (0.9,),
-    "dropout_final": (0.9,),
+    **dict.fromkeys((f"dropout{place}" for place in _PLACES), (0.9,)),
     "init_std": (1.0, 1e6),
     "vocab_size": (1, 2, 3, 24),
     "vocab_multiple": (1, 4),

@@ -87,13 +87,10 @@ def test_a_class_comes_in_with_its_logits_whatever_changes_no_number(
     certificate = import_huggingface(folder, tmp_path / "ours")
     assert certificate["largest_difference"]["float64"] < 1e-12
     assert certificate["ignored"].startswith("rotary, sub_configs of config.json")
-    plain = original.kind(original.kind.config_class(**CLASSES[name][1])).double()
-    plain.load_state_dict(original.tensors, strict=False)
-    plain.tie_weights()
     model = load(tmp_path / "ours")
     described = Content("config.json", FAMILIES[name].write_config(model.config, None))
     assert FAMILIES[name].fields.read(described).unknown == ()
-    close(ours(model), theirs(plain))
+    close(ours(model), theirs(original.model()))
 
 
 # Values of another kind than a field's default, which change nothing that a tiny model's tensors
@@ -174,22 +171,17 @@ VALUES: list[tuple[str, str, Any]] = [
     ("gpt2", "n_layer", 2**63),
     ("gpt2", "num_hidden_layers", "2"),
     ("gpt2", "layer_norm_epsilon", 0),
-    ("gpt2", "layer_norm_epsilon", "1e-5"),
     ("gpt2", "add_cross_attention", True),
     ("gpt2", "activation_function", "mish"),
     ("gpt2", "n_head", 5),
     ("gpt2", "attn_pdrop", 1.0),
     ("bert", "pad_token_id", VOCAB_SIZE),
-    ("bert", "pad_token_id", -1),
     ("bert", "quantization_config", {}),
     ("bert", "position_embedding_type", "relative_key"),
     ("bert", "type_vocab_size", 3),
-    ("albert", "hidden_size", 12.0),
     ("albert", "num_hidden_groups", 3),
     ("albert", "inner_group_num", 10**9),
     ("m2m_100", "scale_embedding", None),
-    ("m2m_100", "max_position_embeddings", 10**30),
-    ("m2m_100", "init_std", 0),
     ("m2m_100", "eos_token_id", None),
     ("m2m_100", "decoder_ffn_dim", 7),
     ("m2m_100", "decoder_start_token_id", 1),
@@ -198,18 +190,15 @@ VALUES: list[tuple[str, str, Any]] = [
     ("marian", "d_model", 11),
     ("t5", "feed_forward_proj", "gated-tanh"),
     ("t5", "dense_act_fn", "silu"),
-    ("t5", "is_gated_act", True),
     ("t5", "scale_decoder_outputs", 1),
     ("t5", "relative_attention_num_buckets", 7),
     ("t5", "relative_attention_max_distance", 4),
     ("t5", "decoder_start_token_id", 5),
     ("bert for labels", "id2label", {"0": "a", "2": "b"}),
-    ("albert for labels", "id2label", {"0": " "}),
     ("gpt2 for labels", "id2label", {"0": "a", "1": "a"}),
     ("bert for labels", "num_labels", 2),
     ("bert for labels", "problem_type", "multi_label_classification"),
     ("bert for spans", "num_labels", 3),
-    ("gpt2 for labels", "pad_token_id", VOCAB_SIZE),
     ("openai-gpt for choices", "summary_type", "mean"),
 ]
 
@@ -270,7 +259,7 @@ def test_fields_and_values_that_no_table_has_are_refused_by_name(name: str) -> N
 NEW = [(name, each) for name in FAMILIES for each in CHOICES if each != "kind"]
 
 
-@pytest.mark.parametrize(("name", "each"), rows(NEW, 20))
+@pytest.mark.parametrize(("name", "each"), rows(NEW, 12))
 def test_a_value_that_no_table_has_is_refused_by_name(name: str, each: str) -> None:
     changed = config_of(name).model_copy(update={each: "something new"})
     with pytest.raises(ConfigError, match=f"represent .*model.{each} = something new"):
@@ -286,17 +275,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gpt2", {"positions": "rotary", "d_head": 8}, "positions = rotary, model.d_head = 8"),
     ("gpt2", {"norm": "rms", "ffn": "swiglu"}, "ffn = swiglu, model.norm = rms"),
     ("gpt2", {"block": ("ffn", "attention")}, "block = ['ffn', 'attention']"),
-    ("gpt2", {"block": ("attention*0.5", "ffn")}, "block = ['attention*0.5', 'ffn']"),
     ("gpt2", {"span_head": "independent"}, "span_head = independent"),
-    ("gpt2", {"positions": "alibi"}, "positions = alibi"),
     ("gpt2", {"ffn": "swish", "swish_beta": "learned"}, "swish_beta = learned"),
-    ("gpt2", {"head": "transform"}, "head = transform"),
-    ("openai-gpt", {"d_ff": 17}, "d_ff = 17"),
     ("openai-gpt", {"final_norm": "affine"}, "final_norm = affine"),
     ("openai-gpt", {"gelu": "exact", "ffn": "gelu"}, "gelu = exact"),
     ("m2m_100", {"first_position": 24}, "first_position = 24"),
     ("m2m_100", {"d_model": 2, "n_heads": 1}, "d_model = 2"),
-    ("m2m_100", {"positions": "learned"}, "positions = learned"),
     ("m2m_100", {"sinusoids": "interleaved"}, "sinusoids = interleaved"),
     ("m2m_100", {"output_scale": "sqrt"}, "output_scale = sqrt"),
     # What M2M100 is given to begin with would have no position there.
@@ -308,7 +292,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "decoder_block = ['attention', 'cross*0.5', 'ffn:relu']",
     ),
     ("marian", {"decoder_block": ("attention", "cross", "ffn:gelu")}, "ffn = gelu, relu"),
-    ("bert", {"norm": "none"}, "norm = none"),
     ("bert", {"final_norm": "plain"}, "final_norm = plain"),
     ("bert", {"embedding_norm": False}, "embedding_norm = false"),
     ("bert", {"d_embed": 5}, "embedding_projection = tokens"),
@@ -317,7 +300,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("bert that judges pairs", {"pooler": "none"}, "pooler = none"),
     ("t5", {"bias": True}, "bias = true"),
     ("t5", {"attention_scale": "sqrt"}, "attention_scale = sqrt"),
-    ("t5", {"norm": "layer"}, "norm = layer"),
     ("t5", {"ffn": "swiglu", "swish_beta": 0.5}, "swish_beta = 0.5"),
     # transformers has no class of spans that there may be none of.
     ("albert for spans", {"span_head": "joint"}, "span_head = joint"),
@@ -342,7 +324,7 @@ def test_a_vocabulary_too_small_for_the_ids_of_a_class_is_refused(tmp_path: Path
         export_huggingface(model, tmp_path / "exported")
 
 
-@pytest.mark.parametrize("name", rows(EXPORTED, 6))
+@pytest.mark.parametrize("name", rows(EXPORTED, 5))
 @examples(60)
 @given(st.data())
 def test_a_model_is_exported_as_the_same_class_ever_after(name: str, data: st.DataObject) -> None:

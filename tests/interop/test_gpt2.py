@@ -33,18 +33,14 @@ from sublayer.model.transformer import Transformer
 from tests.interop.tiny import tiny
 
 WEIGHTS, N_TOKENS = "model.safetensors", 13
-NETWORKS = ["gelu_new", "gelu", "relu", "silu"]
 
 
 def saved(folder: Path, *, dtype: torch.dtype = torch.float64, **fields: Any) -> Any:
     """Save a random GPT-2 as transformers does, and return it."""
     original = tiny("gpt2", dtype=dtype, **fields)
-    rules = {"attn_implementation": "eager", "bos_token_id": None, "eos_token_id": None}
-    model = original.kind(original.kind.config_class(**{**original.fields, **rules})).to(dtype)
-    model.load_state_dict(original.tensors, strict=False)
-    model.tie_weights()
+    model = original.model(attn_implementation="eager", bos_token_id=None, eos_token_id=None)
     model.save_pretrained(folder)
-    return model.eval()
+    return model
 
 
 def draw_tokens(rows: int, n: int = N_TOKENS) -> Tensor:

@@ -53,10 +53,7 @@ TRIED = list(zip(PLAIN + GATED, FORMS * 3, strict=False))
 def saved(folder: Path, network: str, *, is_tied: bool, is_scaled: bool) -> Any:
     """Save a random T5 as transformers does; return it."""
     fields = {"feed_forward_proj": network, "scale_decoder_outputs": is_scaled}
-    original = tiny("t5", **fields)
-    model = original.kind(original.kind.config_class(**original.fields)).double().eval()
-    model.load_state_dict(original.tensors, strict=False)
-    model.tie_weights()
+    model = tiny("t5", **fields).model()
     if not is_tied:
         generator = torch.Generator().manual_seed(2)
         matrix = torch.randn(VOCAB_SIZE, 12, generator=generator, dtype=torch.float64)

@@ -31,6 +31,7 @@ from sublayer.model.build import build
 from sublayer.model.encoder_decoder import EncoderDecoder
 from tests.breadth import rows
 from tests.data.sentencepiece.marian import EN, write_marian
+from tests.interop.tiny import tiny
 
 MADE_UP = [
     "Two  young, White males are outside near many bushes.",
@@ -199,34 +200,19 @@ def test_a_vocabulary_without_padding_goes_along(tmp_path: Path) -> None:
 
 
 def test_marian_is_translated_with_by_its_own_files(tmp_path: Path) -> None:
-    import transformers
-
     ids = json.loads((write_marian(tmp_path / "theirs") / "vocab.json").read_text())
     pad, end = ids["<pad>"], ids["</s>"]
-    fields = {
-        "d_model": 8,
-        "encoder_layers": 1,
-        "decoder_layers": 1,
-        "encoder_ffn_dim": 9,
-        "decoder_ffn_dim": 9,
-    }
-    special = {
-        "pad_token_id": pad,
-        "decoder_start_token_id": pad,
-        "eos_token_id": end,
-        "forced_eos_token_id": end,
-    }
-    heads = {
-        "encoder_attention_heads": 2,
-        "decoder_attention_heads": 2,
-        "max_position_embeddings": 60,
-    }
-    config = transformers.MarianConfig(vocab_size=len(ids), **fields, **heads, **special)
-    theirs: Any = transformers.MarianMTModel(config).eval()
+    fields = {"vocab_size": len(ids), "max_position_embeddings": 60, "pad_token_id": pad}
+    ends = {"eos_token_id": end, "forced_eos_token_id": end, "decoder_start_token_id": pad}
+    fields |= {"d_model": 8, "encoder_layers": 1, "encoder_ffn_dim": 9, "decoder_ffn_dim": 9}
+    fields |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    theirs = tiny("marian", dtype=torch.float32, **fields, **ends).model()
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
+        theirs.final_logits_bias.zero_()
         for parameter in theirs.parameters():
             if parameter.requires_grad:
+                # So wide that translations differ.
                 parameter.normal_(generator=generator)
     theirs.save_pretrained(tmp_path / "theirs")
     certificate = import_huggingface(tmp_path / "theirs", tmp_path / "ours")

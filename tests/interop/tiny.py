@@ -104,6 +104,14 @@ class Tiny:
             )
         return folder
 
+    def model(self, **rules: Any) -> Any:
+        """Build the model of transformers of these fields and tensors."""
+        model = self.kind(self.kind.config_class(**self.fields, **rules))
+        model = model.to(next(iter(self.tensors.values())).dtype).eval()
+        model.load_state_dict(self.tensors, strict=False)
+        model.tie_weights()
+        return model
+
 
 @torch.no_grad()
 def tiny(name: str, *, dtype: torch.dtype = torch.float64, **changes: Any) -> Tiny:

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -272,27 +271,6 @@ def test_a_float32_bias_of_bfloat16_scores_has_a_float32_gradient() -> None:
     plain_attention(*wide, exact, causal_mask(131, 131)).square().sum().backward()
     assert bias.grad is not None and bias.grad.dtype == torch.float32
     assert 1e-6 < (bias.grad.double() - exact.grad).norm() / exact.grad.norm() < 0.02
-
-
-def peak_of_a_pass(bias: Tensor | None) -> int:
-    """Measure the most bytes that attention and its gradient hold at once."""
-    q, k, v = (torch.randn(B, H, 512, 8, requires_grad=True) for _ in range(3))
-    with torch.profiler.profile(profile_memory=True) as profiler:
-        attend(q, k, v, Keys(False, None), bias, scale=0.7).sum().backward()
-    events = profiler.profiler.kineto_results.events()
-    memory = [event for event in events if event.name() == "[memory]"]
-    ordered = sorted(memory, key=lambda event: event.start_ns())
-    return int(np.cumsum([event.nbytes() for event in ordered]).max())
-
-
-@pytest.mark.parametrize("kernel", ["by sequence", "together"])
-def test_a_bias_takes_the_memory_of_its_gradient_and_a_block(monkeypatch, kernel: str) -> None:
-    choose_kernel(monkeypatch, kernel)
-    bias = torch.randn(1, H, 512, 512)
-    without = peak_of_a_pass(None)
-    assert peak_of_a_pass(bias) == without
-    block = H * attention_blocks.BLOCK_ROWS * 512 * 4
-    assert peak_of_a_pass(bias.requires_grad_()) <= without + bias.nbytes + block
 
 
 N, E, V = 7, 3, 11

@@ -1,7 +1,5 @@
 """Properties of whole models: no leak, padding, documents, caches, heads and their losses."""
 
-import gc
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,24 +103,6 @@ def test_cached_logits_equal_uncached_ones_padded_or_not(
     for row, length in enumerate(lengths):
         alone = model(tokens[row : row + 1, 5 - length :]).logits[0]
         close(cached[row, 5 - length :], alone, 1e-9)
-
-
-def test_a_cache_is_freed_with_its_last_user(random_model: Build) -> None:
-    tokens = torch.zeros(2, 3, dtype=torch.long)
-    gc.disable()
-    try:
-        for fields in (*MODELS, {"kind": "lstm", "n_layers": 1}):
-            model = random_model(**fields)
-            cache = Cache(model.config, 2, 6, torch.float64)
-            model(tokens, cache=cache)
-            cache.take_rows(torch.tensor([0, 0, 1]))
-            held = [weakref.ref(cache)]
-            held += [weakref.ref(each) for i in range(3) if (each := cache.key_values(0, i))]
-            del cache
-            assert len(held) > 1
-            assert all(each() is None for each in held), fields
-    finally:
-        gc.enable()
 
 
 def test_a_cache_has_an_end_and_shared_layers_have_keys_of_their_own(random_model: Build) -> None:
