@@ -1,4 +1,4 @@
-"""Scores of translations equal the sacrebleu command's, and what is known by hand."""
+"""BLEU and its paired tests: equal to the sacrebleu command, known numbers, and error rates."""
 
 import json
 import subprocess
@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
@@ -18,6 +20,7 @@ from sublayer.evaluation.bleu import (
     chrf,
     count_lines,
     count_translations,
+    metric,
     reference_lines,
     reference_words,
     sacre_bleu,
@@ -26,41 +29,26 @@ from sublayer.evaluation.bleu import (
     tokenized_bleu,
     translated_lines,
 )
+from sublayer.evaluation.significance import Numbers, compare_translations, randomisation_p
+from tests.breadth import rows
 
-REFERENCES = [
-    "Der Hund läuft, schnell.",
-    "Eine Katze schläft auf dem Sofa!",
-    "Zwei Männer (in Hüten) reden.",
-    "",
-]
-TEXTS = [
-    "Der Hund rennt, schnell.",
-    "Eine Katze schläft auf der Couch!",
-    "zwei Männer in Hüten reden .",
-    "Nichts",
-]
+REFERENCES = ["Der Hund läuft, schnell.", "Eine Katze schläft auf dem Sofa!"]
+REFERENCES += ["Zwei Männer (in Hüten) reden.", ""]
+TEXTS = ["Der Hund rennt, schnell.", "Eine Katze schläft auf der Couch!"]
+TEXTS += ["zwei Männer in Hüten reden .", "Nichts"]
 
 
 def command(tmp_path: Path, *options: str) -> tuple[float, str]:
     (tmp_path / "refs").write_text("\n".join(REFERENCES) + "\n")
     (tmp_path / "hyps").write_text("\n".join(TEXTS) + "\n")
-    words = [
-        sys.executable,
-        "-m",
-        "sacrebleu",
-        str(tmp_path / "refs"),
-        "-i",
-        str(tmp_path / "hyps"),
-        "-w",
-        "8",
-        *options,
-    ]
+    words = [sys.executable, "-m", "sacrebleu", str(tmp_path / "refs")]
+    words += ["-i", str(tmp_path / "hyps"), "-w", "8", *options]
     done = subprocess.run([*words, "-f", "json"], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     return float(found["score"]), str(found["signature"])
 
 
-@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("lowercase", rows([True, False], 1))
 def test_scores_are_those_of_the_command(tmp_path: Path, lowercase: bool) -> None:
     lower = ["-lc"] if lowercase else []
     for score, options in (
@@ -139,28 +127,8 @@ def test_words_that_were_divided_at_hyphens_are_scored_whole() -> None:
     assert tokenized_bleu([other], [expected]).value < 100.0
 
 
-def test_the_signature_says_whether_capitals_count() -> None:
-    tokenizer = BilingualTokenizer(
-        train_tokenizer("word-bpe", [b"Ein Hund ein hund"], vocab_size=40),
-        LanguageRules("en"),
-        LanguageRules("de"),
-    )
-    (ids,) = tokenizer.encode_target(["ein hund Ein Hund"])
-    pair = PairText("-", "Ein Hund ein hund", "-", "Ein Hund ein hund")
-    for lowercase, case, value in ((False, "mixed", 0.0), (True, "lc", 100.0)):
-        translations, references = (
-            translated_lines([ids], tokenizer),
-            reference_lines([pair], tokenizer),
-        )
-        found = score_translations(translations, references, lowercase=lowercase)
-        assert all(
-            f"case:{case}|" in found[name].signature for name in ("bleu", "sacrebleu", "chrf")
-        )
-        assert found["bleu"].value == pytest.approx(value)
-
-
-@pytest.mark.parametrize("lowercase", [False, True])
-def test_the_score_of_a_corpus_is_that_of_the_sums_over_its_lines(lowercase: bool) -> None:
+def test_the_score_of_a_corpus_is_that_of_the_sums_over_its_lines() -> None:
+    lowercase = False
     texts = [f"{line} {n}" for n, line in enumerate(TEXTS * 5)]
     references = [f"{line} {n}" for n, line in enumerate(REFERENCES * 5)]
     for name, score in (("bleu", tokenized_bleu), ("sacrebleu", sacre_bleu), ("chrf", chrf)):
@@ -185,3 +153,136 @@ def test_unequal_numbers_are_refused_with_both() -> None:
         sacre_bleu(["a", "b"], ["a"])
     with pytest.raises(DataError, match="nothing to score"):
         chrf([], [])
+    with pytest.raises(DataError, match="2 translations cannot be scored against 3 references"):
+        compare_translations("bleu", ["a"] * 3, ["a"] * 2, ["a"] * 3)
+
+
+VOCABULARY = ["Hund", "Katze", "läuft", "schnell", "der", "die", "ein", "auf", "dem", "Sofa", "."]
+
+
+def sentences(n: int, seed: int) -> list[str]:
+    drawn = np.random.default_rng(seed)
+    return [" ".join(drawn.choice(VOCABULARY, size=int(drawn.integers(5, 12)))) for _ in range(n)]
+
+
+def damaged(lines: list[str], share: float, seed: int) -> list[str]:
+    drawn = np.random.default_rng(seed)
+    return [
+        " ".join(word if drawn.random() > share else "nichts" for word in line.split())
+        for line in lines
+    ]
+
+
+DRAWN_REFERENCES = sentences(60, 1)
+
+
+def test_randomisation_is_that_of_the_command(tmp_path: Path) -> None:
+    texts, others = damaged(DRAWN_REFERENCES, 0.2, 2), damaged(DRAWN_REFERENCES, 0.3, 3)
+    for name, lines in (("refs", DRAWN_REFERENCES), ("this", texts), ("other", others)):
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    found = compare_translations("sacrebleu", texts, others, DRAWN_REFERENCES)
+    words = "-m sacrebleu refs -i other this -m bleu --paired-ar -f json"
+    command = [sys.executable, *words.split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    baseline, system = (row["BLEU"] for row in json.loads(done.stdout))
+    assert found.value == pytest.approx(system["score"])
+    assert found.other == pytest.approx(baseline["score"])
+    assert found.p_randomisation == pytest.approx(system["p_value"])
+
+
+def test_the_interval_of_the_difference_is_that_of_lines_drawn_again() -> None:
+    texts, others = damaged(DRAWN_REFERENCES, 0.2, 2), damaged(DRAWN_REFERENCES, 0.3, 3)
+    found = compare_translations("sacrebleu", texts, others, DRAWN_REFERENCES)
+    drawn = np.random.default_rng(12345).choice(60, size=(1000, 60), replace=True)[:40]
+    first = [
+        sacre_bleu([texts[i] for i in each], [DRAWN_REFERENCES[i] for i in each]).value
+        - sacre_bleu([others[i] for i in each], [DRAWN_REFERENCES[i] for i in each]).value
+        for each in drawn
+    ]
+    assert found.interval[0] < found.difference < found.interval[1]
+    # 40 of the 1,000: nearly all within, and nearly as far apart.
+    inside = [found.interval[0] <= each <= found.interval[1] for each in first]
+    assert sum(inside) >= 36
+    assert max(first) - min(first) > 0.6 * (found.interval[1] - found.interval[0])
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf"])
+def test_a_much_better_system_is_significantly_better_and_an_equal_one_is_not(name: str) -> None:
+    texts = damaged(DRAWN_REFERENCES, 0.05, 2)
+    better = compare_translations(name, texts, damaged(DRAWN_REFERENCES, 0.5, 3), DRAWN_REFERENCES)
+    assert better.difference > 10 and better.p_randomisation < 0.01
+    worse = compare_translations(name, damaged(DRAWN_REFERENCES, 0.5, 3), texts, DRAWN_REFERENCES)
+    assert worse.difference == pytest.approx(-better.difference) and worse.p_randomisation < 0.01
+    same = compare_translations(name, texts, texts, DRAWN_REFERENCES)
+    assert same.difference == 0 and same.interval == (0.0, 0.0)
+    assert same.p_randomisation == 1.0
+
+
+N_LINES = 400
+N_DRAWN = 199
+"""Exchanges, and resamples: with these p is a multiple of 1/200, and at most 0.05 ten times."""
+MEASURE = metric("sacrebleu", lowercase=False)
+
+
+def draw_counts(rng: np.random.Generator, difficulty: Numbers, lengths: Numbers) -> Numbers:
+    """Draw what BLEU is computed from of a system's translations: ``[N, 10]``, see LineCounts.
+
+    Of a line of 12 words some 7 are right, 4 of its pairs and 1.5 of its runs of four: a BLEU of
+    about 30. Where a line is hard, it is for both systems.
+    """
+    n_words = np.maximum(1, lengths + rng.integers(-2, 3, size=len(lengths)))
+    right = np.clip(difficulty + rng.normal(0, 0.12, size=len(lengths)), 0.02, 0.98)
+    columns = [n_words, lengths]
+    totals = [np.maximum(0, n_words - n) for n in range(4)]
+    shared = [rng.binomial(total, right ** (1 + 0.6 * n)) for n, total in enumerate(totals)]
+    return np.stack([*columns, *shared, *totals], axis=1).astype(np.float64)
+
+
+def draw_systems(rng: np.random.Generator) -> tuple[Numbers, Numbers]:
+    """Draw two systems' translations of the same lines, either of which could be the other's."""
+    lengths = rng.integers(5, 30, size=N_LINES)
+    difficulty = rng.beta(4, 3, size=N_LINES)
+    return draw_counts(rng, difficulty, lengths), draw_counts(rng, difficulty, lengths)
+
+
+def score_of(counts: Numbers) -> float:
+    return float(MEASURE._compute_score_from_stats(counts.astype(int).tolist()).score)
+
+
+def bootstrap_p(ours: Numbers, theirs: Numbers, rng: np.random.Generator, *, signed: bool) -> float:
+    """p of the paired bootstrap: as sacreBLEU 2.6 shifts differences, or ``signed`` ones."""
+    drawn = rng.multinomial(N_LINES, np.full(N_LINES, 1 / N_LINES), size=N_DRAWN).astype(float)
+    found = [score_of(a) - score_of(b) for a, b in zip(drawn @ ours, drawn @ theirs, strict=True)]
+    observed = score_of(ours.sum(0)) - score_of(theirs.sum(0))
+    differences = np.array(found)
+    shifted = np.abs(differences - differences.mean())
+    if not signed:
+        shifted = np.abs(differences) - np.abs(differences).mean()
+    return float((np.sum(shifted >= abs(observed)) + 1) / (N_DRAWN + 1))
+
+
+def test_few_exchanges_are_counted_by_hand() -> None:
+    # One line: exchanged or not, the difference is as large.
+    ours, theirs = draw_systems(np.random.default_rng(1))
+    assert randomisation_p(MEASURE, ours[:1], theirs[:1], n_exchanges=7) == 1.0
+    # Every line of one is empty of what is right: 20 lines, of which no exchange leaves all.
+    worst = ours[:20].copy()
+    worst[:, 2:6] = 0
+    assert randomisation_p(MEASURE, ours[:20], worst, n_exchanges=199) == 1 / 200
+
+
+@pytest.mark.all
+def test_randomisation_errs_as_often_as_it_says_and_sacrebleus_p_twice_as_often() -> None:
+    rng = np.random.default_rng(7)
+    n_pairs = 1000
+    errors = {"randomisation": 0, "signed": 0, "sacrebleu": 0}
+    for _ in range(n_pairs):
+        ours, theirs = draw_systems(rng)
+        p = randomisation_p(MEASURE, ours, theirs, n_exchanges=N_DRAWN)
+        errors["randomisation"] += p <= 0.05
+        errors["sacrebleu"] += bootstrap_p(ours, theirs, rng, signed=False) <= 0.05
+        errors["signed"] += bootstrap_p(ours, theirs, rng, signed=True) <= 0.05
+    intervals = {name: binomtest(n, n_pairs).proportion_ci(0.99) for name, n in errors.items()}
+    for name in ("randomisation", "signed"):
+        assert intervals[name].low <= 0.05 <= intervals[name].high
+    assert intervals["sacrebleu"].low > 0.08

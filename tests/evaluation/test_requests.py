@@ -97,7 +97,7 @@ def test_a_prompt_is_continued_up_to_a_stop():
         requests.written("the cat", {"max_gen_toks": 5, "until": [whole[2]]})
         == (whole[: whole.index(whole[2])])
     )
-    with pytest.raises(ConfigError, match="asks for beams, which is none of"):
+    with pytest.raises(ConfigError, match="asks for beams"):
         requests.written("the cat", {"beams": 2})
     with pytest.raises(ConfigError, match="a prompt is empty"):
         requests.written("", {})

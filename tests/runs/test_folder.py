@@ -4,15 +4,7 @@ import pytest
 
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
-from sublayer.runs.folder import RunFolder, default_folder, free_folder
-
-
-def test_a_run_without_a_folder_gets_the_first_free_one(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for expected in ("gpt", "gpt.2", "gpt.3"):
-        folder = free_folder("gpt")
-        assert folder.as_posix() == f"runs/{expected}"
-        folder.mkdir(parents=True)
+from sublayer.runs.folder import RunFolder, default_folder
 
 
 def test_resuming_without_a_folder_goes_on_with_the_last_one(tmp_path, monkeypatch):

@@ -9,11 +9,10 @@ import pytest
 from sublayer.config.data import DataConfig
 from sublayer.config.layering.layers import load_recipe
 from sublayer.data.prepare import Data, prepare
-from sublayer.errors import Interrupted
 from sublayer.runs.header import text_rows
 from sublayer.runs.run import train_run
 from sublayer.runs.small_test import describe_small_test
-from sublayer.training.progress import SilentProgress, Status
+from sublayer.training.progress import SilentProgress
 
 SETTINGS = {
     "model.n_layers": 1,
@@ -29,20 +28,15 @@ SETTINGS = {
 
 
 class Heard(SilentProgress):
-    """Keeps what is said, and stops after so many steps."""
+    """Keeps what is said."""
 
     is_alone = True
 
-    def __init__(self, last: int | None = None) -> None:
+    def __init__(self) -> None:
         self.lines: list[str] = []
-        self._last = last
 
     def note(self, text: str) -> None:
         self.lines.append(text)
-
-    def update(self, status: Status) -> None:
-        if status.step == self._last:
-            raise Interrupted("enough")
 
 
 def header(heard: Heard) -> dict[str, str]:
@@ -82,42 +76,6 @@ def test_a_header_says_what_is_trained_on_what_and_where(text: str) -> None:
     # The next run of this size knows the pace of the first.
     train_run(loaded, Path("runs/b"), device="cpu", progress=(later := Heard()))
     assert header(later)["expected"].startswith("about 0:")
-
-
-def test_a_header_says_what_is_watched(text: str) -> None:
-    Path("notes.txt").write_text("A note. " * 9)
-    watch = {"data.path": text, "data.watch": {"notes": "notes.txt"}}
-    train_run(
-        load_recipe("gpt", {**SETTINGS, **watch}), Path("runs/a"), progress=(heard := Heard())
-    )
-    assert header(heard)["watched"] == "notes.txt as notes: 1 document, 72 bytes"
-
-
-def test_a_translators_header_names_both_files_and_its_vocabulary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
-    for name in ("train.en", "train.de"):
-        Path(name).write_text("".join(f"a cat sat on mat {n}\n" for n in range(200)))
-    small = {key: value for key, value in SETTINGS.items() if key != "data.tokenizer"}
-    del small["train.batch_sequences"]
-    files = {"data.source_path": "train.en", "data.target_path": "train.de"}
-    loaded = load_recipe(
-        "multi30k-tiny",
-        {
-            **small,
-            **files,
-            "data.vocab_size": 60,
-            "train.batch_tokens": 64,
-            "optimizer.warmup_steps": 1,
-        },
-    )
-    train_run(loaded, Path("runs/a"), device="cpu", progress=(heard := Heard()))
-    rows = header(heard)
-    assert rows["text"].startswith("train.en and train.de: 200 pairs, en to de, ")
-    assert rows["tokenizer"] == "word-bpe of both languages, 60 ids"
-    assert rows["split"] == "180 / 10 / 10 pairs to train, validate and test on"
 
 
 PAIRS = {
@@ -165,25 +123,6 @@ def test_a_header_names_the_files_of_each_split_beside_their_sizes(text: str) ->
     assert rows["validation"] == "other.txt: 1 document, 1,300 bytes"
 
 
-def test_documents_of_which_each_split_has_one_are_not_parts_of_one(text: str) -> None:
-    Path("three").mkdir()
-    for number in range(3):
-        Path(f"three/{number}.txt").write_text(f"the cat sat on the mat {number}. " * 100)
-    rows = rows_of({"path": "three", "split": "34/33/33"}, "gpt")
-    assert rows["text"] == "three: 3 documents, 7,800 bytes"
-    assert rows["split"].startswith("1 / 1 / 1 documents to train, validate and test on")
-    assert "the test split is one document: " in rows["split"]
-
-
-def test_a_run_that_resumes_says_at_which_step(text: str) -> None:
-    loaded = load_recipe("gpt", {**SETTINGS, "data.path": text, "train.checkpoint_steps": 2})
-    with pytest.raises(Interrupted):
-        train_run(loaded, Path("runs/a"), device="cpu", progress=Heard(last=3))
-    heard = Heard()
-    train_run(loaded, Path("runs/a"), resume=True, device="cpu", progress=heard)
-    assert "resumes at step 3" in header(heard)["length"] or "step 2" in header(heard)["length"]
-
-
 def data_of(test: int, *, is_cut: bool = False, **more: Any) -> Data:
     split = SimpleNamespace(
         document_starts=range(test), is_cut=is_cut, read_pairs=more.get("read_pairs")
@@ -194,18 +133,14 @@ def data_of(test: int, *, is_cut: bool = False, **more: Any) -> Data:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (data_of(1, is_cut=True), "part of one document, whose other parts are trained on:"),
-        (data_of(2, is_cut=True), "parts of 2 documents, whose other parts are trained on:"),
-        (data_of(3), "3 documents: "),
-        (data_of(1), "one document: "),
-        (data_of(5, read_pairs=list), "5 pairs of texts: "),
+        (data_of(1, is_cut=True), "part of one document"),
+        (data_of(2, is_cut=True), "parts of 2 documents"),
+        (data_of(9), "9 documents"),
+        (data_of(5, read_pairs=list), "5 pairs of texts"),
     ],
 )
-def test_a_small_test_split_is_said_as_what_it_is(data: Data, expected: str) -> None:
+def test_a_small_test_split_is_noted(data: Data, expected: str) -> None:
     said = describe_small_test(data)
     assert said is not None
     assert said.startswith(f"the test split is {expected}")
-
-
-def test_a_test_split_of_ten_documents_is_not_small() -> None:
     assert describe_small_test(data_of(10)) is None

@@ -1,4 +1,4 @@
-"""A run on all of a text: the last checkpoint is its model, and other texts are watched."""
+"""Runs whose evaluations ask zero-shot probes, and watch other texts than they learn."""
 
 import json
 from pathlib import Path
@@ -6,15 +6,71 @@ from typing import Any
 
 import pytest
 
+from sublayer import cli
 from sublayer.api.training import compare
 from sublayer.commands.shared.text_options import own_split
 from sublayer.config.layering.layers import load_recipe
+from sublayer.config.probes import PROBES as NAMES
 from sublayer.errors import ConfigError
+from sublayer.evaluation.probes.table import PROBES
 from sublayer.loading import load
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.run import train_run
-from sublayer.training.metrics import read_metrics
+from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.progress import SilentProgress
+from tests.evaluation.probes.test_probes import write_tasks
+
+SMALL = ["model.n_layers=1", "model.d_model=16", "model.n_heads=2", "data.context=32"]
+SMALL += ["train.steps=6", "train.evaluate_steps=2", "train.batch_sequences=2"]
+SMALL += ["train.evaluate_tokens=256", "train.threads=1", "train.precision=float32"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("probed")
+    write_tasks(folder / "tasks")
+    (folder / "text.txt").write_text("\n".join(f"line {n} of a small text" for n in range(300)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
+        yield folder
+
+
+def train(place, name, *more):
+    words = ["train", "gpt", f"data.path={place / 'text.txt'}", *SMALL, *more]
+    return cli.main([*words, "--out", str(place / name)])
+
+
+def asked(place, *names):
+    inner = ", ".join(f'{name} = "{place / "tasks"}"' for name in names)
+    return f"train.probes={{ {inner} }}"
+
+
+def test_every_evaluation_asks_and_nothing_else_changes(place, capsys):
+    assert tuple(PROBES) == NAMES
+    assert train(place, "plain") == 0
+    assert train(place, "probed", asked(place, "sst2", "winograd")) == 0
+    assert "probes: SST-2 " in capsys.readouterr().err
+    lines = [each for each in read_metrics(place / "probed" / METRICS) if each["kind"] == "valid"]
+    assert [each["step"] for each in lines] == [2, 4, 6]
+    assert all(0.0 <= each["probes/sst2"] <= 1.0 for each in lines)
+    record = json.loads((place / "probed" / "record.json").read_text())
+    assert record["probes"]["sst2"]["examples"] == 4
+    assert record["probes"]["sst2"]["chance_error"] == pytest.approx(0.25)
+    assert "probes/winograd" in record["valid"]
+    weights = [
+        (place / name / "model" / "model.safetensors").read_bytes() for name in ("plain", "probed")
+    ]
+    assert weights[0] == weights[1]
+
+
+def test_probes_without_effect_and_unknown_ones_are_refused(place, capsys):
+    with pytest.raises(ConfigError, match="train.probes"):
+        load_recipe("albert-small", {"train.probes": {"sst2": "glue"}})
+    assert train(place, "wrong", "train.probes={ sst3 = 'glue' }") == 2
+    assert "sst3 is no probe" in capsys.readouterr().err
+    assert train(place, "missing", "train.probes={ sst2 = 'nowhere' }") == 2
+    assert "nowhere" in capsys.readouterr().err
+
 
 SETTINGS: dict[str, Any] = {
     "model.d_model": 16,
@@ -43,7 +99,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }
 
 
-def test_what_is_watched_is_written_at_each_evaluation_and_the_last_model_is_kept(
+def test_watched_texts_are_scored_at_each_evaluation_and_the_last_model_is_kept(
     tmp_path: Path, texts: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ):
     run = tmp_path / "run"
@@ -62,14 +118,9 @@ def test_what_is_watched_is_written_at_each_evaluation_and_the_last_model_is_kep
     assert RunFolder(run).record() == json.loads((run / "record.json").read_text())
     assert load(run).tokenizer is not None
     recipe = RunFolder(run).recipe()
-    with pytest.raises(ConfigError, match="trained on all of its text, so it has no test split"):
+    with pytest.raises(ConfigError, match="no test split"):
         own_split(run, recipe, load(run), "test")
-
-
-def test_the_same_settings_are_resumed_and_begin_another_run(tmp_path: Path, texts: dict[str, Any]):
-    run = tmp_path / "run"
-    first = train_run(load_recipe("gpt", texts), run, progress=SilentProgress())
-    assert train_run(load_recipe("gpt", texts), run, resume=True) == first
+    assert train_run(load_recipe("gpt", texts), run, resume=True) == record
     assert load_recipe(run).recipe.data.watch == texts["data.watch"]
 
 
@@ -78,10 +129,7 @@ def test_nothing_has_to_be_evaluated(tmp_path: Path, texts: dict[str, Any]):
         load_recipe("gpt", {**texts, "data.watch": []}), tmp_path / "run", progress=SilentProgress()
     )
     assert record["valid"] == {"step": 4}
-
-
-def test_the_best_loss_needs_a_validation_split(texts: dict[str, Any]):
-    with pytest.raises(ConfigError, match=r"best_by = loss needs a validation split.* = last"):
+    with pytest.raises(ConfigError, match="best_by = loss needs a validation split"):
         load_recipe("gpt", {**texts, "train.best_by": "loss"})
 
 

@@ -8,8 +8,9 @@ import torch
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
+from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.evaluation.probes.decoder_nats import decoder_nats
-from sublayer.evaluation.probes.query import EncodedQuery
+from sublayer.evaluation.probes.query import EncodedQuery, Query, encode_queries
 from sublayer.evaluation.probes.target_nats import target_nats
 from sublayer.model.build import build
 from sublayer.model.decoder import Decoder
@@ -17,7 +18,6 @@ from sublayer.model.encoder_decoder import EncoderDecoder
 
 VOCAB_SIZE, CONTEXT = 19, 40
 KINDS: dict[str, dict[str, Any]] = {
-    "learned": {},
     "rotary": {"positions": "rotary"},
     "relative": {"positions": "relative"},
     "macaron": {"block": "macaron", "share": "all"},
@@ -81,7 +81,9 @@ def test_texts_behind_prompts_cost_what_they_do_token_by_token(kind: str) -> Non
     queries = queries_of()
     with torch.inference_mode():
         expected = [slowly(model, query) for query in queries]
-    found = decoder_nats(model, queries)
+    done: list[tuple[int, int]] = []
+    found = decoder_nats(model, queries, lambda *counts: done.append(counts))
+    assert done[-1] == (len(queries), len(queries)) and done == sorted(done)
     for own, wanted in zip(found, expected, strict=True):
         assert own == pytest.approx(wanted, abs=1e-9)
 
@@ -101,13 +103,6 @@ def test_prompts_that_several_texts_follow_are_read_once(monkeypatch) -> None:
     assert n_read == [10, 4 * 2]
 
 
-def test_it_is_said_how_many_are_done() -> None:
-    said: list[tuple[int, int]] = []
-    queries = queries_of()
-    decoder_nats(model_of(), queries, lambda *counts: said.append(counts))
-    assert said[-1] == (len(queries), len(queries)) and said == sorted(said)
-
-
 def test_an_encoder_decoder_writes_the_text_behind_the_first_sentinel() -> None:
     model = model_of(kind="encoder-decoder", positions="relative", decoder_start="pad")
     assert isinstance(model, EncoderDecoder)
@@ -123,3 +118,42 @@ def test_an_encoder_decoder_writes_the_text_behind_the_first_sentinel() -> None:
                 expected.append(float(torch.logsumexp(logits, 0) - logits[token]))
                 written.append(token)
             assert own == pytest.approx(expected, abs=1e-9)
+
+
+TEXT = b"the film was very positive and the plot was very negative. " * 20
+
+
+@pytest.fixture(scope="module")
+def bpe():
+    return train_tokenizer("bpe", [TEXT], vocab_size=290)
+
+
+def test_the_scored_text_begins_where_the_prompt_alone_ends(bpe) -> None:
+    [query] = encode_queries([Query("the film was very", " positive")], bpe, 64)
+    assert bpe.decode(query.prompt) == b"the film was very"
+    assert bpe.decode(query.text) == b" positive"
+
+
+def test_of_a_text_alone_the_first_token_is_read_and_not_scored(bpe) -> None:
+    [query] = encode_queries([Query("", "the film was")], bpe, 64)
+    whole = bpe.encode(b"the film was").tolist()
+    if bpe.end_id is None:
+        assert (list(query.prompt), list(query.text)) == (whole[:1], whole[1:])
+    else:
+        assert (list(query.prompt), list(query.text)) == ([bpe.end_id], whole)
+
+
+def test_a_prompt_loses_its_beginning_by_the_longest_text_behind_it() -> None:
+    raw = train_tokenizer("bytes", ())
+    queries = [Query("abcdefgh", " x"), Query("abcdefgh", " xyz"), Query("abcd", " x")]
+    first, second, third = encode_queries(queries, raw, 8)
+    # The last of 4 tokens is not read, so that 5 of the prompt go before them.
+    assert bytes(first.prompt) == bytes(second.prompt) == b"defgh"
+    assert first.is_cut and second.is_cut and not third.is_cut
+    assert bytes(third.prompt) == b"abcd"
+
+
+def test_a_text_that_is_longer_than_the_context_loses_its_end() -> None:
+    raw = train_tokenizer("bytes", ())
+    [query] = encode_queries([Query("ab", " 23456789")], raw, 4)
+    assert (bytes(query.prompt), bytes(query.text), query.is_cut) == (b"b", b" 234", True)

@@ -1,5 +1,8 @@
 """Probes: what is asked of each example, and models that know all, nothing, or too little."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -14,13 +17,13 @@ from sublayer.evaluation.probes.table import PROBES
 from sublayer.model.build import build
 from sublayer.tasks.example import Example
 from sublayer.tasks.registry import TASKS
+from tests.breadth import rows
 
 COLA = "a\t{label}\t\t{sentence}"
 
 
 def write_tasks(folder):
     """Write small files of all probes' tasks, whose right answers a model can learn by heart."""
-    import json
 
     def put(path, text):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -28,17 +31,12 @@ def write_tasks(folder):
 
     right = [f"the {n} came home early" for n in ("cat", "dog", "girl", "boy")]
     wrong = [f"early the home {n} came" for n in ("cat", "dog", "girl", "boy")]
-    rows = [COLA.format(label=1, sentence=each) for each in right]
-    rows += [COLA.format(label=0, sentence=each) for each in wrong]
-    put(folder / "CoLA" / "train.tsv", "\n".join(rows) + "\n")
-    put(folder / "CoLA" / "dev.tsv", "\n".join(rows[1:4] + rows[5:8]) + "\n")
-    lines = [
-        "sentence\tlabel",
-        "a fine film\t1",
-        "a dull film\t0",
-        "a fine plot\t1",
-        "a dull plot\t0",
-    ]
+    judged = [COLA.format(label=1, sentence=each) for each in right]
+    judged += [COLA.format(label=0, sentence=each) for each in wrong]
+    put(folder / "CoLA" / "train.tsv", "\n".join(judged) + "\n")
+    put(folder / "CoLA" / "dev.tsv", "\n".join(judged[1:4] + judged[5:8]) + "\n")
+    lines = ["sentence\tlabel", "a fine film\t1", "a dull film\t0", "a fine plot\t1"]
+    lines += ["a dull plot\t0"]
     put(folder / "SST-2" / "dev.tsv", "\n".join(lines) + "\n")
     put(folder / "SST-2" / "train.tsv", "\n".join(lines) + "\n")
     passages = []
@@ -107,7 +105,7 @@ def texts(probes) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def test_what_is_asked_is_what_the_paper_says(probes) -> None:
+def test_queries_are_those_of_the_paper(probes) -> None:
     asked = texts(probes)
     assert asked["sst2"][0] == ("a fine film very", " positive")
     assert asked["race"][0] == ("The cow lives in the barn. The cow lives in the", " barn")
@@ -143,20 +141,19 @@ def words(folder):
     return train_tokenizer("bpe", corpus, vocab_size=400)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "rate"), [("decoder", 5e-3), ("lstm", 2e-2)])
+@pytest.mark.parametrize(("kind", "rate"), rows([("decoder", 5e-3), ("lstm", 2e-2)], 1))
 def test_a_model_that_knows_the_answers_by_heart_scores_1(kind, rate, probes, words) -> None:
     model = model_of(words)
     if kind == "lstm":
         model = model_of(words, kind="lstm", n_layers=1, d_model=64)
-    rows = [prompt + text for own in texts(probes).values() for prompt, text in own]
-    ids = [torch.tensor(words.encode(row.encode()).astype(np.int64)) for row in dict.fromkeys(rows)]
+    whole = {prompt + text: None for own in texts(probes).values() for prompt, text in own}
+    ids = [torch.from_numpy(words.encode(row.encode()).astype(np.int64)) for row in whole]
+    padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+    targets = torch.nn.utils.rnn.pad_sequence([row[1:] for row in ids], True, -1)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     for _ in range(200):
-        loss = torch.zeros(())
-        for row in ids:
-            logits = model(row[None, :-1]).logits[0]
-            loss = loss + torch.nn.functional.cross_entropy(logits, row[1:])
+        logits = model(padded[:, :-1]).logits.flatten(0, 1)
+        loss = torch.nn.functional.cross_entropy(logits, targets.flatten(), ignore_index=-1)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -179,8 +176,6 @@ def test_a_uniform_model_scores_at_chance(probes, words) -> None:
 
 
 def test_the_threshold_is_chosen_by_the_training_part_alone(folder, words, tmp_path) -> None:
-    import shutil
-
     other = tmp_path / "other"
     shutil.copytree(folder, other)
     lines = (other / "CoLA" / "dev.tsv").read_text().splitlines()
@@ -201,24 +196,15 @@ def test_words_of_several_tokens_are_scored_whole_and_said(folder, words) -> Non
     assert any("'uncommonly bad' is" in note for note in score.notes)
 
 
-@pytest.mark.parametrize(
-    ("names", "error", "said"),
-    [
-        (["cola", "sst3"], ConfigError, "sst3 is no probe: did you mean sst2?"),
-        (["cola", "cola"], ConfigError, "probe cola is named twice"),
-    ],
-)
-def test_what_is_no_probe_is_refused(names, error, said, folder) -> None:
-    with pytest.raises(error, match=said.replace("?", r"\?")):
-        read_probes(names, str(folder))
-
-
-def test_missing_files_are_named(tmp_path, folder) -> None:
+def test_unknown_probes_and_missing_files_are_refused(folder, tmp_path) -> None:
+    for names, said in ((["cola", "sst3"], "sst3 is no probe"), (["cola"] * 2, "named twice")):
+        with pytest.raises(ConfigError, match=said):
+            read_probes(names, str(folder))
     with pytest.raises(DataError, match="no files of CoLA"):
         read_probes(["cola"], str(tmp_path))
     (tmp_path / "CoLA").mkdir()
-    (tmp_path / "CoLA" / "dev.tsv").write_text((folder / "CoLA" / "dev.tsv").read_text())
-    with pytest.raises(DataError, match="no training part of CoLA, by which the threshold"):
+    shutil.copy(folder / "CoLA" / "dev.tsv", tmp_path / "CoLA")
+    with pytest.raises(DataError, match="no training part of CoLA"):
         read_probes(["cola"], str(tmp_path))
 
 
