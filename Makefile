@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-fast test-avx2 test-explore test-pages golden check docs bench clean
+.PHONY: demo test test-fast test-avx2 test-explore test-pages test-lowest test-pythons golden check docs bench clean
 
 # Two processes of one thread each: what tests compute is too small for more threads.
 TESTS := $(BIN)/python -m pytest -n 2
@@ -34,6 +34,15 @@ test-pages: $(VENV)/.dev
 test-explore: $(VENV)/.dev
 	TESTS_EXPLORE=1 $(TESTS) -m "hypothesis or explore" --dist worksteal --durations 10
 	TESTS_EXPLORE=1 $(TESTS) -m slow --dist worksteal tests/study/test_shipped_chains_run.py
+
+# The built wheel in empty environments: at the lowest versions of what it depends on, and on several Pythons. Where the
+# package index has torch for GPUs alone, an environment takes 8 GB while it is tried.
+test-lowest: $(VENV)/.dev
+	$(BIN)/python tests/installed.py lowest
+
+PYTHONS ?= 3.11 3.12 3.13
+test-pythons: $(VENV)/.dev
+	$(BIN)/python tests/installed.py tested $(PYTHONS)
 
 # Write the golden results of tests/golden anew, for the kind of processor of this machine.
 golden: $(VENV)/.dev
