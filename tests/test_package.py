@@ -1,6 +1,9 @@
+import ast
+import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -36,6 +39,46 @@ def test_the_version_is_that_of_the_distribution():
         [sys.executable, "-m", "sublayer", "--version"], capture_output=True, text=True, check=True
     )
     assert shown.stdout == f"sublayer {project['version']}\n"
+
+
+def test_every_library_that_is_imported_is_declared():
+    folder = Path(sublayer.__file__).parent
+    project = tomllib.loads((folder.parent / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    declared = [
+        *project["dependencies"],
+        *(row for key in extras if key != "dev" for row in extras[key]),
+    ]
+    names = {canonical_name(re.match(r"[\w.-]+", row)[0]) for row in declared}
+    known = packages_distributions()
+    imported = {name for path in folder.rglob("*.py") for name in imports(path)}
+    # compression is Python's own from 3.14 on.
+    libraries = {
+        canonical_name(distribution)
+        for name in imported - sys.stdlib_module_names - {"sublayer", "_typeshed", "compression"}
+        for distribution in known.get(name, [name])
+    }
+    # jinja2 brings MarkupSafe; where transformers is installed, it checks exports.
+    assert libraries - names == {"markupsafe", "transformers"}
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import(names):
+                yield from (each.name.partition(".")[0] for each in names)
+            case ast.ImportFrom(module, _, 0):
+                yield module.partition(".")[0]
+            case ast.Call(ast.Name("import_module" | "extra_module"), [ast.Constant(name), *_]):
+                yield name.partition(".")[0]
+
+
+def canonical_name(distribution):
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def test_types_are_handed_on_to_who_installs_the_package():
+    assert (Path(sublayer.__file__).parent / "py.typed").is_file()
 
 
 @pytest.mark.slow
