@@ -7,7 +7,7 @@ import typer
 
 from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import DeviceOption, JsonOption
-from sublayer.commands.shared.comparison import show
+from sublayer.commands.shared.comparison import DetailsOption, show
 from sublayer.commands.shared.seed_options import (
     AtMostOption,
     ExtendOption,
@@ -111,6 +111,7 @@ def command(
     jobs: JobsOption = 1,
     on: OnOption = None,
     device: DeviceOption = None,
+    details: DetailsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train every arm at an equal budget with the same seeds, and say which is better, with
@@ -149,4 +150,4 @@ def command(
     )
     sources, settings = split_words(source, words or [])
     results, report = run_study(sources, settings, options)
-    show(results, report, as_json)
+    show(results, report, as_json=as_json, details=details)

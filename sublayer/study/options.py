@@ -45,6 +45,8 @@ class Options:
     """The first of those seeds; None: one that no comparison reaches."""
     extend: int | None = None
     """How often a grid of numbers is extended where the best lies at its edge; None: never."""
+    is_announced: bool = False
+    """Whether it has been said what will be done, so that no header is printed."""
 
 
 def command_line(

@@ -88,10 +88,11 @@ def run_study(
         check_pairs(study, data)
         check_windows(study, data)
         matched_arms = _settle(
-            folder, study, asked.rule, facts, data, computing=computing, n_runs=asked.n_runs
+            folder, study, asked, facts, data, computing, is_announced=options.is_announced
         )
-        for line in _first_lines(study, asked, folder, matched_arms, facts, data, computing):
-            note(line)
+        if not options.is_announced:
+            for line in _first_lines(study, asked, folder, matched_arms, facts, data, computing):
+                note(line)
         resuming = command_line(sources, overrides, options, out=folder.path)
         texts = list_text_caveats(data, asked.metric, study.scoring, study.against)
         about = About.of(study, layer_notes, texts)
@@ -242,12 +243,12 @@ def _first_lines(
 def _settle(
     folder: StudyFolder,
     study: Study,
-    rule: Rule,
+    asked: _Asked,
     facts: StudyFacts,
     data: Mapping[str, Data],
-    *,
     computing: Computing,
-    n_runs: int,
+    *,
+    is_announced: bool,
 ) -> list[MatchedArm]:
     """Return what the study settled for its arms when it began, or settle it now."""
     checksums = data[study.arms[0].name].checksums
@@ -257,9 +258,9 @@ def _settle(
     if matched_arms is None:
         computing.check_precision(study.arms)
         measures = facts.measures(len(study.arms), is_new=True)
-        threads = computing.threads(n_runs)
-        matched_arms = match_budgets(study.arms, rule, measures, threads=threads)
-    computing.check(matched_arms, data, n_runs)
+        threads = computing.threads(asked.n_runs)
+        matched_arms = match_budgets(study.arms, asked.rule, measures, threads=threads)
+    computing.check(matched_arms, data, asked.n_runs, is_announced=is_announced)
     # Nothing is settled by what is refused.
     if settled is None:
         folder.begin(matched_arms, checksums)

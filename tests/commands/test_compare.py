@@ -5,13 +5,17 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sublayer.commands.shared.comparison import summarize
 from sublayer.study.definition import load_study
+from sublayer.study.results import Results, StudyText
 from tests.commands.results import Result, Sublayer
 from tests.stopping import stopped_at
+from tests.study.synthetic import synthetic_results
 from tests.wrapping import unwrapped
 
 TINY = [
@@ -43,7 +47,7 @@ def compared(sublayer: Sublayer, settings: list[str]) -> Callable[..., Result]:
 
 @pytest.mark.slow
 def test_the_text_says_verdict_costs_and_where_the_report_is(compared: Callable[..., Result]):
-    code, out, err = compared()
+    code, out, err = compared("--details")
     assert code == 0
     said = unwrapped(out)
     assert re.match(
@@ -61,6 +65,53 @@ def test_the_text_says_verdict_costs_and_where_the_report_is(compared: Callable[
     report = Path("runs/gpt-ffn/report.html").resolve()
     assert out.endswith(f"\nreport: {report}\n")
     assert "[6/6" in err
+    _, summary, _ = compared()
+    assert len(summary.splitlines()) <= 15
+    assert re.search("SwiGLU feed-forward .* GELU feed-forward.* [(]95% CI ", unwrapped(summary))
+    assert "the test split" in summary
+    assert f"\nreport: {report}\n" in summary
+
+
+def summary(results: Results, *, notes: int = 0) -> list[str]:
+    sizes = {"train": {"bytes": 9000, "documents": 634}, "test": {"bytes": 500, "documents": 52}}
+    made = replace(
+        results.reproduction,
+        command="sublayer compare demo --jobs 2",
+        text=StudyText(("python",), sizes),
+        date="2026-11-28T10:00:00+00:00",
+    )
+    results = replace(results, reproduction=made, notes=("A note.",) * notes)
+    return summarize(results, Path("/runs/report.html")).splitlines()
+
+
+def test_a_summary_has_a_verdict_a_line_what_it_rests_on_and_what_to_run_next(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = summary(synthetic_results(), notes=2)
+    assert [re.sub(r"\d\.\d+", "0.1", line) for line in lines] == [
+        "Four tiny decoders on the prose of the Python installation, in bits per byte",
+        "(lower is better):",
+        "",
+        "  swiglu is better than gpt by 0.1 (95% CI 0.1 to 0.1)",
+        "  macaron cannot be told from gpt: +0.1 (95% CI −0.1 to +0.1)",
+        "  positions=none is worse than gpt by 0.1 (95% CI 0.1 to 0.1)",
+        "",
+        "At equal parameters, no setting tuned, paired over 5 seeds, scored on the test",
+        "split. Text: python; trained on 634 documents, 0.1 kB; scored on the test",
+        "split’s 52 documents, 500 B; finished on 2026-11-28.",
+        "2 notes on its limits, all figures and costs: in the report, or by --details",
+        "report: /runs/report.html",
+        "next, on a text of yours: sublayer compare demo --jobs 2 data.path=FILE",
+    ]
+
+
+def test_a_summary_of_many_arms_has_fifteen_lines_and_says_how_many_are_left_out():
+    lines = summary(synthetic_results({f"arm{n}": n * 0.01 for n in range(20)}))
+    assert len(lines) == 15
+    n_shown = sum(line.startswith("  arm") for line in lines)
+    assert f"  and {19 - n_shown} more: in the report, or by --details" in lines
+    assert n_shown >= 4
 
 
 @pytest.mark.slow
@@ -69,7 +120,7 @@ def test_the_text_is_no_wider_than_the_terminal(
 ):
     for columns in (60, 80, 200):
         monkeypatch.setenv("COLUMNS", str(columns))
-        _, out, _ = compared("--out", "study")
+        _, out, _ = compared("--out", "study", "--details")
         *lines, report = out.splitlines()
         assert report.startswith("report: ")
         assert max(map(len, lines)) <= columns
@@ -78,7 +129,7 @@ def test_the_text_is_no_wider_than_the_terminal(
 
 @pytest.mark.slow
 def test_the_text_of_one_seed_says_that_it_gives_no_verdict(compared: Callable[..., Result]):
-    code, out, _ = compared("--seeds", 1)
+    code, out, _ = compared("--seeds", 1, "--details")
     assert code == 0
     assert unwrapped(out).startswith(
         "At equal parameters, no setting tuned, one seed of each, scored on the test split, "

@@ -41,7 +41,7 @@ def test_the_comparison_is_said_in_words(sublayer, reviewer, untrained):
     assert "95 % interval +" in shown
     assert ": more than chance; " in shown
     same = sublayer("evaluate", reviewer, "--against", reviewer).out
-    assert "difference +0.0, 95% CI +0.0 to +0.0: cannot tell; 0 right here alone" in same
+    assert "difference +0.0, 95 % interval +0.0 to +0.0: undecided; 0 right here alone" in same
 
 
 def test_a_run_of_another_task_is_refused(sublayer, reviewer, entailed, trained):

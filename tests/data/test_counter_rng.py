@@ -1,13 +1,8 @@
-"""Random numbers by counters: the published generator, uniform, and the orders drawn by them."""
-
 import numpy as np
 import pytest
 from scipy.stats import binom, chisquare, kstest
 
-from sublayer.data import random_order as module
-from sublayer.data.counter_rng import Purpose, below, binomial, fork, seeds, uniform
-from sublayer.data.epochs import LastEpochs
-from sublayer.data.random_order import random_order
+from sublayer.data.counter_rng import below, binomial, fork, seeds, uniform
 
 P_LOW = 1e-6
 
@@ -16,25 +11,42 @@ def test_forks_are_the_published_generator():
     # The first outputs of SplitMix64 from state 0 and from state 1234567, as listed for the
     # reference implementation.
     zero, other = np.zeros(1, dtype=np.uint64), np.array([1234567], dtype=np.uint64)
-    listed = ["0xe220a8397b1dcdaf", "0x6e789e6aa1b965f4", "0x6c45d188009454f"]
-    assert [hex(fork(zero, n)[0]) for n in range(3)] == listed
-    listed = [6457827717110365317, 3203168211198807973, 9817491932198370423]
-    assert fork(other, np.arange(3)).tolist() == listed
+    assert [hex(fork(zero, n)[0]) for n in range(3)] == [
+        "0xe220a8397b1dcdaf",
+        "0x6e789e6aa1b965f4",
+        "0x6c45d188009454f",
+    ]
+    assert fork(other, np.arange(3)).tolist() == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+    ]
 
 
 def test_seeds_differ_by_seed_purpose_epoch_and_thing():
     seen = [seeds(*key, 100) for key in ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (-1, 0, 0))]
     assert len(np.unique(seen)) == 500
     assert np.array_equal(seeds(0, 0, 0, 100), seen[0])
-    # The root of a thing does not depend on how many there are.
+
+
+def test_the_root_of_a_thing_does_not_depend_on_how_many_there_are():
     assert np.array_equal(seeds(5, 3, 2, 1000)[:7], seeds(5, 3, 2, 7))
 
 
-@pytest.mark.parametrize("number", [0, 12345])
+@pytest.mark.parametrize("number", [0, 7, 12345])
 def test_forks_are_uniform(number):
     drawn = uniform(fork(seeds(1, 2, 3, 20_000), number))
     assert 0 <= drawn.min() <= drawn.max() < 1
     assert kstest(drawn, "uniform").pvalue > P_LOW
+
+
+def test_forks_of_neighbours_are_not_correlated():
+    bits = seeds(1, 2, 3, 20_000)
+    for pair in (
+        (fork(bits, 0), fork(bits, 1)),
+        (fork(fork(bits, 0), 1), fork(fork(bits, 1), 0)),
+    ):
+        assert abs(np.corrcoef(uniform(pair[0]), uniform(pair[1]))[0, 1]) < 5 / np.sqrt(20_000)
 
 
 def test_integers_are_uniform_below_their_limits():
@@ -47,7 +59,7 @@ def test_integers_are_uniform_below_their_limits():
     assert below(np.array([2**64 - 1], dtype=np.uint64), 3 * 10**9).tolist() == [3 * 10**9 - 1]
 
 
-@pytest.mark.parametrize("n_flips", [1, 10, 64, 65, 300])
+@pytest.mark.parametrize("n_flips", [1, 2, 10, 63, 64, 65, 127, 128, 300])
 def test_counts_of_flips_are_binomial(n_flips):
     counts = np.bincount(
         binomial(seeds(n_flips, 2, 3, 4000), np.full(4000, n_flips)), minlength=n_flips + 1
@@ -70,38 +82,3 @@ def test_binomials_of_different_numbers_of_flips_are_each_ones_own():
     assert together.tolist() == alone
     assert together[[0, 2, 5]].tolist() == [0, 0, 0]
     assert binomial(bits[:0], n_flips[:0]).tolist() == []
-
-
-@pytest.mark.parametrize("most", [1, 100, 999, 1000])
-def test_an_order_is_that_of_the_seeds_whatever_is_in_memory(most, monkeypatch, tmp_path):
-    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path))
-    monkeypatch.setattr(module, "_MOST", most)
-    monkeypatch.setattr(module, "_BLOCK", 64)
-    expected = np.argsort(seeds(3, Purpose.WINDOW_ORDER, 2, 1000), kind="stable")
-    found = random_order(3, Purpose.WINDOW_ORDER, 2, 1000)
-    assert found.dtype == np.int64
-    assert found.tolist() == expected.tolist()
-    # Mapped, where they are too many, from a file without a name.
-    assert isinstance(found.base, np.memmap) == (most < 1000)
-    assert not list(tmp_path.iterdir())
-
-
-def asked_for(epochs: list[int]) -> list[int]:
-    """Return the epochs that are computed where ``epochs`` are asked for in turn."""
-    computed = []
-
-    def compute(epoch: int) -> str:
-        computed.append(epoch)
-        return f"plan {epoch}"
-
-    plans = LastEpochs[str]()
-    for epoch in epochs:
-        assert plans.get(epoch, compute) == f"plan {epoch}"
-    return computed
-
-
-def test_an_epoch_and_the_one_before_are_planned_once():
-    assert asked_for([0, 0, 1, 0, 1, 2, 1, 2]) == [0, 1, 2]
-    assert asked_for([0, 1, 2, 0]) == [0, 1, 2, 0]
-    assert asked_for([5, 1, 5]) == [5, 1, 5], "a jump back leaves out later epochs"
-    assert random_order(3, Purpose.WINDOW_ORDER, 0, 0).tolist() == []

@@ -1,12 +1,15 @@
-"""How the results of a comparison are printed: verdicts, differences, costs."""
+"""How the results of a comparison are printed: a summary, or all that the report has."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from sublayer.commands.shared.base import emit
 from sublayer.commands.shared.budgets import render_budgets
 from sublayer.commands.shared.paragraphs import hanging, noted, paragraph
+from sublayer.counts import count
 from sublayer.files.paths import as_typed, resolved
 from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
@@ -32,12 +35,64 @@ _MEMORY = (
     "loads meanwhile, mostly in a process's first run, such as that of the first arm"
 )
 
+DetailsOption = Annotated[
+    bool,
+    typer.Option(
+        "--details",
+        help="Print what the report has, too: intervals, notes, costs, what arms differ by.",
+    ),
+]
+_MOST_LINES = 15
+"""Of a summary."""
+_BUILT_IN = ("python",)
+"""The text of a recipe that names none."""
 
-def show(results: "Results", report: Path, as_json: bool) -> None:
+
+def show(results: "Results", report: Path, *, as_json: bool, details: bool = False) -> None:
     """Print a study's results, as JSON or for people; ``report`` is where its report stands."""
     from sublayer.study.results_json import results_to_json
 
-    emit(results_to_json(results, report), as_json, lambda _: render(results, report))
+    form = render if details else summarize
+    emit(results_to_json(results, report), as_json, lambda _: form(results, report))
+
+
+def summarize(results: "Results", report: Path) -> str:
+    """Format a verdict a line, what they rest on, the report, and what to run next."""
+    from sublayer.study.report.budget_words import describe_largest
+    from sublayer.study.report.messages import conditions, statements
+    from sublayer.study.report.spread_words import hypothesis_words
+    from sublayer.study.report.text_words import text_line
+
+    metric = results.metric
+    better = "lower" if metric.is_lower_better else "higher"
+    first = f"{results.title or results.name}, in {metric.label} ({better} is better):"
+    beginning = [*paragraph(first).splitlines(), ""]
+    rests = "; ".join(filter(None, [conditions(results), describe_largest(results)]))
+    end = ["", *paragraph(f"{rests}. {text_line(results)}").splitlines()]
+    hypothesis = hypothesis_words(results)
+    if hypothesis is not None:
+        end.append(f"Hypothesis, written before the runs: {hypothesis[1]}.")
+    if results.failures:
+        end.append(f"{count(len(results.failures), 'run')} failed.")
+    notes = f"{count(len(results.notes), 'note')} on its limits, all " if results.notes else ""
+    end.append(f"{notes}figures and costs: in the report, or by --details")
+    end.append(f"report: {resolved(report)}")
+    text_of = results.reproduction.text
+    if text_of is not None and text_of.names == _BUILT_IN:
+        end.append(f"next, on a text of yours: {results.reproduction.command} data.path=FILE")
+    verdicts = [hanging(each.brief, "  ", "    ").splitlines() for each in statements(results)]
+    return "\n".join([*beginning, *_fitting(verdicts, _MOST_LINES - len(beginning + end)), *end])
+
+
+def _fitting(verdicts: Sequence[Sequence[str]], n_lines: int) -> list[str]:
+    """Return as many verdicts as fit into lines, and how many are left out."""
+    shown = [line for verdict in verdicts for line in verdict]
+    n_shown = len(verdicts)
+    while len(shown) > n_lines and n_shown:
+        n_shown -= 1
+        left = [f"  and {len(verdicts) - n_shown} more: in the report, or by --details"]
+        shown = [line for verdict in verdicts[:n_shown] for line in verdict] + left
+    return shown
 
 
 def render(results: "Results", report: Path) -> str:

@@ -100,8 +100,15 @@ class Computing:
             return usual_threads(self._cluster.nodes(), n_runs)
         return shared_threads(min(self.jobs, n_runs)) if self.jobs > 1 else None
 
-    def check(self, arms: Sequence[MatchedArm], data: Mapping[str, Data], n_runs: int) -> None:
-        """Say what runs of arms take together, ``data`` being each arm's.
+    def check(
+        self,
+        arms: Sequence[MatchedArm],
+        data: Mapping[str, Data],
+        n_runs: int,
+        *,
+        is_announced: bool = False,
+    ) -> None:
+        """Say what runs of arms take together, ``data`` being each arm's, unless announced.
 
         Raises ConfigError where there is too little of it, or where nodes do not see the folder.
         """
@@ -113,7 +120,8 @@ class Computing:
             text = describe_share(
                 arms, data, n_runs=n_runs, jobs=self.jobs, device=self._device, folder=self._study
             )
-            note(text)
+            if not is_announced:
+                note(text)
 
     def check_recipes(self, recipes: Sequence[tuple[Recipe, int]], n_runs: int) -> None:
         """Say what runs of recipes take of a cluster, each with the size of its vocabulary.

@@ -13,7 +13,7 @@ from sublayer.system.terminal import is_live
 from sublayer.training.progress import Display, Progress, Status
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
 _FIRST_ESTIMATE_S = 2.0
 """After which it is said how long all runs will take."""
@@ -45,14 +45,13 @@ class Tally:
         """Leave out a share of a run, which was made before; below 0, one that was lost."""
         self._left -= share
 
-    def begin(self) -> None:
-        """Begin to work, where that has not begun."""
-        self._begun = self._begun or self._clock()
-
     def work(self, share: float) -> None:
-        """Count a share of a run that is done now."""
+        """Count a share of a run that is done now; the first begins the time."""
         self._left -= share
-        self._worked += share
+        if self._begun is None:
+            self._begun = self._clock()
+        else:
+            self._worked += share
 
     def describe(self) -> str:
         """Format it, such as ``3/80, about 12:03 to go``."""
@@ -97,7 +96,6 @@ class Board(Display, ABC):
 
     def begin(self, label: str) -> None:
         """Show that a run has started."""
-        self.tally.begin()
         self._rows[label] = _Row(self._clock())
 
     def update(self, label: str, status: Status) -> None:
@@ -215,9 +213,10 @@ class TerminalBoard(Board):
 
         super().__init__(tally, clock)
         self._ended = ""
+        self._console = Console(file=stream or lasting_stderr(), force_terminal=True)
         self._live = Live(
             get_renderable=self._draw,
-            console=Console(file=stream or lasting_stderr(), force_terminal=True),
+            console=self._console,
             refresh_per_second=4,
             transient=True,
             redirect_stdout=False,
@@ -244,9 +243,10 @@ class TerminalBoard(Board):
 
     def note(self, text: str) -> None:
         """Print a line above the board."""
-        self._live.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def _draw(self) -> "Table":
+    def _draw(self) -> "Group":
+        from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -254,21 +254,18 @@ class TerminalBoard(Board):
         now = self._clock()
         table = Table.grid(padding=(0, 2), pad_edge=False)
         table.add_column(no_wrap=True, overflow="ellipsis")
-        table.add_column(width=16)
+        table.add_column(width=max(4, min(20, self._console.width - 72)))
         table.add_column(no_wrap=True, overflow="ellipsis")
         rows = list(self._rows.items())
-        done = self.tally.done + sum(row.fraction for _, row in rows)
-        bar = ProgressBar(total=self.tally.total, completed=done)
-        table.add_row(Text("all runs"), bar, Text(self.tally.describe()))
+        share = (self.tally.done + sum(row.fraction for _, row in rows)) / self.tally.total
+        table.add_row("all runs", ProgressBar(1.0, share), self.tally.describe())
         for label, row in rows:
-            bar = ProgressBar(total=1.0, completed=row.fraction)
             where, left_s = _where(row), row.left_s(now)
             if left_s is not None and not row.stage:
-                where += f", {format_seconds(left_s)} to go"
-            table.add_row(Text(label), bar, Text(where))
-        if self._ended:
-            table.add_row(Text("last"), Text(""), Text(self._ended))
-        return table
+                where += f", {format_seconds(left_s)} left"
+            table.add_row(Text(label), ProgressBar(1.0, row.fraction), Text(where))
+        last = Text(self._ended, no_wrap=True, overflow="ellipsis")
+        return Group(table, last) if self._ended else Group(table)
 
 
 class BoardProgress(Progress):

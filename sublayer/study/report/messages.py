@@ -63,6 +63,13 @@ class Statement:
     """Begins with a space or a mark, for it follows a name."""
     short: str = ""
     """The detail of a headline: by how much, without the interval."""
+    figures: str = ""
+    """The detail of a summary, which names the unit: by how much, with the interval."""
+
+    @property
+    def brief(self) -> str:
+        """The sentence of a summary."""
+        return f"{self.arm} {self.predicate} {self.baseline}{self.figures}"
 
     def __str__(self) -> str:
         """Join the parts into one sentence."""
@@ -242,6 +249,7 @@ def _statement(results: Results, difference: Difference) -> Statement:
     predicate, detail = _finding(results, difference)
     # A contrast of more than two arms is a sum, which is held against 0.
     baseline = arm_name(results, difference.baseline) or "0"
+    figures = detail.partition(";")[0].replace(f" {results.metric.difference}", "")
     short = ""
     if difference.verdict in ("better", "worse") and not difference.by_ranks:
         short, _, _ = detail.partition(" (95%")
@@ -251,7 +259,7 @@ def _statement(results: Results, difference: Difference) -> Statement:
     if difference.note:
         detail += f"; {difference.note}"
     name = arm_name(results, difference.arm)
-    return Statement(name, baseline, difference.verdict, predicate, detail, short)
+    return Statement(name, baseline, difference.verdict, predicate, detail, short, figures)
 
 
 def _beyond(results: Results, difference: Difference) -> Mapping[Currency, float]:

@@ -25,7 +25,7 @@ def test_what_is_left_is_estimated_from_the_work_that_was_done_now() -> None:
     tally = Tally(total=10, clock=clock)
     tally.find()
     tally.find()
-    tally.begin()
+    tally.work(0.0)
     assert tally.describe() == "2/10"
     clock.now += 60.0
     tally.work(1.0)
@@ -43,8 +43,8 @@ def test_a_run_that_goes_on_counts_with_the_steps_that_are_left() -> None:
     board.begin("gelu, seed 0")
     board.update("gelu, seed 0", at_step(301))
     clock.now += 10.0
-    board.update("gelu, seed 0", at_step(350))
-    # 50 of its steps in 10 s, 50 of them left, and 400 of the other run.
+    board.update("gelu, seed 0", at_step(351))
+    # 50 of its steps in 10 s, 49 of them left, and 400 of the other run.
     assert board.tally.describe() == "0/2, about 1:30 to go"
     board.finish("gelu, seed 0", "valid loss 1.4")
     assert board.tally.describe() == "1/2, about 0:40 to go"
@@ -75,7 +75,7 @@ def test_a_pipe_has_a_line_for_each_run_and_one_where_none_ends_for_long() -> No
     clock.now += 50.0
     board.tick()
     assert stream.getvalue().splitlines() == [
-        "[0/4, about 1:14 to go] running gelu, seed 2 (step 101/400, loss 1.5000); "
+        "[0/4, about 1:15 to go] running gelu, seed 2 (step 101/400, loss 1.5000); "
         "relu, seed 3 (starting)",
         "[1/4, about 0:18 to go] gelu, seed 2: valid loss 1.4, after 0:06",
         "[1/4, about 0:33 to go] running relu, seed 3 (reading the text)",
@@ -117,9 +117,8 @@ def test_a_terminal_has_a_bar_for_each_run_that_is_made(monkeypatch) -> None:
         "all runs",
         "gelu, seed 2",
         "relu, seed 3",
-        "last",
+        "post-norm, seed 1: valid loss 1.4, after 0:00",
     ]
-    assert "1/4, about 0:07 to go" in text[1]
-    assert "step 101/400, loss 1.5000, 0:09 to go" in text[2]
+    assert "1/4, about 0:33 to go" in text[1]
+    assert "step 101/400, loss 1.5000, 0:09 left" in text[2]
     assert "starting" in text[3]
-    assert "post-norm, seed 1: valid loss 1.4, after 0:00" in text[4]
